@@ -3,8 +3,9 @@
 
 mod heap;
 
+use std::cell::Cell;
 use std::pin::Pin;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,6 +35,8 @@ fn main() {
     memory_of_a_burst_with_deficits_is_given_back();
     a_thread_keeps_memory_for_1024_waiters();
     a_thread_that_ends_keeps_nothing();
+    a_thread_that_has_never_waited_keeps_nothing();
+    a_thread_keeps_nothing_at_its_very_end();
     releases_allocate_and_free_nothing();
     releases_allocate_and_free_nothing_on_a_fresh_thread();
     closing_allocates_nothing();
@@ -263,6 +266,45 @@ fn release_in_every_way(semaphore: &AsyncSemaphore, latch: &Latch) {
     // Taking permits from a queue that is in use may allocate.
     let mut permits: Vec<_> = (0..200).map(|_| semaphore.try_acquire().unwrap()).collect();
     nothing(&mut || permits.clear());
+}
+
+/// What is kept of 100 000 waiters that come on this thread, and are given up on other ones.
+fn kept_if_given_up(end: impl Fn(Vec<AcquireOwned>) + Send + Copy + 'static) -> isize {
+    let wait = || {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let mut queue: Vec<_> = (0..1000).map(|_| Arc::clone(&semaphore).acquire_owned()).collect();
+        assert!(queue.iter_mut().all(|waiter| !is_ready(waiter)));
+        thread::spawn(move || end(queue)).join().unwrap();
+    };
+    // What this thread keeps is used again.
+    wait();
+    let before = in_use();
+    (0..100).for_each(|_| wait());
+    in_use() - before
+}
+
+/// It is not asked for it when it ends.
+fn a_thread_that_has_never_waited_keeps_nothing() {
+    let kept = kept_if_given_up(drop);
+    assert!(kept < 64 * 1024, "{kept} bytes");
+}
+
+/// When it has given back what it kept, and the record of its walks.
+fn a_thread_keeps_nothing_at_its_very_end() {
+    struct Late(Cell<Vec<AcquireOwned>>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            drop(self.0.take());
+        }
+    }
+    thread_local!(static LATE: Late = const { Late(Cell::new(Vec::new())) });
+
+    let kept = kept_if_given_up(|queue| {
+        // Before this thread's first wait, so it is dropped after what that registers.
+        LATE.with(|late| late.0.set(queue));
+        assert!(!is_ready(&mut AsyncSemaphore::new(0).acquire()));
+    });
+    assert!(kept < 64 * 1024, "{kept} bytes");
 }
 
 fn with_waiters(body: impl FnOnce(&AsyncSemaphore, &Latch)) {

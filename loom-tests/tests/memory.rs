@@ -302,6 +302,31 @@ model! {
 }
 
 model! {
+    /// The first waiter's deficit is replaced by a larger one, and freed, while another thread walks: that
+    /// thread has read it before, or reads the other.
+    replaced_deficit_is_not_freed_under_walker with 1 less {
+        let semaphore = Arc::new(AsyncSemaphore::new(2));
+        let held = semaphore.try_acquire_many(2).unwrap();
+        let mut first = Arc::clone(&semaphore).acquire_owned();
+        assert!(!is_ready(&mut first));
+        semaphore.set_capacity(1);
+        let walker = {
+            let semaphore = Arc::clone(&semaphore);
+            start(move || assert_eq!(semaphore.available_permits(), 0))
+        };
+        semaphore.set_capacity(0);
+        // Worth a sweep, and as many epochs as it can do.
+        let mut passing = [(); 2].map(|()| Arc::clone(&semaphore).acquire_owned());
+        assert!(!passing.iter_mut().any(is_ready));
+        drop(passing);
+        walker.join().unwrap();
+        drop(held);
+        assert!(!is_ready(&mut first), "a permit exists that was taken out");
+    }
+    fails_if_freed_under_walkers: FreedUnderWalkers, "";
+}
+
+model! {
     /// A walk finds the first waiter blocked, and sets the hint to it when it has just been taken out: it is
     /// cleared before the node is freed.
     marked_hint_does_not_outlive_its_node with 1 less {

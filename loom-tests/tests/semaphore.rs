@@ -2,6 +2,7 @@
 //! holds. Those of its memory are in `memory.rs`.
 #![cfg(latchwork_loom)]
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -254,6 +255,54 @@ model! {
     }
     fails_if_published_without_a_look: PublishWithoutLook, "deadlock";
     fails_if_the_waiter_is_not_woken: GrantedNotWoken, "deadlock";
+}
+
+model! {
+    /// The first waiter changes its waker while the capacity is lowered: it waits on, behind the deficit.
+    deficit_does_not_end_wait_of_changing_waker {
+        let semaphore = Arc::new(AsyncSemaphore::new(1));
+        let held = semaphore.try_acquire().unwrap();
+        let mut waiter = semaphore.acquire();
+        assert!(!is_ready(&mut waiter));
+        let resizer = spawn(&semaphore, |semaphore| semaphore.set_capacity(0));
+        let changed = Waker::from(Arc::new(Counted));
+        let early = Pin::new(&mut waiter).poll(&mut Context::from_waker(&changed));
+        assert!(early.is_pending(), "granted a permit that does not exist");
+        resizer.join().unwrap();
+        drop(held);
+        assert!(!is_ready(&mut waiter), "granted a permit that does not exist");
+        semaphore.add_permits(1);
+        assert!(is_ready(&mut waiter));
+        drop(waiter);
+        assert_eq!(semaphore.available_permits(), 1);
+    }
+    fails_if_the_deficit_ends_the_wait: DeficitEndsWait, "granted a permit that does not exist";
+}
+
+model! {
+    /// The same, and the waiter is granted a permit at once: of the two threads one is at the waker's slot at
+    /// a time, and neither waker is left there.
+    grant_past_deficit_leaves_slot_to_its_owner {
+        let semaphore = Arc::new(AsyncSemaphore::new(1));
+        let held = semaphore.try_acquire().unwrap();
+        let (first, second) = (Arc::new(Counted), Arc::new(Counted));
+        let mut waiter = semaphore.acquire();
+        let waker = Waker::from(Arc::clone(&first));
+        assert!(Pin::new(&mut waiter).poll(&mut Context::from_waker(&waker)).is_pending());
+        let resizer = spawn(&semaphore, |semaphore| {
+            semaphore.set_capacity(0);
+            semaphore.add_permits(2);
+        });
+        let changed = Waker::from(Arc::clone(&second));
+        let early = Pin::new(&mut waiter).poll(&mut Context::from_waker(&changed)).is_ready();
+        resizer.join().unwrap();
+        drop((waker, changed));
+        assert!(early || is_ready(&mut waiter), "pending beside a free permit");
+        assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 1), "a waker was left behind");
+        drop((waiter, held));
+        assert_eq!(semaphore.available_permits(), 2);
+    }
+    fails_if_the_deficit_forgets_the_owner: DeficitForgetsOwner, "";
 }
 
 // === Close ===
@@ -511,6 +560,20 @@ model! {
         assert_eq!(capacity, available, "the capacity is not what was asked for");
     }
     fails_if_only_free_permits_are_taken_out: OnlyFreeReduced, "";
+}
+
+model! {
+    /// The capacity is lowered by two threads at once, to different numbers: it is one of these, and so many
+    /// permits are free.
+    lowering_vs_lowering_takes_out_what_one_does {
+        let semaphore = Arc::new(AsyncSemaphore::new(3));
+        let other = spawn(&semaphore, |semaphore| semaphore.set_capacity(1));
+        semaphore.set_capacity(2);
+        other.join().unwrap();
+        let (capacity, available) = (semaphore.capacity(), semaphore.available_permits());
+        assert_eq!(capacity, available, "the capacity is not what was asked for");
+    }
+    fails_if_it_is_lowered_twice: LoweredTwice, "the capacity is not what was asked for";
 }
 
 model! {

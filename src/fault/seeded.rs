@@ -54,6 +54,10 @@ faults! {
         DeficitDiesWithWaiter,
         /// An owner that has changed its waker does not look whether its wait has ended meanwhile.
         PublishWithoutLook,
+        /// An owner that has changed its waker takes a deficit that came meanwhile for the end of its wait.
+        DeficitEndsWait,
+        /// A deficit is added as if the waiter slept, though its owner is at the waker's slot.
+        DeficitForgetsOwner,
         /// The waker of a wait that ended while it was changed is not dropped.
         WakerOutlivesWait,
         /// A waiter that is granted its permits is not woken.
@@ -62,6 +66,8 @@ faults! {
         LinkNotCompleted,
         /// A thread is told that the semaphore is closed, though waiters were not.
         ClosedNotSettled,
+        /// A waiter that was closed leaves those behind it to the thread that closes.
+        ClosedPollDoesNotSettle,
         /// A try fails where it would have to settle.
         TryWithoutSettle,
         /// A try fails by a credit that was read before what is consumed.
@@ -70,6 +76,8 @@ faults! {
         FreeReadOnce,
         /// A lowered capacity takes out what is free, and nothing else.
         OnlyFreeReduced,
+        /// What two threads took out that lowered the capacity at once is not given back by the second one.
+        LoweredTwice,
         /// Notifications that a latch keeps add up.
         NotificationsAddUp,
         /// A notification counts those that were pending as its own, though they are taken meanwhile.

@@ -88,8 +88,9 @@
 //!
 //! The table on [`AsyncSemaphore`](super::AsyncSemaphore)'s page says it for each operation. A
 //! compare-and-swap fails only because another thread's has been done. `settle` ends: it goes over each node
-//! up to the tail that it has read, and each failed step there means that the node has become final, or that
-//! its owner has changed its waker or its semaphore a deficit.
+//! up to the tail that it has read (or a later one, where others have taken that out meanwhile), and each
+//! failed step there means that the node has become final, or that its owner has changed its waker or its
+//! semaphore a deficit.
 //!
 //! # What the checkers see
 //!
@@ -189,6 +190,9 @@ impl End {
         Self(self.0.wrapping_add(permits * UNIT))
     }
 }
+
+// Neither kind of word has bits where the flags are. Links and hints, which share words too, have but one.
+const _: () = assert!(align_of::<Node>() as u64 > End::FLAGS && UNIT > End::FLAGS);
 
 /// How much `credited` is ahead of `consumed`, in units; below zero while a deficit is not made up for. The
 /// one way in which such numbers are compared: both go round.
@@ -622,6 +626,7 @@ impl Engine {
         match state {
             // There was nothing for those behind.
             NodeState::Granted => {}
+            NodeState::Cancelled if fault!(ClosedPollDoesNotSettle) => {}
             // The thread that ended this wait may have been stopped before it came to those behind.
             _ => self.settle_the_rest(),
         }

@@ -177,7 +177,8 @@ crate::sync::maybe_const! {
 impl Epoch {
     #[inline]
     pub(super) fn number(&self) -> u32 {
-        // Ordering: Relaxed. If it is out of date, it holds the next epoch back until the walk is over.
+        // Ordering: Relaxed. If it is out of date, it holds the next epoch back until the walk is over; where
+        // its last bits are the present number's, the epoch after that.
         self.number.load(Ordering::Relaxed)
     }
 

@@ -491,6 +491,7 @@ impl Node {
             // what ended the wait is read below.
             match self.state.compare_exchange(word.0, waiting.0, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return None,
+                Err(_) if fault!(DeficitEndsWait) => break,
                 Err(now) => word = Word(now),
             }
         }
@@ -632,7 +633,8 @@ impl Node {
         let replaced = AtomicPtr::new(before);
         let deficit = Box::new(Deficit { need, permits, replaced, canary: Canary::new() });
         let deficit = Box::into_raw(deficit);
-        let state = (word.state() as u64) << NodeState::BITS;
+        let state = if fault!(DeficitForgetsOwner) { NodeState::Waiting } else { word.state() };
+        let state = (state as u64) << NodeState::BITS;
         let with_deficit = Word(deficit.expose_provenance() as u64 | state | Word::DEFICIT);
         // Ordering: Release publishes the deficit. Relaxed on failure: nothing is read. A grant that was
         // decided before this fails, and is decided anew.

@@ -9,11 +9,12 @@
 //!
 //! What was taken out goes to *limbo*, and is used again when no walk can reach it any more [R]:
 //!
-//! * Walks begin at the queue's tail or at the hint `done`, and follow links. The tail is never taken out.
-//!   From the nodes that remain, no link leads to one that was taken out. The hint may be set to such a node
-//!   by a walk that came there before. So there are two rounds: when all walks are over that were under way
-//!   when the node was taken out, no thread sets the hint to it any more; the sweeper sets it to the oldest
-//!   node that stays, and waits until all walks are over that may have begun there.
+//! * Walks begin at the queue's tail, at its oldest node or at the hint `done`, and follow links. The tail is
+//!   never taken out; `oldest`, and the links of the nodes that remain, lead to none that was, before the
+//!   sweeper looks for walks. The hint may be set to such a node by a walk that came there before. So there
+//!   are two rounds: when all walks are over that were under way when the node was taken out, no thread sets
+//!   the hint to it any more; the sweeper sets it to the oldest node that stays, and waits until all walks
+//!   are over that may have begun there.
 //! * A round lasts two epochs: an epoch begins when no walk of the one before the last is under way, as a
 //!   walk notes the epoch before it is seen. Hence [`ROUNDS`].
 //!

@@ -9,7 +9,7 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{self, AssertUnwindSafe};
 use std::ptr::{self, NonNull};
 use std::task::Waker;
@@ -165,10 +165,11 @@ impl WakeBatch {
         if self.has_rare()
             && let Some(payload) = self.with_rare(|rare| rare.panicked.take())
         {
+            // Not dropped here, where another panic may be under way: a second one would end the process.
+            let payload = ManuallyDrop::new(payload);
             before();
-            // A second panic would end the process.
             if !std::thread::panicking() {
-                panic::resume_unwind(payload);
+                panic::resume_unwind(ManuallyDrop::into_inner(payload));
             }
         }
     }

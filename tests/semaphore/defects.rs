@@ -2,7 +2,7 @@
 //! here.
 
 use std::fmt::{self, Write as _};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::pin::Pin;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -162,6 +162,28 @@ fn panicking_waker_costs_no_wake_up_and_no_permit() {
     }
 }
 
+/// Ours: a permit was dropped by a panic, its waiter's waker panicked, and what that panicked with did so
+/// once more when it was dropped, which ended the process.
+#[test]
+fn waker_that_panics_beside_a_panic_ends_no_process() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("dropped");
+        }
+    }
+    let semaphore = AsyncSemaphore::new(1);
+    let held = semaphore.try_acquire().unwrap();
+    let bad = waker(|| panic_any(Bomb));
+    let mut waiter = queue(&semaphore, 1, &bad);
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _held = held;
+        panic!("the holder's own");
+    }));
+    assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"the holder's own"));
+    assert!(waiter.iter_mut().all(is_ready));
+}
+
 #[test]
 fn closing_refuses_all_past_wakers_that_panic() {
     let semaphore = AsyncSemaphore::new(0);
@@ -302,9 +324,8 @@ fn dropping_a_waker_may_drop_a_waiter() {
     assert!(is_ready(&mut waiter));
 }
 
-/// A waker whose drop panics took the permits with it that were too few for its waiter.
-#[test]
-fn waker_that_panics_when_dropped_costs_no_permit() {
+/// A waker whose last copy cannot be dropped.
+fn waker_that_panics_when_dropped() -> Waker {
     struct Bomb;
     impl Wake for Bomb {
         fn wake(self: Arc<Self>) {}
@@ -314,12 +335,34 @@ fn waker_that_panics_when_dropped_costs_no_permit() {
             panic!("a waker that panics when dropped");
         }
     }
+    Waker::from(Arc::new(Bomb))
+}
+
+/// A waker whose drop panics took the permits with it that were too few for its waiter, and enough for the
+/// one behind.
+#[test]
+fn waker_that_panics_when_dropped_costs_no_permit() {
     let semaphore = AsyncSemaphore::new(0);
-    let mut large = semaphore.acquire_many(2);
-    assert!(poll_with(&mut large, &Waker::from(Arc::new(Bomb))).is_pending());
+    let (mut large, mut behind) = (semaphore.acquire_many(2), semaphore.acquire());
+    assert!(poll_with(&mut large, &waker_that_panics_when_dropped()).is_pending());
+    assert!(!is_ready(&mut behind));
     semaphore.add_permits(1);
     assert!(catch_unwind(AssertUnwindSafe(|| drop(large))).is_err());
+    assert!(is_ready(&mut behind), "pending beside a free permit");
     assert_eq!((semaphore.available_permits(), semaphore.waiters()), (1, 0));
+}
+
+/// And it leaves the waiter whose new waker replaces it where it is: neither served, nor forgotten.
+#[test]
+fn waker_that_panics_when_replaced_leaves_its_waiter_in_the_queue() {
+    let semaphore = AsyncSemaphore::new(0);
+    let mut waiter = semaphore.acquire();
+    assert!(poll_with(&mut waiter, &waker_that_panics_when_dropped()).is_pending());
+    assert!(catch_unwind(AssertUnwindSafe(|| is_ready(&mut waiter))).is_err());
+    assert!(!is_ready(&mut waiter), "served without a permit");
+    semaphore.add_permits(1);
+    assert!(is_ready(&mut waiter));
+    assert_eq!(semaphore.available_permits(), 1);
 }
 
 /// A panic, in a close, of the waker of a waiter that permits had reached which were added by another waker,
@@ -616,6 +659,23 @@ fn capacity_is_what_was_set_although_a_waker_panics() {
     assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (41, 40, 1));
     drop(waiters);
     assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (41, 0, 41));
+}
+
+/// A try had its permits, and with them the panic of a waker that it met on the way.
+#[test]
+fn trying_beside_a_waker_that_panics_costs_no_permit() {
+    let [reached, let_go] = [(); 2].map(|()| Arc::new(Barrier::new(2)));
+    let semaphore = AsyncSemaphore::new(0);
+    let waiters = queue_half_granted(&semaphore, &reached, &let_go);
+    thread::scope(|scope| {
+        scope.spawn(|| semaphore.add_permits(41));
+        reached.wait();
+        let tried = catch_unwind(AssertUnwindSafe(|| semaphore.try_acquire().is_ok()));
+        let_go.wait();
+        assert!(tried.is_err(), "it met the waker that panics");
+    });
+    drop(waiters);
+    assert_eq!(semaphore.available_permits(), 41);
 }
 
 /// Ours: those that it had to have were lost, when a waker panicked that was met on the way to those that it

@@ -291,7 +291,7 @@ impl Engine {
                 Err(now) => before = now,
             }
         }
-        let more = (to - before) + reduced as isize;
+        let more = (to - before) + if fault!(LoweredTwice) { 0 } else { reduced as isize };
         if more > 0 {
             self.release_queued(more as usize);
         }

@@ -14,7 +14,8 @@ use super::{End, Engine, ahead};
 pub(super) enum Settled<'w> {
     /// The queue is empty, and there is no tail.
     Free,
-    /// All nodes are final, and have consumed so much. `end` named `tail` after that was seen.
+    /// All nodes are final up to `tail`, and have consumed so much. `end` named `tail` on this walk: what is
+    /// decided by that needs a step on `end`, or another look at it.
     All { end: End, tail: &'w Node, consumed: u64 },
     /// The first node that is not final wants more than `credited` covers beyond its offset.
     Blocked { first: &'w Node, word: Word, credited: u64, consumed: u64 },
@@ -308,7 +309,8 @@ impl<'w> Cursor<'w> {
         let free = ahead(self.credited, consumed_first);
         if free < need as i64 {
             // A release that saw no node behind `done` has left it to this node's publisher, which may have
-            // stopped.
+            // stopped. (Acquire may miss one that is not ordered before the publication. The publisher's own
+            // look does not [S].)
             let now = self.engine.credited();
             if now == self.credited || fault!(BlockedByOldCredit) {
                 return Due::Blocked { consumed_first };
@@ -452,6 +454,22 @@ mod tests {
                 assert!(!ptr::eq(Hint::node(hint(&engine)), gone));
             });
         }
+    }
+
+    /// However much was taken while there was no queue: a waiter's look compares with what was consumed by
+    /// then, also of a release that saw no waiter.
+    #[test]
+    fn front_is_not_of_a_session_long_ago() {
+        let engine = Engine::new(0, false);
+        for word in [&engine.credited, &engine.end] {
+            // Ordering: Relaxed, one thread.
+            word.store(1 << 63, Ordering::Relaxed);
+        }
+        let waiter = wait(&engine, 1);
+        // Ordering: as above.
+        engine.credited.fetch_add(UNIT, Ordering::Relaxed);
+        assert!(engine.look(), "the credit is not seen");
+        cancel(&engine, waiter);
     }
 
     /// However often the capacity falls and rises beside a waiter that it keeps blocked: what is compared

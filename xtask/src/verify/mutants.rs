@@ -178,3 +178,22 @@ fn mutants<'a>(site: &'a Site, orderings: &'a [String]) -> impl Iterator<Item = 
 fn scratch(workspace: &Workspace, name: &str) -> PathBuf {
     workspace.target_dir().join("loom").join(name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A function that is renamed takes its lines of the list along. The run itself would say so, but takes
+    /// longer than a change waits for.
+    #[test]
+    fn survivors_are_of_places_that_there_are() {
+        let workspace = Workspace::open().unwrap();
+        let sites = sites::in_sources(workspace.root(), "src/semaphore").unwrap();
+        let is_there = |name: &str| {
+            sites.iter().any(|site| name.strip_prefix(&site.name).is_some_and(|rest| rest.starts_with(": ")))
+        };
+        let survivors = Survivors::read(&workspace.root().join("loom-tests/survivors.txt")).unwrap();
+        let gone: Vec<&str> = survivors.unused().filter(|name| !is_there(name)).collect();
+        assert!(gone.is_empty(), "no such place: {gone:?}");
+    }
+}

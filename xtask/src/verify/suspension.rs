@@ -11,12 +11,13 @@ use crate::workspace::Workspace;
 const BUILD: Build = Build { cfg: "latchwork_suspend", sanitizer: None, target_dir: "suspension" };
 
 /// Which fault, the program that finds it, and what is said of it.
-const CANARIES: [(&str, &str, &str); 13] = [
+const CANARIES: [(&str, &str, &str); 14] = [
     ("SettlesUnderLock", "released to waiters", "does not finish"),
     ("LinkNotCompleted", "released to waiters", "does not finish"),
     ("CreditsAfterGrants", "released to waiters", "sleep"),
     ("WakesAsItGoes", "served at once", "sleep"),
     ("ClosedNotSettled", "closed", "sleep"),
+    ("ClosedPollDoesNotSettle", "closed, more than a batch", "sleep"),
     ("NoLookAtClosed", "closed beside a release", "no order"),
     ("NoLook", "cancelled first", "FOUND"),
     ("GrantedNotWoken", "released to waiters", "a waiter was not woken"),

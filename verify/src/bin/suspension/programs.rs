@@ -109,6 +109,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
         &[Acquire(1), Acquire(1)],
         &[&[Close], &[Add(1), TryAcquire(1)], &[Acquire(1), Free]],
     ),
+    program("closed, more than a batch", 0, &[Acquire(1); 6], &[&[Close], &[Look]]),
     program("closed beside requests", 1, &[], &[&[Close], &[Acquire(2)], &[Acquire(1)]]),
     program(
         "counted beside a blocked waiter",
