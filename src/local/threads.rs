@@ -243,7 +243,8 @@ impl Shared {
         let number = threads.last_worker;
         threads.worker = Some(number);
         threads.leader = None;
-        // Should the system refuse, this thread takes the lead again when it is done, or the next kick finds one.
+        // Should the system refuse, this thread takes the lead again when it is done, or the next kick finds
+        // one.
         _ = self.find_leader(&mut threads);
         LeaderStep::Work(number)
     }
