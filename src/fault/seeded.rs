@@ -169,7 +169,7 @@ faults! {
         GatheredUnderShorterLease,
         /// A shared lease that is longer than a renewed one is left as others may have cut it.
         CutNotMended,
-        /// What was granted to a queue head before a forced unlock, and is known after it, is not asked about.
+        /// What a queue head was granted before a forced unlock, and is known after it, is not asked about.
         ForcedGrantBelieved,
         /// The lease that those beside had is not given back when they go on by another one.
         GatheredLeaseKept,
