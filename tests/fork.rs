@@ -1,5 +1,5 @@
-//! A process that forks: the child has a copy of the client, and of what the parent holds. And one that may not
-//! have another thread.
+//! A process that forks: the child has a copy of the client, and of what the parent holds. And one that may
+//! not have another thread.
 #![cfg(unix)]
 
 use std::pin::pin;

@@ -147,7 +147,7 @@ async fn lease_that_was_granted_before_a_forced_unlock_and_is_known_later_is_los
     }
 }
 
-/// Another client has had the lock meanwhile. What asks for a token leases the lock by the number of the hold.
+/// Another client has had the lock meanwhile. What asks for a token leases the lock by the hold's number.
 #[test]
 fn hold_that_is_lost_is_not_begun_anew_by_the_token_of_an_inner_one() {
     fn ready<F: Future>(future: F) -> F::Output {
