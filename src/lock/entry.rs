@@ -186,7 +186,7 @@ impl Entry {
         if let LeaveOutcome::Return(pending_release) = left
             && !fault!(ReleaseDiesWithPanic)
         {
-            self.release_unawaited(pending_release, now);
+            self.release_unawaited(&pending_release, now);
         }
         panics.resume();
         LeaveOutcome::Passed
@@ -194,7 +194,7 @@ impl Entry {
 
     /// As [`apply`](Self::apply), of an event that has granted a hold. A waker is foreign code:
     /// should it panic, that hold has no owner yet, and it is given back.
-    #[inline]
+    #[inline(always)]
     pub(super) fn apply_granted(self: &Arc<Self>, grant: Option<Grant>, effects: Effects) {
         if effects.is_quiet() {
             return self.apply(effects);
@@ -211,7 +211,7 @@ impl Entry {
         let (left, effects) = self.state.leave(grant, now);
         let panics = self.apply_caught(effects);
         if let LeaveOutcome::Return(pending_release) = self.left_after(left, panics, now) {
-            self.release_unawaited(pending_release, now);
+            self.release_unawaited(&pending_release, now);
         }
     }
 

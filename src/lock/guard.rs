@@ -47,18 +47,17 @@ pub struct Guard {
     entry: Arc<Entry>,
     owner: Owner,
     grant: Grant,
-    /// Whether the hold is ours to give back.
-    armed: bool,
-    since: Moment,
+    /// When it was made; `None` once the hold is not ours to give back.
+    since: Option<Moment>,
 }
 
 impl Guard {
     pub(super) fn new(entry: Arc<Entry>, owner: Owner, grant: Grant, since: Moment) -> Self {
-        Self { entry, owner, grant, armed: true, since }
+        Self { entry, owner, grant, since: Some(since) }
     }
 
     /// When it was made.
-    pub(super) fn since(&self) -> Moment {
+    pub(super) fn since(&self) -> Option<Moment> {
         self.since
     }
 
@@ -277,30 +276,33 @@ impl Guard {
     /// | [`LockError::OtherKind`] | the same, and the name is held as another kind of lock now |
     /// | [`LockError::RuntimeEnded`] | was done under the lock; the store is not told, and its lease ends by itself |
     /// | [`LockError::Forked`] | is the parent's, and so is the hold: nothing was sent |
-    pub async fn unlock(mut self) -> Result<(), LockError> {
-        match self.begin_unlock()? {
-            None => Ok(()),
-            Some(answer) => answer.await,
+    #[expect(clippy::manual_async_fn, reason = "the future of an `async fn` has room for the guard twice")]
+    pub fn unlock(mut self) -> impl Future<Output = Result<(), LockError>> {
+        async move {
+            match self.begin_unlock()? {
+                None => Ok(()),
+                Some(answer) => answer.await,
+            }
         }
     }
 
     /// What has to be awaited of it, if anything: the store's answer. Not `async`, and so compiled here: what
     /// an `async fn` does is compiled in each crate that awaits it.
     fn begin_unlock(&mut self) -> Result<Option<Boxed<'static, Result<(), LockError>>>, LockError> {
-        self.armed = false;
+        let since = self.since.take();
         self.entry.context.check_origin()?;
         let now = self.entry.now();
         // Its owner may have the lock for longer than its own lease.
         let lasted = if self.grant.ends() <= now { Err(LossReason::Expired) } else { Ok(()) };
-        let outcome = match self.leave(now) {
+        let outcome = match &self.leave(since, now) {
             LeaveOutcome::Remains | LeaveOutcome::Passed => lasted,
             LeaveOutcome::Lost(_) if fault!(LostUnlockedAllTheSame) => Ok(()),
-            LeaveOutcome::Lost(reason) => Err(reason),
+            LeaveOutcome::Lost(reason) => Err(*reason),
             LeaveOutcome::NotHeld => Err(LossReason::GivenBack),
             LeaveOutcome::Return(pending_release) => {
                 match self.entry.release_by_the_call(pending_release, now) {
                     Some(had_it) => released(lasted, had_it?),
-                    None => return Ok(Some(self.release_awaited(pending_release, now, lasted))),
+                    None => return Ok(Some(self.release_awaited(*pending_release, now, lasted))),
                 }
             }
         };
@@ -326,7 +328,7 @@ impl Guard {
     ///
     /// It is not renewed from now on.
     pub fn forget(mut self) {
-        self.armed = false;
+        self.since = None;
         if !self.entry.context.is_here() {
             return;
         }
@@ -344,10 +346,10 @@ impl Guard {
         self.entry.apply(effects);
     }
 
-    #[inline]
-    fn leave(&mut self, now: Moment) -> LeaveOutcome {
+    #[inline(always)]
+    fn leave(&self, since: Option<Moment>, now: Moment) -> LeaveOutcome {
         let entry = &self.entry;
-        entry.context.recorder.holds.add(now.micros_since(self.since));
+        entry.context.recorder.holds.add(now.micros_since(since.unwrap_or(now)));
         let (left, effects) = entry.state.leave(&self.grant, now);
         let panics = entry.apply_caught(effects);
         // With it a forgotten hold may have ended.
@@ -368,11 +370,12 @@ fn released(lasted: Result<(), LossReason>, had_it: bool) -> Result<(), LossReas
 impl Drop for Guard {
     fn drop(&mut self) {
         // In a child the parent's lock is not ours to give back.
-        if !self.armed || self.entry.context.check_origin().is_err() {
+        let since = self.since.take();
+        if since.is_none() || self.entry.context.check_origin().is_err() {
             return;
         }
         let now = self.entry.now();
-        if let LeaveOutcome::Return(pending_release) = self.leave(now) {
+        if let LeaveOutcome::Return(pending_release) = &self.leave(since, now) {
             self.entry.release_unawaited(pending_release, now);
         }
     }

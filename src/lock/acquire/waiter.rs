@@ -27,7 +27,7 @@ impl<'a> Waiter<'a> {
 impl Future for Waiter<'_> {
     type Output = (WaitOutcome, Moment);
 
-    #[inline]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if std::mem::take(&mut self.registered) {
             return Poll::Pending;

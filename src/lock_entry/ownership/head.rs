@@ -341,7 +341,7 @@ impl Ownership {
             None => attempt.sent + self.tenure,
         };
         let sent = if fault!(AcquiredFromTheAnswer) { now } else { attempt.sent };
-        self.hold_by(Attempt { sent, ..attempt }, tokens, tenure_ends, before);
+        self.hold_by(&Attempt { sent, ..attempt }, tokens, tenure_ends, before);
         if goes_on && let Phase::Held(_, lease) = &mut self.phase {
             // The last command of the hold before may have been sent at the same moment as the attempt. It
             // ran earlier, so what it says of the lease is old, see `gone`.
@@ -351,14 +351,27 @@ impl Ownership {
             self.grant_to(slot, now, effects);
             return AttemptOutcome::Refused;
         }
-        let grant = self.begin_hold(&request, true, now);
+        AttemptOutcome::Granted(self.begin_first_hold(&request, attempt.lease, now, effects))
+    }
+
+    /// The hold of an acquisition to which the store has granted a lease of this length, and of all that get
+    /// in with it.
+    #[inline(always)]
+    pub(super) fn begin_first_hold(
+        &mut self,
+        request: &Request,
+        lease: Duration,
+        now: Moment,
+        effects: &mut Effects,
+    ) -> Grant {
+        let grant = self.begin_hold(request, true, now);
         self.acquisitions += 1;
         if !self.parallel.is_empty() {
             self.merge_parallel(effects);
         }
-        self.admit(attempt.lease, now, effects);
+        self.admit(lease, now, effects);
         self.plan_next_look(now, effects);
-        AttemptOutcome::Granted(grant)
+        grant
     }
 
     /// The lease was over by the time the answer was read.
@@ -373,7 +386,7 @@ impl Ownership {
     #[inline(always)]
     pub(super) fn hold_by(
         &mut self,
-        attempt: Attempt,
+        attempt: &Attempt,
         tokens: (u64, u64),
         tenure_ends: Moment,
         before: Unconfirmed,
