@@ -183,18 +183,18 @@ impl Entry {
 
     /// Whether a caller waits for a release of this name.
     pub(in crate::lock) fn awaits_release(&self) -> bool {
-        !self.awaited.lock().is_empty()
+        self.unpolled.get().is_some_and(|unpolled| !unpolled.awaited.lock().is_empty())
     }
 
     /// A caller waits for this release, and may leave it unpolled.
     fn await_release(self: &Arc<Self>, release: Awaited) {
-        self.awaited.lock().push(release);
+        self.unpolled().awaited.lock().push(release);
         self.ring(release.since + self.context.rules.unpolled_limit);
     }
 
     /// False if the release was repeated in the background, since it took too long.
     fn release_answered(&self, pending_release: PendingRelease) -> bool {
-        let mut awaited = self.awaited.lock();
+        let mut awaited = self.unpolled().awaited.lock();
         match awaited.iter().position(|other| other.pending_release.number == pending_release.number) {
             Some(at) => {
                 awaited.swap_remove(at);
@@ -206,10 +206,11 @@ impl Entry {
 
     /// Repeats releases in the background that were begun by callers, and not answered for too long.
     pub(in crate::lock) fn repeat_releases(self: &Arc<Self>, now: Moment) {
+        let Some(unpolled) = self.unpolled.get() else { return };
         let limit = self.context.rules.unpolled_limit;
         loop {
             let late = {
-                let mut awaited = self.awaited.lock();
+                let mut awaited = unpolled.awaited.lock();
                 let Some(at) =
                     awaited.iter().position(|other| now.saturating_duration_since(other.since) >= limit)
                 else {
@@ -386,7 +387,7 @@ impl Release {
         };
         let mut listening = Some(listening);
         if let Answer::Held { .. } = answer {
-            let _before = std::mem::replace(&mut *entry.kept.lock(), listening.take());
+            let _before = std::mem::replace(&mut *entry.unpolled().kept.lock(), listening.take());
         }
         let (verdict, effects) = entry.state.answered(&head, attempt, answer, now);
         // It has left.
