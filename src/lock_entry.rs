@@ -172,9 +172,21 @@ impl LockEntry {
     #[inline(always)]
     fn event<T>(&self, event: impl FnOnce(&mut Ownership, &mut Effects) -> T) -> (T, Effects) {
         let mut effects = Effects::default();
-        let outcome = self.step(&mut effects, event);
-        self.call(&mut effects);
+        let outcome = self.event_into(&mut effects, event);
         (outcome, effects)
+    }
+
+    /// As [`event`](Self::event), where the caller has room for the effects: an outcome that does not come
+    /// together with them need not be moved.
+    #[inline(always)]
+    fn event_into<T>(
+        &self,
+        effects: &mut Effects,
+        event: impl FnOnce(&mut Ownership, &mut Effects) -> T,
+    ) -> T {
+        let outcome = self.step(effects, event);
+        self.call(effects);
+        outcome
     }
 
     /// Runs an event, and calls no foreign code: [`call`](Self::call) is to follow.
@@ -265,8 +277,9 @@ impl LockEntry {
         may_wait: bool,
         waker: Option<Waker>,
         now: Moment,
-    ) -> (EnterOutcome, Effects) {
-        self.event(|ownership, effects| {
+        effects: &mut Effects,
+    ) -> EnterOutcome {
+        self.event_into(effects, |ownership, effects| {
             let entered = ownership.enter(request, may_wait, now, effects);
             match (&entered, waker) {
                 (EnterOutcome::Queued(ticket), Some(waker)) => {
@@ -318,43 +331,63 @@ impl LockEntry {
         attempt: &Attempt,
         last_token: u64,
         now: Moment,
-    ) -> (Option<Grant>, Effects) {
-        let mut effects = Effects::default();
+        effects: &mut Effects,
+    ) -> Option<Grant> {
         let granted = {
             let mut ownership = self.ownership.lock();
             // The claim is the caller's: no other thread changes the gate while the mutex is locked.
-            self.step_inside(&mut ownership, &mut effects, |ownership, effects| {
+            self.step_inside(&mut ownership, effects, |ownership, effects| {
                 ownership.take(request, attempt, last_token, now, effects)
             })
         };
-        self.call(&mut effects);
-        (granted, effects)
+        self.call(effects);
+        granted
     }
 
     /// What the waiter with this ticket is told. With `Some` the ticket is used up: from then on it is told
     /// [`WaitOutcome::Superseded`], and to cancel it does nothing.
     ///
     /// `None` arranges for the context's waker to be called when there is something to tell.
-    #[inline(always)]
     pub fn poll(
         &self,
         ticket: &Ticket,
         context: &Context<'_>,
         now: Moment,
     ) -> (Option<WaitOutcome>, Effects) {
-        let (told, effects) = self.event(|ownership, effects| match ownership.is_queued(ticket) {
-            true => ownership.will_wake(ticket.slot, context.waker()).then_some(None),
-            false => Some(Some(ownership.claim(ticket, now, effects))),
+        let mut effects = Effects::default();
+        let told = self.poll_into(ticket, context, now, &mut effects);
+        (told, effects)
+    }
+
+    /// As [`poll`](Self::poll), where the caller has room for the effects.
+    #[inline(always)]
+    pub(crate) fn poll_into(
+        &self,
+        ticket: &Ticket,
+        context: &Context<'_>,
+        now: Moment,
+        effects: &mut Effects,
+    ) -> Option<WaitOutcome> {
+        let (mut told, mut is_known) = (None, true);
+        self.event_into(effects, |ownership, effects| match ownership.is_queued(ticket) {
+            true => is_known = ownership.will_wake(ticket.slot, context.waker()),
+            false => told = Some(ownership.claim(ticket, now, effects)),
         });
-        match told {
-            Some(told) => (told, effects),
-            None => self.poll_anew(ticket, context.waker().clone(), now),
+        if !is_known {
+            return self.poll_anew(ticket, context.waker().clone(), now, effects);
         }
+        told
     }
 
     /// The waiter is polled with another waker than before.
-    fn poll_anew(&self, ticket: &Ticket, waker: Waker, now: Moment) -> (Option<WaitOutcome>, Effects) {
-        self.event(|ownership, effects| {
+    fn poll_anew(
+        &self,
+        ticket: &Ticket,
+        waker: Waker,
+        now: Moment,
+        effects: &mut Effects,
+    ) -> Option<WaitOutcome> {
+        self.event_into(effects, |ownership, effects| {
             if ownership.is_queued(ticket) {
                 ownership.register(ticket.slot, waker, effects);
                 return None;
@@ -745,7 +778,8 @@ mod tests {
     fn taken(entry: &LockEntry, owner: u64, now: Moment) -> Option<Grant> {
         let request = Request::new(owner);
         let attempt = Attempt::outside_of_queue(owner, &request, now, LEASE);
-        let (grant, effects) = entry.take(&request, &attempt, 0, now);
+        let mut effects = Effects::default();
+        let grant = entry.take(&request, &attempt, 0, now, &mut effects);
         assert_eq!(effects.roll_back().map(|roll_back| roll_back.number), grant.is_none().then_some(owner));
         grant
     }

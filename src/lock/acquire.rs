@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use crate::fault::fault;
 use crate::foreign::Panics;
-use crate::lock_entry::{Attempt, EnterOutcome, Extension, Grant, Moment, Request, WaitOutcome};
+use crate::lock_entry::{Attempt, Effects, EnterOutcome, Extension, Grant, Moment, Request, WaitOutcome};
 
 use self::head::{Competed, Head};
 use self::waiter::Waiter;
@@ -165,12 +165,18 @@ impl Progress<'_> {
                     }
                 }
                 Stage::Queued(owner, waiter) => {
-                    let (told, now) = ready!(Pin::new(waiter).poll(task));
-                    let request = wanted.request(*owner);
-                    if let WaitOutcome::Granted(grant, None) = &told {
-                        return wanted.granted_to(&request, *grant, begun.unwrap_or(now), now);
+                    if waiter.is_part_of_entering() {
+                        return Poll::Pending;
                     }
-                    wanted.told(&request, told, now)
+                    let now = wanted.entry.now();
+                    let request = wanted.request(*owner);
+                    match waiter.hear(task, now) {
+                        Some(WaitOutcome::Granted(grant, None)) => {
+                            return wanted.granted_to(&request, grant, begun.unwrap_or(now), now);
+                        }
+                        Some(told) => wanted.told(&request, told, now),
+                        None => return Poll::Pending,
+                    }
                 }
                 Stage::Waiting(future) => {
                     *patient = true;
@@ -276,7 +282,8 @@ impl<'a> AcquireParams<'a> {
         // Cloning it is foreign code, and so done beforehand.
         let waker = (self.may_wait() && entry.state.seems_busy()).then(|| waker.clone());
         let registered = waker.is_some();
-        let (entered, effects) = entry.state.enter_with(request, self.may_wait(), waker, now);
+        let mut effects = Effects::default();
+        let entered = entry.state.enter_with(request, self.may_wait(), waker, now, &mut effects);
         let panics = entry.apply_caught(effects);
         if panics.is_some() {
             return self.entered_by_panic(panics, request, entered, registered, now);
@@ -301,7 +308,8 @@ impl<'a> AcquireParams<'a> {
         let answer = entry.acquire(&asked);
         if let CommandFuture::Done(Some(Ok(AcquireOutcome::Acquired { last_token }))) = answer {
             (claimed.0, unfinished.0) = (None, None);
-            let (grant, effects) = entry.state.take(request, &attempt, last_token, now);
+            let mut effects = Effects::default();
+            let grant = entry.state.take(request, &attempt, last_token, now, &mut effects);
             entry.apply_granted(grant, effects);
             return Ok(grant);
         }
