@@ -8,6 +8,7 @@ mod queue;
 mod request;
 
 use std::fmt;
+use std::ops::DerefMut;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::fault::fault;
 use crate::latch::Latch;
 pub use crate::moment::Moment;
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicU32, Ordering};
 
 pub use self::effects::{Effects, NextHead};
 pub use self::outcome::{
@@ -25,7 +26,7 @@ pub use self::outcome::{
 };
 #[cfg(feature = "lock")]
 pub(crate) use self::outcome::{BACK_OFF, HeldHere};
-use self::ownership::Ownership;
+use self::ownership::{Gate, Ownership};
 pub use self::ownership::{Policy, Renewal, Rules};
 pub use self::request::{Extension, Grant, LossReason, Request};
 
@@ -138,17 +139,22 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 #[doc(alias = "RedissonLockEntry")]
 pub struct LockEntry {
     ownership: Mutex<Ownership>,
-    /// Whether the entry was in use after the last event, for a look without the mutex.
-    busy: AtomicBool,
+    /// A [`Gate`]. `InUse` is written, and replaced, under the mutex only; the other two are also changed
+    /// without it, by the one call that has the entry.
+    gate: AtomicU32,
     latch: Latch,
     lost: Event,
 }
 
+const OPEN: u32 = Gate::Open as u32;
+const CLAIMED: u32 = Gate::Claimed as u32;
+const IN_USE: u32 = Gate::InUse as u32;
+
 impl LockEntry {
     /// An entry without holds.
     pub fn new(rules: Rules) -> Self {
-        let (ownership, busy) = (Mutex::new(Ownership::new(rules)), AtomicBool::new(false));
-        Self { ownership, busy, latch: Latch::new(), lost: Event::new() }
+        let (ownership, gate) = (Mutex::new(Ownership::new(rules)), AtomicU32::new(OPEN));
+        Self { ownership, gate, latch: Latch::new(), lost: Event::new() }
     }
 
     /// Where the queue head sleeps until it is to look again. Born without permits.
@@ -166,19 +172,67 @@ impl LockEntry {
     #[inline(always)]
     fn event<T>(&self, event: impl FnOnce(&mut Ownership, &mut Effects) -> T) -> (T, Effects) {
         let mut effects = Effects::default();
-        let outcome = self.step(&mut effects, event);
-        self.call(&mut effects);
+        let outcome = self.event_into(&mut effects, event);
         (outcome, effects)
+    }
+
+    /// As [`event`](Self::event), where the caller has room for the effects: an outcome that does not come
+    /// together with them need not be moved.
+    #[inline(always)]
+    fn event_into<T>(
+        &self,
+        effects: &mut Effects,
+        event: impl FnOnce(&mut Ownership, &mut Effects) -> T,
+    ) -> T {
+        let outcome = self.step(effects, event);
+        self.call(effects);
+        outcome
     }
 
     /// Runs an event, and calls no foreign code: [`call`](Self::call) is to follow.
     #[inline(always)]
     fn step<T>(&self, effects: &mut Effects, event: impl FnOnce(&mut Ownership, &mut Effects) -> T) -> T {
         let mut ownership = self.ownership.lock();
-        let outcome = event(&mut ownership, effects);
-        // Ordering: Relaxed, a hint.
-        self.busy.store(!ownership.is_idle(), Ordering::Relaxed);
+        // Ordering: Relaxed. `InUse` is written and replaced under the mutex only, so it is seen if it is
+        // there.
+        if self.gate.load(Ordering::Relaxed) != IN_USE {
+            self.come_in(&mut ownership);
+        }
+        self.step_inside(&mut ownership, effects, event)
+    }
+
+    /// As [`step`](Self::step), by a caller that has the entry, and its mutex.
+    #[inline(always)]
+    fn step_inside<T>(
+        &self,
+        ownership: &mut Ownership,
+        effects: &mut Effects,
+        event: impl FnOnce(&mut Ownership, &mut Effects) -> T,
+    ) -> T {
+        let outcome = event(ownership, effects);
+        // Ordering: Release. A claim that comes next asks the store for what was released before.
+        self.gate.store(ownership.gate() as u32, Ordering::Release);
         outcome
+    }
+
+    /// An event comes while the entry is idle, or one call has it. From now on it is the engine's.
+    #[cold]
+    fn come_in(&self, ownership: &mut Ownership) {
+        // Ordering: Acquire, as `claim`: what was done by the call that had it last has been done.
+        let before = self.gate.swap(IN_USE, Ordering::Acquire);
+        ownership.settle(before == CLAIMED);
+    }
+
+    /// The engine, for a look, or for what changes nothing of an entry that is idle.
+    fn inside(&self) -> impl DerefMut<Target = Ownership> + '_ {
+        let mut ownership = self.ownership.lock();
+        // Ordering: Relaxed. `InUse` is seen as in `step`; what a call does at the same time may be seen or
+        // not.
+        match self.gate.load(Ordering::Relaxed) {
+            IN_USE => {}
+            before => ownership.settle(before == CLAIMED),
+        }
+        ownership
     }
 
     /// As [`event`](Self::event), with [`call`](Self::call) to follow.
@@ -214,9 +268,7 @@ impl LockEntry {
         self.event(|ownership, effects| ownership.enter(request, may_wait, now, effects))
     }
 
-    /// As [`enter`](Self::enter), and what comes next in the same step: a place in the queue has the `waker`,
-    /// and a queue head that is to ask at once makes its first [`attempt`](Self::attempt) by `fresh`, for
-    /// this lease.
+    /// As [`enter`](Self::enter), and a place in the queue has the `waker` from the same step on.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     #[inline]
     pub(crate) fn enter_with(
@@ -224,58 +276,118 @@ impl LockEntry {
         request: &Request,
         may_wait: bool,
         waker: Option<Waker>,
-        asks: Option<(u64, Duration)>,
         now: Moment,
-    ) -> ((EnterOutcome, Option<Attempt>), Effects) {
-        self.event(|ownership, effects| {
+        effects: &mut Effects,
+    ) -> EnterOutcome {
+        self.event_into(effects, |ownership, effects| {
             let entered = ownership.enter(request, may_wait, now, effects);
-            let mut attempt = None;
             match (&entered, waker) {
                 (EnterOutcome::Queued(ticket), Some(waker)) => {
                     ownership.register(ticket.slot, waker, effects)
                 }
                 (_, waker) => effects.keep_waker(waker),
             }
-            if let (EnterOutcome::Head(head), Some((fresh, lease))) = (&entered, asks)
-                && head.goes_first()
-            {
-                attempt = ownership.attempt(head.serial, fresh, now, lease);
-            }
-            (entered, attempt)
+            entered
         })
     }
 
     /// Whether an acquisition that enters now is likely to have to wait.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn seems_busy(&self) -> bool {
         // Ordering: Relaxed, a hint: its readers are right either way.
-        self.busy.load(Ordering::Relaxed)
+        self.gate.load(Ordering::Relaxed) != OPEN
+    }
+
+    /// Has an idle entry for one call, which asks the store before it enters: at a store that answers by the
+    /// call, that spares an event. Others that come meanwhile queue. True if it was idle; then
+    /// [`take`](Self::take) is to follow, or [`returned`](Self::returned) if the store has not granted the
+    /// lock.
+    #[cfg_attr(
+        not(any(feature = "lock", latchwork_loom)),
+        expect(dead_code, reason = "for the crate's own lock client")
+    )]
+    #[inline]
+    pub(crate) fn claim(&self) -> bool {
+        // Looked at before: an entry in use is nearly always seen to be, and a write costs more.
+        // Ordering: Acquire, of the release by which it became idle: the store has that. Relaxed, as nothing
+        // is done about an entry that is in use.
+        !self.seems_busy()
+            && self.gate.compare_exchange(OPEN, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// As [`claim`](Self::claim), for the models.
+    #[cfg(latchwork_loom)]
+    #[doc(hidden)]
+    pub fn claims(&self) -> bool {
+        self.claim()
+    }
+
+    /// The store has granted what was asked for by a [claim](Self::claim), and tokens up to `last_token`.
+    /// `None` if the lock is not granted here any more; it is rolled back then.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    #[inline(always)]
+    pub(crate) fn take(
+        &self,
+        request: &Request,
+        attempt: &Attempt,
+        last_token: u64,
+        now: Moment,
+        effects: &mut Effects,
+    ) -> Option<Grant> {
+        let granted = {
+            let mut ownership = self.ownership.lock();
+            // The claim is the caller's: no other thread changes the gate while the mutex is locked.
+            self.step_inside(&mut ownership, effects, |ownership, effects| {
+                ownership.take(request, attempt, last_token, now, effects)
+            })
+        };
+        self.call(effects);
+        granted
     }
 
     /// What the waiter with this ticket is told. With `Some` the ticket is used up: from then on it is told
     /// [`WaitOutcome::Superseded`], and to cancel it does nothing.
     ///
     /// `None` arranges for the context's waker to be called when there is something to tell.
-    #[inline]
     pub fn poll(
         &self,
         ticket: &Ticket,
         context: &Context<'_>,
         now: Moment,
     ) -> (Option<WaitOutcome>, Effects) {
-        let (told, effects) = self.event(|ownership, effects| match ownership.is_queued(ticket) {
-            true => ownership.will_wake(ticket.slot, context.waker()).then_some(None),
-            false => Some(Some(ownership.claim(ticket, now, effects))),
+        let mut effects = Effects::default();
+        let told = self.poll_into(ticket, context, now, &mut effects);
+        (told, effects)
+    }
+
+    /// As [`poll`](Self::poll), where the caller has room for the effects.
+    #[inline(always)]
+    pub(crate) fn poll_into(
+        &self,
+        ticket: &Ticket,
+        context: &Context<'_>,
+        now: Moment,
+        effects: &mut Effects,
+    ) -> Option<WaitOutcome> {
+        let (mut told, mut is_known) = (None, true);
+        self.event_into(effects, |ownership, effects| match ownership.is_queued(ticket) {
+            true => is_known = ownership.will_wake(ticket.slot, context.waker()),
+            false => told = Some(ownership.claim(ticket, now, effects)),
         });
-        match told {
-            Some(told) => (told, effects),
-            None => self.poll_anew(ticket, context.waker().clone(), now),
+        if !is_known {
+            return self.poll_anew(ticket, context.waker().clone(), now, effects);
         }
+        told
     }
 
     /// The waiter is polled with another waker than before.
-    fn poll_anew(&self, ticket: &Ticket, waker: Waker, now: Moment) -> (Option<WaitOutcome>, Effects) {
-        self.event(|ownership, effects| {
+    fn poll_anew(
+        &self,
+        ticket: &Ticket,
+        waker: Waker,
+        now: Moment,
+        effects: &mut Effects,
+    ) -> Option<WaitOutcome> {
+        self.event_into(effects, |ownership, effects| {
             if ownership.is_queued(ticket) {
                 ownership.register(ticket.slot, waker, effects);
                 return None;
@@ -295,7 +407,7 @@ impl LockEntry {
     /// The queue head is about to ask the store for `lease`, at `sent`. `fresh` is a number that was never
     /// used; it is taken if the head has none yet. `None`: the caller is the queue head no more.
     pub fn attempt(&self, head: &HeadTicket, fresh: u64, sent: Moment, lease: Duration) -> Option<Attempt> {
-        self.ownership.lock().attempt(head.serial, fresh, sent, lease)
+        self.inside().attempt(head.serial, fresh, sent, lease)
     }
 
     /// What became of an attempt by the queue head, or of one that was [named](NextHead) with a release.
@@ -353,14 +465,14 @@ impl LockEntry {
 
     /// Whether the caller is the queue head still.
     pub fn is_head(&self, head: &HeadTicket) -> bool {
-        self.ownership.lock().is_head(head.serial)
+        self.inside().is_head(head.serial)
     }
 
     /// The queue head is polled. `Pending`: it is the queue head still, and its waker is known.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn poll_head(&self, head: &HeadTicket, waker: &Waker) -> Poll<Effects> {
         let (is_head, known) = {
-            let mut ownership = self.ownership.lock();
+            let mut ownership = self.inside();
             (ownership.head_polled(head.serial), ownership.head_will_wake(waker))
         };
         if !is_head {
@@ -407,12 +519,28 @@ impl LockEntry {
     /// The release of a lease is under way, or was answered: so many others have heard of it.
     #[inline]
     pub fn returned(&self, receivers: usize, now: Moment) -> Effects {
+        if receivers == 0 && self.is_left_idle() {
+            return Effects::default();
+        }
         self.event(|ownership, effects| ownership.returned(receivers, now, effects)).1
+    }
+
+    /// The call that has the entry leaves it idle. False if others have come meanwhile, or it is in use.
+    #[inline]
+    fn is_left_idle(&self) -> bool {
+        if fault!(ReturnedUnseen) {
+            // Ordering: Relaxed, a mutant's.
+            self.gate.store(OPEN, Ordering::Relaxed);
+            return true;
+        }
+        // Ordering: Release, for the next `claim`: what the call has done at the store comes before that asks
+        // it. Relaxed, as the event that follows looks again, under the mutex.
+        self.gate.compare_exchange(CLAIMED, OPEN, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
     /// The release of a lease without waiters here was answered: so many others have heard of it.
     pub fn note_receivers(&self, receivers: usize, now: Moment) {
-        self.ownership.lock().note_receivers(receivers, now);
+        drop(self.event(|ownership, _| ownership.note_receivers(receivers, now)));
     }
 
     // === Keeping ===
@@ -481,7 +609,7 @@ impl LockEntry {
 
     /// The command for an [`Extension`] did not run, and never will.
     pub fn not_extended(&self, extension: Extension) {
-        self.ownership.lock().not_extended(extension);
+        self.inside().not_extended(extension);
     }
 
     /// The command for an [`Extension`] that was sent at `sent` was answered. False if the lease is not in
@@ -510,11 +638,11 @@ impl LockEntry {
         self.event(|ownership, effects| ownership.end_if_over(now, effects)).1
     }
 
-    /// A forced unlock was answered. What the queue head is granted by what it has sent before that may be
+    /// A forced unlock was answered at `now`. A lease that was asked for before, and is granted later, may be
     /// gone by it: [`tick`](Self::tick) asks the store at once.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn forced(&self) {
-        self.ownership.lock().forced();
+    pub(crate) fn forced(&self, now: Moment) {
+        self.inside().forced(now);
     }
 
     /// The lease with this number is gone. False if it is not in hand.
@@ -535,7 +663,7 @@ impl LockEntry {
     ///
     /// The [`LossReason`].
     pub fn state_of(&self, grant: &Grant, now: Moment) -> Result<HoldState, LossReason> {
-        self.ownership.lock().state_of(grant, now)
+        self.inside().state_of(grant, now)
     }
 
     /// Waits until some hold of this name is lost before it is given back. Listens from the call on.
@@ -550,77 +678,77 @@ impl LockEntry {
     /// The holder here, and how many holds it has: one owner, or of a [shared](Policy::Shared) lock the one
     /// that has it for longest.
     pub fn holder(&self, now: Moment) -> Option<(u64, u32)> {
-        self.ownership.lock().holders(now).next().map(|(owner, count, _)| (owner, count))
+        self.inside().holders(now).next().map(|(owner, count, _)| (owner, count))
     }
 
     /// What each holder here has, and how many acquisitions wait.
     #[cfg(feature = "lock")]
     pub(crate) fn each_hold(&self, now: Moment) -> (Vec<HeldHere>, usize) {
-        let ownership = self.ownership.lock();
+        let ownership = self.inside();
         (ownership.each_hold(now), ownership.waiting())
     }
 
     /// How many acquisitions wait, the queue head included, and since when that competes at the store.
     #[cfg(feature = "lock")]
     pub(crate) fn waiting(&self) -> (usize, Option<Moment>) {
-        let ownership = self.ownership.lock();
+        let ownership = self.inside();
         (ownership.waiting(), ownership.head_waits_since())
     }
 
     /// When the first of the holders here has it no more, unless its lease is renewed or extended; `None` if
     /// the lock is not held.
     pub fn holds_end(&self, now: Moment) -> Option<Moment> {
-        self.ownership.lock().holds_end(now)
+        self.inside().holds_end(now)
     }
 
     /// Under which leases an owner has the lock here, and how often under each: under one at most, unless the
     /// lock is [shared](Policy::Shared).
     pub fn holds_of(&self, owner: u64, now: Moment) -> Vec<(u64, u32)> {
-        let ownership = self.ownership.lock();
+        let ownership = self.inside();
         let holders = ownership.holders(now).filter(|(holder, ..)| *holder == owner);
         holders.map(|(_, count, number)| (number, count)).collect()
     }
 
     /// The numbers of the leases in hand: one at most, unless the lock is [shared](Policy::Shared).
     pub fn lease_numbers(&self) -> Vec<u64> {
-        self.ownership.lock().lease_numbers().collect()
+        self.inside().lease_numbers().collect()
     }
 
     /// Whether an acquisition is known to have the lock, here or elsewhere.
     pub fn is_known_held(&self) -> bool {
-        self.ownership.lock().is_known_held()
+        self.inside().is_known_held()
     }
 
     /// As [`is_known_held`](Self::is_known_held), or it was at `since` or later, by what the store had told a
     /// queue head that has given up.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn was_known_held(&self, since: Moment) -> bool {
-        self.ownership.lock().was_known_held(since)
+        self.inside().was_known_held(since)
     }
 
     /// How often the lock was taken, inner holds included.
     pub fn acquisitions(&self) -> u64 {
-        self.ownership.lock().acquisitions()
+        self.inside().acquisitions()
     }
 
     /// How many waiters were handed the lock in memory.
     pub fn hand_offs(&self) -> u64 {
-        self.ownership.lock().hand_offs()
+        self.inside().hand_offs()
     }
 
     /// How many wait in the queue. The queue head is not among them.
     pub fn waiters(&self) -> usize {
-        self.ownership.lock().waiters()
+        self.inside().waiters()
     }
 
     /// Whether there is a hold without a grant: it was [forgotten](Self::forget).
     pub fn is_forgotten(&self) -> bool {
-        self.ownership.lock().is_forgotten()
+        self.inside().is_forgotten()
     }
 
     /// Whether there are no holds and no waiters here.
     pub fn is_idle(&self) -> bool {
-        self.ownership.lock().is_idle()
+        self.inside().is_idle()
     }
 }
 
@@ -628,7 +756,7 @@ impl fmt::Debug for LockEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Taken out, as what is written to is foreign code.
         let (phase, waiters) = {
-            let ownership = self.ownership.lock();
+            let ownership = self.inside();
             (ownership.phase_name(), ownership.waiters())
         };
         f.debug_struct("LockEntry")
@@ -636,5 +764,107 @@ impl fmt::Debug for LockEntry {
             .field("waiters", &waiters)
             .field("latch", &self.latch)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, feature = "lock", not(latchwork_loom)))]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn idle() -> (LockEntry, Moment) {
+        (LockEntry::new(Rules::default()), Moment::from(Instant::now()))
+    }
+
+    fn enter(entry: &LockEntry, owner: u64, now: Moment) -> EnterOutcome {
+        entry.enter(&Request::new(owner), true, now).0
+    }
+
+    fn told(entry: &LockEntry, ticket: &Ticket, now: Moment) -> Option<WaitOutcome> {
+        entry.poll(ticket, &Context::from_waker(Waker::noop()), now).0
+    }
+
+    /// The lease by which a store has granted a claim.
+    fn taken(entry: &LockEntry, owner: u64, now: Moment) -> Option<Grant> {
+        let request = Request::new(owner);
+        let attempt = Attempt::outside_of_queue(owner, &request, now, LEASE);
+        let mut effects = Effects::default();
+        let grant = entry.take(&request, &attempt, 0, now, &mut effects);
+        assert_eq!(effects.roll_back().map(|roll_back| roll_back.number), grant.is_none().then_some(owner));
+        grant
+    }
+
+    #[test]
+    fn those_that_come_while_a_call_asks_the_store_queue_behind_it() {
+        let (entry, now) = idle();
+        assert!(entry.claim() && !entry.claim() && !entry.is_idle());
+        let EnterOutcome::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
+        let grant = taken(&entry, 1, now).expect("it is open");
+        assert_eq!((entry.holder(now), told(&entry, &ticket, now).is_none()), (Some((1, 1)), true));
+        assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Passed);
+        assert!(matches!(told(&entry, &ticket, now), Some(WaitOutcome::Granted(..))));
+    }
+
+    #[test]
+    fn those_that_have_come_are_told_when_the_store_has_refused_the_call_or_released_its_lease() {
+        for releases in [false, true] {
+            let (entry, now) = idle();
+            assert!(entry.claim());
+            if releases {
+                let grant = taken(&entry, 1, now).expect("it is open");
+                assert!(matches!(entry.leave(&grant, now).0, LeaveOutcome::Return(_)));
+            }
+            let EnterOutcome::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
+            drop(entry.returned(0, now));
+            assert!(matches!(told(&entry, &ticket, now), Some(WaitOutcome::Head(_))), "it waits for ever");
+        }
+    }
+
+    #[test]
+    fn entry_is_idle_again_when_the_call_is_over() {
+        let (entry, now) = idle();
+        for releases in [false, true] {
+            assert!(entry.claim());
+            if releases {
+                let grant = taken(&entry, 1, now).expect("it is open");
+                let _ = entry.leave(&grant, now);
+                assert!(!entry.is_idle() && entry.is_known_held());
+            }
+            drop(entry.returned(0, now));
+            assert!(entry.is_idle() && !entry.is_known_held());
+        }
+        assert!(matches!(enter(&entry, 2, now), EnterOutcome::Head(_)));
+    }
+
+    #[test]
+    fn what_a_call_has_asked_for_is_rolled_back_if_the_entry_was_closed_meanwhile() {
+        let (entry, now) = idle();
+        assert!(entry.claim());
+        let _ = entry.close();
+        assert!(taken(&entry, 1, now).is_none() && entry.is_idle());
+        assert!(!entry.claim() && matches!(enter(&entry, 2, now), EnterOutcome::Closed));
+    }
+
+    /// They have heard of its release, and wait for the lock as long as this one had it.
+    #[test]
+    fn other_processes_go_before_a_call_that_would_ask_at_once() {
+        let (entry, now) = idle();
+        let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
+        let _ = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
+        let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
+        let granted = Answer::Granted { last_token: 0 };
+        let (AttemptOutcome::Granted(grant), _) = entry.answered(&head, attempt, granted, now) else {
+            panic!("it was granted")
+        };
+        let _ = entry.leave(&grant, now);
+        entry.note_receivers(1, now);
+        drop(entry.returned(0, now));
+        assert!(entry.is_idle() && !entry.claim());
+        let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        assert!(!head.goes_first());
     }
 }

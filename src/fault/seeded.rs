@@ -133,6 +133,10 @@ faults! {
     ENTRY {
         /// A release that was answered appoints the next waiter, whatever the phase is by then.
         NoPhaseCheck,
+        /// A newcomer does not see that a call asks the store for another one.
+        ClaimOverlooked,
+        /// A release that was answered leaves the entry idle, though others have come meanwhile.
+        ReturnedUnseen,
         /// A guard gives back whatever hold is in place, and a former queue head acts as the present one.
         NoSerialCheck,
         /// Other waiters of the owner that gets the lock stay in the queue.

@@ -24,13 +24,11 @@ use std::time::Duration;
 
 use crate::fault::fault;
 use crate::foreign::Panics;
-use crate::lock_entry::{
-    Attempt, EnterOutcome, Extension, Grant, Moment, PendingRelease, Request, WaitOutcome,
-};
+use crate::lock_entry::{Attempt, Effects, EnterOutcome, Extension, Grant, Moment, Request, WaitOutcome};
 
 use self::head::{Competed, Head};
 use self::waiter::Waiter;
-use crate::lock::backend::{AcquireOutcome, AcquireRequest, Failure, Mode};
+use crate::lock::backend::{AcquireOutcome, AcquireRequest, CommandFuture, Failure, Mode};
 use crate::lock::entry::attended::Attended;
 use crate::lock::entry::{Entry, OnDrop};
 use crate::lock::error::LockError;
@@ -102,8 +100,8 @@ struct Progress<'a> {
 enum Stage<'a> {
     /// Nowhere yet, or anywhere no more.
     Entering,
-    /// In the queue, without a limit.
-    Queued(Request, Waiter<'a>),
+    /// In the queue as this owner, without a limit.
+    Queued(u64, Waiter<'a>),
     /// All that takes a timer, or a store that does not answer at once.
     Waiting(Pin<Box<dyn Future<Output = Result<Step<'a>, LockError>> + Send + 'a>>),
 }
@@ -111,7 +109,7 @@ enum Stage<'a> {
 /// How a stage ends: what comes next.
 enum Step<'a> {
     Enter,
-    Queue(Request, Waiter<'a>),
+    Queue(u64, Waiter<'a>),
     Compete(Head<'a>, Moment),
     /// Its owner writes, under this lease.
     ReadUnder(Request, LeaseId),
@@ -150,12 +148,35 @@ impl Progress<'_> {
             let step = match stage {
                 Stage::Entering => {
                     let now = wanted.entry.now();
-                    begun.get_or_insert(now);
-                    wanted.enter(now, task.waker())
+                    let begun = *begun.get_or_insert(now);
+                    match wanted.check(now) {
+                        Ok(None) => {
+                            // An owner and a lease may have the same number.
+                            let number = wanted.entry.context.number();
+                            let request = wanted.request(number);
+                            match wanted.ask_before(&request, number, now) {
+                                Ok(Some(grant)) => return wanted.granted_to(&request, grant, begun, now),
+                                Ok(None) => wanted.enter(&request, now, task.waker()),
+                                Err(error) => Err(error),
+                            }
+                        }
+                        Ok(Some((owner, under))) => Ok(Step::ReadUnder(wanted.request(owner), under)),
+                        Err(error) => Err(error),
+                    }
                 }
-                Stage::Queued(request, waiter) => {
-                    let (told, now) = ready!(Pin::new(waiter).poll(task));
-                    wanted.told(request, told, now)
+                Stage::Queued(owner, waiter) => {
+                    if waiter.is_part_of_entering() {
+                        return Poll::Pending;
+                    }
+                    let now = wanted.entry.now();
+                    let request = wanted.request(*owner);
+                    match waiter.hear(task, now) {
+                        Some(WaitOutcome::Granted(grant, None)) => {
+                            return wanted.granted_to(&request, grant, begun.unwrap_or(now), now);
+                        }
+                        Some(told) => wanted.told(&request, told, now),
+                        None => return Poll::Pending,
+                    }
                 }
                 Stage::Waiting(future) => {
                     *patient = true;
@@ -166,19 +187,19 @@ impl Progress<'_> {
             // Matched as it is: a `?` before would copy each guard once more.
             *stage = match step {
                 Ok(Step::Granted(guard)) => {
-                    wanted.entry.context.recorder.waits.add(guard.since().micros_since(begun));
+                    wanted.waited(begun, guard.since().unwrap_or(begun));
                     return Poll::Ready(Ok(Some(guard)));
                 }
                 Ok(Step::Enter) => {
                     *patient = true;
                     Stage::Entering
                 }
-                Ok(Step::Queue(request, waiter)) if wanted.wait.is_none() => {
+                Ok(Step::Queue(owner, waiter)) if wanted.wait.is_none() => {
                     *patient |= wanted.is_behind_a_holder();
-                    Stage::Queued(request, waiter)
+                    Stage::Queued(owner, waiter)
                 }
-                Ok(Step::Queue(request, waiter)) => {
-                    Stage::Waiting(Box::pin(wanted.wait_queued(request, waiter, begun)))
+                Ok(Step::Queue(owner, waiter)) => {
+                    Stage::Waiting(Box::pin(wanted.wait_queued(owner, waiter, begun)))
                 }
                 Ok(Step::Compete(head, now)) => {
                     Stage::Waiting(Box::pin(wanted.compete(head, now, begun, *patient)))
@@ -235,33 +256,77 @@ impl<'a> AcquireParams<'a> {
         if self.fenced { request.fenced() } else { request }
     }
 
-    /// Gets as far as it can at once.
+    /// Its wait is over.
     #[inline]
-    fn enter(&self, now: Moment, waker: &Waker) -> Result<Step<'a>, LockError> {
-        let (entry, context) = (self.entry, &self.entry.context);
-        context.check()?;
+    fn waited(&self, begun: Moment, now: Moment) {
+        self.entry.context.recorder.waits.add(now.micros_since(begun));
+    }
+
+    /// Whether it may enter. An explicit owner that is to read beside itself need not: that is, and under
+    /// which lease it writes.
+    #[inline(always)]
+    fn check(&self, now: Moment) -> Result<Option<(u64, LeaseId)>, LockError> {
+        self.entry.context.check()?;
         if let Lease::For(lease) = self.lease {
             Lease::check(lease)?;
         }
-        if let Some(owner) = self.owner
-            && let Some(step) = self.beside_itself(owner, now)?
-        {
-            return Ok(step);
+        match self.owner {
+            Some(owner) => Ok(self.beside_itself(owner, now)?.map(|under| (owner, under))),
+            None => Ok(None),
         }
-        // An owner and a lease may have the same number.
-        let number = context.number();
-        let request = self.request(number);
+    }
+
+    /// Gets as far as it can at once.
+    fn enter(&self, request: &Request, now: Moment, waker: &Waker) -> Result<Step<'a>, LockError> {
+        let entry = self.entry;
         // Cloning it is foreign code, and so done beforehand.
         let waker = (self.may_wait() && entry.state.seems_busy()).then(|| waker.clone());
         let registered = waker.is_some();
-        let asks = context.at_once.then(|| (number, context.lease_of(&request)));
-        let ((entered, attempt), effects) =
-            entry.state.enter_with(&request, self.may_wait(), waker, asks, now);
+        let mut effects = Effects::default();
+        let entered = entry.state.enter_with(request, self.may_wait(), waker, now, &mut effects);
         let panics = entry.apply_caught(effects);
         if panics.is_some() {
-            return self.entered_by_panic(panics, &request, entered, attempt, registered, now);
+            return self.entered_by_panic(panics, request, entered, registered, now);
         }
-        self.entered(&request, entered, attempt, registered, now)
+        self.entered(request, entered, registered, now)
+    }
+
+    /// Asks a store that answers by the call, before it enters: an entry that is idle is the call's until
+    /// then. `None` if it was not, or if the lock is another client's: it has to enter.
+    #[inline(always)]
+    fn ask_before(&self, request: &Request, number: u64, now: Moment) -> Result<Option<Grant>, LockError> {
+        let (entry, context) = (self.entry, &self.entry.context);
+        if !context.at_once || !entry.state.claim() {
+            return Ok(None);
+        }
+        let mut claimed = OnDrop(Some(|| entry.apply(entry.state.returned(0, now))));
+        let lease = context.lease_of(request);
+        let attempt = Attempt::outside_of_queue(number, request, now, lease);
+        let mut unfinished = OnDrop(Some(|| entry.release_in_background(attempt.to_rollback())));
+        let asked = AcquireRequest::new(context.lease_id(number), lease, now).tokens(attempt.tokens());
+        // Looked at where it is: an answer costs more to be passed on than to be given.
+        let answer = entry.acquire(&asked);
+        if let CommandFuture::Done(Some(Ok(AcquireOutcome::Acquired { last_token }))) = answer {
+            (claimed.0, unfinished.0) = (None, None);
+            let mut effects = Effects::default();
+            let grant = entry.state.take(request, &attempt, last_token, now, &mut effects);
+            entry.apply_granted(grant, effects);
+            return Ok(grant);
+        }
+        match answer.at_once() {
+            Some(Err(error)) => {
+                if error.failure != Failure::Indeterminate || fault!(UnansweredNeverRan) {
+                    unfinished.0 = None;
+                }
+                Err(context.failed(&entry.name, error))
+            }
+            Some(Ok(_outcome)) => {
+                unfinished.0 = None;
+                event!(TRACE, lock = entry.name.as_str(), outcome = ?_outcome, "held by another");
+                Ok(None)
+            }
+            None => Ok(None),
+        }
     }
 
     /// What an acquisition has found. From now on it has an owner.
@@ -270,26 +335,22 @@ impl<'a> AcquireParams<'a> {
         &self,
         request: &Request,
         entered: EnterOutcome,
-        attempt: Option<Attempt>,
         registered: bool,
         now: Moment,
     ) -> Result<Step<'a>, LockError> {
         let (entry, request) = (self.entry, *request);
         match entered {
             EnterOutcome::Head(ticket) => {
-                let mut head = Head::new(entry, ticket, request, self.may_wait());
-                if let Some(attempt) = attempt
-                    && let Some(grant) = head.ask_at_once(attempt, now)?
-                {
-                    return Ok(Step::Granted(self.guard(&request, grant, now)));
-                }
+                let head = Head::new(entry, ticket, request, self.may_wait());
                 self.recall_if_beside_itself(now);
                 Ok(Step::Compete(head, now))
             }
             EnterOutcome::Queued(ticket) => {
                 let waiter = Waiter::new(entry, ticket, registered);
-                self.recall_if_beside_itself(now);
-                Ok(Step::Queue(request, waiter))
+                if self.owner.is_some() {
+                    self.recall_if_beside_itself(now);
+                }
+                Ok(Step::Queue(request.owner(), waiter))
             }
             EnterOutcome::Reentered(grant, extension) => Ok(self.granted(&request, grant, extension, now)),
             EnterOutcome::Busy => Ok(Step::TimeOverHeld),
@@ -305,17 +366,17 @@ impl<'a> AcquireParams<'a> {
         panics: Panics,
         request: &Request,
         entered: EnterOutcome,
-        attempt: Option<Attempt>,
         registered: bool,
         now: Moment,
     ) -> Result<Step<'a>, LockError> {
-        drop(self.entered(request, entered, attempt, registered, now));
+        drop(self.entered(request, entered, registered, now));
         panics.resume();
         Ok(Step::Enter)
     }
 
-    /// What an explicit owner comes to that has the other side of the same read-write lock.
-    fn beside_itself(&self, owner: u64, now: Moment) -> Result<Option<Step<'a>>, LockError> {
+    /// The lease under which an explicit owner has the other side of the same read-write lock, if it reads
+    /// beside that.
+    fn beside_itself(&self, owner: u64, now: Moment) -> Result<Option<LeaseId>, LockError> {
         let entry = self.entry;
         let Some(under) = entry.other_side_of(owner, now) else { return Ok(None) };
         // It has this side as well.
@@ -323,7 +384,7 @@ impl<'a> AcquireParams<'a> {
             return Ok(None);
         }
         match entry.mode {
-            Mode::Read => Ok(Some(Step::ReadUnder(self.request(owner), under))),
+            Mode::Read => Ok(Some(under)),
             _ => Err(LockError::Upgrade { name: entry.name.clone(), owner: entry.context.owner(owner) }),
         }
     }
@@ -361,8 +422,7 @@ impl<'a> AcquireParams<'a> {
         let asked = AcquireRequest::new(id, lease, sent)
             .tokens(tokens)
             .under(under.filter(|_| !fault!(ReadsAsAStranger)));
-        let pending_release =
-            PendingRelease { number, until: sent + lease, appoints: false, rolls_back: true };
+        let pending_release = attempt.to_rollback();
         let asks = Arc::clone(entry);
         let rolls_back = move || asks.release_in_background(pending_release);
         let attended = Attended::new(entry, OnDrop((!fault!(ReadBesideLeaks)).then_some(rolls_back)));
@@ -400,12 +460,7 @@ impl<'a> AcquireParams<'a> {
     }
 
     /// In the queue, with a limit.
-    async fn wait_queued(
-        self,
-        request: Request,
-        waiter: Waiter<'a>,
-        begun: Moment,
-    ) -> Result<Step<'a>, LockError> {
+    async fn wait_queued(self, owner: u64, waiter: Waiter<'a>, begun: Moment) -> Result<Step<'a>, LockError> {
         let entry = self.entry;
         if self.wait.is_some_and(|wait| wait < SHORT_WAIT) {
             entry.apply(entry.state.verify_soon(entry.now()));
@@ -413,7 +468,7 @@ impl<'a> AcquireParams<'a> {
         // A try is here for an answer that another caller has asked for.
         let limit = if self.may_wait() { self.limit(begun) } else { begun + SHORT_WAIT };
         match entry.context.until(limit, waiter).await {
-            Some((told, now)) => self.told(&request, told, now),
+            Some((told, now)) => self.told(&self.request(owner), told, now),
             None => Ok(self.at_the_end(begun)),
         }
     }
@@ -490,13 +545,25 @@ impl<'a> AcquireParams<'a> {
         }
     }
 
-    fn guard(&self, request: &Request, grant: Grant, now: Moment) -> Guard {
-        let owner = self.entry.context.owner(request.owner());
-        // Before others are woken: a waker that panics leaves no hold behind without an owner.
-        let guard = Guard::new(Arc::clone(self.entry), owner, grant, now);
-        if self.owner.is_some() {
-            self.tell_other_side(request.owner(), now);
+    /// The end of a wait since `begun`. Not by a step: to move a guard costs as much as to make it.
+    #[inline(always)]
+    fn granted_to(
+        &self,
+        request: &Request,
+        grant: Grant,
+        begun: Moment,
+        now: Moment,
+    ) -> Poll<Result<Option<Guard>, LockError>> {
+        self.waited(begun, now);
+        if self.owner.is_none() {
+            return Poll::Ready(Ok(Some(self.new_guard(request, grant, now))));
         }
+        Poll::Ready(Ok(Some(self.guard(request, grant, now))))
+    }
+
+    #[inline(always)]
+    fn new_guard(&self, request: &Request, grant: Grant, now: Moment) -> Guard {
+        let owner = self.entry.context.owner(request.owner());
         event!(
             DEBUG,
             lock = self.entry.name.as_str(),
@@ -504,6 +571,15 @@ impl<'a> AcquireParams<'a> {
             watched = grant.is_watched(),
             "acquired"
         );
+        Guard::new(Arc::clone(self.entry), owner, grant, now)
+    }
+
+    fn guard(&self, request: &Request, grant: Grant, now: Moment) -> Guard {
+        // Before others are woken: a waker that panics leaves no hold behind without an owner.
+        let guard = self.new_guard(request, grant, now);
+        if self.owner.is_some() {
+            self.tell_other_side(request.owner(), now);
+        }
         guard
     }
 }

@@ -190,17 +190,23 @@ impl LockClient {
     }
 
     fn lock_of(&self, name: &str, mode: Mode) -> Result<Lock, LockError> {
-        let name = LockName::new(&self.name_mapper.map(name))?;
+        let name = self.name_mapper.map(name);
+        // In a child each call of a lock is an error. The table may be locked by a thread that is not there.
+        let table =
+            Some(self.tables.of(mode)).filter(|_| self.context.is_here() && !fault!(EntryForEachHandle));
+        if let Some(entry) = table.and_then(|table| table.find_text(&name)) {
+            return Ok(Lock::new(entry));
+        }
+        let name = LockName::new(&name)?;
         self.context.store.check_name(&name)?;
         if !self.context.store.supports(mode) {
             return Err(LockError::Unsupported { backend: self.context.store.type_name(), mode });
         }
         let make = || Entry::new(&self.context, &self.tables, &name, mode);
-        if !self.context.is_here() || fault!(EntryForEachHandle) {
-            // Each call of it is an error. The table may be locked by a thread that is not there.
-            return Ok(Lock::new(Arc::new(make())));
-        }
-        Ok(Lock::new(self.tables.of(mode).get(&name, make)))
+        Ok(Lock::new(match table {
+            Some(table) => table.get(&name, make),
+            None => Arc::new(make()),
+        }))
     }
 
     /// A new owner, for taking a lock more than once: see [`Lock::owned_by`].

@@ -10,7 +10,7 @@ mod release;
 
 use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -40,21 +40,27 @@ pub(super) struct Entry {
     tables: Arc<Tables<Entry>>,
     pub(super) mode: Mode,
     pub(super) name: LockName,
-    /// Where a queue head listens, and the second one, if there are two.
-    channels: Channels,
+    /// Where a queue head listens, and the second one, if there are two. Once one does: most names have none.
+    channels: OnceLock<Box<Channels>>,
     /// For how long the store remembers a waiter, if it does.
     pub(super) position: Option<Duration>,
     pub(super) state: LockEntry,
     pub(super) counters: Counters,
     /// When the watchdog looks at it.
     due: Due,
-    /// Releases that callers wait for: a caller may stop polling, and may not. And those for which the
-    /// runtime has not run a task.
-    awaited: Mutex<Vec<Awaited>>,
-    /// What futures have that wait for the store, and may not be polled any more.
-    attended: Mutex<Vec<Weak<dyn Attends>>>,
     /// The table keeps it, or is just about to, or to let it go.
     is_kept: AtomicBool,
+    /// Once there is any.
+    unpolled: OnceLock<Box<Unpolled>>,
+}
+
+/// What there is of callers that may stop polling, and of waiters that have not been polled.
+#[derive(Default)]
+struct Unpolled {
+    /// Releases that callers wait for. And those for which the runtime has not run a task.
+    awaited: Mutex<Vec<Awaited>>,
+    /// What futures have that wait for the store.
+    attended: Mutex<Vec<Weak<dyn Attends>>>,
     /// The subscription under which a waiter that was named with a release waits for its turn, until that
     /// waiter takes it over.
     kept: Mutex<Option<Listening>>,
@@ -79,15 +85,13 @@ impl Entry {
             tables: Arc::clone(tables),
             mode,
             name: name.clone(),
-            channels: context.store.channels(mode, name, context.id()),
+            channels: OnceLock::new(),
             position,
             state: LockEntry::new(rules),
             counters: Counters::default(),
             due: tables.alarm.due(),
-            awaited: Mutex::default(),
-            attended: Mutex::default(),
             is_kept: AtomicBool::new(false),
-            kept: Mutex::default(),
+            unpolled: OnceLock::new(),
         }
     }
 
@@ -186,7 +190,7 @@ impl Entry {
         if let LeaveOutcome::Return(pending_release) = left
             && !fault!(ReleaseDiesWithPanic)
         {
-            self.release_unawaited(pending_release, now);
+            self.release_unawaited(&pending_release, now);
         }
         panics.resume();
         LeaveOutcome::Passed
@@ -194,7 +198,7 @@ impl Entry {
 
     /// As [`apply`](Self::apply), of an event that has granted a hold. A waker is foreign code:
     /// should it panic, that hold has no owner yet, and it is given back.
-    #[inline]
+    #[inline(always)]
     pub(super) fn apply_granted(self: &Arc<Self>, grant: Option<Grant>, effects: Effects) {
         if effects.is_quiet() {
             return self.apply(effects);
@@ -211,7 +215,7 @@ impl Entry {
         let (left, effects) = self.state.leave(grant, now);
         let panics = self.apply_caught(effects);
         if let LeaveOutcome::Return(pending_release) = self.left_after(left, panics, now) {
-            self.release_unawaited(pending_release, now);
+            self.release_unawaited(&pending_release, now);
         }
     }
 
@@ -262,22 +266,30 @@ impl Entry {
         self.mode.is_queued() && self.context.store.grants_suffice()
     }
 
+    fn channels(&self) -> &Channels {
+        self.channels.get().unwrap_or_else(|| {
+            // Made, and dropped if another thread was quicker, where foreign code may run.
+            let made = Box::new(self.context.store.channels(self.mode, &self.name, self.context.id()));
+            self.channels.get_or_init(|| made)
+        })
+    }
+
     /// Begins to listen, as a queue head.
     pub(super) fn listen(&self) -> Listening {
-        Listening::new(&self.context.registry, &self.channels)
+        Listening::new(&self.context.registry, self.channels())
     }
 
     /// Whether to listen costs nothing.
     pub(super) fn is_subscribed(&self) -> bool {
         let transport = self.context.registry.transport();
-        self.channels.all().all(|channel| transport.is_active(channel))
+        self.channels().all().all(|channel| transport.is_active(channel))
     }
 
     /// Has the queue heads of this process that listen for the name ask again, those of other clients
     /// included.
     pub(super) fn call_queue_heads(&self) {
         let mut panics = Panics::NONE;
-        for channel in self.channels.all() {
+        for channel in self.channels().all() {
             panics.catch(|| {
                 if let Some(subscription) = self.context.registry.join(channel) {
                     subscription.latch().release_all();
@@ -344,7 +356,11 @@ impl Entry {
 
     /// What is kept for the queue head.
     pub(super) fn take_kept(&self) -> Option<Listening> {
-        self.kept.lock().take()
+        self.unpolled.get()?.kept.lock().take()
+    }
+
+    fn unpolled(&self) -> &Unpolled {
+        self.unpolled.get_or_init(Box::default)
     }
 }
 

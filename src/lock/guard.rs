@@ -48,18 +48,17 @@ pub struct Guard {
     entry: Arc<Entry>,
     owner: Owner,
     grant: Grant,
-    /// Whether the hold is ours to give back.
-    armed: bool,
-    since: Moment,
+    /// When it was made; `None` once the hold is not ours to give back.
+    since: Option<Moment>,
 }
 
 impl Guard {
     pub(super) fn new(entry: Arc<Entry>, owner: Owner, grant: Grant, since: Moment) -> Self {
-        Self { entry, owner, grant, armed: true, since }
+        Self { entry, owner, grant, since: Some(since) }
     }
 
     /// When it was made.
-    pub(super) fn since(&self) -> Moment {
+    pub(super) fn since(&self) -> Option<Moment> {
         self.since
     }
 
@@ -278,10 +277,13 @@ impl Guard {
     /// | [`LockError::OtherKind`] | the same, and the name is held as another kind of lock now |
     /// | [`LockError::RuntimeEnded`] | was done under the lock; the store is not told, and its lease ends by itself |
     /// | [`LockError::Forked`] | is the parent's, and so is the hold: nothing was sent |
-    pub async fn unlock(mut self) -> Result<(), LockError> {
-        match self.begin_unlock()? {
-            None => Ok(()),
-            Some(answer) => answer.await,
+    #[expect(clippy::manual_async_fn, reason = "the future of an `async fn` has room for the guard twice")]
+    pub fn unlock(mut self) -> impl Future<Output = Result<(), LockError>> {
+        async move {
+            match self.begin_unlock()? {
+                None => Ok(()),
+                Some(answer) => answer.await,
+            }
         }
     }
 
@@ -291,18 +293,18 @@ impl Guard {
         self.entry.context.check_origin()?;
         // A clock that panics leaves it to the guard's end.
         let now = self.entry.now();
-        self.armed = false;
+        let since = self.since.take();
         // Its owner may have the lock for longer than its own lease.
         let lasted = if self.grant.ends() <= now { Err(LossReason::Expired) } else { Ok(()) };
-        let outcome = match self.leave(now) {
+        let outcome = match &self.leave(since, now) {
             LeaveOutcome::Remains | LeaveOutcome::Passed => lasted,
             LeaveOutcome::Lost(_) if fault!(LostUnlockedAllTheSame) => Ok(()),
-            LeaveOutcome::Lost(reason) => Err(reason),
+            LeaveOutcome::Lost(reason) => Err(*reason),
             LeaveOutcome::NotHeld => Err(LossReason::GivenBack),
             LeaveOutcome::Return(pending_release) => {
                 match self.entry.release_by_the_call(pending_release, now) {
                     Some(had_it) => released(lasted, had_it?),
-                    None => return Ok(Some(self.release_awaited(pending_release, now, lasted))),
+                    None => return Ok(Some(self.release_awaited(*pending_release, now, lasted))),
                 }
             }
         };
@@ -333,7 +335,7 @@ impl Guard {
         }
         // As in `begin_unlock`.
         let now = self.entry.now();
-        self.armed = false;
+        self.since = None;
         // A look in between must find what is kept forgotten.
         let effects = self.entry.state.forget(&self.grant, now);
         self.entry.keep();
@@ -348,10 +350,10 @@ impl Guard {
         self.entry.apply(effects);
     }
 
-    #[inline]
-    fn leave(&mut self, now: Moment) -> LeaveOutcome {
+    #[inline(always)]
+    fn leave(&self, since: Option<Moment>, now: Moment) -> LeaveOutcome {
         let entry = &self.entry;
-        entry.context.recorder.holds.add(now.micros_since(self.since));
+        entry.context.recorder.holds.add(now.micros_since(since.unwrap_or(now)));
         let (left, effects) = entry.state.leave(&self.grant, now);
         let panics = entry.apply_caught(effects);
         // With it a forgotten hold may have ended.
@@ -372,13 +374,14 @@ fn released(lasted: Result<(), LossReason>, had_it: bool) -> Result<(), LossReas
 impl Drop for Guard {
     fn drop(&mut self) {
         // In a child the parent's lock is not ours to give back.
-        if !self.armed || self.entry.context.check_origin().is_err() {
+        let Some(since) = self.since.take() else { return };
+        if self.entry.context.check_origin().is_err() {
             return;
         }
         let mut panics = Panics::NONE;
         // A clock that panics keeps no lock: it goes back as of when it was taken.
-        let now = panics.catch(|| self.entry.now()).unwrap_or(self.since);
-        if let LeaveOutcome::Return(pending_release) = self.leave(now) {
+        let now = panics.catch(|| self.entry.now()).unwrap_or(since);
+        if let LeaveOutcome::Return(pending_release) = &self.leave(Some(since), now) {
             self.entry.release_unawaited(pending_release, now);
         }
         panics.resume();

@@ -373,7 +373,7 @@ impl Lock {
                 panics.catch(|| entry.gone(number, sent));
             }
             // The answer to what was under way may come later still.
-            self.entry.both_sides().for_each(|entry| entry.state.forced());
+            self.entry.both_sides().for_each(|entry| entry.state.forced(entry.now()));
             granted_meanwhile = self.entry.leases_in_hand();
         }
         // Should the message be lost.

@@ -93,10 +93,15 @@ impl LockName {
         if let Some(part) = reserved(name) {
             return Err(NameError::Reserved { part });
         }
-        Ok(Self { text: Arc::from(name), hash: HASH_KEY.hash_one(name) })
+        Ok(Self { text: Arc::from(name), hash: Self::hash_of(name) })
     }
 
-    #[cfg_attr(not(feature = "local"), expect(dead_code, reason = "for maps that are told the hash"))]
+    /// What the hash of a name is, if it is one.
+    pub(crate) fn hash_of(name: &str) -> u64 {
+        HASH_KEY.hash_one(name)
+    }
+
+    /// For maps that are told the hash.
     pub(crate) fn hash_value(&self) -> u64 {
         self.hash
     }

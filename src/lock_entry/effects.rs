@@ -182,7 +182,7 @@ impl Effects {
     fn finish(&mut self) {
         match (self.waker.take(), self.more.take()) {
             (None, None) => {}
-            (Some(waker), None) if self.wakes => foreign::wake([waker]),
+            (Some(waker), None) if self.wakes => foreign::wake(Some(waker)),
             (Some(unused), None) => drop(unused),
             (waker, Some(more)) => {
                 let More { wakers, mut panics, .. } = *more;

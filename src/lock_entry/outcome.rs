@@ -65,6 +65,7 @@ pub struct HeadTicket {
 
 impl HeadTicket {
     /// Whether it is to ask at once.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn goes_first(&self) -> bool {
         self.steps == 0
     }
@@ -212,7 +213,7 @@ impl Attempt {
     }
 
     /// To be sent if its asker has gone.
-    pub(super) fn to_rollback(self) -> PendingRelease {
+    pub(crate) fn to_rollback(&self) -> PendingRelease {
         PendingRelease { number: self.number, until: self.until, appoints: false, rolls_back: true }
     }
 

@@ -29,6 +29,7 @@
 //! | phase | event | exclusive | queued | shared |
 //! |---|---|---|---|---|
 //! | `Free` | enter | `Competing` | `Competing` | `Competing` |
+//! | | claimed: a call asks the store for a newcomer | `Returning` | `Returning` | `Returning` |
 //! | `Competing` | answered: granted | `Held` | `Held`, by a waiter that was named as well | `Held`; holds beside that end earlier go on by it |
 //! | | answered: held | `Competing` | `Competing`, with a position | `Competing` |
 //! | | abandoned, superseded, recalled | the oldest waiter competes, or `Free` | the same | the same |
@@ -38,23 +39,26 @@
 //! | | the last one leaves, with waiters | `Held` by the oldest; or it competes by the same lease, if that is too short for it | the oldest competes, named with the release | as exclusive |
 //! | | the same, when the tenure is over | `Returning` | | `Returning` |
 //! | | its lease is over, or lost | the oldest waiter competes, or `Free` | the same | the same |
-//! | `Returning` | the release is under way, or answered | the oldest waiter competes, or `Free` | the same | the same |
+//! | `Returning` | taken: the store has granted the lock to the newcomer | `Held` | `Held` | `Held` |
+//! | | the release is under way, or answered; or the newcomer's question was answered otherwise | the oldest waiter competes, or `Free` | the same | the same |
 //! | any | closed | no queue head any more; what is held is not touched | the same | the same |
 //!
 //! * `Free`: no lease, no queue head, the queue is empty.
 //! * `Competing`: the queue head, which is no longer in the queue, talks to the store.
 //! * `Held`: there is a hold, under the lease in hand.
 //! * Beside any of them, of a shared lock: holds under leases of their own.
-//! * `Returning`: a release is under way.
+//! * `Returning`: a release is under way, or a newcomer's call asks a store that answers by it. It has not
+//!   entered, so what becomes of the question is the call's affair.
 //!
 //! # Invariants
 //!
-//! 1. There is at most one of queue head, hold and release under way; a waiter is queued only if there is
-//!    one. (With a store that has a queue, the release of the lease before may be under way beside the queue
-//!    head. A shared lock has holds beside.)
+//! 1. There is at most one of queue head, hold, release under way, and newcomer whose call asks the store; a
+//!    waiter is queued only if there is one. (With a store that has a queue, the release of the lease before
+//!    may be under way beside the queue head. A shared lock has holds beside.)
 //! 2. A hold implies a lease that was sure when the hold was granted and when it was claimed.
 //! 3. A number is used for one competition and the lease that comes of it, and never again.
-//! 4. A number that may be at the store and is not in hand has a release under way, or its lease is over.
+//! 4. A number that may be at the store and is not in hand has a release under way, or is a newcomer's whose
+//!    call asks the store, or its lease is over.
 //! 5. Serials rise. A grant with another serial than the hold's changes nothing.
 //! 6. A hold's count is its guards, its grants that are not claimed yet, and its forgotten holds. No owner's
 //!    hold is ended by another one of a shared lock, nor its lease made shorter.
@@ -212,6 +216,8 @@ pub(super) struct Ownership {
     /// When the last queue head gave up that the store had told that another process has the lock; `None` if
     /// the store has leased the lock to this client since.
     known_held: Option<Moment>,
+    /// When the last forced unlock was answered that this client has asked for.
+    forced: Option<Moment>,
     /// That of the next lease.
     tenure: Duration,
     /// Until then other processes go first.
@@ -223,6 +229,19 @@ pub(super) struct Ownership {
     /// When the client was told to [look](Self::tick); never, if it was not.
     next_look_said: Moment,
     closed: bool,
+}
+
+/// What a call need not come in for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Gate {
+    /// The entry is idle, and a newcomer may have the lock before all others.
+    Open,
+    /// One call has it, and no other has come since: a newcomer's that asks the store, or one that releases a
+    /// lease. The engine knows of no such newcomer until another call [comes in](Ownership::settle).
+    Claimed,
+    /// All goes by the engine.
+    InUse,
 }
 
 #[derive(Debug)]
@@ -341,16 +360,16 @@ impl Hold {
     fn drop_guard(&mut self, grant: &Grant) {
         let Some(sharer) = self.owner_holds.get_mut(grant.serial) else { return };
         sharer.guards -= 1;
-        sharer.remove_end(grant.watched, grant.ends);
+        sharer.remove_end(grant.own_end);
         self.guards -= 1;
-        self.watched -= u32::from(grant.watched);
+        self.watched -= u32::from(grant.is_watched());
     }
 
     /// A guard is gone, and its hold stays: for as long as the lease lasts now, if that was renewed for it.
     fn forget_guard(&mut self, grant: &Grant, lease_ends: Moment) {
         self.drop_guard(grant);
         let Some(sharer) = self.owner_holds.get_mut(grant.serial) else { return };
-        sharer.add_forgotten(if grant.watched { lease_ends } else { grant.ends });
+        sharer.add_forgotten(grant.own_end.unwrap_or(lease_ends));
         self.limit = self.limit.min(sharer.due());
     }
 
@@ -358,9 +377,9 @@ impl Hold {
     fn drop_claim(&mut self, grant: &Grant, now: Moment) -> Option<(u32, LossReason)> {
         let sharer = self.owner_holds.get_mut(grant.serial)?;
         sharer.unclaimed -= 1;
-        sharer.remove_end(grant.watched, grant.ends);
+        sharer.remove_end(grant.own_end);
         self.unclaimed -= 1;
-        self.watched -= u32::from(grant.watched);
+        self.watched -= u32::from(grant.is_watched());
         self.drop_count(grant.serial, now)
     }
 
@@ -369,13 +388,13 @@ impl Hold {
         let Some(sharer) = self.owner_holds.get_mut(grant.serial) else { return };
         sharer.count += 1;
         sharer.unclaimed += 1;
-        sharer.add_end(grant.watched, grant.ends);
-        if grant.watched && sharer.watched == 1 {
+        sharer.add_end(grant.own_end);
+        if grant.is_watched() && sharer.watched == 1 {
             sharer.limit_hold(max_hold, now);
             self.limit = self.limit.min(sharer.due());
         }
         self.unclaimed += 1;
-        self.watched += u32::from(grant.watched);
+        self.watched += u32::from(grant.is_watched());
         if claimed {
             self.claim(grant.serial);
         }
@@ -394,11 +413,11 @@ impl Hold {
     /// A guard's own lease, which was to be over as `grant` says, is over at `ends`.
     fn prolong(&mut self, grant: &Grant, ends: Moment) {
         if let Some(sharer) = self.owner_holds.get_mut(grant.serial)
-            && !grant.watched
+            && !grant.is_watched()
             && !fault!(ProlongedInName)
         {
-            sharer.remove_end(false, grant.ends);
-            sharer.add_end(false, ends);
+            sharer.remove_end(grant.own_end);
+            sharer.add_end(Some(ends));
         }
     }
 
@@ -443,6 +462,7 @@ impl Ownership {
             last_token: 0,
             contended: false,
             known_held: None,
+            forced: None,
             others_first_until: None,
             losses: BTreeMap::new(),
             acquisitions: 0,
@@ -607,13 +627,13 @@ impl Ownership {
             lease.tokens.0 += 1;
         }
         let watched = request.is_watched();
-        let ends = request.lease.map_or(Moment::NEVER, |lease| now + lease);
+        let own_end = request.lease.map(|lease| now + lease);
         let token = hold.token.filter(|_| request.fenced);
         let its = serial.unwrap_or(fresh);
-        let grant = Grant { serial: its, watched, token, ends };
+        let grant = Grant::new(its, token, own_end);
         match serial {
             Some(_) => hold.add_count(&grant, claimed, max_hold, now),
-            None => hold.add(fresh, Sharer::new(request, claimed, ends, max_hold, now)),
+            None => hold.add(fresh, Sharer::new(request, claimed, own_end, max_hold, now)),
         }
         let serial = its;
         let wanted = request.lease.unwrap_or(renewed_lease);
@@ -673,7 +693,7 @@ impl Ownership {
         }
         let phase = self.take_phase();
         let before = Unconfirmed { until: now + attempt.lease, unanswered: 0 };
-        self.hold_by(attempt, attempt.granted_tokens(last_token), attempt.sent, before);
+        self.hold_by(&attempt, attempt.granted_tokens(last_token), attempt.sent, before);
         let grant = self.begin_hold(request, true, now);
         self.park_current();
         self.transition(phase);
@@ -682,6 +702,35 @@ impl Ownership {
         self.acquisitions += 1;
         self.plan_next_look(now, effects);
         Some(grant)
+    }
+
+    // === Before it enters ===
+
+    /// What has happened since the last event, of an entry that was idle then or that one call had: one has
+    /// it now, or it is idle.
+    pub(super) fn settle(&mut self, claimed: bool) {
+        let claimed = claimed && !fault!(ClaimOverlooked);
+        self.transition(if claimed { Phase::Returning(false) } else { Phase::Free });
+    }
+
+    /// The store has granted the lock to a newcomer, whose call has the entry. `None` if that is closed by
+    /// now.
+    pub(super) fn take(
+        &mut self,
+        request: &Request,
+        attempt: &Attempt,
+        last_token: u64,
+        now: Moment,
+        effects: &mut Effects,
+    ) -> Option<Grant> {
+        if attempt.until <= now || self.closed {
+            effects.more().roll_back = Some(attempt.to_rollback());
+            self.appoint(None, 0, now, effects);
+            return None;
+        }
+        let before = Unconfirmed { until: now + attempt.lease, unanswered: 0 };
+        self.hold_by(attempt, attempt.granted_tokens(last_token), attempt.sent + self.tenure, before);
+        Some(self.begin_first_hold(request, attempt.lease, now, effects))
     }
 
     // === Waiting ===
@@ -723,7 +772,7 @@ impl Ownership {
         if !fault!(GrantedAfterDeadline) {
             self.end_if_over(now, effects);
         }
-        if grant.ends <= now {
+        if grant.ends() <= now {
             // A lease of its own is over beside another one of its owner's.
             self.drop_grant(&grant, now, effects);
             return WaitOutcome::Superseded;

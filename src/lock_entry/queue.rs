@@ -2,6 +2,8 @@
 //! step.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::ops::{Index, IndexMut};
 use std::task::Waker;
 
 use crate::moment::Moment;
@@ -12,22 +14,56 @@ use super::request::{Extension, Grant, Request};
 const KEPT: usize = 64;
 
 /// A waiter's node. Valid until [`Queue::remove`].
-pub(super) type Slot = usize;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slot(NonZeroU32);
 
+/// Small, as each name has one, and few have waiters.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    nodes: Vec<Node>,
-    vacant: Vec<Slot>,
+    nodes: Nodes,
     first: Option<Slot>,
     last: Option<Slot>,
     /// Nodes that are linked.
-    len: usize,
-    /// Those of them whose owner other tasks can have, too, by owner and then oldest first. A node without
-    /// such an owner costs nothing here.
-    by_owner: BTreeMap<(u64, u64), Slot>,
-    last_number: u64,
+    len: u32,
     /// Those of them that wait for one answer only.
-    tries: usize,
+    tries: u32,
+    /// A node that no waiter has; the others are behind it.
+    vacant: Option<Slot>,
+    vacancies: u32,
+    /// Nodes that are linked, and whose owner other tasks can have, too, by owner and then oldest first. A
+    /// node without such an owner costs nothing here.
+    #[expect(clippy::box_collection, reason = "a third of the size where there are none, as nearly always")]
+    by_owner: Option<Box<BTreeMap<(u64, u64), Slot>>>,
+    last_number: u64,
+}
+
+#[derive(Debug, Default)]
+struct Nodes(Vec<Node>);
+
+impl Nodes {
+    fn push(&mut self, node: Node) -> Slot {
+        self.0.push(node);
+        let slot = u32::try_from(self.0.len()).ok().and_then(NonZeroU32::new);
+        Slot(slot.expect("fewer waiters than 2³²"))
+    }
+
+    fn at(slot: Slot) -> usize {
+        slot.0.get() as usize - 1
+    }
+}
+
+impl Index<Slot> for Nodes {
+    type Output = Node;
+
+    fn index(&self, slot: Slot) -> &Node {
+        &self.0[Self::at(slot)]
+    }
+}
+
+impl IndexMut<Slot> for Nodes {
+    fn index_mut(&mut self, slot: Slot) -> &mut Node {
+        &mut self.0[Self::at(slot)]
+    }
 }
 
 #[derive(Debug)]
@@ -72,7 +108,7 @@ impl Queue {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     pub(super) fn first(&self) -> Option<&Request> {
@@ -100,15 +136,16 @@ impl Queue {
     /// Whether that waiter has it still. (The slot of one that has left may be gone with the memory of a
     /// burst.)
     pub(super) fn is_current(&self, slot: Slot, generation: u64) -> bool {
-        self.nodes.get(slot).is_some_and(|node| node.number == generation)
+        self.nodes.0.get(Nodes::at(slot)).is_some_and(|node| node.number == generation)
     }
 
     pub(super) fn push(&mut self, request: Request, since: Moment, tries: bool) -> Slot {
         self.last_number += 1;
         let number = self.last_number;
-        let slot = match self.vacant.pop() {
+        let slot = match self.vacant {
             Some(slot) => {
                 let node = &mut self.nodes[slot];
+                (self.vacant, self.vacancies) = (node.after, self.vacancies - 1);
                 node.number = number;
                 (node.request, node.since, node.tries, node.place) = (request, since, tries, Place::Queued);
                 (node.before, node.after) = (self.last, None);
@@ -116,8 +153,7 @@ impl Queue {
             }
             None => {
                 let (before, after, place) = (self.last, None, Place::Queued);
-                self.nodes.push(Node { request, since, number, tries, before, after, place, waker: None });
-                self.nodes.len() - 1
+                self.nodes.push(Node { request, since, number, tries, before, after, place, waker: None })
             }
         };
         match self.last.replace(slot) {
@@ -126,9 +162,9 @@ impl Queue {
         }
         self.len += 1;
         if request.shared_owner {
-            self.by_owner.insert((request.owner, number), slot);
+            self.by_owner.get_or_insert_default().insert((request.owner, number), slot);
         }
-        self.tries += usize::from(tries);
+        self.tries += u32::from(tries);
         slot
     }
 
@@ -144,10 +180,12 @@ impl Queue {
         }
         self.len -= 1;
         let node = &self.nodes[slot];
-        if node.request.shared_owner {
-            self.by_owner.remove(&(node.request.owner, node.number));
+        if node.request.shared_owner
+            && let Some(by_owner) = &mut self.by_owner
+        {
+            by_owner.remove(&(node.request.owner, node.number));
         }
-        self.tries -= usize::from(node.tries);
+        self.tries -= u32::from(node.tries);
     }
 
     /// Unlinks the oldest waiter. Its place is to be [moved](Self::place_at) on.
@@ -172,7 +210,7 @@ impl Queue {
     /// Unlinks the oldest waiter of `owner`, which other tasks can have, too. Takes time logarithmic in the
     /// number of such waiters.
     pub(super) fn pop_of(&mut self, owner: u64) -> Option<Slot> {
-        let (_, slot) = self.by_owner.range((owner, 0)..=(owner, u64::MAX)).next()?;
+        let (_, slot) = self.by_owner.as_ref()?.range((owner, 0)..=(owner, u64::MAX)).next()?;
         let slot = *slot;
         self.unlink(slot);
         Some(slot)
@@ -210,7 +248,8 @@ impl Queue {
 
     /// The waiters that were granted the lock and not polled since, with when that was, the first one first.
     pub(super) fn granted(&self) -> Vec<(Slot, Moment)> {
-        let granted = self.nodes.iter().enumerate().filter_map(|(slot, node)| match node.place {
+        let slots = (1..).map_while(NonZeroU32::new).map(Slot);
+        let granted = slots.zip(&self.nodes.0).filter_map(|(slot, node)| match node.place {
             Place::Granted(.., since) => Some((slot, since)),
             _ => None,
         });
@@ -238,9 +277,11 @@ impl Queue {
         // A vacant node is in no list; `granted` must not find it.
         (node.place, node.number) = (Place::Closed, 0);
         let waker = node.waker.take();
-        self.vacant.push(slot);
-        if self.vacant.len() == self.nodes.len() && self.nodes.len() > KEPT {
-            (self.nodes, self.vacant) = (Vec::new(), Vec::new());
+        node.after = self.vacant.replace(slot);
+        self.vacancies += 1;
+        let nodes = self.nodes.0.len();
+        if self.vacancies as usize == nodes && nodes > KEPT {
+            (self.nodes, self.vacant, self.vacancies) = (Nodes::default(), None, 0);
         }
         waker
     }
@@ -292,7 +333,7 @@ mod tests {
         }
         assert!((0..WAITERS).all(|absent| queue.pop_of(WAITERS + absent).is_none()));
         let slots: Vec<_> = (0..WAITERS).rev().map(|owner| queue.pop_of(owner).unwrap()).collect();
-        assert!(queue.is_empty() && queue.by_owner.is_empty());
+        assert!(queue.is_empty() && queue.by_owner.as_ref().unwrap().is_empty());
         assert_eq!(queue.request(slots[0]).owner, WAITERS - 1);
     }
 
@@ -301,6 +342,6 @@ mod tests {
         let mut queue = Queue::default();
         let slots: Vec<_> = (0..10_000).map(|owner| queue.push(request(owner), now(), false)).collect();
         slots.into_iter().for_each(|slot| _ = queue.remove(slot));
-        assert_eq!(queue.nodes.capacity() + queue.vacant.capacity(), 0);
+        assert_eq!((queue.nodes.0.capacity(), queue.vacant), (0, None));
     }
 }

@@ -1,6 +1,7 @@
 //! What an acquisition asks for, and what it gets.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::moment::Moment;
@@ -89,12 +90,17 @@ impl Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     pub(super) serial: u64,
-    pub(super) watched: bool,
-    pub(super) token: Option<u64>,
-    pub(super) ends: Moment,
+    pub(super) token: Option<NonZeroU64>,
+    /// When its own lease ends; `None` if the client renews the lease for it.
+    pub(super) own_end: Option<Moment>,
 }
 
 impl Grant {
+    #[inline]
+    pub(super) fn new(serial: u64, token: Option<u64>, own_end: Option<Moment>) -> Self {
+        Self { serial, token: token.and_then(NonZeroU64::new), own_end }
+    }
+
     /// The number of the hold. Rises from one hold of a [`LockEntry`](super::LockEntry) to the next; all of
     /// an owner's re-entries have the same one.
     pub fn serial(&self) -> u64 {
@@ -103,30 +109,30 @@ impl Grant {
 
     /// The fencing token, if one was asked for.
     pub fn token(&self) -> Option<u64> {
-        self.token
+        self.token.map(NonZeroU64::get)
     }
 
     /// Whether the client renews the lease for this acquisition.
     pub fn is_watched(&self) -> bool {
-        self.watched
+        self.own_end.is_none()
     }
 
     /// When this acquisition's own lease ends; never, if it did not ask for one. The hold itself may last
     /// longer.
     pub fn ends(&self) -> Moment {
-        self.ends
+        self.own_end.unwrap_or(Moment::NEVER)
     }
 
     /// The same hold, with the token that an [`Extension`] brought.
     #[must_use]
     pub fn with_token(self, token: u64) -> Self {
-        Self { token: Some(token), ..self }
+        Self { token: NonZeroU64::new(token), ..self }
     }
 
     /// The same hold, whose own lease was extended until `ends` at least.
     #[must_use]
     pub fn lasting_until(self, ends: Moment) -> Self {
-        Self { ends: self.ends.max(ends), ..self }
+        Self { own_end: self.own_end.map(|own| own.max(ends)), ..self }
     }
 }
 

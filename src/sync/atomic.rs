@@ -96,7 +96,7 @@ macro_rules! atomics {
 atomics! {
     AtomicBool: bool { swap(bool), }
     AtomicIsize: isize { fetch_sub(isize), }
-    AtomicU32: u32 { fetch_add(u32), fetch_sub(u32), }
+    AtomicU32: u32 { fetch_add(u32), fetch_sub(u32), swap(u32), }
     AtomicU64: u64 { fetch_add(u64), fetch_and(u64), fetch_max(u64), fetch_or(u64), }
     AtomicUsize: usize { fetch_add(usize), fetch_sub(usize), }
 }

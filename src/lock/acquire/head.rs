@@ -106,18 +106,6 @@ impl<'a> Head<'a> {
         &self.request
     }
 
-    /// Asks a store that answers at once. `None` if it does not, or there is more to it, and it has to
-    /// [compete](Self::compete).
-    #[inline]
-    pub(super) fn ask_at_once(&mut self, attempt: Attempt, now: Moment) -> Result<Option<Grant>, LockError> {
-        let question = self.question_of(attempt, now);
-        let Some(outcome) = self.entry.acquire(&question.asked).at_once() else { return Ok(None) };
-        match self.answered(&question, outcome, now)? {
-            Asked::Over(Competed::Granted(grant, _)) => Ok(Some(grant)),
-            Asked::Over(_) | Asked::Held(_) | Asked::TooLate => Ok(None),
-        }
-    }
-
     /// Competes from `now` on until it has the lock, or until `give_up`; if it may not wait, asks once.
     /// `patient`: a store that is gone is waited for from the first question on, and not only once it has
     /// answered one.
@@ -201,16 +189,11 @@ impl<'a> Head<'a> {
     /// What to ask the store at `sent`. `None` if it is the queue head no more.
     fn question(&self, sent: Moment) -> Option<Question> {
         let attempt = self.entry.attempt(&self.ticket, &self.request, sent)?;
-        Some(self.question_of(attempt, sent))
-    }
-
-    #[inline]
-    fn question_of(&self, attempt: Attempt, sent: Moment) -> Question {
         let context = &self.entry.context;
         let (id, lease) = (context.lease_id(attempt.number()), context.lease_of(&self.request));
         let position = self.entry.position_of(&self.ticket, sent).filter(|_| self.may_wait);
         let asked = AcquireRequest::new(id, lease, sent).tokens(attempt.tokens()).position(position);
-        Question { attempt, asked }
+        Some(Question { attempt, asked })
     }
 
     /// The store has answered, at `now`.

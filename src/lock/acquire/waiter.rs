@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::lock_entry::{Moment, Ticket, WaitOutcome};
+use crate::lock_entry::{Effects, Moment, Ticket, WaitOutcome};
 
 use crate::lock::entry::Entry;
 
@@ -24,17 +24,20 @@ impl<'a> Waiter<'a> {
     }
 }
 
-impl Future for Waiter<'_> {
-    type Output = (WaitOutcome, Moment);
-
+impl Waiter<'_> {
+    /// Whether this poll is a part of the one that entered. Once.
     #[inline]
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if std::mem::take(&mut self.registered) {
-            return Poll::Pending;
-        }
-        let (entry, now) = (self.entry, self.entry.now());
+    pub(super) fn is_part_of_entering(&mut self) -> bool {
+        std::mem::take(&mut self.registered)
+    }
+
+    /// What it is told, if anything.
+    #[inline(always)]
+    pub(super) fn hear(&mut self, context: &Context<'_>, now: Moment) -> Option<WaitOutcome> {
+        let entry = self.entry;
         let ticket = self.ticket.as_ref().expect("polled after its end");
-        let (told, effects) = entry.state.poll(ticket, context, now);
+        let mut effects = Effects::default();
+        let told = entry.state.poll_into(ticket, context, now, &mut effects);
         if told.is_some() {
             self.ticket = None;
         }
@@ -48,7 +51,19 @@ impl Future for Waiter<'_> {
             }
             panics.resume();
         }
-        told.map_or(Poll::Pending, |told| Poll::Ready((told, now)))
+        told
+    }
+}
+
+impl Future for Waiter<'_> {
+    type Output = (WaitOutcome, Moment);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.is_part_of_entering() {
+            return Poll::Pending;
+        }
+        let now = self.entry.now();
+        self.hear(context, now).map_or(Poll::Pending, |told| Poll::Ready((told, now)))
     }
 }
 

@@ -42,7 +42,7 @@ impl<T: Send + 'static> Attended<T> {
         let state = Mutex::new(State { kept: Some(kept), woken: None, waker: None });
         let shared = Arc::new(Shared { entry: Arc::clone(entry), state });
         let attends = Arc::clone(&shared) as Arc<dyn Attends>;
-        entry.attended.lock().push(Arc::downgrade(&attends));
+        entry.unpolled().attended.lock().push(Arc::downgrade(&attends));
         Self(shared)
     }
 
@@ -71,7 +71,7 @@ impl<T: Send + 'static> Drop for Attended<T> {
         let _tells = OnDrop(Some(|| shared.entry.context.releases.tell()));
         let is_other = |other: &Weak<dyn Attends>| !ptr::addr_eq(other.as_ptr(), Arc::as_ptr(shared));
         let _given_back = shared.state.lock().kept.take();
-        shared.entry.attended.lock().retain(is_other);
+        shared.entry.unpolled().attended.lock().retain(is_other);
     }
 }
 
@@ -125,13 +125,14 @@ impl<T: Send + 'static> Wake for Shared<T> {
 impl Entry {
     /// Whether a future waits for the store's answer to what it has asked for outside of the queue.
     pub(in crate::lock) fn is_attended(&self) -> bool {
-        !self.attended.lock().is_empty()
+        self.unpolled.get().is_some_and(|unpolled| !unpolled.attended.lock().is_empty())
     }
 
     /// Gives back what futures have that were not polled for too long.
     pub(in crate::lock) fn give_back_unattended(self: &Arc<Self>, now: Moment) {
+        let Some(unpolled) = self.unpolled.get() else { return };
         let limit = self.context.rules.unpolled_limit;
-        let attended: Vec<_> = self.attended.lock().iter().filter_map(Weak::upgrade).collect();
+        let attended: Vec<_> = unpolled.attended.lock().iter().filter_map(Weak::upgrade).collect();
         for attends in attended {
             if let Some(unpolled) = attends.take_unpolled(now - limit) {
                 self.context.recorder.superseded.add_one();

@@ -77,15 +77,16 @@ impl Entry {
 
     /// As [`release`](Self::release), to a store that answers at once. `None` if it does not, and then
     /// nothing has become of it.
+    #[inline]
     pub(in crate::lock) fn release_by_the_call(
         self: &Arc<Self>,
-        pending_release: PendingRelease,
+        pending_release: &PendingRelease,
         now: Moment,
     ) -> Option<Result<bool, LockError>> {
         if !self.context.at_once {
             return None;
         }
-        let mut repeat = OnDrop(Some(|| self.release_in_background(pending_release)));
+        let mut repeat = OnDrop(Some(|| self.release_in_background(*pending_release)));
         let outcome = {
             // As in `release`.
             let _appoints = OnDrop(Some(|| self.apply(self.state.returned(0, now))));
@@ -98,6 +99,7 @@ impl Entry {
     }
 
     /// Sends one release. `rolls_back`: not before what is under way by the same id has taken effect.
+    #[inline(always)]
     fn send_once<'a>(&'a self, id: &'a LeaseId, rolls_back: bool) -> CommandFuture<'a, ReleaseOutcome> {
         let store = &self.context.store;
         match rolls_back && !fault!(RollsBackByRelease) {
@@ -110,41 +112,47 @@ impl Entry {
     }
 
     /// Sends a release that is not awaited.
-    pub(in crate::lock) fn release_unawaited(self: &Arc<Self>, pending_release: PendingRelease, now: Moment) {
+    pub(in crate::lock) fn release_unawaited(
+        self: &Arc<Self>,
+        pending_release: &PendingRelease,
+        now: Moment,
+    ) {
         let mut panics = Panics::NONE;
         if !matches!(panics.catch(|| self.release_at_once(pending_release)), Some(Some(Ok(_)))) {
-            panics.catch(|| self.release_in_background(pending_release));
+            panics.catch(|| self.release_in_background(*pending_release));
         }
         panics.catch(|| self.apply(self.state.returned(0, now)));
         panics.resume();
     }
 
     /// Releases a lease at a store that answers at once. `None` if it does not.
-    fn release_at_once(&self, pending_release: PendingRelease) -> Option<Result<bool, LockError>> {
+    // Always inlined, as is what it calls: an answer costs more to be passed on than to be given.
+    #[inline(always)]
+    fn release_at_once(&self, pending_release: &PendingRelease) -> Option<Result<bool, LockError>> {
         if !self.context.at_once {
             return None;
         }
         let id = self.context.lease_id(pending_release.number);
-        let outcome = self.send_once(&id, pending_release.rolls_back).at_once()?;
-        Some(self.released(outcome, false))
+        let answer = self.send_once(&id, pending_release.rolls_back);
+        // Looked at where it is, as in `ask_before`.
+        if let CommandFuture::Done(Some(Ok(outcome))) = answer {
+            return Some(Ok(self.answered_release(outcome, false)));
+        }
+        Some(self.released(answer.at_once()?, false))
     }
 
     /// Counts and tells what a release came to. Whether the store knew the lease, or did until it was
     /// released by a repetition.
     fn released(&self, outcome: Result<ReleaseOutcome, Failed>, repeated: bool) -> Result<bool, LockError> {
+        match outcome {
+            Ok(outcome) => Ok(self.answered_release(outcome, repeated)),
+            Err(error) => Err(self.not_released(error)),
+        }
+    }
+
+    #[inline(always)]
+    fn answered_release(&self, outcome: ReleaseOutcome, repeated: bool) -> bool {
         let context = &self.context;
-        let outcome = match outcome {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                self.release_failed(&error);
-                return Err(match context.failed(&self.name, error) {
-                    LockError::Backend { name, failure, source } => {
-                        LockError::ReleasePending { name, failure, source }
-                    }
-                    other => other,
-                });
-            }
-        };
         context.releases.succeeded();
         if context.is_shut_down() {
             context.releases.tell();
@@ -159,23 +167,34 @@ impl Entry {
             context.recorder.leases_lost.add_one();
             event!(WARN, lock = self.name.as_str(), reason = %crate::lock_entry::LossReason::Gone, "lost");
         }
-        Ok(had_it)
+        had_it
+    }
+
+    #[cold]
+    fn not_released(&self, error: Failed) -> LockError {
+        self.release_failed(&error);
+        match self.context.failed(&self.name, error) {
+            LockError::Backend { name, failure, source } => {
+                LockError::ReleasePending { name, failure, source }
+            }
+            other => other,
+        }
     }
 
     /// Whether a caller waits for a release of this name.
     pub(in crate::lock) fn awaits_release(&self) -> bool {
-        !self.awaited.lock().is_empty()
+        self.unpolled.get().is_some_and(|unpolled| !unpolled.awaited.lock().is_empty())
     }
 
     /// A caller waits for this release, and may leave it unpolled.
     fn await_release(self: &Arc<Self>, release: Awaited) {
-        self.awaited.lock().push(release);
+        self.unpolled().awaited.lock().push(release);
         self.ring(release.since + self.context.rules.unpolled_limit);
     }
 
     /// False if the release was repeated in the background, since it took too long.
     fn release_answered(&self, pending_release: PendingRelease) -> bool {
-        let mut awaited = self.awaited.lock();
+        let mut awaited = self.unpolled().awaited.lock();
         match awaited.iter().position(|other| other.pending_release.number == pending_release.number) {
             Some(at) => {
                 awaited.swap_remove(at);
@@ -187,10 +206,11 @@ impl Entry {
 
     /// Repeats releases in the background that were begun by callers, and not answered for too long.
     pub(in crate::lock) fn repeat_releases(self: &Arc<Self>, now: Moment) {
+        let Some(unpolled) = self.unpolled.get() else { return };
         let limit = self.context.rules.unpolled_limit;
         loop {
             let late = {
-                let mut awaited = self.awaited.lock();
+                let mut awaited = unpolled.awaited.lock();
                 let Some(at) =
                     awaited.iter().position(|other| now.saturating_duration_since(other.since) >= limit)
                 else {
@@ -382,7 +402,7 @@ impl Release {
         };
         let mut listening = Some(listening);
         if let Answer::Held { .. } = answer {
-            let _before = std::mem::replace(&mut *entry.kept.lock(), listening.take());
+            let _before = std::mem::replace(&mut *entry.unpolled().kept.lock(), listening.take());
         }
         let (verdict, effects) = entry.state.answered(&head, attempt, answer, now);
         // It has left.

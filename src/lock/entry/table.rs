@@ -4,6 +4,9 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Weak};
 
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+
 use crate::sync::Mutex;
 
 use crate::lock::backend::Mode;
@@ -54,7 +57,8 @@ impl<T> Tables<T> {
 pub(in crate::lock) struct Table<T>(Mutex<Entries<T>>);
 
 struct Entries<T> {
-    by_name: HashMap<LockName, Weak<T>, BuildHasherDefault<NameHasher>>,
+    /// A `HashTable`, as a name that is there is found by its text alone.
+    by_name: HashTable<(LockName, Weak<T>)>,
     /// Those that stay without a handle: their holds were forgotten.
     kept: HashMap<LockName, Arc<T>, BuildHasherDefault<NameHasher>>,
 }
@@ -64,14 +68,24 @@ const FEW: usize = 64;
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self(Mutex::new(Entries { by_name: HashMap::default(), kept: HashMap::default() }))
+        Self(Mutex::new(Entries { by_name: HashTable::new(), kept: HashMap::default() }))
     }
 }
 
 impl<T> Table<T> {
     /// The entry called `name`, if there is one.
     pub(in crate::lock) fn find(&self, name: &LockName) -> Option<Arc<T>> {
-        self.0.lock().by_name.get(name).and_then(Weak::upgrade)
+        let entries = self.0.lock();
+        let found = entries.by_name.find(name.hash_value(), |(other, _)| other == name);
+        found.and_then(|(_, entry)| entry.upgrade())
+    }
+
+    /// As [`find`](Self::find), of a name that was not checked: if there is an entry, it was.
+    pub(in crate::lock) fn find_text(&self, name: &str) -> Option<Arc<T>> {
+        let hash = LockName::hash_of(name);
+        let entries = self.0.lock();
+        let found = entries.by_name.find(hash, |(other, _)| other.as_str() == name);
+        found.and_then(|(_, entry)| entry.upgrade())
     }
 
     /// The entry called `name`; made if there is none.
@@ -83,28 +97,30 @@ impl<T> Table<T> {
         // comes here.
         let made = Arc::new(make());
         let mut entries = self.0.lock();
-        let entry = entries.by_name.entry(name.clone()).or_default();
-        match entry.upgrade() {
-            Some(quicker) => {
-                drop(entries);
-                quicker
-            }
-            None => {
-                *entry = Arc::downgrade(&made);
-                made
-            }
+        let is_it = |(other, _): &(LockName, Weak<T>)| other == name;
+        match entries.by_name.entry(name.hash_value(), is_it, |(other, _)| other.hash_value()) {
+            Entry::Occupied(mut place) => match place.get().1.upgrade() {
+                Some(quicker) => {
+                    drop(entries);
+                    return quicker;
+                }
+                None => place.get_mut().1 = Arc::downgrade(&made),
+            },
+            Entry::Vacant(place) => _ = place.insert((name.clone(), Arc::downgrade(&made))),
         }
+        made
     }
 
     /// An entry is being dropped.
     pub(in crate::lock) fn remove(&self, name: &LockName) {
         let mut entries = self.0.lock();
         // One that was made since then is not for us to remove.
-        if entries.by_name.get(name).is_some_and(|entry| entry.strong_count() == 0) {
-            entries.by_name.remove(name);
+        let is_it = |(other, entry): &(LockName, Weak<T>)| other == name && entry.strong_count() == 0;
+        if let Ok(place) = entries.by_name.find_entry(name.hash_value(), is_it) {
+            place.remove();
         }
         if entries.by_name.capacity() > FEW && entries.by_name.len() < entries.by_name.capacity() / 8 {
-            entries.by_name.shrink_to(FEW);
+            entries.by_name.shrink_to(FEW, |(other, _)| other.hash_value());
         }
     }
 

@@ -47,8 +47,6 @@ pub(super) struct HeadState {
     /// It let others go first.
     offered: bool,
     tries: u32,
-    /// A forced unlock may have taken away what the store has granted to the number.
-    forced: bool,
 }
 
 impl HeadState {
@@ -99,7 +97,7 @@ impl HeadState {
     /// A number is not used again once it was given back.
     fn forget_number(&mut self) {
         (self.number, self.at_store, self.at_store_before, self.queued_at) = (None, None, None, None);
-        (self.unanswered, self.forced) = (0, false);
+        self.unanswered = 0;
     }
 
     /// An attempt was answered, or did not run.
@@ -170,7 +168,6 @@ impl Ownership {
             refused: false,
             offered: steps > 0,
             tries: 0,
-            forced: false,
         }));
         self.last_serial
     }
@@ -331,7 +328,6 @@ impl Ownership {
             return AttemptOutcome::TooLate;
         }
         let won_at_once = head.offered && head.tries == 1;
-        let forced = head.forced && !fault!(ForcedGrantBelieved);
         let mut tokens = attempt.granted_tokens(last_token);
         if kept_block && let Some(before) = &inherited {
             tokens = before.tokens;
@@ -345,27 +341,37 @@ impl Ownership {
             None => attempt.sent + self.tenure,
         };
         let sent = if fault!(AcquiredFromTheAnswer) { now } else { attempt.sent };
-        self.hold_by(Attempt { sent, ..attempt }, tokens, tenure_ends, before);
+        self.hold_by(&Attempt { sent, ..attempt }, tokens, tenure_ends, before);
         if goes_on && let Phase::Held(_, lease) = &mut self.phase {
             // The last command of the hold before may have been sent at the same moment as the attempt. It
             // ran earlier, so what it says of the lease is old, see `gone`.
             lease.confirmed = lease.confirmed + Duration::from_nanos(1);
         }
-        if forced && let Phase::Held(_, lease) = &mut self.phase {
-            lease.verify = true;
-        }
         if let Some(slot) = named {
             self.grant_to(slot, now, effects);
             return AttemptOutcome::Refused;
         }
-        let grant = self.begin_hold(&request, true, now);
+        AttemptOutcome::Granted(self.begin_first_hold(&request, attempt.lease, now, effects))
+    }
+
+    /// The hold of an acquisition to which the store has granted a lease of this length, and of all that get
+    /// in with it.
+    #[inline(always)]
+    pub(super) fn begin_first_hold(
+        &mut self,
+        request: &Request,
+        lease: Duration,
+        now: Moment,
+        effects: &mut Effects,
+    ) -> Grant {
+        let grant = self.begin_hold(request, true, now);
         self.acquisitions += 1;
         if !self.parallel.is_empty() {
             self.merge_parallel(effects);
         }
-        self.admit(attempt.lease, now, effects);
+        self.admit(lease, now, effects);
         self.plan_next_look(now, effects);
-        AttemptOutcome::Granted(grant)
+        grant
     }
 
     /// The lease was over by the time the answer was read.
@@ -380,14 +386,15 @@ impl Ownership {
     #[inline(always)]
     pub(super) fn hold_by(
         &mut self,
-        attempt: Attempt,
+        attempt: &Attempt,
         tokens: (u64, u64),
         tenure_ends: Moment,
         before: Unconfirmed,
     ) {
         // A division costs as much as the rest; nearly all leases are as long as the rules say.
         let third = if attempt.lease < self.rules.renewed_lease { attempt.lease / 3 } else { self.third };
-        let lease = StoreLease::granted(attempt, tokens, third, tenure_ends, before);
+        let mut lease = StoreLease::granted(attempt, tokens, third, tenure_ends, before);
+        lease.verify = self.forced.is_some_and(|at| attempt.sent <= at) && !fault!(ForcedGrantBelieved);
         self.known_held = None;
         self.transition(Phase::Held(Hold::without_owners(), lease));
     }
@@ -554,12 +561,10 @@ impl Ownership {
         Some(grant)
     }
 
-    /// A forced unlock was answered. What the store has granted to the queue head, and that does not know
-    /// yet, may be gone by it: once it is known, the store is asked at once.
-    pub(in crate::lock_entry) fn forced(&mut self) {
-        if let Phase::Competing(head) = &mut self.phase {
-            head.forced = head.number.is_some();
-        }
+    /// A forced unlock was answered at `now`. What was asked for before, and is granted later, may be gone by
+    /// it: [`hold_by`](Self::hold_by) has the store asked at once.
+    pub(in crate::lock_entry) fn forced(&mut self, now: Moment) {
+        self.forced = Some(now);
     }
 
     /// The queue head gives up, by an error, its limit, or a drop.

@@ -77,7 +77,7 @@ impl StoreLease {
     /// lease, by which it is renewed.
     #[inline]
     pub(super) fn granted(
-        attempt: Attempt,
+        attempt: &Attempt,
         tokens: (u64, u64),
         third: Duration,
         tenure_ends: Moment,

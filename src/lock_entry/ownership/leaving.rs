@@ -97,7 +97,7 @@ impl Ownership {
         }
         let longer = grant.lasting_until(ends);
         if let Some((hold, _)) = self.held_by_serial(grant.serial) {
-            hold.prolong(grant, longer.ends);
+            hold.prolong(grant, longer.ends());
             self.plan_next_look(now, effects);
         }
         longer
@@ -189,11 +189,10 @@ impl Ownership {
             self.last_token = token;
             token
         });
-        let watched = request.is_watched();
-        let ends = if watched { Moment::NEVER } else { lease.sure_until };
-        let sharer = Sharer::new(request, claimed, ends, self.rules.max_hold, now);
+        let own_end = (!request.is_watched()).then_some(lease.sure_until);
+        let sharer = Sharer::new(request, claimed, own_end, self.rules.max_hold, now);
         *hold = Hold::begun(self.last_serial, sharer, token, now);
-        Grant { serial: self.last_serial, watched, token, ends }
+        Grant::new(self.last_serial, token, own_end)
     }
 
     /// The others that get in with the new holder: all other waiters of its owner, as it may wait for all of

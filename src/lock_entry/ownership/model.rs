@@ -16,7 +16,7 @@ use super::super::{
     Answer, Attempt, AttemptOutcome, Effects, EnterOutcome, Extension, Grant, HeadTicket, LeaveOutcome,
     LossReason, NextHead, PendingRelease, Request, Ticket, WaitOutcome,
 };
-use super::{Ownership, Policy, Rules};
+use super::{Gate, Ownership, Policy, Rules};
 use crate::fault::{Fault, seed};
 use crate::moment::Moment;
 
@@ -28,6 +28,8 @@ const STEP: Duration = Duration::from_millis(60);
 #[derive(Debug)]
 enum Stage {
     Outside,
+    /// It has asked the store before it enters.
+    Claims(Sent),
     Queued(Ticket),
     /// The queue head: nothing sent, or sent and not answered, or refused.
     Head(HeadTicket, Option<Sent>),
@@ -82,6 +84,9 @@ enum Asks {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Event {
     Enter(usize),
+    /// It asks the store before it enters, as the entry is idle, and others come before it takes the answer.
+    Claim(usize),
+    Take(usize),
     Poll(usize),
     Ask(usize),
     Answer(usize),
@@ -197,7 +202,13 @@ impl World {
         let mut events = Vec::new();
         for (actor, stage) in self.stages.iter().enumerate() {
             match stage {
-                Stage::Outside => events.push(Event::Enter(actor)),
+                Stage::Outside => {
+                    events.push(Event::Enter(actor));
+                    if self.engine.gate() == Gate::Open {
+                        events.push(Event::Claim(actor));
+                    }
+                }
+                Stage::Claims(_) => events.extend([Event::Take(actor), Event::Drop(actor)]),
                 Stage::Queued(ticket) => {
                     if !self.engine.is_queued(ticket) {
                         events.push(Event::Poll(actor));
@@ -321,6 +332,8 @@ impl World {
                     self.waiting.push(actor);
                 }
             }
+            Event::Claim(actor) => self.claim(actor),
+            Event::Take(actor) => self.take(actor),
             Event::Poll(actor) => {
                 let Stage::Queued(ticket) = std::mem::replace(&mut self.stages[actor], Stage::Done) else {
                     unreachable!()
@@ -388,6 +401,33 @@ impl World {
             Event::Force => self.store.force(self.now),
         }
         self.check();
+    }
+
+    fn claim(&mut self, actor: usize) {
+        let (request, lease, number) = (self.cast[actor], self.lease_of(actor), self.store.fresh());
+        self.engine.settle(true);
+        let attempt = Attempt::outside_of_queue(number, &request, self.now, lease);
+        self.asked.insert(number, self.now);
+        let answer = self.store.lease_anew(number, lease, attempt.tokens(), self.now);
+        self.stages[actor] = Stage::Claims(Sent { attempt, answer });
+    }
+
+    fn take(&mut self, actor: usize) {
+        let Stage::Claims(Sent { attempt, answer }) = self.stages[actor] else { unreachable!() };
+        let request = self.cast[actor];
+        let granted = match answer {
+            Some(last_token) => {
+                self.event(|engine, now, effects| engine.take(&request, &attempt, last_token, now, effects))
+            }
+            None => {
+                self.event(|engine, now, effects| engine.returned(0, now, effects));
+                None
+            }
+        };
+        self.stages[actor] = match granted {
+            Some(grant) => self.granted(actor, grant, None),
+            None => Stage::Outside,
+        };
     }
 
     fn superseded(&mut self) -> Stage {
@@ -586,6 +626,11 @@ impl World {
             Stage::Head(head, _) => {
                 self.event(|engine, now, effects| engine.abandon(head.serial, now, effects))
             }
+            // Its call has panicked.
+            Stage::Claims(sent) => {
+                self.releases.push(sent.attempt.to_rollback().into());
+                self.event(|engine, now, effects| engine.returned(0, now, effects));
+            }
             Stage::Holding(grant) => {
                 let left = self.event(|engine, now, effects| engine.leave(&grant, now, effects));
                 self.return_if(left);
@@ -678,19 +723,23 @@ impl World {
             );
         }
         self.check_no_lease_is_left();
+        // It is told once the call is over.
+        let claimed = self.stages.iter().any(|stage| matches!(stage, Stage::Claims(_)));
         for (actor, stage) in self.stages.iter().enumerate() {
             if let Stage::Queued(ticket) = stage
                 && self.tries[actor]
+                && !claimed
             {
                 let waits = self.engine.is_queued(ticket) && self.engine.is_known_held();
                 assert!(!waits, "it waits, and may not");
             }
         }
         for number in self.store.numbers(self.now) {
-            let asked = self
-                .stages
-                .iter()
-                .any(|stage| matches!(stage, Stage::Head(_, Some(sent)) if sent.attempt.number() == number));
+            let asks = |stage: &Stage| match stage {
+                Stage::Head(_, Some(sent)) | Stage::Claims(sent) => sent.attempt.number() == number,
+                _ => false,
+            };
+            let asked = self.stages.iter().any(asks);
             let known = self.engine.knows_lease(number);
             let returning = self.releases.iter().chain(&self.unsent).any(|release| {
                 let named = release.named.map(|(_, attempt)| attempt.number());
@@ -734,7 +783,7 @@ impl World {
             let urgency = |event: &Event| match event {
                 Event::Send => Some(0),
                 Event::Release => Some(0),
-                Event::Poll(_) | Event::Answer(_) => Some(1),
+                Event::Poll(_) | Event::Answer(_) | Event::Take(_) => Some(1),
                 Event::Drop(actor) if self.is_done_with_it(*actor) => Some(2),
                 Event::Ask(_) => Some(3),
                 Event::Enter(actor) if self.was_superseded(*actor) => Some(4),
@@ -876,6 +925,8 @@ fn wander(seed: u64, kind: StoreKind, steps: usize) {
         let enabled = world.enabled();
         // Events of time, and of others, are as frequent as all the rest.
         match enabled[random(enabled.len())] {
+            // Else hardly any would ask as a queue head.
+            Event::Claim(actor) if random(4) > 0 => world.step(Event::Enter(actor)),
             Event::Enter(actor) if kind == StoreKind::Shared && random(8) == 0 && world.may_adopt() => {
                 world.step(Event::Adopt(actor));
             }
@@ -1084,13 +1135,14 @@ fn store_is_asked_at_once_about_what_was_granted_before_a_forced_unlock_and_is_k
     let (granted, told) = ([Event::Enter(0), Event::Ask(0)], [&QUEUED[..4], &[Event::TheyRelease]].concat());
     for (kind, before, known) in [
         (StoreKind::Plain, &granted[..], Event::Answer(0)),
+        (StoreKind::Plain, &[Event::Claim(0)], Event::Take(0)),
         (StoreKind::Queue, &granted, Event::Answer(0)),
         (StoreKind::Shared, &granted, Event::Answer(0)),
         (StoreKind::Queue, &told, Event::Hear),
     ] {
         let mut world = World::after(&[Request::new(1)], kind, before);
         world.step(Event::Force);
-        world.engine.forced();
+        world.engine.forced(world.now);
         world.step(known);
         assert!(matches!(world.stages[0], Stage::Holding(_)), "{kind:?}: it was not granted");
         world.now = world.now + Duration::from_millis(1);
@@ -1202,6 +1254,8 @@ macro_rules! mutants {
 }
 
 mutants! {
+    mutant_that_overlooks_a_claim_is_killed: ClaimOverlooked,
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "panicked";
     mutant_without_phase_check_is_killed: NoPhaseCheck,
         "answer_to_a_release_changes_nothing_unless_one_is_under_way", "panicked";
     mutant_without_serial_check_is_killed: NoSerialCheck,

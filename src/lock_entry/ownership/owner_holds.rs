@@ -85,18 +85,18 @@ impl OwnEnds {
 }
 
 impl Sharer {
-    /// With one hold, which is a guard's, or is to be claimed, and `ends` then unless it is watched.
+    /// With one hold, which is a guard's, or is to be claimed, and ends then unless it is watched.
     #[inline]
     pub(super) fn new(
         request: &Request,
         claimed: bool,
-        ends: Moment,
+        own_end: Option<Moment>,
         max_hold: Option<Duration>,
         now: Moment,
     ) -> Self {
-        let (watched, guards) = (u32::from(request.is_watched()), u32::from(claimed));
+        let (watched, guards) = (u32::from(own_end.is_none()), u32::from(claimed));
         let held_too_long = max_hold.map_or(Moment::NEVER, |limit| now + limit);
-        let own_ends = OwnEnds { first: (watched == 0).then_some(ends), more: None };
+        let own_ends = OwnEnds { first: own_end, more: None };
         Self {
             owner: request.owner,
             #[cfg(feature = "lock")]
@@ -116,21 +116,19 @@ impl Sharer {
         self.held_too_long = max_hold.map_or(Moment::NEVER, |limit| now + limit);
     }
 
-    /// One hold more, which `ends` then unless it is watched.
-    pub(super) fn add_end(&mut self, watched: bool, ends: Moment) {
-        if watched {
-            self.watched += 1;
-        } else {
-            self.own_ends.add(ends);
+    /// One hold more, which ends then unless it is watched.
+    pub(super) fn add_end(&mut self, own_end: Option<Moment>) {
+        match own_end {
+            None => self.watched += 1,
+            Some(ends) => self.own_ends.add(ends),
         }
     }
 
     /// One hold less.
-    pub(super) fn remove_end(&mut self, watched: bool, ends: Moment) {
-        if watched {
-            self.watched -= 1;
-        } else {
-            self.own_ends.remove(ends);
+    pub(super) fn remove_end(&mut self, own_end: Option<Moment>) {
+        match own_end {
+            None => self.watched -= 1,
+            Some(ends) => self.own_ends.remove(ends),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::moment::Moment;
 use super::super::outcome::HeldHere;
 use super::super::outcome::HoldState;
 use super::super::request::{Grant, LossReason};
-use super::{Hold, Ownership, Phase, Sharer, StoreLease};
+use super::{Gate, Hold, Ownership, Phase, Sharer, StoreLease};
 
 impl Ownership {
     // === Looking ===
@@ -25,8 +25,8 @@ impl Ownership {
         if let Some(reason) = sharer.loss(lease, now) {
             return Err(reason);
         }
-        let ends = lease.sure_until.min(sharer.due()).min(grant.ends);
-        match grant.ends <= now {
+        let ends = lease.sure_until.min(sharer.due()).min(grant.ends());
+        match grant.ends() <= now {
             true => Err(LossReason::Expired),
             false => Ok(HoldState { ends, number: lease.number }),
         }
@@ -106,6 +106,16 @@ impl Ownership {
 
     pub(in crate::lock_entry) fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Free) && self.parallel.is_empty()
+    }
+
+    #[inline]
+    pub(in crate::lock_entry) fn gate(&self) -> Gate {
+        let is_bare = || self.parallel.is_empty() && self.others_first_until.is_none() && !self.closed;
+        match &self.phase {
+            Phase::Free if is_bare() => Gate::Open,
+            Phase::Returning(false) if self.queue.is_empty() && is_bare() => Gate::Claimed,
+            _ => Gate::InUse,
+        }
     }
 
     pub(in crate::lock_entry) fn phase_name(&self) -> &'static str {

@@ -1,0 +1,84 @@
+//! Models of `LockEntry`, the real code: how a call has the entry without its mutex, and what becomes of
+//! those that come meanwhile.
+#![cfg(latchwork_loom)]
+
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use latchwork::lock_entry::{
+    Answer, AttemptOutcome, EnterOutcome, LeaveOutcome, LockEntry, Moment, Request, Rules, WaitOutcome,
+};
+use loom_tests::{model, start};
+
+/// One that was held, and was left: the release is under way.
+fn left() -> (Arc<LockEntry>, Moment) {
+    let (entry, now) = (Arc::new(LockEntry::new(Rules::default())), Moment::from(Instant::now()));
+    let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else {
+        panic!("it is idle")
+    };
+    let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
+    let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+    let AttemptOutcome::Granted(grant) = verdict else { panic!("it was granted") };
+    assert!(matches!(entry.leave(&grant, now).0, LeaveOutcome::Return(_)));
+    (entry, now)
+}
+
+model! {
+    /// A newcomer enters while a release is answered: it asks the store, or queues and is told to.
+    newcomer_is_told_of_the_release_that_it_waits_for {
+        let (entry, now) = left();
+        let releases = Arc::clone(&entry);
+        let releaser = start(move || drop(releases.returned(0, now)));
+        let (entered, _) = entry.enter(&Request::new(2), true, now);
+        releaser.join().unwrap();
+        match entered {
+            EnterOutcome::Head(_) => {}
+            EnterOutcome::Queued(ticket) => {
+                let told = entry.poll(&ticket, &Context::from_waker(Waker::noop()), now).0;
+                assert!(matches!(told, Some(WaitOutcome::Head(_))), "it waits for ever");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    fails_if_others_are_not_seen: ReturnedUnseen, "it waits for ever";
+}
+
+model! {
+    /// A newcomer's call claims the entry while another one enters: one of them asks the store, and the other
+    /// one waits for it.
+    newcomer_asks_alone {
+        let (entry, now) = left();
+        drop(entry.returned(0, now));
+        let claims = Arc::clone(&entry);
+        let claimer = start(move || claims.claims());
+        let (entered, _) = entry.enter(&Request::new(2), true, now);
+        let claimed = claimer.join().unwrap();
+        assert_ne!(claimed, matches!(entered, EnterOutcome::Head(_)), "two ask, or none");
+        let EnterOutcome::Queued(ticket) = entered else { return };
+        drop(entry.returned(0, now));
+        let told = entry.poll(&ticket, &Context::from_waker(Waker::noop()), now).0;
+        assert!(matches!(told, Some(WaitOutcome::Head(_))), "it waits for ever");
+    }
+    fails_if_claims_are_overlooked: ClaimOverlooked, "two ask, or none";
+}
+
+model! {
+    /// What a call has released, the next one that claims the entry does not find held, nor a queue head.
+    release_happens_before_the_next_question {
+        let (entry, now) = left();
+        let store = Arc::new(loom::cell::UnsafeCell::new(true));
+        let (releases, released) = (Arc::clone(&entry), Arc::clone(&store));
+        let releaser = start(move || {
+            // SAFETY: the entry is this call's, and the other thread looks only once it has it.
+            released.with_mut(|held| unsafe { *held = false });
+            drop(releases.returned(0, now));
+        });
+        let asks = || matches!(entry.enter(&Request::new(2), true, now).0, EnterOutcome::Head(_));
+        if entry.claims() || asks() {
+            // SAFETY: as above.
+            assert!(!store.with(|held| unsafe { *held }), "it is held by the call before");
+        }
+        releaser.join().unwrap();
+    }
+}
