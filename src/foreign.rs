@@ -9,7 +9,7 @@
 //!    did, as in a timer or in a task of the background, it is reported: [`Panics::report`]. std's panic hook
 //!    has printed it in either case. Code of other crates is not made for it: tasks of the redis crate and
 //!    timers of tokio would end by it. They get a waker that reports the panic
-//!    (`redis/shield.rs`).
+//!    (`redis/shield.rs`, `redis/connection/seats.rs`).
 //!    What a subscriber of `tracing` is told has happened by then, so its panic goes on nowhere
 //!    (`trace.rs`).
 //! 4. A waker that wakes others has them called by the outermost call of its thread, so that the stack does

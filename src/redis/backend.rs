@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::redis::{Cmd, FromRedisValue, RedisError, Value, cmd};
 use futures_util::stream::{self, StreamExt};
@@ -26,7 +25,6 @@ use super::nonces::Nonces;
 use super::passed_on::PassedOn;
 use super::pubsub::RedisTransport;
 use super::scripts::{Reply, Script, Scripts};
-use super::shield::shielded;
 use super::topology::{CrossSlot, Router, Sent};
 
 /// As in Redisson: renewals go out this many to a command, so that one script does not hold up the server.
@@ -157,14 +155,11 @@ impl Backend for Redis {
         name: &LockName,
         request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
-        shielded(pin!(async {
-            match mode {
-                Mode::Plain => self.acquire_plain(name, request).await,
-                Mode::Fair | Mode::Write => self.take(mode, name, request).await,
-                Mode::Read => self.read(name, request).await,
-            }
-        }))
-        .await
+        match mode {
+            Mode::Plain => self.acquire_plain(name, request).await,
+            Mode::Fair | Mode::Write => self.take(mode, name, request).await,
+            Mode::Read => self.read(name, request).await,
+        }
     }
 
     async fn release(
@@ -174,36 +169,30 @@ impl Backend for Redis {
         id: &LeaseId,
         next: Option<&NextWaiter>,
     ) -> Result<ReleaseOutcome, Error> {
-        shielded(pin!(self.release_over(&self.router, mode, name, id, next))).await
+        self.release_over(&self.router, mode, name, id, next).await
     }
 
     async fn roll_back(&self, mode: Mode, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
-        shielded(pin!(self.release_over(self.attempts(), mode, name, id, None))).await
+        self.release_over(self.attempts(), mode, name, id, None).await
     }
 
     async fn renew(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
-        shielded(pin!(self.renew_all(Renewal::of(mode), leases, lease))).await
+        self.renew_all(Renewal::of(mode), leases, lease).await
     }
 
     async fn force_release(&self, mode: Mode, name: &LockName) -> Result<bool, Error> {
-        shielded(pin!(async {
-            match mode {
-                Mode::Plain => self.force_plain(name).await,
-                Mode::Fair | Mode::Write | Mode::Read => self.force(mode, name).await,
-            }
-        }))
-        .await
+        match mode {
+            Mode::Plain => self.force_plain(name).await,
+            Mode::Fair | Mode::Write | Mode::Read => self.force(mode, name).await,
+        }
     }
 
     async fn holders(&self, mode: Mode, name: &LockName) -> Result<Vec<Holder>, Error> {
-        shielded(pin!(async {
-            match mode {
-                Mode::Plain | Mode::Fair => self.holder(name).await.map(Vec::from_iter),
-                Mode::Write => Ok(Vec::from_iter(self.read_write_holders(name).await?.writer)),
-                Mode::Read => Ok(self.read_write_holders(name).await?.readers),
-            }
-        }))
-        .await
+        match mode {
+            Mode::Plain | Mode::Fair => self.holder(name).await.map(Vec::from_iter),
+            Mode::Write => Ok(Vec::from_iter(self.read_write_holders(name).await?.writer)),
+            Mode::Read => Ok(self.read_write_holders(name).await?.readers),
+        }
     }
 
     #[inline(never)]
@@ -256,32 +245,31 @@ impl Redis {
         request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
         let AcquireRequest { id, lease, tokens, .. } = request;
-        let (text, count) = (keys::id(id), tokens.to_string());
-        let args = [&*millis(*lease), &*text, &*count];
-        let token = (*tokens > 0).then(|| keys::token(name.as_str()));
-        let keys = [name.as_str(), token.as_deref().unwrap_or_default()];
-        let keys = &keys[..1 + usize::from(*tokens > 0)];
-        let in_full = || self.scripts.acquire.eval(keys, &args);
-        let request = self.request(&self.scripts.acquire, keys, &args, &in_full);
-        self.attempt(name, id, &request).await
+        let words = |command: &mut Cmd, _: Instant| {
+            match *tokens > 0 {
+                true => command.arg(2).arg(name.as_str()).arg(keys::token(name.as_str())),
+                false => command.arg(1).arg(name.as_str()),
+            };
+            command.arg(millis(*lease)).arg(keys::Shown(id)).arg(tokens);
+        };
+        let request = self.request(&self.scripts.acquire, name, &words);
+        attempted(name, self.attempt_once(id, &request).await?)
     }
 
     async fn force_plain(&self, name: &LockName) -> Result<bool, Error> {
-        let channel = keys::channel(name.as_str());
-        let (keys, args) = ([name.as_str()], [keys::UNLOCK_MESSAGE, self.publish(), &channel]);
-        let in_full = || self.scripts.force_release.eval(&keys, &args);
-        let request = self.request(&self.scripts.force_release, &keys, &args, &in_full);
+        let words = |command: &mut Cmd, _: Instant| {
+            command.arg(1).arg(name.as_str()).arg(keys::UNLOCK_MESSAGE).arg(self.publish());
+            command.arg(keys::channel(name.as_str()));
+        };
+        let request = self.request(&self.scripts.force_release, name, &words);
         // Not again: another owner may have it by then.
-        freed(
-            name,
-            self.send_and_tell(&self.router, &WireRequest { again: false, ..request }, &channel).await?.0,
-        )
+        let request = WireRequest { again: false, ..request };
+        freed(name, self.send_and_tell(&self.router, &request, name).await?.0)
     }
 
     async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Error> {
-        let keys = [name.as_str()];
-        let in_full = || self.scripts.holder.eval(&keys, &[]);
-        let request = self.request(&self.scripts.holder, &keys, &[], &in_full);
+        let words = |command: &mut Cmd, _: Instant| _ = command.arg(1).arg(name.as_str());
+        let request = self.request(&self.scripts.holder, name, &words);
         let (found, _): (Option<Found>, Sent) = self.router.send(&request).await?;
         Ok(found.map(|(left, fields, mode)| {
             // Besides there is `mode`, which is no id.
@@ -323,15 +311,15 @@ impl Renewal {
 }
 
 impl Redis {
+    /// A call of a script about `name`. `words`: writes the number of its keys, these, and its arguments.
     pub(super) fn request<'a>(
         &self,
-        script: &Script,
-        keys: &[&'a str],
-        args: &[&str],
-        in_full: &'a (dyn Fn() -> Cmd + Sync),
+        script: &'a Script,
+        name: &'a LockName,
+        words: &'a (dyn Fn(&mut Cmd, Instant) + Sync),
     ) -> WireRequest<'a> {
-        let request = WireRequest::plain(script.evalsha(keys, args), self.common.timing.response);
-        WireRequest { key: keys[0], in_full: Some(in_full), ..request }
+        let request = WireRequest::plain(words, self.common.timing.response);
+        WireRequest { key: name.as_str(), script: Some(script.hash_and_text()), ..request }
     }
 
     /// The command by which scripts publish to waiters.
@@ -346,15 +334,6 @@ impl Redis {
 
     /// Sends an attempt by `id` to take a lock. If replicas are to be waited for, it counts when they have
     /// it.
-    pub(super) async fn attempt(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        request: &WireRequest<'_>,
-    ) -> Result<AcquireOutcome, Error> {
-        attempted(name, self.attempt_once(id, request).await?)
-    }
-
     pub(super) async fn attempt_once(
         &self,
         id: &LeaseId,
@@ -429,16 +408,17 @@ impl Redis {
         name: &LockName,
         id: &LeaseId,
     ) -> Result<ReleaseOutcome, Error> {
-        let (id, channel) = (keys::id(id), keys::channel(name.as_str()));
-        let keys = [name.as_str()];
-        let args = [&*id, keys::UNLOCK_MESSAGE, self.publish(), &*channel];
-        let in_full = || self.scripts.release.eval(&keys, &args);
-        let request = self.request(&self.scripts.release, &keys, &args, &in_full);
-        let (heard, sent): (i64, Sent) = self.send_and_tell(router, &request, &channel).await?;
+        let words = |command: &mut Cmd, _: Instant| {
+            command.arg(1).arg(name.as_str()).arg(keys::Shown(id)).arg(keys::UNLOCK_MESSAGE);
+            command.arg(self.publish()).arg(keys::channel(name.as_str()));
+        };
+        let request = self.request(&self.scripts.release, name, &words);
+        let (heard, sent): (i64, Sent) = self.send_and_tell(router, &request, name).await?;
         Ok(match usize::try_from(heard) {
             Ok(heard) => {
                 // Most often there was no receiver, and then none was this process.
-                let ours = heard > 0 && self.registry.transport().is_active(&channel);
+                let is_heard = || self.registry.transport().is_active(&keys::channel(name.as_str()));
+                let ours = heard > 0 && is_heard();
                 ReleaseOutcome::Released { receivers: heard.saturating_sub(usize::from(ours)) }
             }
             // The first sending has freed it. (That it was lost before then cannot be told from that, and
@@ -455,11 +435,12 @@ impl Redis {
         &self,
         router: &Router,
         request: &WireRequest<'_>,
-        channel: &str,
+        name: &LockName,
     ) -> Result<(T, Sent), Error> {
         if !self.publishes_both {
             return router.send(request).await;
         }
+        let channel = &*keys::channel(name.as_str());
         let mut publish = cmd(router.topology().messages().other().publish());
         publish.arg(channel).arg(keys::UNLOCK_MESSAGE);
         let request = WireRequest { followed_by: Some(publish), ..request.clone() };
@@ -548,11 +529,11 @@ impl Redis {
         let names = asked().map(|lease| lease.name.as_str());
         let keys: Vec<&str> =
             names.zip(&own).flat_map(|(name, own)| [Some(name), own.as_deref()]).flatten().collect();
-        let millis = millis(lease);
-        let args = [&*millis, if renewal == Renewal::Reads { "2" } else { "1" }];
-        let args: Vec<&str> = args.into_iter().chain(fields.iter().map(|field| &**field)).collect();
-        let in_full = || self.scripts.renew.eval(&keys, &args);
-        let request = self.request(&self.scripts.renew, &keys, &args, &in_full);
+        let words = |command: &mut Cmd, _: Instant| {
+            let fields_each = if renewal == Renewal::Reads { 2 } else { 1 };
+            command.arg(keys.len()).arg(&keys).arg(millis(lease)).arg(fields_each).arg(&fields);
+        };
+        let request = self.request(&self.scripts.renew, &leases[indices[0]].name, &words);
         // A reply that is lost leaves time to ask once more, over another connection. However long the lease,
         // a command takes no longer than any other.
         let limit = (lease / 3).max(SHORTEST_RENEWAL).min(self.common.timing.response);
@@ -581,10 +562,10 @@ pub(super) fn freed(name: &LockName, reply: Reply) -> Result<bool, Error> {
 
 /// A lease as Redis takes it: rounded up, as it must not end there before it does here. `Lease::check` has
 /// seen to it that it is at least 1 and fits.
-pub(super) fn millis(lease: Duration) -> String {
+pub(super) fn millis(lease: Duration) -> u64 {
     let begun = u64::from(!lease.subsec_nanos().is_multiple_of(1_000_000));
     // In 64 bits, as 128 are divided slowly, and this is done for each attempt.
-    u64::try_from(lease.as_millis()).unwrap_or(u64::MAX).saturating_add(begun).to_string()
+    u64::try_from(lease.as_millis()).unwrap_or(u64::MAX).saturating_add(begun)
 }
 
 /// A PTTL reply: milliseconds, or −1 for a key without an end.

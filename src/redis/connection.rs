@@ -21,6 +21,7 @@ mod error;
 mod multiplexed;
 mod request;
 mod runtime;
+mod seats;
 mod server;
 mod session;
 #[cfg(latchwork_simulation)]
@@ -37,7 +38,7 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use ::redis::{Cmd, ErrorKind as Kind, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value};
+use ::redis::{ErrorKind as Kind, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value};
 use futures_util::FutureExt;
 
 use crate::fault::fault;
@@ -52,6 +53,7 @@ pub(crate) use self::dialer::{ConnectOptions, Dialer};
 pub use self::error::{Error, ErrorKind};
 pub(crate) use self::error::{Meaning, out_of_step};
 pub(crate) use self::multiplexed::MultiplexedConnection;
+use self::multiplexed::timed_out;
 pub(crate) use self::request::WireRequest;
 pub use self::runtime::{TokioRuntime, TokioSleep};
 pub(crate) use self::server::{Boxed, Known, Push, Server, ServerEpoch};
@@ -62,6 +64,7 @@ use self::state::State;
 pub use self::surroundings::{Bytes, Surroundings};
 pub(crate) use self::timing::Timing;
 pub(crate) use self::tls::BUILT_IN as TLS_IS_BUILT_IN;
+use super::shield::shielded;
 
 /// The supervised connection. Clones are the same one.
 #[derive(Clone)]
@@ -102,37 +105,35 @@ impl Connection {
     // === Sending ===
 
     /// Sends a command once, with the text of its script if the server does not know that, and waits for the
-    /// reply until `give_up`, or for as long as one sending may take.
+    /// reply until `give_up`, or for as long as one sending may take from `now` on.
     pub(crate) async fn send(
         &self,
         request: &WireRequest<'_>,
         asking: bool,
+        now: Instant,
         give_up: Instant,
     ) -> Result<Value, SendError> {
-        if !self.0.common.runtime.is_at_hand() {
-            let ends = RedisError::from((Kind::Io, "this thread is ending, and cannot use the runtime"));
-            return Err(SendError::NotSent(Error::connection(&self.0.server.address(), ends)));
-        }
-        let (live, as_of_now) = match self.0.usable() {
-            Some(live) => (live, None),
+        let runtime = &self.0.common.runtime;
+        let (live, now) = match self.0.usable() {
+            Some(live) => (live, now),
             // Cold: boxed, to keep the hot future small.
             None => {
-                let live = Box::pin(self.live_until(give_up)).await.map_err(SendError::NotSent)?;
-                (live, request.as_of_now.map(|command| Box::new(command())))
+                let live = Box::pin(async { shielded(pin!(self.live_until(give_up))).await });
+                (live.await.map_err(SendError::NotSent)?, runtime.now())
             }
         };
-        let command = as_of_now.as_deref().unwrap_or(&request.command);
-        let reply = self.send_on(&live, request, command, asking, give_up).await;
-        let reply = match (reply, request.in_full) {
-            (Err(error), Some(in_full))
+        let reply = self.send_on(&live, request, false, asking, now, give_up).await;
+        let reply = match reply {
+            Err(error)
                 if error.kind() == Kind::Server(ServerErrorKind::NoScript)
                     && !fault!(ScriptNotSentInFull) =>
             {
+                let now = runtime.now();
                 // It takes as long as the first one did, and that was not its fault.
-                let give_up = give_up.max(self.0.common.runtime.now() + request.patience());
-                Box::pin(async { self.send_on(&live, request, &in_full(), asking, give_up).await }).await
+                let give_up = give_up.max(now + request.patience());
+                Box::pin(self.send_on(&live, request, true, asking, now, give_up)).await
             }
-            (reply, _) => reply,
+            reply => reply,
         };
         match reply {
             // A reply from a server that another has taken the place of means nothing.
@@ -143,20 +144,19 @@ impl Connection {
         .map_err(SendError::Met)
     }
 
+    /// `in_full`: with the text of its script.
     async fn send_on(
         &self,
         live: &Live,
         request: &WireRequest<'_>,
-        command: &Cmd,
+        in_full: bool,
         asking: bool,
+        now: Instant,
         give_up: Instant,
     ) -> RedisResult<Value> {
-        let runtime = &self.0.common.runtime;
-        let left = give_up.saturating_duration_since(runtime.now());
-        let patience = if request.again { left.min(request.patience()) } else { left };
-        let mut connection = live.inner.clone();
-        connection.set_response_timeout(patience);
-        let reply = runtime.inside(pin!(request.query(command, asking, &mut connection))).await;
+        let until = if request.again { give_up.min(now + request.patience()) } else { give_up };
+        let seated = live.seats.take(&live.inner, until);
+        let reply = seated.send(request, in_full, asking, now, &self.0.common.runtime).await;
         live.answered(&reply);
         reply
     }
@@ -278,7 +278,9 @@ impl Shared {
                     self.common.reconnected();
                 }
                 event!(DEBUG, server = &*self.server.address(), "connected");
-                self.common.runtime.spawn(tend(Arc::downgrade(&self), live.number, live.standing.clone()));
+                let runtime = &self.common.runtime;
+                runtime.spawn(tend(Arc::downgrade(&self), live.number, live.standing.clone()));
+                runtime.spawn(Arc::clone(&live.seats).keep(runtime.clone()));
                 Ok(live)
             }
             Err(error) => {
@@ -369,9 +371,7 @@ async fn tend(shared: Weak<Shared>, number: u64, standing: ServerEpoch) {
             drop(live);
             let beat =
                 common.runtime.timeout(common.timing.heartbeat_limit(), server.heartbeat(&mut connection));
-            let beat =
-                beat.await.unwrap_or_else(|| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()));
-            match beat {
+            match beat.await.unwrap_or_else(|| Err(timed_out())) {
                 Err(error) if Meaning::of(&error) == Meaning::Refused => {
                     // It was allowed when the connection was made. The server does answer.
                     if !std::mem::replace(&mut _refused, true) {

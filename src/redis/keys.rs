@@ -6,7 +6,9 @@
 //! counter of `x` and of `{x}` the same. Of these two names the process that waits for both keeps its waiters
 //! apart (see [`listened`]); a counter that rises for both rises for each.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+
+use ::redis::{RedisWrite, ToRedisArgs};
 
 use crate::backend::Mode;
 use crate::fault::fault;
@@ -79,6 +81,15 @@ pub(super) fn id(id: &LeaseId) -> String {
     let mut text = String::with_capacity(36 + 21 + id.label().map_or(0, |label| 1 + label.len()));
     let _ = write!(text, "{id}");
     text
+}
+
+/// Its text, as a word of a command.
+pub(super) struct Shown<T>(pub(super) T);
+
+impl<T: fmt::Display> ToRedisArgs for Shown<T> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        out.write_arg_fmt(&self.0);
+    }
 }
 
 /// The field of the writer.

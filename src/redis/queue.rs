@@ -49,13 +49,15 @@ pub(super) struct ScriptCall {
 }
 
 impl ScriptCall {
-    /// A call with these words, as of now. A command may be on its way for longer than others have waited.
-    fn call(&self, runtime: &impl Runtime, call: impl Fn(&[&str], &[&str]) -> Cmd) -> Cmd {
-        let since = |then| runtime.now().saturating_duration_since(then);
-        let waited = self.waited.map(|(waited, then)| (waited + since(then)).as_micros().to_string());
-        let keys: Vec<_> = self.keys.iter().map(|key| &**key).collect();
-        let args = self.args.iter().map(|arg| &**arg);
-        call(&keys, &args.chain([waited.as_deref().unwrap_or_default()]).collect::<Vec<_>>())
+    /// Writes these words as of `now`: a command may be on its way for longer than others have waited.
+    fn write(&self, command: &mut Cmd, now: Instant) {
+        command.arg(self.keys.len()).arg(&self.keys).arg(&self.args);
+        match self.waited {
+            Some((waited, then)) => {
+                command.arg((waited + now.saturating_duration_since(then)).as_micros().to_string())
+            }
+            None => command.arg(""),
+        };
     }
 }
 
@@ -127,16 +129,6 @@ impl Redis {
         reply > 0
     }
 
-    fn queue_request<'a>(
-        &self,
-        words: &'a ScriptCall,
-        by_hash: &'a (dyn Fn() -> Cmd + Sync),
-        in_full: &'a (dyn Fn() -> Cmd + Sync),
-    ) -> WireRequest<'a> {
-        let request = WireRequest::plain(by_hash(), self.common.timing.response);
-        WireRequest { key: &words.keys[0], as_of_now: Some(by_hash), in_full: Some(in_full), ..request }
-    }
-
     /// Sends it until it has an answer: see [`AGAIN`]. Each that is sent leaves less to look at.
     pub(super) async fn send_words(
         &self,
@@ -146,11 +138,10 @@ impl Redis {
         words: &ScriptCall,
         again: bool,
     ) -> Result<(Reply, Sent), Error> {
-        let by_hash = || words.call(&self.common.runtime, |keys, args| script.evalsha(keys, args));
-        let in_full = || words.call(&self.common.runtime, |keys, args| script.eval(keys, args));
+        let words_of = |command: &mut Cmd, now: Instant| words.write(command, now);
+        let request = WireRequest { again, ..self.request(script, name, &words_of) };
         let mut any = Sent::Once;
         for _ in 0..MOST_TIMES {
-            let request = WireRequest { again, ..self.queue_request(words, &by_hash, &in_full) };
             let (reply, sent) = router.send(&request).await?;
             if sent == Sent::Again {
                 any = Sent::Again;
@@ -170,10 +161,9 @@ impl Redis {
         name: &LockName,
         id: &LeaseId,
     ) -> Result<AcquireOutcome, Error> {
-        let by_hash = || words.call(&self.common.runtime, |keys, args| script.evalsha(keys, args));
-        let in_full = || words.call(&self.common.runtime, |keys, args| script.eval(keys, args));
+        let words_of = |command: &mut Cmd, now: Instant| words.write(command, now);
+        let request = self.request(script, name, &words_of);
         for _ in 0..MOST_TIMES {
-            let request = self.queue_request(words, &by_hash, &in_full);
             let reply = self.attempt_once(id, &request).await?;
             if !matches!(reply, Some(Reply::Number(AGAIN))) {
                 return attempted(name, reply);
@@ -193,7 +183,7 @@ impl Redis {
         let AcquireRequest { id, lease, tokens, position, .. } = request;
         let (lease, tokens, position) = (*lease, *tokens, *position);
         let nonce = self.nonce(kind, name, position.map(|_| id));
-        let own = [millis(lease), keys::id(id), tokens.to_string(), kept(position), nonce];
+        let own = [millis(lease).to_string(), keys::id(id), tokens.to_string(), kept(position), nonce];
         let keys = counter(name, tokens);
         let words = self.words(Call { kind, name, releases: false, keys, own, position });
         self.attempt_words(&self.queue_scripts(kind).acquire, &words, name, id).await
@@ -228,7 +218,8 @@ impl Redis {
         next: Option<&NextWaiter>,
     ) -> Result<ReleaseOutcome, Error> {
         let tokens = next.map_or(0, |next| next.tokens);
-        let [next_id, lease] = next.map(|next| [keys::id(&next.id), millis(next.lease)]).unwrap_or_default();
+        let [next_id, lease] =
+            next.map(|next| [keys::id(&next.id), millis(next.lease).to_string()]).unwrap_or_default();
         let position = next.map(|next| next.position);
         let nonce = self.nonce(kind, name, next.map(|next| &next.id));
         let own = [keys::id(id), next_id, lease, tokens.to_string(), kept(position), nonce];
@@ -269,7 +260,7 @@ impl Redis {
 
 /// For how many ms the position is kept; nothing if none is wanted.
 pub(super) fn kept(position: Option<QueuePosition>) -> String {
-    position.map(|position| millis(position.kept)).unwrap_or_default()
+    position.map(|position| millis(position.kept).to_string()).unwrap_or_default()
 }
 
 /// Where tokens come from, if any are wanted.

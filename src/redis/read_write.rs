@@ -1,8 +1,9 @@
 //! Read-write locks of [`Redis`].
 
 use std::collections::HashSet;
+use std::time::Instant;
 
-use ::redis::{FromRedisValue, ParsingError, Value};
+use ::redis::{Cmd, FromRedisValue, ParsingError, Value};
 
 use crate::backend::{AcquireOutcome, AcquireRequest, LockName, ReleaseOutcome};
 use crate::lock::{Holder, LeaseId};
@@ -31,7 +32,7 @@ impl Redis {
         let AcquireRequest { id, lease, tokens, position, under, .. } = request;
         let under = under.as_ref().map(LeaseId::to_string).unwrap_or_default();
         let fenced = if *tokens > 0 { "1" } else { "" };
-        let own = [millis(*lease), keys::id(id), under, fenced.to_owned(), kept(*position)];
+        let own = [millis(*lease).to_string(), keys::id(id), under, fenced.to_owned(), kept(*position)];
         let mut keys = vec![keys::read_lease(name.as_str(), id)];
         keys.extend(counter(name, *tokens));
         let (kind, position) = (QueueKind::ReadWrite, *position);
@@ -48,9 +49,8 @@ impl Redis {
         for _ in 0..MOST_TIMES {
             // What only changes need is not there.
             let args = ["", "", "", "", "", "", "", "", &*leases, "", &*from.0, &*from.1];
-            let keys = [name.as_str()];
-            let in_full = || self.scripts.read_write_holders.eval(&keys, &args);
-            let request = self.request(&self.scripts.read_write_holders, &keys, &args, &in_full);
+            let words = |command: &mut Cmd, _: Instant| _ = command.arg(1).arg(name.as_str()).arg(&args);
+            let request = self.request(&self.scripts.read_write_holders, name, &words);
             let page = match self.router.send(&request).await?.0 {
                 Found::Mode(mode) => return Err(Error::other_kind(name, &mode)),
                 Found::Page(page) => page,

@@ -2,8 +2,6 @@
 
 mod reply;
 
-use ::redis::Cmd;
-
 use crate::fault::fault;
 
 pub(super) use self::reply::Reply;
@@ -85,24 +83,10 @@ impl Script {
         Self { text, sha1 }
     }
 
-    /// By hash: all that a server which knows the script needs.
-    pub(super) fn evalsha(&self, keys: &[&str], args: &[&str]) -> Cmd {
-        command("EVALSHA", &self.sha1, keys, args)
+    /// By its hash, which is all that a server needs which knows it, and its text.
+    pub(super) fn hash_and_text(&self) -> (&str, &str) {
+        (&self.sha1, &self.text)
     }
-
-    /// In full, for a server that does not know the script. It answers as the other would have, and knows it
-    /// from then on.
-    pub(super) fn eval(&self, keys: &[&str], args: &[&str]) -> Cmd {
-        command("EVAL", &self.text, keys, args)
-    }
-}
-
-fn command(name: &str, script: &str, keys: &[&str], args: &[&str]) -> Cmd {
-    let bytes: usize = keys.iter().chain(args).map(|word| word.len()).sum();
-    // The number of the keys is short.
-    let mut command = Cmd::with_capacity(3 + keys.len() + args.len(), name.len() + script.len() + 4 + bytes);
-    command.arg(name).arg(script).arg(keys.len()).arg(keys).arg(args);
-    command
 }
 
 /// The lines of a script that do something, without the white space in front of them. (No text in a script

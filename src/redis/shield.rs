@@ -1,6 +1,6 @@
 //! Callers' wakers in code of other crates: tasks of the redis crate and timers of tokio call them, and would
 //! end by a panic. What hands a caller's waker to those is polled by [`shielded`], and theirs is one that
-//! reports the panic and returns.
+//! reports the panic and returns. (What waits for a reply has one of its connection: `connection/limits.rs`.)
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -11,9 +11,9 @@ use crate::foreign::Panics;
 
 /// Awaits what hands the caller's waker to tasks and timers of other crates. Pinned by the caller: moved into
 /// this one, it would have room in its box twice.
-pub(super) async fn shielded<F: Future>(mut future: Pin<&mut F>) -> F::Output {
+pub(super) async fn shielded<F: Future + Unpin>(mut future: F) -> F::Output {
     let mut shield = Shield::default();
-    poll_fn(|context| future.as_mut().poll(&mut Context::from_waker(shield.over(context.waker())))).await
+    poll_fn(|task| Pin::new(&mut future).poll(&mut Context::from_waker(shield.over(task.waker())))).await
 }
 
 /// Calls foreign code in a task that serves others as well, and reports its panic.

@@ -58,8 +58,10 @@ fn errors_in(folder: &Path, found: &mut Vec<String>) {
             let name =
                 line.strip_prefix("impl Error for ").or(line.strip_prefix("impl std::error::Error for "));
             let Some(name) = name.and_then(|rest| rest.split([' ', '{']).next()) else { continue };
+            // Below the crate's folder, which may be called so as well.
+            let below = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(&path);
             let prefix =
-                if path.components().any(|part| part.as_os_str() == "redis") { "redis::" } else { "" };
+                if below.components().any(|part| part.as_os_str() == "redis") { "redis::" } else { "" };
             found.push(format!("{prefix}{name}"));
         }
     }

@@ -92,7 +92,6 @@ impl Dialer {
         let failed = |error| Error::introduction(&address, error);
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(timing.connect))
-            .set_response_timeout(Some(timing.connect))
             // A caller that has been polled once has sent its command. With a bound, those that are kept and
             // not polled would take up all places in the queue before the connection, and no other would get
             // through.

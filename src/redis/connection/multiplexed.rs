@@ -1,29 +1,110 @@
-//! [`MultiplexedConnection`]: the redis crate's. In a simulation it stands on the simulation's timers and
-//! streams.
+//! [`MultiplexedConnection`]: the redis crate's, with a limit for replies. In a simulation it stands on the
+//! simulation's streams.
 
-#[cfg(not(latchwork_simulation))]
+use std::io;
 use std::time::Duration;
 
-#[cfg(not(latchwork_simulation))]
-use ::redis::{AsyncConnectionConfig, Client, RedisResult};
+use ::redis::aio::ConnectionLike;
+use ::redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisFuture, RedisResult, Value};
+use futures_util::FutureExt;
 
-#[cfg(not(latchwork_simulation))]
 use super::runtime::TokioRuntime;
 
-#[cfg(not(latchwork_simulation))]
-pub(crate) use ::redis::aio::MultiplexedConnection;
+pub(super) use ::redis::aio::MultiplexedConnection as Unlimited;
 
-#[cfg(latchwork_simulation)]
-pub(crate) use super::simulated::{MultiplexedConnection, dial};
+/// The redis crate's connection. It makes a timer for each command that has a limit; so its own limits are
+/// off, and those of commands are kept by [`Limits`](super::limits::Limits). For all else that is sent over
+/// it, by tasks of the runtime, there is one limit. Clones are the same connection.
+#[derive(Clone)]
+pub(crate) struct MultiplexedConnection {
+    inner: Unlimited,
+    runtime: TokioRuntime,
+    limit: Duration,
+    #[cfg(latchwork_simulation)]
+    _task: super::simulated::Task,
+}
 
-/// Makes a connection to the server of `client`, with a limit for replies that is in `config`, too. Its task
-/// lives on the runtime, in which the caller is.
-#[cfg(not(latchwork_simulation))]
+/// Makes a connection to the server of `client`. Its task lives on the runtime, in which the caller is.
+/// `limit`: for replies.
 pub(super) async fn dial(
-    _: &TokioRuntime,
+    runtime: &TokioRuntime,
     client: &Client,
     config: AsyncConnectionConfig,
-    _limit: Duration,
+    limit: Duration,
 ) -> RedisResult<MultiplexedConnection> {
-    client.get_multiplexed_async_connection_with_config(&config).await
+    let config = config.set_response_timeout(None);
+    let runtime = runtime.clone();
+    #[cfg(latchwork_simulation)]
+    let (inner, _task) = super::simulated::dial(&runtime, client, config).await?;
+    #[cfg(not(latchwork_simulation))]
+    let inner = client.get_multiplexed_async_connection_with_config(&config).await?;
+    Ok(MultiplexedConnection {
+        inner,
+        runtime,
+        limit,
+        #[cfg(latchwork_simulation)]
+        _task,
+    })
+}
+
+impl MultiplexedConnection {
+    /// The same one, for a caller that keeps a limit itself. Not to be kept for longer than this one.
+    pub(super) fn unlimited(&self) -> Unlimited {
+        self.inner.clone()
+    }
+
+    /// To what is at the other end of the stream, which is not greeted.
+    #[cfg(test)]
+    pub(super) async fn over(stream: tokio::io::DuplexStream, runtime: &TokioRuntime) -> Self {
+        let info = ::redis::RedisConnectionInfo::default().set_skip_set_lib_name();
+        let info = info.set_protocol(::redis::ProtocolVersion::RESP2);
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let (inner, driver) = Unlimited::new_with_config(&info, stream, config).await.unwrap();
+        crate::runtime::Runtime::spawn(runtime, driver);
+        Self {
+            inner,
+            runtime: runtime.clone(),
+            limit: Duration::MAX,
+            #[cfg(latchwork_simulation)]
+            _task: None,
+        }
+    }
+
+    #[allow(dead_code, reason = "only Sentinel subscribes here, which need not be built in")]
+    pub(crate) async fn subscribe(&mut self, channel: &str) -> RedisResult<()> {
+        within(&self.runtime, self.limit, self.inner.subscribe(channel)).await
+    }
+}
+
+async fn within<T>(
+    runtime: &TokioRuntime,
+    limit: Duration,
+    reply: impl Future<Output = RedisResult<T>>,
+) -> RedisResult<T> {
+    runtime.timeout(limit, reply).await.unwrap_or_else(|| Err(timed_out()))
+}
+
+/// A reply did not come within its limit.
+pub(super) fn timed_out() -> ::redis::RedisError {
+    io::Error::from(io::ErrorKind::TimedOut).into()
+}
+
+impl ConnectionLike for MultiplexedConnection {
+    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
+        within(&self.runtime, self.limit, self.inner.send_packed_command(cmd)).boxed()
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        let replies = self.inner.send_packed_commands(pipeline, offset, count);
+        within(&self.runtime, self.limit, replies).boxed()
+    }
+
+    fn get_db(&self) -> i64 {
+        self.inner.get_db()
+    }
 }

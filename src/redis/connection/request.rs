@@ -1,11 +1,11 @@
 //! [`WireRequest`]: a command, and what may be done to have it answered.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::redis::{Cmd, RedisError, RedisResult, Value, pipe};
 
 use super::error::out_of_step;
-use super::multiplexed::MultiplexedConnection;
+use super::multiplexed::Unlimited;
 use super::timing::Timing;
 
 /// A command, and what may be done to have it answered. Passed on by reference, as each future between the
@@ -14,11 +14,10 @@ use super::timing::Timing;
 pub(crate) struct WireRequest<'a> {
     /// Says which node of a Cluster it goes to.
     pub(crate) key: &'a str,
-    pub(crate) command: Cmd,
-    /// The command built anew when it is sent again, if it says how long something has taken.
-    pub(crate) as_of_now: Option<&'a (dyn Fn() -> Cmd + Sync)>,
-    /// The same with the text of its script, for a server that does not know it.
-    pub(crate) in_full: Option<&'a (dyn Fn() -> Cmd + Sync)>,
+    /// The hash and the text of the script that it calls, if it does.
+    pub(crate) script: Option<(&'a str, &'a str)>,
+    /// Writes it, as of then; if it calls a script, what comes behind that.
+    pub(crate) words: &'a (dyn Fn(&mut Cmd, Instant) + Sync),
     /// Sent right behind it, in one piece; the reply is then an array of both replies.
     pub(crate) followed_by: Option<Cmd>,
     /// How long it may take in all.
@@ -33,12 +32,11 @@ pub(crate) struct WireRequest<'a> {
 
 impl<'a> WireRequest<'a> {
     /// A command without a script, and without a key unless one is set.
-    pub(crate) fn plain(command: Cmd, limit: Duration) -> Self {
+    pub(crate) fn plain(words: &'a (dyn Fn(&mut Cmd, Instant) + Sync), limit: Duration) -> Self {
         Self {
             key: "",
-            command,
-            as_of_now: None,
-            in_full: None,
+            script: None,
+            words,
             followed_by: None,
             limit,
             takes: Duration::ZERO,
@@ -52,13 +50,31 @@ impl<'a> WireRequest<'a> {
         Timing::patience(self.limit) + self.takes
     }
 
+    /// Writes the command as of `now`. `in_full`: with the text of its script, for a server that does not
+    /// know it. That answers as it would have by hash, and knows it from then on.
+    pub(super) fn write(&self, command: &mut Cmd, in_full: bool, now: Instant) {
+        match self.script {
+            Some((_, text)) if in_full => _ = command.arg("EVAL").arg(text),
+            Some((hash, _)) => _ = command.arg("EVALSHA").arg(hash),
+            None => {}
+        }
+        (self.words)(command, now);
+    }
+
+    /// The command, for an error.
+    pub(crate) fn command(&self, in_full: bool, now: Instant) -> Cmd {
+        let mut command = Cmd::new();
+        self.write(&mut command, in_full, now);
+        command
+    }
+
     /// `asking`: to a node of a Cluster that is just taking the key's slot over, and serves it only after
     /// ASKING.
     pub(super) async fn query(
         &self,
         command: &Cmd,
         asking: bool,
-        connection: &mut MultiplexedConnection,
+        connection: &mut Unlimited,
     ) -> RedisResult<Value> {
         if !asking && self.followed_by.is_none() {
             // What `Cmd::query_async` does, in no box of its own.

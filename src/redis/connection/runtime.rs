@@ -1,7 +1,6 @@
 //! [`TokioRuntime`]: tokio's clock, timers and tasks.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -10,7 +9,7 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{Builder, EnterGuard, Handle};
+use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
@@ -142,17 +141,6 @@ impl TokioRuntime {
         Ok(Self::new(handle, Some(life)))
     }
 
-    /// `future`, inside of this runtime wherever it is polled: the redis crate takes its timers from the
-    /// runtime that it is polled in, and outside of any would panic. Pinned by the caller: moved into this
-    /// one, it would have room twice in each command's box.
-    pub(crate) async fn inside<F: Future>(&self, mut future: Pin<&mut F>) -> F::Output {
-        poll_fn(|context| {
-            let _inside = self.enter();
-            future.as_mut().poll(context)
-        })
-        .await
-    }
-
     /// Whether this thread can be inside of the runtime: not at its very end, when tokio's own thread-locals
     /// are gone. That is where a guard is dropped that was kept in a thread-local.
     pub(crate) fn is_at_hand(&self) -> bool {
@@ -160,14 +148,6 @@ impl TokioRuntime {
             Place::Tokio(_) => !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()),
             #[cfg(latchwork_simulation)]
             Place::Simulated(_) => true,
-        }
-    }
-
-    fn enter(&self) -> Option<EnterGuard<'_>> {
-        match &self.0 {
-            Place::Tokio(tokio) => Some(tokio.handle.enter()),
-            #[cfg(latchwork_simulation)]
-            Place::Simulated(_) => None,
         }
     }
 

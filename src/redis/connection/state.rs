@@ -11,6 +11,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use super::back_off::BackOff;
 use super::error::{Error, is_broken};
 use super::multiplexed::MultiplexedConnection;
+use super::seats::Seats;
 use super::server::ServerEpoch;
 use super::session::Session;
 
@@ -20,8 +21,16 @@ pub(crate) struct Live {
     pub(super) number: u64,
     pub(crate) inner: MultiplexedConnection,
     pub(super) standing: ServerEpoch,
+    /// Of the commands on it.
+    pub(super) seats: Arc<Seats>,
     session: Option<Session>,
     used: AtomicBool,
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.seats.end();
+    }
 }
 
 impl Live {
@@ -31,7 +40,7 @@ impl Live {
         standing: ServerEpoch,
         session: Option<Session>,
     ) -> Self {
-        Self { number, inner, standing, session, used: AtomicBool::new(false) }
+        Self { number, inner, standing, seats: Arc::default(), session, used: AtomicBool::new(false) }
     }
 
     /// A reply is as good as a heartbeat's.

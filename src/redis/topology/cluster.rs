@@ -14,8 +14,9 @@ mod url;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
-use ::redis::{RedisError, cmd};
+use ::redis::{Cmd, RedisError};
 
 use crate::backend::LockName;
 use crate::lock::NameError;
@@ -98,13 +99,12 @@ pub(super) async fn connect(
 
 /// Whether sharded messages can be had. Asked as Redisson does, so that both come to the same.
 async fn has_sharded_messages(nodes: &Nodes, common: &Common) -> Result<bool, Error> {
-    let mut question = cmd("PUBSUB");
-    question.arg("SHARDNUMSUB");
-    let request = WireRequest::plain(question, common.timing.response);
+    let words = |question: &mut Cmd, _: Instant| _ = question.arg("PUBSUB").arg("SHARDNUMSUB");
+    let request = WireRequest::plain(&words, common.timing.response);
     let mut failure = None;
     for node in nodes.candidates(None) {
-        let give_up = common.runtime.now() + request.limit;
-        let reply = node.commands.send(&request, false, give_up).await;
+        let now = common.runtime.now();
+        let reply = node.commands.send(&request, false, now, now + request.limit).await;
         match reply {
             Ok(_) => return Ok(true),
             Err(SendError::NotSent(error)) => failure = Some(error),
@@ -116,8 +116,8 @@ async fn has_sharded_messages(nodes: &Nodes, common: &Common) -> Result<bool, Er
                 return Ok(false);
             }
             Err(SendError::Met(error)) => {
-                failure =
-                    Some(Error::command(&node.commands.server().address(), &request.command, None, error));
+                let (address, question) = (node.commands.server().address(), request.command(false, now));
+                failure = Some(Error::command(&address, &question, None, error));
             }
         }
     }

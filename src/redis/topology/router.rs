@@ -1,6 +1,7 @@
 //! [`Router`]: sends a command to where its key is, and tries again for as long as that makes sense and there
 //! is time.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use ::redis::{FromRedisValue, Value};
 use crate::runtime::Runtime;
 
 use super::super::connection::{BackOff, Common, Error, Meaning, SendError, WireRequest};
+use super::super::shield::shielded;
 use super::contract::{Hop, Topology};
 
 /// How long to wait before a command that did not run is tried again.
@@ -68,17 +70,18 @@ impl Router {
         &self,
         request: &WireRequest<'_>,
     ) -> Result<(T, Sent), CrossSlot> {
-        let give_up = self.common.runtime.now() + request.limit;
+        let now = self.common.runtime.now();
+        let give_up = now + request.limit;
         let hop = self.topology.node(request.key).map(|node| Hop { node, asking: false });
         let failure = match &hop {
-            Some(hop) => match hop.node.commands.send(request, false, give_up).await {
+            Some(hop) => match hop.node.commands.send(request, false, now, give_up).await {
                 Ok(reply) => return self.read(request, hop, reply, Sent::Once).map_err(CrossSlot::Failed),
                 Err(failure) => Some(failure),
             },
             None => None,
         };
         // Cold: boxed, to keep the hot future small.
-        Box::pin(self.persist(request.clone(), hop, failure, give_up)).await
+        Box::pin(async { shielded(pin!(self.persist(request, hop, failure, give_up))).await }).await
     }
 
     fn read<T: FromRedisValue>(
@@ -89,13 +92,13 @@ impl Router {
         sent: Sent,
     ) -> Result<(T, Sent), Error> {
         let reply = T::from_redis_value(reply).map(|reply| (reply, sent));
-        reply.map_err(|error| error_of(hop, request, error.into()))
+        reply.map_err(|error| self.error_of(hop, request, error.into()))
     }
 
     /// What becomes of a command that was not answered at once.
     async fn persist<T: FromRedisValue>(
         &self,
-        mut request: WireRequest<'_>,
+        request: &WireRequest<'_>,
         mut hop: Option<Hop>,
         mut failure: Option<SendError>,
         give_up: Instant,
@@ -103,21 +106,19 @@ impl Router {
         let mut tried = Tried::new();
         loop {
             let next = match (&hop, failure.take()) {
-                (Some(hop), Some(failure)) => self.next(&request, hop, failure),
+                (Some(hop), Some(failure)) => self.next(request, hop, failure),
                 _ => Remedy::Wait(Error::no_owner(self.topology.slot(request.key)), true),
             };
-            let again = self.settle_on(next, &request, &mut tried, give_up).await?;
+            let again = self.settle_on(next, request, &mut tried, give_up).await?;
             self.pause(&again, &mut tried, give_up).await?;
             let owner = || self.topology.node(request.key).map(|node| Hop { node, asking: false });
             hop = again.to.or_else(owner);
             let Some(to) = &hop else { continue };
-            if let Some(command) = request.as_of_now {
-                request.command = command();
-            }
-            match to.node.commands.send(&request, to.asking, give_up).await {
+            let now = self.common.runtime.now();
+            match to.node.commands.send(request, to.asking, now, give_up).await {
                 Ok(reply) => {
                     let sent = if tried.lost.is_some() { Sent::Again } else { Sent::Once };
-                    return self.read(&request, to, reply, sent).map_err(CrossSlot::Failed);
+                    return self.read(request, to, reply, sent).map_err(CrossSlot::Failed);
                 }
                 Err(met) => failure = Some(met),
             }
@@ -184,7 +185,7 @@ impl Router {
             SendError::Met(met) => met,
         };
         let (meaning, redirect) = (Meaning::of(&met), self.topology.redirect(&hop.node, request.key, &met));
-        let error = error_of(hop, request, met);
+        let error = self.error_of(hop, request, met);
         match (meaning, redirect) {
             (Meaning::Lost, _) if request.again => Remedy::Again(error),
             (Meaning::NotServing, _) => Remedy::Wait(error, true),
@@ -198,6 +199,12 @@ impl Router {
             }
             (Meaning::Elsewhere | Meaning::Refused, _) => Remedy::Failed(error),
         }
+    }
+
+    fn error_of(&self, hop: &Hop, request: &WireRequest<'_>, error: ::redis::RedisError) -> Error {
+        let command = |in_full| request.command(in_full, self.common.runtime.now());
+        let script = request.script.map(|_| command(true));
+        Error::command(&hop.node.commands.server().address(), &command(false), script.as_ref(), error)
     }
 
     /// `None` if `future` has not ended by then.
@@ -245,9 +252,4 @@ enum Remedy {
     /// Of several keys, not all are with the same node.
     CrossSlot(Error),
     Failed(Error),
-}
-
-fn error_of(hop: &Hop, request: &WireRequest<'_>, error: ::redis::RedisError) -> Error {
-    let script = request.in_full.map(|in_full| in_full());
-    Error::command(&hop.node.commands.server().address(), &request.command, script.as_ref(), error)
 }

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use ::redis::{Cmd, RedisError, Value, cmd};
+use ::redis::{Cmd, RedisError, Value};
 use tokio::task::JoinSet;
 
 use crate::runtime::Runtime;
@@ -154,8 +154,8 @@ impl Nodes {
             let last = next.is_none();
             if let Some(node) = next {
                 let limit = self.common.timing.response / LOOK;
-                let give_up = self.common.runtime.now() + limit;
-                asked.spawn(async move { ask(&node, WireRequest::plain(question(), limit), give_up).await });
+                let now = self.common.runtime.now();
+                asked.spawn(async move { ask(&node, limit, now).await });
             } else if asked.is_empty() {
                 return Err(failure.unwrap_or_else(Error::no_node));
             }
@@ -209,15 +209,10 @@ impl Nodes {
     }
 }
 
-fn question() -> Cmd {
-    let mut question = cmd("CLUSTER");
-    question.arg("SLOTS");
-    question
-}
-
-async fn ask(node: &Node, request: WireRequest<'_>, give_up: Instant) -> Result<Vec<Shard>, Error> {
-    let asked = node.commands.server().address();
-    let reply = node.commands.send(&request, false, give_up).await.and_then(|reply: Value| {
+async fn ask(node: &Node, limit: Duration, now: Instant) -> Result<Vec<Shard>, Error> {
+    let words = |question: &mut Cmd, _: Instant| _ = question.arg("CLUSTER").arg("SLOTS");
+    let (asked, request) = (node.commands.server().address(), WireRequest::plain(&words, limit));
+    let reply = node.commands.send(&request, false, now, now + limit).await.and_then(|reply: Value| {
         let known_as = Address::parse(&asked).unwrap_or(Address { host: String::new(), port: 0 });
         layout::read(reply, &known_as).map_err(|error| SendError::Met(error.into()))
     });
@@ -226,7 +221,7 @@ async fn ask(node: &Node, request: WireRequest<'_>, give_up: Instant) -> Result<
         Ok(shards) => Ok(shards),
         Err(SendError::NotSent(error)) => Err(error),
         Err(SendError::Met(error)) if is_disabled(&error) => Err(Error::not_a_cluster(&asked, error)),
-        Err(SendError::Met(error)) => Err(Error::command(&asked, &request.command, None, error)),
+        Err(SendError::Met(error)) => Err(Error::command(&asked, &request.command(false, now), None, error)),
     }
 }
 
