@@ -28,20 +28,27 @@ pub(super) struct QueueScripts {
     pub(super) force_release: Script,
 }
 
-/// A script of a kind of locks that has a queue: what is common to all of them, and what the kind does
-/// differently, stand in front.
+/// A script of a kind of locks that has a queue: what the kind is, what is common to all of them, and what
+/// the kind does differently, stand in front. A release has its most frequent case before all that it needs
+/// for the others.
 macro_rules! of_kind {
-    ($kind:literal, $file:literal) => {
-        Script::new(concat!(include_str!("scripts/queue.lua"), include_str!($kind), include_str!($file)))
+    ($kind:literal, $file:literal $(, $first:literal)?) => {
+        Script::new(concat!(
+            include_str!(concat!("scripts/", $kind, "_kind.lua")),
+            $(include_str!(concat!("scripts/", $first)),)?
+            include_str!("scripts/queue.lua"),
+            include_str!(concat!("scripts/", $kind, ".lua")),
+            include_str!(concat!("scripts/", $file)),
+        ))
     };
 }
 
 macro_rules! queue_scripts {
     ($kind:literal) => {
         QueueScripts {
-            acquire: of_kind!($kind, "scripts/queue_acquire.lua"),
-            release: of_kind!($kind, "scripts/queue_release.lua"),
-            force_release: of_kind!($kind, "scripts/queue_force_release.lua"),
+            acquire: of_kind!($kind, "queue_acquire.lua"),
+            release: of_kind!($kind, "queue_release.lua", "hand_off.lua"),
+            force_release: of_kind!($kind, "queue_force_release.lua"),
         }
     };
 }
@@ -54,11 +61,11 @@ impl Scripts {
             holder: Script::new(include_str!("scripts/holder.lua")),
             force_release: Script::new(include_str!("scripts/force_release.lua")),
             renew: Script::new(include_str!("scripts/renew.lua")),
-            fair: queue_scripts!("scripts/fair.lua"),
-            write: queue_scripts!("scripts/read_write.lua"),
-            read_acquire: of_kind!("scripts/read_write.lua", "scripts/read_acquire.lua"),
-            read_release: of_kind!("scripts/read_write.lua", "scripts/read_release.lua"),
-            read_write_holders: of_kind!("scripts/read_write.lua", "scripts/read_write_holders.lua"),
+            fair: queue_scripts!("fair"),
+            write: queue_scripts!("read_write"),
+            read_acquire: of_kind!("read_write", "read_acquire.lua"),
+            read_release: of_kind!("read_write", "read_release.lua"),
+            read_write_holders: of_kind!("read_write", "read_write_holders.lua"),
         }
     }
 }
@@ -139,7 +146,7 @@ fn broken(text: String) -> String {
             "if lock_left < tonumber(millis) then",
             "if lock_left == -2 then",
         ),
-        (fault!(ScriptReadersHaveTheWritersToken), "KEYS[6], true", "KEYS[6], false"),
+        (fault!(ScriptReadersHaveTheWritersToken), "ARGV[10] == '1', true", "ARGV[10] == '1', false"),
     ];
     let seeded = faults.into_iter().filter(|(is_seeded, ..)| *is_seeded);
     seeded.fold(text, |text, (_, line, instead)| text.replace(line, instead))

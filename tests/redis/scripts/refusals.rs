@@ -16,8 +16,7 @@ const THEM: &str = "00000000-0795-4907-87fd-6c719a6b4586:1";
 const LOCK: &str = "{s}lock";
 const OTHER: &str = "{s}other";
 const QUEUE: &str = "{s}lock:latchwork:fair_queue";
-const KEPT: &str = "{s}lock:latchwork:fair_kept";
-const NONCES: &str = "{s}lock:latchwork:fair_nonces";
+const POSITIONS: &str = "{s}lock:latchwork:fair_positions";
 const REDISSONS_QUEUE: &str = "redisson_lock_queue:{s}lock";
 const COUNTER: &str = "redisson_lock_token:{s}lock";
 const CHANNEL: &str = "redisson_lock__channel:{s}lock";
@@ -45,23 +44,22 @@ const FORCE_RELEASE: &str = include_str!("../../../src/redis/scripts/force_relea
 const RENEW: &str = include_str!("../../../src/redis/scripts/renew.lua");
 const HOLDER: &str = include_str!("../../../src/redis/scripts/holder.lua");
 
-/// A script of fair locks.
-macro_rules! fair {
-    ($file:literal) => {
-        concat!(
-            include_str!("../../../src/redis/scripts/queue.lua"),
-            include_str!("../../../src/redis/scripts/fair.lua"),
-            include_str!($file)
-        )
+/// A script of a kind of locks that has a queue: the files that it is made of, in their order.
+macro_rules! script {
+    ($($file:literal)+) => {
+        concat!($(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/redis/scripts/", $file, ".lua"))),+)
     };
 }
+use script;
 
-const FAIR_ACQUIRE: &str = fair!("../../../src/redis/scripts/queue_acquire.lua");
-const FAIR_RELEASE: &str = fair!("../../../src/redis/scripts/queue_release.lua");
-const FAIR_FORCE_RELEASE: &str = fair!("../../../src/redis/scripts/queue_force_release.lua");
+const FAIR_ACQUIRE: &str = script!("fair_kind" "queue" "fair" "queue_acquire");
+const FAIR_RELEASE: &str = script!("fair_kind" "hand_off" "queue" "fair" "queue_release");
+/// Without its most frequent case, which is otherwise done before all else.
+const FAIR_RELEASE_IN_FULL: &str = script!("fair_kind" "queue" "fair" "queue_release");
+const FAIR_FORCE_RELEASE: &str = script!("fair_kind" "queue" "fair" "queue_force_release");
 
-const FAIR_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, REDISSONS_QUEUE, NONCES];
-const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, REDISSONS_QUEUE, NONCES, COUNTER];
+const FAIR_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, REDISSONS_QUEUE];
+const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, REDISSONS_QUEUE, COUNTER];
 
 /// Arguments of a script of fair locks.
 macro_rules! args {
@@ -70,14 +68,14 @@ macro_rules! args {
     };
 }
 
-const CALLS: [Call; 14] = [
+const CALLS: [Call; 15] = [
     Call { text: ACQUIRE, keys: &[LOCK], args: &[SHORT, US, "0", "0", "publish", CHANNEL] },
     Call { text: ACQUIRE, keys: &[LOCK, COUNTER], args: &[SHORT, US, "3", "0", "publish", CHANNEL] },
     Call { text: RELEASE, keys: &[LOCK], args: &[US, "0", "publish", CHANNEL] },
     Call { text: FORCE_RELEASE, keys: &[LOCK], args: &["0", "publish", CHANNEL] },
     Call { text: RENEW, keys: &[LOCK, OTHER], args: &[LONG, "1", US, US] },
     Call { text: HOLDER, keys: &[LOCK], args: &[] },
-    Call { text: FAIR_ACQUIRE, keys: FAIR_KEYS, args: args![SHORT, US, "0", "", "", ""] },
+    Call { text: FAIR_ACQUIRE, keys: FAIR_KEYS, args: args![SHORT, US, "0"] },
     Call { text: FAIR_ACQUIRE, keys: FENCED_KEYS, args: args![SHORT, US, "3", SHORT, NONCE, "0"] },
     // It came before all others.
     Call {
@@ -85,14 +83,15 @@ const CALLS: [Call; 14] = [
         keys: FENCED_KEYS,
         args: args![SHORT, US, "3", SHORT, NONCE, "9000000000000000"],
     },
-    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US, "", "", "0", "", "", ""] },
+    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US] },
+    Call { text: FAIR_RELEASE_IN_FULL, keys: FAIR_KEYS, args: args![US] },
     Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US, NEXT, SHORT, "0", SHORT, NONCE, "0"] },
     Call {
         text: FAIR_RELEASE,
         keys: FENCED_KEYS,
         args: args![US, NEXT, LONG, "3", SHORT, NONCE, "9000000000000000"],
     },
-    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![FIRST, "", "", "0", "", "", ""] },
+    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![FIRST] },
     Call { text: FAIR_FORCE_RELEASE, keys: FAIR_KEYS, args: args![] },
 ];
 
@@ -117,36 +116,38 @@ const FOUND: [&[&str]; 12] = [
     &["HSET {s}lock mode fair {next} 1", "PEXPIRE {s}lock 60000"],
 ];
 
-/// Three wait for a fair lock, of which the first was silent for too long.
-const WAITED_FOR: [&str; 6] = [
+/// Two wait for a fair lock.
+const FIRST_WAITS: [&str; 4] = [
+    "ZADD {s}lock:latchwork:fair_queue 2 {first} 3 {second}",
+    "PEXPIRE {s}lock:latchwork:fair_queue 60000",
+    "HSET {s}lock:latchwork:fair_positions {first} {far}:1111 {second} {far}:2222",
+    "PEXPIRE {s}lock:latchwork:fair_positions 60000",
+];
+
+/// Three wait for it, of which the first was silent for too long.
+const WAITED_FOR: [&str; 4] = [
     "ZADD {s}lock:latchwork:fair_queue 1 {dead} 2 {first} 3 {second}",
     "PEXPIRE {s}lock:latchwork:fair_queue 60000",
-    "ZADD {s}lock:latchwork:fair_kept 1 {dead} 9000000000000000 {first} 9000000000000000 {second}",
-    "PEXPIRE {s}lock:latchwork:fair_kept 60000",
-    "HSET {s}lock:latchwork:fair_nonces {dead} 0 {first} 1111 {second} 2222",
-    "PEXPIRE {s}lock:latchwork:fair_nonces 60000",
+    "HSET {s}lock:latchwork:fair_positions {dead} {past}:0 {first} {far}:1111 {second} {far}:2222",
+    "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
 /// One that waits no more.
-const DEAD_QUEUE: [&str; 6] = [
+const DEAD_QUEUE: [&str; 4] = [
     "ZADD {s}lock:latchwork:fair_queue 1 {dead}",
     "PEXPIRE {s}lock:latchwork:fair_queue 60000",
-    "ZADD {s}lock:latchwork:fair_kept 1 {dead}",
-    "PEXPIRE {s}lock:latchwork:fair_kept 60000",
-    "HSET {s}lock:latchwork:fair_nonces {dead} 0",
-    "PEXPIRE {s}lock:latchwork:fair_nonces 60000",
+    "HSET {s}lock:latchwork:fair_positions {dead} {past}:0",
+    "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
 /// More than a script looks at, none of which listens.
-const CROWD: [&str; 8] = [
+const CROWD: [&str; 6] = [
     "HSET {s}lock mode fair {us} 1",
     "PEXPIRE {s}lock 60000",
     "ZADD {s}lock:latchwork:fair_queue {crowd}",
     "PEXPIRE {s}lock:latchwork:fair_queue 60000",
-    "ZADD {s}lock:latchwork:fair_kept 1 {dead}",
-    "PEXPIRE {s}lock:latchwork:fair_kept 60000",
-    "HSET {s}lock:latchwork:fair_nonces {dead} 0",
-    "PEXPIRE {s}lock:latchwork:fair_nonces 60000",
+    "HSET {s}lock:latchwork:fair_positions {dead} {past}:0",
+    "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
 /// With these and a holder there is every key that can be: only then does a node run a
@@ -162,7 +163,7 @@ fn found() -> Vec<Vec<&'static str>> {
     let mut all = FOUND.map(<[_]>::to_vec).to_vec();
     all.push(WAITED_FOR.to_vec());
     all.push(DEAD_QUEUE.to_vec());
-    all.push([&WAITED_FOR[..], &["SET {s}lock:latchwork:fair_kept text PX 60000"]].concat());
+    all.push([&WAITED_FOR[..], &["SET {s}lock:latchwork:fair_positions text PX 60000"]].concat());
     for lock in [
         "HSET {s}lock mode fair {us} 1",
         "HSET {s}lock mode fair {them} 1",
@@ -170,7 +171,7 @@ fn found() -> Vec<Vec<&'static str>> {
         "HSET {s}lock {them} 1",
         "HSET {s}lock mode lock {us} 1",
     ] {
-        for queue in [&WAITED_FOR, &DEAD_QUEUE] {
+        for queue in [&FIRST_WAITS, &WAITED_FOR, &DEAD_QUEUE] {
             all.push([&[lock, "PEXPIRE {s}lock 60000"], &queue[..], &OTHERS].concat());
         }
     }
@@ -200,7 +201,8 @@ impl Call {
 
 fn named(word: &str) -> String {
     let names = [("{us}", US), ("{next}", NEXT), ("{them}", THEM), ("{dead}", DEAD)];
-    let names = names.into_iter().chain([("{first}", FIRST), ("{second}", SECOND)]);
+    let times = [("{past}", "0000000000000001"), ("{far}", "9000000000000000")];
+    let names = names.into_iter().chain([("{first}", FIRST), ("{second}", SECOND)]).chain(times);
     names.fold(word.to_owned(), |word, (name, id)| word.replace(name, id))
 }
 
@@ -282,10 +284,17 @@ fn state(connection: &mut Connection) -> State {
             Value::BulkString(text) => vec![String::from_utf8(text).unwrap()],
             value => redis::from_redis_value(value).unwrap(),
         };
-        // A time by the server's clock, as that of an end.
-        for end in holds.iter_mut().filter(|value| value.starts_with("until:")) {
-            let left = end[6..].parse::<i64>().unwrap() - (now.0 * 1_000_000 + now.1);
-            *end = format!("until in {}", if left < 0 { -1 } else { minutes(left / 1_000) });
+        // A time by the server's clock, as that of an end, or of a position.
+        let from_now = |time: &str| {
+            let left = time.parse::<i64>().unwrap() - (now.0 * 1_000_000 + now.1);
+            if left < 0 { -1 } else { minutes(left / 1_000) }
+        };
+        for value in &mut holds {
+            if let Some(end) = value.strip_prefix("until:") {
+                *value = format!("until in {}", from_now(end));
+            } else if let Some((end, nonce)) = value.split_once(':').filter(|(end, _)| end.len() == 16) {
+                *value = format!("in {}: {nonce}", from_now(end));
+            }
         }
         holds.sort();
         let left: i64 = redis::from_redis_value_ref(&its[1]).unwrap();
@@ -497,7 +506,7 @@ fn fair_lock_is_passed_on_by_a_server_without_memory() {
     let held = ["HSET {s}lock mode fair {us} 1", "PEXPIRE {s}lock 60000"];
     find(&mut admin, &[&held[..], &WAITED_FOR].concat());
     let () = run(&mut admin, "CONFIG SET maxmemory 1");
-    let release = Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US, "", "", "0", "", "", ""] };
+    let release = Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US] };
     assert_eq!(release.run(&mut user).unwrap(), Value::Int(1));
     assert_eq!(granted(&mut listener, &mut admin), ["granted:1:1111"]);
     assert!(state(&mut admin)[LOCK].0.contains(&FIRST.to_owned()));
