@@ -120,9 +120,15 @@ fn without_comments(source: &str) -> String {
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// The text, or what a fault makes of it: a line of it, and what stands in its place.
+/// The text, or what a fault makes of it.
 fn broken(text: String) -> String {
-    let faults = [
+    let seeded = faults().into_iter().filter(|(is_seeded, ..)| *is_seeded);
+    seeded.fold(text, |text, (_, line, instead)| text.replace(line, instead))
+}
+
+/// Whether each is seeded, a line of a script, and what stands in its place.
+fn faults() -> [(bool, &'static str, &'static str); 8] {
+    [
         (fault!(ScriptShortensTheLease), "if left < tonumber(ARGV[1]) then", "do"),
         (
             fault!(ScriptFreesForAnother),
@@ -135,7 +141,11 @@ fn broken(text: String) -> String {
             "elseif own and own < lease then",
             "elseif own and false then",
         ),
-        (fault!(ScriptNamedOvertakes), "left, more = first(next, began)", "left, more = nil, {}"),
+        (
+            fault!(ScriptNamedOvertakes),
+            "winner, over, more = first(next, began)",
+            "winner, over, more = nil, {}",
+        ),
         (
             fault!(ScriptEndsWithOneReader),
             "lock.holder and writes_for(lock) or 1, lock.reads or 1, lock.turn",
@@ -147,24 +157,34 @@ fn broken(text: String) -> String {
             "if lock_left == -2 then",
         ),
         (fault!(ScriptReadersHaveTheWritersToken), "ARGV[10] == '1', true", "ARGV[10] == '1', false"),
-    ];
-    let seeded = faults.into_iter().filter(|(is_seeded, ..)| *is_seeded);
-    seeded.fold(text, |text, (_, line, instead)| text.replace(line, instead))
+    ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn all() -> impl Iterator<Item = Script> {
+        let all = Scripts::new();
+        let queues = [all.fair, all.write].map(|it| [it.acquire, it.release, it.force_release]);
+        let plain = [all.acquire, all.release, all.holder, all.force_release, all.renew];
+        let read = [all.read_acquire, all.read_release, all.read_write_holders];
+        queues.into_iter().flatten().chain(plain).chain(read)
+    }
+
+    #[test]
+    fn faults_are_of_lines_that_there_are() {
+        for (_, line, _) in faults() {
+            assert!(all().any(|script| script.text.contains(line)), "{line:?} is in no script");
+        }
+    }
+
     #[test]
     fn text_that_goes_to_the_server_is_the_code_of_the_source() {
         let source =
             "-- Says so.\nlocal a = 1 -- one\n\n    -- Twice.\n    if a then\n        return '--'\n    end\n";
         assert_eq!(without_comments(source), "local a = 1 -- one\nif a then\nreturn '--'\nend\n");
-        let scripts = Scripts::new();
-        let queues = [scripts.fair, scripts.write].map(|it| [it.acquire, it.release, it.force_release]);
-        let others = [scripts.read_acquire, scripts.read_release, scripts.read_write_holders];
-        for script in queues.into_iter().flatten().chain(others) {
+        for script in all() {
             assert!(script.text.lines().all(|line| !line.starts_with([' ', '-']) && !line.is_empty()));
             // A long text or comment would go on over the end of a line.
             assert!(!script.text.contains("[[") && !script.text.contains("[="));

@@ -5,6 +5,7 @@ mod read_write;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, UNIX_EPOCH};
 
 use latchwork_testkit::{RedisCluster, RedisServer};
 use redis::{Cmd, Connection, FromRedisValue, PubSub, RedisError, RedisResult, Value, cmd};
@@ -120,7 +121,7 @@ const FOUND: [&[&str]; 12] = [
 const FIRST_WAITS: [&str; 4] = [
     "ZADD {s}lock:latchwork:fair_queue 2 {first} 3 {second}",
     "PEXPIRE {s}lock:latchwork:fair_queue 60000",
-    "HSET {s}lock:latchwork:fair_positions {first} {far}:1111 {second} {far}:2222",
+    "HSET {s}lock:latchwork:fair_positions {first} {soon}:1111 {second} {far}:2222",
     "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
@@ -201,7 +202,9 @@ impl Call {
 
 fn named(word: &str) -> String {
     let names = [("{us}", US), ("{next}", NEXT), ("{them}", THEM), ("{dead}", DEAD)];
-    let times = [("{past}", "0000000000000001"), ("{far}", "9000000000000000")];
+    let in_ten_minutes = UNIX_EPOCH.elapsed().unwrap() + Duration::from_secs(600);
+    let soon = format!("{:016}", in_ten_minutes.as_micros());
+    let times = [("{past}", "0000000000000001"), ("{soon}", &*soon), ("{far}", "9000000000000000")];
     let names = names.into_iter().chain([("{first}", FIRST), ("{second}", SECOND)]).chain(times);
     names.fold(word.to_owned(), |word, (name, id)| word.replace(name, id))
 }
@@ -510,6 +513,82 @@ fn fair_lock_is_passed_on_by_a_server_without_memory() {
     assert_eq!(release.run(&mut user).unwrap(), Value::Int(1));
     assert_eq!(granted(&mut listener, &mut admin), ["granted:1:1111"]);
     assert!(state(&mut admin)[LOCK].0.contains(&FIRST.to_owned()));
+}
+
+/// What the release that comes most often may find, or almost.
+const HANDED_OFF: [&[&str]; 14] = [
+    &["HSET {s}lock mode fair {us} 1"],
+    // In another order, with another value, and beside others.
+    &["HSET {s}lock {us} 1 mode fair"],
+    &["HSET {s}lock text fair {us} 1"],
+    &["HSET {s}lock mode fair {us} 2"],
+    &["HSET {s}lock mode fair {us} until:9000000000000000"],
+    &["HSET {s}lock mode fair {us} until:1"],
+    &["HSET {s}lock mode fair {us} 1 {them} 1"],
+    &["HSET {s}lock mode fair {them} 1"],
+    // It waits itself, and has it.
+    &["HSET {s}lock mode fair {first} 1"],
+    // A position without a nonce, and what is none.
+    &["HSET {s}lock mode fair {us} 1", "HSET {s}lock:latchwork:fair_positions {first} {far}"],
+    &["HSET {s}lock mode fair {us} 1", "HSET {s}lock:latchwork:fair_positions {first} text"],
+    &["HSET {s}lock mode fair {us} 1", "HDEL {s}lock:latchwork:fair_positions {first}"],
+    // The first one is over, or cannot be told.
+    &["HSET {s}lock mode fair {us} 1", "HSET {s}lock:latchwork:fair_positions {first} {past}:1111"],
+    &[
+        "HSET {s}lock mode fair {us} 1",
+        "ZADD {s}lock:latchwork:fair_queue 1 {them}",
+        "HSET {s}lock:latchwork:fair_positions {them} {far}:3333",
+    ],
+];
+
+/// Releases that name no next waiter: the text, that in full, the keys, and the arguments.
+const RELEASES: [(&str, &str, &[&str], &[&str]); 2] = [
+    (FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FAIR_KEYS, args![US]),
+    (FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FAIR_KEYS, args![FIRST]),
+];
+
+/// That is done by other lines than all other releases, see `hand_off.lua`.
+#[test]
+fn release_that_comes_most_often_does_what_the_others_would_do() {
+    let Stage { mut admin, mut user, server } = Stage::set();
+    let mut connection = connect(server.url());
+    let mut listener = listener(&mut connection);
+    let lasts = ["PEXPIRE {s}lock 60000"];
+    let fair = HANDED_OFF.map(|found| [&FIRST_WAITS[..], found, &lasts].concat());
+    let fair: Vec<Vec<String>> =
+        fair.into_iter().chain(found()).map(|found| found.into_iter().map(str::to_owned).collect()).collect();
+    let of_writers = |words: &String| {
+        let words = words.replace("mode fair", "mode write").replace("fair_", "rw_");
+        if words.starts_with("HSET {s}lock ") {
+            ["{us}", "{them}", "{first}"]
+                .iter()
+                .fold(words, |words, id| words.replace(id, &format!("{id}:write")))
+        } else {
+            words
+        }
+    };
+    let written = fair.iter().map(|found| found.iter().map(of_writers).collect::<Vec<_>>());
+    let read_write = read_write::found().into_iter();
+    let read_write = read_write.map(|found| found.into_iter().map(str::to_owned).collect()).chain(written);
+    let read_write: Vec<Vec<String>> = read_write.collect();
+    let mut handed_off = 0;
+    for (calls, all) in [(&RELEASES[..], &fair), (&read_write::RELEASES[..], &read_write)] {
+        for (&(text, in_full, keys, args), found) in
+            calls.iter().flat_map(|it| all.iter().map(move |found| (it, found)))
+        {
+            let found: Vec<&str> = found.iter().map(|words| &**words).collect();
+            let mut run = |text| {
+                find(&mut admin, &found);
+                let reply =
+                    Call { text, keys, args }.run(&mut user).map_err(|error| error.code().map(str::to_owned));
+                (reply, state(&mut admin), granted(&mut listener, &mut admin))
+            };
+            let (short, long) = (run(text), run(in_full));
+            assert_eq!(short, long, "{args:?} on {found:?}");
+            handed_off += usize::from(short.0 == Ok(Value::Int(1)) && !short.2.is_empty());
+        }
+    }
+    assert!(handed_off > 20, "only {handed_off} were handed off");
 }
 
 /// In the middle of a move each node has some of a slot's keys, and runs a script only if it has all that the

@@ -61,6 +61,13 @@ pub(super) const CALLS: [Call; 17] = [
     Call { text: RENEW, keys: &[LOCK], args: &[LONG, "1", US_TO_WRITE] },
 ];
 
+/// As those of fair locks.
+pub(super) const RELEASES: [(&str, &str, &[&str], &[&str]); 3] = [
+    (RELEASE, RELEASE_IN_FULL, KEYS, args!["", US]),
+    (RELEASE, RELEASE_IN_FULL, KEYS, args!["1", US]),
+    (RELEASE, RELEASE_IN_FULL, KEYS, args!["", FIRST]),
+];
+
 /// The holder.
 const HELD: [&[&str]; 9] = [
     &[],
@@ -103,7 +110,7 @@ const WRITERS: [&[&str]; 4] = [
     &[
         "ZADD {s}lock:latchwork:rw_queue 2 {first} 3 {second}",
         "PEXPIRE {s}lock:latchwork:rw_queue 60000",
-        "HSET {s}lock:latchwork:rw_positions {first} {far}:1111 {second} {far}:2222",
+        "HSET {s}lock:latchwork:rw_positions {first} {soon}:1111 {second} {far}:2222",
         "PEXPIRE {s}lock:latchwork:rw_positions 60000",
     ],
 ];
@@ -130,7 +137,7 @@ pub(super) fn found() -> Vec<Vec<&'static str>> {
         vec!["SET {s}lock text PX 60000"],
         vec!["SET redisson_lock_token:{s}lock text"],
     ];
-    let waiting = [(0, 0), (1, 0), (0, 1), (1, 1), (2, 2), (3, 0)];
+    let waiting = [(0, 0), (1, 0), (0, 1), (1, 1), (2, 2), (3, 0), (3, 1)];
     for held in HELD {
         for (writers, readers) in waiting.map(|(writers, readers)| (WRITERS[writers], READERS_WAIT[readers]))
         {
