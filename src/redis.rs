@@ -16,8 +16,7 @@
 //! | thing | is |
 //! |---|---|
 //! | its queue | a sorted set `name:latchwork:{name}:fair_queue`: ids by the server's time (µs) since when they wait |
-//! | how long positions are kept | a sorted set, `…:fair_kept`: the same ids by the time (µs) at which their positions end |
-//! | nonces | a hash, `…:fair_nonces`: the same ids by 64 random bits that each waiter has sent when it was enqueued |
+//! | positions | a hash, `…:fair_positions`: the same ids by the time (µs) at which their positions end, `:`, and 64 random bits, the nonce that each waiter has sent when it was enqueued |
 //! | a grant | `granted:`, the id's number, `:`, and its nonce, published on `…:fair_grant:<uuid>` when a release has leased the lock to a waiter |
 //!
 //! Keys and channels of ours begin with the lock's name, so that rights can be given by a prefix. A name that
@@ -41,7 +40,7 @@
 //! | a reader's lease | a key `{name}:<id>:rwlock_timeout:1`. A reader without it is dead; of a reader of Redisson's there is one for each hold, `:1`, `:2` … |
 //! | the lock's end | the longest of the leases |
 //! | the channel | `redisson_rwlock:{name}`, with `0`, or `1` if it is to wake all waiters |
-//! | the writers' queue | as that of a fair lock: `name:latchwork:{name}:rw_queue`, `…:rw_kept`, `…:rw_nonces`; grants on `…:rw_grant:<uuid>` |
+//! | the writers' queue | as that of a fair lock: `name:latchwork:{name}:rw_queue`, `…:rw_positions`; grants on `…:rw_grant:<uuid>` |
 //! | waiting readers | a sorted set, `…:rw_readers`: ids by the time (µs) until when they are remembered |
 //! | whose turn it is | the same, moved to `…:rw_turn` when a writer has left, with `phase` by the time when that was. While one of them has not come yet, at most for a second, a lock without readers is left with `read` as `mode` |
 //!
@@ -165,7 +164,7 @@
 //! | a database other than 0 | `+select` |
 //! | [replicas](RedisBuilder::wait_for_replicas) that are waited for | `+wait` |
 //! | fair locks | `+time +hdel +lindex +zadd +zrange +zrem +zscore +pubsub\|numsub ~redisson_lock_queue:{orders:* ~redisson_lock_queue:orders:* &orders:*` |
-//! | read-write locks | `+time +hdel +hlen +rename +set +zadd +zrange +zrem +zscore +pubsub\|numsub ~{orders:*}:*:rwlock_timeout:* &redisson_rwlock:{orders:* &redisson_rwlock:orders:* &orders:*` |
+//! | read-write locks | `+time +hdel +rename +set +zadd +zrange +zrem +zscore +pubsub\|numsub ~{orders:*}:*:rwlock_timeout:* &redisson_rwlock:{orders:* &redisson_rwlock:orders:* &orders:*` |
 //! | fair or read-write locks with sharded messages, too | `+pubsub\|shardnumsub` |
 //! | Sentinel, at the servers | `+role` |
 //! | Sentinel, at the Sentinels | `+sentinel +subscribe &+switch-master` |

@@ -38,9 +38,9 @@ pub(super) fn grants(name: &str) -> String {
     own(name, "fair_grant:")
 }
 
-/// The queue of a fair lock, until when the positions in it are kept, and the nonces of its waiters.
-pub(super) fn fair_queue(name: &str) -> [String; 3] {
-    ["fair_queue", "fair_kept", "fair_nonces"].map(|what| own(name, what))
+/// The queue of a fair lock, and the positions in it: until when each is kept, and its waiter's nonce.
+pub(super) fn fair_queue(name: &str) -> [String; 2] {
+    ["fair_queue", "fair_positions"].map(|what| own(name, what))
 }
 
 /// The channel of a read-write lock.
@@ -53,10 +53,9 @@ pub(super) fn write_grants(name: &str) -> String {
     own(name, "rw_grant:")
 }
 
-/// The queue of waiting writers of a read-write lock, until when the positions in it are kept, and their
-/// nonces.
-pub(super) fn write_queue(name: &str) -> [String; 3] {
-    ["rw_queue", "rw_kept", "rw_nonces"].map(|what| own(name, what))
+/// The same for the waiting writers of a read-write lock.
+pub(super) fn write_queue(name: &str) -> [String; 2] {
+    ["rw_queue", "rw_positions"].map(|what| own(name, what))
 }
 
 /// The waiting readers, and those of them whose turn it is.
@@ -225,7 +224,7 @@ mod tests {
             ":latchwork",
             "latchwork:",
             "fair_queue",
-            "fair_kept",
+            "fair_positions",
             "rw_turn",
             "rw_grant:",
             "redisson_lock_token",

@@ -41,9 +41,9 @@ impl QueueKind {
 /// Keys and arguments of a script.
 pub(super) struct ScriptCall {
     pub(super) keys: Vec<String>,
-    /// All but the last.
+    /// All but `waited`.
     args: Vec<String>,
-    /// The last one: for how long the waiter has waited that is about to get a position, and when that was
+    /// The last one, if a waiter is about to get a position: for how long it has waited, and when that was
     /// so.
     waited: Option<(Duration, Instant)>,
 }
@@ -52,26 +52,23 @@ impl ScriptCall {
     /// Writes these words as of `now`: a command may be on its way for longer than others have waited.
     fn write(&self, command: &mut Cmd, now: Instant) {
         command.arg(self.keys.len()).arg(&self.keys).arg(&self.args);
-        match self.waited {
-            Some((waited, then)) => {
-                command.arg((waited + now.saturating_duration_since(then)).as_micros().to_string())
-            }
-            None => command.arg(""),
-        };
+        if let Some((waited, then)) = self.waited {
+            command.arg((waited + now.saturating_duration_since(then)).as_micros().to_string());
+        }
     }
 }
 
 /// A call of a script of a lock that has a queue.
-pub(super) struct Call<'a, const N: usize> {
+pub(super) struct Call<'a> {
     pub(super) kind: QueueKind,
     pub(super) name: &'a LockName,
     /// Whether it may free the lock.
     pub(super) releases: bool,
     /// Keys behind those of the kind.
     pub(super) keys: Vec<String>,
-    /// The script's own arguments, but the last.
-    pub(super) own: [String; N],
-    /// The last one is by its age.
+    /// The script's own arguments, but the last if there is a position.
+    pub(super) own: Vec<String>,
+    /// Then the last one is by its age.
     pub(super) position: Option<QueuePosition>,
 }
 
@@ -84,7 +81,7 @@ impl Redis {
     }
 
     /// The keys of the lock, and what scripts of its kind are told before their own arguments.
-    pub(super) fn words<const N: usize>(&self, call: Call<'_, N>) -> ScriptCall {
+    pub(super) fn words(&self, call: Call<'_>) -> ScriptCall {
         let (topology, name) = (self.router.topology(), call.name.as_str());
         // Grants go out in both kinds, too, as they go to clients of a fleet of which some listen to the
         // other one already. Of those the node does not know.
@@ -92,7 +89,7 @@ impl Redis {
         let knows_all = topology.knows_all_listeners()
             && !(self.publishes_both && topology.messages() == Messages::Sharded);
         let grants = call.kind.grants(name);
-        let ([queue, kept, nonces], beside, channel) = match call.kind {
+        let ([queue, positions], beside, channel) = match call.kind {
             QueueKind::Fair => {
                 (keys::fair_queue(name), vec![keys::redisson_queue(name)], keys::channel(name))
             }
@@ -109,16 +106,16 @@ impl Redis {
             args.extend([keys::READ_UNLOCK_MESSAGE.to_owned(), keys::read_leases(name), spare.to_owned()]);
         }
         args.extend(call.own);
-        let own = [name.to_owned(), queue, kept].into_iter().chain(beside).chain([nonces]);
+        let own = [name.to_owned(), queue, positions].into_iter().chain(beside);
         let keys = own.chain(call.keys).collect();
         let now = self.common.runtime.now();
         ScriptCall { keys, args, waited: call.position.map(|position| (position.waited, now)) }
     }
 
-    /// The nonce of a waiter that is to be enqueued; nothing if it is not.
-    fn nonce(&self, kind: QueueKind, name: &LockName, waiter: Option<&LeaseId>) -> String {
+    /// The nonce of a waiter that is to be enqueued.
+    fn nonce(&self, kind: QueueKind, name: &LockName, waiter: &LeaseId) -> String {
         let grants = kind.grants(name.as_str());
-        waiter.map(|id| self.nonces.text(&(grants + &id.client_id()), id.number())).unwrap_or_default()
+        self.nonces.text(&(grants + &waiter.client_id()), waiter.number())
     }
 
     /// Whether the lease was held by the id that was released, by the reply.
@@ -182,8 +179,10 @@ impl Redis {
         let kind = QueueKind::of(mode);
         let AcquireRequest { id, lease, tokens, position, .. } = request;
         let (lease, tokens, position) = (*lease, *tokens, *position);
-        let nonce = self.nonce(kind, name, position.map(|_| id));
-        let own = [millis(lease).to_string(), keys::id(id), tokens.to_string(), kept(position), nonce];
+        let mut own = vec![millis(lease).to_string(), keys::id(id), tokens.to_string()];
+        if let Some(position) = position {
+            own.extend([millis(position.kept).to_string(), self.nonce(kind, name, id)]);
+        }
         let keys = counter(name, tokens);
         let words = self.words(Call { kind, name, releases: false, keys, own, position });
         self.attempt_words(&self.queue_scripts(kind).acquire, &words, name, id).await
@@ -218,11 +217,12 @@ impl Redis {
         next: Option<&NextWaiter>,
     ) -> Result<ReleaseOutcome, Error> {
         let tokens = next.map_or(0, |next| next.tokens);
-        let [next_id, lease] =
-            next.map(|next| [keys::id(&next.id), millis(next.lease).to_string()]).unwrap_or_default();
         let position = next.map(|next| next.position);
-        let nonce = self.nonce(kind, name, next.map(|next| &next.id));
-        let own = [keys::id(id), next_id, lease, tokens.to_string(), kept(position), nonce];
+        let mut own = vec![keys::id(id)];
+        if let Some(NextWaiter { id, lease, position, .. }) = next {
+            own.extend([keys::id(id), millis(*lease).to_string(), tokens.to_string()]);
+            own.extend([millis(position.kept).to_string(), self.nonce(kind, name, id)]);
+        }
         let keys = counter(name, tokens);
         let words = self.words(Call { kind, name, releases: true, keys, own, position });
         // It is an attempt by the next one, too, and one that comes late may lease the lock to it.
@@ -250,17 +250,18 @@ impl Redis {
     /// Frees the lock, whichever owner has it. True if it was held.
     pub(super) async fn force(&self, mode: Mode, name: &LockName) -> Result<bool, Error> {
         let kind = QueueKind::of(mode);
-        let words =
-            self.words(Call { kind, name, releases: false, keys: Vec::new(), own: [], position: None });
+        let words = self.words(Call {
+            kind,
+            name,
+            releases: false,
+            keys: Vec::new(),
+            own: Vec::new(),
+            position: None,
+        });
         let script = &self.queue_scripts(kind).force_release;
         // Not again: another owner may have it by then.
         freed(name, self.send_words(&self.router, name, script, &words, false).await?.0)
     }
-}
-
-/// For how many ms the position is kept; nothing if none is wanted.
-pub(super) fn kept(position: Option<QueuePosition>) -> String {
-    position.map(|position| millis(position.kept).to_string()).unwrap_or_default()
 }
 
 /// Where tokens come from, if any are wanted.

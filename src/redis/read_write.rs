@@ -11,7 +11,7 @@ use crate::lock::{Holder, LeaseId};
 use super::backend::{Redis, duration, millis};
 use super::connection::Error;
 use super::keys;
-use super::queue::{Call, QueueKind, counter, kept};
+use super::queue::{Call, QueueKind, counter};
 use super::scripts::{MOST_TIMES, Reply};
 use super::topology::{Router, Sent};
 
@@ -32,7 +32,8 @@ impl Redis {
         let AcquireRequest { id, lease, tokens, position, under, .. } = request;
         let under = under.as_ref().map(LeaseId::to_string).unwrap_or_default();
         let fenced = if *tokens > 0 { "1" } else { "" };
-        let own = [millis(*lease).to_string(), keys::id(id), under, fenced.to_owned(), kept(*position)];
+        let mut own = vec![millis(*lease).to_string(), keys::id(id), under, fenced.to_owned()];
+        own.extend(position.map(|position| millis(position.kept).to_string()));
         let mut keys = vec![keys::read_lease(name.as_str(), id)];
         keys.extend(counter(name, *tokens));
         let (kind, position) = (QueueKind::ReadWrite, *position);
@@ -82,7 +83,7 @@ impl Redis {
 
     async fn end_read_once(&self, router: &Router, name: &LockName, id: &LeaseId) -> Result<bool, Error> {
         let keys = vec![keys::read_lease(name.as_str(), id)];
-        let (kind, own) = (QueueKind::ReadWrite, [keys::id(id)]);
+        let (kind, own) = (QueueKind::ReadWrite, vec![keys::id(id)]);
         let words = self.words(Call { kind, name, releases: true, keys, own, position: None });
         let (reply, sent) = self.send_words(router, name, &self.scripts.read_release, &words, true).await?;
         let reply = ended(name, reply)?;

@@ -26,20 +26,27 @@ pub(super) struct QueueScripts {
     pub(super) force_release: Script,
 }
 
-/// A script of a kind of locks that has a queue: what is common to all of them, and what the kind does
-/// differently, stand in front.
+/// A script of a kind of locks that has a queue: what the kind is, what is common to all of them, and what
+/// the kind does differently, stand in front. A release has its most frequent case before all that it needs
+/// for the others.
 macro_rules! of_kind {
-    ($kind:literal, $file:literal) => {
-        Script::new(concat!(include_str!("scripts/queue.lua"), include_str!($kind), include_str!($file)))
+    ($kind:literal, $file:literal $(, $first:literal)?) => {
+        Script::new(concat!(
+            include_str!(concat!("scripts/", $kind, "_kind.lua")),
+            $(include_str!(concat!("scripts/", $first)),)?
+            include_str!("scripts/queue.lua"),
+            include_str!(concat!("scripts/", $kind, ".lua")),
+            include_str!(concat!("scripts/", $file)),
+        ))
     };
 }
 
 macro_rules! queue_scripts {
     ($kind:literal) => {
         QueueScripts {
-            acquire: of_kind!($kind, "scripts/queue_acquire.lua"),
-            release: of_kind!($kind, "scripts/queue_release.lua"),
-            force_release: of_kind!($kind, "scripts/queue_force_release.lua"),
+            acquire: of_kind!($kind, "queue_acquire.lua"),
+            release: of_kind!($kind, "queue_release.lua", "hand_off.lua"),
+            force_release: of_kind!($kind, "queue_force_release.lua"),
         }
     };
 }
@@ -52,11 +59,11 @@ impl Scripts {
             holder: Script::new(include_str!("scripts/holder.lua")),
             force_release: Script::new(include_str!("scripts/force_release.lua")),
             renew: Script::new(include_str!("scripts/renew.lua")),
-            fair: queue_scripts!("scripts/fair.lua"),
-            write: queue_scripts!("scripts/read_write.lua"),
-            read_acquire: of_kind!("scripts/read_write.lua", "scripts/read_acquire.lua"),
-            read_release: of_kind!("scripts/read_write.lua", "scripts/read_release.lua"),
-            read_write_holders: of_kind!("scripts/read_write.lua", "scripts/read_write_holders.lua"),
+            fair: queue_scripts!("fair"),
+            write: queue_scripts!("read_write"),
+            read_acquire: of_kind!("read_write", "read_acquire.lua"),
+            read_release: of_kind!("read_write", "read_release.lua"),
+            read_write_holders: of_kind!("read_write", "read_write_holders.lua"),
         }
     }
 }
@@ -97,9 +104,15 @@ fn without_comments(source: &str) -> String {
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// The text, or what a fault makes of it: a line of it, and what stands in its place.
+/// The text, or what a fault makes of it.
 fn broken(text: String) -> String {
-    let faults = [
+    let seeded = faults().into_iter().filter(|(is_seeded, ..)| *is_seeded);
+    seeded.fold(text, |text, (_, line, instead)| text.replace(line, instead))
+}
+
+/// Whether each is seeded, a line of a script, and what stands in its place.
+fn faults() -> [(bool, &'static str, &'static str); 8] {
+    [
         (fault!(ScriptShortensTheLease), "if left < tonumber(ARGV[1]) then", "do"),
         (
             fault!(ScriptFreesForAnother),
@@ -112,7 +125,11 @@ fn broken(text: String) -> String {
             "elseif own and own < lease then",
             "elseif own and false then",
         ),
-        (fault!(ScriptNamedOvertakes), "left, more = first(next, began)", "left, more = nil, {}"),
+        (
+            fault!(ScriptNamedOvertakes),
+            "winner, over, more = first(next, began)",
+            "winner, over, more = nil, {}",
+        ),
         (
             fault!(ScriptEndsWithOneReader),
             "lock.holder and writes_for(lock) or 1, lock.reads or 1, lock.turn",
@@ -123,25 +140,35 @@ fn broken(text: String) -> String {
             "if lock_left < tonumber(millis) then",
             "if lock_left == -2 then",
         ),
-        (fault!(ScriptReadersHaveTheWritersToken), "KEYS[6], true", "KEYS[6], false"),
-    ];
-    let seeded = faults.into_iter().filter(|(is_seeded, ..)| *is_seeded);
-    seeded.fold(text, |text, (_, line, instead)| text.replace(line, instead))
+        (fault!(ScriptReadersHaveTheWritersToken), "ARGV[10] == '1', true", "ARGV[10] == '1', false"),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn all() -> impl Iterator<Item = Script> {
+        let all = Scripts::new();
+        let queues = [all.fair, all.write].map(|it| [it.acquire, it.release, it.force_release]);
+        let plain = [all.acquire, all.release, all.holder, all.force_release, all.renew];
+        let read = [all.read_acquire, all.read_release, all.read_write_holders];
+        queues.into_iter().flatten().chain(plain).chain(read)
+    }
+
+    #[test]
+    fn faults_are_of_lines_that_there_are() {
+        for (_, line, _) in faults() {
+            assert!(all().any(|script| script.text.contains(line)), "{line:?} is in no script");
+        }
+    }
+
     #[test]
     fn text_that_goes_to_the_server_is_the_code_of_the_source() {
         let source =
             "-- Says so.\nlocal a = 1 -- one\n\n    -- Twice.\n    if a then\n        return '--'\n    end\n";
         assert_eq!(without_comments(source), "local a = 1 -- one\nif a then\nreturn '--'\nend\n");
-        let scripts = Scripts::new();
-        let queues = [scripts.fair, scripts.write].map(|it| [it.acquire, it.release, it.force_release]);
-        let others = [scripts.read_acquire, scripts.read_release, scripts.read_write_holders];
-        for script in queues.into_iter().flatten().chain(others) {
+        for script in all() {
             assert!(script.text.lines().all(|line| !line.starts_with([' ', '-']) && !line.is_empty()));
             // A long text or comment would go on over the end of a line.
             assert!(!script.text.contains("[[") && !script.text.contains("[="));

@@ -352,7 +352,7 @@ async fn tenant_with_the_documented_rights_neither_reads_nor_writes_nor_wakes_wh
         let stats = client.registry().stats();
         stats.unlock_messages + stats.read_unlock_messages + stats.grant_messages
     };
-    eventually("all queues", async || run::<Vec<String>>(&server, &["KEYS", "*payments*"]).await.len() == 28)
+    eventually("all queues", async || run::<Vec<String>>(&server, &["KEYS", "*payments*"]).await.len() == 24)
         .await;
     let (keys, channels): (Vec<String>, Vec<String>) = (
         run(&server, &["KEYS", "*payments*"]).await,

@@ -125,11 +125,12 @@ async fn waiter_does_not_believe_a_grant_that_the_store_has_not_made() {
         let queued: Vec<String> =
             run(&SERVER, &format!("ZRANGE {name}:latchwork:{{{name}}}:{what}_queue 0 -1")).await;
         let number = queued[0].rsplit(':').next().unwrap();
-        let nonce: String =
-            run(&SERVER, &format!("HGET {name}:latchwork:{{{name}}}:{what}_nonces {}", queued[0])).await;
+        let position: String =
+            run(&SERVER, &format!("HGET {name}:latchwork:{{{name}}}:{what}_positions {}", queued[0])).await;
+        let nonce = position.split(':').nth(1).unwrap();
         assert_eq!(nonce.len(), 16, "64 bits");
         // What may be guessed, all numbers that there may be, and what another waiter's grant was.
-        let wrong = format!("{:016x}", u64::from_str_radix(&nonce, 16).unwrap() ^ 1);
+        let wrong = format!("{:016x}", u64::from_str_radix(nonce, 16).unwrap() ^ 1);
         let other_number = number.parse::<u64>().unwrap() + 1;
         let mut forged = vec![
             format!("granted:{number}"),
@@ -154,15 +155,15 @@ async fn waiter_does_not_believe_a_grant_that_the_store_has_not_made() {
     }
 }
 
-/// A server that is short of memory may forget the nonces alone.
+/// A server that is short of memory may forget the positions alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiter_whose_nonce_was_evicted_asks_when_it_is_granted_the_lock() {
+async fn waiter_whose_position_was_evicted_asks_when_the_lock_is_free() {
     let (holder, waits, name) = (client().await, client().await, "forgotten");
     let held = lock_of(Mode::Fair, &holder, name).lock().await.unwrap();
     let waiting = waiter(&waits, Mode::Fair, name);
     let channel = channel_of(Mode::Fair, &waits, name);
     until_asleep(&waits, &[channel]).await;
-    assert_eq!(run::<usize>(&SERVER, &format!("DEL {name}:latchwork:{{{name}}}:fair_nonces")).await, 1);
+    assert_eq!(run::<usize>(&SERVER, &format!("DEL {name}:latchwork:{{{name}}}:fair_positions")).await, 1);
     held.unlock().await.unwrap();
     let guard = timeout(SOON, waiting).await.expect("its turn").unwrap();
     guard.ensure_held().await.unwrap();
@@ -177,7 +178,7 @@ async fn name_of_what_is_kept_for_another_lock_is_refused_before_anything_is_sen
         "latchwork_fair_queue:{z}".to_owned(),
         "latchwork_rw_turn:{z}".to_owned(),
         "z:latchwork:{z}:fair_queue".to_owned(),
-        "{z}:latchwork:rw_nonces".to_owned(),
+        "{z}:latchwork:rw_positions".to_owned(),
         "redisson_lock_token:{t}".to_owned(),
         "redisson_lock_queue".to_owned(),
         "redisson_lock_queue:{t}".to_owned(),

@@ -1,6 +1,5 @@
 -- A fair lock: a hash with one id beside its mode.
--- KEYS: 4 the queue of Redisson's fair lock, 5 the nonces.
-OWN, SPARE, NONCES = 8, false, KEYS[5]
+-- KEYS: 4 the queue of Redisson's fair lock.
 
 function found()
     local lock = { goes = {} }
@@ -36,7 +35,7 @@ end
 
 -- The lock is never deleted in between, for the reason given above `dequeue`.
 function lease(id, millis, lock)
-    redis.call('hset', KEYS[1], 'mode', 'fair', id, '1')
+    redis.call('hset', KEYS[1], 'mode', MODE, id, '1')
     take_out(lock.goes, id)
     redis.call('pexpire', KEYS[1], millis)
 end
@@ -44,7 +43,7 @@ end
 -- Strangers are told in the way that each expects.
 function free(over)
     must(over[1] and 'zrem', over[1] and 'hdel')
-    local foreign = redis.call('lindex', KEYS[4], 0)
+    local foreign = redis.call('lindex', KEYS[4], '0')
     -- First, for the reason given in release.lua.
     tell(ARGV[4], ARGV[5])
     if foreign then

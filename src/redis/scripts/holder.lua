@@ -15,7 +15,7 @@ if mode and mode ~= 'lock' and mode ~= 'fair' then
     return { left, {}, mode }
 end
 -- Of more than a page, most are no ids.
-local fields, page = {}, redis.call('hscan', KEYS[1], '0', 'count', 10)[2]
+local fields, page = {}, redis.call('hscan', KEYS[1], '0', 'count', '10')[2]
 for i = 1, math.min(#page, 20), 2 do
     fields[#fields + 1] = page[i]
 end

@@ -1,12 +1,12 @@
--- The queue of those who want a lock for themselves alone: stands in front of each script of fair and of read-write locks. What these do
--- differently comes next (fair.lua, read_write.lua), and then the script itself.
--- KEYS: 1 the lock, 2 the ids in its queue by the time since when they wait, 3 the same ids by the time until when their positions are kept (both
--- in us), then the kind's own, and last, if tokens are wanted, their counter. Each kind says in NONCES which
--- of its own keys is a hash: the same ids by the nonce that each waiter has sent when it was enqueued. A
--- grant brings it back: by that the waiter tells the grant from what anybody else may publish.
+-- The queue of those who want a lock for themselves alone: stands in front of each script of fair and of read-write locks, behind what
+-- these are (fair_kind.lua, read_write_kind.lua). What they do differently comes next (fair.lua, read_write.lua), and then the script itself.
+-- KEYS: 1 the lock, 2 the ids in its queue by the time (us) since when they wait, 3 a hash, their positions: the same ids by the time (us) until
+-- when each is kept, in 16 digits, `:`, and the nonce that the waiter has sent when it was enqueued. A grant brings that back: by it the waiter tells
+-- the grant from what anybody else may publish. Then the kind's own, and last, if tokens are wanted, their counter.
 -- ARGV: 1 the publishing command, 2 that of the other kind of messages if both are wanted, 3 `1` if the server knows of all who listen,
--- 4 the lock's channel, 5 its message, 6 how grant channels begin, 7 how their messages begin, then the kind's own. (Channels are no keys, see
--- release.lua.)
+-- 4 the lock's channel, 5 its message, 6 how grant channels begin, 7 how their messages begin, then the kind's own. What is not wanted at the end is
+-- left out. (Channels are no keys, see release.lua.)
+-- A number that goes to a command is written out first, as the server takes longer for that than for most commands.
 local clock
 
 -- How many waiters, or readers, one call looks at: a server does nothing else meanwhile. What is left is for the
@@ -16,10 +16,7 @@ local BATCH = 100
 -- and is to be called again, with the same words.
 local AGAIN = -3
 
--- What each kind says of itself:
--- OWN: at which of ARGV the script's own begin.  SPARE: whether a lock that becomes free is to be left to strangers.
--- SPACED: whether one token more is used up, which is then for readers.
-local OWN, SPARE, NONCES, SPACED
+-- What each kind does in its way:
 -- found(): what is there. `taken`: it cannot be leased now. `other`: the text of its mode, if it is another kind of lock. `holder`: the id that
 -- has it for itself alone. `goes`: fields that are to go when another id gets it. `vacant`: it is taken, by nobody.
 -- lasts(lock): in how many ms to ask again at the latest, if it is taken (-1: no end).
@@ -36,29 +33,30 @@ local function now()
     return clock[1] * 1000000 + clock[2]
 end
 
--- A call of the command that does nothing. (Of HSET and DEL there is none; RENAME is asked for only if the key is there.)
+-- The words of a call of the command that does nothing. (Of HSET and DEL there is none; RENAME is asked for only if the key is there.)
 local function harmless(name)
-    if name == 'pexpire' then
-        -- PTTL has to be allowed as well, as it is asked for between writes, see `enqueue`.
-        return { name, KEYS[2], math.max(redis.call('pttl', KEYS[2]), 1) }
-    elseif name == 'zrem' then
-        return { name, KEYS[2], '' }
-    elseif name == 'zadd' then
-        return { name, KEYS[2], 'xx', '0', '' }
+    if name == 'hset' then
+        return KEYS[1], 'mode', ''
     elseif name == 'hdel' then
-        return { name, KEYS[1], '' }
-    elseif name == 'hset' then
-        return { name, KEYS[1], 'mode', '' }
+        return KEYS[1], ''
+    elseif name == 'zrem' then
+        return KEYS[2], ''
+    elseif name == 'pexpire' then
+        return KEYS[2], redis.acl_check_cmd and '1' or math.max(redis.call('pttl', KEYS[2]), 1)
+    elseif name == 'zadd' then
+        return KEYS[2], 'xx', '0', ''
+    elseif name == 'pttl' then
+        return KEYS[2]
     elseif name == 'del' then
-        return { name, KEYS[1] }
+        return KEYS[1]
     elseif name == 'get' then
-        return { name, KEYS[#KEYS] }
+        return KEYS[#KEYS]
     elseif name == 'rename' then
-        return { name, KEYS[4], KEYS[4] }
+        return KEYS[4], KEYS[4]
     elseif name == 'set' then
-        return { name, KEYS[7], '1', 'xx', 'keepttl' }
+        return KEYS[6], '1', 'xx', 'keepttl'
     end
-    return { name, ARGV[6], '' }
+    return ARGV[6], ''
 end
 
 -- What the server refuses, it must refuse before the first write: what is written stays, and a grant that is told is believed. (false: no
@@ -67,15 +65,14 @@ local function must(...)
     local may = redis.acl_check_cmd
     for i = 1, select('#', ...) do
         local name = select(i, ...)
-        local words = name and harmless(name)
-        if words and may then
-            if not may(unpack(words)) then
+        if name and may then
+            if not may(name, harmless(name)) then
                 -- In the server's words.
                 error({ err = "NOPERM the user has no permissions to run the '" .. name .. "' command" })
             end
-        elseif words and name ~= 'hset' and name ~= 'del' then
+        elseif name and name ~= 'hset' and name ~= 'del' then
             -- Before 7.0 it cannot be asked, so the calls are made. HSET is the first write where it matters, and what DEL leaves ends by itself.
-            local reply = redis.pcall(unpack(words))
+            local reply = redis.pcall(name, harmless(name))
             if type(reply) == 'table' and reply.err then
                 error(reply.err .. " (asked to run the '" .. name .. "' command)")
             end
@@ -83,9 +80,19 @@ local function must(...)
     end
 end
 
--- `must` for whoever passes the lock on. A write that needs no memory comes first: what follows is not refused for want of it.
-local function must_pass_on(...)
-    must('zrem', 'zadd', 'hset', 'hdel', 'pexpire', ARGV[1], ARGV[2] ~= '' and ARGV[2], ...)
+-- `must` for whoever grants the lock. The first write has to be a removal, which needs no memory: what follows is not refused for want of it. That
+-- is the winner's place in the queue, and its own question; but before 7.0 HSET comes first, as it cannot be asked for, and a removal of nothing
+-- before it.
+local function must_grant(...)
+    must('hset', 'hdel', 'pexpire', ARGV[1], ARGV[2] ~= '' and ARGV[2], ...)
+    if not redis.acl_check_cmd then
+        redis.call('zrem', KEYS[2], '')
+    end
+end
+
+-- The same, and something is written before.
+local function must_write_and_grant(...)
+    must_grant('zadd', 'pttl', ...)
     redis.call('zrem', KEYS[2], '')
 end
 
@@ -101,17 +108,23 @@ local function tell(channel, message)
     end
 end
 
+-- For how many us the id's position is kept yet, and the nonce that it brought.
+local function position(id)
+    local kept = redis.call('hget', KEYS[3], id) or ''
+    return (tonumber(string.sub(kept, 1, 16)) or 0) - now(), string.sub(kept, 18)
+end
+
 -- Since when the id waits: as its position says, if that lasts, or its client, whichever is earlier. (The client is earlier if the clock was set
 -- back: newcomers would overtake it until the clock is again where it was.)
 local function since(id, waited)
-    local began, kept = redis.call('zscore', KEYS[2], id), redis.call('zscore', KEYS[3], id)
-    local lasts = began and kept and tonumber(kept) > now()
-    return math.min(lasts and tonumber(began) or math.huge, waited ~= '' and now() - waited or math.huge)
+    local began = redis.call('zscore', KEYS[2], id)
+    local lasts = began and position(id) > 0
+    return math.min(lasts and tonumber(began) or math.huge, waited and now() - waited or math.huge)
 end
 
 -- The first in the queue whose client can be told (if the server knows of all who listen), unless the id, which has
--- waited since `began`, comes first; the positions before it that are over; for how many ms the first one's lasts; and
--- `AGAIN` if none of a whole batch can be told. Then the positions of that batch are over, too, for otherwise each call
+-- waited since `began`, comes first: its `id`, for how many `millis` its position lasts, and its `nonce`. Besides the positions before it that are
+-- over; and `AGAIN` if none of a whole batch can be told. Then the positions of that batch are over, too, for otherwise each call
 -- would have to pass them by. Such a client says with its next question for how long it has waited, and has its place
 -- back.
 local function first(id, began)
@@ -119,7 +132,7 @@ local function first(id, began)
     -- Most often it is the very first.
     local count = 1
     while place < BATCH do
-        local page = redis.call('zrange', KEYS[2], place, place + count - 1, 'withscores')
+        local page = redis.call('zrange', KEYS[2], place == 0 and '0' or place, place == 0 and '0' or place + count - 1, 'withscores')
         local waiters, channels, last = {}, {}, #page < 2 * count
         for i = 1, #page, 2 do
             local waiter, its = page[i], tonumber(page[i + 1])
@@ -140,24 +153,24 @@ local function first(id, began)
         elseif waiters[1] and ARGV[3] == '1' then
             told = redis.call('pubsub', 'numsub', unpack(channels))
         end
-        local winner, its
+        local winner
         for i, waiter in ipairs(waiters) do
-            its = (not told or told[2 * i] > 0) and (redis.call('zscore', KEYS[3], waiter) or 0) - now()
-            if not its then
+            if told and told[2 * i] == 0 then
                 deaf[#deaf + 1] = waiter
-            elseif its > 0 then
-                winner = waiter
-                break
             else
+                local left, nonce = position(waiter)
+                if left > 0 then
+                    winner = { id = waiter, millis = string.format('%.0f', math.ceil(left / 1000)), nonce = nonce }
+                    break
+                end
                 over[#over + 1] = waiter
             end
         end
         if winner or last then
             for _, waiter in ipairs(deaf) do
-                local until_then = tonumber(redis.call('zscore', KEYS[3], waiter) or 0)
-                over[#over + 1] = until_then <= now() and waiter or nil
+                over[#over + 1] = position(waiter) <= 0 and waiter or nil
             end
-            return winner, over, winner and math.ceil(its / 1000)
+            return winner, over
         end
         place = place + count
         count = math.min(9 * count, BATCH - place)
@@ -165,20 +178,17 @@ local function first(id, began)
     for _, waiter in ipairs(deaf) do
         over[#over + 1] = waiter
     end
-    return nil, over, nil, AGAIN
+    return nil, over, AGAIN
 end
 
 -- Gives the id a position, or keeps the one that it has for so many ms. (A server may have evicted any of the
 -- keys, which has no end then.) HSET comes first, for the reason given in `must`.
 local function enqueue(id, kept, began, nonce)
-    redis.call('hset', NONCES, id, nonce)
-    redis.call('zadd', KEYS[2], began, id)
-    redis.call('zadd', KEYS[3], now() + kept * 1000, id)
-    local ends = math.min(redis.call('pttl', KEYS[2]), redis.call('pttl', KEYS[3]))
-    if math.min(ends, redis.call('pttl', NONCES)) < tonumber(kept) then
+    redis.call('hset', KEYS[3], id, string.format('%016.0f:%s', now() + kept * 1000, nonce))
+    redis.call('zadd', KEYS[2], string.format('%.0f', began), id)
+    if math.min(redis.call('pttl', KEYS[2]), redis.call('pttl', KEYS[3])) < tonumber(kept) then
         redis.call('pexpire', KEYS[2], kept)
         redis.call('pexpire', KEYS[3], kept)
-        redis.call('pexpire', NONCES, kept)
     end
 end
 
@@ -191,8 +201,7 @@ local function dequeue(ids)
     end
     if gone[1] then
         redis.call('zrem', KEYS[2], unpack(gone))
-        redis.call('zrem', KEYS[3], unpack(gone))
-        redis.call('hdel', NONCES, unpack(gone))
+        redis.call('hdel', KEYS[3], unpack(gone))
     end
 end
 
@@ -214,12 +223,18 @@ local function take_out(fields, but)
     end
 end
 
--- Leases the lock to an id that is not asking, and tells it. It is out of the queue with the next `dequeue`.
+-- Leases the lock to the first in the queue, and tells it. It leaves the queue with those that are `over`, at the time that `must_grant` says.
 -- (Without its nonce, which a server may have evicted, the message only makes the waiter ask.)
-local function grant(id, millis, lock)
-    local nonce = redis.call('hget', NONCES, id) or ''
-    lease(id, millis, lock)
-    tell(ARGV[6] .. string.sub(id, 1, 36), ARGV[7] .. string.match(id, ':(%d+)', 37) .. ':' .. nonce)
+local function grant(winner, over, lock)
+    over[#over + 1] = winner.id
+    if redis.acl_check_cmd then
+        dequeue(over)
+    end
+    lease(winner.id, winner.millis, lock)
+    if not redis.acl_check_cmd then
+        dequeue(over)
+    end
+    tell(ARGV[6] .. string.sub(winner.id, 1, 36), ARGV[7] .. string.match(winner.id, ':(%d+)', 37) .. ':' .. winner.nonce)
 end
 
 -- Reserves tokens, if any are wanted. Before the lock is written, because it can fail.

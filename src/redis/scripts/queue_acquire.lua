@@ -1,7 +1,7 @@
 -- Leases the lock to the id for so long, if it is free and nobody comes before the id in the queue; for so long at least, if it is leased to it
 -- already, for the reason given in acquire.lua. Otherwise gives the id a position.
--- ARGV, from OWN on: lease in ms, id, how many tokens, for how many ms the position is kept, or empty if none
--- is wanted, the nonce of the position, for how many us the id has waited, or empty.
+-- ARGV, from OWN on: lease in ms, id, how many tokens, and if a position is wanted, for how many ms it is kept, its nonce, and for how many us the
+-- id has waited.
 -- Returns what acquire.lua returns, but for an empty array in the place of nil; or `AGAIN`.
 local millis, id, tokens, kept, nonce, waited = unpack(ARGV, OWN)
 local lock = found()
@@ -14,9 +14,8 @@ if lock.taken and not ours then
         return lock.other
     end
     local left = lasts(lock)
-    local waits = kept ~= ''
-    must(waits and 'hset', waits and 'zadd', waits and 'pexpire', lock.mode == 'read' and lock.dead[1] and 'hdel')
-    if kept ~= '' then
+    must(kept and 'hset', kept and 'zadd', kept and 'pexpire', kept and 'pttl', lock.mode == 'read' and lock.dead[1] and 'hdel')
+    if kept then
         enqueue(id, kept, since(id, waited), nonce)
     end
     bury(lock)
@@ -24,30 +23,29 @@ if lock.taken and not ours then
 end
 local over = {}
 if not ours and redis.call('exists', KEYS[2]) == 1 then
-    local began, winner, left, more = since(id, waited), nil, nil, nil
-    winner, over, left, more = first(id, began)
+    local began, winner, more = since(id, waited), nil, nil
+    winner, over, more = first(id, began)
     if more then
         return again(over)
     end
     if winner then
         -- A position that is over is none.
-        local lapsed = kept == '' and began == math.huge and redis.call('zscore', KEYS[2], id)
-        must_pass_on()
-        grant(winner, left, lock)
-        if kept ~= '' then
+        over[#over + 1] = not kept and began == math.huge and redis.call('zscore', KEYS[2], id) and id or nil
+        if kept then
+            must_write_and_grant()
             enqueue(id, kept, began, nonce)
+        else
+            must_grant()
         end
-        over[#over + 1] = winner
-        over[#over + 1] = lapsed and id
-        dequeue(over)
-        return left
+        grant(winner, over, lock)
+        return tonumber(winner.millis)
     end
     if redis.call('zscore', KEYS[2], id) then
         over[#over + 1] = id
     end
 end
 local leaves = over[1] or lock.goes[ours and 2 or 1]
-must('pexpire', leaves and 'hdel', over[1] and 'zrem', tokens ~= '0' and 'hset', tokens ~= '0' and 'get')
+must('pexpire', ours and 'pttl', leaves and 'hdel', over[1] and 'zrem', tokens ~= '0' and 'hset', tokens ~= '0' and 'get')
 local token = reserve(tokens)
 lease(id, ours and math.max(tonumber(millis), lasts(lock)) or millis, lock)
 dequeue(over)

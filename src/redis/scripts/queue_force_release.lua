@@ -20,7 +20,7 @@ if lock.more then
     free({}, lock)
     return 1
 end
-local winner, over, left, more = first('', math.huge)
+local winner, over, more = first('', math.huge)
 if more then
     return again(over)
 end
@@ -28,10 +28,8 @@ must(over[1] and 'zrem', over[1] and 'hdel')
 if let_in(lock) then
     dequeue(over)
 elseif winner then
-    must_pass_on()
-    grant(winner, left, lock)
-    over[#over + 1] = winner
-    dequeue(over)
+    must_grant()
+    grant(winner, over, lock)
 elseif lock.taken then
     free(over, lock)
 else

@@ -1,7 +1,7 @@
 -- Takes the id out of the queue, and if the lock is leased to it, passes the lock on: to those whom the kind lets in first, or to the first of the
 -- queue and the next waiter of the same client.
--- ARGV, from OWN on: id, the next waiter's id, or empty, its lease in ms, how many tokens, for how many ms
--- its position is kept, that one's nonce, for how many us it has waited.
+-- ARGV, from OWN on: id, and if there is one, the next waiter's id, its lease in ms, how many tokens, for how many ms its position is kept, that
+-- one's nonce, for how many us it has waited.
 -- Returns 1 if the id had the lock, 2 if nobody has it now, 0 if the id had not had it, and if the next waiter has it now, an array with the last
 -- of its tokens, if it wanted any; or `AGAIN`.
 local id, next, millis, tokens, kept, nonce, waited = unpack(ARGV, OWN)
@@ -9,9 +9,9 @@ local lock = found()
 if lock.again then
     return bury(lock)
 end
-if next ~= '' and lock.holder == next then
+if next and lock.holder == next then
     -- This ran before. Its lease is not made shorter: this may come late, when its client has asked for a longer one since.
-    must('zrem', 'hset', 'pexpire', 'hdel', tokens ~= '0' and 'get')
+    must('zrem', 'hset', 'pexpire', 'pttl', 'hdel', tokens ~= '0' and 'get')
     local waits = redis.call('zscore', KEYS[2], id)
     local token = reserve(tokens)
     lease(next, math.max(tonumber(millis), lasts(lock)), lock)
@@ -21,58 +21,57 @@ end
 if lock.holder ~= id then
     local waits = redis.call('zscore', KEYS[2], id)
     -- Also if this ran before, and has put it there.
-    local reply = next ~= '' and redis.call('zscore', KEYS[2], next) and 1 or 0
-    local winner, over, left, more = nil, {}, nil, nil
+    local reply = next and redis.call('zscore', KEYS[2], next) and 1 or 0
+    local winner, over, more = nil, {}, nil
     if not lock.taken then
-        winner, over, left, more = first(id, math.huge)
+        winner, over, more = first(id, math.huge)
         if more then
             return again(over)
         end
     end
+    local leaves = waits or over[1]
+    over[#over + 1] = waits and id or nil
     if winner then
-        must_pass_on()
-        grant(winner, left, lock)
+        must_grant()
+        grant(winner, over, lock)
     else
-        local leaves = waits or over[1]
         must(leaves and 'zrem', leaves and 'hdel')
         if waits then
             gone(lock, id, tonumber(waits))
         end
+        dequeue(over)
     end
-    over[#over + 1] = winner
-    over[#over + 1] = waits and id
-    dequeue(over)
     return reply
 end
-local began = next ~= '' and since(next, waited) or math.huge
+local began = next and since(next, waited) or math.huge
 if let_in(lock) then
-    if next ~= '' then
+    if next then
         enqueue(next, kept, began, nonce)
     end
     return 1
 end
-local winner, over, left, more = first(next, began)
+local winner, over, more = first(next, began)
 if more then
     -- It has the lock until it is known to whom that goes.
     return again(over)
 end
-if winner or next ~= '' then
-    must_pass_on(tokens ~= '0' and 'get', SPARE and 'del')
+if next then
+    must_write_and_grant(tokens ~= '0' and 'get', SPARE and 'del')
+elseif winner then
+    must_grant(SPARE and 'del')
 end
-if SPARE or not winner and next == '' then
-    free(next == '' and over or {}, lock)
-    if next ~= '' then
+if SPARE or not winner and not next then
+    free(next and {} or over, lock)
+    if next then
         enqueue(next, kept, began, nonce)
     end
     return 2
 end
 if winner then
-    grant(winner, left, lock)
-    if next ~= '' then
+    if next then
         enqueue(next, kept, began, nonce)
     end
-    over[#over + 1] = winner
-    dequeue(over)
+    grant(winner, over, lock)
     return 1
 end
 local queued = redis.call('zscore', KEYS[2], next)

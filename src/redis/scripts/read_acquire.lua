@@ -1,8 +1,8 @@
 -- Leases the lock to the id to read, for so long at least, if it reads already, or its owner writes, or nobody writes and no writer in the queue
 -- comes before the id. Otherwise remembers that it waits.
--- KEYS: 7 the id's own lease, 8 if a token is wanted, the counter.
--- ARGV, from OWN on: lease in ms, id, the id under which its owner writes, or empty, `1` if a token is wanted, for how many ms it is remembered,
--- or empty, for how many us the id has waited, or empty.
+-- KEYS: 6 the id's own lease, 7 if a token is wanted, the counter.
+-- ARGV, from OWN on: lease in ms, id, the id under which its owner writes, or empty, `1` if a token is wanted, or empty, and if it waits, for how
+-- many ms it is remembered, and for how many us it has waited.
 -- Returns what queue_acquire.lua returns.
 local millis, id, under, fenced, kept, waited = unpack(ARGV, OWN)
 local mode = redis.call('hget', KEYS[1], 'mode')
@@ -13,16 +13,16 @@ if lock.other then
 elseif lock.again then
     return bury(lock)
 end
-local left = redis.call('pttl', KEYS[7])
+local left = redis.call('pttl', KEYS[6])
 local reads = mode and left > -2 and redis.call('hexists', KEYS[1], id) == 1
 local beside = under ~= '' and lock.holder == under
-local refused, over, theirs, more = not reads and not beside and lock.holder, {}, nil, nil
+local refused, over, more = not reads and not beside and lock.holder, {}, nil
 local invited = redis.call('zscore', KEYS[5], id)
 if not reads and not beside and not refused and not invited and redis.call('exists', KEYS[2]) == 1 then
     local began = since(id, waited)
     -- Whoever waited when the readers' turn began has it, though a message may say otherwise by a little.
     if began > (turn_began() or 0) then
-        refused, over, theirs, more = first('', began)
+        refused, over, more = first('', began)
         if more then
             return again(over)
         end
@@ -34,25 +34,24 @@ if refused then
         return bury(lock)
     end
     -- For each that comes two go who ask no more, so that they do not become more and more.
-    local silent, forgotten = kept ~= '' and redis.call('zrange', KEYS[4], 0, 1, 'withscores') or {}, {}
+    local silent, forgotten, theirs = kept and redis.call('zrange', KEYS[4], '0', '1', 'withscores') or {}, {}, nil
     for i = 1, #silent, 2 do
         forgotten[#forgotten + 1] = tonumber(silent[i + 1]) <= now() and silent[i] or nil
     end
     if lock.taken then
         theirs = lasts(lock)
-        must(kept ~= '' and 'zadd', kept ~= '' and 'pexpire', forgotten[1] and 'zrem')
+        must(kept and 'zadd', kept and 'pexpire', kept and 'pttl', forgotten[1] and 'zrem')
     else
         -- Nobody has it, and the writer comes first.
-        must_pass_on()
-        grant(refused, theirs, lock)
-        over[#over + 1] = refused
-        dequeue(over)
+        must_grant(kept and 'zadd', kept and 'pttl')
+        grant(refused, over, lock)
+        theirs = tonumber(refused.millis)
     end
-    if kept ~= '' then
+    if kept then
         if forgotten[1] then
             redis.call('zrem', KEYS[4], unpack(forgotten))
         end
-        redis.call('zadd', KEYS[4], now() + kept * 1000, id)
+        redis.call('zadd', KEYS[4], string.format('%.0f', now() + kept * 1000), id)
         if redis.call('pttl', KEYS[4]) < tonumber(kept) then
             redis.call('pexpire', KEYS[4], kept)
         end
@@ -61,7 +60,8 @@ if refused then
 end
 local waits = redis.call('zscore', KEYS[4], id)
 -- Beside one reader that stays, those who die would be kept for ever, as no writer comes to take them out.
-local crowd = mode == 'read' and not reads and now() % CROWD_EACH == 0 and redis.call('hlen', KEYS[1]) > 2 * BATCH and found(true) or {}
+local page = mode == 'read' and not reads and now() % CROWD_EACH == 0 and redis.call('hscan', KEYS[1], '0', 'count', '200')
+local crowd = page and (page[1] ~= '0' or #page[2] > 4 * BATCH) and found(true) or {}
 must('set', 'pexpire', (over[1] or invited or waits) and 'zrem', (lock.over or over[1] or crowd.dead) and 'hdel', fenced ~= '' and 'hset', fenced ~= '' and 'get')
 -- From now on the lock may last for longer than its writer.
 local lock_left = mode and redis.call('pttl', KEYS[1]) or -2
@@ -70,7 +70,7 @@ local ends = beside and not lock.ends and lock_left >= 0 and string.format('unti
 -- than the writer's own, see `SPACED`, so what the writer sends late is refused beside them.
 local token = {}
 if fenced ~= '' then
-    token = { redis.call('get', KEYS[8]) or redis.call('incrby', KEYS[8], '1') }
+    token = { redis.call('get', KEYS[7]) or redis.call('incrby', KEYS[7], '1') }
 end
 redis.call('hset', KEYS[1], 'mode', lock.holder and 'write' or 'read', id, '1')
 bury(crowd, id)
@@ -81,7 +81,7 @@ if ends then
     redis.call('hset', KEYS[1], lock.writer, ends)
 end
 if left < tonumber(millis) then
-    redis.call('set', KEYS[7], '1', 'px', millis)
+    redis.call('set', KEYS[6], '1', 'px', millis)
 end
 if lock_left < tonumber(millis) then
     redis.call('pexpire', KEYS[1], millis)

@@ -1,9 +1,9 @@
 -- The id reads no more, and does not wait to. If nobody has the lock then, it goes to the first writer of the queue.
--- KEYS: 7 the id's own lease.
+-- KEYS: 6 the id's own lease.
 -- ARGV, from OWN on: id.
 -- Returns 1 if the id did read, 2 if nobody has the lock now, 0 if it did not; or `AGAIN`.
 local id = ARGV[OWN]
-local left, lock_left = redis.call('pttl', KEYS[7]), redis.call('pttl', KEYS[1])
+local left, lock_left = redis.call('pttl', KEYS[6]), redis.call('pttl', KEYS[1])
 local waited, invited = redis.call('zscore', KEYS[4], id), redis.call('zscore', KEYS[5], id)
 -- If this may be the longest of the leases, the others are to be known.
 local longest = left + 1 >= lock_left
@@ -15,19 +15,17 @@ local field = lock.mode and redis.call('hexists', KEYS[1], id) == 1
 local freed = false
 must('zrem', 'hdel', 'pexpire', lock.over and 'hset')
 if not lock.taken then
-    local winner, over, its, more = nil, {}, nil, nil
+    local winner, over, more = nil, {}, nil
     if not SPARE or not field then
-        winner, over, its, more = first('', math.huge)
+        winner, over, more = first('', math.huge)
         if more then
             -- It reads until it is known to whom the lock goes.
             return again(over)
         end
     end
     if winner then
-        must_pass_on()
-        grant(winner, its, lock)
-        over[#over + 1] = winner
-        dequeue(over)
+        must_grant()
+        grant(winner, over, lock)
     elseif lock.mode then
         free(over, lock)
         freed = true
@@ -45,7 +43,7 @@ elseif field then
     end
 end
 if left > -2 then
-    end_lease(KEYS[7])
+    end_lease(KEYS[6])
 end
 if waited then
     redis.call('zrem', KEYS[4], id)

@@ -3,12 +3,14 @@
 -- A writer's lease is the lock's own. If its owner reads as well, which may be for longer, the value of the writer's field says until when it
 -- writes (us). That is no number, for Redisson's scripts: they count to it.
 -- KEYS: 4 the ids that wait to read, by the time until when they are remembered (us), 5 those of them whose turn it is, and `phase`, by the time
--- when that began, 6 the nonces.
+-- when that began.
 -- ARGV: 8 the message to readers, 9 with what readers' keys begin, 10 `1` to leave the lock to strangers.
-OWN, SPARE, NONCES, SPACED = 11, ARGV[10] == '1', KEYS[6], true
 
 -- How long readers have their turn before a writer gets the lock that none of them has taken (us).
 local TURN = 1000000
+
+-- `BATCH` in words.
+local PAGE = '100'
 
 -- One of so many readers that come looks for those among many who are dead.
 local CROWD_EACH = 32
@@ -41,16 +43,19 @@ local function writes_until(value)
     return tonumber(string.match(value, '^until:(%d+)$'))
 end
 
--- Calls `visit` with fields beside the mode, and their values, until that returns true: if they are not `few`, from any of them on, so
--- that those who are visited are not the same each time; some may be visited twice then.
-local function each_field(few, visit)
+-- Calls `visit` with fields beside the mode, and their values, until that returns true: with those of `whole`, if one page holds all; otherwise from
+-- any of them on, so that those who are visited are not the same each time; some may be visited twice then.
+local function each_field(whole, visit)
     -- (A cursor begins with its last bits, which are not any at a time that was chosen by them, see read_acquire.lua.)
-    local start = few and 0 or math.floor(now() / CROWD_EACH)
+    local start = whole and 0 or math.floor(now() / CROWD_EACH)
     local cursor, laps = string.format('%.0f', start), 0
     repeat
-        local next, page = unpack(redis.call('hscan', KEYS[1], cursor, 'count', BATCH))
+        local next, page = '0', whole
+        if not whole then
+            next, page = unpack(redis.call('hscan', KEYS[1], cursor, 'count', PAGE))
+        end
         local fields = #page / 2
-        local from = few and 0 or start % math.max(fields, 1)
+        local from = whole and 0 or start % math.max(fields, 1)
         for i = 0, fields - 1 do
             local at = 2 * ((from + i) % fields) + 1
             if page[at] ~= 'mode' and visit(page[at], page[at + 1]) then
@@ -59,14 +64,14 @@ local function each_field(few, visit)
         end
         cursor = next
         laps = laps + (cursor == '0' and 1 or 0)
-    until laps == (few and 1 or 2)
+    until laps == (whole and 1 or 2)
 end
 
 -- The field, and its value, of the writer among more fields than a batch holds.
 local function writer_of_many(visit)
     local cursor = '0'
     repeat
-        local next, page = unpack(redis.call('hscan', KEYS[1], cursor, 'match', '*:write', 'count', 1000))
+        local next, page = unpack(redis.call('hscan', KEYS[1], cursor, 'match', '*:write', 'count', '1000'))
         for i = 1, #page, 2 do
             visit(page[i], page[i + 1])
         end
@@ -76,7 +81,7 @@ end
 
 -- Whether anybody beside that id is there: KEYS[4] or KEYS[5].
 local function waits(key, but)
-    local last = redis.call('zrange', key, -2, -1, 'withscores')
+    local last = redis.call('zrange', key, '-2', '-1', 'withscores')
     for i = 1, #last, 2 do
         if last[i] ~= but and tonumber(last[i + 1]) > now() then
             return true
@@ -107,16 +112,22 @@ end
 -- `bury` is left to do. `turn`: see there. `but`: a reader that is to go.
 function found(all, but)
     local lock = { goes = {}, dead = {}, readers = {}, leases = {}, turn = 0 }
-    local mode = redis.call('hget', KEYS[1], 'mode')
+    local cursor, page = unpack(redis.call('hscan', KEYS[1], '0', 'count', PAGE))
+    local few = cursor == '0' and #page <= 2 * BATCH
+    local mode
+    for i = 1, few and #page or 0, 2 do
+        mode = page[i] == 'mode' and page[i + 1] or mode
+    end
+    mode = few and mode or redis.call('hget', KEYS[1], 'mode')
     if mode ~= 'read' and mode ~= 'write' then
         -- Without a mode it is a plain or a fair lock of Redisson's.
-        lock.other = mode or redis.call('exists', KEYS[1]) == 1 and 'lock'
+        lock.other = mode or page[1] and 'lock'
         lock.taken = lock.other and true
         return lock
     end
     lock.mode = mode
-    local size, value, seen = redis.call('hlen', KEYS[1]), '', 0
-    local alone, few, left = mode == 'write' and size == 2, size <= BATCH, { keys = 4 * BATCH }
+    local value, seen = '', 0
+    local alone, left = mode == 'write' and few and #page == 4, { keys = 4 * BATCH }
     local function writes(field, its)
         -- A dead reader's label may be `write`, too. The writer beside it says until when it writes.
         if mode == 'write' and field ~= but and string.sub(field, -6) == ':write' and not writes_until(value) then
@@ -124,7 +135,7 @@ function found(all, but)
         end
     end
     lock.few = few
-    each_field(few, function(field, its)
+    each_field(few and page, function(field, its)
         seen = seen + 1
         local reads = not alone and field ~= but and reads_for(field, its, lock.leases, left) or -2
         if reads > -2 then
@@ -194,13 +205,14 @@ end
 
 -- Only one who writes already has readers beside it. The lock is never deleted in between, for the reason given above `dequeue`.
 function lease(id, millis, lock)
-    local field, value = id .. ':write', '1'
-    if lock.holder == id and lock.reads then
-        value = string.format('until:%.0f', now() + millis * 1000)
-    end
-    redis.call('hset', KEYS[1], 'mode', 'write', field, value)
+    local field, reads = id .. ':write', lock.holder == id and lock.reads
+    redis.call('hset', KEYS[1], 'mode', 'write', field, reads and string.format('until:%.0f', now() + millis * 1000) or '1')
     take_out(lock.goes, field)
-    last_for(tonumber(millis), lock.holder == id and lock.reads or 1)
+    if reads then
+        last_for(tonumber(millis), reads)
+    else
+        redis.call('pexpire', KEYS[1], millis)
+    end
 end
 
 -- After a writer strangers may wait to read, of whom we do not know.
@@ -222,7 +234,7 @@ function let_in(lock)
     if not lock.holder or not lock.reads and not wait then
         return false
     end
-    must_pass_on(wait and 'rename')
+    must_write_and_grant(wait and 'rename')
     tell(ARGV[4], ARGV[8])
     -- The first write, as `must` says.
     redis.call('hset', KEYS[1], 'mode', 'read')
@@ -243,9 +255,9 @@ function gone(lock, id, began)
     if lock.holder or lock.other or not waits(KEYS[4]) then
         return
     end
-    local next, _, _, more = first(id, math.huge)
+    local next, _, more = first(id, math.huge)
     -- (If that is not known, they ask for nothing.)
-    if more or not next or tonumber(redis.call('zscore', KEYS[2], next)) > began then
+    if more or not next or tonumber(redis.call('zscore', KEYS[2], next.id)) > began then
         must('zrem')
         tell(ARGV[4], ARGV[8])
     end
@@ -254,7 +266,7 @@ end
 -- Takes out the writer that writes no more, of a lock that somebody reads.
 local function end_writer(lock)
     if lock.over then
-        -- In this order, as `must` and `must_pass_on` say.
+        -- In this order, as `must` and `must_grant` say.
         redis.call('zrem', KEYS[2], '')
         redis.call('hset', KEYS[1], 'mode', 'read')
         redis.call('hdel', KEYS[1], lock.over)

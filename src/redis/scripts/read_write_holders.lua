@@ -8,7 +8,7 @@ local lock = found()
 if lock.other then
     return lock.other
 end
-local next, page = unpack(redis.call('hscan', KEYS[1], cursor, 'count', BATCH))
+local next, page = unpack(redis.call('hscan', KEYS[1], cursor, 'count', PAGE))
 local ends = math.min(#page, 2 * (passed + BATCH))
 local left, found_here = { keys = 4 * BATCH }, {}
 for i = 2 * passed + 1, ends, 2 do

@@ -5,6 +5,7 @@ mod read_write;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, UNIX_EPOCH};
 
 use latchwork_testkit::{RedisCluster, RedisServer};
 use redis::{Cmd, Connection, FromRedisValue, PubSub, RedisError, RedisResult, Value, cmd};
@@ -16,8 +17,7 @@ const THEM: &str = "00000000-0795-4907-87fd-6c719a6b4586:1";
 const LOCK: &str = "{s}lock";
 const OTHER: &str = "{s}other";
 const QUEUE: &str = "{s}lock:latchwork:fair_queue";
-const KEPT: &str = "{s}lock:latchwork:fair_kept";
-const NONCES: &str = "{s}lock:latchwork:fair_nonces";
+const POSITIONS: &str = "{s}lock:latchwork:fair_positions";
 const REDISSONS_QUEUE: &str = "redisson_lock_queue:{s}lock";
 const COUNTER: &str = "redisson_lock_token:{s}lock";
 const CHANNEL: &str = "redisson_lock__channel:{s}lock";
@@ -45,23 +45,22 @@ const FORCE_RELEASE: &str = include_str!("../../../src/redis/scripts/force_relea
 const RENEW: &str = include_str!("../../../src/redis/scripts/renew.lua");
 const HOLDER: &str = include_str!("../../../src/redis/scripts/holder.lua");
 
-/// A script of fair locks.
-macro_rules! fair {
-    ($file:literal) => {
-        concat!(
-            include_str!("../../../src/redis/scripts/queue.lua"),
-            include_str!("../../../src/redis/scripts/fair.lua"),
-            include_str!($file)
-        )
+/// A script of a kind of locks that has a queue: the files that it is made of, in their order.
+macro_rules! script {
+    ($($file:literal)+) => {
+        concat!($(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/redis/scripts/", $file, ".lua"))),+)
     };
 }
+use script;
 
-const FAIR_ACQUIRE: &str = fair!("../../../src/redis/scripts/queue_acquire.lua");
-const FAIR_RELEASE: &str = fair!("../../../src/redis/scripts/queue_release.lua");
-const FAIR_FORCE_RELEASE: &str = fair!("../../../src/redis/scripts/queue_force_release.lua");
+const FAIR_ACQUIRE: &str = script!("fair_kind" "queue" "fair" "queue_acquire");
+const FAIR_RELEASE: &str = script!("fair_kind" "hand_off" "queue" "fair" "queue_release");
+/// Without its most frequent case, which is otherwise done before all else.
+const FAIR_RELEASE_IN_FULL: &str = script!("fair_kind" "queue" "fair" "queue_release");
+const FAIR_FORCE_RELEASE: &str = script!("fair_kind" "queue" "fair" "queue_force_release");
 
-const FAIR_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, REDISSONS_QUEUE, NONCES];
-const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, REDISSONS_QUEUE, NONCES, COUNTER];
+const FAIR_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, REDISSONS_QUEUE];
+const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, REDISSONS_QUEUE, COUNTER];
 
 /// Arguments of a script of fair locks.
 macro_rules! args {
@@ -70,14 +69,14 @@ macro_rules! args {
     };
 }
 
-const CALLS: [Call; 14] = [
+const CALLS: [Call; 15] = [
     Call { text: ACQUIRE, keys: &[LOCK], args: &[SHORT, US, "0", "0", "publish", CHANNEL] },
     Call { text: ACQUIRE, keys: &[LOCK, COUNTER], args: &[SHORT, US, "3", "0", "publish", CHANNEL] },
     Call { text: RELEASE, keys: &[LOCK], args: &[US, "0", "publish", CHANNEL] },
     Call { text: FORCE_RELEASE, keys: &[LOCK], args: &["0", "publish", CHANNEL] },
     Call { text: RENEW, keys: &[LOCK, OTHER], args: &[LONG, "1", US, US] },
     Call { text: HOLDER, keys: &[LOCK], args: &[] },
-    Call { text: FAIR_ACQUIRE, keys: FAIR_KEYS, args: args![SHORT, US, "0", "", "", ""] },
+    Call { text: FAIR_ACQUIRE, keys: FAIR_KEYS, args: args![SHORT, US, "0"] },
     Call { text: FAIR_ACQUIRE, keys: FENCED_KEYS, args: args![SHORT, US, "3", SHORT, NONCE, "0"] },
     // It came before all others.
     Call {
@@ -85,14 +84,15 @@ const CALLS: [Call; 14] = [
         keys: FENCED_KEYS,
         args: args![SHORT, US, "3", SHORT, NONCE, "9000000000000000"],
     },
-    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US, "", "", "0", "", "", ""] },
+    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US] },
+    Call { text: FAIR_RELEASE_IN_FULL, keys: FAIR_KEYS, args: args![US] },
     Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US, NEXT, SHORT, "0", SHORT, NONCE, "0"] },
     Call {
         text: FAIR_RELEASE,
         keys: FENCED_KEYS,
         args: args![US, NEXT, LONG, "3", SHORT, NONCE, "9000000000000000"],
     },
-    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![FIRST, "", "", "0", "", "", ""] },
+    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![FIRST] },
     Call { text: FAIR_FORCE_RELEASE, keys: FAIR_KEYS, args: args![] },
 ];
 
@@ -117,36 +117,38 @@ const FOUND: [&[&str]; 12] = [
     &["HSET {s}lock mode fair {next} 1", "PEXPIRE {s}lock 60000"],
 ];
 
-/// Three wait for a fair lock, of which the first was silent for too long.
-const WAITED_FOR: [&str; 6] = [
+/// Two wait for a fair lock.
+const FIRST_WAITS: [&str; 4] = [
+    "ZADD {s}lock:latchwork:fair_queue 2 {first} 3 {second}",
+    "PEXPIRE {s}lock:latchwork:fair_queue 60000",
+    "HSET {s}lock:latchwork:fair_positions {first} {soon}:1111 {second} {far}:2222",
+    "PEXPIRE {s}lock:latchwork:fair_positions 60000",
+];
+
+/// Three wait for it, of which the first was silent for too long.
+const WAITED_FOR: [&str; 4] = [
     "ZADD {s}lock:latchwork:fair_queue 1 {dead} 2 {first} 3 {second}",
     "PEXPIRE {s}lock:latchwork:fair_queue 60000",
-    "ZADD {s}lock:latchwork:fair_kept 1 {dead} 9000000000000000 {first} 9000000000000000 {second}",
-    "PEXPIRE {s}lock:latchwork:fair_kept 60000",
-    "HSET {s}lock:latchwork:fair_nonces {dead} 0 {first} 1111 {second} 2222",
-    "PEXPIRE {s}lock:latchwork:fair_nonces 60000",
+    "HSET {s}lock:latchwork:fair_positions {dead} {past}:0 {first} {far}:1111 {second} {far}:2222",
+    "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
 /// One that waits no more.
-const DEAD_QUEUE: [&str; 6] = [
+const DEAD_QUEUE: [&str; 4] = [
     "ZADD {s}lock:latchwork:fair_queue 1 {dead}",
     "PEXPIRE {s}lock:latchwork:fair_queue 60000",
-    "ZADD {s}lock:latchwork:fair_kept 1 {dead}",
-    "PEXPIRE {s}lock:latchwork:fair_kept 60000",
-    "HSET {s}lock:latchwork:fair_nonces {dead} 0",
-    "PEXPIRE {s}lock:latchwork:fair_nonces 60000",
+    "HSET {s}lock:latchwork:fair_positions {dead} {past}:0",
+    "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
 /// More than a script looks at, none of which listens.
-const CROWD: [&str; 8] = [
+const CROWD: [&str; 6] = [
     "HSET {s}lock mode fair {us} 1",
     "PEXPIRE {s}lock 60000",
     "ZADD {s}lock:latchwork:fair_queue {crowd}",
     "PEXPIRE {s}lock:latchwork:fair_queue 60000",
-    "ZADD {s}lock:latchwork:fair_kept 1 {dead}",
-    "PEXPIRE {s}lock:latchwork:fair_kept 60000",
-    "HSET {s}lock:latchwork:fair_nonces {dead} 0",
-    "PEXPIRE {s}lock:latchwork:fair_nonces 60000",
+    "HSET {s}lock:latchwork:fair_positions {dead} {past}:0",
+    "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
 /// With these and a holder there is every key that can be: only then does a node run a
@@ -162,7 +164,7 @@ fn found() -> Vec<Vec<&'static str>> {
     let mut all = FOUND.map(<[_]>::to_vec).to_vec();
     all.push(WAITED_FOR.to_vec());
     all.push(DEAD_QUEUE.to_vec());
-    all.push([&WAITED_FOR[..], &["SET {s}lock:latchwork:fair_kept text PX 60000"]].concat());
+    all.push([&WAITED_FOR[..], &["SET {s}lock:latchwork:fair_positions text PX 60000"]].concat());
     for lock in [
         "HSET {s}lock mode fair {us} 1",
         "HSET {s}lock mode fair {them} 1",
@@ -170,7 +172,7 @@ fn found() -> Vec<Vec<&'static str>> {
         "HSET {s}lock {them} 1",
         "HSET {s}lock mode lock {us} 1",
     ] {
-        for queue in [&WAITED_FOR, &DEAD_QUEUE] {
+        for queue in [&FIRST_WAITS, &WAITED_FOR, &DEAD_QUEUE] {
             all.push([&[lock, "PEXPIRE {s}lock 60000"], &queue[..], &OTHERS].concat());
         }
     }
@@ -200,7 +202,10 @@ impl Call {
 
 fn named(word: &str) -> String {
     let names = [("{us}", US), ("{next}", NEXT), ("{them}", THEM), ("{dead}", DEAD)];
-    let names = names.into_iter().chain([("{first}", FIRST), ("{second}", SECOND)]);
+    let in_ten_minutes = UNIX_EPOCH.elapsed().unwrap() + Duration::from_secs(600);
+    let soon = format!("{:016}", in_ten_minutes.as_micros());
+    let times = [("{past}", "0000000000000001"), ("{soon}", &*soon), ("{far}", "9000000000000000")];
+    let names = names.into_iter().chain([("{first}", FIRST), ("{second}", SECOND)]).chain(times);
     names.fold(word.to_owned(), |word, (name, id)| word.replace(name, id))
 }
 
@@ -282,10 +287,17 @@ fn state(connection: &mut Connection) -> State {
             Value::BulkString(text) => vec![String::from_utf8(text).unwrap()],
             value => redis::from_redis_value(value).unwrap(),
         };
-        // A time by the server's clock, as that of an end.
-        for end in holds.iter_mut().filter(|value| value.starts_with("until:")) {
-            let left = end[6..].parse::<i64>().unwrap() - (now.0 * 1_000_000 + now.1);
-            *end = format!("until in {}", if left < 0 { -1 } else { minutes(left / 1_000) });
+        // A time by the server's clock, as that of an end, or of a position.
+        let from_now = |time: &str| {
+            let left = time.parse::<i64>().unwrap() - (now.0 * 1_000_000 + now.1);
+            if left < 0 { -1 } else { minutes(left / 1_000) }
+        };
+        for value in &mut holds {
+            if let Some(end) = value.strip_prefix("until:") {
+                *value = format!("until in {}", from_now(end));
+            } else if let Some((end, nonce)) = value.split_once(':').filter(|(end, _)| end.len() == 16) {
+                *value = format!("in {}: {nonce}", from_now(end));
+            }
         }
         holds.sort();
         let left: i64 = redis::from_redis_value_ref(&its[1]).unwrap();
@@ -497,10 +509,86 @@ fn fair_lock_is_passed_on_by_a_server_without_memory() {
     let held = ["HSET {s}lock mode fair {us} 1", "PEXPIRE {s}lock 60000"];
     find(&mut admin, &[&held[..], &WAITED_FOR].concat());
     let () = run(&mut admin, "CONFIG SET maxmemory 1");
-    let release = Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US, "", "", "0", "", "", ""] };
+    let release = Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US] };
     assert_eq!(release.run(&mut user).unwrap(), Value::Int(1));
     assert_eq!(granted(&mut listener, &mut admin), ["granted:1:1111"]);
     assert!(state(&mut admin)[LOCK].0.contains(&FIRST.to_owned()));
+}
+
+/// What the release that comes most often may find, or almost.
+const HANDED_OFF: [&[&str]; 14] = [
+    &["HSET {s}lock mode fair {us} 1"],
+    // In another order, with another value, and beside others.
+    &["HSET {s}lock {us} 1 mode fair"],
+    &["HSET {s}lock text fair {us} 1"],
+    &["HSET {s}lock mode fair {us} 2"],
+    &["HSET {s}lock mode fair {us} until:9000000000000000"],
+    &["HSET {s}lock mode fair {us} until:1"],
+    &["HSET {s}lock mode fair {us} 1 {them} 1"],
+    &["HSET {s}lock mode fair {them} 1"],
+    // It waits itself, and has it.
+    &["HSET {s}lock mode fair {first} 1"],
+    // A position without a nonce, and what is none.
+    &["HSET {s}lock mode fair {us} 1", "HSET {s}lock:latchwork:fair_positions {first} {far}"],
+    &["HSET {s}lock mode fair {us} 1", "HSET {s}lock:latchwork:fair_positions {first} text"],
+    &["HSET {s}lock mode fair {us} 1", "HDEL {s}lock:latchwork:fair_positions {first}"],
+    // The first one is over, or cannot be told.
+    &["HSET {s}lock mode fair {us} 1", "HSET {s}lock:latchwork:fair_positions {first} {past}:1111"],
+    &[
+        "HSET {s}lock mode fair {us} 1",
+        "ZADD {s}lock:latchwork:fair_queue 1 {them}",
+        "HSET {s}lock:latchwork:fair_positions {them} {far}:3333",
+    ],
+];
+
+/// Releases that name no next waiter: the text, that in full, the keys, and the arguments.
+const RELEASES: [(&str, &str, &[&str], &[&str]); 2] = [
+    (FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FAIR_KEYS, args![US]),
+    (FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FAIR_KEYS, args![FIRST]),
+];
+
+/// That is done by other lines than all other releases, see `hand_off.lua`.
+#[test]
+fn release_that_comes_most_often_does_what_the_others_would_do() {
+    let Stage { mut admin, mut user, server } = Stage::set();
+    let mut connection = connect(server.url());
+    let mut listener = listener(&mut connection);
+    let lasts = ["PEXPIRE {s}lock 60000"];
+    let fair = HANDED_OFF.map(|found| [&FIRST_WAITS[..], found, &lasts].concat());
+    let fair: Vec<Vec<String>> =
+        fair.into_iter().chain(found()).map(|found| found.into_iter().map(str::to_owned).collect()).collect();
+    let of_writers = |words: &String| {
+        let words = words.replace("mode fair", "mode write").replace("fair_", "rw_");
+        if words.starts_with("HSET {s}lock ") {
+            ["{us}", "{them}", "{first}"]
+                .iter()
+                .fold(words, |words, id| words.replace(id, &format!("{id}:write")))
+        } else {
+            words
+        }
+    };
+    let written = fair.iter().map(|found| found.iter().map(of_writers).collect::<Vec<_>>());
+    let read_write = read_write::found().into_iter();
+    let read_write = read_write.map(|found| found.into_iter().map(str::to_owned).collect()).chain(written);
+    let read_write: Vec<Vec<String>> = read_write.collect();
+    let mut handed_off = 0;
+    for (calls, all) in [(&RELEASES[..], &fair), (&read_write::RELEASES[..], &read_write)] {
+        for (&(text, in_full, keys, args), found) in
+            calls.iter().flat_map(|it| all.iter().map(move |found| (it, found)))
+        {
+            let found: Vec<&str> = found.iter().map(|words| &**words).collect();
+            let mut run = |text| {
+                find(&mut admin, &found);
+                let reply =
+                    Call { text, keys, args }.run(&mut user).map_err(|error| error.code().map(str::to_owned));
+                (reply, state(&mut admin), granted(&mut listener, &mut admin))
+            };
+            let (short, long) = (run(text), run(in_full));
+            assert_eq!(short, long, "{args:?} on {found:?}");
+            handed_off += usize::from(short.0 == Ok(Value::Int(1)) && !short.2.is_empty());
+        }
+    }
+    assert!(handed_off > 20, "only {handed_off} were handed off");
 }
 
 /// In the middle of a move each node has some of a slot's keys, and runs a script only if it has all that the

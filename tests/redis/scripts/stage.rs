@@ -234,12 +234,15 @@ impl Stage {
 
     /// The queue, in order: since when each id waits, and until when its position is kept (us).
     pub(crate) async fn positions(&mut self) -> Vec<(LeaseId, f64, f64)> {
-        let words = |key| format!("ZRANGE {{}}:latchwork:{{{{}}}}:{}_{key} 0 -1 WITHSCORES", self.prefix);
-        let (queue, kept) = (words("queue"), words("kept"));
+        let prefix = format!("{{}}:latchwork:{{{{}}}}:{}", self.prefix);
+        let (queue, kept) =
+            (format!("ZRANGE {prefix}_queue 0 -1 WITHSCORES"), format!("HGETALL {prefix}_positions"));
         let queue: Vec<(String, f64)> = self.run(&queue).await;
-        let mut kept: BTreeMap<String, f64> = self.run(&kept).await;
-        let mut position =
-            |(id, since): (String, f64)| (id.parse().unwrap(), since, kept.remove(&id).unwrap());
+        let mut kept: BTreeMap<String, String> = self.run(&kept).await;
+        let mut position = |(id, since): (String, f64)| {
+            let until = kept.remove(&id).unwrap();
+            (id.parse().unwrap(), since, until[..16].parse().unwrap())
+        };
         let positions = queue.into_iter().map(&mut position).collect();
         assert!(kept.is_empty(), "of no position: {kept:?}");
         positions
@@ -254,10 +257,25 @@ impl Stage {
         assert_eq!(self.queue().await.iter().collect::<Vec<_>>(), ids);
     }
 
+    /// Until when the id's position is kept, if it has one, in the server's time (us).
+    pub(crate) async fn kept_until(&mut self, id: &LeaseId) -> Option<u64> {
+        let words = format!("HGET {{}}:latchwork:{{{{}}}}:{}_positions {id}", self.prefix);
+        let position: Option<String> = self.run(&words).await;
+        position.map(|position| position.split(':').next().unwrap().parse().unwrap())
+    }
+
+    /// The id's position, if it has one, is kept until then.
+    pub(crate) async fn keep_until(&mut self, id: &LeaseId, until: u64) {
+        let positions = format!("{{}}:latchwork:{{{{}}}}:{}_positions", self.prefix);
+        let position: Option<String> = self.run(&format!("HGET {positions} {id}")).await;
+        let Some(position) = position else { return };
+        let nonce = position.split(':').nth(1).unwrap();
+        let () = self.run(&format!("HSET {positions} {id} {until:016}:{nonce}")).await;
+    }
+
     /// The id's position is over.
     pub(crate) async fn end_position(&mut self, id: &LeaseId) {
-        let words = format!("ZADD {{}}:latchwork:{{{{}}}}:{}_kept XX 1 {id}", self.prefix);
-        let () = self.run(&words).await;
+        self.keep_until(id, 1).await;
     }
 
     /// The lock's fields and values, in order.

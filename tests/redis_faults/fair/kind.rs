@@ -10,11 +10,9 @@ use super::queued::stage::Side;
 /// Of the locks that queue.
 pub(crate) const MODE: Mode = Mode::Fair;
 
-/// The keys of the queue, of how long positions in it are kept, and of its waiters' nonces, behind the lock's
-/// name.
+/// The keys of the queue, and of the positions in it, behind the lock's name.
 pub(crate) const QUEUE: &str = "fair_queue";
-pub(crate) const KEPT: &str = "fair_kept";
-pub(crate) const NONCES: &str = "fair_nonces";
+pub(crate) const POSITIONS: &str = "fair_positions";
 
 /// The same of all waiters, in whichever way.
 pub(crate) const WAITING: &[&str] = &["fair_queue"];

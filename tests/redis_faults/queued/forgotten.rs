@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use latchwork::{Guard, LossReason};
 
-use super::kind::{KEPT, NONCES, QUEUE, sides};
+use super::kind::{POSITIONS, QUEUE, sides};
 use super::stage::{
     AT_ONCE, Convoy, LIFE, LITTLE, Side, Waiter, end, lock, queued, serve, taker, until_listening,
     until_queued, waiter, within,
@@ -120,7 +120,7 @@ async fn away_when_the_lock_is_given_back_to_waiters_of_the_same_client() {
 async fn queue_alone() {
     let day = Day::begin();
     let (holder, one, other) = (day.bystander().await, day.bystander().await, day.bystander().await);
-    for key in [QUEUE, KEPT, NONCES] {
+    for key in [QUEUE, POSITIONS] {
         let held = lock(&holder).lock().await.unwrap();
         let mut waiters = vec![waiter(&one).await, waiter(&other).await];
         until_queued(&day.server, 2).await;

@@ -10,11 +10,9 @@ use super::queued::stage::Side;
 /// Of the locks that queue.
 pub(crate) const MODE: Mode = Mode::Write;
 
-/// The keys of the queue, of how long positions in it are kept, and of its waiters' nonces, behind the lock's
-/// name.
+/// The keys of the queue, and of the positions in it, behind the lock's name.
 pub(crate) const QUEUE: &str = "rw_queue";
-pub(crate) const KEPT: &str = "rw_kept";
-pub(crate) const NONCES: &str = "rw_nonces";
+pub(crate) const POSITIONS: &str = "rw_positions";
 
 /// The same of all waiters, in whichever way.
 pub(crate) const WAITING: &[&str] = &["rw_queue", "rw_readers"];

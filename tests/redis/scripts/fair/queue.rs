@@ -37,18 +37,15 @@ async fn position_is_kept_by_asking_again_and_not_moved_by_it() {
     stage.take(&holder).await;
     stage.wait(&first, 1).await;
     stage.wait(&second, 0).await;
-    let ends = async |stage: &mut Stage| -> f64 {
-        stage.run(&format!("ZSCORE {{}}:latchwork:{{{{}}}}:fair_kept {first}")).await
-    };
-    let before = ends(&mut stage).await;
+    let before = stage.kept_until(&first).await.unwrap();
     // Older than it was, though it came between the two.
     let older = QueuePosition { waited: Duration::ZERO, kept: KEPT * 2 };
     stage.ask(&first, Some(older)).await.unwrap();
-    assert!(ends(&mut stage).await - before > KEPT.as_micros() as f64 / 2.0);
+    assert!(u128::from(stage.kept_until(&first).await.unwrap() - before) > KEPT.as_micros() / 2);
     stage.assert_queue(&[&first, &second]).await;
     // The queue lives as long as the last of its positions, even if that is not the last that was asked for.
     stage.wait(&second, 0).await;
-    for key in ["fair_queue", "fair_kept"] {
+    for key in ["fair_queue", "fair_positions"] {
         let left: u64 = stage.run(&format!("PTTL {{}}:latchwork:{{{{}}}}:{key}")).await;
         assert!(u128::from(left) > KEPT.as_millis(), "{key}: {left}");
     }
@@ -67,9 +64,10 @@ async fn position_is_not_overtaken_when_the_clock_of_the_server_is_set_back() {
     stage.take(&holder).await;
     stage.wait(&first, 1).await;
     stage.listen(&first).await;
-    for key in ["fair_queue", "fair_kept"] {
-        let () = stage.run(&format!("ZINCRBY {{}}:latchwork:{{{{}}}}:{key} 3600000000 {first}")).await;
-    }
+    let hour = 3_600_000_000;
+    let () = stage.run(&format!("ZINCRBY {{}}:latchwork:{{{{}}}}:fair_queue {hour} {first}")).await;
+    let until = stage.kept_until(&first).await.unwrap();
+    stage.keep_until(&first, until + hour).await;
     stage.wait(&second, 0).await;
     stage.assert_queue(&[&second, &first]).await;
     stage.wait(&first, 1).await;
@@ -89,13 +87,13 @@ async fn queue_of_which_a_key_was_evicted_has_an_end() {
     let mut stage = Stage::fair("fair:evicted").await;
     let (holder, first, second) = (id(1, 1), id(2, 1), id(3, 1));
     stage.take(&holder).await;
-    for evicted in ["fair_queue", "fair_kept", "fair_nonces"] {
+    for evicted in ["fair_queue", "fair_positions"] {
         stage.wait(&first, 0).await;
         let () = stage.run(&format!("DEL {{}}:latchwork:{{{{}}}}:{evicted}")).await;
         let shorter = QueuePosition { waited: Duration::ZERO, kept: KEPT / 2 };
         stage.ask(&second, Some(shorter)).await.unwrap();
         // The lock, and all of the queue. None of them stays for ever.
-        assert_eq!(stage.keys().await.len(), 4);
+        assert_eq!(stage.keys().await.len(), 3);
         stage.release(&first, None).await;
         stage.release(&second, None).await;
     }

@@ -178,8 +178,8 @@ impl Model {
         // A client that has waited for longer than its position says is believed: the clock was set back.
         let began = own.map_or(f64::INFINITY, |(_, began)| *began).min(Self::since(before, age));
         let first = before.writers.iter().all(|(other, since)| *other == text || *since > began);
-        let lasts: Option<f64> = stage.run(&format!("ZSCORE {{}}:latchwork:{{{{}}}}:rw_kept {text}")).await;
-        let is_in_the_queue = lasts.is_some_and(|until| until > before.now);
+        let lasts = stage.kept_until(id).await;
+        let is_in_the_queue = lasts.is_some_and(|until| until as f64 > before.now);
         let taken =
             self.writer.is_some() || !self.readers.is_empty() || !before.invited.is_empty() && before.exists;
         let gets_it = left(stage.ask(id, age.map(position)).await.unwrap()).is_none();

@@ -1,39 +1,35 @@
 //! The scripts of read-write locks, and what they may find.
 
-use super::{COUNTER, Call, FIRST, LOCK, LONG, NEXT, NONCE, RENEW, SHORT, THEM, US};
+use super::{COUNTER, Call, FIRST, LOCK, LONG, NEXT, NONCE, RENEW, SHORT, THEM, US, script};
 
 const QUEUE: &str = "{s}lock:latchwork:rw_queue";
-const KEPT: &str = "{s}lock:latchwork:rw_kept";
+const POSITIONS: &str = "{s}lock:latchwork:rw_positions";
 const READERS: &str = "{s}lock:latchwork:rw_readers";
 const TURN: &str = "{s}lock:latchwork:rw_turn";
-const NONCES: &str = "{s}lock:latchwork:rw_nonces";
 const OURS: &str = "{s}lock:8743c9c0-0795-4907-87fd-6c719a6b4586:1:rwlock_timeout:1";
 const US_TO_WRITE: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:1:write";
 const CHANNEL: &str = "redisson_rwlock:{s}lock";
 pub(super) const GRANTS: &str = "{s}lock:latchwork:rw_grant:";
 
 /// A script of read-write locks.
-macro_rules! script {
+macro_rules! of_read_write {
     ($file:literal) => {
-        concat!(
-            include_str!("../../../../src/redis/scripts/queue.lua"),
-            include_str!("../../../../src/redis/scripts/read_write.lua"),
-            include_str!(concat!("../../../../src/redis/scripts/", $file))
-        )
+        script!("read_write_kind" "queue" "read_write" $file)
     };
 }
 
-const ACQUIRE: &str = script!("queue_acquire.lua");
-const RELEASE: &str = script!("queue_release.lua");
-const FORCE_RELEASE: &str = script!("queue_force_release.lua");
-const READ_ACQUIRE: &str = script!("read_acquire.lua");
-const READ_RELEASE: &str = script!("read_release.lua");
-const HOLDERS: &str = script!("read_write_holders.lua");
+const ACQUIRE: &str = of_read_write!("queue_acquire");
+const RELEASE: &str = script!("read_write_kind" "hand_off" "queue" "read_write" "queue_release");
+const RELEASE_IN_FULL: &str = of_read_write!("queue_release");
+const FORCE_RELEASE: &str = of_read_write!("queue_force_release");
+const READ_ACQUIRE: &str = of_read_write!("read_acquire");
+const READ_RELEASE: &str = of_read_write!("read_release");
+const HOLDERS: &str = of_read_write!("read_write_holders");
 
-const KEYS: &[&str] = &[LOCK, QUEUE, KEPT, READERS, TURN, NONCES];
-const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, READERS, TURN, NONCES, COUNTER];
-const READER_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, READERS, TURN, NONCES, OURS];
-const FENCED_READER_KEYS: &[&str] = &[LOCK, QUEUE, KEPT, READERS, TURN, NONCES, OURS, COUNTER];
+const KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, READERS, TURN];
+const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, READERS, TURN, COUNTER];
+const READER_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, READERS, TURN, OURS];
+const FENCED_READER_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, READERS, TURN, OURS, COUNTER];
 
 /// Arguments of a script; whether it leaves the lock to other clients, and its own.
 macro_rules! args {
@@ -45,23 +41,31 @@ macro_rules! args {
 /// It came before all others.
 const OLD: &str = "9000000000000000";
 
-pub(super) const CALLS: [Call; 16] = [
-    Call { text: ACQUIRE, keys: KEYS, args: args!["", SHORT, US, "0", "", "", ""] },
+pub(super) const CALLS: [Call; 17] = [
+    Call { text: ACQUIRE, keys: KEYS, args: args!["", SHORT, US, "0"] },
     Call { text: ACQUIRE, keys: FENCED_KEYS, args: args!["", SHORT, US, "3", SHORT, NONCE, "0"] },
     Call { text: ACQUIRE, keys: FENCED_KEYS, args: args!["", SHORT, US, "3", SHORT, NONCE, OLD] },
-    Call { text: RELEASE, keys: KEYS, args: args!["", US, "", "", "0", "", "", ""] },
-    Call { text: RELEASE, keys: KEYS, args: args!["1", US, "", "", "0", "", "", ""] },
+    Call { text: RELEASE, keys: KEYS, args: args!["", US] },
+    Call { text: RELEASE_IN_FULL, keys: KEYS, args: args!["", US] },
+    Call { text: RELEASE, keys: KEYS, args: args!["1", US] },
     Call { text: RELEASE, keys: KEYS, args: args!["", US, NEXT, SHORT, "0", SHORT, NONCE, "0"] },
     Call { text: RELEASE, keys: KEYS, args: args!["1", US, NEXT, SHORT, "0", SHORT, NONCE, "0"] },
     Call { text: RELEASE, keys: FENCED_KEYS, args: args!["", US, NEXT, LONG, "3", SHORT, NONCE, OLD] },
-    Call { text: RELEASE, keys: KEYS, args: args!["", FIRST, "", "", "0", "", "", ""] },
-    Call { text: FORCE_RELEASE, keys: KEYS, args: args!["", ""] },
+    Call { text: RELEASE, keys: KEYS, args: args!["", FIRST] },
+    Call { text: FORCE_RELEASE, keys: KEYS, args: args![""] },
     Call { text: READ_ACQUIRE, keys: READER_KEYS, args: args!["", SHORT, US, "", "", SHORT, "0"] },
-    Call { text: READ_ACQUIRE, keys: FENCED_READER_KEYS, args: args!["", LONG, US, THEM, "1", "", ""] },
-    Call { text: READ_RELEASE, keys: READER_KEYS, args: args!["", US, ""] },
+    Call { text: READ_ACQUIRE, keys: FENCED_READER_KEYS, args: args!["", LONG, US, THEM, "1"] },
+    Call { text: READ_RELEASE, keys: READER_KEYS, args: args!["", US] },
     Call { text: HOLDERS, keys: &[LOCK], args: &["", "", "", "", "", "", "", "", "{s}lock:", ""] },
     Call { text: RENEW, keys: &[LOCK, OURS], args: &[LONG, "2", US] },
     Call { text: RENEW, keys: &[LOCK], args: &[LONG, "1", US_TO_WRITE] },
+];
+
+/// As those of fair locks.
+pub(super) const RELEASES: [(&str, &str, &[&str], &[&str]); 3] = [
+    (RELEASE, RELEASE_IN_FULL, KEYS, args!["", US]),
+    (RELEASE, RELEASE_IN_FULL, KEYS, args!["1", US]),
+    (RELEASE, RELEASE_IN_FULL, KEYS, args!["", FIRST]),
 ];
 
 /// The holder.
@@ -88,23 +92,26 @@ const HELD: [&[&str]; 9] = [
 ];
 
 /// The waiting writer.
-const WRITERS: [&[&str]; 3] = [
+const WRITERS: [&[&str]; 4] = [
     &[],
     &[
         "ZADD {s}lock:latchwork:rw_queue 1 {dead} 2 {first} 3 {second}",
         "PEXPIRE {s}lock:latchwork:rw_queue 60000",
-        "ZADD {s}lock:latchwork:rw_kept 1 {dead} 9000000000000000 {first} 9000000000000000 {second}",
-        "PEXPIRE {s}lock:latchwork:rw_kept 60000",
-        "HSET {s}lock:latchwork:rw_nonces {dead} 0 {first} 1111 {second} 2222",
-        "PEXPIRE {s}lock:latchwork:rw_nonces 60000",
+        "HSET {s}lock:latchwork:rw_positions {dead} {past}:0 {first} {far}:1111 {second} {far}:2222",
+        "PEXPIRE {s}lock:latchwork:rw_positions 60000",
     ],
     &[
         "ZADD {s}lock:latchwork:rw_queue 1 {dead}",
         "PEXPIRE {s}lock:latchwork:rw_queue 60000",
-        "ZADD {s}lock:latchwork:rw_kept 1 {dead}",
-        "PEXPIRE {s}lock:latchwork:rw_kept 60000",
-        "HSET {s}lock:latchwork:rw_nonces {dead} 0",
-        "PEXPIRE {s}lock:latchwork:rw_nonces 60000",
+        "HSET {s}lock:latchwork:rw_positions {dead} {past}:0",
+        "PEXPIRE {s}lock:latchwork:rw_positions 60000",
+    ],
+    // None of which is over.
+    &[
+        "ZADD {s}lock:latchwork:rw_queue 2 {first} 3 {second}",
+        "PEXPIRE {s}lock:latchwork:rw_queue 60000",
+        "HSET {s}lock:latchwork:rw_positions {first} {soon}:1111 {second} {far}:2222",
+        "PEXPIRE {s}lock:latchwork:rw_positions 60000",
     ],
 ];
 
@@ -130,7 +137,7 @@ pub(super) fn found() -> Vec<Vec<&'static str>> {
         vec!["SET {s}lock text PX 60000"],
         vec!["SET redisson_lock_token:{s}lock text"],
     ];
-    let waiting = [(0, 0), (1, 0), (0, 1), (1, 1), (2, 2)];
+    let waiting = [(0, 0), (1, 0), (0, 1), (1, 1), (2, 2), (3, 0), (3, 1)];
     for held in HELD {
         for (writers, readers) in waiting.map(|(writers, readers)| (WRITERS[writers], READERS_WAIT[readers]))
         {

@@ -12,9 +12,10 @@ macro_rules! script {
     };
 }
 
-macro_rules! of_kind {
-    ($kind:literal, $file:literal) => {
-        concat!(script!("queue.lua"), script!($kind), script!($file))
+/// In the order of the files.
+macro_rules! of {
+    ($($file:literal)+) => {
+        concat!($(script!($file)),+)
     };
 }
 
@@ -23,15 +24,18 @@ const RELEASE: &str = script!("release.lua");
 const HOLDER: &str = script!("holder.lua");
 const FORCE_RELEASE: &str = script!("force_release.lua");
 const RENEW: &str = script!("renew.lua");
-const FAIR_ACQUIRE: &str = of_kind!("fair.lua", "queue_acquire.lua");
-const FAIR_RELEASE: &str = of_kind!("fair.lua", "queue_release.lua");
-const FAIR_FORCE_RELEASE: &str = of_kind!("fair.lua", "queue_force_release.lua");
-const WRITE_ACQUIRE: &str = of_kind!("read_write.lua", "queue_acquire.lua");
-const WRITE_RELEASE: &str = of_kind!("read_write.lua", "queue_release.lua");
-const WRITE_FORCE_RELEASE: &str = of_kind!("read_write.lua", "queue_force_release.lua");
-const READ_ACQUIRE: &str = of_kind!("read_write.lua", "read_acquire.lua");
-const READ_RELEASE: &str = of_kind!("read_write.lua", "read_release.lua");
-const READ_WRITE_HOLDERS: &str = of_kind!("read_write.lua", "read_write_holders.lua");
+const FAIR_ACQUIRE: &str = of!("fair_kind.lua" "queue.lua" "fair.lua" "queue_acquire.lua");
+const FAIR_RELEASE: &str = of!("fair_kind.lua" "hand_off.lua" "queue.lua" "fair.lua" "queue_release.lua");
+const FAIR_FORCE_RELEASE: &str = of!("fair_kind.lua" "queue.lua" "fair.lua" "queue_force_release.lua");
+const WRITE_ACQUIRE: &str = of!("read_write_kind.lua" "queue.lua" "read_write.lua" "queue_acquire.lua");
+const WRITE_RELEASE: &str =
+    of!("read_write_kind.lua" "hand_off.lua" "queue.lua" "read_write.lua" "queue_release.lua");
+const WRITE_FORCE_RELEASE: &str =
+    of!("read_write_kind.lua" "queue.lua" "read_write.lua" "queue_force_release.lua");
+const READ_ACQUIRE: &str = of!("read_write_kind.lua" "queue.lua" "read_write.lua" "read_acquire.lua");
+const READ_RELEASE: &str = of!("read_write_kind.lua" "queue.lua" "read_write.lua" "read_release.lua");
+const READ_WRITE_HOLDERS: &str =
+    of!("read_write_kind.lua" "queue.lua" "read_write.lua" "read_write_holders.lua");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScriptKind {
@@ -204,13 +208,13 @@ impl Round<'_> {
                 let spare = if releases && self.rng.u32(..4) == 0 { "1" } else { "" };
                 args.extend([own("rw_grant:"), "granted:".to_owned(), "1".to_owned()]);
                 args.extend([self.read_leases(), spare.to_owned()]);
-                ["rw_queue", "rw_kept", "rw_readers", "rw_turn", "rw_nonces"].map(own)
+                ["rw_queue", "rw_positions", "rw_readers", "rw_turn"].map(own)
             }
             _ => {
                 args.extend([own("fair_grant:"), "granted:".to_owned()]);
-                let [queue, kept, nonces] = ["fair_queue", "fair_kept", "fair_nonces"].map(own);
+                let [queue, positions] = ["fair_queue", "fair_positions"].map(own);
                 return (
-                    [name.to_owned(), queue, kept, beside("redisson_lock_queue", name), nonces].into(),
+                    [name.to_owned(), queue, positions, beside("redisson_lock_queue", name)].into(),
                     args,
                 );
             }
@@ -226,19 +230,20 @@ impl Round<'_> {
         format!("{}{id}:rwlock_timeout:1", self.read_leases())
     }
 
-    /// For how many ms a position is kept, its nonce, and for how many us it has waited; or nothing.
+    /// For how many ms a position is kept, its nonce, and for how many us it has waited.
     fn position(&mut self) -> [String; 3] {
-        if self.rng.u32(..3) == 0 {
-            return Default::default();
-        }
         let waited = [0, self.rng.u32(..10), self.rng.u32(..5_000_000)][self.rng.usize(..3)];
         [self.millis(), format!("{:016x}", self.rng.u64(..)), waited.to_string()]
+    }
+
+    fn waits(&mut self) -> bool {
+        self.rng.u32(..3) > 0
     }
 
     fn queue(&mut self, both: &mut Both, kind: ScriptKind) -> Result<(), Difference> {
         let is_fair = kind == ScriptKind::Fair;
         let (id, tokens) = (self.id(), self.tokens());
-        let [kept, nonce, waited] = self.position();
+        let position = self.position();
         let draw = self.rng.u32(..20);
         let (mut keys, mut args) = self.words(kind, draw < 8);
         match draw {
@@ -248,20 +253,19 @@ impl Round<'_> {
             }
             1 => self.renew(both),
             2..9 => {
-                let has_next = self.rng.bool();
-                let tokens = if has_next { tokens } else { 0 };
-                let next = if has_next { self.id() } else { String::new() };
-                let millis = if has_next { self.millis() } else { String::new() };
-                let kept = if has_next && kept.is_empty() { "1000".to_owned() } else { kept };
-                let position = if has_next { [kept, nonce, waited] } else { Default::default() };
-                keys.extend(self.counter(tokens > 0));
-                let [kept, nonce, waited] = position;
-                args.extend([id, next, millis, tokens.to_string(), kept, nonce, waited]);
+                args.push(id);
+                if self.rng.bool() {
+                    keys.extend(self.counter(tokens > 0));
+                    args.extend([self.id(), self.millis(), tokens.to_string()].into_iter().chain(position));
+                }
                 self.script(both, if is_fair { FAIR_RELEASE } else { WRITE_RELEASE }, &keys, &args)
             }
             _ => {
                 keys.extend(self.counter(tokens > 0));
-                args.extend([self.millis(), id, tokens.to_string(), kept, nonce, waited]);
+                args.extend([self.millis(), id, tokens.to_string()]);
+                if self.waits() {
+                    args.extend(position);
+                }
                 self.script(both, if is_fair { FAIR_ACQUIRE } else { WRITE_ACQUIRE }, &keys, &args)
             }
         }
@@ -290,7 +294,10 @@ impl Round<'_> {
                 keys.push(self.read_lease(&id));
                 keys.extend(self.counter(is_fenced));
                 let fenced = if is_fenced { "1" } else { "" }.to_owned();
-                args.extend([self.millis(), id, under, fenced, kept, waited]);
+                args.extend([self.millis(), id, under, fenced]);
+                if self.waits() {
+                    args.extend([kept, waited]);
+                }
                 self.script(both, READ_ACQUIRE, &keys, &args)
             }
         }
@@ -336,7 +343,10 @@ impl Round<'_> {
             12 => format!("HSET {lock} {id}:write until:{}", both.now + self.rng.u64(..100_000)),
             13 => format!("RPUSH {} {id}", beside("redisson_lock_queue", lock)),
             14 => format!("ZADD {} {} {id}", keys[1], self.rng.u64(..2_000_000_000_000_000)),
-            15 => format!("ZADD {} {} {id}", keys[2], both.now + self.rng.u64(..2_000_000)),
+            15 => {
+                let nonce = ["", "x", "0123456789abcdef"][self.rng.usize(..3)];
+                format!("HSET {} {id} {:016}:{nonce}", keys[2], both.now + self.rng.u64(..2_000_000))
+            }
             16 => format!(
                 "SET {} {}",
                 keys[keys.len() - 1],
@@ -364,9 +374,7 @@ impl Round<'_> {
             }
         }
         both.plain(Caller::Admin, &format!("ZADD {} {began} {id}", keys[1]))?;
-        both.plain(Caller::Admin, &format!("ZADD {} {kept} {id}", keys[2]))?;
-        let nonces = &keys[keys.len() - 1];
-        both.plain(Caller::Admin, &format!("HSET {nonces} {id} {number:016x}"))?;
+        both.plain(Caller::Admin, &format!("HSET {} {id} {kept:016}:{number:016x}", keys[2]))?;
         Ok(())
     }
 }

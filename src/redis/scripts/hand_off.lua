@@ -1,0 +1,27 @@
+-- The release as it comes most often, in few steps: the lock's next holder waits for each of them. The id has the lock, alone, and names no next
+-- waiter; none waits to read; the first of the queue can be told, and its position lasts. Then this does what queue_release.lua would do.
+-- All else is left to that: it is behind this, as are the functions, which take their time to be made. Nothing is written here before it is known.
+-- KEYS and ARGV are those of queue.lua and queue_release.lua.
+local may = redis.acl_check_cmd
+if may and not SPARE and not ARGV[OWN + 1] and ARGV[2] == '' then
+    local first, holder = redis.call('zrange', KEYS[2], '0', '0')[1], ARGV[OWN] .. WRITER
+    local page = first and redis.call('hscan', KEYS[1], '0')[2] or {}
+    local alone = #page == 4 and page[1] == 'mode' and page[2] == MODE and page[3] == holder and page[4] == '1'
+    if alone and first ~= ARGV[OWN] and not (READERS and redis.call('exists', READERS) == 1) then
+        local channel, listens = ARGV[6] .. string.sub(first, 1, 36), ARGV[1] == 'spublish' and 'shardnumsub' or 'numsub'
+        local deaf = ARGV[3] == '1' and redis.call('pubsub', listens, channel)[2] == 0
+        local kept, clock = not deaf and redis.call('hget', KEYS[3], first) or '', redis.call('time')
+        local left = (tonumber(string.sub(kept, 1, 16)) or 0) - clock[1] * 1000000 - clock[2]
+        -- As `must_grant` does. (What is refused here is refused there, with its reason.)
+        if left > 0 and may('hset', KEYS[1], 'mode', '') and may('hdel', KEYS[1], '') and may('pexpire', KEYS[1], '1') and may(ARGV[1], channel, '') then
+            redis.call('zrem', KEYS[2], first)
+            redis.call('hdel', KEYS[3], first)
+            redis.call('hset', KEYS[1], first .. WRITER, '1')
+            redis.call('hdel', KEYS[1], holder)
+            redis.call('pexpire', KEYS[1], string.format('%.0f', math.ceil(left / 1000)))
+            redis.call(ARGV[1], channel, ARGV[7] .. string.match(first, ':(%d+)', 37) .. ':' .. string.sub(kept, 18))
+            return 1
+        end
+    end
+end
+
