@@ -1,7 +1,7 @@
 //! `cargo xtask test`: builds all tests at once, and runs what waits for most of its time beside what
 //! computes.
 
-mod binaries;
+pub(crate) mod binaries;
 mod lanes;
 
 use std::process::Command;

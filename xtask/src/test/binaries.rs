@@ -14,12 +14,17 @@ use super::lanes::Job;
 pub(crate) struct Binary {
     /// The target, and its package if that is not the one in the workspace's root.
     pub(crate) name: String,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Its package's folder, which cargo runs tests in.
     folder: PathBuf,
 }
 
 impl Binary {
+    /// One that is no test, and runs in `folder`.
+    pub(crate) fn new(name: &str, path: PathBuf, folder: &Path) -> Self {
+        Self { name: name.to_owned(), path, folder: folder.to_owned() }
+    }
+
     /// What runs it, with the harness's arguments.
     pub(crate) fn job(&self, args: &[String]) -> Job {
         let mut command = Command::new(&self.path);
