@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use latchwork::LockClient;
 use latchwork::backend::Runtime as _;
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
-use latchwork::LockClient;
 
 use crate::over_local::{Between, Command, OverLocal};
 

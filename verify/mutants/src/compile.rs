@@ -54,24 +54,29 @@ pub(crate) fn rejected(root: &Path, woven: &BTreeMap<String, Places>) -> Result<
     Ok(rejected)
 }
 
-/// The innermost mutant around the error. If there is none, those between the places that it names, such as a
-/// `return` without which a value is used after it was moved, or else the last one before them.
+/// The innermost mutant around the error, or around a place that it names. If there is none, those between the
+/// places, such as a `return` without which a value is used after it was moved, or else the last one before.
 fn mutants(error: &Diagnostic, woven: &BTreeMap<String, Places>) -> Vec<u32> {
-    let Some(primary) = error.spans.iter().find(|span| span.is_primary) else { return Vec::new() };
-    let Some(places) = woven.get(&primary.file_name) else { return Vec::new() };
-    let spans = || error.spans.iter().filter(|span| span.file_name == primary.file_name);
-    let (begin, end) = (primary.byte_start as usize, primary.byte_end as usize);
-    let around = places.iter().filter(|(place, _)| place.start <= begin && end <= place.end);
-    if let Some((_, number)) = around.min_by_key(|(place, _)| place.len()) {
-        return vec![*number];
-    }
-    let first = spans().map(|span| span.byte_start as usize).min().unwrap_or_default();
-    let last = spans().map(|span| span.byte_end as usize).max().unwrap_or_default();
+    let mut spans: Vec<_> = error.spans.iter().collect();
+    spans.sort_by_key(|span| !span.is_primary);
+    let file = &spans[0].file_name;
+    let spans: Vec<_> = spans.iter().filter(|span| span.file_name == *file).collect();
+    let Some(places) = woven.get(file) else { return Vec::new() };
+    let bytes = spans.iter().map(|span| (span.byte_start as usize, span.byte_end as usize));
+    let around = bytes.clone().find_map(|(begin, end)| {
+        let around = places.iter().filter(|(place, _)| place.start <= begin && end <= place.end);
+        around.min_by_key(|(place, _)| place.len())
+    });
+    let first = bytes.clone().map(|(begin, _)| begin).min().unwrap_or_default();
+    let last = bytes.map(|(_, end)| end).max().unwrap_or_default();
     let between = places.iter().filter(|(place, _)| first <= place.start && place.end <= last);
-    let between: Vec<u32> = between.map(|(_, number)| *number).collect();
-    if !between.is_empty() {
-        return between;
-    }
     let before = places.iter().filter(|(place, _)| place.end <= first).max_by_key(|(place, _)| place.end);
-    before.map(|(_, number)| *number).into_iter().collect()
+    let mut found: Vec<_> = around.into_iter().collect();
+    if found.is_empty() {
+        found.extend(between);
+    }
+    if found.is_empty() {
+        found.extend(before);
+    }
+    found.into_iter().map(|(_, number)| *number).collect()
 }

@@ -83,11 +83,8 @@ impl<'a> Walk<'a> {
             // What is at another of KEYS is seen by every call.
             ("number", _) if node.parent().is_some_and(|it| it.kind() != "bracket_index_expression") => {
                 let around = node.parent().map_or("", |parent| self.text(parent));
-                self.replace(
-                    node,
-                    &format!("({text} + 1)"),
-                    format!("{}: {text} -> {text} + 1", short(around)),
-                );
+                let instead = if text == "0" { "1" } else { "0" };
+                self.replace(node, instead, format!("{}: {text} -> {instead}", short(around)));
             }
             _ => {}
         }

@@ -26,14 +26,25 @@ const MODULES: [&str; 4] = ["src/lock_entry", "src/local", "src/lock", "src/redi
 /// What picks the mutant, in the copy.
 const SWITCH: &str = include_str!("switch.rs");
 
-/// Where the copy's scripts come by their mutants: a text of the sources, and what stands there instead.
-const SCRIPTS: (&str, [(&str, &str); 2]) = (
-    "src/redis/scripts.rs",
-    [
-        ("broken(without_comments(source))", "crate::mutants::script(broken(without_comments(source)))"),
-        (r#"command("EVALSHA", "#, r#"crate::mutants::called(&self.text); command("EVALSHA", "#),
-    ],
-);
+/// Where scripts come by their mutants in the copy: a file, a text of it, and what stands there instead.
+const SCRIPTS: [(&str, &str, &str); 3] = [
+    (
+        "src/redis/scripts.rs",
+        "broken(without_comments(source))",
+        "crate::mutants::script(&broken(without_comments(source)))",
+    ),
+    (
+        "src/redis/scripts.rs",
+        r#"command("EVALSHA", "#,
+        r#"crate::mutants::called(&self.text); command("EVALSHA", "#,
+    ),
+    // What is sent past the library.
+    (
+        "tests/redis/scripts/refusals.rs",
+        r#"cmd("EVAL").arg(self.text)"#,
+        r#"cmd("EVAL").arg(latchwork::mutants::script_called(self.text))"#,
+    ),
+];
 
 fn main() -> Result<()> {
     let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
@@ -128,15 +139,15 @@ impl Sources {
         for (path, text) in self.texts.iter().filter(|(path, _)| is_mutated(path)) {
             let own = self.mutants.iter().filter(|(_, (_, file, _))| file == path);
             let sites: Vec<_> = own.map(|(number, (_, _, site))| (*number, site)).collect();
-            let (mut text, places) = weave::weave(std::str::from_utf8(text)?, &sites);
-            if path == SCRIPTS.0 {
-                for (here, instead) in SCRIPTS.1 {
-                    ensure!(text.matches(here).count() == 1, "{path} has no {here:?}");
-                    text = text.replace(here, instead);
-                }
-            }
+            let (text, places) = weave::weave(std::str::from_utf8(text)?, &sites);
             files.insert(path.clone(), text.into_bytes());
             woven.insert(path.clone(), places);
+        }
+        for (path, here, instead) in SCRIPTS {
+            let file = files.get_mut(path).with_context(|| format!("there is no {path}"))?;
+            let text = std::str::from_utf8(file)?;
+            ensure!(text.matches(here).count() == 1, "{path} has not one {here:?}");
+            *file = text.replace(here, instead).into_bytes();
         }
         let scripts = self.mutants.iter().filter_map(|(number, (_, _, site))| match &site.change {
             Change::Instead(text) => Some(format!("    ({number}, {text:?}),\n")),

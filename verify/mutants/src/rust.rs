@@ -264,12 +264,12 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// No other than 0 and 1 is one more, which nothing might see of a time or a size.
     fn integer(&mut self, node: Node<'_>) {
         let text = self.text(node);
-        let instead =
-            format!("{text} {} 1", if text.starts_with('1') && text.len() == 1 { '-' } else { '+' });
+        let instead = if text == "0" { "1" } else { "0" };
         let what = format!("{}: {text} -> {instead}", short(self.in_context(node)));
-        self.replace(node, &instead, what);
+        self.replace(node, instead, what);
     }
 
     /// A literal says little of where it stands.
@@ -282,16 +282,12 @@ impl<'a> Walk<'a> {
         self.text(around)
     }
 
-    /// One that stands for a value: two of it.
+    /// One that stands for a value: nothing instead, whatever its type.
     fn constant(&mut self, node: Node<'_>) {
         let text = self.text(node);
         let name = text.rsplit("::").next().unwrap_or_default();
-        // Two of the greatest number are too many for any test.
-        if name.len() > 1
-            && name != "MAX"
-            && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
-        {
-            self.replace(node, &format!("{text} + {text}"), format!("{text} -> {text} + {text}"));
+        if name.len() > 1 && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_') {
+            self.replace(node, &format!("{text} - {text}"), format!("{text} -> 0"));
         }
     }
 

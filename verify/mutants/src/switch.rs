@@ -48,10 +48,10 @@ pub fn on(number: u32) -> bool {
 }
 
 /// The text of a script without the marks of its mutants: `\u{2}NUMBER:` before each, `\u{3}NUMBER:` behind it.
-pub(crate) fn script(text: String) -> String {
+pub(crate) fn script(text: &str) -> String {
     let process = process();
     let (mut clean, mut numbers, mut is_left_out) = (String::new(), Vec::new(), false);
-    let mut rest = &*text;
+    let mut rest = text;
     while let Some(at) = rest.find(['\u{2}', '\u{3}']) {
         if !is_left_out {
             clean += &rest[..at];
@@ -80,4 +80,11 @@ pub(crate) fn called(text: &str) {
     if process().reached.is_some() {
         scripts[text].iter().for_each(|number| drop(on(*number)));
     }
+}
+
+/// Both, for tests that send scripts themselves.
+pub fn script_called(text: &str) -> String {
+    let text = script(text);
+    called(&text);
+    text
 }

@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(
             woven(text, &sites),
             "fn f(a: u8) -> bool { if on(1) { return true; } { if on(2) { return false; } \
-             { if (!on(3) && ((on(4) || ((if on(5) { a <= 5 } else { a < (if on(6) { 5 + 1 } else { 5 }) }))) \
+             { if (!on(3) && ((on(4) || ((if on(5) { a <= 5 } else { a < (if on(6) { 0 } else { 5 }) }))) \
              && (on(7) || (b(a))))) { if !on(8) { c(); } if !on(9) { d(); } } (on(10) != (true)) }}}"
         );
     }
@@ -99,7 +99,7 @@ mod tests {
                 "a == 1 -> true",
                 "a == 1 -> false",
                 "a == 1: == -> ~=",
-                "a == 1: 1 -> 1 + 1",
+                "a == 1: 1 -> 0",
                 "without redis.call('del', KEYS[1])",
             ]
         );

@@ -57,8 +57,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     })?;
     let mutants = chosen(&scratch.join("mutants.tsv"), options)?;
     let copy = Workspace::at(root)?;
-    let mut checks = steps.run("checks, built with them", || Checks::build(&copy))?;
-    steps.run("mutants that each check comes by", || checks.record(&scratch))?;
+    let checks = steps.run("checks, built with them", || Checks::build(&copy, &scratch))?;
     let (tally, result) =
         steps.run("mutants of the lock", || judge_all(workspace, &scratch, &checks, mutants, options))?;
     steps.count(tally);
@@ -122,7 +121,7 @@ fn judge_all(
         let work = || -> Result<()> {
             loop {
                 let Some(mutant) = queue.lock().expect("not poisoned").pop_front() else { return Ok(()) };
-                let said = match checks.judge(mutant.number)? {
+                let said = match checks.judge(mutant.number, &mutant.name)? {
                     Outcome::KilledBy(check) => {
                         writeln!(kept.lock().expect("not poisoned"), "{}\t{}", mutant.hash, mutant.name)?;
                         format!("killed by {check}")

@@ -18,7 +18,7 @@ pub(super) enum Ended {
 }
 
 /// Runs `command` until it has ended, a test has failed, or its time is over.
-pub(super) fn run(mut command: Command, limit: Duration) -> Result<Ended> {
+pub(super) fn run(command: &mut Command, limit: Duration) -> Result<Ended> {
     let deadline = Instant::now() + limit;
     let mut child = command
         .env("RUST_BACKTRACE", "0")
