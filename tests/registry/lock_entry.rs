@@ -66,6 +66,49 @@ fn lease_does_not_stay_longer_beside_another_process_that_had_the_lock() {
     assert_eq!(tenures(true, [0, 0, 0]), [30, 30, 30]);
 }
 
+/// How long the queue head lets others go first that comes `after` the last release; `heard` says how many heard
+/// of the releases. Before the first one another process has the lock.
+fn back_offs<const LEASES: usize>(heard: [usize; LEASES], after: Duration) -> [Duration; LEASES] {
+    let (entry, lease) = (LockEntry::new(Rules::default()), Duration::from_secs(30));
+    let mut now = Moment::from(Instant::now());
+    let enter = |now| match entry.enter(&Request::new(1), true, now).0 {
+        EnterOutcome::Head(head) => head,
+        entered => panic!("{entered:?}"),
+    };
+    let mut head = enter(now);
+    let attempt = entry.attempt(&head, 1, now, lease).unwrap();
+    let _ = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
+    let mut number = 1;
+    heard.map(|heard| {
+        number += 1;
+        let attempt = entry.attempt(&head, number, now, lease).unwrap();
+        let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+        let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
+        assert!(matches!(entry.leave(&grant, now).0, LeaveOutcome::Return(_)));
+        entry.note_receivers(heard, now);
+        drop(entry.returned(heard, now));
+        now = now + after;
+        head = enter(now);
+        head.back_off()
+    })
+}
+
+/// Those that hear of a release may be as many processes, or none that wants the lock any more.
+#[test]
+fn process_lets_others_go_first_until_it_has_won_beside_all_that_heard() {
+    const STEP: Duration = Duration::from_millis(1);
+    for heard in [1, 2, 3] {
+        let others = STEP * u32::try_from(heard).unwrap();
+        assert_eq!(back_offs([heard, heard], Duration::ZERO), [others, Duration::ZERO]);
+        assert_eq!(back_offs([heard], others), [Duration::ZERO]);
+        assert_eq!(back_offs([heard], others - STEP), [STEP]);
+    }
+    // It competed with none.
+    assert_eq!(back_offs([0, 1], Duration::ZERO), [Duration::ZERO, STEP]);
+    // Not for longer than a quarter of the tenure.
+    assert_eq!(back_offs([1000], Duration::ZERO), [STEP * 7]);
+}
+
 #[test]
 fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
     struct Panics(AtomicUsize);
