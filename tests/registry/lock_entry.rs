@@ -66,8 +66,8 @@ fn lease_does_not_stay_longer_beside_another_process_that_had_the_lock() {
     assert_eq!(tenures(true, [0, 0, 0]), [30, 30, 30]);
 }
 
-/// How long the queue head lets others go first that comes `after` the last release; `heard` says how many heard
-/// of the releases. Before the first one another process has the lock.
+/// How long a queue head lets others go first that comes `after` a release; `heard` says how many heard of
+/// each. Before the first one another process has the lock.
 fn back_offs<const LEASES: usize>(heard: [usize; LEASES], after: Duration) -> [Duration; LEASES] {
     let (entry, lease) = (LockEntry::new(Rules::default()), Duration::from_secs(30));
     let mut now = Moment::from(Instant::now());

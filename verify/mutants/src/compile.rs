@@ -54,8 +54,8 @@ pub(crate) fn rejected(root: &Path, woven: &BTreeMap<String, Places>) -> Result<
     Ok(rejected)
 }
 
-/// The innermost mutant around the error, or around a place that it names. If there is none, those between the
-/// places, such as a `return` without which a value is used after it was moved, or else the last one before.
+/// The innermost mutant around the error, or around a place that it names. If there is none, those between
+/// the places, such as a `return` without which a value is used after it was moved, or the last one before.
 fn mutants(error: &Diagnostic, woven: &BTreeMap<String, Places>) -> Vec<u32> {
     let mut spans: Vec<_> = error.spans.iter().collect();
     spans.sort_by_key(|span| !span.is_primary);

@@ -15,7 +15,7 @@ use xshell::cmd;
 
 use super::Outcome;
 use super::process::{self, Ended};
-use crate::test::binaries::{self, Binary};
+use crate::binaries::{self, Binary};
 use crate::verify::sim;
 use crate::workspace::Workspace;
 
@@ -254,7 +254,7 @@ impl Checks {
         if !matches!(tests, Tests::Run(_)) {
             arguments.extend(["--exact".to_owned(), format!("--test-threads={}", at_a_time)]);
         }
-        self.binary(stage).job(&arguments).command
+        self.binary(stage).command(&arguments)
     }
 }
 

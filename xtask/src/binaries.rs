@@ -7,8 +7,6 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::{Message, TargetKind};
 
-use super::lanes::Job;
-
 /// A binary that cargo built for tests.
 #[derive(Debug)]
 pub(crate) struct Binary {
@@ -26,10 +24,10 @@ impl Binary {
     }
 
     /// What runs it, with the harness's arguments.
-    pub(crate) fn job(&self, args: &[String]) -> Job {
+    pub(crate) fn command(&self, args: &[String]) -> Command {
         let mut command = Command::new(&self.path);
         command.args(args).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
-        Job { name: self.name.clone(), command, timed: false }
+        command
     }
 }
 
