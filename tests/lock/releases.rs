@@ -64,6 +64,7 @@ fn release_that_fails_is_repeated_ever_more_rarely_until_its_lease_is_over() {
         clock.advance(Duration::from_millis(10));
     }
     let times = backend.1.lock().unwrap().clone();
+    assert_eq!(client.metrics().releases_failed, times.len() as u64);
     let pauses: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(pauses[0] <= Duration::from_millis(20), "it is repeated at once: {pauses:?}");
     assert!(pauses.is_sorted(), "{pauses:?}");

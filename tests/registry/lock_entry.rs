@@ -109,6 +109,31 @@ fn process_lets_others_go_first_until_it_has_won_beside_all_that_heard() {
     assert_eq!(back_offs([1000], Duration::ZERO), [STEP * 7]);
 }
 
+/// A rollback tells no other process that the lock is free, and is repeated for minutes.
+#[test]
+fn lease_whose_command_was_answered_is_released_and_not_rolled_back() {
+    let (lease, now) = (Duration::from_secs(30), Moment::from(Instant::now()));
+    let rules = Rules { policy: Rules::default().policy.shared(), ..Rules::default() };
+    for outside_of_queue in [true, false] {
+        let (entry, request) = (LockEntry::new(rules), Request::new(1).shared_owner());
+        let grant = if outside_of_queue {
+            let attempt = Attempt::outside_of_queue(1, &request, now, lease);
+            entry.adopt(&request, attempt, 0, now).0.expect("it is open")
+        } else {
+            let EnterOutcome::Head(head) = entry.enter(&request, true, now).0 else { panic!("it is free") };
+            let attempt = entry.attempt(&head, 1, now, lease).unwrap();
+            match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
+                AttemptOutcome::Granted(grant) => grant,
+                told => panic!("{told:?}"),
+            }
+        };
+        let LeaveOutcome::Return(release) = entry.leave(&grant, now).0 else { panic!("none waits") };
+        assert!(!release.rolls_back, "outside of the queue: {outside_of_queue}");
+        assert_eq!(entry.acquisitions(), 1);
+        assert!(release.until >= now + lease, "the store keeps it for longer");
+    }
+}
+
 #[test]
 fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
     struct Panics(AtomicUsize);

@@ -47,7 +47,7 @@ pub fn on(number: u32) -> bool {
     process.mutation == number
 }
 
-/// The text of a script without the marks of its mutants: `\u{2}NUMBER:` before each, `\u{3}NUMBER:` behind it.
+/// The text of a script without the marks of its mutants: `\u{2}NUMBER:` before each, `\u{3}NUMBER:` behind.
 pub(crate) fn script(text: &str) -> String {
     let process = process();
     let (mut clean, mut numbers, mut is_left_out) = (String::new(), Vec::new(), false);

@@ -52,11 +52,13 @@ enum Tests {
 
 /// From cheap to dear. Virtual time comes before real time: there it shows at once that a task waits for ever. What
 /// is above the adapter to Redis is the same over all stores, of which that is the dearest.
-const STAGES: [Stage; 13] = [
+const STAGES: [Stage; 15] = [
     tests("", UNIT, Tests::Without(MODEL), 2),
     run("", "run --stop-at-first --brief --store model --seed 1 --programs 30"),
     run("", "run --stop-at-first --brief --store local --seed 1 --programs 30"),
     tests("", "registry", Tests::With(""), 2),
+    tests("", "fork", Tests::With(""), 2),
+    tests("", "tracing", Tests::With(""), 2),
     tests("", UNIT, Tests::With(MODEL), 2),
     tests("", "local", Tests::With(""), 12),
     run("", "run --stop-at-first --brief --store model --seed 100 --programs 300"),
