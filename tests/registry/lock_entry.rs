@@ -7,7 +7,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use latchwork::lock_entry::{
-    Answer, Attempt, AttemptOutcome, EnterOutcome, Extension, HeadTicket, LeaveOutcome, LockEntry,
+    Answer, Attempt, AttemptOutcome, EnterOutcome, Extension, Grant, HeadTicket, LeaveOutcome, LockEntry,
     LossReason, Moment, Policy, Request, Rules, WaitOutcome,
 };
 
@@ -109,23 +109,57 @@ fn process_lets_others_go_first_until_it_has_won_beside_all_that_heard() {
     assert_eq!(back_offs([1000], Duration::ZERO), [STEP * 7]);
 }
 
+/// The queue head of a free lock has it, by a lease that was answered at once.
+fn granted(entry: &LockEntry, request: &Request, now: Moment, lease: Duration) -> Grant {
+    let EnterOutcome::Head(head) = entry.enter(request, true, now).0 else { panic!("it is free") };
+    let attempt = entry.attempt(&head, 1, now, lease).unwrap();
+    match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
+        AttemptOutcome::Granted(grant) => grant,
+        told => panic!("{told:?}"),
+    }
+}
+
+fn shared() -> Rules {
+    Rules { policy: Rules::default().policy.shared(), ..Rules::default() }
+}
+
+/// Each would wait for the store, which has leased the lock to its process already.
+#[test]
+fn newcomer_shares_the_lock_at_once_until_the_tenure_is_over() {
+    let (tenure, begin) = (Duration::from_millis(30), Moment::from(Instant::now()));
+    let entry = LockEntry::new(shared());
+    let _first = granted(&entry, &Request::new(1), begin, Duration::from_secs(30));
+    let (within, over) = (begin + (tenure - Duration::from_nanos(1)), begin + tenure);
+    let enters = |owner, now| entry.enter(&Request::new(owner), true, now).0;
+    assert!(matches!(enters(2, within), EnterOutcome::Reentered(..)), "it waits");
+    assert!(!matches!(enters(3, over), EnterOutcome::Reentered(..)), "writers may wait elsewhere");
+}
+
+/// The holder has asked for an end, and has a timer of its own for it.
+#[test]
+fn waiter_has_its_turn_when_the_holders_own_lease_is_over() {
+    let (lease, begin) = (Duration::from_secs(1), Moment::from(Instant::now()));
+    let entry = LockEntry::new(Rules::default());
+    let _held = granted(&entry, &Request::new(1).lease(lease), begin, lease);
+    let (entered, effects) = entry.enter(&Request::new(2), true, begin);
+    let EnterOutcome::Queued(ticket) = entered else { panic!("it is held") };
+    assert!(effects.look_at <= begin + lease, "it sleeps for longer");
+    drop(entry.tick(begin + lease));
+    let told = entry.poll(&ticket, &Context::from_waker(Waker::noop()), begin + lease).0;
+    assert!(matches!(told, Some(WaitOutcome::Head(_))), "{told:?}");
+}
+
 /// A rollback tells no other process that the lock is free, and is repeated for minutes.
 #[test]
 fn lease_whose_command_was_answered_is_released_and_not_rolled_back() {
     let (lease, now) = (Duration::from_secs(30), Moment::from(Instant::now()));
-    let rules = Rules { policy: Rules::default().policy.shared(), ..Rules::default() };
     for outside_of_queue in [true, false] {
-        let (entry, request) = (LockEntry::new(rules), Request::new(1).shared_owner());
+        let (entry, request) = (LockEntry::new(shared()), Request::new(1).shared_owner());
         let grant = if outside_of_queue {
             let attempt = Attempt::outside_of_queue(1, &request, now, lease);
             entry.adopt(&request, attempt, 0, now).0.expect("it is open")
         } else {
-            let EnterOutcome::Head(head) = entry.enter(&request, true, now).0 else { panic!("it is free") };
-            let attempt = entry.attempt(&head, 1, now, lease).unwrap();
-            match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
-                AttemptOutcome::Granted(grant) => grant,
-                told => panic!("{told:?}"),
-            }
+            granted(&entry, &request, now, lease)
         };
         let LeaveOutcome::Return(release) = entry.leave(&grant, now).0 else { panic!("none waits") };
         assert!(!release.rolls_back, "outside of the queue: {outside_of_queue}");
@@ -173,7 +207,7 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
 /// How long each thousand takes of owners that come to share a lock and stay, one after another, each by its
 /// `request`.
 fn thousands(count: usize, request: impl Fn(u64) -> Request, apart: Duration) -> Vec<Duration> {
-    let entry = LockEntry::new(Rules { policy: Rules::default().policy.shared(), ..Rules::default() });
+    let entry = LockEntry::new(shared());
     let (mut now, mut owner) = (Moment::from(Instant::now()), 0);
     let mut one_more = || {
         owner += 1;

@@ -89,8 +89,7 @@ enum Part {
     Interop,
     /// Each ordering of the semaphore one step weaker under the loom models, which must fail
     Mutants,
-    /// The lock's code with one thing changed, which a test, a model or the simulation must see; needs a Redis
-    /// server
+    /// The lock's code with one thing changed, which a test, a model or the simulation must see
     LockMutants,
     /// Instructions of the hot paths against limits, by valgrind
     Instructions,
