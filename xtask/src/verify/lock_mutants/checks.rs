@@ -50,8 +50,8 @@ enum Tests {
     Run(&'static str),
 }
 
-/// From cheap to dear. Virtual time comes before real time: there it shows at once that a task waits for ever. What
-/// is above the adapter to Redis is the same over all stores, of which that is the dearest.
+/// From cheap to dear. Virtual time comes before real time: there it shows at once that a task waits for
+/// ever. What is above the adapter to Redis is the same over all stores, of which that is the dearest.
 const STAGES: [Stage; 15] = [
     tests("", UNIT, Tests::Without(MODEL), 2),
     run("", "run --stop-at-first --brief --store model --seed 1 --programs 30"),
