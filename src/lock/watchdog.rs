@@ -245,19 +245,17 @@ impl Renewing {
         }
         apply_apart(context, deferred);
     }
-
-    fn failed(&mut self, sent: Moment) {
-        if !self.batch.is_empty() {
-            self.context.recorder.renewals_failed.add(self.batch.len());
-            self.ended(None, sent);
-        }
-    }
 }
 
+/// What the store has not answered has failed.
 impl Drop for Renewing {
     fn drop(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        self.context.recorder.renewals_failed.add(self.batch.len());
         let mut panics = Panics::NONE;
-        panics.catch(|| self.failed(self.context.now()));
+        panics.catch(|| self.ended(None, self.context.now()));
         panics.report("renewing leases");
     }
 }
@@ -293,11 +291,7 @@ async fn renew_by_one_call(mut renewing: Renewing, lease: Option<Duration>) {
                 error = &*_error.source as &dyn std::error::Error,
                 "renewal failed"
             );
-            renewing.failed(sent);
         }
-        Err(panics) => {
-            panics.report("renewing leases");
-            renewing.failed(sent);
-        }
+        Err(panics) => panics.report("renewing leases"),
     }
 }

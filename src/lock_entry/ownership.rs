@@ -640,7 +640,7 @@ impl Ownership {
         let number = lease.number;
         // A newcomer is one that the lease suffices for; one that is renewed anyway need not be long from the
         // first moment on.
-        let renewed = watched && hold.renewed && hold.watched > 0;
+        let renewed = watched && hold.renewed;
         let suffices =
             serial == fresh || renewed || wanted <= lease.left(now) || fault!(InnerLeaseNotAskedFor);
         let extension = if request.fenced && token.is_none() {

@@ -26,6 +26,11 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
+fn ready<F: Future>(future: F) -> F::Output {
+    let Poll::Ready(output) = poll(pin!(future)) else { panic!("it waits") };
+    output
+}
+
 /// Stops one kind of command on its way to the store, or its answer on the way back, until it is let through.
 #[derive(Clone)]
 struct Stops {
@@ -199,10 +204,6 @@ fn acquisitions(client: &LockClient, of: fn(&LockClient) -> Lock) -> u64 {
 /// The one that was forgotten ends first, when its owner has the lock on.
 #[test]
 fn name_is_not_kept_for_a_hold_that_was_forgotten_beside_a_guard() {
-    fn ready<F: Future>(future: F) -> F::Output {
-        let Poll::Ready(output) = poll(pin!(future)) else { panic!("it waits") };
-        output
-    }
     let kinds: [fn(&LockClient) -> Lock; 3] = [
         |client| client.get_lock("orders").unwrap(),
         |client| client.get_fair_lock("orders").unwrap(),
@@ -317,6 +318,31 @@ async fn shutdown_leaves_no_lease_of_a_hold_that_is_over_though_no_timer_has_fir
     let Poll::Ready(Ok(())) = poll(shutdown.as_mut()) else { panic!("nothing is held") };
     let free = other.get_lock("orders").unwrap().try_lock().await.unwrap().is_some();
     assert!(free, "the runtime may end now, and the store keeps the lease");
+}
+
+/// Otherwise one process would have the lock again and again, and the other would be told and find it taken.
+#[test]
+fn process_that_wants_the_lock_again_lets_one_go_first_that_has_heard_of_its_release() {
+    let clock = ThreadRuntime::paused();
+    let local = Local::with_runtime(clock.clone());
+    let (client, other) = (LockClient::new(local.clone()), LockClient::new(local));
+    let (lock, theirs) = (client.get_lock("orders").unwrap(), other.get_lock("orders").unwrap());
+    let their_hold = ready(theirs.lock()).unwrap();
+    let mut ours = pin!(lock.lock());
+    assert!(poll(ours.as_mut()).is_pending(), "the other has it");
+    ready(their_hold.unlock()).unwrap();
+    let our_hold = ready(ours).unwrap();
+    let mut waits = pin!(theirs.lock());
+    assert!(poll(waits.as_mut()).is_pending(), "this one has it");
+    ready(our_hold.unlock()).unwrap();
+
+    let mut again = pin!(lock.lock());
+    assert!(poll(again.as_mut()).is_pending(), "it overtakes the other, which has heard");
+    let their_hold = ready(waits).unwrap();
+    clock.advance(SOON);
+    assert!(poll(again.as_mut()).is_pending(), "the other has it");
+    ready(their_hold.unlock()).unwrap();
+    assert!(ready(again).is_ok());
 }
 
 /// A runtime that panics when it is to run a task, if it is set to.

@@ -21,6 +21,7 @@ mod ownership;
 mod present;
 mod prometheus;
 mod read_write_wakers;
+mod releases;
 mod run;
 mod traits;
 mod unconfirmed;

@@ -7,7 +7,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use latchwork::lock_entry::{
-    Answer, Attempt, AttemptOutcome, EnterOutcome, Extension, HeadTicket, LeaveOutcome, LockEntry,
+    Answer, Attempt, AttemptOutcome, EnterOutcome, Extension, Grant, HeadTicket, LeaveOutcome, LockEntry,
     LossReason, Moment, Policy, Request, Rules, WaitOutcome,
 };
 
@@ -66,6 +66,108 @@ fn lease_does_not_stay_longer_beside_another_process_that_had_the_lock() {
     assert_eq!(tenures(true, [0, 0, 0]), [30, 30, 30]);
 }
 
+/// How long a queue head lets others go first that comes `after` a release; `heard` says how many heard of
+/// each. Before the first one another process has the lock.
+fn back_offs<const LEASES: usize>(heard: [usize; LEASES], after: Duration) -> [Duration; LEASES] {
+    let (entry, lease) = (LockEntry::new(Rules::default()), Duration::from_secs(30));
+    let mut now = Moment::from(Instant::now());
+    let enter = |now| match entry.enter(&Request::new(1), true, now).0 {
+        EnterOutcome::Head(head) => head,
+        entered => panic!("{entered:?}"),
+    };
+    let mut head = enter(now);
+    let attempt = entry.attempt(&head, 1, now, lease).unwrap();
+    let _ = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
+    let mut number = 1;
+    heard.map(|heard| {
+        number += 1;
+        let attempt = entry.attempt(&head, number, now, lease).unwrap();
+        let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+        let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
+        assert!(matches!(entry.leave(&grant, now).0, LeaveOutcome::Return(_)));
+        entry.note_receivers(heard, now);
+        drop(entry.returned(heard, now));
+        now = now + after;
+        head = enter(now);
+        head.back_off()
+    })
+}
+
+/// Those that hear of a release may be as many processes, or none that wants the lock any more.
+#[test]
+fn process_lets_others_go_first_until_it_has_won_beside_all_that_heard() {
+    const STEP: Duration = Duration::from_millis(1);
+    for heard in [1, 2, 3] {
+        let others = STEP * u32::try_from(heard).unwrap();
+        assert_eq!(back_offs([heard, heard], Duration::ZERO), [others, Duration::ZERO]);
+        assert_eq!(back_offs([heard], others), [Duration::ZERO]);
+        assert_eq!(back_offs([heard], others - STEP), [STEP]);
+    }
+    // It competed with none.
+    assert_eq!(back_offs([0, 1], Duration::ZERO), [Duration::ZERO, STEP]);
+    // Not for longer than a quarter of the tenure.
+    assert_eq!(back_offs([1000], Duration::ZERO), [STEP * 7]);
+}
+
+/// The queue head of a free lock has it, by a lease that was answered at once.
+fn granted(entry: &LockEntry, request: &Request, now: Moment, lease: Duration) -> Grant {
+    let EnterOutcome::Head(head) = entry.enter(request, true, now).0 else { panic!("it is free") };
+    let attempt = entry.attempt(&head, 1, now, lease).unwrap();
+    match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
+        AttemptOutcome::Granted(grant) => grant,
+        told => panic!("{told:?}"),
+    }
+}
+
+fn shared() -> Rules {
+    Rules { policy: Rules::default().policy.shared(), ..Rules::default() }
+}
+
+/// Each would wait for the store, which has leased the lock to its process already.
+#[test]
+fn newcomer_shares_the_lock_at_once_until_the_tenure_is_over() {
+    let (tenure, begin) = (Duration::from_millis(30), Moment::from(Instant::now()));
+    let entry = LockEntry::new(shared());
+    let _first = granted(&entry, &Request::new(1), begin, Duration::from_secs(30));
+    let (within, over) = (begin + (tenure - Duration::from_nanos(1)), begin + tenure);
+    let enters = |owner, now| entry.enter(&Request::new(owner), true, now).0;
+    assert!(matches!(enters(2, within), EnterOutcome::Reentered(..)), "it waits");
+    assert!(!matches!(enters(3, over), EnterOutcome::Reentered(..)), "writers may wait elsewhere");
+}
+
+/// The holder has asked for an end, and has a timer of its own for it.
+#[test]
+fn waiter_has_its_turn_when_the_holders_own_lease_is_over() {
+    let (lease, begin) = (Duration::from_secs(1), Moment::from(Instant::now()));
+    let entry = LockEntry::new(Rules::default());
+    let _held = granted(&entry, &Request::new(1).lease(lease), begin, lease);
+    let (entered, effects) = entry.enter(&Request::new(2), true, begin);
+    let EnterOutcome::Queued(ticket) = entered else { panic!("it is held") };
+    assert!(effects.look_at <= begin + lease, "it sleeps for longer");
+    drop(entry.tick(begin + lease));
+    let told = entry.poll(&ticket, &Context::from_waker(Waker::noop()), begin + lease).0;
+    assert!(matches!(told, Some(WaitOutcome::Head(_))), "{told:?}");
+}
+
+/// A rollback tells no other process that the lock is free, and is repeated for minutes.
+#[test]
+fn lease_whose_command_was_answered_is_released_and_not_rolled_back() {
+    let (lease, now) = (Duration::from_secs(30), Moment::from(Instant::now()));
+    for outside_of_queue in [true, false] {
+        let (entry, request) = (LockEntry::new(shared()), Request::new(1).shared_owner());
+        let grant = if outside_of_queue {
+            let attempt = Attempt::outside_of_queue(1, &request, now, lease);
+            entry.adopt(&request, attempt, 0, now).0.expect("it is open")
+        } else {
+            granted(&entry, &request, now, lease)
+        };
+        let LeaveOutcome::Return(release) = entry.leave(&grant, now).0 else { panic!("none waits") };
+        assert!(!release.rolls_back, "outside of the queue: {outside_of_queue}");
+        assert_eq!(entry.acquisitions(), 1);
+        assert!(release.until >= now + lease, "the store keeps it for longer");
+    }
+}
+
 #[test]
 fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
     struct Panics(AtomicUsize);
@@ -105,7 +207,7 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
 /// How long each thousand takes of owners that come to share a lock and stay, one after another, each by its
 /// `request`.
 fn thousands(count: usize, request: impl Fn(u64) -> Request, apart: Duration) -> Vec<Duration> {
-    let entry = LockEntry::new(Rules { policy: Rules::default().policy.shared(), ..Rules::default() });
+    let entry = LockEntry::new(shared());
     let (mut now, mut owner) = (Moment::from(Instant::now()), 0);
     let mut one_more = || {
         owner += 1;

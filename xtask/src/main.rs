@@ -3,6 +3,7 @@
 
 mod badges;
 mod bench;
+mod binaries;
 mod canary;
 mod ci;
 mod features;

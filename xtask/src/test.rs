@@ -1,7 +1,6 @@
 //! `cargo xtask test`: builds all tests at once, and runs what waits for most of its time beside what
 //! computes.
 
-mod binaries;
 mod lanes;
 
 use std::process::Command;
@@ -9,8 +8,8 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 use xshell::cmd;
 
-use self::binaries::Binary;
 use self::lanes::{Failed, Job, Outcome, Queue};
+use crate::binaries::{self, Binary};
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 use crate::{loom, redis_server, verify};
@@ -133,7 +132,7 @@ fn once_more(steps: &mut Steps, outcome: Outcome, binaries: &[Binary]) -> Outcom
     for Failed { name, timed_tests: tests } in again {
         let Some(binary) = binaries.iter().find(|binary| binary.name == name) else { continue };
         let args = [&["--exact".to_owned(), "--test-threads=1".to_owned()], tests.as_slice()].concat();
-        let job = Job { name: format!("{name}, once more"), ..binary.job(&args) };
+        let job = Job { name: format!("{name}, once more"), ..job_of(binary, &args) };
         let Outcome { totals, failed } = lanes::run(steps, vec![Queue { jobs: vec![job], lanes: 1 }], false);
         sum.totals.passed += totals.passed;
         sum.totals.failed -= totals.passed;
@@ -165,13 +164,13 @@ impl Plan {
             let mut own = args.to_vec();
             match ALONE.iter().find(|(name, _)| *name == binary.name) {
                 Some((_, None)) => {
-                    plan.alone.push(binary.job(args));
+                    plan.alone.push(job_of(binary, args));
                     continue;
                 }
                 // Of tests that the caller has chosen, none are left out.
                 Some((name, Some(tests))) if args.is_empty() => {
                     let name = format!("{name} {tests}");
-                    plan.alone.push(Job { name, ..binary.job(&[(*tests).to_owned()]) });
+                    plan.alone.push(Job { name, ..job_of(binary, &[(*tests).to_owned()]) });
                     own.extend(["--skip".to_owned(), (*tests).to_owned()]);
                 }
                 _ => {}
@@ -180,17 +179,21 @@ impl Plan {
                 own.extend(["--skip".to_owned(), MODEL.to_owned()]);
             }
             let Some(at) = place(&binary) else {
-                plan.computing.push(binary.job(&own));
+                plan.computing.push(job_of(binary, &own));
                 continue;
             };
             // What the caller says goes first.
             if !args.iter().any(|arg| arg.starts_with("--test-threads")) {
                 own.extend(["--test-threads".to_owned(), WAITING[at].1.to_string()]);
             }
-            plan.waiting.push(Job { timed: true, ..binary.job(&own) });
+            plan.waiting.push(Job { timed: true, ..job_of(binary, &own) });
         }
         plan
     }
+}
+
+fn job_of(binary: &Binary, args: &[String]) -> Job {
+    job(&binary.name, binary.command(args))
 }
 
 fn job(name: &str, command: impl Into<Command>) -> Job {

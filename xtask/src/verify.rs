@@ -8,6 +8,7 @@ mod build;
 mod deny;
 mod fuzz;
 mod instructions;
+mod lock_mutants;
 mod long_run;
 mod model;
 mod mutants;
@@ -48,6 +49,15 @@ pub(crate) struct Options {
     /// Of the hostile input; drawn by default
     #[arg(long)]
     fuzz_seed: Option<u64>,
+    /// Of the lock's mutants, so many that are drawn, by default 200; 0: all
+    #[arg(long)]
+    sample: Option<usize>,
+    /// Which are drawn
+    #[arg(long)]
+    sample_seed: Option<u64>,
+    /// Of the lock's mutants, those with this in their names, which begin with the file
+    #[arg(long)]
+    only: Option<String>,
 }
 
 impl Options {
@@ -79,6 +89,8 @@ enum Part {
     Interop,
     /// Each ordering of the semaphore one step weaker under the loom models, which must fail
     Mutants,
+    /// The lock's code with one thing changed, which a test, a model or the simulation must see
+    LockMutants,
     /// Instructions of the hot paths against limits, by valgrind
     Instructions,
     /// Names, ids, URLs, replies and messages that no client of ours writes; scripts for the semaphore
@@ -100,6 +112,7 @@ impl Part {
             Self::LongRun => "the lock over Redis, by processes, on bad days",
             Self::Interop => "the lock beside the real Redisson",
             Self::Mutants => "the semaphore's orderings: what each is needed for",
+            Self::LockMutants => "the lock's tests: what each line is needed for",
             Self::Instructions => "hot paths: no more than 3 % above what was measured",
             Self::Fuzz => "what is read from outside: names, ids, URLs, replies, messages",
             Self::Deny => "dependencies: licenses, duplicates, sources, advisories",
@@ -117,6 +130,7 @@ impl Part {
             Self::LongRun => long_run::run(workspace, steps, options),
             Self::Interop => beside_redisson(workspace, steps),
             Self::Mutants => mutants::run(workspace, steps),
+            Self::LockMutants => lock_mutants::run(workspace, steps, options),
             Self::Instructions => instructions::run(workspace, steps),
             Self::Fuzz => fuzz::run(workspace, steps, options),
             Self::Deny => deny::run(workspace, steps),

@@ -23,7 +23,11 @@ pub(crate) struct Workspace {
 impl Workspace {
     pub(crate) fn open() -> Result<Workspace> {
         let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let root = xtask.parent().context("xtask lies in the root directory, not in a workspace")?.to_owned();
+        Self::at(xtask.parent().context("xtask lies in the root directory, not in a workspace")?.to_owned())
+    }
+
+    /// The one in this folder.
+    pub(crate) fn at(root: PathBuf) -> Result<Workspace> {
         let shell = Shell::new().context("cannot find out the current directory")?;
         shell.change_dir(&root);
         Ok(Workspace { shell, cargo: env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), root })

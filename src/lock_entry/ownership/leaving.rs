@@ -91,7 +91,6 @@ impl Ownership {
         effects: &mut Effects,
     ) -> Grant {
         // What is over does not begin again: its end may have been told.
-        self.end_if_over(now, effects);
         if grant.ends() <= now {
             return *grant;
         }

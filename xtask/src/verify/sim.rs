@@ -1,5 +1,7 @@
 //! `cargo xtask verify sim`.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use xshell::Cmd;
 
@@ -59,6 +61,12 @@ pub(crate) fn quick(workspace: &Workspace) -> Result<[(&'static str, Cmd<'_>); 4
         ("the same, reordered", command(workspace)?.args(suite).args(["--reordered", REORDERED])),
         ("simulation of fixed seeds, twice", command(workspace)?.args(same)),
     ])
+}
+
+/// Builds it, and says where it is.
+pub(super) fn build(workspace: &Workspace) -> Result<PathBuf> {
+    BUILD.cargo(workspace, "build")?.args(["--features", "simulation", "--bin", "sim"]).run()?;
+    Ok(workspace.target_dir().join(BUILD.target_dir).join("release/sim"))
 }
 
 fn command(workspace: &Workspace) -> Result<Cmd<'_>> {

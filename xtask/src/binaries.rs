@@ -7,24 +7,27 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::{Message, TargetKind};
 
-use super::lanes::Job;
-
 /// A binary that cargo built for tests.
 #[derive(Debug)]
 pub(crate) struct Binary {
     /// The target, and its package if that is not the one in the workspace's root.
     pub(crate) name: String,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Its package's folder, which cargo runs tests in.
     folder: PathBuf,
 }
 
 impl Binary {
+    /// One that is no test, and runs in `folder`.
+    pub(crate) fn new(name: &str, path: PathBuf, folder: &Path) -> Self {
+        Self { name: name.to_owned(), path, folder: folder.to_owned() }
+    }
+
     /// What runs it, with the harness's arguments.
-    pub(crate) fn job(&self, args: &[String]) -> Job {
+    pub(crate) fn command(&self, args: &[String]) -> Command {
         let mut command = Command::new(&self.path);
         command.args(args).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
-        Job { name: self.name.clone(), command, timed: false }
+        command
     }
 }
 

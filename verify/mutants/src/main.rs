@@ -1,0 +1,197 @@
+//! `lock-mutants FROM TO`: copies the workspace FROM to TO, where each mutant of the lock is a branch that an
+//! environment variable picks (`switch.rs`): one build holds all of them. What does not compile is left out.
+//! `cargo xtask verify lock-mutants` runs this, and then the mutants.
+//!
+//! Beside TO it writes `mutants.tsv`: of each mutant its number, the file's hash, and the name.
+
+mod compile;
+mod lua;
+mod rust;
+mod site;
+mod weave;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::site::{Change, Site};
+
+/// What is mutated: each of these, and what is in the folder of its name.
+const MODULES: [&str; 4] = ["src/lock_entry", "src/local", "src/lock", "src/redis"];
+
+/// What picks the mutant, in the copy.
+const SWITCH: &str = include_str!("switch.rs");
+
+/// Where scripts come by their mutants in the copy: a file, a text of it, and what stands there instead.
+const SCRIPTS: [(&str, &str, &str); 3] = [
+    (
+        "src/redis/scripts.rs",
+        "broken(without_comments(source))",
+        "crate::mutants::script(&broken(without_comments(source)))",
+    ),
+    (
+        "src/redis/scripts.rs",
+        r#"command("EVALSHA", "#,
+        r#"crate::mutants::called(&self.text); command("EVALSHA", "#,
+    ),
+    // What is sent past the library.
+    (
+        "tests/redis/scripts/refusals.rs",
+        r#"cmd("EVAL").arg(self.text)"#,
+        r#"cmd("EVAL").arg(latchwork::mutants::script_called(self.text))"#,
+    ),
+];
+
+fn main() -> Result<()> {
+    let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    let [from, to] = &arguments[..] else { anyhow::bail!("lock-mutants FROM TO") };
+    fs::create_dir_all(to)?;
+    let to = &to.canonicalize()?;
+    let mut sources = Sources::read(from)?;
+    let total = sources.mutants.len();
+    let left_out = to.with_file_name("left-out.txt");
+    let mut rejected: BTreeSet<String> =
+        fs::read_to_string(&left_out).unwrap_or_default().lines().map(str::to_owned).collect();
+    loop {
+        sources.mutants.retain(|_, (name, ..)| !rejected.contains(name));
+        let woven = sources.write(to)?;
+        let more = compile::rejected(to, &woven)?;
+        if more.is_empty() {
+            break;
+        }
+        eprintln!("{} mutants do not compile", more.len());
+        rejected.extend(more.iter().map(|number| sources.mutants[number].0.clone()));
+        fs::write(&left_out, rejected.iter().flat_map(|name| [name, "\n"]).collect::<String>())?;
+    }
+    let line = |(number, (name, file, _)): (&u32, &(String, String, Site))| {
+        format!("{number}\t{:016x}\t{name}\n", hash(&sources.texts[file]))
+    };
+    fs::write(to.with_file_name("mutants.tsv"), sources.mutants.iter().map(line).collect::<String>())?;
+    let left = sources.mutants.len();
+    println!("{total} mutants, {} of which do not compile; {left} are left", total - left);
+    Ok(())
+}
+
+fn hash(text: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The workspace, and its mutants.
+struct Sources {
+    /// By path from the root.
+    texts: BTreeMap<String, Vec<u8>>,
+    /// Name, file and place, by number.
+    mutants: BTreeMap<u32, (String, String, Site)>,
+}
+
+impl Sources {
+    fn read(root: &Path) -> Result<Self> {
+        let list = Command::new("git")
+            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+            .current_dir(root)
+            .output()?;
+        ensure!(list.status.success(), "git does not list the files");
+        let mut texts = BTreeMap::new();
+        for path in String::from_utf8(list.stdout)?.split_terminator('\0') {
+            // One that is deleted, and not yet for git, is left out.
+            if let Ok(text) = fs::read(root.join(path)) {
+                texts.insert(path.to_owned(), text);
+            }
+        }
+        let (mut found, mut of_tests) = (Vec::new(), Vec::new());
+        for (path, text) in texts.iter().filter(|(path, _)| is_mutated(path)) {
+            let text = std::str::from_utf8(text).with_context(|| format!("{path} is no text"))?;
+            let sites = if path.ends_with(".lua") {
+                lua::sites(text)
+            } else {
+                let (sites, modules) = rust::sites(text);
+                let folder = path.strip_suffix(".rs").unwrap_or_default();
+                of_tests.extend(modules.into_iter().map(|module| format!("{folder}/{module}")));
+                sites
+            };
+            found.extend(sites.into_iter().map(|site| (path.clone(), site)));
+        }
+        let is_of_tests = |path: &str| of_tests.iter().any(|module| is_in(module, path));
+        let mut times: HashMap<String, usize> = HashMap::new();
+        let named = found.into_iter().filter(|(path, _)| !is_of_tests(path)).map(|(path, site)| {
+            let mut name = format!("{path} {}: {}", site.function, site.what);
+            let times = times.entry(name.clone()).or_default();
+            *times += 1;
+            if *times > 1 {
+                name += &format!(" #{times}");
+            }
+            (name, path, site)
+        });
+        let mutants = (1..).zip(named).collect();
+        Ok(Self { texts, mutants })
+    }
+
+    /// Writes the copy, and says where each mutant has come to stand in which file.
+    fn write(&self, to: &Path) -> Result<BTreeMap<String, weave::Places>> {
+        let mut woven = BTreeMap::new();
+        let mut files = self.texts.clone();
+        for (path, text) in self.texts.iter().filter(|(path, _)| is_mutated(path)) {
+            let own = self.mutants.iter().filter(|(_, (_, file, _))| file == path);
+            let sites: Vec<_> = own.map(|(number, (_, _, site))| (*number, site)).collect();
+            let (text, places) = weave::weave(std::str::from_utf8(text)?, &sites);
+            files.insert(path.clone(), text.into_bytes());
+            woven.insert(path.clone(), places);
+        }
+        for (path, here, instead) in SCRIPTS {
+            let file = files.get_mut(path).with_context(|| format!("there is no {path}"))?;
+            let text = std::str::from_utf8(file)?;
+            ensure!(text.matches(here).count() == 1, "{path} has not one {here:?}");
+            *file = text.replace(here, instead).into_bytes();
+        }
+        let scripts = self.mutants.iter().filter_map(|(number, (_, _, site))| match &site.change {
+            Change::Instead(text) => Some(format!("    ({number}, {text:?}),\n")),
+            Change::Around(..) => None,
+        });
+        let switch = SWITCH.replace("&[/* scripts */]", &format!("&[\n{}]", scripts.collect::<String>()));
+        files.insert("src/mutants.rs".to_owned(), switch.into_bytes());
+        let library = files.get_mut("src/lib.rs").context("there is no library")?;
+        library.extend_from_slice(b"\n#[doc(hidden)]\npub mod mutants;\n");
+        // Some mutants are odd, and not wrong.
+        library.splice(..0, *b"#![allow(warnings, arithmetic_overflow, unconditional_panic)]\n");
+        for (path, text) in &files {
+            let path = to.join(path);
+            // What is written anew is built anew.
+            if fs::read(&path).ok().as_ref() != Some(text) {
+                fs::create_dir_all(path.parent().context("a file is in a folder")?)?;
+                fs::write(path, text)?;
+            }
+        }
+        remove_others(to, to, &files)?;
+        Ok(woven)
+    }
+}
+
+/// Takes files out of the copy that are no more: cargo would find tests among them.
+fn remove_others(root: &Path, folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path == root.join("target") {
+            continue;
+        } else if path.is_dir() {
+            remove_others(root, &path, files)?;
+        } else if !files.contains_key(&*path.strip_prefix(root)?.to_string_lossy()) {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_mutated(path: &str) -> bool {
+    (path.ends_with(".rs") || path.ends_with(".lua")) && MODULES.iter().any(|module| is_in(module, path))
+}
+
+/// Whether a file is a module, or in its folder.
+fn is_in(module: &str, path: &str) -> bool {
+    path.strip_prefix(module).is_some_and(|rest| rest.starts_with('/') || rest == ".rs")
+}

@@ -1,0 +1,158 @@
+//! `cargo xtask verify lock-mutants`: the lock's code with one thing changed, as often as there is a thing to
+//! change. Something has to fail each time: a test that is not there is a line that may be lost.
+//!
+//! All mutants are in one build (`verify/mutants`), where an environment variable picks one. First each check
+//! runs as it is, and notes which mutants it comes by; then each mutant is run by those that come by it, from
+//! cheap to dear, up to the first that fails. What none kills has a reason in `verify/mutants/survivors.txt`.
+//!
+//! What was killed is kept below cargo's directory, and not run again while its file stays as it is.
+
+mod checks;
+mod process;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::sync::Mutex;
+use std::thread;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use xshell::cmd;
+
+use self::checks::Checks;
+use super::Options;
+use super::survivors::Survivors;
+use crate::canary::Tally;
+use crate::redis_server;
+use crate::steps::Steps;
+use crate::workspace::Workspace;
+
+/// Mutants at a time.
+const AT_A_TIME: usize = 2;
+
+/// So many are drawn if nothing else is asked for.
+const SAMPLE: usize = 200;
+
+struct Mutant {
+    number: u32,
+    /// Of the file that it is in.
+    hash: String,
+    name: String,
+}
+
+enum Outcome {
+    KilledBy(String),
+    NotReached,
+    Survived,
+}
+
+pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
+    let Workspace { shell, cargo, .. } = workspace;
+    steps.run("Redis server", || redis_server::ensure(shell))?;
+    let scratch = workspace.target_dir().join("lock-mutants");
+    let root = scratch.join("workspace");
+    steps.run("mutants of the lock, in a copy", || {
+        Ok(cmd!(shell, "{cargo} run --quiet --release --package lock-mutants -- . {root}").run()?)
+    })?;
+    let mutants = chosen(&scratch.join("mutants.tsv"), options)?;
+    let copy = Workspace::at(root)?;
+    let checks = steps.run("checks, built with them", || Checks::build(&copy, &scratch))?;
+    let (tally, result) =
+        steps.run("mutants of the lock", || judge_all(workspace, &scratch, &checks, mutants, options))?;
+    steps.count(tally);
+    result
+}
+
+/// Those of the list that are asked for.
+fn chosen(list: &Path, options: &Options) -> Result<Vec<Mutant>> {
+    let list = fs::read_to_string(list).with_context(|| format!("cannot read {}", list.display()))?;
+    let mut mutants = Vec::new();
+    for line in list.lines() {
+        let [number, hash, name] = line.splitn(3, '\t').collect::<Vec<_>>()[..] else {
+            return Err(anyhow!("no mutant: {line}"));
+        };
+        mutants.push(Mutant { number: number.parse()?, hash: hash.to_owned(), name: name.to_owned() });
+    }
+    ensure!(!mutants.is_empty(), "there are no mutants");
+    if let Some(only) = &options.only {
+        mutants.retain(|mutant| mutant.name.contains(only));
+    }
+    let sample = options.sample.unwrap_or(SAMPLE);
+    if sample > 0 && sample < mutants.len() {
+        let mut state = options.sample_seed.unwrap_or_else(|| std::process::id().into());
+        eprintln!("{sample} of {} mutants, drawn from seed {state}", mutants.len());
+        // The order of keys that splitmix64 makes.
+        mutants.sort_by_cached_key(|_| {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ (mixed >> 31)
+        });
+        mutants.truncate(sample);
+    }
+    Ok(mutants)
+}
+
+/// How many were killed, and an error if others have no reason.
+fn judge_all(
+    workspace: &Workspace,
+    scratch: &Path,
+    checks: &Checks,
+    mutants: Vec<Mutant>,
+    options: &Options,
+) -> Result<(Tally, Result<()>)> {
+    let mut survivors = Survivors::read(&workspace.root().join("verify/mutants/survivors.txt"))?;
+    let total = mutants.len();
+    let kept = scratch.join("killed.tsv");
+    let killed_before = fs::read_to_string(&kept).unwrap_or_default();
+    let killed_before: BTreeMap<_, _> = killed_before
+        .lines()
+        .filter_map(|line| line.split_once('\t'))
+        .map(|(hash, name)| (name, hash))
+        .collect();
+    let is_open = |mutant: &Mutant| killed_before.get(&*mutant.name) != Some(&&*mutant.hash);
+    let queue: VecDeque<_> = mutants.into_iter().filter(is_open).collect();
+    eprintln!("{total} mutants, {} of which were killed before", total - queue.len());
+    let left = queue.len();
+    let (queue, survived, done) = (Mutex::new(queue), Mutex::new(Vec::new()), Mutex::new(0));
+    let kept = Mutex::new(OpenOptions::new().create(true).append(true).open(kept)?);
+    thread::scope(|scope| {
+        let work = || -> Result<()> {
+            loop {
+                let Some(mutant) = queue.lock().expect("not poisoned").pop_front() else { return Ok(()) };
+                let said = match checks.judge(mutant.number, &mutant.name)? {
+                    Outcome::KilledBy(check) => {
+                        writeln!(kept.lock().expect("not poisoned"), "{}\t{}", mutant.hash, mutant.name)?;
+                        format!("killed by {check}")
+                    }
+                    outcome => {
+                        survived.lock().expect("not poisoned").push(mutant.name.clone());
+                        if matches!(outcome, Outcome::Survived) { "SURVIVED" } else { "NOT REACHED" }
+                            .to_owned()
+                    }
+                };
+                let mut done = done.lock().expect("not poisoned");
+                *done += 1;
+                eprintln!("{done}/{left} #{} {}: {said}", mutant.number, mutant.name);
+            }
+        };
+        let workers: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
+    })?;
+    let survived = survived.into_inner().context("a worker has panicked")?;
+    let killed = total - survived.len();
+    let mut unexplained: Vec<_> = survived.iter().filter(|name| !survivors.explain(name)).cloned().collect();
+    eprintln!("{total} mutants, {killed} killed, {} unexplained", unexplained.len());
+    if options.only.is_none() && options.sample == Some(0) {
+        for name in survivors.unused() {
+            eprintln!("in the list of survivors, but none: {name}");
+        }
+    }
+    unexplained.sort();
+    let result = match unexplained[..] {
+        [] => Ok(()),
+        _ => Err(anyhow!("without a reason in verify/mutants/survivors.txt:\n{}", unexplained.join("\n"))),
+    };
+    Ok((Tally { seeded: total, killed }, result))
+}

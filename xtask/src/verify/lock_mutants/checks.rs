@@ -1,0 +1,278 @@
+//! [`Checks`]: what may kill a mutant, from cheap to dear.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use xshell::cmd;
+
+use super::Outcome;
+use super::process::{self, Ended};
+use crate::binaries::{self, Binary};
+use crate::verify::sim;
+use crate::workspace::Workspace;
+
+/// Names the mutant, and the file for the numbers of those that a check comes by: see `switch.rs`.
+const MUTATION: &str = "LATCHWORK_MUTATION";
+const REACHED: &str = "LATCHWORK_REACHED";
+
+/// A check is given five times what it took as it was, and this.
+const SLACK: Duration = Duration::from_secs(10);
+
+/// As it is, a check may take so long.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Checks that are recorded at a time: many wait for most of theirs.
+const LANES: usize = 4;
+
+/// Of one binary: tests that run in one process for a mutant, or a run of the simulator.
+struct Stage {
+    /// How the names of the mutants begin that it is for.
+    of: &'static str,
+    binary: &'static str,
+    tests: Tests,
+    /// So many of its tests at a time, as some wait.
+    at_a_time: usize,
+}
+
+enum Tests {
+    /// Those whose names have this, or have it not.
+    With(&'static str),
+    Without(&'static str),
+    /// None: these words.
+    Run(&'static str),
+}
+
+/// From cheap to dear. Virtual time comes before real time: there it shows at once that a task waits for
+/// ever. What is above the adapter to Redis is the same over all stores, of which that is the dearest.
+const STAGES: [Stage; 15] = [
+    tests("", UNIT, Tests::Without(MODEL), 2),
+    run("", "run --stop-at-first --brief --store model --seed 1 --programs 30"),
+    run("", "run --stop-at-first --brief --store local --seed 1 --programs 30"),
+    tests("", "registry", Tests::With(""), 2),
+    tests("", "fork", Tests::With(""), 2),
+    tests("", "tracing", Tests::With(""), 2),
+    tests("", UNIT, Tests::With(MODEL), 2),
+    tests("", "local", Tests::With(""), 12),
+    run("", "run --stop-at-first --brief --store model --seed 100 --programs 300"),
+    run("", "run --stop-at-first --brief --store local --seed 100 --programs 300"),
+    run("", "conformance --seeds 3"),
+    tests("", "lock", Tests::With(""), 12),
+    run(REDIS, "run --stop-at-first --brief --store redis --seed 1 --programs 10"),
+    tests(REDIS, "redis", Tests::Without("scripts::bounds"), 8),
+    run(REDIS, "run --stop-at-first --brief --store redis --seed 100 --programs 60"),
+];
+
+const UNIT: &str = "unit tests of latchwork";
+const MODEL: &str = "ownership::model";
+const SIM: &str = "sim";
+const REDIS: &str = "src/redis";
+
+const fn tests(of: &'static str, binary: &'static str, tests: Tests, at_a_time: usize) -> Stage {
+    Stage { of, binary, tests, at_a_time }
+}
+
+const fn run(of: &'static str, arguments: &'static str) -> Stage {
+    Stage { of, binary: SIM, tests: Tests::Run(arguments), at_a_time: 1 }
+}
+
+/// One test, or one run of the simulator.
+struct Check {
+    /// Of a test.
+    name: Option<String>,
+    took: Duration,
+    reached: BTreeSet<u32>,
+}
+
+pub(super) struct Checks {
+    binaries: Vec<Binary>,
+    scratch: PathBuf,
+    /// Of each stage, once a mutant has come to it.
+    recorded: [Mutex<Option<Arc<Vec<Check>>>>; STAGES.len()],
+}
+
+impl Checks {
+    /// Builds them in the copy. `scratch`: where it is kept what they come by.
+    pub(super) fn build(copy: &Workspace, scratch: &Path) -> Result<Self> {
+        let Workspace { shell, cargo, .. } = copy;
+        let tests: BTreeSet<_> = STAGES.iter().map(|stage| stage.binary).collect();
+        let tests = tests.into_iter().filter(|name| ![UNIT, SIM].contains(name));
+        let build = cmd!(shell, "{cargo} test --package latchwork --lib")
+            .args(tests.flat_map(|name| ["--test", name]))
+            // Its model takes all its time to its states.
+            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
+            .env("CARGO_PROFILE_DEV_DEBUG", "false");
+        let mut binaries = binaries::build(build.into(), copy.root())?;
+        binaries.push(Binary::new(SIM, sim::build(copy)?, copy.root()));
+        Ok(Self { binaries, scratch: scratch.to_owned(), recorded: Default::default() })
+    }
+
+    /// The checks of a stage, with the mutants that each comes by.
+    fn of(&self, stage: usize) -> Result<Arc<Vec<Check>>> {
+        let mut recorded = self.recorded[stage].lock().expect("not poisoned");
+        if let Some(recorded) = &*recorded {
+            return Ok(recorded.clone());
+        }
+        Ok(recorded.insert(Arc::new(self.record(stage)?)).clone())
+    }
+
+    /// Runs each as it is, and notes how long that takes, and which mutants it comes by. What a binary has
+    /// noted is kept until it is built anew.
+    fn record(&self, stage: usize) -> Result<Vec<Check>> {
+        let path = self.scratch.join(format!("reached-{stage}.tsv"));
+        let before = fs::read_to_string(&path).unwrap_or_default();
+        let before: HashMap<_, _> = before.lines().filter_map(|line| line.split_once('\t')).collect();
+        let hash = hash(&self.binary(stage).path)?;
+        let file = fs::OpenOptions::new().create(true).append(true).open(&path)?;
+        let (mut known, mut open) = (Vec::new(), Vec::new());
+        for name in self.names(stage)? {
+            let mut check = Check { name, took: Duration::ZERO, reached: BTreeSet::new() };
+            let key = format!("{hash:016x} {:?}", check.arguments(stage));
+            match before.get(&*key).and_then(|line| line.split_once('\t')) {
+                Some((millis, numbers)) => {
+                    check.took = Duration::from_millis(millis.parse()?);
+                    check.reached = numbers.split(',').filter_map(|number| number.parse().ok()).collect();
+                    known.push(check);
+                }
+                None => open.push((key, check)),
+            }
+        }
+        eprintln!(
+            "{}: what {} checks come by, {} of them new",
+            self.name(stage),
+            known.len() + open.len(),
+            open.len()
+        );
+        let (queue, done) = (Mutex::new(open), Mutex::new((file, known)));
+        let work = |lane: usize| -> Result<()> {
+            let reached = self.scratch.join(format!("reached-{stage}-{lane}"));
+            loop {
+                let Some((key, mut check)) = queue.lock().expect("not poisoned").pop() else { return Ok(()) };
+                fs::write(&reached, "")?;
+                let run = || {
+                    let mut command = self.command(stage, check.arguments(stage));
+                    process::run(command.env(REACHED, &reached), PATIENCE)
+                };
+                let start = Instant::now();
+                // Beside others it may have been late.
+                if run()? != Ended::Passed && run()? != Ended::Passed {
+                    eprintln!("left out, as it fails as it is: {:?}", check.arguments(stage));
+                    continue;
+                }
+                check.took = start.elapsed();
+                let numbers: Vec<_> = fs::read_to_string(&reached)?.lines().map(str::to_owned).collect();
+                check.reached = numbers.iter().filter_map(|number| number.parse().ok()).collect();
+                let (file, done) = &mut *done.lock().expect("not poisoned");
+                writeln!(file, "{key}\t{}\t{}", check.took.as_millis(), numbers.join(","))?;
+                done.push(check);
+            }
+        };
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..LANES).map(|lane| scope.spawn(move || work(lane))).collect();
+            workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
+        })?;
+        Ok(done.into_inner().context("a worker has panicked")?.1)
+    }
+
+    /// The tests of a stage, or one run.
+    fn names(&self, stage: usize) -> Result<Vec<Option<String>>> {
+        let (word, with) = match STAGES[stage].tests {
+            Tests::With(word) => (word, true),
+            Tests::Without(word) => (word, false),
+            Tests::Run(_) => return Ok(vec![None]),
+        };
+        let list = String::from_utf8(Command::new(&self.binary(stage).path).arg("--list").output()?.stdout)?;
+        let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
+        // Tests that seed a fault are not about the code as it is.
+        let names = names.filter(|name| name.contains(word) == with && !name.contains("::mutant_"));
+        Ok(names.map(|name| Some(name.to_owned())).collect())
+    }
+
+    fn binary(&self, stage: usize) -> &Binary {
+        self.binaries.iter().find(|it| it.name == STAGES[stage].binary).expect("it was built")
+    }
+
+    /// Runs a mutant by those that come by it, stage by stage.
+    pub(super) fn judge(&self, mutant: u32, name: &str) -> Result<Outcome> {
+        let mut outcome = Outcome::NotReached;
+        for (stage, Stage { at_a_time, .. }) in
+            STAGES.iter().enumerate().filter(|it| name.starts_with(it.1.of))
+        {
+            let checks = self.of(stage)?;
+            let mut checks: Vec<_> = checks.iter().filter(|check| check.reached.contains(&mutant)).collect();
+            while !checks.is_empty() {
+                outcome = Outcome::Survived;
+                let took: Duration = checks.iter().map(|check| check.took).sum();
+                let longest = checks.iter().map(|check| check.took).max().unwrap_or_default();
+                let limit = SLACK + 5 * longest.max(took / u32::try_from(*at_a_time)?);
+                let arguments: Vec<_> = checks.iter().flat_map(|check| check.arguments(stage)).collect();
+                match process::run(&mut self.mutant(mutant, stage, &arguments), limit)? {
+                    Ended::Passed => break,
+                    // Beside others, and on a busy machine, it may have failed as it is.
+                    Ended::Failed(Some(name)) => {
+                        let alone = process::run(&mut self.mutant(mutant, stage, &[&name]), limit)?;
+                        if alone != Ended::Passed {
+                            return Ok(Outcome::KilledBy(name));
+                        }
+                        checks.retain(|check| check.name.as_ref() != Some(&name));
+                    }
+                    Ended::Failed(None) => return Ok(Outcome::KilledBy(self.name(stage))),
+                    Ended::TooLate => {
+                        if process::run(&mut self.command(stage, arguments), limit)? == Ended::Passed {
+                            return Ok(Outcome::KilledBy(format!("{}: no end", self.name(stage))));
+                        }
+                        eprintln!("#{mutant}: {} has no verdict in {limit:?}", self.name(stage));
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn name(&self, stage: usize) -> String {
+        match STAGES[stage].tests {
+            Tests::Run(words) => format!("{SIM} {words}"),
+            _ => STAGES[stage].binary.to_owned(),
+        }
+    }
+
+    fn mutant(&self, mutant: u32, stage: usize, arguments: &[&str]) -> Command {
+        let mut command = self.command(stage, arguments.to_vec());
+        command.env(MUTATION, mutant.to_string());
+        command
+    }
+
+    fn command(&self, stage: usize, arguments: Vec<&str>) -> Command {
+        let Stage { tests, at_a_time, .. } = &STAGES[stage];
+        let mut arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+        if !matches!(tests, Tests::Run(_)) {
+            arguments.extend(["--exact".to_owned(), format!("--test-threads={}", at_a_time)]);
+        }
+        self.binary(stage).command(&arguments)
+    }
+}
+
+impl Check {
+    /// What its binary is told, for a test to run only that.
+    fn arguments(&self, stage: usize) -> Vec<&str> {
+        match (&self.name, &STAGES[stage].tests) {
+            (Some(name), _) => vec![name],
+            (None, Tests::Run(words)) => words.split(' ').collect(),
+            (None, _) => Vec::new(),
+        }
+    }
+}
+
+fn hash(path: &Path) -> Result<u64> {
+    let mut hasher = DefaultHasher::new();
+    fs::read(path)?.hash(&mut hasher);
+    Ok(hasher.finish())
+}
