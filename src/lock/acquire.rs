@@ -305,27 +305,27 @@ impl<'a> AcquireParams<'a> {
         let mut unfinished = OnDrop(Some(|| entry.release_in_background(attempt.to_rollback())));
         let asked = AcquireRequest::new(context.lease_id(number), lease, now).tokens(attempt.tokens());
         // Looked at where it is: an answer costs more to be passed on than to be given.
-        let answer = entry.acquire(&asked);
-        if let CommandFuture::Done(Some(Ok(AcquireOutcome::Acquired { last_token }))) = answer {
-            (claimed.0, unfinished.0) = (None, None);
-            let mut effects = Effects::default();
-            let grant = entry.state.take(request, &attempt, last_token, now, &mut effects);
-            entry.apply_granted(grant, effects);
-            return Ok(grant);
-        }
-        match answer.at_once() {
-            Some(Err(error)) => {
+        match entry.acquire(&asked) {
+            CommandFuture::Done(Some(Ok(AcquireOutcome::Acquired { last_token }))) => {
+                (claimed.0, unfinished.0) = (None, None);
+                let mut effects = Effects::default();
+                let grant = entry.state.take(request, &attempt, last_token, now, &mut effects);
+                entry.apply_granted(grant, effects);
+                Ok(grant)
+            }
+            CommandFuture::Done(Some(Ok(AcquireOutcome::Held { left: _left }))) => {
+                unfinished.0 = None;
+                event!(TRACE, lock = entry.name.as_str(), left = ?_left, "held by another");
+                Ok(None)
+            }
+            CommandFuture::Done(Some(Err(error))) => {
                 if error.failure != Failure::Indeterminate || fault!(UnansweredNeverRan) {
                     unfinished.0 = None;
                 }
                 Err(context.failed(&entry.name, error))
             }
-            Some(Ok(_outcome)) => {
-                unfinished.0 = None;
-                event!(TRACE, lock = entry.name.as_str(), outcome = ?_outcome, "held by another");
-                Ok(None)
-            }
-            None => Ok(None),
+            // It does not answer by the call, and may run yet.
+            CommandFuture::Done(None) | CommandFuture::UnderWay(_) => Ok(None),
         }
     }
 
@@ -554,11 +554,14 @@ impl<'a> AcquireParams<'a> {
         begun: Moment,
         now: Moment,
     ) -> Poll<Result<Option<Guard>, LockError>> {
-        self.waited(begun, now);
         if self.owner.is_none() {
+            self.waited(begun, now);
             return Poll::Ready(Ok(Some(self.new_guard(request, grant, now))));
         }
-        Poll::Ready(Ok(Some(self.guard(request, grant, now))))
+        // Counted when others were told: should that panic, there is no guard.
+        let guard = self.guard(request, grant, now);
+        self.waited(begun, now);
+        Poll::Ready(Ok(Some(guard)))
     }
 
     #[inline(always)]

@@ -213,7 +213,7 @@ impl Attempt {
     }
 
     /// To be sent if its asker has gone.
-    pub(crate) fn to_rollback(&self) -> PendingRelease {
+    pub(crate) fn to_rollback(self) -> PendingRelease {
         PendingRelease { number: self.number, until: self.until, appoints: false, rolls_back: true }
     }
 
