@@ -14,7 +14,10 @@
 //!    (`trace.rs`).
 //! 4. A waker that wakes others has them called by the outermost call of its thread, so that the stack does
 //!    not grow with their number.
-//! 5. What runs in the background does not depend on a waker's return: the watchdog hands wakers to a task of
+//! 5. A call that asks a store which publishes by the call, and then tells the state what that has said, does
+//!    both before wakers are called ([`wakes_at_the_end`]): one that waits for this very name finds it as it
+//!    is.
+//! 6. What runs in the background does not depend on a waker's return: the watchdog hands wakers to a task of
 //!    their own, and the threads of [`ThreadRuntime`](crate::local::ThreadRuntime) replace the one that is
 //!    inside of a waker.
 //!
@@ -33,6 +36,8 @@ use std::task::Waker;
 use std::{future::poll_fn, pin::pin, task::Poll};
 
 use crate::fault::fault;
+#[cfg(feature = "lock")]
+use crate::semaphore::LeftToTheEnd;
 use crate::sync::thread_cell;
 
 /// The first panic of the foreign code that an operation has called.
@@ -120,10 +125,16 @@ pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Panics> {
 struct Calls {
     deferred: RefCell<VecDeque<Waker>>,
     panics: RefCell<Panics>,
+    /// Of `wakes_at_the_end`.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "only the lock asks a store"))]
+    at_the_end: bool,
 }
 
-// Those of this thread, while it is inside of a waker.
+// Those of this thread, while it is inside of a waker, or of `wakes_at_the_end`.
 thread_cell!(CALLING: Cell<*const Calls> = Cell::new(ptr::null()));
+
+/// Those of a [`wakes_at_the_end`] that has none yet. So it allocates nothing before there is one.
+const NONE_YET: *const Calls = ptr::dangling();
 
 /// Calls wakers, and those that they defer; or, inside of a waker, defers them to the outermost call of this
 /// thread. Then goes on with the first panic.
@@ -134,13 +145,21 @@ pub(crate) fn wake(wakers: impl IntoIterator<Item = Waker>) {
 /// As [`wake`], after foreign code that may have panicked.
 pub(crate) fn wake_after(panics: Panics, wakers: impl IntoIterator<Item = Waker>) {
     let outer = CALLING.with(Cell::get);
-    // SAFETY: null, or made further down this thread's stack by the call below, which takes it out before it
-    // returns. Only shared references to it are around.
+    if outer == NONE_YET {
+        let deferred: VecDeque<_> = wakers.into_iter().collect();
+        if !deferred.is_empty() {
+            let calls = Box::new(Calls { at_the_end: true, ..Calls::new(deferred, Panics::NONE) });
+            CALLING.with(|calling| calling.set(Box::into_raw(calls)));
+        }
+        return panics.resume();
+    }
+    // SAFETY: null, or made further down this thread's stack, by the call below or by `wakes_at_the_end`.
+    // They take it out before they return, and only shared references to it are around.
     if let Some(outer) = unsafe { outer.as_ref() } {
         outer.deferred.borrow_mut().extend(wakers);
         return panics.resume();
     }
-    let calls = Calls { deferred: RefCell::new(VecDeque::new()), panics: RefCell::new(panics) };
+    let calls = Calls::new(VecDeque::new(), panics);
     CALLING.with(|calling| calling.set(&raw const calls));
     wakers.into_iter().for_each(|waker| calls.call(waker));
     calls.call_deferred();
@@ -153,13 +172,68 @@ pub(crate) fn wake_after(panics: Panics, wakers: impl IntoIterator<Item = Waker>
 #[cfg(feature = "lock")]
 pub(crate) fn flush() {
     let outer = CALLING.with(Cell::get);
+    if outer == NONE_YET {
+        return;
+    }
     // SAFETY: as in `wake_after`.
     if let Some(outer) = unsafe { outer.as_ref() } {
         outer.call_deferred();
     }
 }
 
+/// Runs `run`, which asks a store and then tells the state what that has said, and calls the wakers that it
+/// comes to once it has returned. A store in memory publishes by the call, so one that blocks there would
+/// wait for what its own thread has not told yet. Inside of another waker, they are called behind that one.
+/// If one panics, what `run` has come to is dropped, and the panic goes on.
+#[cfg(feature = "lock")]
+#[inline(always)]
+pub(crate) fn wakes_at_the_end<T>(run: impl FnOnce() -> T) -> T {
+    struct End {
+        before: *const Calls,
+    }
+    impl Drop for End {
+        #[inline(always)]
+        fn drop(&mut self) {
+            let calls = CALLING.with(|calling| calling.replace(self.before));
+            if calls != NONE_YET {
+                call_at_the_end(calls);
+            }
+        }
+    }
+    let before = CALLING.with(Cell::get);
+    if is_at_the_end(before) {
+        return run();
+    }
+    CALLING.with(|calling| calling.set(NONE_YET));
+    let end = End { before };
+    let of_semaphores = LeftToTheEnd::new(|waker| wake([waker]));
+    let done = run();
+    drop(of_semaphores);
+    drop(end);
+    done
+}
+
+#[cfg(feature = "lock")]
+#[cold]
+#[inline(never)]
+fn call_at_the_end(calls: *const Calls) {
+    // SAFETY: it was none yet, and is a box of `wake_after`'s since, taken out by the caller.
+    let calls = unsafe { Box::from_raw(calls.cast_mut()) };
+    wake_after(calls.panics.into_inner(), calls.deferred.into_inner());
+}
+
+#[cfg(feature = "lock")]
+#[inline(always)]
+fn is_at_the_end(calls: *const Calls) -> bool {
+    // SAFETY: as in `wake_after`.
+    !calls.is_null() && (calls == NONE_YET || unsafe { &*calls }.at_the_end)
+}
+
 impl Calls {
+    fn new(deferred: VecDeque<Waker>, panics: Panics) -> Self {
+        Self { deferred: RefCell::new(deferred), panics: RefCell::new(panics), at_the_end: false }
+    }
+
     fn call(&self, waker: Waker) {
         if fault!(PanicEndsWakes) && self.panics.borrow().0.is_some() {
             return;

@@ -25,6 +25,8 @@ pub use self::permit::{OwnedSemaphorePermit, SemaphorePermit};
 pub use self::poll::PollSemaphore;
 #[cfg(latchwork_suspend)]
 pub(crate) use self::wakes::BATCH as WAKE_BATCH;
+#[cfg(feature = "lock")]
+pub(crate) use self::wakes::LeftToTheEnd;
 
 /// A counting semaphore whose waiters are futures, or threads.
 ///

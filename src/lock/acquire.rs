@@ -154,7 +154,12 @@ impl Progress<'_> {
                             // An owner and a lease may have the same number.
                             let number = wanted.entry.context.number();
                             let request = wanted.request(number);
-                            match wanted.ask_before(&request, number, now) {
+                            let asked = match wanted.entry.mode.is_queued() {
+                                true => wanted.ask_before_in_queue(&request, number, now),
+                                // To ask for a plain lock publishes nothing.
+                                false => wanted.ask_before(&request, number, now),
+                            };
+                            match asked {
                                 Ok(Some(grant)) => return wanted.granted_to(&request, grant, begun, now),
                                 Ok(None) => wanted.enter(&request, now, task.waker()),
                                 Err(error) => Err(error),
@@ -180,7 +185,8 @@ impl Progress<'_> {
                 }
                 Stage::Waiting(future) => {
                     *patient = true;
-                    ready!(future.as_mut().poll(task))
+                    let context = &wanted.entry.context;
+                    ready!(context.wakes_at_the_end(|| future.as_mut().poll(task)))
                 }
             };
             let begun = begun.expect("it has entered");
@@ -327,6 +333,17 @@ impl<'a> AcquireParams<'a> {
             // It does not answer by the call, and may run yet.
             CommandFuture::Done(None) | CommandFuture::UnderWay(_) => Ok(None),
         }
+    }
+
+    /// As [`ask_before`](Self::ask_before), of a store that may grant the lock to others meanwhile.
+    #[inline(never)]
+    fn ask_before_in_queue(
+        &self,
+        request: &Request,
+        number: u64,
+        now: Moment,
+    ) -> Result<Option<Grant>, LockError> {
+        self.entry.context.wakes_at_the_end(|| self.ask_before(request, number, now))
     }
 
     /// What an acquisition has found. From now on it has an owner.

@@ -2,13 +2,14 @@
 
 use std::future::poll_fn;
 use std::mem;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use uuid::{Builder, Uuid};
 
-use crate::foreign::Panics;
+use crate::foreign::{self, Panics};
 use crate::lock_entry::{Moment, Request, Rules};
 use crate::registry::Registry;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -78,6 +79,20 @@ impl Context {
 
     pub(super) fn metrics(&self) -> Metrics {
         self.recorder.snapshot(&self.registry.stats(), self.releases.len(), self.store.reconnects())
+    }
+
+    /// Runs `ask`, which asks the store and tells the state what it says, and calls wakers only then if the
+    /// store publishes by the call. One that does not has threads of its own to publish, and may wait for what
+    /// one of these wakers does.
+    #[inline(always)]
+    pub(super) fn wakes_at_the_end<T>(&self, ask: impl FnOnce() -> T) -> T {
+        if self.at_once { foreign::wakes_at_the_end(ask) } else { ask() }
+    }
+
+    /// As [`wakes_at_the_end`](Self::wakes_at_the_end), for each poll of `ask`.
+    pub(super) async fn polls_wake_at_the_end<F: Future>(&self, ask: F) -> F::Output {
+        let mut ask = pin!(ask);
+        poll_fn(|task| self.wakes_at_the_end(|| ask.as_mut().poll(task))).await
     }
 
     /// A number that was never used, of an owner or a lease.

@@ -363,6 +363,11 @@ impl Lock {
     pub async fn force_unlock(&self) -> Result<bool, LockError> {
         let context = &self.entry.context;
         context.check_origin()?;
+        context.polls_wake_at_the_end(self.force()).await
+    }
+
+    async fn force(&self) -> Result<bool, LockError> {
+        let context = &self.entry.context;
         let (sent, in_hand) = (self.entry.now(), self.entry.leases_in_hand());
         let freed = context.store.force_release(self.entry.mode, self.name()).await;
         let freed = freed.map_err(|error| context.failed(self.name(), error))?;

@@ -9,6 +9,7 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::iter;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{self, AssertUnwindSafe};
 use std::ptr::{self, NonNull};
@@ -27,6 +28,12 @@ pub(crate) const BATCH: usize = match cfg!(latchwork_loom) {
 
 // The batch whose wakers this thread is calling.
 thread_cell!(CALLING: Cell<*const WakeBatch> = Cell::new(ptr::null()));
+
+/// Instead of a batch: [`LeftToTheEnd`] is.
+const AT_THE_END: *const WakeBatch = ptr::dangling();
+
+// What that leaves wakers to.
+thread_cell!(LEFT_TO: Cell<fn(Waker)> = Cell::new(Waker::wake));
 
 /// What a full batch leaves to be done when its wakers have been called: a semaphore.
 pub(super) trait Unsettled {
@@ -125,9 +132,7 @@ impl WakeBatch {
         }
         let outer = CALLING.with(Cell::get);
         if !outer.is_null() {
-            // SAFETY: a batch further down this thread's stack, which takes itself out before it returns.
-            // Only shared references to it are around.
-            return self.append_to(unsafe { &*outer });
+            return self.append_to(outer);
         }
         self.unsettled.set(unsettled.map(NonNull::from));
         CALLING.with(|calling| calling.set(self));
@@ -136,7 +141,15 @@ impl WakeBatch {
     }
 
     #[cold]
-    fn append_to(&self, outer: &Self) {
+    #[inline(never)]
+    fn append_to(&self, outer: *const Self) {
+        if outer == AT_THE_END {
+            let left_to = LEFT_TO.with(Cell::get);
+            return iter::from_fn(|| self.pop()).for_each(left_to);
+        }
+        // SAFETY: a batch further down this thread's stack, which takes itself out before it returns. Only
+        // shared references to it are around.
+        let outer = unsafe { &*outer };
         while let Some(waker) = self.pop() {
             outer.push(waker);
         }
@@ -182,12 +195,43 @@ impl Drop for WakeBatch {
     }
 }
 
+/// Until it is dropped, wakers of this thread are left to what it is made with; or to the batch that is being
+/// called, if there is one.
+#[cfg(feature = "lock")]
+pub(crate) struct LeftToTheEnd {
+    before: *const WakeBatch,
+}
+
+#[cfg(feature = "lock")]
+impl LeftToTheEnd {
+    #[inline(always)]
+    pub(crate) fn new(left_to: fn(Waker)) -> Self {
+        let before = CALLING.with(Cell::get);
+        if before.is_null() {
+            LEFT_TO.with(|left| left.set(left_to));
+            CALLING.with(|calling| calling.set(AT_THE_END));
+        }
+        Self { before }
+    }
+}
+
+#[cfg(feature = "lock")]
+impl Drop for LeftToTheEnd {
+    #[inline(always)]
+    fn drop(&mut self) {
+        CALLING.with(|calling| calling.set(self.before));
+    }
+}
+
 /// Calls the wakers that wait behind the one that this thread is in, for the thread is about to sleep: those
 /// may wake the task that is to wake it.
 #[cold]
 pub(super) fn call_those_behind() {
     let outer = CALLING.with(Cell::get);
-    // SAFETY: as in `call`.
+    if outer == AT_THE_END {
+        return;
+    }
+    // SAFETY: as in `append_to`.
     let Some(outer) = (unsafe { outer.as_ref() }) else { return };
     outer.drain();
     if let Some(unsettled) = outer.unsettled.take() {

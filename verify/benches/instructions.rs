@@ -186,7 +186,7 @@ impl LockBench {
 
 // The lock is taken and unlocked.
 #[library_benchmark]
-#[bench::one(args = (lock_bench()), config = at_most(200_032))]
+#[bench::one(args = (lock_bench()), config = at_most(208_132))]
 fn lock_and_unlock(bench: LockBench) -> LockBench {
     for _ in 0..ROUNDS {
         let guard = bench.ready(black_box(&bench.lock).lock()).expect("it is free");

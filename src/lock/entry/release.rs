@@ -54,12 +54,15 @@ impl Entry {
         let mut awaited = false;
         let outcome = poll_fn(|task| {
             let Some(appoint) = appoints.0.take() else { return Pin::new(&mut release).poll(task) };
-            let mut panics = Panics::NONE;
-            let polled = panics.catch(|| Pin::new(&mut release).poll(task));
-            // It is on its way then. The next waiter is not to depend on the caller's polling, nor on a waker
-            // that does not panic.
-            panics.catch(appoint);
-            panics.resume();
+            let polled = self.context.wakes_at_the_end(|| {
+                let mut panics = Panics::NONE;
+                let polled = panics.catch(|| Pin::new(&mut release).poll(task));
+                // It is on its way then. The next waiter is not to depend on the caller's polling, nor on a
+                // waker that does not panic.
+                panics.catch(appoint);
+                panics.resume();
+                polled
+            });
             let polled = polled.unwrap_or(Poll::Pending);
             awaited = polled.is_pending();
             if awaited {
@@ -87,11 +90,11 @@ impl Entry {
             return None;
         }
         let mut repeat = OnDrop(Some(|| self.release_in_background(*pending_release)));
-        let outcome = {
+        let outcome = self.context.wakes_at_the_end(|| {
             // As in `release`.
             let _appoints = OnDrop(Some(|| self.apply(self.state.returned(0, now))));
             self.release_at_once(pending_release)
-        };
+        });
         if outcome.as_ref().is_none_or(Result::is_ok) {
             repeat.0 = None;
         }
@@ -117,12 +120,14 @@ impl Entry {
         pending_release: &PendingRelease,
         now: Moment,
     ) {
-        let mut panics = Panics::NONE;
-        if !matches!(panics.catch(|| self.release_at_once(pending_release)), Some(Some(Ok(_)))) {
-            panics.catch(|| self.release_in_background(*pending_release));
-        }
-        panics.catch(|| self.apply(self.state.returned(0, now)));
-        panics.resume();
+        self.context.wakes_at_the_end(|| {
+            let mut panics = Panics::NONE;
+            if !matches!(panics.catch(|| self.release_at_once(pending_release)), Some(Some(Ok(_)))) {
+                panics.catch(|| self.release_in_background(*pending_release));
+            }
+            panics.catch(|| self.apply(self.state.returned(0, now)));
+            panics.resume();
+        });
     }
 
     /// Releases a lease at a store that answers at once. `None` if it does not.
@@ -280,7 +285,7 @@ impl Entry {
         }
         let mut release = Box::pin(trace::here(ends.send()));
         panics.catch(|| {
-            if first_poll(release.as_mut()).is_pending() {
+            if self.context.wakes_at_the_end(|| first_poll(release.as_mut())).is_pending() {
                 self.context.spawn(release);
             }
         });

@@ -3,14 +3,14 @@
 use std::future::{Pending, pending};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::task::{Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork::backend::{Backend, Message, Runtime, SubscribeError};
 use latchwork::local::{Local, ThreadRuntime};
-use latchwork::{Guard, Lock, LockClient, LockOptions};
+use latchwork::{Guard, Lease, Lock, LockClient, LockOptions};
 
 use super::{poll, ready};
 
@@ -449,6 +449,70 @@ fn waker_of_a_loss_may_wait_for_the_next_one() {
     assert!(poll(lost.as_mut(), &Waker::from(Arc::clone(&held))).is_pending());
     assert!(ready(lock.force_unlock()).unwrap());
     assert!(poll(lost.as_mut(), Waker::noop()).is_ready());
+}
+
+/// A store in memory publishes by the call of a client, and the waker that hears of it may wait for that
+/// client's lock: what the call has come to is told before.
+#[test]
+fn waker_of_what_a_call_publishes_may_wait_for_the_lock_of_its_caller() {
+    struct Waits {
+        lock: latchwork::blocking::Lock,
+        goes_on: mpsc::Sender<()>,
+        got: mpsc::Sender<bool>,
+    }
+    impl Wake for Waits {
+        fn wake(self: Arc<Self>) {
+            self.goes_on.send(()).unwrap();
+            let tried = self.lock.try_lock_for(SOON, Lease::Watched).unwrap();
+            self.got.send(tried.is_some()).unwrap();
+        }
+    }
+    type Make = fn(&LockClient) -> Lock;
+    type Free = fn(&Lock, Guard);
+    let kinds: [(&str, Make); 4] = [
+        ("plain", |client| client.get_lock("orders").unwrap()),
+        ("fair", |client| client.get_fair_lock("orders").unwrap()),
+        ("read", |client| client.get_read_write_lock("orders").unwrap().read().clone()),
+        ("write", |client| client.get_read_write_lock("orders").unwrap().write().clone()),
+    ];
+    let ways: [(&str, Free); 4] = [
+        ("dropped", |_, held| drop(held)),
+        ("released", |_, held| assert!(wait(held.unlock()).is_ok())),
+        ("released, given up", |_, held| {
+            let mut release = Box::pin(held.unlock());
+            let _ = poll(release.as_mut(), Waker::noop());
+        }),
+        ("forced", |lock, held| {
+            assert!(wait(lock.force_unlock()).unwrap());
+            held.forget();
+        }),
+    ];
+    for (kind, make) in kinds {
+        for (way, free) in ways {
+            let local = Local::new();
+            let [client, other] = [(); 2].map(|()| LockClient::new(local.clone()));
+            let lock = make(&client);
+            // Writers exclude readers, so that one waits for the other in each kind.
+            let theirs = match kind {
+                "read" => other.get_read_write_lock("orders").unwrap().write().clone(),
+                _ => make(&other),
+            };
+            let held = ready(lock.lock()).unwrap();
+            let ((goes_on, go), (got, gets)) = (mpsc::channel(), mpsc::channel());
+            let waits = Waits { lock: latchwork::blocking::Lock::from_async(lock.clone()), goes_on, got };
+            let waker = Waker::from(Arc::new(waits));
+            let mut waiter = Box::pin(async move { theirs.lock().await });
+            assert!(poll(waiter.as_mut(), &waker).is_pending());
+            thread::scope(|scope| {
+                scope.spawn(move || {
+                    go.recv().unwrap();
+                    drop(wait(waiter).unwrap());
+                });
+                free(&lock, held);
+            });
+            assert_eq!(gets.try_recv(), Ok(true), "{kind}, {way}: it waits for the call that it is in");
+        }
+    }
 }
 
 /// A waker is dropped where others are called.
