@@ -82,8 +82,8 @@ impl Context {
     }
 
     /// Runs `ask`, which asks the store and tells the state what it says, and calls wakers only then if the
-    /// store publishes by the call. One that does not has threads of its own to publish, and may wait for what
-    /// one of these wakers does.
+    /// store publishes by the call. One that does not has threads of its own to publish, and may wait for
+    /// what one of these wakers does.
     #[inline(always)]
     pub(super) fn wakes_at_the_end<T>(&self, ask: impl FnOnce() -> T) -> T {
         if self.at_once { foreign::wakes_at_the_end(ask) } else { ask() }
