@@ -95,7 +95,8 @@ pub struct Redis {
     pub(super) publishes_both: bool,
     /// Of its waiters that the server enqueues.
     pub(super) nonces: Arc<Nonces>,
-    pub(super) passed_on: Arc<PassedOn>,
+    /// By the kind of queue.
+    pub(super) passed_on: Arc<[PassedOn; 2]>,
 }
 
 impl Backend for Redis {

@@ -1,4 +1,5 @@
-//! [`PassedOn`]: when a release of a read-write lock leaves it to other clients.
+//! [`PassedOn`]: when a release of a read-write lock leaves it to other clients, and whether another process
+//! most likely waits for a release.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -18,8 +19,7 @@ const MOST: usize = 4096;
 /// A lock that was not released for so long may be forgotten for another one.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How many releases of each read-write lock by this process passed it on, since one has left it to
-/// other clients.
+/// How many releases of each lock by this process passed it on, since one has left it to other clients.
 #[derive(Debug, Default)]
 pub(super) struct PassedOn(Mutex<Counts>);
 
@@ -39,6 +39,11 @@ impl PassedOn {
             Some((times, _)) => *times >= LEFT_TO_STRANGERS,
             None => counts.by_name.len() >= MOST,
         }
+    }
+
+    /// Whether the last release of it passed it on. If so, others most likely wait for the next one, too.
+    pub(super) fn last_time(&self, name: &LockName) -> bool {
+        self.0.lock().by_name.contains_key(name)
     }
 
     /// What a release has come to. `freed`: the lock is free now, so other clients have their chance.
@@ -76,12 +81,13 @@ mod tests {
         let (passed_on, now) = (PassedOn::default(), Instant::now());
         for times in 0..LEFT_TO_STRANGERS {
             assert!(!passed_on.is_enough(&name(0)), "after {times}");
+            assert_eq!(passed_on.last_time(&name(0)), times > 0);
             passed_on.count(&name(0), false, now);
             passed_on.count(&name(1), true, now);
         }
         assert!(passed_on.is_enough(&name(0)) && !passed_on.is_enough(&name(1)));
         passed_on.count(&name(0), true, now);
-        assert!(!passed_on.is_enough(&name(0)));
+        assert!(!passed_on.is_enough(&name(0)) && !passed_on.last_time(&name(0)));
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub(super) struct ScriptCall {
     /// The last one, if a waiter is about to get a position: for how long it has waited, and when that was
     /// so.
     waited: Option<(Duration, Instant)>,
+    /// See [`WireRequest`].
+    announced: bool,
 }
 
 impl ScriptCall {
@@ -98,18 +100,21 @@ impl Redis {
                 (keys::write_queue(name), keys::waiting_readers(name).into(), channel)
             }
         };
+        let passed_on = &self.passed_on[call.kind as usize];
         let common = [self.publish(), other, if knows_all { "1" } else { "0" }];
         let mut args: Vec<String> = common.map(str::to_owned).into();
         args.extend([channel, keys::UNLOCK_MESSAGE.to_owned(), grants, keys::GRANTED.to_owned()]);
         if call.kind == QueueKind::ReadWrite {
-            let spare = if call.releases && self.passed_on.is_enough(call.name) { "1" } else { "" };
+            let spare = if call.releases && passed_on.is_enough(call.name) { "1" } else { "" };
             args.extend([keys::READ_UNLOCK_MESSAGE.to_owned(), keys::read_leases(name), spare.to_owned()]);
         }
         args.extend(call.own);
         let own = [name.to_owned(), queue, positions].into_iter().chain(beside);
         let keys = own.chain(call.keys).collect();
         let now = self.common.runtime.now();
-        ScriptCall { keys, args, waited: call.position.map(|position| (position.waited, now)) }
+        // A waiter that is named with it is of this process, and has it by the reply.
+        let announced = call.releases && call.position.is_none() && passed_on.last_time(call.name);
+        ScriptCall { keys, args, waited: call.position.map(|position| (position.waited, now)), announced }
     }
 
     /// The nonce of a waiter that is to be enqueued.
@@ -120,8 +125,8 @@ impl Redis {
 
     /// Whether the lease was held by the id that was released, by the reply.
     pub(super) fn released(&self, kind: QueueKind, name: &LockName, reply: i64) -> bool {
-        if kind == QueueKind::ReadWrite && reply > 0 {
-            self.passed_on.count(name, reply == 2, self.common.runtime.now());
+        if reply > 0 {
+            self.passed_on[kind as usize].count(name, reply == 2, self.common.runtime.now());
         }
         reply > 0
     }
@@ -136,7 +141,8 @@ impl Redis {
         again: bool,
     ) -> Result<(Reply, Sent), Error> {
         let words_of = |command: &mut Cmd, now: Instant| words.write(command, now);
-        let request = WireRequest { again, ..self.request(script, name, &words_of) };
+        let announced = words.announced;
+        let request = WireRequest { again, announced, ..self.request(script, name, &words_of) };
         let mut any = Sent::Once;
         for _ in 0..MOST_TIMES {
             let (reply, sent) = router.send(&request).await?;

@@ -2,6 +2,7 @@
 //! `cluster`.
 
 mod acl;
+mod announced;
 #[path = "../by_hand/mod.rs"]
 mod by_hand;
 mod configuration;

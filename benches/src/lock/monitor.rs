@@ -12,7 +12,8 @@ use redis::{Connection, FromRedisValue, cmd};
 use super::clock;
 use super::server::{Server, connect};
 
-/// What belongs to a connection and not to a lock: it comes with the connection, or goes by the clock.
+/// What belongs to a connection and not to a lock: it comes with the connection, or goes by the clock. (So a
+/// PING in front of a release, which makes the server write the message first, is not seen here.)
 const NOT_COUNTED: [&str; 4] = ["HELLO", "CLIENT", "PING", "SELECT"];
 
 /// Counts until it is [ended](Self::end).

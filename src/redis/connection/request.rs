@@ -20,6 +20,10 @@ pub(crate) struct WireRequest<'a> {
     pub(crate) words: &'a (dyn Fn(&mut Cmd, Instant) + Sync),
     /// Sent right behind it, in one piece; the reply is then an array of both replies.
     pub(crate) followed_by: Option<Cmd>,
+    /// It most likely publishes a message, which a waiter is to have as soon as can be. A server writes
+    /// when it has run all that it has read, and begins with the client that it had the last *first* answer
+    /// for: so a PING goes in front, and the message is written before the reply.
+    pub(crate) announced: bool,
     /// How long it may take in all.
     pub(crate) limit: Duration,
     /// How much longer than usual one sending takes.
@@ -38,6 +42,7 @@ impl<'a> WireRequest<'a> {
             script: None,
             words,
             followed_by: None,
+            announced: false,
             limit,
             takes: Duration::ZERO,
             again: true,
@@ -76,7 +81,7 @@ impl<'a> WireRequest<'a> {
         asking: bool,
         connection: &mut Unlimited,
     ) -> RedisResult<Value> {
-        if !asking && self.followed_by.is_none() {
+        if !asking && self.followed_by.is_none() && !self.announced {
             // What `Cmd::query_async` does, in no box of its own.
             return connection.send_packed_command(command).await?.extract_error();
         }
@@ -84,6 +89,8 @@ impl<'a> WireRequest<'a> {
         // In one piece, as others use the connection, too: the permission is for the very next command.
         if asking {
             pipeline.cmd("ASKING");
+        } else if self.announced {
+            pipeline.cmd("PING");
         }
         pipeline.add_command(command.clone());
         if let Some(next) = &self.followed_by {
@@ -97,6 +104,10 @@ impl<'a> WireRequest<'a> {
             reply => Ok(reply),
         };
         let asked = if asking { answered(next()?) } else { Ok(Value::Okay) };
+        if self.announced && !asking {
+            // Whatever it is: the command has its own.
+            next()?;
+        }
         // A user that may not send ASKING is only sent back by the command itself.
         let reply = answered(next()?).map_err(|error| asked.err().unwrap_or(error))?;
         match self.followed_by {
