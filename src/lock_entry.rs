@@ -688,6 +688,13 @@ impl LockEntry {
         (ownership.each_hold(now), ownership.waiting())
     }
 
+    /// Whether a lease was left, and its release is not said to be under way; or a call asks for one before
+    /// it enters.
+    #[cfg(feature = "lock")]
+    pub(crate) fn is_returning(&self) -> bool {
+        self.inside().is_returning()
+    }
+
     /// How many acquisitions wait, the queue head included, and since when that competes at the store.
     #[cfg(feature = "lock")]
     pub(crate) fn waiting(&self) -> (usize, Option<Moment>) {

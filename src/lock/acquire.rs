@@ -305,7 +305,7 @@ impl<'a> AcquireParams<'a> {
         if !context.at_once || !entry.state.claim() {
             return Ok(None);
         }
-        let mut claimed = OnDrop(Some(|| entry.apply(entry.state.returned(0, now))));
+        let mut claimed = OnDrop(Some(|| entry.returned(0, now)));
         let lease = context.lease_of(request);
         let attempt = Attempt::outside_of_queue(number, request, now, lease);
         let mut unfinished = OnDrop(Some(|| entry.release_in_background(attempt.to_rollback())));

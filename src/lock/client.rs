@@ -1,6 +1,7 @@
 //! [`LockClient`].
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
@@ -352,8 +353,10 @@ impl LockClient {
                 panics.catch(|| entry.apply(entry.state.end_what_is_over(entry.now())));
             }
             panics.resume();
-            // After we listen, so that what is done now is either seen here or told.
-            let (releasing, held) = (self.releasing(), self.held_names());
+            // After we listen, so that what is done now is either seen here or told; in the order of a lease's
+            // ways, so that it is seen in one of them.
+            let held = self.held_names();
+            let releasing = self.releasing();
             if (releasing.is_empty() || fault!(ShutdownForgetsReleases)) && held.is_empty() {
                 return Ok(());
             }
@@ -371,9 +374,14 @@ impl LockClient {
     /// What is released in the background, or by a caller that waits for it; and what a caller has asked the
     /// store for beside the queue: were it granted, it would be released.
     fn releasing(&self) -> Vec<LockName> {
-        let is_awaited = |entry: &Arc<Entry>| entry.awaits_release() || entry.is_attended();
-        let awaited = self.tables.all().into_iter().filter(is_awaited);
-        self.context.releases.names().into_iter().chain(awaited.map(|entry| entry.name.clone())).collect()
+        let is_awaited =
+            |entry: &Arc<Entry>| entry.state.is_returning() || entry.awaits_release() || entry.is_attended();
+        // As in `shutdown`: looked at before what is in the background.
+        let awaited: Vec<_> = self.tables.all().into_iter().filter(is_awaited).collect();
+        let mut releasing = self.context.releases.names();
+        let known: HashSet<_> = releasing.iter().cloned().collect();
+        releasing.extend(awaited.iter().map(|entry| entry.name.clone()).filter(|name| !known.contains(name)));
+        releasing
     }
 
     fn held_names(&self) -> Vec<LockName> {

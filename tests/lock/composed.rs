@@ -4,9 +4,10 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork::backend::Runtime;
@@ -20,6 +21,8 @@ use crate::over_local::{Between, Command, OverLocal};
 
 const SOON: Duration = Duration::from_secs(10);
 const HOUR: Duration = Duration::from_secs(3600);
+/// Two threads meet at a place of nanoseconds in some of so many.
+const ROUNDS: usize = 5_000;
 crate::waiting::waiting_for!(SOON);
 
 fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
@@ -281,6 +284,29 @@ async fn writers_read_whose_future_is_not_polled_keeps_the_lock_from_no_other() 
     assert!(soon("its own turn, once it is polled", reads).await.unwrap().is_held());
 }
 
+/// The look that gives back what one of them was granted comes to the other one too early.
+#[test]
+fn read_that_waits_for_its_poll_keeps_its_grant_beside_one_that_has_waited_for_too_long() {
+    let clock = ThreadRuntime::paused();
+    let stops = Stops::new(true, reads);
+    let limit = Duration::from_secs(2);
+    let options = LockOptions::default().unpolled_limit(limit);
+    let client = LockClient::with_options(stops.over(&Local::with_runtime(clock.clone())), &options).unwrap();
+    let prices = client.get_read_write_lock("prices").unwrap();
+    let me = client.owner();
+    let _writes = ready(prices.write().owned_by(&me).lock()).unwrap();
+    let read = prices.read().owned_by(&me);
+    let [mut late, mut in_time] = [(); 2].map(|()| Box::pin(read.lock()));
+    assert!(poll(late.as_mut()).is_pending() && poll(in_time.as_mut()).is_pending(), "they ask");
+    for _ in 0..2 {
+        stops.let_through.add_permits(1);
+        clock.advance(limit / 2);
+    }
+    assert_eq!(client.metrics().superseded, 1);
+    let Poll::Ready(Ok(held)) = poll(in_time.as_mut()) else { panic!("it asks once more") };
+    assert!(held.is_held());
+}
+
 #[tokio::test]
 async fn shutdown_waits_for_what_a_writer_has_asked_to_read() {
     let (local, stops) = (Local::new(), Stops::new(true, reads));
@@ -318,6 +344,27 @@ async fn shutdown_leaves_no_lease_of_a_hold_that_is_over_though_no_timer_has_fir
     let Poll::Ready(Ok(())) = poll(shutdown.as_mut()) else { panic!("nothing is held") };
     let free = other.get_lock("orders").unwrap().try_lock().await.unwrap().is_some();
     assert!(free, "the runtime may end now, and the store keeps the lease");
+}
+
+/// A hold has ended and its release has not begun, or what was asked for is about to be rolled back: who looks
+/// then is to see one of them.
+#[test]
+fn shutdown_that_comes_between_a_hold_and_its_release_waits_for_it() {
+    for _ in 0..ROUNDS {
+        let stops = Stops::new(false, |command| matches!(command, Command::Release(_)));
+        let client = LockClient::new(stops.over(&Local::new()));
+        let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
+        let begins = Barrier::new(2);
+        let is_over = thread::scope(|scope| {
+            scope.spawn(|| {
+                begins.wait();
+                drop(held);
+            });
+            begins.wait();
+            poll(pin!(client.shutdown(HOUR))).is_ready()
+        });
+        assert!(!is_over, "its release is not answered");
+    }
 }
 
 /// Otherwise one process would have the lock again and again, and the other would be told and find it taken.

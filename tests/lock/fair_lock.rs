@@ -1,14 +1,18 @@
-//! A fair lock whose release falls into a gap: between a waiter's question, its subscription, and its sleep.
+//! A fair lock whose release falls into a gap: between a waiter's question, its subscription, and its sleep;
+//! and one over a store whose messages are no grants.
 
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::over_local::{Nothing, OverLocal};
+use crate::over_local::{Between, Command, Nothing, OverLocal};
 use latchwork::backend::{
     AcquireOutcome, AcquireRequest, Backend as _, Inbox, LockName, Mode, ReleaseOutcome, Runtime as _,
     Transport,
 };
-use latchwork::local::{Local, LocalTransport};
+use latchwork::local::{Local, LocalTransport, OtherKind};
 use latchwork::{LeaseId, LockClient};
 
 /// Shorter than a third of the time for which a position is kept, after which a waiter looks by itself.
@@ -62,4 +66,56 @@ async fn release_between_a_waiters_question_and_its_subscription_is_found() {
     let waits = tokio::time::timeout(SOON, lock.lock()).await.expect("it sleeps beside a free lock");
     assert!(hook.lock().unwrap().is_none(), "it has not subscribed, and this test says nothing");
     waits.unwrap().unlock().await.unwrap();
+}
+
+fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn ready<F: Future>(future: F) -> F::Output {
+    let Poll::Ready(output) = poll(pin!(future)) else { panic!("it waits") };
+    output
+}
+
+/// A store whose messages about grants are not to be taken for leases; or are. It counts the questions.
+struct Questions {
+    asked: Arc<AtomicUsize>,
+    grants_suffice: bool,
+}
+
+impl Between for Questions {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        if let Command::Acquire(_) = command {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+        }
+        run.await
+    }
+
+    fn grants_suffice(&self) -> bool {
+        self.grants_suffice
+    }
+}
+
+#[test]
+fn grant_is_asked_for_once_more_where_its_message_does_not_suffice() {
+    for (grants_suffice, questions) in [(true, 2), (false, 3)] {
+        let (local, asked) = (Local::new(), Arc::default());
+        let between = Questions { asked: Arc::clone(&asked), grants_suffice };
+        let [client, other] =
+            [LockClient::new(OverLocal::new(&local, between)), LockClient::new(local.clone())];
+        let theirs = ready(other.get_fair_lock("orders").unwrap().lock()).unwrap();
+        let lock = client.get_fair_lock("orders").unwrap();
+        let mut waits = pin!(lock.lock());
+        assert!(poll(waits.as_mut()).is_pending());
+        drop(theirs);
+        let Poll::Ready(Ok(held)) = poll(waits.as_mut()) else { panic!("it was granted") };
+        assert_eq!(asked.load(Ordering::Relaxed), questions, "{grants_suffice}");
+        drop(held);
+    }
 }

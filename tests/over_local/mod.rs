@@ -36,6 +36,11 @@ pub(crate) trait Between: Send + Sync + 'static {
     /// Something is asked that is no command.
     fn asked(&self) {}
 
+    /// As of a [`Backend`].
+    fn grants_suffice(&self) -> bool {
+        true
+    }
+
     fn failure(&self, error: &Self::Error) -> Failure {
         let _ = error;
         Failure::Indeterminate
@@ -117,7 +122,7 @@ impl<B: Between, T: Transport, R: Runtime + Clone> Backend for OverLocal<B, T, R
 
     fn grants_suffice(&self) -> bool {
         self.between.asked();
-        self.local.grants_suffice()
+        self.local.grants_suffice() && self.between.grants_suffice()
     }
 
     fn failure(&self, error: &B::Error) -> Failure {

@@ -67,11 +67,13 @@ impl<T: Send + 'static> Attended<T> {
 impl<T: Send + 'static> Drop for Attended<T> {
     fn drop(&mut self) {
         let shared = &self.0;
-        // A shutdown waits for it.
-        let _tells = OnDrop(Some(|| shared.entry.context.releases.tell()));
         let is_other = |other: &Weak<dyn Attends>| !ptr::addr_eq(other.as_ptr(), Arc::as_ptr(shared));
+        // A shutdown waits for it. It is dropped last, so that it is there until what it has is given back.
+        let _ends = OnDrop(Some(|| {
+            shared.entry.unpolled().attended.lock().retain(is_other);
+            shared.entry.context.releases.tell();
+        }));
         let _given_back = shared.state.lock().kept.take();
-        shared.entry.unpolled().attended.lock().retain(is_other);
     }
 }
 

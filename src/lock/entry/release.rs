@@ -49,7 +49,7 @@ impl Entry {
     ) -> Result<bool, LockError> {
         let id = self.context.lease_id(pending_release.number);
         let mut repeat = OnDrop(Some(|| self.release_in_background(pending_release)));
-        let mut appoints = OnDrop(Some(|| self.apply(self.state.returned(0, now))));
+        let mut appoints = OnDrop(Some(|| self.returned(0, now)));
         let mut release = self.send_once(&id, pending_release.rolls_back);
         let mut awaited = false;
         let outcome = poll_fn(|task| {
@@ -92,7 +92,7 @@ impl Entry {
         let mut repeat = OnDrop(Some(|| self.release_in_background(*pending_release)));
         let outcome = self.context.wakes_at_the_end(|| {
             // As in `release`.
-            let _appoints = OnDrop(Some(|| self.apply(self.state.returned(0, now))));
+            let _appoints = OnDrop(Some(|| self.returned(0, now)));
             self.release_at_once(pending_release)
         });
         if outcome.as_ref().is_none_or(Result::is_ok) {
@@ -125,7 +125,7 @@ impl Entry {
             if !matches!(panics.catch(|| self.release_at_once(pending_release)), Some(Some(Ok(_)))) {
                 panics.catch(|| self.release_in_background(*pending_release));
             }
-            panics.catch(|| self.apply(self.state.returned(0, now)));
+            panics.catch(|| self.returned(0, now));
             panics.resume();
         });
     }
@@ -173,6 +173,16 @@ impl Entry {
             event!(WARN, lock = self.name.as_str(), reason = %crate::lock_entry::LossReason::Gone, "lost");
         }
         had_it
+    }
+
+    /// The release of a lease is under way, or was answered: so many others have heard of it.
+    #[inline(always)]
+    pub(in crate::lock) fn returned(self: &Arc<Self>, receivers: usize, now: Moment) {
+        self.apply(self.state.returned(receivers, now));
+        // It looks at the lease until then.
+        if self.context.is_shut_down() {
+            self.context.releases.tell();
+        }
     }
 
     #[cold]
@@ -428,7 +438,7 @@ impl Release {
             panics.catch(|| drop(named));
         }
         if std::mem::replace(&mut self.appoints, false) && !fault!(ReturnedToNobody) {
-            panics.catch(|| entry.apply(entry.state.returned(receivers, now)));
+            panics.catch(|| entry.returned(receivers, now));
         } else if receivers > 0 {
             entry.state.note_receivers(receivers, now);
         }

@@ -42,6 +42,11 @@ impl Ownership {
         self.held().flat_map(of)
     }
 
+    #[cfg(feature = "lock")]
+    pub(in crate::lock_entry) fn is_returning(&self) -> bool {
+        matches!(self.phase, Phase::Returning(_))
+    }
+
     /// What each holder here has.
     #[cfg(feature = "lock")]
     pub(in crate::lock_entry) fn each_hold(&self, now: Moment) -> Vec<HeldHere> {
