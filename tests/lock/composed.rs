@@ -346,8 +346,7 @@ async fn shutdown_leaves_no_lease_of_a_hold_that_is_over_though_no_timer_has_fir
     assert!(free, "the runtime may end now, and the store keeps the lease");
 }
 
-/// A hold has ended and its release has not begun, or what was asked for is about to be rolled back: who looks
-/// then is to see one of them.
+/// The hold has ended and its release has not begun: a shutdown that looks then is to see one of them.
 #[test]
 fn shutdown_that_comes_between_a_hold_and_its_release_waits_for_it() {
     for _ in 0..ROUNDS {
