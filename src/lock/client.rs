@@ -353,8 +353,8 @@ impl LockClient {
                 panics.catch(|| entry.apply(entry.state.end_what_is_over(entry.now())));
             }
             panics.resume();
-            // After we listen, so that what is done now is either seen here or told. What is held first: it is
-            // released next, and seen in one of the two.
+            // After we listen, so that what is done now is either seen here or told. What is held first: it
+            // is released next, and seen in one of the two.
             let held = self.held_names();
             let releasing = self.releasing();
             if (releasing.is_empty() || fault!(ShutdownForgetsReleases)) && held.is_empty() {
