@@ -186,7 +186,7 @@ impl LockBench {
 
 // The lock is taken and unlocked.
 #[library_benchmark]
-#[bench::one(args = (lock_bench()), config = at_most(208_132))]
+#[bench::one(args = (lock_bench()), config = at_most(208_632))]
 fn lock_and_unlock(bench: LockBench) -> LockBench {
     for _ in 0..ROUNDS {
         let guard = bench.ready(black_box(&bench.lock).lock()).expect("it is free");
@@ -197,7 +197,7 @@ fn lock_and_unlock(bench: LockBench) -> LockBench {
 
 // The lock is taken, and its guard dropped.
 #[library_benchmark]
-#[bench::one(args = (lock_bench()), config = at_most(190_132))]
+#[bench::one(args = (lock_bench()), config = at_most(195_932))]
 fn lock_and_drop(bench: LockBench) -> LockBench {
     for _ in 0..ROUNDS {
         drop(black_box(bench.ready(black_box(&bench.lock).lock()).expect("it is free")));
@@ -207,7 +207,7 @@ fn lock_and_drop(bench: LockBench) -> LockBench {
 
 // The lock is held; a waiter comes; the guard is dropped; the waiter has the lock.
 #[library_benchmark]
-#[bench::one(args = (lock_bench()), config = at_most(246_433))]
+#[bench::one(args = (lock_bench()), config = at_most(253_691))]
 fn lock_hand_off(bench: LockBench) -> LockBench {
     let mut held = bench.ready(bench.lock.lock()).expect("it is free");
     for _ in 0..ROUNDS {
