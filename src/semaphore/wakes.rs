@@ -192,8 +192,8 @@ impl Drop for WakeBatch {
     }
 }
 
-/// Until it is dropped, wakers of this thread are left to [`foreign::wakes_at_the_end`], inside of which it is
-/// made; or to the batch that is being called, if there is one.
+/// Until it is dropped, wakers of this thread are left to [`foreign::wakes_at_the_end`], inside of which it
+/// is made; or to the batch that is being called, if there is one.
 #[cfg(feature = "lock")]
 pub(crate) struct LeftToTheEnd {
     before: *const WakeBatch,
