@@ -22,7 +22,6 @@ mod guard;
 mod lock;
 mod read_write_lock;
 
-use std::future::poll_fn;
 use std::pin::pin;
 
 pub use self::client::LockClient;
@@ -33,12 +32,5 @@ pub use self::read_write_lock::ReadWriteLock;
 /// The semaphore's, and not the plain one: a thread may come here inside of a waker, and the threads that it
 /// has freed there must not sleep as long as it does.
 fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    crate::semaphore::block_on(pin!(poll_fn(|context| {
-        let polled = future.as_mut().poll(context);
-        if polled.is_pending() {
-            crate::foreign::flush();
-        }
-        polled
-    })))
+    crate::semaphore::block_on(pin!(future))
 }

@@ -36,8 +36,6 @@ use std::task::Waker;
 use std::{future::poll_fn, pin::pin, task::Poll};
 
 use crate::fault::fault;
-#[cfg(feature = "lock")]
-use crate::semaphore::LeftToTheEnd;
 use crate::sync::thread_cell;
 
 /// The first panic of the foreign code that an operation has called.
@@ -159,32 +157,34 @@ pub(crate) fn wake_after(panics: Panics, wakers: impl IntoIterator<Item = Waker>
         outer.deferred.borrow_mut().extend(wakers);
         return panics.resume();
     }
-    let calls = Calls::new(VecDeque::new(), panics);
+    // Those behind the first one are where `flush` finds them.
+    let mut wakers = wakers.into_iter();
+    let first = wakers.next();
+    let calls = Calls::new(wakers.collect(), panics);
     CALLING.with(|calling| calling.set(&raw const calls));
-    wakers.into_iter().for_each(|waker| calls.call(waker));
+    first.into_iter().for_each(|waker| calls.call(waker));
     calls.call_deferred();
     CALLING.with(|calling| calling.set(ptr::null()));
     calls.panics.into_inner().resume();
 }
 
-/// Calls the wakers that were deferred on this thread, which is about to sleep inside of a waker: the task
-/// that is to wake it may be among them.
-#[cfg(feature = "lock")]
-pub(crate) fn flush() {
+/// Calls the wakers that wait behind the one that this thread is in, for the thread is about to sleep: the
+/// task that is to wake it may be among them. False if there are none.
+pub(crate) fn flush() -> bool {
     let outer = CALLING.with(Cell::get);
     if outer == NONE_YET {
-        return;
+        return false;
     }
     // SAFETY: as in `wake_after`.
-    if let Some(outer) = unsafe { outer.as_ref() } {
-        outer.call_deferred();
-    }
+    let Some(outer) = (unsafe { outer.as_ref() }) else { return false };
+    outer.call_deferred()
 }
 
 /// Runs `run`, which asks a store and then tells the state what that has said, and calls the wakers that it
-/// comes to once it has returned. A store in memory publishes by the call, so one that blocks there would
-/// wait for what its own thread has not told yet. Inside of another waker, they are called behind that one.
-/// If one panics, what `run` has come to is dropped, and the panic goes on.
+/// comes to once it has returned; those of semaphores if they are left to this (`LeftToTheEnd`). A store in
+/// memory publishes by the call, so one that blocks there would wait for what its own thread has not told
+/// yet. Inside of another waker, they are called behind that one. If one panics, what `run` has come to is
+/// dropped, and the panic goes on: what has no destructor is for the caller to give back.
 #[cfg(feature = "lock")]
 #[inline(always)]
 pub(crate) fn wakes_at_the_end<T>(run: impl FnOnce() -> T) -> T {
@@ -206,9 +206,7 @@ pub(crate) fn wakes_at_the_end<T>(run: impl FnOnce() -> T) -> T {
     }
     CALLING.with(|calling| calling.set(NONE_YET));
     let end = End { before };
-    let of_semaphores = LeftToTheEnd::new(|waker| wake([waker]));
     let done = run();
-    drop(of_semaphores);
     drop(end);
     done
 }
@@ -246,10 +244,14 @@ impl Calls {
         }
     }
 
-    fn call_deferred(&self) {
+    /// False if there are none.
+    fn call_deferred(&self) -> bool {
         let next = || self.deferred.borrow_mut().pop_front();
+        let mut is_any = false;
         while let Some(waker) = next() {
             self.call(waker);
+            is_any = true;
         }
+        is_any
     }
 }

@@ -142,6 +142,8 @@ pub struct LockEntry {
     /// A [`Gate`]. `InUse` is written, and replaced, under the mutex only; the other two are also changed
     /// without it, by the one call that has the entry.
     gate: AtomicU32,
+    /// How many events have named releases that are not under way yet.
+    unsent: AtomicU32,
     latch: Latch,
     lost: Event,
 }
@@ -154,7 +156,7 @@ impl LockEntry {
     /// An entry without holds.
     pub fn new(rules: Rules) -> Self {
         let (ownership, gate) = (Mutex::new(Ownership::new(rules)), AtomicU32::new(OPEN));
-        Self { ownership, gate, latch: Latch::new(), lost: Event::new() }
+        Self { ownership, gate, unsent: AtomicU32::new(0), latch: Latch::new(), lost: Event::new() }
     }
 
     /// Where the queue head sleeps until it is to look again. Born without permits.
@@ -210,6 +212,10 @@ impl LockEntry {
         event: impl FnOnce(&mut Ownership, &mut Effects) -> T,
     ) -> T {
         let outcome = event(ownership, effects);
+        if cfg!(feature = "lock") && effects.count_releases() {
+            // Ordering: Relaxed, as it is looked at under the mutex.
+            self.unsent.fetch_add(1, Ordering::Relaxed);
+        }
         // Ordering: Release. A claim that comes next asks the store for what was released before.
         self.gate.store(ownership.gate() as u32, Ordering::Release);
         outcome
@@ -692,7 +698,18 @@ impl LockEntry {
     /// it enters.
     #[cfg(feature = "lock")]
     pub(crate) fn is_returning(&self) -> bool {
-        self.inside().is_returning()
+        let ownership = self.inside();
+        // Ordering: Acquire. What is not unsent any more is found where it is under way.
+        ownership.is_returning() || self.unsent.load(Ordering::Acquire) > 0
+    }
+
+    /// The releases that an event has named are under way.
+    #[cfg(feature = "lock")]
+    pub(crate) fn sent(&self, effects: &Effects) {
+        if effects.has_counted_releases() {
+            // Ordering: Release, see `is_returning`.
+            self.unsent.fetch_sub(1, Ordering::Release);
+        }
     }
 
     /// How many acquisitions wait, the queue head included, and since when that competes at the store.

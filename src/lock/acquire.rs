@@ -154,10 +154,10 @@ impl Progress<'_> {
                             // An owner and a lease may have the same number.
                             let number = wanted.entry.context.number();
                             let request = wanted.request(number);
-                            let asked = match wanted.entry.mode.is_queued() {
-                                true => wanted.ask_before_in_queue(&request, number, now),
+                            let asked = match wanted.entry.mode {
                                 // To ask for a plain lock publishes nothing.
-                                false => wanted.ask_before(&request, number, now),
+                                Mode::Plain => wanted.ask_before(&request, number, now),
+                                _ => wanted.ask_before_in_turn(&request, number, now),
                             };
                             match asked {
                                 Ok(Some(grant)) => return wanted.granted_to(&request, grant, begun, now),
@@ -335,15 +335,26 @@ impl<'a> AcquireParams<'a> {
         }
     }
 
-    /// As [`ask_before`](Self::ask_before), of a store that may grant the lock to others meanwhile.
+    /// As [`ask_before`](Self::ask_before), of a store that may let others in meanwhile.
     #[inline(never)]
-    fn ask_before_in_queue(
+    fn ask_before_in_turn(
         &self,
         request: &Request,
         number: u64,
         now: Moment,
     ) -> Result<Option<Grant>, LockError> {
-        self.entry.context.wakes_at_the_end(|| self.ask_before(request, number, now))
+        let entry = self.entry;
+        // Should a waker panic at the end, no guard has what was granted.
+        let mut unheard = OnDrop(None);
+        let asked = entry.context.wakes_at_the_end(|| {
+            let asked = self.ask_before(request, number, now);
+            if let Ok(Some(grant)) = asked {
+                unheard.0 = Some(move || entry.give_back(&grant));
+            }
+            asked
+        });
+        unheard.0 = None;
+        asked
     }
 
     /// What an acquisition has found. From now on it has an owner.

@@ -236,6 +236,11 @@ impl Entry {
             panics.catch(|| self.release_in_background(roll_back));
             panics.catch(|| drop(kept));
         }
+        self.state.sent(&effects);
+        if self.context.is_shut_down() {
+            // It has looked for what was not under way.
+            panics.catch(|| self.context.releases.tell());
+        }
         if let Some(_reason) = effects.lost() {
             if !fault!(LossesNotCounted) {
                 self.context.recorder.leases_lost.add(effects.holds_lost() as usize);

@@ -319,17 +319,22 @@ impl Lock {
         if !self.knows(owner) {
             return Err(not_held());
         }
+        match self.entry.context.polls_wake_at_the_end(self.give_back(owner)).await? {
+            true => Ok(()),
+            false => Err(not_held()),
+        }
+    }
+
+    /// False if the owner has not got it, as far as is known here or at the store.
+    async fn give_back(&self, owner: &Owner) -> Result<bool, LockError> {
         let now = self.entry.now();
         let (left, effects) = self.entry.state.leave_by_name(owner.number(), now);
         let panics = self.entry.apply_caught(effects);
         self.entry.let_go();
         match self.entry.left_after(left, panics, now) {
-            LeaveOutcome::Remains | LeaveOutcome::Passed => Ok(()),
-            LeaveOutcome::NotHeld | LeaveOutcome::Lost(_) => Err(not_held()),
-            LeaveOutcome::Return(pending_release) => match self.entry.release(pending_release, now).await? {
-                true => Ok(()),
-                false => Err(not_held()),
-            },
+            LeaveOutcome::Remains | LeaveOutcome::Passed => Ok(true),
+            LeaveOutcome::NotHeld | LeaveOutcome::Lost(_) => Ok(false),
+            LeaveOutcome::Return(pending_release) => self.entry.release(pending_release, now).await,
         }
     }
 

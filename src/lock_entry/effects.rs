@@ -58,6 +58,8 @@ pub(super) struct More {
     pub(super) holds_lost: u32,
     pub(super) call: bool,
     pub(super) superseded: u32,
+    /// The entry has counted that there are releases.
+    counted: bool,
     /// Of what was called with the event. Goes on when the rest is done.
     panics: Panics,
 }
@@ -166,6 +168,20 @@ impl Effects {
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn must_be_applied(&self) -> bool {
         self.waker.is_some() || self.handed_off > 0 || self.more.is_some()
+    }
+
+    /// Whether there are releases that the entry has to count: it has from now on.
+    #[inline]
+    pub(super) fn count_releases(&mut self) -> bool {
+        let Some(more) = &mut self.more else { return false };
+        let releases =
+            more.pending_release.is_some() || more.roll_back.is_some() || !more.parallel.is_empty();
+        releases && !std::mem::replace(&mut more.counted, true)
+    }
+
+    #[cfg(feature = "lock")]
+    pub(super) fn has_counted_releases(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| more.counted)
     }
 
     /// Calls foreign code. Its panic goes on when the effects are dropped.

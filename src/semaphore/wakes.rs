@@ -16,6 +16,7 @@ use std::ptr::{self, NonNull};
 use std::task::Waker;
 
 use crate::fault::fault;
+use crate::foreign;
 use crate::sync::thread_cell;
 
 /// Wakers that an operation collects before it calls some. Few for the model checkers, so that they see the
@@ -31,9 +32,6 @@ thread_cell!(CALLING: Cell<*const WakeBatch> = Cell::new(ptr::null()));
 
 /// Instead of a batch: [`LeftToTheEnd`] is.
 const AT_THE_END: *const WakeBatch = ptr::dangling();
-
-// What that leaves wakers to.
-thread_cell!(LEFT_TO: Cell<fn(Waker)> = Cell::new(Waker::wake));
 
 /// What a full batch leaves to be done when its wakers have been called: a semaphore.
 pub(super) trait Unsettled {
@@ -144,8 +142,7 @@ impl WakeBatch {
     #[inline(never)]
     fn append_to(&self, outer: *const Self) {
         if outer == AT_THE_END {
-            let left_to = LEFT_TO.with(Cell::get);
-            return iter::from_fn(|| self.pop()).for_each(left_to);
+            return foreign::wake(iter::from_fn(|| self.pop()));
         }
         // SAFETY: a batch further down this thread's stack, which takes itself out before it returns. Only
         // shared references to it are around.
@@ -195,8 +192,8 @@ impl Drop for WakeBatch {
     }
 }
 
-/// Until it is dropped, wakers of this thread are left to what it is made with; or to the batch that is being
-/// called, if there is one.
+/// Until it is dropped, wakers of this thread are left to [`foreign::wakes_at_the_end`], inside of which it
+/// is made; or to the batch that is being called, if there is one.
 #[cfg(feature = "lock")]
 pub(crate) struct LeftToTheEnd {
     before: *const WakeBatch,
@@ -205,10 +202,9 @@ pub(crate) struct LeftToTheEnd {
 #[cfg(feature = "lock")]
 impl LeftToTheEnd {
     #[inline(always)]
-    pub(crate) fn new(left_to: fn(Waker)) -> Self {
+    pub(crate) fn new() -> Self {
         let before = CALLING.with(Cell::get);
         if before.is_null() {
-            LEFT_TO.with(|left| left.set(left_to));
             CALLING.with(|calling| calling.set(AT_THE_END));
         }
         Self { before }
@@ -224,9 +220,19 @@ impl Drop for LeftToTheEnd {
 }
 
 /// Calls the wakers that wait behind the one that this thread is in, for the thread is about to sleep: those
-/// may wake the task that is to wake it.
+/// may wake the task that is to wake it. They are in a batch, or behind a waker of other parts of this crate.
 #[cold]
 pub(super) fn call_those_behind() {
+    loop {
+        call_batch_behind();
+        // One of these may have appended to the batch.
+        if !foreign::flush() {
+            return;
+        }
+    }
+}
+
+fn call_batch_behind() {
     let outer = CALLING.with(Cell::get);
     if outer == AT_THE_END {
         return;

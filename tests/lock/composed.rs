@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -432,4 +432,86 @@ async fn release_that_no_task_was_run_for_is_repeated_though_no_handle_is_left()
     clock.advance(Duration::from_secs(5));
     let free = other.get_lock("orders").unwrap().try_lock().await.unwrap().is_some();
     assert!(free, "the release is not repeated");
+}
+
+/// What an event has left to be released is not under way yet when the entry is not held any more.
+#[test]
+fn shutdown_that_ends_beside_a_call_leaves_nothing_at_the_store() {
+    type Act = fn(&LockClient) -> Box<dyn FnOnce() + Send>;
+    let acts: [(&str, Act); 2] = [
+        ("a lock that is granted too late", |client| {
+            let lock = client.get_lock("orders").unwrap();
+            Box::new(move || drop(poll(pin!(lock.lock()))))
+        }),
+        ("a release that names a waiter", |client| {
+            let lock = client.get_fair_lock("orders").unwrap();
+            let held = ready(lock.lock()).unwrap();
+            let mut waits = Box::pin(async move { lock.lock().await.map(drop) });
+            assert!(poll(waits.as_mut()).is_pending());
+            Box::new(move || drop((held, waits)))
+        }),
+    ];
+    for (name, act) in acts {
+        for _ in 0..ROUNDS {
+            let local = Local::new();
+            let (client, other) = (LockClient::new(local.clone()), LockClient::new(local));
+            let (act, theirs) = (act(&client), other.get_lock("orders").unwrap());
+            let begins = Barrier::new(2);
+            let is_left = thread::scope(|scope| {
+                scope.spawn(|| {
+                    begins.wait();
+                    act();
+                });
+                begins.wait();
+                poll(pin!(client.shutdown(HOUR))).is_ready() && ready(theirs.is_locked()).unwrap()
+            });
+            assert!(!is_left, "{name}: the store keeps it");
+        }
+    }
+}
+
+/// A waker may poll its future at once.
+#[test]
+fn shutdown_that_is_told_of_a_release_by_its_caller_waits_for_the_answer() {
+    struct Polls(LockClient, AtomicUsize);
+    impl Wake for Polls {
+        fn wake(self: Arc<Self>) {
+            if poll(pin!(self.0.shutdown(HOUR))).is_ready() {
+                // Ordering: SeqCst, a test's count.
+                self.1.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+    let stops = Stops::new(false, |command| matches!(command, Command::Release(_)));
+    let client = LockClient::new(stops.over(&Local::new()));
+    let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
+    let polls = Arc::new(Polls(client.clone(), AtomicUsize::new(0)));
+    let mut shutdown = pin!(client.shutdown(HOUR));
+    let waker = Waker::from(Arc::clone(&polls));
+    assert!(shutdown.as_mut().poll(&mut Context::from_waker(&waker)).is_pending(), "it is held");
+    let mut release = pin!(held.unlock());
+    assert!(poll(release.as_mut()).is_pending());
+    // Ordering: as above.
+    assert_eq!(polls.1.load(Ordering::SeqCst), 0, "its release is not answered");
+    stops.let_through();
+    ready(release).unwrap();
+    ready(shutdown).unwrap();
+}
+
+/// No timer has fired: the clock stands still.
+#[test]
+fn shutdown_ends_with_the_release_whose_caller_has_left() {
+    let stops = Stops::new(false, |command| matches!(command, Command::Release(_)));
+    let clock = ThreadRuntime::paused();
+    let client = LockClient::new(stops.over(&Local::with_runtime(clock.clone())));
+    let lock = client.get_lock("orders").unwrap();
+    let held = ready(lock.lock()).unwrap();
+    let mut release = Box::pin(held.unlock());
+    assert!(poll(release.as_mut()).is_pending());
+    drop(release);
+    let mut shutdown = pin!(client.shutdown(HOUR));
+    assert!(poll(shutdown.as_mut()).is_pending(), "it is not answered");
+    stops.let_through();
+    clock.advance(Duration::from_nanos(1));
+    assert!(poll(shutdown).is_ready(), "it waits for no release");
 }

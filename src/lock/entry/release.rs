@@ -48,7 +48,7 @@ impl Entry {
         now: Moment,
     ) -> Result<bool, LockError> {
         let id = self.context.lease_id(pending_release.number);
-        let mut repeat = OnDrop(Some(|| self.release_in_background(pending_release)));
+        let mut repeat = OnDrop(Some(|| self.release_instead(pending_release)));
         let mut appoints = OnDrop(Some(|| self.returned(0, now)));
         let mut release = self.send_once(&id, pending_release.rolls_back);
         let mut awaited = false;
@@ -57,21 +57,22 @@ impl Entry {
             let polled = self.context.wakes_at_the_end(|| {
                 let mut panics = Panics::NONE;
                 let polled = panics.catch(|| Pin::new(&mut release).poll(task));
-                // It is on its way then. The next waiter is not to depend on the caller's polling, nor on a
-                // waker that does not panic.
+                // Before others are told that it is on its way: a shutdown waits for it.
+                awaited = matches!(polled, Some(Poll::Pending));
+                if awaited {
+                    panics.catch(|| self.await_release(Awaited { pending_release, since: now }));
+                }
+                // The next waiter is not to depend on the caller's polling, nor on a waker that does not
+                // panic.
                 panics.catch(appoint);
                 panics.resume();
                 polled
             });
-            let polled = polled.unwrap_or(Poll::Pending);
-            awaited = polled.is_pending();
-            if awaited {
-                self.await_release(Awaited { pending_release, since: now });
-            }
-            polled
+            polled.unwrap_or(Poll::Pending)
         })
         .await;
-        let repeated = awaited && !self.release_answered(pending_release);
+        // One that has failed is awaited until it is repeated.
+        let repeated = outcome.is_ok() && awaited && !self.release_answered(pending_release);
         if outcome.is_ok() || fault!(AwaitedReleaseNotRepeated) {
             repeat.0 = None;
         }
@@ -89,16 +90,16 @@ impl Entry {
         if !self.context.at_once {
             return None;
         }
-        let mut repeat = OnDrop(Some(|| self.release_in_background(*pending_release)));
-        let outcome = self.context.wakes_at_the_end(|| {
+        self.context.wakes_at_the_end(|| {
             // As in `release`.
             let _appoints = OnDrop(Some(|| self.returned(0, now)));
-            self.release_at_once(pending_release)
-        });
-        if outcome.as_ref().is_none_or(Result::is_ok) {
-            repeat.0 = None;
-        }
-        outcome
+            let mut repeat = OnDrop(Some(|| self.release_in_background(*pending_release)));
+            let outcome = self.release_at_once(pending_release);
+            if outcome.as_ref().is_none_or(Result::is_ok) {
+                repeat.0 = None;
+            }
+            outcome
+        })
     }
 
     /// Sends one release. `rolls_back`: not before what is under way by the same id has taken effect.
@@ -267,6 +268,24 @@ impl Entry {
                 "release failed"
             );
         }
+    }
+
+    /// As [`release_in_background`](Self::release_in_background), of one that a caller waits for no more.
+    #[cold]
+    fn release_instead(self: &Arc<Self>, pending_release: PendingRelease) {
+        // In a child the mutexes are not to be locked.
+        if !self.context.is_here() {
+            return;
+        }
+        let _answered = OnDrop(Some(|| {
+            if self.awaits_release() {
+                self.release_answered(pending_release);
+            }
+            if self.context.is_shut_down() {
+                self.context.releases.tell();
+            }
+        }));
+        self.release_in_background(pending_release);
     }
 
     /// Sends a release until the store has answered, or the lease is over. Begun here, so that a store in

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use latchwork::backend::{Backend, Message, Runtime, SubscribeError};
 use latchwork::local::{Local, ThreadRuntime};
-use latchwork::{Guard, Lease, Lock, LockClient, LockOptions};
+use latchwork::{AsyncSemaphore, Guard, Lease, Lock, LockClient, LockOptions};
 
 use super::{poll, ready};
 
@@ -552,4 +552,136 @@ fn waker_that_panics_when_dropped_keeps_no_other_from_being_woken() {
         drop(held);
         drop(wait(waits).unwrap());
     }
+}
+
+/// What waits behind a waker that blocks in this crate is called before its thread sleeps: it may be what
+/// ends that.
+#[test]
+fn waker_that_blocks_in_this_crate_waits_for_none_that_is_called_behind_it() {
+    /// The first that is called waits for what the second one does.
+    #[derive(Default)]
+    struct Two {
+        called: Mutex<u32>,
+        held: Mutex<Option<Guard>>,
+    }
+    struct One(Arc<Two>, Arc<AsyncSemaphore>, Option<latchwork::blocking::Lock>, mpsc::Sender<bool>);
+    impl Wake for One {
+        fn wake(self: Arc<Self>) {
+            let Self(two, semaphore, lock, got) = &*self;
+            let is_first = {
+                let mut called = two.called.lock().unwrap();
+                *called += 1;
+                *called == 1
+            };
+            match lock {
+                _ if !is_first => {
+                    semaphore.add_permits(1);
+                    drop(two.held.lock().unwrap().take());
+                }
+                None => got.send(semaphore.blocking_acquire_timeout(1, LATE).is_ok()).unwrap(),
+                Some(lock) => got.send(lock.try_lock_for(LATE, Lease::Watched).unwrap().is_some()).unwrap(),
+            }
+        }
+    }
+    const LATE: Duration = Duration::from_secs(3);
+    type Call = fn(&LockClient, [&Waker; 2]);
+    let calls: [(&str, Call); 2] = [
+        ("a release that readers hear of", |client, wakers| {
+            let local: &Local = client.backend().unwrap();
+            let held = ready(client.get_read_write_lock("prices").unwrap().write().lock()).unwrap();
+            let locks = [(); 2].map(|()| {
+                let client = LockClient::new(local.clone());
+                client.get_read_write_lock("prices").unwrap().read().clone()
+            });
+            let [mut one, mut other] = [Box::pin(locks[0].lock()), Box::pin(locks[1].lock())];
+            assert!(poll(one.as_mut(), wakers[0]).is_pending());
+            assert!(poll(other.as_mut(), wakers[1]).is_pending());
+            drop(held);
+        }),
+        ("a loss", |client, wakers| {
+            let lock = client.get_lock("orders").unwrap();
+            let held = ready(lock.lock()).unwrap();
+            let [mut one, mut other] = [Box::pin(held.lost()), Box::pin(held.lost())];
+            assert!(poll(one.as_mut(), wakers[0]).is_pending());
+            assert!(poll(other.as_mut(), wakers[1]).is_pending());
+            assert!(ready(lock.force_unlock()).unwrap());
+        }),
+    ];
+    for (call, run) in calls {
+        for waits_for_lock in [false, true] {
+            let client = LockClient::local();
+            let other = client.get_lock("other").unwrap();
+            let two = Arc::new(Two::default());
+            *two.held.lock().unwrap() = Some(ready(other.lock()).unwrap());
+            let semaphore = Arc::new(AsyncSemaphore::new(0));
+            let (got, gets) = mpsc::channel();
+            let wakers = [(); 2].map(|()| {
+                let lock = waits_for_lock.then(|| latchwork::blocking::Lock::from_async(other.clone()));
+                Waker::from(Arc::new(One(Arc::clone(&two), Arc::clone(&semaphore), lock, got.clone())))
+            });
+            run(&client, wakers.each_ref());
+            assert_eq!(gets.try_recv(), Ok(true), "{call}, {waits_for_lock}: it waits for one behind it");
+        }
+    }
+}
+
+/// A reader that comes when a writer's lease is over is let in by a turn of which others are told as well.
+fn let_in(waker: impl FnOnce(&Lock) -> Waker) {
+    let clock = ThreadRuntime::paused();
+    let local = Local::with_runtime(Untimed(clock.clone()));
+    let [writes, waits, reads] = [(); 3].map(|()| LockClient::new(local.clone()));
+    let [written, waiting, read] =
+        [&writes, &waits, &reads].map(|client| client.get_read_write_lock("prices").unwrap());
+    let held = ready(written.write().lock_with_lease(Duration::from_secs(1))).unwrap();
+    let mut waiter = Box::pin(waiting.read().lock());
+    assert!(poll(waiter.as_mut(), &waker(read.read())).is_pending());
+    clock.advance(Duration::from_secs(2));
+    let got = catch_unwind(AssertUnwindSafe(|| ready(read.read().lock()).map(drop)));
+    assert_eq!(reads.held().len(), 0, "it is held by no guard");
+    drop((waiter, held));
+    clock.advance(SOON);
+    assert!(ready(written.write().try_lock()).unwrap().is_some(), "the store keeps a lease that nobody has");
+    if let Err(panic) = got {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[test]
+fn hold_that_is_granted_while_a_waker_panics_is_given_back() {
+    let locked = catch_unwind(|| let_in(|_| Trap::new(false).waker()));
+    assert_eq!(locked.unwrap_err().downcast_ref(), Some(&"on purpose"));
+}
+
+#[test]
+fn waker_of_what_a_reader_is_told_with_may_take_its_lock() {
+    struct Reads(Lock, mpsc::Sender<bool>);
+    impl Wake for Reads {
+        fn wake(self: Arc<Self>) {
+            self.1.send(poll(pin!(self.0.lock()), Waker::noop()).is_ready()).unwrap();
+        }
+    }
+    let (got, gets) = mpsc::channel();
+    let_in(|lock| Waker::from(Arc::new(Reads(lock.clone(), got))));
+    assert_eq!(gets.try_recv(), Ok(true), "it waits for the call that it is in");
+}
+
+/// Its owner gives back the hold of a guard, by name.
+#[test]
+fn waker_of_a_loss_may_wait_for_the_lock_of_the_owner_that_gave_it_back() {
+    struct Waits(latchwork::blocking::Lock, mpsc::Sender<bool>);
+    impl Wake for Waits {
+        fn wake(self: Arc<Self>) {
+            let got = self.0.try_lock_for(Duration::from_secs(3), Lease::Watched).unwrap();
+            self.1.send(got.is_some()).unwrap();
+        }
+    }
+    let client = LockClient::local();
+    let (me, lock) = (client.owner(), client.get_lock("orders").unwrap());
+    let held = ready(lock.owned_by(&me).lock()).unwrap();
+    let (got, gets) = mpsc::channel();
+    let waker = Waker::from(Arc::new(Waits(latchwork::blocking::Lock::from_async(lock.clone()), got)));
+    let mut lost = Box::pin(held.lost());
+    assert!(poll(lost.as_mut(), &waker).is_pending());
+    ready(lock.unlock(&me)).unwrap();
+    assert_eq!(gets.try_recv(), Ok(true), "it waits for the call that it is in");
 }
