@@ -16,7 +16,7 @@
 //!    not grow with their number.
 //! 5. A call that asks a store which publishes by the call, and then tells the state what that has said, does
 //!    both before wakers are called ([`wakes_at_the_end`]): one that waits for this very name finds it as it
-//!    is.
+//!    is. (One that waits there for a lock that the call has taken waits for itself.)
 //! 6. What runs in the background does not depend on a waker's return: the watchdog hands wakers to a task of
 //!    their own, and the threads of [`ThreadRuntime`](crate::local::ThreadRuntime) replace the one that is
 //!    inside of a waker.
