@@ -40,6 +40,8 @@ const COMPLETE: &[(&str, i8)] = &[
     ("l1 x | w1", 0),
     ("t2 r | t1 r | v", 2),
     ("w1 r | v", 1),
+    // A queue in use, in which what a thread has added is free until it is taken.
+    ("c1 a1 t1 | a1 t1", 0),
     ("n | c1 | t1", 0),
     ("n | w1 | n", 0),
 ];
