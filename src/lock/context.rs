@@ -156,6 +156,14 @@ impl Context {
         self.shut_down.store(true, Ordering::Relaxed);
     }
 
+    /// Tells a shutdown that there is something to look at. Nothing listens before there is one.
+    #[inline]
+    pub(super) fn tell_shutdown(&self) {
+        if self.is_shut_down() {
+            self.releases.tell();
+        }
+    }
+
     /// Why an entry is closed.
     pub(super) fn closed(&self) -> LockError {
         // Entries are closed by a shutdown, and by the end of the watchdog with its runtime.

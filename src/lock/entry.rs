@@ -237,16 +237,13 @@ impl Entry {
             panics.catch(|| drop(kept));
         }
         self.state.sent(&effects);
-        if self.context.is_shut_down() {
-            // It has looked for what was not under way.
-            panics.catch(|| self.context.releases.tell());
-        }
+        // It has looked for what was not under way, or is held no more.
+        panics.catch(|| self.context.tell_shutdown());
         if let Some(_reason) = effects.lost() {
             if !fault!(LossesNotCounted) {
                 self.context.recorder.leases_lost.add(effects.holds_lost() as usize);
             }
             event!(WARN, lock = self.name.as_str(), reason = %_reason, "lost");
-            panics.catch(|| self.context.releases.tell());
         }
         if effects.calls() {
             panics.catch(|| self.call_queue_heads());

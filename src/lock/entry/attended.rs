@@ -71,7 +71,7 @@ impl<T: Send + 'static> Drop for Attended<T> {
         // A shutdown waits for it. It is dropped last, so that it is there until what it has is given back.
         let _ends = OnDrop(Some(|| {
             shared.entry.unpolled().attended.lock().retain(is_other);
-            shared.entry.context.releases.tell();
+            shared.entry.context.tell_shutdown();
         }));
         let _given_back = shared.state.lock().kept.take();
     }

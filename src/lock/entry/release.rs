@@ -160,9 +160,7 @@ impl Entry {
     fn answered_release(&self, outcome: ReleaseOutcome, repeated: bool) -> bool {
         let context = &self.context;
         context.releases.succeeded();
-        if context.is_shut_down() {
-            context.releases.tell();
-        }
+        context.tell_shutdown();
         if let ReleaseOutcome::Released { receivers: receivers @ 1.. } = outcome {
             self.state.note_receivers(receivers, self.now());
         }
@@ -181,9 +179,7 @@ impl Entry {
     pub(in crate::lock) fn returned(self: &Arc<Self>, receivers: usize, now: Moment) {
         self.apply(self.state.returned(receivers, now));
         // It looks at the lease until then.
-        if self.context.is_shut_down() {
-            self.context.releases.tell();
-        }
+        self.context.tell_shutdown();
     }
 
     #[cold]
@@ -281,9 +277,7 @@ impl Entry {
             if self.awaits_release() {
                 self.release_answered(pending_release);
             }
-            if self.context.is_shut_down() {
-                self.context.releases.tell();
-            }
+            self.context.tell_shutdown();
         }));
         self.release_in_background(pending_release);
     }
