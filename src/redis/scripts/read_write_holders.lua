@@ -3,13 +3,17 @@
 -- ARGV, from OWN on: where the page begins, as the page before says; first `0`, `0`.
 -- Returns an array: the writer and for how many ms its lease lasts, or nil; where the next page begins, or nil if there is none; and each reader of
 -- the page and for how many ms its lease lasts. Or the text of the lock's `mode` if it is another kind of lock.
+
+-- So many readers at most, and fewer than a batch: each costs at least one question more, for its lease.
+local READERS = 50
+
 local cursor, passed = ARGV[OWN], tonumber(ARGV[OWN + 1])
 local lock = found()
 if lock.other then
     return lock.other
 end
-local next, page = unpack(redis.call('hscan', KEYS[1], cursor, 'count', PAGE))
-local ends = math.min(#page, 2 * (passed + BATCH))
+local next, page = unpack(redis.call('hscan', KEYS[1], cursor, 'count', READERS))
+local ends = math.min(#page, 2 * (passed + READERS))
 local left, found_here = { keys = 4 * BATCH }, {}
 for i = 2 * passed + 1, ends, 2 do
     local reader = page[i]
