@@ -35,8 +35,8 @@ const SCRIPTS: [(&str, &str, &str); 3] = [
     ),
     (
         "src/redis/scripts.rs",
-        r#"command("EVALSHA", "#,
-        r#"crate::mutants::called(&self.text); command("EVALSHA", "#,
+        "(&self.sha1, &self.text)",
+        "crate::mutants::called(&self.text); (&self.sha1, &self.text)",
     ),
     // What is sent past the library.
     (
@@ -143,12 +143,7 @@ impl Sources {
             files.insert(path.clone(), text.into_bytes());
             woven.insert(path.clone(), places);
         }
-        for (path, here, instead) in SCRIPTS {
-            let file = files.get_mut(path).with_context(|| format!("there is no {path}"))?;
-            let text = std::str::from_utf8(file)?;
-            ensure!(text.matches(here).count() == 1, "{path} has not one {here:?}");
-            *file = text.replace(here, instead).into_bytes();
-        }
+        hook_scripts(&mut files)?;
         let scripts = self.mutants.iter().filter_map(|(number, (_, _, site))| match &site.change {
             Change::Instead(text) => Some(format!("    ({number}, {text:?}),\n")),
             Change::Around(..) => None,
@@ -170,6 +165,17 @@ impl Sources {
         remove_others(to, to, &files)?;
         Ok(woven)
     }
+}
+
+/// Puts into the library where its scripts come by their mutants.
+fn hook_scripts(files: &mut BTreeMap<String, Vec<u8>>) -> Result<()> {
+    for (path, here, instead) in SCRIPTS {
+        let file = files.get_mut(path).with_context(|| format!("there is no {path}"))?;
+        let text = std::str::from_utf8(file)?;
+        ensure!(text.matches(here).count() == 1, "{path} has not one {here:?}");
+        *file = text.replace(here, instead).into_bytes();
+    }
+    Ok(())
 }
 
 /// Takes files out of the copy that are no more: cargo would find tests among them.
@@ -194,4 +200,15 @@ fn is_mutated(path: &str) -> bool {
 /// Whether a file is a module, or in its folder.
 fn is_in(module: &str, path: &str) -> bool {
     path.strip_prefix(module).is_some_and(|rest| rest.starts_with('/') || rest == ".rs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_are_called_where_the_copy_hooks_them() -> Result<()> {
+        let mut sources = Sources::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))?;
+        hook_scripts(&mut sources.texts)
+    }
 }
