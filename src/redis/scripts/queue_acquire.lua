@@ -30,7 +30,7 @@ if not ours and redis.call('exists', KEYS[2]) == 1 then
     end
     if winner then
         -- A position that is over is none.
-        over[#over + 1] = not kept and began == math.huge and redis.call('zscore', KEYS[2], id) and id or nil
+        over[#over + 1] = not kept and began == math.huge and id or nil
         if kept then
             must_write_and_grant()
             enqueue(id, kept, began, nonce)

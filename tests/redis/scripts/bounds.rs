@@ -219,17 +219,22 @@ impl Stage {
     }
 }
 
-/// What is looked at, and how long the positions of the dead last.
-const SCENES: [(Watch, Duration); 4] = [
-    (Watch::Commands, KEPT),
-    (Watch::Time, KEPT),
-    (Watch::Commands, Duration::from_millis(1)),
-    (Watch::Time, Duration::from_millis(1)),
-];
+/// What is looked at. (Without the time, where others need the processor: `verify lock-mutants` says so.)
+fn watches() -> Vec<Watch> {
+    let untimed = std::env::var_os("LATCHWORK_UNTIMED").is_some();
+    if untimed { vec![Watch::Commands] } else { vec![Watch::Commands, Watch::Time] }
+}
+
+/// With how long the positions of the dead last.
+fn scenes() -> impl Iterator<Item = (Watch, Duration)> {
+    [KEPT, Duration::from_millis(1)]
+        .into_iter()
+        .flat_map(|kept| watches().into_iter().map(move |it| (it, kept)))
+}
 
 #[tokio::test]
 async fn fair_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
-    for (watch, kept) in SCENES {
+    for (watch, kept) in scenes() {
         let mut stage = Stage::set(watch).await;
         let [holder, waiter, other] = [1, 2, 3].map(alive);
         assert!(!is_held(&stage.ask_fair(&holder, None).await));
@@ -301,7 +306,7 @@ async fn waiter_that_was_taken_for_dead_has_its_place_back_when_it_asks() {
 
 #[tokio::test]
 async fn write_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
-    for (watch, kept) in SCENES {
+    for (watch, kept) in scenes() {
         let mut stage = Stage::set(watch).await;
         let [holder, writer, reader] = [1, 2, 3].map(alive);
         let grants = stage.redis.channels(Mode::Write, &stage.name, &writer.client_id()).own;
@@ -344,7 +349,7 @@ async fn write_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
 
 #[tokio::test]
 async fn dead_readers_beside_one_that_stays_are_taken_out_by_short_scripts() {
-    for watch in [Watch::Commands, Watch::Time] {
+    for watch in watches() {
         dead_beside_one_that_stays(watch).await;
     }
 }
@@ -382,7 +387,8 @@ async fn dead_beside_one_that_stays(watch: Watch) {
         number += 1;
         assert!(!is_held(&stage.ask_to_read(&alive(number), None).await));
         assert!(stage.end_read(&alive(number)).await);
-        assert!(number < 5000, "the dead stay");
+        // Each that goes takes a batch along; of those that come, one of 32 does.
+        assert!(number < 500, "the dead stay");
     }
     // By readers that come and stay.
     stage.dead_read().await;
@@ -402,7 +408,7 @@ async fn dead_beside_one_that_stays(watch: Watch) {
 #[tokio::test]
 async fn lock_of_the_dead_goes_to_the_writer_that_waits_by_short_scripts() {
     let by = ["the last reader", "the writer itself", "force"];
-    for (watch, by) in [Watch::Commands, Watch::Time].into_iter().flat_map(|watch| by.map(|by| (watch, by))) {
+    for (watch, by) in watches().into_iter().flat_map(|watch| by.map(|by| (watch, by))) {
         let mut stage = Stage::set(watch).await;
         let [last, writer] = [1, 2].map(alive);
         let grants = stage.redis.channels(Mode::Write, &stage.name, &writer.client_id()).own;
@@ -437,7 +443,7 @@ async fn lock_of_the_dead_goes_to_the_writer_that_waits_by_short_scripts() {
 
 #[tokio::test]
 async fn lock_with_many_readers_is_held_until_the_last_of_them_leaves_by_short_scripts() {
-    for watch in [Watch::Commands, Watch::Time] {
+    for watch in watches() {
         many_readers(watch).await;
     }
 }
@@ -487,7 +493,7 @@ async fn many_readers(watch: Watch) {
 /// How often a client of Redisson's reads stands in the data.
 #[tokio::test]
 async fn number_of_holds_that_data_says_is_not_counted_to() {
-    for watch in [Watch::Commands, Watch::Time] {
+    for watch in watches() {
         number_of_holds(watch).await;
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use latchwork::LeaseId;
 use latchwork::backend::{AcquireOutcome, Backend as _, LeaseKey, Mode};
 
 use super::super::stage::{KEPT, LEASE, Stage, id, lease_key, position};
@@ -50,6 +51,27 @@ async fn lock_lasts_as_long_as_its_longest_lease_and_no_longer() {
     stage.assert_lasts("{}", LEASE * 2).await;
     assert!(stage.release_read(&other).await);
     stage.end().await;
+}
+
+/// More readers than one script looks at, and not the same each time.
+#[tokio::test]
+async fn lock_of_a_crowd_lasts_as_long_as_leases_that_a_release_has_not_looked_at() {
+    let mut stage = Stage::read_write("rw:crowd").await;
+    let read = async |stage: &Stage, id: &LeaseId, times| {
+        let request = stage.redis.request(id, LEASE * times);
+        assert_eq!(left(stage.ask_to_read(&request).await.unwrap()), None);
+    };
+    for number in 1..=500 {
+        read(&stage, &id(1, number), 1).await;
+    }
+    read(&stage, &id(2, 1), 5).await;
+    for number in 1..=20 {
+        read(&stage, &id(3, number), 9).await;
+        assert!(stage.release_read(&id(3, number)).await);
+        let lasts: u64 = stage.run("PTTL {}").await;
+        assert!(Duration::from_millis(lasts) > LEASE * 4, "a lease of {:?} ends {lasts} ms", LEASE * 5);
+    }
+    assert!(stage.force_release().await);
 }
 
 #[tokio::test]

@@ -201,3 +201,24 @@ async fn every_32nd_release_of_a_name_leaves_it_to_others_and_no_waiter_of_ours_
     stage.release(&holder, None).await;
     stage.end().await;
 }
+
+#[tokio::test]
+async fn forced_unlock_that_lets_readers_in_takes_out_positions_that_are_over() {
+    let mut stage = Stage::read_write("rw:force:over").await;
+    let (holder, over, writer, reader) = (id(1, 1), id(2, 1), id(3, 1), id(4, 1));
+    stage.take(&holder).await;
+    for (id, steps) in [(&over, 9), (&writer, 8)] {
+        stage.wait(id, steps).await;
+        stage.listen(id).await;
+    }
+    stage.end_position(&over).await;
+    stage.wait_to_read(&reader, 0).await;
+    assert!(stage.force_release().await);
+    stage.assert_heard(&["1"]).await;
+    stage.assert_queue(&[&writer]).await;
+    stage.read(&reader).await;
+    assert!(stage.release_read(&reader).await);
+    stage.assert_granted(&[&writer]).await;
+    stage.release(&writer, None).await;
+    stage.end().await;
+}

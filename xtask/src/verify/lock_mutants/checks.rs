@@ -29,13 +29,10 @@ const SLACK: Duration = Duration::from_secs(10);
 /// As it is, a check may take so long.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Checks that are recorded at a time: many wait for most of theirs.
-const LANES: usize = 4;
-
 /// Of one binary: tests that run in one process for a mutant, or a run of the simulator.
 struct Stage {
-    /// How the names of the mutants begin that it is for.
-    of: &'static str,
+    /// How the names of the mutants begin that it is for: one of these.
+    of: &'static [&'static str],
     binary: &'static str,
     tests: Tests,
     /// So many of its tests at a time, as some wait.
@@ -52,34 +49,45 @@ enum Tests {
 
 /// From cheap to dear. Virtual time comes before real time: there it shows at once that a task waits for
 /// ever. What is above the adapter to Redis is the same over all stores, of which that is the dearest.
-const STAGES: [Stage; 15] = [
-    tests("", UNIT, Tests::Without(MODEL), 2),
-    run("", "run --stop-at-first --brief --store model --seed 1 --programs 30"),
-    run("", "run --stop-at-first --brief --store local --seed 1 --programs 30"),
-    tests("", "registry", Tests::With(""), 2),
-    tests("", "fork", Tests::With(""), 2),
-    tests("", "tracing", Tests::With(""), 2),
-    tests("", UNIT, Tests::With(MODEL), 2),
-    tests("", "local", Tests::With(""), 12),
-    run("", "run --stop-at-first --brief --store model --seed 100 --programs 300"),
-    run("", "run --stop-at-first --brief --store local --seed 100 --programs 300"),
-    run("", "conformance --seeds 3"),
-    tests("", "lock", Tests::With(""), 12),
+const STAGES: [Stage; 21] = [
+    tests(ALL, UNIT, Tests::Without(MODEL), 2),
+    run(ALL, "run --stop-at-first --brief --store model --seed 1 --programs 30"),
+    run(ALL, "run --stop-at-first --brief --store local --seed 1 --programs 30"),
+    tests(ALL, "registry", Tests::With(""), 2),
+    tests(ALL, "fork", Tests::With(""), 2),
+    tests(ALL, "tracing", Tests::With(""), 2),
+    tests(ALL, "lock_memory", Tests::With(""), 2),
+    tests(ALL, "registry_memory", Tests::With(""), 2),
+    tests(ALL, "hostile", Tests::With(""), 2),
+    tests(ALL, UNIT, Tests::With(MODEL), 2),
+    tests(ALL, "local", Tests::With(""), 12),
+    run(ALL, "run --stop-at-first --brief --store model --seed 100 --programs 300"),
+    run(ALL, "run --stop-at-first --brief --store local --seed 100 --programs 300"),
+    run(ALL, "conformance --seeds 3"),
+    tests(ALL, "lock", Tests::With(""), 12),
     run(REDIS, "run --stop-at-first --brief --store redis --seed 1 --programs 10"),
     tests(REDIS, "redis", Tests::Without("scripts::bounds"), 8),
     run(REDIS, "run --stop-at-first --brief --store redis --seed 100 --programs 60"),
+    tests(SCRIPTS, "redis", Tests::With("scripts::bounds"), 4),
+    tests(TOPOLOGY, "cluster", Tests::With(""), 6),
+    tests(LINKS, "redis_faults", Tests::With(""), 8),
 ];
 
 const UNIT: &str = "unit tests of latchwork";
 const MODEL: &str = "ownership::model";
 const SIM: &str = "sim";
-const REDIS: &str = "src/redis";
+const ALL: &[&str] = &[""];
+const REDIS: &[&str] = &["src/redis"];
+const SCRIPTS: &[&str] = &["src/redis/scripts"];
+const TOPOLOGY: &[&str] = &["src/redis/topology"];
+/// What depends on how a link fares.
+const LINKS: &[&str] = &["src/redis/connection", "src/redis/pubsub", "src/redis/passed_on", "src/redis/late"];
 
-const fn tests(of: &'static str, binary: &'static str, tests: Tests, at_a_time: usize) -> Stage {
+const fn tests(of: &'static [&'static str], binary: &'static str, tests: Tests, at_a_time: usize) -> Stage {
     Stage { of, binary, tests, at_a_time }
 }
 
-const fn run(of: &'static str, arguments: &'static str) -> Stage {
+const fn run(of: &'static [&'static str], arguments: &'static str) -> Stage {
     Stage { of, binary: SIM, tests: Tests::Run(arguments), at_a_time: 1 }
 }
 
@@ -175,7 +183,8 @@ impl Checks {
             }
         };
         thread::scope(|scope| {
-            let workers: Vec<_> = (0..LANES).map(|lane| scope.spawn(move || work(lane))).collect();
+            let workers: Vec<_> =
+                (0..STAGES[stage].at_a_time).map(|lane| scope.spawn(move || work(lane))).collect();
             workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
         })?;
         Ok(done.into_inner().context("a worker has panicked")?.1)
@@ -203,7 +212,7 @@ impl Checks {
     pub(super) fn judge(&self, mutant: u32, name: &str) -> Result<Outcome> {
         let mut outcome = Outcome::NotReached;
         for (stage, Stage { at_a_time, .. }) in
-            STAGES.iter().enumerate().filter(|it| name.starts_with(it.1.of))
+            STAGES.iter().enumerate().filter(|it| it.1.of.iter().any(|of| name.starts_with(of)))
         {
             let checks = self.of(stage)?;
             let mut checks: Vec<_> = checks.iter().filter(|check| check.reached.contains(&mutant)).collect();
@@ -256,7 +265,10 @@ impl Checks {
         if !matches!(tests, Tests::Run(_)) {
             arguments.extend(["--exact".to_owned(), format!("--test-threads={}", at_a_time)]);
         }
-        self.binary(stage).command(&arguments)
+        let mut command = self.binary(stage).command(&arguments);
+        // What is measured would fail beside others.
+        command.env("LATCHWORK_UNTIMED", "1");
+        command
     }
 }
 
