@@ -58,6 +58,9 @@ pub(crate) struct Options {
     /// Of the lock's mutants, those with this in their names, which begin with the file
     #[arg(long)]
     only: Option<String>,
+    /// Of the lock's mutants, those that have survived a run before: there may be a test by now
+    #[arg(long)]
+    again: bool,
 }
 
 impl Options {

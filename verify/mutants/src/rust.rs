@@ -373,7 +373,25 @@ fn is_action(node: Node<'_>) -> bool {
 }
 
 fn is_of_tests_or_models(attribute: &str) -> bool {
-    attribute.contains("cfg(")
-        && !attribute.contains("not(")
-        && ["test", "latchwork_"].iter().any(|word| attribute.contains(word))
+    // What it asks for, without what it must not be.
+    let mut parts = attribute.split("not(");
+    let asked = parts.next().into_iter().chain(parts.filter_map(|part| Some(part.split_once(')')?.1)));
+    let asked: String = asked.collect();
+    asked.contains("cfg(") && ["test", "latchwork_"].iter().any(|word| asked.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_only_built_for_tests_is_known_by_its_attribute() {
+        for attribute in ["#[cfg(test)]", "#[cfg(all(test, not(latchwork_loom)))]", "#[cfg(latchwork_loom)]"]
+        {
+            assert!(is_of_tests_or_models(attribute), "{attribute}");
+        }
+        for attribute in ["#[cfg(not(test))]", "#[cfg(all(unix, not(latchwork_loom)))]", "#[test]"] {
+            assert!(!is_of_tests_or_models(attribute), "{attribute}");
+        }
+    }
 }

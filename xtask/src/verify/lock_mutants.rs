@@ -5,12 +5,13 @@
 //! runs as it is, and notes which mutants it comes by; then each mutant is run by those that come by it, from
 //! cheap to dear, up to the first that fails. What none kills has a reason in `verify/mutants/survivors.txt`.
 //!
-//! What was killed is kept below cargo's directory, and not run again while its file stays as it is.
+//! What was killed is kept below cargo's directory, and not run again while its file stays as it is. What has
+//! survived is kept there as well, for `--again`.
 
 mod checks;
 mod process;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
@@ -34,6 +35,9 @@ const AT_A_TIME: usize = 4;
 /// So many are drawn if nothing else is asked for.
 const SAMPLE: usize = 200;
 
+/// The names of those that have survived, beside the copy.
+const SURVIVED: &str = "survived.txt";
+
 struct Mutant {
     number: u32,
     /// Of the file that it is in.
@@ -55,7 +59,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     steps.run("mutants of the lock, in a copy", || {
         Ok(cmd!(shell, "{cargo} run --quiet --release --package lock-mutants -- . {root}").run()?)
     })?;
-    let mutants = chosen(&scratch.join("mutants.tsv"), options)?;
+    let mutants = chosen(&scratch, options)?;
     let copy = Workspace::at(root)?;
     let checks = steps.run("checks, built with them", || Checks::build(&copy, &scratch))?;
     let (tally, result) =
@@ -65,8 +69,9 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
 }
 
 /// Those of the list that are asked for.
-fn chosen(list: &Path, options: &Options) -> Result<Vec<Mutant>> {
-    let list = fs::read_to_string(list).with_context(|| format!("cannot read {}", list.display()))?;
+fn chosen(scratch: &Path, options: &Options) -> Result<Vec<Mutant>> {
+    let list = scratch.join("mutants.tsv");
+    let list = fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;
     let mut mutants = Vec::new();
     for line in list.lines() {
         let [number, hash, name] = line.splitn(3, '\t').collect::<Vec<_>>()[..] else {
@@ -77,6 +82,11 @@ fn chosen(list: &Path, options: &Options) -> Result<Vec<Mutant>> {
     ensure!(!mutants.is_empty(), "there are no mutants");
     if let Some(only) = &options.only {
         mutants.retain(|mutant| mutant.name.contains(only));
+    }
+    if options.again {
+        let survived = fs::read_to_string(scratch.join(SURVIVED)).unwrap_or_default();
+        let survived: HashSet<_> = survived.lines().collect();
+        mutants.retain(|mutant| survived.contains(&*mutant.name));
     }
     let sample = options.sample.unwrap_or(SAMPLE);
     if sample > 0 && sample < mutants.len() {
@@ -116,7 +126,8 @@ fn judge_all(
     eprintln!("{total} mutants, {} of which were killed before", total - queue.len());
     let left = queue.len();
     let (queue, survived, done) = (Mutex::new(queue), Mutex::new(Vec::new()), Mutex::new(0));
-    let kept = Mutex::new(OpenOptions::new().create(true).append(true).open(kept)?);
+    let append = |path: &Path| OpenOptions::new().create(true).append(true).open(path);
+    let (kept, lived) = (Mutex::new(append(&kept)?), Mutex::new(append(&scratch.join(SURVIVED))?));
     thread::scope(|scope| {
         let work = || -> Result<()> {
             loop {
@@ -127,6 +138,7 @@ fn judge_all(
                         format!("killed by {check}")
                     }
                     outcome => {
+                        writeln!(lived.lock().expect("not poisoned"), "{}", mutant.name)?;
                         survived.lock().expect("not poisoned").push(mutant.name.clone());
                         if matches!(outcome, Outcome::Survived) { "SURVIVED" } else { "NOT REACHED" }
                             .to_owned()
