@@ -33,7 +33,12 @@ if not lock.taken then
         dequeue(over)
     end
 elseif field then
-    end_writer(lock)
+    if lock.over then
+        -- It writes no more. In this order, as `must` and `must_grant` say.
+        redis.call('zrem', KEYS[2], '')
+        redis.call('hset', KEYS[1], 'mode', 'read')
+        redis.call('hdel', KEYS[1], lock.over)
+    end
     redis.call('hdel', KEYS[1], id)
     if not lock.few then
         bury(lock)

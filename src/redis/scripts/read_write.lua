@@ -263,16 +263,6 @@ function gone(lock, id, began)
     end
 end
 
--- Takes out the writer that writes no more, of a lock that somebody reads.
-local function end_writer(lock)
-    if lock.over then
-        -- In this order, as `must` and `must_grant` say.
-        redis.call('zrem', KEYS[2], '')
-        redis.call('hset', KEYS[1], 'mode', 'read')
-        redis.call('hdel', KEYS[1], lock.over)
-    end
-end
-
 -- Not the field of `but`, which reads from now on. A dead reader beside a writer keeps no other writer out, and goes with
 -- it, unless it is in the way.
 function bury(lock, but)

@@ -113,6 +113,22 @@ async fn writer_that_reads_for_longer_than_it_writes_ends_when_it_said() {
 }
 
 #[tokio::test]
+async fn lock_is_one_to_read_once_a_reader_leaves_it_to_another_beside_a_writer_that_is_over() {
+    let mut stage = Stage::read_write("rw:over").await;
+    let (writer, reads_on, reader) = (id(1, 1), id(1, 2), id(1, 3));
+    stage.take(&writer).await;
+    for id in [&reads_on, &reader] {
+        let beside = stage.redis.request(id, LEASE).under(writer.clone());
+        assert_eq!(left(stage.ask_to_read(&beside).await.unwrap()), None);
+    }
+    let () = stage.run(&format!("HSET {{}} {writer}:write until:1")).await;
+    assert!(stage.release_read(&reader).await);
+    stage.assert_fields(&[format!("{reads_on}=1"), "mode=read".to_owned()]).await;
+    assert!(stage.release_read(&reads_on).await);
+    stage.end().await;
+}
+
+#[tokio::test]
 async fn reader_whose_lease_is_over_is_ended_by_the_next_command() {
     let mut stage = Stage::read_write("rw:dead").await;
     let (dead, alive, writer) = (id(1, 1), id(2, 1), id(3, 1));
