@@ -47,9 +47,11 @@ enum Tests {
     Run(&'static str),
 }
 
-/// From cheap to dear. Virtual time comes before real time: there it shows at once that a task waits for
-/// ever. What is above the adapter to Redis is the same over all stores, of which that is the dearest.
-const STAGES: [Stage; 21] = [
+/// From cheap to dear. A script has tests of its own; for the rest, virtual time comes before real time: there it
+/// shows at once that a task waits for ever. What is above the adapter to Redis is the same over all stores, of which that is the dearest.
+const STAGES: [Stage; 23] = [
+    tests(SCRIPTS, "redis", Tests::With("scripts::fair"), 4),
+    tests(SCRIPTS, "redis", Tests::With("scripts::read_write"), 4),
     tests(ALL, UNIT, Tests::Without(MODEL), 2),
     run(ALL, "run --stop-at-first --brief --store model --seed 1 --programs 30"),
     run(ALL, "run --stop-at-first --brief --store local --seed 1 --programs 30"),
@@ -134,7 +136,7 @@ impl Checks {
     /// Runs each as it is, and notes how long that takes, and which mutants it comes by. What a binary has
     /// noted is kept until it is built anew.
     fn record(&self, stage: usize) -> Result<Vec<Check>> {
-        let path = self.scratch.join(format!("reached-{stage}.tsv"));
+        let path = self.scratch.join(format!("reached-{}.tsv", self.label(stage)));
         let before = fs::read_to_string(&path).unwrap_or_default();
         let before: HashMap<_, _> = before.lines().filter_map(|line| line.split_once('\t')).collect();
         let hash = hash(&self.binary(stage).path)?;
@@ -160,7 +162,7 @@ impl Checks {
         );
         let (queue, done) = (Mutex::new(open), Mutex::new((file, known)));
         let work = |lane: usize| -> Result<()> {
-            let reached = self.scratch.join(format!("reached-{stage}-{lane}"));
+            let reached = self.scratch.join(format!("reached-{lane}-of-{}", self.label(stage)));
             loop {
                 let Some((key, mut check)) = queue.lock().expect("not poisoned").pop() else { return Ok(()) };
                 fs::write(&reached, "")?;
@@ -244,6 +246,15 @@ impl Checks {
             }
         }
         Ok(outcome)
+    }
+
+    /// For the name of a file.
+    fn label(&self, stage: usize) -> String {
+        let tests = match STAGES[stage].tests {
+            Tests::With(word) | Tests::Run(word) => word.to_owned(),
+            Tests::Without(word) => format!("but {word}"),
+        };
+        format!("{} {tests}", STAGES[stage].binary).replace(|it: char| !it.is_alphanumeric(), "-")
     }
 
     fn name(&self, stage: usize) -> String {
