@@ -10,7 +10,7 @@ use latchwork::backend::{AcquireOutcome, Backend as _, LockName, Mode, QueuePosi
 use latchwork::local::{Local, LocalTransport, ThreadRuntime};
 use latchwork::subscription::Subscription;
 
-use latchwork_conformance::commands::{Commands as _, did_read, is_acquired, keys, left};
+use latchwork_conformance::commands::{Commands as _, did_read, is_acquired, keys, left, token};
 
 const LEASE: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(100);
@@ -333,4 +333,32 @@ fn release_that_comes_late_frees_no_lock_of_another_kind() {
     assert!(ready(stage.local.holder(Mode::Plain, &stage.name)).unwrap().is_some());
     stage.runtime.advance(SHORT);
     stage.read(&reader, SHORT).unwrap();
+}
+
+/// Readers that waited before the name became one of a fair lock have no turn at that.
+#[test]
+fn fair_lock_is_kept_for_no_readers() {
+    let stage = Stage::new();
+    let [writer, reader, fair, next] = [(); 4].map(|()| stage.one());
+    stage.write(&writer, SHORT).unwrap();
+    assert_eq!(stage.read(&reader, LEASE), Err(SHORT));
+    stage.runtime.advance(SHORT);
+    stage.acquire(Mode::Fair, &fair, LEASE).unwrap();
+    ready(stage.local.release(Mode::Fair, &stage.name, &fair.id, None)).unwrap();
+    stage.acquire(Mode::Fair, &next, LEASE).unwrap();
+}
+
+/// Readers share a token, and what has had the name meanwhile as another kind of lock has a greater one.
+#[test]
+fn tokens_rise_though_the_name_is_another_kind_of_lock_meanwhile() {
+    let stage = Stage::new();
+    let one = stage.one();
+    let mut last = 0;
+    for mode in [Mode::Read, Mode::Plain, Mode::Read, Mode::Fair, Mode::Read, Mode::Write, Mode::Read] {
+        let request = stage.local.request(&one.id, LEASE).tokens(1);
+        let next = token(ready(stage.local.acquire(mode, &stage.name, &request)).unwrap());
+        assert!(next > last, "{next} after {last}, {mode}");
+        last = next;
+        ready(stage.local.release(mode, &stage.name, &one.id, None)).unwrap();
+    }
 }
