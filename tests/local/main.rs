@@ -1,5 +1,5 @@
-//! The store in memory: the suites for every backend, attacks that are drawn, its turns to the moment, and what
-//! its runtime does with tasks.
+//! The store in memory: the suites for every backend, attacks that are drawn, its turns to the moment, and
+//! what its runtime does with tasks.
 
 mod fair_attack;
 mod many;
