@@ -408,4 +408,14 @@ mod tests {
         let threads = shared.threads.lock();
         assert_eq!((threads.worker, threads.running), (Some(2), 2));
     }
+
+    #[test]
+    fn thread_without_work_is_woken_to_end() {
+        const LONG: Duration = Duration::from_secs(30);
+        let (shared, begun) = (with_worker(), Instant::now());
+        shared.end_threads();
+        // This one, which is the spare one.
+        thread::park_timeout(LONG);
+        assert!(begun.elapsed() < LONG, "it sleeps on");
+    }
 }
