@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
+use std::task::{Context as TaskContext, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use latchwork::backend::Runtime as _;
 use latchwork::blocking::LockClient;
+use latchwork::local::ThreadRuntime;
 use latchwork::redis::Redis;
 use latchwork::{Lease, LockOptions, LossReason};
 use latchwork_testkit::{RedisServer, SentinelSet, is_older_than_7};
@@ -142,12 +145,62 @@ fn life_of_a_lock_can_be_watched() {
     server.restart();
     record.wait_for("subscriptions are back", None);
 
+    panics_in_the_background_are_told(&record);
     refused_courtesy_is_told_once(&record, &server);
     failing_releases_are_told_once(&record, &server);
     sentinel_that_lets_no_client_follow_is_told(&record);
 
     let all = format!("{:?}", record.0.lock().unwrap());
     assert!(!all.contains("hunter2"), "{all}");
+}
+
+/// Those of a runtime of our own, wherever it calls foreign code that no call of this crate waits for.
+fn panics_in_the_background_are_told(record: &Record) {
+    struct Panics(&'static str);
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("{}", self.0);
+        }
+    }
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {}
+    }
+    let told = |panic: &str, work: &str| {
+        let begin = Instant::now();
+        let is_it = |seen: &Seen| {
+            let is = |field: &str, what: &str| seen.fields.get(field).is_some_and(|value| value == what);
+            is("message", "panicked") && is("panic", panic) && is("work", work)
+        };
+        while !record.0.lock().unwrap().iter().any(is_it) {
+            assert!(begin.elapsed() < SOON, "no {panic:?} of {work:?}");
+            std::thread::yield_now();
+        }
+    };
+    let task = "a detached task";
+    let runtime = ThreadRuntime::new();
+    runtime.spawn(async { panic!("at once") });
+    told("at once", task);
+    runtime.spawn({
+        let runtime = runtime.clone();
+        async move {
+            runtime.sleep_until(runtime.now() + Duration::from_millis(1)).await;
+            panic!("later");
+        }
+    });
+    told("later", task);
+    let mut sleep = Box::pin(runtime.sleep_until(runtime.now() + Duration::from_millis(1)));
+    let waker = Waker::from(Arc::new(Panics("by a waker")));
+    assert!(sleep.as_mut().poll(&mut TaskContext::from_waker(&waker)).is_pending());
+    // The last one is that of the timer.
+    drop(waker);
+    told("by a waker", "a timer's waker");
+    drop(sleep);
+    runtime.spawn(async {
+        let _panics = Panics("at the end");
+        std::future::pending::<()>().await;
+    });
+    drop(runtime);
+    told("at the end", task);
 }
 
 fn url_of(user: &str, server: &RedisServer) -> String {

@@ -105,23 +105,94 @@ mod tests {
 
     use super::*;
 
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn name(number: u32) -> LockName {
+        LockName::new(&format!("name:{number}")).unwrap()
+    }
+
+    fn id(number: u32) -> LeaseId {
+        format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap()
+    }
+
+    fn waiter(number: u32, kept: Duration, now: Moment) -> Waiter {
+        Waiter::new(&id(number), QueuePosition { waited: Duration::ZERO, kept }, now)
+    }
+
     /// A queue whose waiters have all gone without a word, at a name that is not asked for any more.
     #[test]
     fn queue_of_lapsed_positions_is_swept() {
-        let mut queues = Queues::default();
-        let id: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse().unwrap();
-        let position = QueuePosition { waited: Duration::ZERO, kept: Duration::from_secs(1) };
-        let begin = Moment::from(Instant::now());
-        let name = |number: u32| LockName::new(&format!("name:{number}")).unwrap();
-        let kept = QueuePosition { kept: Duration::from_secs(3600), ..position };
-        queues.push(&name(0), Waiter::new(&id, kept, begin), begin);
+        let (mut queues, begin, kept) = (Queues::default(), Instant::now().into(), 3600 * SECOND);
+        queues.push(&name(0), waiter(1, kept, begin), begin);
         for number in 1..10_000 {
-            let now = begin + position.kept * number;
-            queues.push(&name(number), Waiter::new(&id, position, now), now);
+            let now = begin + SECOND * number;
+            queues.push(&name(number), waiter(1, SECOND, now), now);
             assert!(queues.by_name.len() <= 64, "{} names", queues.by_name.len());
-            if now < begin + kept.kept {
+            if now < begin + kept {
                 assert_eq!(queues.waiters(&name(0), now).count(), 1, "a position is kept no more");
             }
         }
+    }
+
+    /// What adds names pays for the sweeps.
+    #[test]
+    fn names_by_the_thousand_are_swept_a_few_times() {
+        const LAPSED: u32 = 3000;
+        let (mut queues, now, mut sweeps) = (Queues::default(), Instant::now().into(), 0);
+        for number in 0..LAPSED {
+            if !queues.by_name.contains_key(&name(LAPSED)) {
+                sweeps += 1;
+                queues.push(&name(LAPSED), waiter(1, Duration::ZERO, now), now);
+            }
+            queues.push(&name(number), waiter(1, SECOND, now), now);
+        }
+        assert!(sweeps < 20, "{sweeps} sweeps");
+    }
+
+    /// Whether the waiters are taken out by name, as the first or together.
+    #[test]
+    fn name_without_waiters_is_forgotten() {
+        let (mut queues, now) = (Queues::default(), Instant::now().into());
+        let takes: [fn(&mut Queues, Moment); 4] = [
+            |queues, _| _ = queues.remove(&name(1), &id(1)).expect("it waits"),
+            |queues, now| _ = queues.pop_first(&name(1), now, None, |_| true).expect("it waits"),
+            |queues, now| assert!(queues.pop_first(&name(1), now + SECOND, None, |_| true).is_none()),
+            |queues, now| assert_eq!(queues.remove_all(&name(1), now).count(), 1),
+        ];
+        for take in takes {
+            queues.push(&name(1), waiter(1, SECOND, now), now);
+            take(&mut queues, now);
+            assert_eq!(queues.by_name.len(), 0);
+        }
+    }
+
+    /// What is done at that moment passes over the first, and finds the second.
+    #[test]
+    fn position_is_kept_up_to_a_moment_and_no_longer() {
+        let begin = Moment::from(Instant::now());
+        let finds: [fn(&mut Queues, Moment) -> Vec<Waiter>; 3] = [
+            |queues, now| queues.waiters(&name(1), now).cloned().collect(),
+            |queues, now| queues.remove_all(&name(1), now).collect(),
+            |queues, now| queues.pop_first(&name(1), now, None, |_| true).into_iter().collect(),
+        ];
+        for find in finds {
+            for (at, first) in [(SECOND - Duration::from_nanos(1), 1), (SECOND, 2)] {
+                let mut queues = Queues::default();
+                queues.push(&name(1), waiter(1, SECOND, begin), begin);
+                queues.push(&name(1), waiter(2, 2 * SECOND, begin), begin);
+                let found = find(&mut queues, begin + at);
+                assert_eq!(found.first().map(|waiter| &waiter.id), Some(&id(first)), "after {at:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn waiters_that_came_at_one_moment_are_in_order_of_arrival() {
+        let (mut queues, now) = (Queues::default(), Instant::now().into());
+        for number in 1..5 {
+            queues.push(&name(1), waiter(number, SECOND, now), now);
+        }
+        let order: Vec<_> = queues.remove_all(&name(1), now).map(|waiter| waiter.id).collect();
+        assert_eq!(order, [1, 2, 3, 4].map(id));
     }
 }

@@ -128,14 +128,10 @@ impl Store {
         let writers = &self.writers;
         self.by_name.retain(|state| {
             // With a read-write lock is kept whose turn it is.
-            state.is_alive(now)
-                || state.kind == LockKind::ReadWrite && writers.waiters(&state.name, now).next().is_some()
+            state.is_alive(now) || writers.waiters(&state.name, now).next().is_some()
         });
-        let left = self.by_name.len();
-        if left < self.by_name.capacity() / 8 {
-            self.by_name.shrink_to(left * 2, |state| state.name.hash_value());
-        }
-        self.sweep.swept(left);
+        let room = self.sweep.swept(self.by_name.len());
+        self.by_name.shrink_to(room, |state| state.name.hash_value());
     }
 
     // === Plain locks ===
@@ -162,10 +158,8 @@ impl Store {
                         kind => Err(OtherKind::new(kind)),
                     };
                 }
-                let was_dead = state.plain.is_none() && !was_alive;
-                if !is_same {
-                    (state.plain, state.kind) = (Some(id.clone()), LockKind::Plain);
-                }
+                let was_dead = state.plain.is_none();
+                (state.plain, state.kind) = (Some(id.clone()), LockKind::Plain);
                 // Never shorter, as long as it lasts.
                 let lasts = was_alive && !fault!(LocalLeaseShortened);
                 state.until = if lasts { state.until.max(until) } else { until };
@@ -213,10 +207,11 @@ impl Store {
         self.sweep(now);
         let Self { by_name, sweep, fair, writers, readers, tokens } = self;
         let state = state(by_name, name, now);
-        if state.queued.is_some() && !state.is_alive(now) {
+        let is_new = state.queued.is_none();
+        let lock = state.queued(kind, now)?;
+        if !is_new && lock.until().is_none() {
             sweep.revives();
         }
-        let lock = state.queued(kind, now)?;
         let mut none = Queues::default();
         let (writers, readers) = if kind == LockKind::Fair { (fair, &mut none) } else { (writers, readers) };
         let mut turns = Turns { name, now, lock, writers, readers, told, news: News::default() };
@@ -307,5 +302,162 @@ pub(super) fn kind(mode: Mode) -> LockKind {
         Mode::Plain => LockKind::Plain,
         Mode::Fair => LockKind::Fair,
         Mode::Write | Mode::Read => LockKind::ReadWrite,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::backend::ReleaseOutcome;
+    use crate::local::{Local, ThreadRuntime};
+
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+    const SHORT: Duration = Duration::from_millis(1);
+
+    /// So few names that none is looked for that is over.
+    const FEW: usize = 64;
+
+    /// Locks of one mode, by a clock that stands still.
+    struct Stage {
+        clock: ThreadRuntime,
+        local: Local,
+        mode: Mode,
+        id: LeaseId,
+    }
+
+    impl Stage {
+        fn in_each_mode() -> impl Iterator<Item = Self> {
+            [Mode::Plain, Mode::Fair, Mode::Write, Mode::Read].into_iter().map(|mode| {
+                let clock = ThreadRuntime::paused();
+                let local = Local::with_runtime(clock.clone());
+                Self { clock, local, mode, id: "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse().unwrap() }
+            })
+        }
+
+        fn name(number: usize) -> LockName {
+            LockName::new(&format!("name:{number}")).unwrap()
+        }
+
+        fn acquire(&self, number: usize, lease: Duration) {
+            let request = AcquireRequest::new(self.id.clone(), lease, self.local.now());
+            let outcome = self.local.acquire_now(self.mode, &Self::name(number), &request);
+            assert_eq!(outcome, Ok(AcquireOutcome::Acquired { last_token: 0 }), "{}", self.mode);
+        }
+
+        fn release(&self, number: usize) {
+            let outcome = self.local.release_now(self.mode, &Self::name(number), &self.id, None);
+            assert_eq!(outcome, ReleaseOutcome::Released { receivers: 0 }, "{}", self.mode);
+        }
+
+        fn names(&self) -> usize {
+            self.local.store.lock().names()
+        }
+
+        fn room(&self) -> usize {
+            self.local.store.lock().by_name.capacity()
+        }
+    }
+
+    /// They are not released, and not asked for again.
+    #[test]
+    fn names_whose_leases_are_over_do_not_stay() {
+        for stage in Stage::in_each_mode() {
+            for number in 0..1000 {
+                stage.acquire(number, SHORT);
+                stage.clock.advance(SHORT);
+                assert!(stage.names() <= FEW, "{}: {} names", stage.mode, stage.names());
+            }
+        }
+    }
+
+    /// At any time at most as many as are held, beside a few: whether or not others are taken anew, are taken
+    /// by their holder once more, or by the same one after their leases are over.
+    #[test]
+    fn names_that_were_released_do_not_stay_whatever_becomes_of_others() {
+        const NAMES: usize = 3000;
+        const HELD: usize = 2 * NAMES;
+        const OVER: usize = HELD + 1;
+        for stage in Stage::in_each_mode() {
+            (0..NAMES).for_each(|number| stage.acquire(number, LEASE));
+            stage.acquire(HELD, LEASE);
+            let (mut held, before) = (NAMES, stage.room());
+            for (at, number) in (0..NAMES).enumerate() {
+                stage.release(number);
+                held -= 1;
+                stage.acquire(HELD, LEASE);
+                stage.acquire(OVER, Duration::ZERO);
+                if at % 3 == 0 {
+                    stage.acquire(NAMES + at, LEASE);
+                    held += 1;
+                }
+                let names = stage.names();
+                assert!(names <= FEW + 2 * held + 4, "{}: {names} names, {held} of them held", stage.mode);
+            }
+            (0..NAMES).step_by(3).for_each(|at| stage.release(NAMES + at));
+            assert!(stage.names() <= FEW, "{}: {} names", stage.mode, stage.names());
+            assert!(stage.room() < before / 10, "{}: room for {}", stage.mode, stage.room());
+        }
+    }
+
+    /// Otherwise a release would cost the more, the more other locks are held.
+    #[test]
+    fn lock_that_comes_and_goes_beside_held_ones_has_no_other_looked_at() {
+        const HELD: usize = 1000;
+        const UNUSED: usize = HELD + 1;
+        for stage in Stage::in_each_mode() {
+            // What was counted before that counts no more.
+            for act in
+                [Stage::acquire as fn(&Stage, usize, Duration), |stage, number, _| stage.release(number)]
+            {
+                (0..2 * HELD).for_each(|number| act(&stage, number, LEASE));
+            }
+            (0..HELD).for_each(|number| stage.acquire(number, LEASE));
+            stage.acquire(UNUSED, LEASE);
+            stage.release(UNUSED);
+            let names = stage.names();
+            let other: LeaseId = "7743c9c0-0795-4907-87fd-6c719a6b4586:1".parse().unwrap();
+            for _ in 0..HELD {
+                stage.acquire(HELD, LEASE);
+                assert_eq!(
+                    stage.local.release_now(stage.mode, &Stage::name(HELD), &other, None),
+                    ReleaseOutcome::NotHeld
+                );
+                stage.release(HELD);
+            }
+            assert_eq!(stage.names(), names + 1, "{}: they were swept", stage.mode);
+        }
+    }
+
+    /// What adds names pays for the sweeps.
+    #[test]
+    fn names_by_the_thousand_are_swept_a_few_times() {
+        const UNUSED: usize = 3000;
+        for stage in Stage::in_each_mode() {
+            let mut sweeps = 0;
+            for number in 0..UNUSED {
+                let is_there = stage.names() > number;
+                if !is_there {
+                    sweeps += 1;
+                    stage.acquire(UNUSED, Duration::ZERO);
+                }
+                stage.acquire(number, LEASE);
+            }
+            assert!(sweeps < 20, "{}: {sweeps} sweeps", stage.mode);
+        }
+    }
+
+    /// Otherwise their memory would be given back and asked for again with each release.
+    #[test]
+    fn few_names_stay_to_be_locked_again() {
+        for stage in Stage::in_each_mode() {
+            for names in [1, FEW - 1] {
+                for number in (0..names).chain(0..names) {
+                    stage.acquire(number, LEASE);
+                    stage.release(number);
+                }
+                assert_eq!(stage.names(), names, "{}", stage.mode);
+            }
+        }
     }
 }

@@ -2,21 +2,16 @@
 
 /// When a map is next cleared of entries that are over: when it has grown to twice the size after the last
 /// time, so that a sweep is paid for by the entries added.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sweep {
+    /// At first none: a map that is empty is swept for nothing.
     at: usize,
-    /// Entries that were given up, and are not in use again. (More, where an entry is in use again by another
-    /// way; then a sweep is early.)
+    /// Entries that were given up, and are not in use again. (Not exactly, where a name changes its kind or
+    /// is freed by force; then a sweep is early or late.)
     dead: usize,
 }
 
 const FIRST: usize = 64;
-
-impl Default for Sweep {
-    fn default() -> Self {
-        Self { at: FIRST, dead: 0 }
-    }
-}
 
 impl Sweep {
     /// Whether a map with so many entries is to be cleared before another one is added.
@@ -36,9 +31,10 @@ impl Sweep {
         self.dead = self.dead.saturating_sub(1);
     }
 
-    /// So many are left.
-    pub(super) fn swept(&mut self, left: usize) {
+    /// So many are left. Says with how many the map is next cleared: for no more it needs room until then.
+    pub(super) fn swept(&mut self, left: usize) -> usize {
         self.dead = 0;
         self.at = FIRST.max(left * 2);
+        self.at
     }
 }

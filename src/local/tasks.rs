@@ -65,14 +65,13 @@ impl Tasks {
     }
 
     fn remove(&mut self, number: u64) {
-        let removed = self.unfinished.remove(&number);
-        // The caller has one, too, so no foreign code runs by this.
-        drop(removed);
+        // The caller has the task, too, so no foreign code runs by this.
+        self.unfinished.remove(&number);
     }
 
-    /// Takes out all of them, to be [dropped](Task::drop_unfinished).
+    /// Takes out all of them, to be [dropped](Task::drop_unfinished). What is in the queue then does nothing
+    /// any more.
     pub(super) fn take_all(&mut self) -> Vec<Arc<Task>> {
-        self.queue.clear();
         mem::take(&mut self.unfinished).into_values().collect()
     }
 }
@@ -153,6 +152,35 @@ impl Wake for Task {
         }
         if let Some(home) = self.home.upgrade() {
             home.woken(Arc::clone(self));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future;
+
+    use super::*;
+
+    struct Nowhere;
+
+    impl Home for Nowhere {
+        fn woken(self: Arc<Self>, _task: Arc<Task>) {}
+    }
+
+    #[test]
+    fn task_that_has_ended_is_forgotten() {
+        let (tasks, home) = (Mutex::new(Tasks::default()), Arc::new(Nowhere));
+        let works: [(Work, usize); 3] = [
+            (Box::pin(future::ready(())), 0),
+            (Box::pin(async { panic!("on purpose") }), 0),
+            (Box::pin(future::pending()), 1),
+        ];
+        for (work, unfinished) in works {
+            tasks.lock().add(work, Arc::downgrade(&home) as Weak<dyn Home>);
+            let next = tasks.lock().next().expect("it was added");
+            next.run(&tasks);
+            assert_eq!(tasks.lock().unfinished.len(), unfinished);
         }
     }
 }

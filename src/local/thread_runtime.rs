@@ -233,3 +233,100 @@ impl fmt::Debug for Sleep {
         f.debug_struct("Sleep").field("deadline", &self.key.0).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Wake;
+    use std::thread::{self, Thread};
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(30);
+
+    struct Unparks(Thread);
+
+    impl Wake for Unparks {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    fn wait(runtime: &ThreadRuntime, time: Duration) {
+        let mut sleep = runtime.sleep_until(Instant::now() + time);
+        let waker = Waker::from(Arc::new(Unparks(thread::current())));
+        while Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)).is_pending() {
+            thread::park_timeout(SOON);
+        }
+    }
+
+    /// Whether or not one waits for a timer.
+    #[test]
+    fn threads_end_with_the_last_handle() {
+        for times in [1, 3] {
+            let runtime = ThreadRuntime::new();
+            (0..times).for_each(|_| wait(&runtime, Duration::from_millis(1)));
+            let shared = Arc::downgrade(&runtime.handle.shared);
+            drop(runtime);
+            let begun = Instant::now();
+            while shared.strong_count() > 0 {
+                assert!(begun.elapsed() < SOON, "{} threads are left", shared.strong_count());
+                thread::yield_now();
+            }
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn threads_that_wait_take_no_processor() {
+        use std::collections::BTreeMap;
+        use std::fs;
+        use std::path::{Path, PathBuf};
+
+        use crate::sync::Mutex;
+
+        /// Where the system says how long each thread has run, in nanoseconds.
+        struct Tells(Arc<Mutex<BTreeMap<PathBuf, u64>>>, Thread);
+
+        fn ran(task: &Path) -> u64 {
+            let said = fs::read_to_string(task).expect("the thread is there");
+            said.split(' ').next().unwrap().parse().expect("nanoseconds")
+        }
+
+        impl Wake for Tells {
+            fn wake(self: Arc<Self>) {
+                let task = fs::read_link("/proc/thread-self").expect("a link");
+                self.0.lock().insert(PathBuf::from("/proc").join(task).join("schedstat"), 0);
+                self.1.unpark();
+            }
+        }
+
+        let (runtime, tasks) = (ThreadRuntime::new(), Arc::new(Mutex::default()));
+        let waker = Waker::from(Arc::new(Tells(Arc::clone(&tasks), thread::current())));
+        let begun = Instant::now();
+        // The one that has worked leads next.
+        while tasks.lock().len() < 2 {
+            assert!(begun.elapsed() < SOON, "one thread does it all");
+            let mut sleep = runtime.sleep_until(Instant::now() + Duration::from_millis(1));
+            while Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)).is_pending() {
+                thread::park_timeout(SOON);
+            }
+        }
+        let mut later = None;
+        for _ in 0..2 {
+            // What woke them last is over by the second time.
+            let mut least = u64::MAX;
+            for _ in 0..3 {
+                tasks.lock().iter_mut().for_each(|(task, before)| *before = ran(task));
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_millis(50) {
+                    thread::park_timeout(Duration::from_millis(50));
+                }
+                let took: u64 = tasks.lock().iter().map(|(task, before)| ran(task) - before).sum();
+                least = least.min(took);
+            }
+            assert!(least < 100_000, "{least} ns, with a timer: {}", later.is_some());
+            let sleep = later.insert(runtime.sleep_until(Instant::now() + SOON));
+            assert!(Pin::new(sleep).poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+    }
+}

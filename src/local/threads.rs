@@ -58,6 +58,7 @@ struct Threads {
     calls: u64,
     /// A thread without work, which takes the lead next.
     spare: Option<Thread>,
+    /// Not counted any more once it has ended.
     running: usize,
     last_worker: u64,
     ended: bool,
@@ -216,7 +217,6 @@ impl Shared {
         let (is_work, next) = self.look(now);
         let mut threads = self.threads.lock();
         if threads.ended {
-            threads.running -= 1;
             return LeaderStep::End;
         }
         if !is_work {
@@ -288,14 +288,134 @@ impl Shared {
         }
         loop {
             thread::park();
-            let mut threads = self.threads.lock();
+            let threads = self.threads.lock();
             if threads.ended {
-                threads.running -= 1;
                 return false;
             }
             if threads.leader.as_ref().is_some_and(|leader| leader.id() == me.id()) {
                 return true;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As if threads had been started: this one leads, the worker is inside of its first call, and a third
+    /// one is without work.
+    fn with_worker() -> Arc<Shared> {
+        let shared = Arc::new(Shared::new(None));
+        let (worker, spare) = (Some(1), Some(thread::current()));
+        *shared.threads.lock() =
+            Threads { worker, calls: 1, spare, running: 3, last_worker: 1, ..Threads::default() };
+        shared
+    }
+
+    fn add_task(shared: &Arc<Shared>) {
+        let home = Arc::downgrade(shared) as Weak<dyn Home>;
+        shared.tasks.lock().add(Box::pin(async {}), home);
+    }
+
+    /// Until when it sleeps.
+    fn sleeps(shared: &Arc<Shared>, waits_since: &mut Option<(u64, Instant)>) -> Option<Instant> {
+        match shared.lead(waits_since) {
+            LeaderStep::Sleep(until) => until,
+            LeaderStep::Work(number) => panic!("it works as {number}"),
+            LeaderStep::End => panic!("it ends"),
+        }
+    }
+
+    fn works(shared: &Arc<Shared>, waits_since: &mut Option<(u64, Instant)>) -> u64 {
+        match shared.lead(waits_since) {
+            LeaderStep::Work(number) => number,
+            LeaderStep::Sleep(until) => panic!("it sleeps until {until:?}"),
+            LeaderStep::End => panic!("it ends"),
+        }
+    }
+
+    #[test]
+    fn leader_without_work_sleeps_until_the_next_timer() {
+        let shared = with_worker();
+        let mut waits_since = Some((1, Instant::now() - 2 * PATIENCE));
+        assert_eq!((sleeps(&shared, &mut waits_since), waits_since), (None, None));
+        let deadline = Instant::now() + Duration::from_secs(3600);
+        shared.timers.lock().pending.insert((deadline, 0), Waker::noop().clone());
+        assert_eq!((sleeps(&shared, &mut waits_since), waits_since), (Some(deadline), None));
+        shared.end_threads();
+        assert!(matches!(shared.lead(&mut waits_since), LeaderStep::End));
+    }
+
+    /// Otherwise there would be as many threads as there is work.
+    #[test]
+    fn leader_waits_for_a_worker_that_goes_on_and_replaces_one_that_does_not() {
+        let (shared, begun, mut waits_since) = (with_worker(), Instant::now(), None);
+        add_task(&shared);
+        let is_patient = |until: Option<Instant>, waits_since: Option<(u64, Instant)>| {
+            let (calls, since) = waits_since.expect("work waits");
+            assert!(since >= begun && until == Some(since + PATIENCE), "{until:?}, since {since:?}");
+            assert_eq!(calls, 1);
+        };
+        let until = sleeps(&shared, &mut waits_since);
+        is_patient(until, waits_since);
+        // It has made a call since.
+        waits_since = Some((0, begun - 2 * PATIENCE));
+        let until = sleeps(&shared, &mut waits_since);
+        is_patient(until, waits_since);
+        // It has not.
+        waits_since = Some((1, begun - PATIENCE));
+        assert_eq!(works(&shared, &mut waits_since), 2);
+        let threads = shared.threads.lock();
+        assert_eq!((threads.worker, threads.running), (Some(2), 3));
+        assert!(threads.leader.is_some() && threads.spare.is_none(), "none leads");
+    }
+
+    #[test]
+    fn leader_works_at_once_if_there_is_no_worker() {
+        let shared = with_worker();
+        add_task(&shared);
+        shared.threads.lock().worker = None;
+        assert_eq!(works(&shared, &mut None), 2);
+    }
+
+    /// Otherwise no thread would see what becomes due.
+    #[test]
+    fn last_thread_leads_on_beside_as_many_that_are_stuck() {
+        let (shared, begun) = (with_worker(), Instant::now());
+        add_task(&shared);
+        {
+            let mut threads = shared.threads.lock();
+            (threads.running, threads.spare) = (MOST, None);
+        }
+        let mut waits_since = Some((1, begun - PATIENCE));
+        let until = sleeps(&shared, &mut waits_since).expect("it looks again");
+        assert!(until >= begun + PATIENCE && waits_since.is_none());
+        // One is free again.
+        shared.threads.lock().spare = Some(thread::current());
+        assert_eq!(works(&shared, &mut Some((1, begun - PATIENCE))), 2);
+    }
+
+    #[test]
+    fn worker_that_is_done_leads_or_ends() {
+        let shared = with_worker();
+        assert!(shared.rest(1), "it does not lead");
+        let is_led = |by: &Shared| by.threads.lock().leader.as_ref().map(Thread::id);
+        assert_eq!((is_led(&shared), shared.threads.lock().worker), (Some(thread::current().id()), None));
+        // Another thread has taken its place, and there are a leader and a spare one.
+        shared.threads.lock().worker = Some(2);
+        assert!(!shared.rest(1), "it stays");
+        let threads = shared.threads.lock();
+        assert_eq!((threads.worker, threads.running), (Some(2), 2));
+    }
+
+    #[test]
+    fn thread_without_work_is_woken_to_end() {
+        const LONG: Duration = Duration::from_secs(30);
+        let (shared, begun) = (with_worker(), Instant::now());
+        shared.end_threads();
+        // This one, which is the spare one.
+        thread::park_timeout(LONG);
+        assert!(begun.elapsed() < LONG, "it sleeps on");
     }
 }

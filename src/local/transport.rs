@@ -88,3 +88,25 @@ impl fmt::Debug for LocalTransport {
         f.debug_struct("LocalTransport").field("channels", &channels).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::registry::Registry;
+
+    use super::*;
+
+    /// Otherwise each release would look for receivers from then on.
+    #[test]
+    fn none_is_heard_of_once_the_last_subscription_is_gone() {
+        let registry = Registry::new(LocalTransport::default());
+        let transport = registry.transport();
+        for _ in 0..2 {
+            assert!(transport.is_unheard());
+            let subscriptions = ["orders", "prices"].map(|channel| registry.subscribe(channel));
+            for subscription in subscriptions {
+                assert!(!transport.is_unheard());
+                drop(subscription);
+            }
+        }
+    }
+}

@@ -1,4 +1,5 @@
-//! The store in memory: the suites for every backend, attacks that are drawn, and its turns to the moment.
+//! The store in memory: the suites for every backend, attacks that are drawn, its turns to the moment, and
+//! what its runtime does with tasks.
 
 mod fair_attack;
 mod many;
@@ -6,4 +7,5 @@ mod many;
 mod over_local;
 mod read_write;
 mod read_write_attack;
+mod runtime;
 mod suite;

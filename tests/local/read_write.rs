@@ -10,7 +10,7 @@ use latchwork::backend::{AcquireOutcome, Backend as _, LockName, Mode, QueuePosi
 use latchwork::local::{Local, LocalTransport, ThreadRuntime};
 use latchwork::subscription::Subscription;
 
-use latchwork_conformance::commands::{Commands as _, did_read, is_acquired, keys, left};
+use latchwork_conformance::commands::{Commands as _, did_read, is_acquired, keys, left, token};
 
 const LEASE: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(100);
@@ -221,9 +221,10 @@ fn readers_are_told_of_a_writer_that_leaves_the_queue_if_they_waited_for_it() {
     let [holder, first, last, reader] = [(); 4].map(|()| stage.one());
     stage.read(&holder, LEASE).unwrap();
     for writer in [&first, &last] {
-        assert!(stage.write(writer, LEASE).is_err());
         stage.runtime.advance(MOMENT);
+        assert!(stage.write(writer, LEASE).is_err());
     }
+    // At the same moment as the last, but behind it.
     stage.read(&reader, LEASE).unwrap_err();
     stage.release_write(&first);
     assert_eq!(stage.said(), (0, 0), "another one waits before it");
@@ -255,6 +256,28 @@ fn writer_that_is_forced_out_leaves_to_the_readers_that_wait() {
     assert!(ready(stage.local.force_release(Mode::Write, &stage.name)).unwrap());
     assert_eq!((stage.writer(), stage.said()), (None, (0, 1)));
     stage.read(&reader, LEASE).unwrap();
+}
+
+/// And not to the readers behind it.
+#[test]
+fn readers_that_are_forced_out_leave_to_the_writer_that_waits() {
+    let stage = Stage::new();
+    let [holder, writer, reader] = [(); 3].map(|()| stage.one());
+    stage.read(&holder, LEASE).unwrap();
+    assert_eq!(stage.write(&writer, LEASE), Err(LEASE));
+    assert!(stage.read(&reader, LEASE).is_err());
+    assert!(ready(stage.local.force_release(Mode::Read, &stage.name)).unwrap());
+    assert_eq!((stage.writer().as_ref(), stage.said()), (Some(&writer.id), (0, 0)));
+}
+
+#[test]
+fn lock_that_is_forced_free_is_told_to_be() {
+    for mode in [Mode::Write, Mode::Read] {
+        let stage = Stage::new();
+        stage.acquire(mode, &stage.one(), LEASE).unwrap();
+        assert!(ready(stage.local.force_release(mode, &stage.name)).unwrap());
+        assert_eq!(stage.said(), (1, 0), "{mode}");
+    }
 }
 
 /// However many other names come and go meanwhile.
@@ -333,4 +356,64 @@ fn release_that_comes_late_frees_no_lock_of_another_kind() {
     assert!(ready(stage.local.holder(Mode::Plain, &stage.name)).unwrap().is_some());
     stage.runtime.advance(SHORT);
     stage.read(&reader, SHORT).unwrap();
+}
+
+/// Readers that waited before the name became one of a fair lock have no turn at that.
+#[test]
+fn fair_lock_is_kept_for_no_readers() {
+    let stage = Stage::new();
+    let [writer, reader, fair, next] = [(); 4].map(|()| stage.one());
+    stage.write(&writer, SHORT).unwrap();
+    assert_eq!(stage.read(&reader, LEASE), Err(SHORT));
+    stage.runtime.advance(SHORT);
+    stage.acquire(Mode::Fair, &fair, LEASE).unwrap();
+    ready(stage.local.release(Mode::Fair, &stage.name, &fair.id, None)).unwrap();
+    stage.acquire(Mode::Fair, &next, LEASE).unwrap();
+}
+
+/// Readers share a token, and what has had the name meanwhile as another kind of lock has a greater one.
+#[test]
+fn tokens_rise_though_the_name_is_another_kind_of_lock_meanwhile() {
+    let stage = Stage::new();
+    let one = stage.one();
+    let mut last = 0;
+    for mode in [Mode::Read, Mode::Plain, Mode::Read, Mode::Fair, Mode::Read, Mode::Write, Mode::Read] {
+        let request = stage.local.request(&one.id, LEASE).tokens(1);
+        let next = token(ready(stage.local.acquire(mode, &stage.name, &request)).unwrap());
+        assert!(next > last, "{next} after {last}, {mode}");
+        last = next;
+        ready(stage.local.release(mode, &stage.name, &one.id, None)).unwrap();
+    }
+}
+
+/// To the moment, though the name is held by another still.
+#[test]
+fn lease_that_is_over_beside_another_is_not_renewed() {
+    let stage = Stage::new();
+    let [writer, reader, other] = [(); 3].map(|()| stage.one());
+    let renew =
+        |mode, one: &One| ready(stage.local.renew(mode, &keys(&stage.name, &[&one.id]), LEASE)).unwrap();
+    stage.write(&writer, SHORT).unwrap();
+    let under = stage.local.request(&reader.id, LEASE).under(writer.id.clone());
+    assert!(is_acquired(ready(stage.local.acquire(Mode::Read, &stage.name, &under)).unwrap()));
+    stage.runtime.advance(SHORT - MOMENT);
+    assert_eq!(renew(Mode::Write, &writer), [true]);
+    stage.runtime.advance(LEASE - SHORT);
+    assert_eq!(renew(Mode::Read, &reader), [true]);
+    stage.runtime.advance(SHORT);
+    assert_eq!(renew(Mode::Write, &writer), [false]);
+    stage.read(&other, SHORT).unwrap();
+    stage.runtime.advance(SHORT);
+    assert_eq!((renew(Mode::Read, &other), renew(Mode::Read, &reader)), (vec![false], vec![true]));
+}
+
+/// A message costs each waiter a look at the store.
+#[test]
+fn release_of_what_has_no_lease_is_told_to_none() {
+    let stage = Stage::new();
+    let one = stage.one();
+    assert!(!stage.release_read(&one));
+    assert_eq!(stage.release_write(&one), ReleaseOutcome::NotHeld);
+    assert!(!ready(stage.local.force_release(Mode::Write, &stage.name)).unwrap());
+    assert_eq!(stage.said(), (0, 0));
 }

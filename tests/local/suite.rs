@@ -1,5 +1,6 @@
 //! The local backend, by the suite for every backend.
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use latchwork::backend::{Backend, Runtime};
 use latchwork::local::{Local, ThreadRuntime};
-use latchwork::lock::Mode;
+use latchwork::lock::{LockName, Mode};
 use latchwork::subscription::Message;
 use latchwork::{LeaseError, Lock, LockClient, LockOptions};
 
@@ -54,6 +55,47 @@ async fn wake_up_that_found_the_lock_taken_is_counted_as_wasted() {
     let stats = registry.stats();
     assert_eq!((stats.wakes_useful, stats.wakes_spurious), (1, 1));
     assert_eq!((stats.unlock_messages, stats.interest, stats.entries), (2, 0, 0));
+}
+
+/// Otherwise what is said of one would reach what waits for another: whatever it is called.
+#[test]
+fn channels_of_each_lock_are_its_own() {
+    const CLIENT: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586";
+    let local = Local::new();
+    let mut names = vec!["orders".to_owned()];
+    // Those whose names are the channels of others.
+    for _ in 0..2 {
+        for name in names.clone() {
+            for mode in [Mode::Plain, Mode::Fair, Mode::Write, Mode::Read] {
+                let channels = local.channels(mode, &LockName::new(&name).unwrap(), CLIENT);
+                names.push(channels.own);
+            }
+        }
+        names.sort();
+        names.dedup();
+    }
+    let mut channels = HashMap::new();
+    for name in &names {
+        let of = |mode| local.channels(mode, &LockName::new(name).unwrap(), CLIENT);
+        assert_eq!(of(Mode::Write).common.as_ref(), Some(&of(Mode::Read).own));
+        for mode in [Mode::Plain, Mode::Fair, Mode::Write, Mode::Read] {
+            if let Some(other) = channels.insert(of(mode).own, (name, mode)) {
+                panic!("{name:?}, {mode}: that of {other:?}");
+            }
+        }
+    }
+}
+
+/// A message costs each process that waits a look at the store.
+#[test]
+fn forced_unlock_of_a_free_lock_is_told_to_none() {
+    let (local, name) = (Local::new(), LockName::new("orders").unwrap());
+    let _listens = local.registry().subscribe(&local.channels(Mode::Plain, &name, "").own);
+    assert!(matches!(
+        poll(pin!(local.force_release(Mode::Plain, &name)), Waker::noop()),
+        Poll::Ready(Ok(false))
+    ));
+    assert_eq!(local.registry().stats().unlock_messages, 0);
 }
 
 /// Of another client, which a release wakes in place.

@@ -1,0 +1,84 @@
+//! The runtime on threads of its own: what becomes of its tasks.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use latchwork::backend::Runtime as _;
+use latchwork::local::ThreadRuntime;
+
+/// A task that waits for its end, and what a test knows of it.
+#[derive(Default)]
+struct Waits {
+    ends: AtomicBool,
+    /// A strong one of the task, so that it lasts for as long as it is not dropped.
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Waits {
+    fn spawn(runtime: &ThreadRuntime) -> Arc<Self> {
+        let waits = Arc::<Self>::default();
+        let task = Arc::clone(&waits);
+        runtime.spawn(poll_fn(move |context| {
+            *task.waker.lock().unwrap() = Some(context.waker().clone());
+            // Ordering: Relaxed, the waker's mutex orders it.
+            if task.ends.load(Ordering::Relaxed) { Poll::Ready(()) } else { Poll::Pending }
+        }));
+        waits
+    }
+
+    fn end(&self) {
+        // Ordering: as above.
+        self.ends.store(true, Ordering::Relaxed);
+        self.waker.lock().unwrap().as_ref().expect("it was polled").wake_by_ref();
+    }
+
+    fn is_dropped(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1
+    }
+}
+
+/// Though their wakers are kept. Whether or not others have finished before.
+#[test]
+fn tasks_that_are_unfinished_at_the_end_of_the_runtime_are_dropped() {
+    let runtime = ThreadRuntime::paused();
+    let tasks = [(); 4].map(|()| Waits::spawn(&runtime));
+    runtime.advance(Duration::ZERO);
+    tasks[1].end();
+    runtime.advance(Duration::ZERO);
+    assert_eq!(tasks.each_ref().map(Waits::is_dropped), [false, true, false, false]);
+    // It can go on, and does not.
+    tasks[2].end();
+    drop(runtime);
+    assert_eq!(tasks.each_ref().map(Waits::is_dropped), [true; 4]);
+}
+
+/// Once more than it would be otherwise, and no more often.
+#[test]
+fn task_that_is_woken_while_it_is_queued_or_polled_is_polled_again() {
+    let (runtime, polls) = (ThreadRuntime::paused(), Arc::new(AtomicUsize::new(0)));
+    let task = Arc::<Mutex<Option<Waker>>>::default();
+    runtime.spawn({
+        let (polls, task) = (Arc::clone(&polls), Arc::clone(&task));
+        poll_fn(move |context| {
+            *task.lock().unwrap() = Some(context.waker().clone());
+            // Ordering: Relaxed, all of it is on one thread.
+            if (2..5).contains(&polls.fetch_add(1, Ordering::Relaxed)) {
+                context.waker().wake_by_ref();
+                context.waker().wake_by_ref();
+            }
+            Poll::<()>::Pending
+        })
+    });
+    runtime.advance(Duration::ZERO);
+    // Ordering: as above.
+    assert_eq!(polls.load(Ordering::Relaxed), 2, "by `spawn`, and by its thread");
+    for _ in 0..2 {
+        task.lock().unwrap().as_ref().unwrap().wake_by_ref();
+    }
+    runtime.advance(Duration::ZERO);
+    // Ordering: as above.
+    assert_eq!(polls.load(Ordering::Relaxed), 2 + 3 + 1);
+}
