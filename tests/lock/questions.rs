@@ -34,14 +34,16 @@ fn waits(lock: &Lock) -> Waits {
     waits
 }
 
-/// Counts what is asked for, and cannot be reached while it is `gone`. Two others hear of each release.
+/// Counts what is asked for and what is rolled back, and cannot be reached while it is `gone`. Two others hear of each release.
 #[derive(Clone, Default)]
 struct Counted(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
     asked: AtomicUsize,
+    rolled_back: AtomicUsize,
     gone: AtomicBool,
+    gone_for_questions: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -74,10 +76,10 @@ impl Between for Counted {
         command: Command<'_>,
         run: impl Future<Output = Result<T, OtherKind>> + Send,
     ) -> Result<T, Gone> {
-        if let Command::Acquire(_) = command {
-            self.0.asked.fetch_add(1, SeqCst);
-        }
-        if self.0.gone.load(SeqCst) {
+        let asks = matches!(command, Command::Acquire(_));
+        self.0.asked.fetch_add(usize::from(asks), SeqCst);
+        self.0.rolled_back.fetch_add(usize::from(matches!(command, Command::RollBack(_))), SeqCst);
+        if self.0.gone.load(SeqCst) || asks && self.0.gone_for_questions.load(SeqCst) {
             return Err(Gone);
         }
         run.await.map_err(|_| Gone)
@@ -284,4 +286,24 @@ fn wake_that_brought_the_lock_counts_as_useful() {
         let stats = lock.stats();
         assert_eq!((stats.wakes_useful, stats.wakes_spurious), (1, 1), "{mode:?}");
     }
+}
+
+/// A rollback is sent for minutes, should it not be answered: what did not run needs none.
+#[test]
+fn question_that_did_not_run_is_not_rolled_back() {
+    let stage = Stage::new(Mode::Plain);
+    let lock = stage.client.get_lock("orders").unwrap();
+    stage.counted.0.gone_for_questions.store(true, SeqCst);
+    ready(lock.lock()).unwrap_err();
+    stage.counted.0.gone_for_questions.store(false, SeqCst);
+    // The command for a token, of an owner that has the lock without one.
+    let owned = lock.owned_by(&stage.client.owner());
+    let held = ready(owned.lock()).unwrap();
+    stage.counted.0.gone_for_questions.store(true, SeqCst);
+    let error = ready(owned.fenced().lock()).unwrap_err();
+    assert!(error.is_unreachable(), "{error:?}");
+    drop(held);
+    assert_eq!(stage.counted.0.rolled_back.load(SeqCst), 0);
+    let theirs = stage.theirs.get_lock("orders").unwrap();
+    assert!(ready(theirs.try_lock()).unwrap().is_some(), "it is not released");
 }
