@@ -7,7 +7,7 @@ mod over_local;
 
 use std::future::pending;
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -98,6 +98,16 @@ fn child_does_not_go_on_as_the_same_owner() {
     now(guard.unlock()).unwrap();
 }
 
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        // Ordering: Relaxed, as it is read by the thread that calls this.
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A mutex that a thread of the parent has at the moment of the fork is locked in the child for ever.
 #[test]
 fn child_of_a_busy_parent_is_told_so_by_each_call() {
@@ -109,7 +119,6 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
                 // Ordering: Relaxed, it only has to come.
                 while !ended.load(Ordering::Relaxed) {
                     for name in 0..100 {
-                        client.get_lock("theirs").unwrap().waiters();
                         let lock = client.get_lock(&format!("name:{thread}:{name}")).unwrap();
                         drop(now(lock.lock()).unwrap());
                     }
@@ -123,11 +132,18 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
     let theirs = client.get_lock("theirs").unwrap();
     for round in 0..60 {
         let guard = now(held.lock()).unwrap();
-        let mut waits = Box::pin(theirs.lock());
-        assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let (mut head, mut behind) = (Box::pin(theirs.lock()), Box::pin(theirs.lock()));
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        for waits in [&mut head, &mut behind] {
+            assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        assert_eq!(theirs.waiters(), 1);
         let status = forked(|| {
             let nothing_waits = theirs.waiters() == 0;
-            drop(waits);
+            drop((head, behind));
+            // Ordering: Relaxed, this is the child's only thread.
+            let nothing_waits = nothing_waits && !woken.0.load(Ordering::Relaxed);
             let lock = client.get_lock("orders").unwrap();
             let forked = matches!(now(lock.lock()), Err(LockError::Forked));
             drop(lock);

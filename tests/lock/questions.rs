@@ -34,7 +34,8 @@ fn waits(lock: &Lock) -> Waits {
     waits
 }
 
-/// Counts what is asked for and what is rolled back, and cannot be reached while it is `gone`. Two others hear of each release.
+/// Counts what is asked for and what is rolled back, and cannot be reached while it is `gone`. Two others
+/// hear of each release.
 #[derive(Clone, Default)]
 struct Counted(Arc<Shared>);
 

@@ -236,7 +236,6 @@ fn take<E: Alarmed>(entries: &mut BTreeMap<Key, Weak<E>>, by: Moment, most: usiz
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -250,11 +249,11 @@ mod tests {
     }
 
     /// With how often its watchdog was started.
-    fn alarm() -> (Alarm<Entry>, Arc<AtomicUsize>) {
-        let (alarm, started) = (Alarm::new(), Arc::new(AtomicUsize::new(0)));
+    fn alarm() -> (Alarm<Entry>, Arc<AtomicU64>) {
+        let (alarm, started) = (Alarm::new(), Arc::new(AtomicU64::new(0)));
         let starts = Arc::clone(&started);
-        // Ordering: SeqCst here and below, for no reason but that it is a test.
-        alarm.starts(move || _ = starts.fetch_add(1, SeqCst));
+        // Ordering: Relaxed, as there is one thread.
+        alarm.starts(move || _ = starts.fetch_add(1, Ordering::Relaxed));
         (alarm, started)
     }
 
@@ -290,7 +289,8 @@ mod tests {
         assert_eq!((places(&alarm), alarm.next()), (2, at(0)));
         [&entry, &other].into_iter().for_each(|entry| alarm.remove(&entry.0));
         assert_eq!((places(&alarm), alarm.next()), (0, Moment::NEVER));
-        assert_eq!(started.load(SeqCst), 1);
+        // Ordering: Relaxed, as above.
+        assert_eq!(started.load(Ordering::Relaxed), 1);
     }
 
     /// The one before has ended by a panic, and what it was to look at is due for long.
@@ -300,21 +300,25 @@ mod tests {
         let entries = [entry(&alarm), entry(&alarm)];
         entries.iter().for_each(|entry| alarm.ring(entry, at(1)));
         alarm.ended();
-        assert_eq!(started.load(SeqCst), 1);
+        // Ordering: Relaxed, as above.
+        assert_eq!(started.load(Ordering::Relaxed), 1);
         alarm.ring(&entries[0], at(9));
-        assert_eq!(started.load(SeqCst), 2, "it is not started, as the entry was due before");
+        // Ordering: Relaxed, as above.
+        assert_eq!(started.load(Ordering::Relaxed), 2, "it is not started, as the entry was due before");
         assert_eq!(alarm.take_due(at(2), 9).len(), 2);
         assert!(alarm.next() <= at(9));
     }
 
     #[test]
     fn watchdog_whose_start_panics_is_started_by_the_next_ring() {
-        let (alarm, started) = (Alarm::new(), Arc::new(AtomicUsize::new(0)));
+        let (alarm, started) = (Alarm::new(), Arc::new(AtomicU64::new(0)));
         let starts = Arc::clone(&started);
-        alarm.starts(move || assert!(starts.fetch_add(1, SeqCst) > 0, "on purpose"));
+        // Ordering: Relaxed, as above.
+        alarm.starts(move || assert!(starts.fetch_add(1, Ordering::Relaxed) > 0, "on purpose"));
         let entry = entry(&alarm);
         alarm.ring(&entry, at(1));
         alarm.ring(&entry, at(2));
-        assert_eq!(started.load(SeqCst), 2);
+        // Ordering: Relaxed, as above.
+        assert_eq!(started.load(Ordering::Relaxed), 2);
     }
 }
