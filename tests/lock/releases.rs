@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use latchwork::backend::Runtime as _;
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
-use latchwork::{LockClient, LockError, ShutdownError};
+use latchwork::{LockClient, ShutdownError};
 
 use crate::over_local::{Between, Command, OverLocal};
 
@@ -89,7 +89,7 @@ fn unlock_that_the_store_does_not_answer_is_an_error_that_says_so_and_is_counted
     assert!(error.is_release_pending() && !error.is_retryable(), "{error:?}");
     // The caller's, and the first repetition.
     assert_eq!(client.metrics().releases_failed, 2);
-    let refused: LockError = client.get_lock("").unwrap_err().into();
+    let refused = client.get_lock("").unwrap_err();
     assert!(!refused.is_release_pending(), "{refused:?}");
 }
 
@@ -113,10 +113,12 @@ impl Between for FirstIsSilent {
     }
 }
 
+type Shutdown = Pin<Box<dyn Future<Output = Result<(), ShutdownError>> + Send>>;
+
 /// Polls a shutdown where it is woken.
 #[derive(Default)]
 struct InPlace {
-    shutdown: Mutex<Option<Pin<Box<dyn Future<Output = Result<(), ShutdownError>> + Send>>>>,
+    shutdown: Mutex<Option<Shutdown>>,
     outcome: Mutex<Option<Result<(), ShutdownError>>>,
 }
 
