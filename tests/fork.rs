@@ -2,18 +2,23 @@
 //! not have another thread.
 #![cfg(unix)]
 
+#[path = "over_local/mod.rs"]
+mod over_local;
+
+use std::future::pending;
 use std::pin::pin;
-#[cfg(target_os = "linux")]
-use std::process::Command;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use latchwork::local::Local;
+use latchwork::local::{Local, OtherKind};
+use latchwork::lock::Mode;
 use latchwork::{Guard, LockClient, LockError, LossReason};
+
+use over_local::{Between, Command, OverLocal};
 
 fn now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
@@ -93,6 +98,16 @@ fn child_does_not_go_on_as_the_same_owner() {
     now(guard.unlock()).unwrap();
 }
 
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        // Ordering: Relaxed, as it is read by the thread that calls this.
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A mutex that a thread of the parent has at the moment of the fork is locked in the child for ever.
 #[test]
 fn child_of_a_busy_parent_is_told_so_by_each_call() {
@@ -112,9 +127,23 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
         })
         .collect();
     let held = client.get_lock("held").unwrap();
+    let elsewhere = LockClient::new(client.backend::<Local>().unwrap().clone());
+    let _theirs = now(elsewhere.get_lock("theirs").unwrap().lock()).unwrap();
+    let theirs = client.get_lock("theirs").unwrap();
     for round in 0..60 {
         let guard = now(held.lock()).unwrap();
+        let (mut head, mut behind) = (Box::pin(theirs.lock()), Box::pin(theirs.lock()));
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        for waits in [&mut head, &mut behind] {
+            assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        assert_eq!(theirs.waiters(), 1);
         let status = forked(|| {
+            let nothing_waits = theirs.waiters() == 0;
+            drop((head, behind));
+            // Ordering: Relaxed, this is the child's only thread.
+            let nothing_waits = nothing_waits && !woken.0.load(Ordering::Relaxed);
             let lock = client.get_lock("orders").unwrap();
             let forked = matches!(now(lock.lock()), Err(LockError::Forked));
             drop(lock);
@@ -122,7 +151,7 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
             drop(guard);
             let shut_down =
                 now(client.shutdown(Duration::from_secs(1))).is_err_and(|error| error.is_forked());
-            i32::from(!(forked && lost && shut_down))
+            i32::from(!(nothing_waits && forked && lost && shut_down))
         });
         assert_eq!(status, 0, "in round {round} the child went on, or hung");
         now(held.force_unlock()).unwrap();
@@ -130,6 +159,47 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
     // Ordering: Relaxed, as above.
     ended.store(true, Ordering::Relaxed);
     busy.into_iter().for_each(|busy| busy.join().unwrap());
+}
+
+/// Never answers what a reader asks for, and counts what is given back.
+#[derive(Clone, Default)]
+struct NoReads(Arc<AtomicUsize>);
+
+impl Between for NoReads {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        match command {
+            Command::Acquire(Mode::Read) => pending().await,
+            // Ordering: Relaxed, one thread at a time.
+            Command::Release(_) | Command::RollBack(_) => _ = self.0.fetch_add(1, Ordering::Relaxed),
+            _ => {}
+        }
+        run.await
+    }
+}
+
+#[test]
+fn child_gives_back_nothing_that_its_parent_has_asked_for() {
+    let given_back = NoReads::default();
+    let client = LockClient::new(OverLocal::new(&Local::new(), given_back.clone()));
+    let (me, lock) = (client.owner(), client.get_read_write_lock("prices").unwrap());
+    let (writes, reads) = (lock.write().owned_by(&me), lock.read().owned_by(&me));
+    let held = now(writes.lock()).unwrap();
+    let mut asks = Box::pin(reads.lock());
+    assert!(asks.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let status = forked(|| {
+        drop((asks, held));
+        // Ordering: as above.
+        given_back.0.load(Ordering::Relaxed) as i32
+    });
+    assert_eq!(status, 0, "the child has given back its parent's locks, or hung");
+    // What the closure had is dropped here as well.
+    assert_eq!(given_back.0.load(Ordering::Relaxed), 2);
 }
 
 /// Run in a process of its own, as the limit is that of a process. A wait with a limit needs a timer, which
@@ -140,7 +210,11 @@ fn refusal_of_the_first_thread_for_timers_is_told_by_a_panic() {
     const ALONE: &str = "LATCHWORK_REFUSES_THREADS";
     if std::env::var_os(ALONE).is_none() {
         let test = ["--exact", "refusal_of_the_first_thread_for_timers_is_told_by_a_panic", "--nocapture"];
-        let run = Command::new(std::env::current_exe().unwrap()).args(test).env(ALONE, "1").output().unwrap();
+        let run = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(test)
+            .env(ALONE, "1")
+            .output()
+            .unwrap();
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         return;
     }

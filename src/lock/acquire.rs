@@ -184,7 +184,6 @@ impl Progress<'_> {
                     }
                 }
                 Stage::Waiting(future) => {
-                    *patient = true;
                     let context = &wanted.entry.context;
                     ready!(context.wakes_at_the_end(|| future.as_mut().poll(task)))
                 }

@@ -303,7 +303,7 @@ impl Guard {
             LeaveOutcome::NotHeld => Err(LossReason::GivenBack),
             LeaveOutcome::Return(pending_release) => {
                 match self.entry.release_by_the_call(pending_release, now) {
-                    Some(had_it) => released(lasted, had_it?),
+                    Some(had_it) => released(lasted, had_it),
                     None => return Ok(Some(self.release_awaited(*pending_release, now, lasted))),
                 }
             }
@@ -340,12 +340,9 @@ impl Guard {
         let effects = self.entry.state.forget(&self.grant, now);
         self.entry.keep();
         // So that it is let go of when its lease is over.
-        if let Ok(hold) = self.entry.state.state_of(&self.grant, now)
-            && hold.ends != Moment::NEVER
-        {
-            self.entry.ring(hold.ends);
-        } else {
-            self.entry.let_go();
+        match self.entry.state.state_of(&self.grant, now) {
+            Ok(hold) => self.entry.ring(hold.ends),
+            Err(_) => self.entry.let_go(),
         }
         self.entry.apply(effects);
     }

@@ -170,3 +170,16 @@ impl Default for LockOptions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::LockOptions;
+
+    #[test]
+    fn label_is_cut_where_a_letter_ends() {
+        let cut = |label: &str| LockOptions::default().label(label).label.unwrap();
+        assert_eq!(*cut("worker"), *"worker");
+        assert_eq!(*cut(&"a".repeat(200)), *"a".repeat(128));
+        assert_eq!(*cut(&("a".to_owned() + &"ä".repeat(100))), *("a".to_owned() + &"ä".repeat(63)));
+    }
+}

@@ -71,3 +71,14 @@ impl fmt::Display for ShutdownError {
 }
 
 impl Error for ShutdownError {}
+
+#[cfg(test)]
+mod tests {
+    use super::ShutdownError;
+
+    #[test]
+    fn only_the_error_of_a_child_says_that_it_is_one() {
+        let error = |forked| ShutdownError { releasing: Vec::new(), held: Vec::new(), forked };
+        assert!(error(true).is_forked() && !error(false).is_forked());
+    }
+}

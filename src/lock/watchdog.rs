@@ -64,7 +64,7 @@ async fn keep(context: Weak<Context>, tables: Weak<Tables<Entry>>) {
         strong.alarm.ended();
         let mut panics = Panics::NONE;
         if panics.catch(|| context.has_ended()) == Some(true) {
-            close_all(&tables);
+            close_all(&strong, &mut panics);
         }
         panics.report("ending the watchdog");
     }));
@@ -110,11 +110,8 @@ async fn turn(context: &Weak<Context>, tables: &Weak<Tables<Entry>>) -> Turn {
 }
 
 /// No lease is kept any more, and no waiter woken when its time has come.
-fn close_all(tables: &Weak<Tables<Entry>>) {
-    let Some(tables) = tables.upgrade() else { return };
-    let mut panics = Panics::NONE;
+fn close_all(tables: &Tables<Entry>, panics: &mut Panics) {
     tables.all().iter().for_each(|entry| _ = panics.catch(|| entry.apply(entry.state.close())));
-    panics.report("closing locks");
 }
 
 /// Leases to be renewed together.
@@ -169,7 +166,7 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
         }
     }
     for ((_, _, lease), batch) in batches {
-        let renewing = Renewing::new(context, batch);
+        let renewing = Renewing::new(context, batch, now);
         panics.catch(|| context.spawn(Box::pin(renew(renewing, lease))));
     }
     panics.catch(|| apply_apart(context, deferred));
@@ -210,24 +207,26 @@ impl Drop for Applied {
 struct Renewing {
     context: Arc<Context>,
     batch: Batch,
+    /// When it was found that they are to be renewed. What the end goes by without a clock.
+    since: Moment,
 }
 
 impl Renewing {
     /// By calls of no more than so many leases each.
-    fn new(context: &Arc<Context>, batch: Batch) -> Vec<Self> {
+    fn new(context: &Arc<Context>, batch: Batch, since: Moment) -> Vec<Self> {
+        let call = |batch| Self { context: Arc::clone(context), batch, since };
         let (mut calls, mut left) = (Vec::new(), batch);
         while left.len() > CALL {
             let rest = left.split_off(CALL);
-            calls.push(Self { context: Arc::clone(context), batch: mem::replace(&mut left, rest) });
+            calls.push(call(mem::replace(&mut left, rest)));
         }
-        calls.push(Self { context: Arc::clone(context), batch: left });
+        calls.push(call(left));
         calls
     }
 
     /// What the store has said of each; `None` if it is not known.
-    fn ended(&mut self, held: Option<Vec<bool>>, sent: Moment) {
-        let (context, now) = (&self.context, self.context.now());
-        let mut deferred = Deferred::new();
+    fn ended(&mut self, held: Option<Vec<bool>>, sent: Moment, now: Moment) {
+        let (context, mut deferred) = (&self.context, Deferred::new());
         for (at, (entry, renewal)) in mem::take(&mut self.batch).into_iter().enumerate() {
             // A store that says nothing of a lease has not confirmed it.
             let at = if fault!(FirstAnswerForAll) { 0 } else { at };
@@ -255,7 +254,9 @@ impl Drop for Renewing {
         }
         self.context.recorder.renewals_failed.add(self.batch.len());
         let mut panics = Panics::NONE;
-        panics.catch(|| self.ended(None, self.context.now()));
+        // Without a clock they are over as early as can be: they are renewed again all the same.
+        let now = panics.catch(|| self.context.now()).unwrap_or(self.since);
+        panics.catch(|| self.ended(None, now, now));
         panics.report("renewing leases");
     }
 }
@@ -283,7 +284,7 @@ async fn renew_by_one_call(mut renewing: Renewing, lease: Option<Duration>) {
     };
     let renew = async { context.store.renew(mode, &keys, lease.unwrap_or(Lease::MIN)).await };
     match caught(renew).await {
-        Ok(Ok(held)) => renewing.ended(Some(held), sent),
+        Ok(Ok(held)) => renewing.ended(Some(held), sent, context.now()),
         Ok(Err(_error)) => {
             event!(
                 WARN,

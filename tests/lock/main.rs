@@ -5,6 +5,7 @@
 mod blocking;
 mod composed;
 mod debug;
+mod ended;
 mod errors;
 mod fair_lock;
 mod foreign;
@@ -20,6 +21,7 @@ mod own_backend;
 mod ownership;
 mod present;
 mod prometheus;
+mod questions;
 mod read_write_wakers;
 mod releases;
 mod run;

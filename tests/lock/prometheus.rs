@@ -112,6 +112,9 @@ async fn every_figure_is_exported_in_the_exposition_format() {
                 "{buckets:?}"
             );
             assert_eq!(*buckets.last().unwrap(), (f64::INFINITY, count));
+            // From 1 µs to 67 s, each four times the one before.
+            assert_eq!((buckets[0].0, buckets.len()), (1e-6, 15), "{buckets:?}");
+            assert!(buckets[..14].windows(2).all(|pair| (pair[1].0 / pair[0].0 - 4.0).abs() < 1e-6));
             assert_eq!(value(&format!("{histogram}_count")), count);
         }
     }

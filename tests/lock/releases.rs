@@ -1,14 +1,16 @@
 //! Releases that the store does not take.
 
 use std::fmt;
-use std::pin::pin;
+use std::future::pending;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use latchwork::LockClient;
 use latchwork::backend::Runtime as _;
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::{LockClient, ShutdownError};
 
 use crate::over_local::{Between, Command, OverLocal};
 
@@ -72,4 +74,78 @@ fn release_that_fails_is_repeated_ever_more_rarely_until_its_lease_is_over() {
     assert_eq!(*longest, Duration::from_secs(1), "{pauses:?}");
     let last = *times.last().unwrap() - begin;
     assert!(last <= LEASE && last >= LEASE - *longest, "{last:?}");
+}
+
+#[test]
+fn unlock_that_the_store_does_not_answer_is_an_error_that_says_so_and_is_counted() {
+    let clock = ThreadRuntime::paused();
+    let backend = TakesNoRelease(clock.clone(), Arc::default());
+    let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock), backend));
+    let lock = client.get_lock("orders").unwrap();
+    let mut unlocks = pin!(async { lock.lock().await.unwrap().unlock().await });
+    let Poll::Ready(Err(error)) = unlocks.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("it is answered")
+    };
+    assert!(error.is_release_pending() && !error.is_retryable(), "{error:?}");
+    // The caller's, and the first repetition.
+    assert_eq!(client.metrics().releases_failed, 2);
+    let refused = client.get_lock("").unwrap_err();
+    assert!(!refused.is_release_pending(), "{refused:?}");
+}
+
+/// Answers the first release when it is polled for the second time, which it never is.
+#[derive(Clone, Default)]
+struct FirstIsSilent(Arc<AtomicBool>);
+
+impl Between for FirstIsSilent {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        // Ordering: SeqCst, for no reason but that it is a test.
+        if matches!(command, Command::Release(_)) && !self.0.swap(true, SeqCst) {
+            pending::<()>().await;
+        }
+        run.await
+    }
+}
+
+type Shutdown = Pin<Box<dyn Future<Output = Result<(), ShutdownError>> + Send>>;
+
+/// Polls a shutdown where it is woken.
+#[derive(Default)]
+struct InPlace {
+    shutdown: Mutex<Option<Shutdown>>,
+    outcome: Mutex<Option<Result<(), ShutdownError>>>,
+}
+
+impl Wake for InPlace {
+    fn wake(self: Arc<Self>) {
+        // Woken by what it does itself, it has seen that.
+        let Ok(mut shutdown) = self.shutdown.try_lock() else { return };
+        let Some(waits) = shutdown.as_mut() else { return };
+        let waker = Waker::from(Arc::clone(&self));
+        if let Poll::Ready(outcome) = waits.as_mut().poll(&mut Context::from_waker(&waker)) {
+            (*shutdown, *self.outcome.lock().unwrap()) = (None, Some(outcome));
+        }
+    }
+}
+
+#[test]
+fn shutdown_hears_of_a_release_that_a_caller_has_left_unawaited() {
+    let clock = ThreadRuntime::paused();
+    let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock), FirstIsSilent::default()));
+    let lock = client.get_lock("orders").unwrap();
+    let mut unlocks = Box::pin(async move { lock.lock().await.unwrap().unlock().await });
+    assert!(unlocks.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let waits = Arc::new(InPlace::default());
+    *waits.shutdown.lock().unwrap() =
+        Some(Box::pin(async move { client.shutdown(Duration::from_secs(5)).await }));
+    Arc::clone(&waits).wake();
+    assert_eq!(*waits.outcome.lock().unwrap(), None);
+    drop(unlocks);
+    assert_eq!(*waits.outcome.lock().unwrap(), Some(Ok(())));
 }

@@ -36,6 +36,11 @@ pub(crate) trait Between: Send + Sync + 'static {
     /// Something is asked that is no command.
     fn asked(&self) {}
 
+    /// What is said of how many have heard of a release.
+    fn receivers(&self, receivers: usize) -> usize {
+        receivers
+    }
+
     /// As of a [`Backend`].
     fn grants_suffice(&self) -> bool {
         true
@@ -161,9 +166,14 @@ impl<B: Between, T: Transport, R: Runtime + Clone> Backend for OverLocal<B, T, R
         id: &LeaseId,
         next: Option<&NextWaiter>,
     ) -> Result<ReleaseOutcome, B::Error> {
-        self.between
-            .carry(Command::Release(mode), async { self.local.release(mode, name, id, next).await })
-            .await
+        let release = async { self.local.release(mode, name, id, next).await };
+        let outcome = self.between.carry(Command::Release(mode), release).await?;
+        Ok(match outcome {
+            ReleaseOutcome::Released { receivers } => {
+                ReleaseOutcome::Released { receivers: self.between.receivers(receivers) }
+            }
+            other => other,
+        })
     }
 
     async fn roll_back(&self, mode: Mode, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, B::Error> {

@@ -1,4 +1,4 @@
-//! [`Pace`]: how often a waiter asks the store because of messages.
+//! [`Pace`]: how often a waiter asks the store.
 
 use std::time::Duration;
 
@@ -6,8 +6,9 @@ use crate::lock_entry::Moment;
 
 use crate::lock::backend::Mode;
 
-/// How often a waiter asks the store because of messages: some at once, and then at a steady rate. A message
-/// is a hint that costs its publisher next to nothing, and a question costs the store a script.
+/// How often a waiter asks the store: some at once, and then at a steady rate. What makes it ask is a message
+/// nearly always, which is a hint that costs its publisher next to nothing, and a question costs the store a
+/// script.
 ///
 /// A message that comes while the waiter may not ask is not lost: it asks as soon as it may.
 #[derive(Debug)]

@@ -69,15 +69,6 @@ impl<T> CommandFuture<'_, T> {
             Self::UnderWay(_) => None,
         }
     }
-
-    /// The answer, if it was given by the call. A command that is under way otherwise is dropped.
-    #[inline]
-    pub(in crate::lock) fn at_once(self) -> Option<Result<T, Failed>> {
-        match self {
-            Self::Done(answer) => answer,
-            Self::UnderWay(_) => None,
-        }
-    }
 }
 
 impl<T: Unpin> Future for CommandFuture<'_, T> {

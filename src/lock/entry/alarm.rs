@@ -56,9 +56,8 @@ impl<E> Set<E> {
 
     /// Takes out an entry that is due at `at`.
     fn remove(&mut self, at: Moment, number: u64) {
-        if self.entries.remove(&(at, number)).is_none() {
-            self.exact.remove(&(at, number));
-        }
+        self.entries.remove(&(at, number));
+        self.exact.remove(&(at, number));
     }
 }
 
@@ -197,7 +196,15 @@ impl<E: Alarmed> Alarm<E> {
 
     /// The watchdog has ended, in whatever way. What is due stays so; the next ring starts another one.
     pub(in crate::lock) fn ended(&self) {
-        self.set.lock().running = false;
+        // Dropped with the mutex free: an entry that is dropped comes here.
+        let _due: Vec<Arc<E>> = {
+            let mut set = self.set.lock();
+            set.running = false;
+            let entries = set.entries.values().chain(set.exact.values());
+            // However early it was due before: each ring is one that comes through. It may have two places
+            // then, and is looked at once for nothing.
+            entries.filter_map(Weak::upgrade).inspect(|entry| entry.due().set(Moment::NEVER)).collect()
+        };
     }
 
     fn start(&self) {
@@ -225,4 +232,93 @@ fn take<E: Alarmed>(entries: &mut BTreeMap<Key, Weak<E>>, by: Moment, most: usiz
         }
     }
     taken
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    struct Entry(Due);
+
+    impl Alarmed for Entry {
+        fn due(&self) -> &Due {
+            &self.0
+        }
+    }
+
+    /// With how often its watchdog was started.
+    fn alarm() -> (Alarm<Entry>, Arc<AtomicU64>) {
+        let (alarm, started) = (Alarm::new(), Arc::new(AtomicU64::new(0)));
+        let starts = Arc::clone(&started);
+        // Ordering: Relaxed, as there is one thread.
+        alarm.starts(move || _ = starts.fetch_add(1, Ordering::Relaxed));
+        (alarm, started)
+    }
+
+    fn entry(alarm: &Alarm<Entry>) -> Arc<Entry> {
+        Arc::new(Entry(alarm.due()))
+    }
+
+    fn at(seconds: u64) -> Moment {
+        static BEGAN: OnceLock<Moment> = OnceLock::new();
+        *BEGAN.get_or_init(|| Instant::now().into()) + Duration::from_secs(seconds)
+    }
+
+    fn places(alarm: &Alarm<Entry>) -> usize {
+        let set = alarm.set.lock();
+        set.entries.len() + set.exact.len()
+    }
+
+    #[test]
+    fn entry_has_one_place_however_often_it_rings_and_none_once_it_is_dropped() {
+        let (alarm, started) = alarm();
+        let (entry, other) = (entry(&alarm), entry(&alarm));
+        for seconds in [3, 2, 5] {
+            alarm.ring(&entry, at(seconds));
+            assert_eq!(places(&alarm), 1);
+        }
+        assert_eq!(alarm.next(), at(2));
+        alarm.ring(&other, at(1));
+        assert_eq!(alarm.take_early(at(2), 9).len(), 2);
+        alarm.put_back(&entry, at(2));
+        alarm.put_back(&other, at(1));
+        assert_eq!((places(&alarm), alarm.next()), (2, at(1)));
+        alarm.ring(&other, at(0));
+        assert_eq!((places(&alarm), alarm.next()), (2, at(0)));
+        [&entry, &other].into_iter().for_each(|entry| alarm.remove(&entry.0));
+        assert_eq!((places(&alarm), alarm.next()), (0, Moment::NEVER));
+        // Ordering: Relaxed, as above.
+        assert_eq!(started.load(Ordering::Relaxed), 1);
+    }
+
+    /// The one before has ended by a panic, and what it was to look at is due for long.
+    #[test]
+    fn any_ring_starts_another_watchdog_which_looks_at_all_that_is_due() {
+        let (alarm, started) = alarm();
+        let entries = [entry(&alarm), entry(&alarm)];
+        entries.iter().for_each(|entry| alarm.ring(entry, at(1)));
+        alarm.ended();
+        // Ordering: Relaxed, as above.
+        assert_eq!(started.load(Ordering::Relaxed), 1);
+        alarm.ring(&entries[0], at(9));
+        // Ordering: Relaxed, as above.
+        assert_eq!(started.load(Ordering::Relaxed), 2, "it is not started, as the entry was due before");
+        assert_eq!(alarm.take_due(at(2), 9).len(), 2);
+        assert!(alarm.next() <= at(9));
+    }
+
+    #[test]
+    fn watchdog_whose_start_panics_is_started_by_the_next_ring() {
+        let (alarm, started) = (Alarm::new(), Arc::new(AtomicU64::new(0)));
+        let starts = Arc::clone(&started);
+        // Ordering: Relaxed, as above.
+        alarm.starts(move || assert!(starts.fetch_add(1, Ordering::Relaxed) > 0, "on purpose"));
+        let entry = entry(&alarm);
+        alarm.ring(&entry, at(1));
+        alarm.ring(&entry, at(2));
+        // Ordering: Relaxed, as above.
+        assert_eq!(started.load(Ordering::Relaxed), 2);
+    }
 }

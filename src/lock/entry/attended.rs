@@ -87,12 +87,13 @@ impl<T> Shared<T> {
         };
         if !is_known {
             // Cloning and dropping it is foreign code, and so done while the mutex is free.
-            let mut waker = Some(waker.clone());
-            let mut state = self.state.lock();
-            std::mem::swap(&mut state.waker, &mut waker);
-            // What woke it before is looked at by the poll that this is part of.
-            state.woken = None;
-            drop(state);
+            let waker = waker.clone();
+            let _old = {
+                let mut state = self.state.lock();
+                // What woke it before is looked at by the poll that this is part of.
+                state.woken = None;
+                state.waker.replace(waker)
+            };
         }
         is_there
     }

@@ -136,8 +136,7 @@ impl Entry {
     /// Asks the store about a lease that was confirmed by a command which may have run before it was taken
     /// away, or after that. Should it not answer, the next renewal or release does.
     pub(in crate::lock) async fn verify_lease(self: &Arc<Self>, number: u64) {
-        // Later than what was confirmed, however fine the clock is.
-        let sent = self.now() + Duration::from_nanos(1);
+        let sent = self.now();
         if let Ok(is_there) = self.lease_check().await
             && !is_there(number)
         {

@@ -79,14 +79,14 @@ impl Entry {
         self.released(outcome, repeated)
     }
 
-    /// As [`release`](Self::release), to a store that answers at once. `None` if it does not, and then
-    /// nothing has become of it.
+    /// As [`release`](Self::release), to a store that answers at once. `None` if it does not, or fails, and
+    /// then nothing has become of it.
     #[inline]
     pub(in crate::lock) fn release_by_the_call(
         self: &Arc<Self>,
         pending_release: &PendingRelease,
         now: Moment,
-    ) -> Option<Result<bool, LockError>> {
+    ) -> Option<bool> {
         if !self.context.at_once {
             return None;
         }
@@ -94,11 +94,9 @@ impl Entry {
             // As in `release`.
             let _appoints = OnDrop(Some(|| self.returned(0, now)));
             let mut repeat = OnDrop(Some(|| self.release_in_background(*pending_release)));
-            let outcome = self.release_at_once(pending_release);
-            if outcome.as_ref().is_none_or(Result::is_ok) {
-                repeat.0 = None;
-            }
-            outcome
+            let had_it = self.release_at_once(pending_release);
+            repeat.0 = None;
+            had_it
         })
     }
 
@@ -123,7 +121,7 @@ impl Entry {
     ) {
         self.context.wakes_at_the_end(|| {
             let mut panics = Panics::NONE;
-            if !matches!(panics.catch(|| self.release_at_once(pending_release)), Some(Some(Ok(_)))) {
+            if panics.catch(|| self.release_at_once(pending_release)).flatten().is_none() {
                 panics.catch(|| self.release_in_background(*pending_release));
             }
             panics.catch(|| self.returned(0, now));
@@ -131,20 +129,19 @@ impl Entry {
         });
     }
 
-    /// Releases a lease at a store that answers at once. `None` if it does not.
+    /// Releases a lease at a store that answers at once. `None` if it does not, or fails.
     // Always inlined, as is what it calls: an answer costs more to be passed on than to be given.
     #[inline(always)]
-    fn release_at_once(&self, pending_release: &PendingRelease) -> Option<Result<bool, LockError>> {
+    fn release_at_once(&self, pending_release: &PendingRelease) -> Option<bool> {
         if !self.context.at_once {
             return None;
         }
         let id = self.context.lease_id(pending_release.number);
-        let answer = self.send_once(&id, pending_release.rolls_back);
         // Looked at where it is, as in `ask_before`.
-        if let CommandFuture::Done(Some(Ok(outcome))) = answer {
-            return Some(Ok(self.answered_release(outcome, false)));
+        match self.send_once(&id, pending_release.rolls_back) {
+            CommandFuture::Done(Some(Ok(outcome))) => Some(self.answered_release(outcome, false)),
+            _ => None,
         }
-        Some(self.released(answer.at_once()?, false))
     }
 
     /// Counts and tells what a release came to. Whether the store knew the lease, or did until it was

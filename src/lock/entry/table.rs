@@ -119,7 +119,7 @@ impl<T> Table<T> {
         if let Ok(place) = entries.by_name.find_entry(name.hash_value(), is_it) {
             place.remove();
         }
-        if entries.by_name.capacity() > FEW && entries.by_name.len() < entries.by_name.capacity() / 8 {
+        if entries.by_name.len() < entries.by_name.capacity() / 8 {
             entries.by_name.shrink_to(FEW, |(other, _)| other.hash_value());
         }
     }

@@ -40,9 +40,6 @@ elseif field then
         redis.call('hdel', KEYS[1], lock.over)
     end
     redis.call('hdel', KEYS[1], id)
-    if not lock.few then
-        bury(lock)
-    end
     if lock.vacant or longest and lock_left >= 0 then
         last_for(lock.holder and writes_for(lock) or 1, lock.reads or 1, lock.turn)
     end

@@ -11,6 +11,7 @@ use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::lock::{Failure, LockName};
 use latchwork::{LockClient, LockOptions};
 
+use super::told::told_of;
 use super::{act, poll, ready};
 use crate::over_local::{Between, Command, OverLocal};
 
@@ -87,12 +88,13 @@ fn backend_that_panics_at_any_call_costs_no_name_and_no_renewal() {
             let watched = ready(client.get_lock("watched").unwrap().lock()).unwrap();
             backend.between.calls.store(0, Ordering::SeqCst);
             backend.between.at.store(at.unwrap_or(usize::MAX), Ordering::SeqCst);
-            act(&backend, &clock, fair, &client);
+            let told = told_of(|| act(&backend, &clock, fair, &client));
             let calls = backend.between.calls.load(Ordering::SeqCst);
             backend.between.at.store(usize::MAX, Ordering::SeqCst);
             // What has failed is repeated within a second, and not when a lease is over.
             clock.advance(Duration::from_secs(3));
             let place = format!("call {at:?}, fair: {fair}, late: {late}");
+            assert!(told > 0 || at.is_none(), "{place}: its panic is told to nobody");
             let others = LockClient::new(local.clone());
             let lock = if fair { others.get_fair_lock("orders") } else { others.get_lock("orders") }.unwrap();
             assert!(ready(lock.try_lock()).unwrap().is_some(), "{place}: the name is dead");

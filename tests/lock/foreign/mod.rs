@@ -4,6 +4,7 @@
 mod backend;
 mod runtime;
 mod subscriber;
+pub(crate) mod told;
 pub(crate) mod wakers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +29,7 @@ fn ready<F: Future>(future: F) -> F::Output {
 
 /// What `act` comes to, if it does not panic.
 fn attempt<T>(act: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(act)).ok()
+    catch_unwind(AssertUnwindSafe(act)).map_err(|_| told::caller_is_told()).ok()
 }
 
 /// What a future comes to, if it is ready and does not panic.

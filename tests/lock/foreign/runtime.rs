@@ -12,7 +12,8 @@ use latchwork::backend::Runtime;
 use latchwork::local::{Local, OtherKind, Sleep, ThreadRuntime};
 use latchwork::{Guard, LockClient};
 
-use super::{act, ready};
+use super::told::told_of;
+use super::{act, attempt, ready};
 use crate::over_local::{Between, Command, OverLocal};
 
 /// One call panics.
@@ -76,7 +77,7 @@ impl Runtime for Panics {
     }
 }
 
-/// A store that answers no release until `back`.
+/// A store that answers no release and no renewal until `back`.
 #[derive(Clone)]
 struct Away {
     clock: ThreadRuntime,
@@ -91,9 +92,11 @@ impl Between for Away {
         command: Command<'_>,
         run: impl Future<Output = Result<T, OtherKind>> + Send,
     ) -> Result<T, io::Error> {
-        let releases =
-            matches!(command, Command::Release(_) | Command::RollBack(_) | Command::ForceRelease(_));
-        if releases && self.clock.now() < self.back {
+        let waits = matches!(
+            command,
+            Command::Release(_) | Command::RollBack(_) | Command::ForceRelease(_) | Command::Renew(_)
+        );
+        if waits && self.clock.now() < self.back {
             return Err(io::Error::other("the store is away"));
         }
         run.await.map_err(io::Error::other)
@@ -114,12 +117,15 @@ fn runtime_that_panics_at_any_call_costs_no_name_and_no_renewal() {
             let watched = ready(client.get_lock("watched").unwrap().lock()).unwrap();
             runtime.calls.store(0, Ordering::SeqCst);
             runtime.at.store(at.unwrap_or(usize::MAX), Ordering::SeqCst);
-            act(&backend, &clock, fair, &client);
-            // What has failed is repeated once the store is back, and not when a lease is over.
-            clock.advance(Duration::from_secs(16));
+            let told = told_of(|| {
+                act(&backend, &clock, fair, &client);
+                // What has failed is repeated once the store is back, and not when a lease is over.
+                attempt(|| clock.advance(Duration::from_secs(16)));
+            });
             let calls = runtime.calls.load(Ordering::SeqCst);
             runtime.at.store(usize::MAX, Ordering::SeqCst);
             let place = format!("call {at:?}, fair: {fair}");
+            assert!(told > 0 || at.is_none(), "{place}: its panic is told to nobody");
             for client in [LockClient::new(backend.clone()), client.clone()] {
                 let lock =
                     if fair { client.get_fair_lock("orders") } else { client.get_lock("orders") }.unwrap();

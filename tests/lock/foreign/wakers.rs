@@ -554,6 +554,33 @@ fn waker_that_panics_when_dropped_keeps_no_other_from_being_woken() {
     }
 }
 
+/// It is dropped where a waiter is polled with another one.
+#[test]
+fn waker_that_panics_when_it_is_replaced_does_so_in_that_poll_and_costs_no_name() {
+    struct Dropped;
+    impl Wake for Dropped {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            panic!("on purpose");
+        }
+    }
+    let client = LockClient::local();
+    let lock = client.get_lock("orders").unwrap();
+    let held = ready(lock.lock()).unwrap();
+    let mut waits = Box::pin(lock.lock());
+    let panics = Waker::from(Arc::new(Dropped));
+    assert!(poll(waits.as_mut(), &panics).is_pending());
+    drop(panics);
+    let polled = catch_unwind(AssertUnwindSafe(|| poll(waits.as_mut(), Waker::noop()).is_pending()));
+    assert!(polled.is_err(), "the panic was lost");
+    // Its future has ended by that.
+    assert_eq!(lock.waiters(), 0);
+    drop(held);
+    assert!(ready(lock.try_lock()).unwrap().is_some());
+}
+
 /// What waits behind a waker that blocks in this crate is called before its thread sleeps: it may be what
 /// ends that.
 #[test]

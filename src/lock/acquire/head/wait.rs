@@ -169,7 +169,7 @@ impl<'w, 'a> Wait<'w, 'a> {
     /// Does not let it ask more often than it may, whatever is published. True if it has waited for that.
     async fn pause(&mut self) -> bool {
         let has_paused = std::mem::take(&mut self.paused);
-        if self.notified.is_none() || has_paused {
+        if has_paused {
             return false;
         }
         let (entry, now) = (self.head.entry, self.head.entry.now());

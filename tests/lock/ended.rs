@@ -1,0 +1,186 @@
+//! A runtime that ends, or that breaks for a while: what it kept going is told so, or goes on afterwards.
+
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use latchwork::backend::Runtime;
+use latchwork::local::{Local, Sleep, ThreadRuntime};
+use latchwork::{Guard, LockClient, LockError, LossReason};
+
+use crate::foreign::told::told_of;
+use crate::over_local::{Nothing, OverLocal};
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+fn poll<F: Future + ?Sized>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(waker))
+}
+
+fn ready<F: Future>(future: F) -> F::Output {
+    match poll(pin!(future), Waker::noop()) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+/// Polls each task once, by the waker that it was made with, and drops them all when it ends.
+#[derive(Clone)]
+struct Ends {
+    clock: ThreadRuntime,
+    tasks: Arc<Mutex<Vec<Task>>>,
+    has_ended: Arc<AtomicBool>,
+    waker: Waker,
+}
+
+/// A waker that panics.
+#[derive(Default)]
+struct Panics {
+    calls: AtomicUsize,
+}
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        self.calls.fetch_add(1, SeqCst);
+        panic!("on purpose");
+    }
+}
+
+impl Ends {
+    fn new(waker: &Waker) -> Self {
+        let (clock, waker) = (ThreadRuntime::paused(), waker.clone());
+        Self { clock, tasks: Arc::default(), has_ended: Arc::default(), waker }
+    }
+
+    fn end(&self) {
+        // Ordering: SeqCst here and below, for no reason but that it is a test.
+        self.has_ended.store(true, SeqCst);
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap());
+        drop(tasks);
+    }
+}
+
+impl Runtime for Ends {
+    type Sleep = Sleep;
+
+    fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Sleep {
+        self.clock.sleep_until(deadline)
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut task: Task = Box::pin(task);
+        if !self.has_ended() && poll(task.as_mut(), &self.waker).is_pending() {
+            self.tasks.lock().unwrap().push(task);
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(SeqCst)
+    }
+}
+
+fn has_ended<T>(outcome: Poll<Result<T, LockError>>) -> bool {
+    matches!(outcome, Poll::Ready(Err(LockError::RuntimeEnded)))
+}
+
+#[test]
+fn end_of_the_runtime_is_told_to_each_call_and_ends_each_hold() {
+    let ends = Ends::new(Waker::noop());
+    let local = Local::with_runtime(ends.clone());
+    let elsewhere = LockClient::new(local.clone());
+    let _theirs = ready(elsewhere.get_lock("theirs").unwrap().lock()).unwrap();
+    for client in [LockClient::new(local.clone()), LockClient::new(OverLocal::new(&local, Nothing))] {
+        ends.has_ended.store(false, SeqCst);
+        let lock = |name| client.get_lock(name).unwrap();
+        let held = ready(lock("orders").lock()).unwrap();
+        let (orders, theirs) = (lock("orders"), lock("theirs"));
+        let (mut waits, mut competes) = (Box::pin(orders.lock()), Box::pin(theirs.lock()));
+        for waits in [&mut waits, &mut competes] {
+            assert!(poll(waits.as_mut(), Waker::noop()).is_pending());
+        }
+        ends.end();
+        assert!(has_ended(poll(waits.as_mut(), Waker::noop())), "a waiter in the queue");
+        assert!(has_ended(poll(competes.as_mut(), Waker::noop())), "the queue head");
+        assert!(has_ended(poll(pin!(lock("free").lock()), Waker::noop())), "a new call");
+        assert!(matches!(ready(held.lost()), LossReason::Unreachable));
+    }
+}
+
+#[test]
+fn waker_that_panics_when_the_runtime_ends_is_told_of_and_keeps_no_other_asleep() {
+    let ends = Ends::new(Waker::noop());
+    let client = LockClient::new(Local::with_runtime(ends.clone()));
+    let panics = Arc::new(Panics::default());
+    let waker = Waker::from(Arc::clone(&panics));
+    let locks = ["orders", "prices"].map(|name| client.get_lock(name).unwrap());
+    let _held = locks.each_ref().map(|lock| ready(lock.lock()).unwrap());
+    let mut waits = locks.each_ref().map(|lock| Box::pin(lock.lock()));
+    waits.iter_mut().for_each(|waits| assert!(poll(waits.as_mut(), &waker).is_pending()));
+    assert!(told_of(|| ends.end()) > 0, "its panic is told to no caller and by no event");
+    assert_eq!(panics.calls.load(SeqCst), 2);
+}
+
+#[test]
+fn panic_of_the_waker_that_a_runtime_gives_the_watchdog_is_told_of_and_is_no_callers() {
+    let panics = Arc::new(Panics::default());
+    let client = LockClient::new(Local::with_runtime(Ends::new(&Waker::from(Arc::clone(&panics)))));
+    let _watched = ready(client.get_lock("orders").unwrap().lock()).unwrap();
+    // Its end is due earlier than the renewal.
+    let lease = Duration::from_secs(1);
+    let told = told_of(|| ready(client.get_lock("prices").unwrap().lock_with_lease(lease)).unwrap().forget());
+    assert_eq!((told, panics.calls.load(SeqCst)), (1, 1));
+}
+
+/// Its timers panic while it is broken.
+#[derive(Clone)]
+struct Breaks {
+    clock: ThreadRuntime,
+    is_broken: Arc<AtomicBool>,
+}
+
+impl Runtime for Breaks {
+    type Sleep = Sleep;
+
+    fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Sleep {
+        assert!(!self.is_broken.load(SeqCst), "on purpose");
+        self.clock.sleep_until(deadline)
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.clock.spawn(task);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.clock.has_ended()
+    }
+}
+
+/// The watchdog ends when it has panicked a few times in a row, and with it what it was to renew.
+#[test]
+fn lock_that_was_lost_by_a_broken_runtime_is_renewed_when_it_is_taken_again() {
+    let runtime = Breaks { clock: ThreadRuntime::paused(), is_broken: Arc::default() };
+    let client = LockClient::new(Local::with_runtime(runtime.clone()));
+    let lock = client.get_lock("orders").unwrap();
+    let held = ready(lock.lock()).unwrap();
+    runtime.is_broken.store(true, SeqCst);
+    let told = told_of(|| runtime.clock.advance(Duration::from_secs(11)));
+    assert!(told > 1, "{told} panics are told of");
+    runtime.is_broken.store(false, SeqCst);
+    runtime.clock.advance(Duration::from_secs(30));
+    assert!(!Guard::is_held(&held));
+    drop(held);
+    let held = ready(lock.lock()).unwrap();
+    runtime.clock.advance(Duration::from_secs(100));
+    assert!(Guard::is_held(&held), "no lease is renewed any more");
+    ready(held.unlock()).unwrap();
+}

@@ -1,0 +1,310 @@
+//! What a waiter asks the store: when, how often, and what it makes of a store that cannot be reached.
+
+use std::fmt;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use latchwork::backend::{Backend, Channels, Failure, LockName, Message, Mode};
+use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::subscription::{Inbox, Transport};
+use latchwork::{Guard, Lease, Lock, LockClient, LockError};
+
+use crate::over_local::{Between, Command, OverLocal};
+
+type Waits = Pin<Box<dyn Future<Output = Result<Guard, LockError>>>>;
+
+fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn ready<F: Future>(future: F) -> F::Output {
+    match poll(pin!(future)) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+fn waits(lock: &Lock) -> Waits {
+    let lock = lock.clone();
+    let mut waits: Waits = Box::pin(async move { lock.lock().await });
+    assert!(poll(waits.as_mut()).is_pending());
+    waits
+}
+
+/// Counts what is asked for and what is rolled back, and cannot be reached while it is `gone`. Two others
+/// hear of each release.
+#[derive(Clone, Default)]
+struct Counted(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    asked: AtomicUsize,
+    rolled_back: AtomicUsize,
+    gone: AtomicBool,
+    gone_for_questions: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Gone;
+
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no connection")
+    }
+}
+
+impl std::error::Error for Gone {}
+
+impl Counted {
+    fn asked(&self) -> usize {
+        // Ordering: SeqCst here and below, for no reason but that it is a test.
+        self.0.asked.load(SeqCst)
+    }
+
+    fn is_gone(&self, gone: bool) {
+        self.0.gone.store(gone, SeqCst);
+    }
+}
+
+impl Between for Counted {
+    type Error = Gone;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, Gone> {
+        let asks = matches!(command, Command::Acquire(_));
+        self.0.asked.fetch_add(usize::from(asks), SeqCst);
+        self.0.rolled_back.fetch_add(usize::from(matches!(command, Command::RollBack(_))), SeqCst);
+        if self.0.gone.load(SeqCst) || asks && self.0.gone_for_questions.load(SeqCst) {
+            return Err(Gone);
+        }
+        run.await.map_err(|_| Gone)
+    }
+
+    fn receivers(&self, _: usize) -> usize {
+        2
+    }
+
+    fn failure(&self, _: &Gone) -> Failure {
+        Failure::Unreachable
+    }
+}
+
+/// Confirms no subscription.
+#[derive(Clone)]
+struct Deaf;
+
+impl Transport for Deaf {
+    fn subscribe(&self, _: &Arc<str>, _: Inbox) {}
+
+    fn unsubscribe(&self, _: &Arc<str>) {}
+}
+
+/// Two clients of one store. What the second one asks is counted.
+struct Stage {
+    clock: ThreadRuntime,
+    local: Local,
+    counted: Counted,
+    theirs: LockClient,
+    client: LockClient,
+    channels: Channels,
+}
+
+impl Stage {
+    fn new(mode: Mode) -> Self {
+        let clock = ThreadRuntime::paused();
+        let (local, counted) = (Local::with_runtime(clock.clone()), Counted::default());
+        let backend = OverLocal::new(&local, counted.clone());
+        let [theirs, client] = [LockClient::new(local.clone()), LockClient::new(backend)];
+        let channels = local.channels(mode, &LockName::new("orders").unwrap(), client.id());
+        Self { clock, local, counted, theirs, client, channels }
+    }
+
+    fn lock(client: &LockClient, mode: Mode) -> Lock {
+        match mode {
+            Mode::Fair => client.get_fair_lock("orders"),
+            _ => client.get_lock("orders"),
+        }
+        .unwrap()
+    }
+
+    /// A message that says no more than that it is to look.
+    fn tell(&self) {
+        self.local.registry().transport().publish(&self.channels.own, Message::Unlock);
+    }
+
+    fn asked_by(&self, act: impl FnOnce()) -> usize {
+        let before = self.counted.asked();
+        act();
+        self.counted.asked() - before
+    }
+}
+
+#[test]
+fn waiter_that_is_told_without_end_asks_at_its_pace_and_is_granted_meanwhile() {
+    for (mode, burst, every) in [(Mode::Plain, 200, 5), (Mode::Fair, 20, 50)] {
+        let stage = Stage::new(mode);
+        let held = ready(Stage::lock(&stage.theirs, mode).lock()).unwrap();
+        let mut waits = waits(&Stage::lock(&stage.client, mode));
+        let mut told = |times: usize| {
+            stage.asked_by(|| {
+                for _ in 0..times {
+                    stage.tell();
+                    assert!(poll(waits.as_mut()).is_pending());
+                }
+            })
+        };
+        let at_once = told(2 * burst);
+        assert!(at_once <= burst && at_once > burst / 2, "{mode:?}: {at_once} at once");
+        for _ in 0..10 {
+            stage.clock.advance(Duration::from_millis(every));
+            let asked = told(10);
+            assert_eq!(asked, 1, "{mode:?}: {asked} in {every} ms");
+        }
+        drop(held);
+        if mode == Mode::Plain {
+            stage.clock.advance(Duration::from_millis(every));
+        }
+        assert!(poll(waits.as_mut()).is_ready(), "{mode:?}: it is not granted");
+    }
+}
+
+/// What it has been told last says how long to wait for a confirmation, though a second at most.
+#[test]
+fn waiter_whose_subscription_is_not_confirmed_asks_when_the_lease_is_over_or_after_a_second() {
+    for (lease, sleeps) in [(100, 101), (30_000, 1001)] {
+        let stage = Stage::new(Mode::Plain);
+        let backend = OverLocal::with_transport(stage.local.clone(), stage.counted.clone(), Deaf);
+        let client = LockClient::new(backend);
+        let lease = Duration::from_millis(lease);
+        let _held = ready(stage.theirs.get_lock("orders").unwrap().lock_with_lease(lease)).unwrap();
+        let mut waits = waits(&client.get_lock("orders").unwrap());
+        assert_eq!(stage.counted.asked(), 1);
+        stage.clock.advance(Duration::from_millis(sleeps - 1));
+        assert!(poll(waits.as_mut()).is_pending());
+        assert_eq!(stage.counted.asked(), 1, "{lease:?}: asked too early");
+        stage.clock.advance(Duration::from_millis(1));
+        assert_eq!(poll(waits.as_mut()).is_ready(), lease < Duration::from_secs(1), "{lease:?}");
+        assert_eq!(stage.counted.asked(), 2, "{lease:?}: not asked");
+    }
+}
+
+#[test]
+fn call_without_a_limit_is_told_at_once_of_a_store_that_cannot_be_reached() {
+    let stage = Stage::new(Mode::Plain);
+    let lock = stage.client.get_lock("orders").unwrap();
+    stage.counted.is_gone(true);
+    let asked = stage.asked_by(|| {
+        let error = ready(lock.lock()).unwrap_err();
+        assert!(error.is_unreachable(), "{error:?}");
+    });
+    assert_eq!(asked, 1);
+    // With a limit, it waits for the store.
+    let mut tries = pin!(lock.try_lock_for(Duration::from_secs(2), Lease::Watched));
+    assert!(poll(tries.as_mut()).is_pending());
+    stage.clock.advance(Duration::from_secs(1));
+    assert!(poll(tries.as_mut()).is_pending());
+    stage.counted.is_gone(false);
+    stage.clock.advance(Duration::from_millis(501));
+    assert!(matches!(poll(tries), Poll::Ready(Ok(Some(_)))), "it does not ask again");
+}
+
+/// Behind a holder of this client or of another one.
+#[test]
+fn waiter_that_has_seen_the_lock_held_outlasts_a_store_that_cannot_be_reached() {
+    for held_here in [true, false] {
+        let stage = Stage::new(Mode::Plain);
+        let lock = stage.client.get_lock("orders").unwrap();
+        let holder = if held_here { &stage.client } else { &stage.theirs };
+        let held = ready(holder.get_lock("orders").unwrap().lock()).unwrap();
+        let mut waits = waits(&lock);
+        // By the end of the tenure the lock goes back to the store.
+        stage.clock.advance(Duration::from_millis(500));
+        stage.counted.is_gone(true);
+        drop(held);
+        for _ in 0..30 {
+            stage.clock.advance(Duration::from_millis(100));
+            assert!(poll(waits.as_mut()).is_pending(), "held here: {held_here}");
+        }
+        stage.counted.is_gone(false);
+        stage.clock.advance(Duration::from_secs(1));
+        assert!(matches!(poll(waits.as_mut()), Poll::Ready(Ok(_))), "held here: {held_here}");
+    }
+}
+
+/// What it was told before holds: another one has the lock.
+#[test]
+fn limit_that_ends_while_the_store_cannot_be_reached_is_told_by_what_it_has_said_before() {
+    let stage = Stage::new(Mode::Plain);
+    let _held = ready(stage.theirs.get_lock("orders").unwrap().lock()).unwrap();
+    let lock = stage.client.get_lock("orders").unwrap();
+    let mut tries = pin!(lock.try_lock_for(Duration::from_secs(1), Lease::Watched));
+    assert!(poll(tries.as_mut()).is_pending());
+    stage.counted.is_gone(true);
+    stage.tell();
+    let asked = stage.asked_by(|| assert!(poll(tries.as_mut()).is_pending()));
+    assert_eq!(asked, 1);
+    stage.clock.advance(Duration::from_millis(600));
+    assert!(poll(tries.as_mut()).is_pending());
+    stage.clock.advance(Duration::from_millis(400));
+    let tried = poll(tries);
+    assert!(matches!(tried, Poll::Ready(Ok(None))), "{tried:?}");
+}
+
+/// It has found the lock held before, and two others have heard of its release: each has a step's time.
+#[test]
+fn client_that_others_wait_for_lets_them_go_first_for_a_step_each() {
+    let stage = Stage::new(Mode::Plain);
+    let lock = stage.client.get_lock("orders").unwrap();
+    let held = ready(stage.theirs.get_lock("orders").unwrap().lock()).unwrap();
+    let mut first = waits(&lock);
+    drop(held);
+    let Poll::Ready(Ok(held)) = poll(first.as_mut()) else { panic!("it is not told") };
+    drop(held);
+    let mut again = waits(&lock);
+    stage.clock.advance(Duration::from_millis(1));
+    assert!(poll(again.as_mut()).is_pending(), "it goes before the second of them");
+    stage.clock.advance(Duration::from_millis(1));
+    assert!(poll(again.as_mut()).is_ready(), "it waits for longer");
+}
+
+#[test]
+fn wake_that_brought_the_lock_counts_as_useful() {
+    for mode in [Mode::Plain, Mode::Fair] {
+        let stage = Stage::new(mode);
+        let lock = Stage::lock(&stage.client, mode);
+        let held = ready(Stage::lock(&stage.theirs, mode).lock()).unwrap();
+        let mut waits = waits(&lock);
+        stage.tell();
+        assert!(poll(waits.as_mut()).is_pending());
+        drop(held);
+        assert!(poll(waits.as_mut()).is_ready());
+        let stats = lock.stats();
+        assert_eq!((stats.wakes_useful, stats.wakes_spurious), (1, 1), "{mode:?}");
+    }
+}
+
+/// A rollback is sent for minutes, should it not be answered: what did not run needs none.
+#[test]
+fn question_that_did_not_run_is_not_rolled_back() {
+    let stage = Stage::new(Mode::Plain);
+    let lock = stage.client.get_lock("orders").unwrap();
+    stage.counted.0.gone_for_questions.store(true, SeqCst);
+    ready(lock.lock()).unwrap_err();
+    stage.counted.0.gone_for_questions.store(false, SeqCst);
+    // The command for a token, of an owner that has the lock without one.
+    let owned = lock.owned_by(&stage.client.owner());
+    let held = ready(owned.lock()).unwrap();
+    stage.counted.0.gone_for_questions.store(true, SeqCst);
+    let error = ready(owned.fenced().lock()).unwrap_err();
+    assert!(error.is_unreachable(), "{error:?}");
+    drop(held);
+    assert_eq!(stage.counted.0.rolled_back.load(SeqCst), 0);
+    let theirs = stage.theirs.get_lock("orders").unwrap();
+    assert!(ready(theirs.try_lock()).unwrap().is_some(), "it is not released");
+}
