@@ -107,7 +107,7 @@ end
 
 -- Besides: `mode`, if it is one of a read-write lock. `writer`: the field of the holder, `ends`: until when it says that it writes. `over`: the field
 -- of one that writes no more. `readers`: who reads, and for how many ms, `reads`: the longest of these, `leases`: their keys; if nobody writes, one
--- reader is enough, unless `all` are wanted, or those until one of them reads for so many ms. `dead`: the fields of readers that are. `few`: no more than a batch is there. `more`: there
+-- reader is enough, unless `all` are wanted, or those until one of them reads for so many ms. `dead`: the fields of readers that are. `more`: there
 -- are others yet; then `reads` is how long the lock lasts. `again`: so many fields are dead that it is not known whether there are readers: only
 -- `bury` is left to do. `turn`: see there. `but`: a reader that is to go.
 function found(all, but)
@@ -134,7 +134,6 @@ function found(all, but)
             lock.writer, value = field, its
         end
     end
-    lock.few = few
     each_field(few and page, function(field, its)
         seen = seen + 1
         local reads = not alone and field ~= but and reads_for(field, its, lock.leases, left) or -2
