@@ -1249,7 +1249,7 @@ fn wander(seed: u64, kind: StoreKind, steps: usize) {
         if kind == StoreKind::Plain { watched(3) } else { Request::new(3) },
     ];
     let mut world = World::new(&cast, kind);
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         world.engine.rules.max_hold = Some(LEASE * 3 / 2);
     }
     for _ in 0..steps {
