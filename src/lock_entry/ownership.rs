@@ -817,5 +817,7 @@ impl Ownership {
         let left = hold.drop_claim(grant, now);
         self.record_losses(grant.serial, left, effects);
         self.end_in_background_if_empty(now, effects);
+        // What is left may be over earlier.
+        self.plan_next_look(now, effects);
     }
 }
