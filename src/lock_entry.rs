@@ -793,6 +793,7 @@ impl fmt::Debug for LockEntry {
 
 #[cfg(all(test, feature = "lock", not(latchwork_loom)))]
 mod tests {
+    use std::pin::pin;
     use std::time::Instant;
 
     use super::*;
@@ -870,6 +871,98 @@ mod tests {
         let _ = entry.close();
         assert!(taken(&entry, 1, now).is_none() && entry.is_idle());
         assert!(!entry.claim() && matches!(enter(&entry, 2, now), EnterOutcome::Closed));
+    }
+
+    /// A task may have an old ticket for long, and the place is another waiter's by then.
+    #[test]
+    fn ticket_that_is_used_up_tells_nothing_and_takes_no_place_from_another_waiter() {
+        let (entry, now) = idle();
+        assert!(entry.claim());
+        let grant = taken(&entry, 1, now).expect("it is open");
+        let EnterOutcome::Queued(used) = enter(&entry, 2, now) else { panic!("it overtakes") };
+        assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Passed);
+        assert!(matches!(told(&entry, &used, now), Some(WaitOutcome::Granted(..))));
+        for _ in 0..2 {
+            assert!(matches!(told(&entry, &used, now), Some(WaitOutcome::Superseded)));
+        }
+        let EnterOutcome::Queued(waits) = enter(&entry, 3, now) else { panic!("it overtakes") };
+        assert!(matches!(told(&entry, &used, now), Some(WaitOutcome::Superseded)));
+        drop(entry.cancel(used, now));
+        assert!(told(&entry, &waits, now).is_none() && entry.waiters() == 1);
+    }
+
+    /// No release tells them.
+    #[test]
+    fn those_at_the_latch_are_called_when_a_lease_ends_by_itself() {
+        let (entry, now) = idle();
+        assert!(entry.claim());
+        let _grant = taken(&entry, 1, now).expect("it is open");
+        let mut waits = pin!(entry.latch().wait());
+        assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(entry.tick(now));
+        assert_eq!(entry.latch().waiters(), 1, "it is called for nothing");
+        drop(entry.tick(now + LEASE));
+        assert!(waits.poll(&mut Context::from_waker(Waker::noop())).is_ready(), "it sleeps on");
+    }
+
+    /// No guard sees it.
+    #[test]
+    fn end_of_a_forgotten_hold_is_looked_at() {
+        let (entry, now) = idle();
+        assert!(entry.claim());
+        let request = Request::new(1).lease(LEASE);
+        let attempt = Attempt::outside_of_queue(1, &request, now, LEASE);
+        let mut effects = Effects::default();
+        let grant = entry.take(&request, &attempt, 0, now, &mut effects).expect("it is open");
+        assert_eq!(effects.look_at, Moment::NEVER, "its guard sees its end");
+        assert_eq!(entry.forget(&grant, now).look_at, now + LEASE);
+        drop(entry.tick(now + LEASE));
+        assert!(entry.is_idle());
+    }
+
+    /// Not by what was to end it later.
+    #[test]
+    fn hold_is_lost_by_what_ended_first_its_lease_or_the_longest_hold() {
+        for (max_hold, reason) in [(LEASE * 2, LossReason::Expired), (LEASE / 2, LossReason::HeldTooLong)] {
+            let rules = Rules { max_hold: Some(max_hold), ..Rules::default() };
+            let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
+            assert!(entry.claim());
+            let grant = taken(&entry, 1, now).expect("it is open");
+            let late = now + LEASE * 3;
+            assert_eq!(entry.state_of(&grant, late), Err(reason));
+            assert_eq!(entry.leave(&grant, late).0, LeaveOutcome::Lost(reason));
+        }
+    }
+
+    /// The next owner here has it for no longer than they are to wait.
+    #[test]
+    fn tenure_that_has_grown_is_as_the_rules_say_once_others_have_heard_of_a_release() {
+        const TENURE: Duration = Duration::from_millis(30);
+        for (receivers, goes_back) in [(0, false), (1, true)] {
+            let (entry, now) = idle();
+            let ask = |head: &HeadTicket, number| {
+                let attempt = entry.attempt(head, number, now, LEASE).expect("it is the queue head");
+                match entry.answered(head, attempt, Answer::Granted { last_token: 0 }, now).0 {
+                    AttemptOutcome::Granted(grant) => grant,
+                    other => panic!("{other:?}"),
+                }
+            };
+            let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+            let grant = ask(&head, 1);
+            let EnterOutcome::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
+            let (_, effects) = entry.leave(&grant, now + TENURE);
+            assert!(effects.pending_release().is_some(), "the tenure is not over");
+            drop(entry.returned(0, now));
+            let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
+            assert!(matches!(entry.leave(&ask(&head, 2), now).0, LeaveOutcome::Return(_)));
+            entry.note_receivers(receivers, now);
+            drop(entry.returned(0, now));
+            let EnterOutcome::Head(head) = enter(&entry, 3, now) else { panic!("it is idle") };
+            let grant = ask(&head, 3);
+            let EnterOutcome::Queued(_ticket) = enter(&entry, 4, now) else { panic!("it overtakes") };
+            let (_, effects) = entry.leave(&grant, now + TENURE);
+            assert_eq!(effects.pending_release().is_some(), goes_back);
+        }
     }
 
     /// They have heard of its release, and wait for the lock as long as this one had it.

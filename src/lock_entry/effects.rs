@@ -245,3 +245,28 @@ impl Drop for Effects {
         }
     }
 }
+
+#[cfg(all(test, feature = "lock", not(latchwork_loom)))]
+mod tests {
+    use super::*;
+
+    /// The client goes past what is nothing, and what it goes past is not done.
+    #[test]
+    fn effects_are_nothing_until_there_is_something_to_be_done() {
+        let none = Effects::default();
+        assert!(none.is_nothing() && none.is_quiet() && none.is_usual() && !none.must_be_applied());
+        type Sets = fn(&mut Effects);
+        let sets: [(Sets, bool, bool); 4] = [
+            (|effects| effects.look_at = Moment::from(std::time::Instant::now()), true, false),
+            (|effects| effects.handed_off = 1, true, true),
+            (|effects| effects.keep_waker(Some(Waker::noop().clone())), false, true),
+            (|effects| effects.more().call = true, false, true),
+        ];
+        for (set, is_quiet, must_be_applied) in sets {
+            let mut effects = Effects::default();
+            set(&mut effects);
+            assert!(!effects.is_nothing());
+            assert_eq!((effects.is_quiet(), effects.must_be_applied()), (is_quiet, must_be_applied));
+        }
+    }
+}

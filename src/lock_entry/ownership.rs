@@ -209,8 +209,6 @@ pub(super) struct Ownership {
     parallel: Vec<(Hold, StoreLease)>,
     queue: Queue,
     last_serial: u64,
-    /// The last fencing token that was granted.
-    last_token: u64,
     /// A competition found the lock held by another process, and none since was won at the first try.
     contended: bool,
     /// When the last queue head gave up that the store had told that another process has the lock; `None` if
@@ -335,7 +333,7 @@ impl Hold {
 
     /// Takes a sharer out. So many guards of it are left, which have nothing any more.
     fn remove(&mut self, serial: u64) -> u32 {
-        let Some(sharer) = self.owner_holds.remove(serial) else { return 0 };
+        let sharer = self.owner_holds.remove(serial).expect("the caller has looked");
         self.unclaimed -= sharer.unclaimed;
         self.watched -= sharer.watched;
         self.guards -= sharer.guards;
@@ -459,7 +457,6 @@ impl Ownership {
             parallel: Vec::new(),
             queue: Queue::default(),
             last_serial: 0,
-            last_token: 0,
             contended: false,
             known_held: None,
             forced: None,
@@ -523,12 +520,8 @@ impl Ownership {
 
     /// Whether the answer that the queue head waits for may let in others as well.
     fn awaits_answer(&self) -> bool {
-        self.rules.policy.is_shared()
-            && match &self.phase {
-                Phase::Competing(head) => !head.was_refused(),
-                Phase::Returning(_) => true,
-                Phase::Free | Phase::Held(..) => false,
-            }
+        let is_no = matches!(&self.phase, Phase::Competing(head) if head.was_refused());
+        self.rules.policy.is_shared() && !is_no
     }
 
     fn steps_behind_others(&mut self, now: Moment) -> u32 {
@@ -649,7 +642,6 @@ impl Ownership {
             (!suffices).then_some(Extension::Renew { number, lease: wanted })
         };
         hold.renewed |= watched && serial == fresh;
-        self.last_token = token.unwrap_or(self.last_token);
         self.last_serial = self.last_serial.max(serial);
         (grant, extension)
     }
@@ -825,5 +817,7 @@ impl Ownership {
         let left = hold.drop_claim(grant, now);
         self.record_losses(grant.serial, left, effects);
         self.end_in_background_if_empty(now, effects);
+        // What is left may be over earlier.
+        self.plan_next_look(now, effects);
     }
 }

@@ -483,9 +483,8 @@ impl Ownership {
         // attempt before, or one of the hold before.
         if let Some(lease) = head.inherited.take() {
             let Unconfirmed { until, unanswered } = lease.unconfirmed();
-            let may_run = unanswered > 0 && !fault!(InheritedCommandForgotten);
-            head.unanswered += if may_run { unanswered } else { 0 };
-            head.at_store = head.at_store.max(may_run.then_some(until));
+            head.unanswered += if fault!(InheritedCommandForgotten) { 0 } else { unanswered };
+            head.at_store = head.at_store.max(Some(until));
         }
         head.refused = true;
         if head.unanswered == 0 || fault!(UnansweredAttemptsForgotten) {

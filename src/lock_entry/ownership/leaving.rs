@@ -77,7 +77,11 @@ impl Ownership {
         // What is over does not last for longer because it was not looked at.
         self.end_if_over(now, effects);
         match self.held_by_serial(grant.serial) {
-            Some((hold, lease)) => hold.forget_guard(grant, lease.sure_until),
+            Some((hold, lease)) => {
+                hold.forget_guard(grant, lease.sure_until);
+                // No guard sees its end any more.
+                self.plan_next_look(now, effects);
+            }
             None => _ = self.hear_of_loss(grant.serial),
         }
     }
@@ -182,11 +186,8 @@ impl Ownership {
         let Phase::Held(hold, lease) = &mut self.phase else { unreachable!("a hold is by a lease in hand") };
         self.last_serial += 1;
         let token = request.fenced.then(|| {
-            let token =
-                if fault!(TokenBlockKept) { lease.tokens.0.min(self.last_token + 1) } else { lease.tokens.0 };
             lease.tokens.0 += 1;
-            self.last_token = token;
-            token
+            lease.tokens.0 - 1
         });
         let own_end = (!request.is_watched()).then_some(lease.sure_until);
         let sharer = Sharer::new(request, claimed, own_end, self.rules.max_hold, now);

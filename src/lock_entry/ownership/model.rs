@@ -6,17 +6,18 @@
 
 mod store;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::env;
 use std::process;
 use std::time::{Duration, Instant};
 
 use self::store::{KEPT, Reply, Store, StoreKind, THEIRS};
+use super::super::queue::Place;
 use super::super::{
     Answer, Attempt, AttemptOutcome, Effects, EnterOutcome, Extension, Grant, HeadTicket, LeaveOutcome,
     LossReason, NextHead, PendingRelease, Request, Ticket, WaitOutcome,
 };
-use super::{Gate, Ownership, Policy, Rules};
+use super::{Gate, Hold, Ownership, Phase, Policy, Renewal, Rules};
 use crate::fault::{Fault, seed};
 use crate::moment::Moment;
 
@@ -103,6 +104,8 @@ enum Event {
     Run(usize),
     /// It gives its hold back by its owner's name.
     LeaveByName(usize),
+    /// Its guard goes, and its hold stays.
+    Forget(usize),
     /// It enters, and may not wait.
     Try(usize),
     /// It gets a lease outside of the queue.
@@ -116,8 +119,14 @@ enum Event {
     ReleaseLost,
     /// The oldest message comes that has granted the lock.
     Hear,
+    /// Time passes, and the client looks whenever it is to, and then.
     Step,
+    /// The same, with a store that answers renewals.
+    StepRenewed,
+    /// The client looks when that is over, and not before.
     LeaseOver,
+    /// The oldest renewal is answered.
+    Renewed,
     TheyAcquire,
     TheyQueue,
     TheyRelease,
@@ -149,8 +158,28 @@ struct World {
     tries: Vec<bool>,
     /// Owners that have given a hold back that one of them has a guard of.
     given_back: Vec<u64>,
-    /// Until when a holder could believe that, after the event before.
-    believed: Vec<Option<Moment>>,
+    /// Until when a holder could believe that, and by which lease, after the event before.
+    believed: Vec<Option<(Moment, u64)>>,
+    /// Guards whose holds are over, by the event before.
+    over: Vec<bool>,
+    /// When the client is to look.
+    looks: Vec<Moment>,
+    /// Holds without a guard, by serial, and when each is over.
+    forgotten: Vec<(u64, Moment)>,
+    /// Since when the lease is renewed for a hold, by serial.
+    renewed_since: BTreeMap<u64, Moment>,
+    /// Renewals on their way: when each was sent, and what the store has answered.
+    renewals: Vec<(Renewal, Moment, bool)>,
+    /// Numbers of which not all commands were answered.
+    unsettled: Vec<u64>,
+    /// Until when the store keeps the position of a number, by its last answer.
+    kept: HashMap<u64, Moment>,
+    /// Leases that an event has ended without a word.
+    silently_ended: Vec<u64>,
+    /// Tickets that are used up.
+    used: Vec<Ticket>,
+    acquisitions: u64,
+    handed_off: u64,
     history: Vec<Event>,
 }
 
@@ -187,6 +216,17 @@ impl World {
             tries: vec![false; cast.len()],
             given_back: Vec::new(),
             believed: vec![None; cast.len()],
+            over: vec![false; cast.len()],
+            looks: Vec::new(),
+            forgotten: Vec::new(),
+            renewed_since: BTreeMap::new(),
+            renewals: Vec::new(),
+            unsettled: Vec::new(),
+            kept: HashMap::new(),
+            silently_ended: Vec::new(),
+            used: Vec::new(),
+            acquisitions: 0,
+            handed_off: 0,
             history: Vec::new(),
         }
     }
@@ -252,6 +292,9 @@ impl World {
                 events.extend([Event::ReleaseUnanswered, Event::ReleaseLost]);
             }
         }
+        if !self.renewals.is_empty() {
+            events.push(Event::Renewed);
+        }
         if self.store.has_told() {
             events.push(Event::Hear);
         }
@@ -276,6 +319,10 @@ impl World {
     }
 
     fn apply(&mut self, effects: Effects) {
+        let released = effects.pending_release().into_iter();
+        for release in released.chain(effects.more_pending_releases().iter().copied()) {
+            self.check_rolls_back(&release);
+        }
         if let Some(pending_release) = effects.pending_release() {
             match effects.next() {
                 None => self.releases.push(pending_release.into()),
@@ -301,13 +348,49 @@ impl World {
             self.releases.push(roll_back.into());
         }
         self.disturbed |= effects.superseded() > 0;
+        self.handed_off += u64::from(effects.handed_off);
+        if effects.look_at != Moment::NEVER {
+            self.looks.push(effects.look_at);
+        }
     }
 
     fn event<T>(&mut self, event: impl FnOnce(&mut Ownership, Moment, &mut Effects) -> T) -> T {
         let mut effects = Effects::default();
+        let held = self.guarded();
+        let known: Vec<_> = self.engine.losses.keys().copied().collect();
+        let leases: Vec<_> = self.engine.lease_numbers().collect();
         let outcome = event(&mut self.engine, self.now, &mut effects);
+        // One that is lost, and whose only guard learns so by the same event, is in neither.
+        let fresh = self.engine.losses.keys().filter(|serial| !known.contains(serial)).count();
+        let ended = held.len() - self.guarded().iter().filter(|serial| held.contains(serial)).count();
+        let told = effects.holds_lost() as usize;
+        assert!(fresh <= told && told <= ended, "{told} losses are told, {fresh} to {ended} holds are lost");
+        assert_eq!(effects.lost().is_some(), told > 0);
+        let released = effects.pending_release().into_iter().chain(effects.roll_back());
+        let released: Vec<_> = released.chain(effects.more_pending_releases().iter().copied()).collect();
+        for number in leases {
+            let is_told = effects.calls() || released.iter().any(|release| release.number == number);
+            if !is_told && !self.engine.knows_lease(number) {
+                self.silently_ended.push(number);
+            }
+        }
         self.apply(effects);
+        self.note_renewed();
         outcome
+    }
+
+    /// What was answered is released at once, and not until nothing of it can come late any more.
+    fn check_rolls_back(&self, release: &PendingRelease) {
+        let number = release.number;
+        let may_come_late =
+            self.unsettled.contains(&number) || self.commands.iter().any(|command| command.number == number);
+        assert!(!release.rolls_back || may_come_late, "it is rolled back, and all was answered");
+    }
+
+    /// The holds that have guards, by serial.
+    fn guarded(&self) -> Vec<u64> {
+        let holds = self.engine.held().flat_map(|(hold, _)| hold.owner_holds.iter());
+        holds.filter(|(_, sharer)| sharer.guards > 0).map(|(serial, _)| serial).collect()
     }
 
     fn step(&mut self, event: Event) {
@@ -317,17 +400,26 @@ impl World {
                 let (request, may_wait) = (self.cast[actor], matches!(event, Event::Enter(_)));
                 self.tries[actor] = !may_wait;
                 let had_it = self.engine.holders(self.now).any(|(owner, ..)| owner == request.owner());
-                self.stages[actor] =
-                    match self.event(|engine, now, effects| engine.enter(&request, may_wait, now, effects)) {
-                        EnterOutcome::Reentered(grant, extension) => {
-                            assert!(had_it || self.is_within_tenure(&grant), "joined after the tenure");
-                            self.granted(actor, grant, extension)
-                        }
-                        EnterOutcome::Head(head) => Stage::Head(head, None),
-                        EnterOutcome::Queued(ticket) => Stage::Queued(ticket),
-                        EnterOutcome::Busy if !may_wait => Stage::Done,
-                        other => panic!("{other:?}"),
-                    };
+                self.stages[actor] = match self
+                    .event(|engine, now, effects| engine.enter(&request, may_wait, now, effects))
+                {
+                    EnterOutcome::Reentered(grant, extension) => {
+                        assert!(had_it || self.is_within_tenure(&grant), "joined after the tenure");
+                        self.granted(actor, grant, extension)
+                    }
+                    EnterOutcome::Head(head) => Stage::Head(head, None),
+                    EnterOutcome::Queued(ticket) => {
+                        self.use_again();
+                        Stage::Queued(ticket)
+                    }
+                    EnterOutcome::Busy if !may_wait => {
+                        let refused =
+                            matches!(&self.engine.phase, Phase::Competing(head) if head.was_refused());
+                        assert!(refused || !self.store.is_shared(), "it could have waited for the answer");
+                        Stage::Done
+                    }
+                    other => panic!("{other:?}"),
+                };
                 if !matches!(self.stages[actor], Stage::Holding(_) | Stage::Done) {
                     self.waiting.push(actor);
                 }
@@ -350,6 +442,7 @@ impl World {
                         }
                         WaitOutcome::Closed => panic!("it is not closed"),
                     };
+                self.used.push(ticket);
             }
             Event::Ask(actor) => self.ask(actor),
             Event::Answer(actor) => self.answer(actor),
@@ -359,6 +452,7 @@ impl World {
                     let asks = Asks::Lock(head.since(), attempt.tokens());
                     let (number, sent, lease) = (attempt.number(), self.now, self.lease_of(actor));
                     self.asked.entry(number).or_insert(sent);
+                    self.unsettled.push(number);
                     self.commands.push(SentCommand { number, sent, lease, asks, caller: None });
                 }
             }
@@ -368,7 +462,10 @@ impl World {
                     self.extend(actor, Extension::Renew { number: hold.number, lease: LEASE * 2 });
                 }
             }
-            Event::GiveUp(at) => self.commands[at].caller = None,
+            Event::GiveUp(at) => {
+                self.unsettled.push(self.commands[at].number);
+                self.commands[at].caller = None;
+            }
             Event::Run(at) => {
                 let command = self.commands.remove(at);
                 self.run(command);
@@ -388,11 +485,16 @@ impl World {
                     self.hear(actor);
                 }
             }
-            Event::Step => self.pass_time(STEP),
+            Event::Forget(actor) => self.forget(actor),
+            Event::Step | Event::StepRenewed => self.pass_time_in_steps(STEP, event == Event::StepRenewed),
             Event::LeaseOver => {
                 // What a waiter was granted and did not hear of is over then, and its turn with it.
                 self.disturbed |= self.stages.iter().any(|stage| self.is_told(stage));
                 self.pass_time(LEASE);
+            }
+            Event::Renewed => {
+                let (renewal, sent, held) = self.renewals.remove(0);
+                self.event(|engine, now, effects| engine.renewed(renewal, held, sent, now, effects));
             }
             Event::TheyAcquire => _ = self.store.acquire(THEIRS, LEASE * 3, 0, self.now, self.now),
             Event::TheyQueue if self.store.is_shared() => self.store.writer_waits(self.now),
@@ -465,6 +567,7 @@ impl World {
             ),
         };
         if event != Event::Release {
+            self.unsettled.push(attempt.number());
             let _ = self.answered(serial, attempt, Answer::Unanswered);
             self.releases.push(Release { named: None, ..release });
             return;
@@ -476,6 +579,7 @@ impl World {
                 assert!(!in_hand || self.engine.holders(self.now).next().is_some(), "granted what is over");
             }
             Some(Reply::Queued) => {
+                self.kept.insert(attempt.number(), attempt.sent() + KEPT);
                 let _ = self.answered(serial, attempt, Answer::Held { kept: Some(KEPT) });
             }
             None => _ = self.answered(serial, attempt, Answer::Unsaid),
@@ -531,8 +635,18 @@ impl World {
     fn hear(&mut self, actor: usize) -> bool {
         let Stage::Head(head, None) = &self.stages[actor] else { return false };
         let (serial, number) = (head.serial, self.store.receivers());
+        let request = self.cast[actor];
+        let suffices = self.engine.is_head(serial)
+            && self.engine.knows_lease(number)
+            && request.is_watched()
+            && !request.is_fenced()
+            && self.kept.get(&number).is_some_and(|until| *until > self.now);
         let granted =
             self.event(|engine, now, effects| engine.granted_by_message(serial, number, now, effects));
+        assert!(granted.is_some() || !suffices, "a message that says enough is not believed");
+        if granted.is_some() {
+            self.unsettled.push(number);
+        }
         if let Some(grant) = granted {
             self.stages[actor] = self.granted(actor, grant, None);
         }
@@ -547,6 +661,7 @@ impl World {
         let joins = grant.serial() == self.last_grant.0 || !self.waiting.contains(&actor);
         assert!(in_turn || joins || self.disturbed, "granted out of turn");
         self.waiting.retain(|waits| *waits != actor);
+        self.acquisitions += 1;
         assert!(!self.cast[actor].is_fenced() || grant.token().is_some() || extension.is_some(), "no token");
         if grant.serial() > self.last_grant.0 {
             // If this process dies, it keeps others out no longer than that. (A position at a store may last
@@ -581,7 +696,9 @@ impl World {
         }
         let Stage::Head(head, _) = self.stages[actor] else { unreachable!() };
         let (lease, fresh) = (self.lease_of(actor), self.store.fresh());
+        let is_head = self.engine.is_head(head.serial);
         let attempt = self.engine.attempt(head.serial, fresh, self.now, lease);
+        assert_eq!(attempt.is_some(), is_head, "whether it is the queue head");
         if attempt.is_none() {
             self.stages[actor] = self.superseded();
         }
@@ -605,6 +722,9 @@ impl World {
             None if self.store.queues() || self.store.is_shared() => Answer::Held { kept: Some(KEPT) },
             None => Answer::Held { kept: None },
         };
+        if let Answer::Held { kept: Some(kept) } = answer {
+            self.kept.insert(attempt.number(), attempt.sent() + kept);
+        }
         self.stages[actor] = match self.answered(head.serial, attempt, answer) {
             AttemptOutcome::Granted(grant) => self.granted(actor, grant, None),
             AttemptOutcome::Refused | AttemptOutcome::TooLate => Stage::Head(head, None),
@@ -618,8 +738,9 @@ impl World {
 
     fn drop_one(&mut self, actor: usize) {
         self.waiting.retain(|waits| *waits != actor);
-        for command in &mut self.commands {
-            command.caller = command.caller.filter(|caller| *caller != actor);
+        for command in self.commands.iter_mut().filter(|command| command.caller == Some(actor)) {
+            command.caller = None;
+            self.unsettled.push(command.number);
         }
         match std::mem::replace(&mut self.stages[actor], Stage::Done) {
             Stage::Queued(ticket) => self.event(|engine, now, effects| engine.cancel(&ticket, now, effects)),
@@ -641,6 +762,8 @@ impl World {
 
     fn return_if(&mut self, left: LeaveOutcome) {
         if let LeaveOutcome::Return(pending_release) = left {
+            self.silently_ended.retain(|number| *number != pending_release.number);
+            self.check_rolls_back(&pending_release);
             self.releases.push(Release { appoints: false, ..pending_release.into() });
             self.event(|engine, now, effects| engine.returned(0, now, effects));
         }
@@ -660,6 +783,27 @@ impl World {
         let attempt = Attempt::outside_of_queue(number, &request, self.now, lease);
         let granted = self.event(|engine, now, effects| engine.adopt(&request, attempt, 1, now, effects));
         self.stages[actor] = Stage::Holding(granted.expect("its lease has just begun"));
+        self.acquisitions += 1;
+    }
+
+    /// Tickets that are used up are worth nothing, whatever waiter has their places now.
+    fn use_again(&mut self) {
+        for ticket in std::mem::take(&mut self.used) {
+            let told = self.event(|engine, now, effects| engine.claim(&ticket, now, effects));
+            assert!(matches!(told, WaitOutcome::Superseded), "it is told again");
+            self.event(|engine, now, effects| engine.cancel(&ticket, now, effects));
+        }
+    }
+
+    fn forget(&mut self, actor: usize) {
+        let Stage::Holding(grant) = std::mem::replace(&mut self.stages[actor], Stage::Done) else {
+            unreachable!()
+        };
+        let held = self.engine.held_by_serial(grant.serial).map(|(_, lease)| lease.sure_until);
+        self.event(|engine, now, effects| engine.forget(&grant, now, effects));
+        if let (Some(ends), true) = (held, self.engine.held_by_serial(grant.serial).is_some()) {
+            self.forgotten.push((grant.serial, grant.own_end.unwrap_or(ends)));
+        }
     }
 
     /// As one whose owner has the lock to write.
@@ -675,13 +819,53 @@ impl World {
 
     /// Time passes, and no future is polled meanwhile: a queue head whose reply has come is woken.
     fn pass_time(&mut self, time: Duration) {
+        self.wake_head();
+        self.now = self.now + time;
+        self.look(false);
+    }
+
+    /// The same, and the client looks each time that it is to, as it was told.
+    fn pass_time_in_steps(&mut self, time: Duration, answers: bool) {
+        self.wake_head();
+        let until = self.now + time;
+        while let Some(at) = self.looks.iter().copied().filter(|at| *at <= until).min() {
+            self.now = self.now.max(at);
+            self.look(answers);
+        }
+        self.now = until;
+    }
+
+    fn wake_head(&mut self) {
         if self.stages.iter().any(|stage| matches!(stage, Stage::Head(_, Some(_)))) {
             self.event(|engine, now, effects| engine.head_woken(now, effects));
         }
-        self.now = self.now + time;
-        // The renewals that it asks for are not answered. Each look names one.
+    }
+
+    fn look(&mut self, answers: bool) {
+        self.looks.retain(|at| *at > self.now);
+        // Each look names one.
         while let Some(renewal) = self.event(|engine, now, effects| engine.tick(now, effects)) {
-            self.event(|engine, now, effects| engine.renewal_failed(renewal, now, effects));
+            let (number, sent) = (renewal.number, self.now);
+            let held = match renewal.lease {
+                _ if !answers => None,
+                Some(lease) => Some(self.store.renew(number, lease, self.now)),
+                None => Some(self.store.holds(number, self.now)),
+            };
+            match held {
+                Some(held) => self.renewals.push((renewal, sent, held)),
+                None => self.event(|engine, now, effects| engine.renewal_failed(renewal, now, effects)),
+            }
+        }
+        // Together with others.
+        let by = self.now + STEP;
+        while answers
+            && let Some(renewal) = self.event(|engine, now, effects| engine.renew_early(by, now, effects))
+        {
+            let is_under_way = self.renewals.iter().any(|(other, ..)| other.number == renewal.number);
+            assert!(!is_under_way, "it is renewed twice");
+            let lease = renewal.lease.expect("no question is sent early");
+            let held = self.store.renew(renewal.number, lease, self.now);
+            self.renewals.push((renewal, self.now, held));
         }
         assert!(self.engine.next_look(self.now) > self.now, "it is looked again and again");
     }
@@ -698,18 +882,38 @@ impl World {
     }
 
     fn check(&mut self) {
-        assert!(self.engine.is_look_told(self.now), "no look is scheduled though something is due");
+        let next = self.engine.next_look(self.now);
+        let is_told = next == Moment::NEVER || self.looks.iter().any(|at| *at <= next.max(self.now));
+        assert!(is_told, "no look is scheduled though something is due");
+        self.check_counts();
+        assert!(
+            self.silently_ended.is_empty(),
+            "a lease ends, and none is called: {:?}",
+            self.silently_ended
+        );
+        let is_held = matches!(self.engine.phase, Phase::Held(..));
+        assert!(!is_held || self.engine.known_held.is_none(), "another is known to have what is held here");
         let (mut believed, shared) = (None, self.store.is_shared());
         for (actor, stage) in self.stages.iter().enumerate() {
-            let before = self.believed[actor].take().filter(|until| shared && *until > self.now);
+            let before = self.believed[actor].take().filter(|(until, _)| shared && *until > self.now);
+            let was_over = std::mem::take(&mut self.over[actor]);
             let Stage::Holding(grant) = stage else { continue };
-            let Ok(hold) = self.engine.state_of(grant, self.now) else {
-                let by_itself = self.given_back.contains(&self.cast[actor].owner());
-                assert!(before.is_none() || by_itself, "ended by another's leaving");
-                continue;
+            let hold = match self.engine.state_of(grant, self.now) {
+                Ok(hold) => hold,
+                Err(reason) => {
+                    self.over[actor] = true;
+                    let by_itself = self.given_back.contains(&self.cast[actor].owner());
+                    let is_gone = |(_, number)| {
+                        reason == LossReason::Gone && self.store.ends(number, self.now).is_none()
+                    };
+                    assert!(before.is_none_or(is_gone) || by_itself, "ended by another's leaving");
+                    assert!(reason != LossReason::GivenBack || by_itself, "it was lost in silence");
+                    continue;
+                }
             };
-            assert!(before.is_none_or(|before| before <= hold.ends), "a lease became shorter");
-            self.believed[actor] = Some(hold.ends);
+            assert!(!was_over, "what was over goes on");
+            assert!(before.is_none_or(|(before, _)| before <= hold.ends), "a lease became shorter");
+            self.believed[actor] = Some((hold.ends, hold.number));
             assert!(
                 shared || *believed.get_or_insert(grant.serial()) == grant.serial(),
                 "two owners believe"
@@ -749,6 +953,122 @@ impl World {
         }
     }
 
+    /// What a waiter was granted and has not heard of, and since when.
+    fn unheard(&self) -> impl Iterator<Item = (Grant, Moment)> {
+        self.stages.iter().filter_map(|stage| match stage {
+            Stage::Queued(ticket) if self.engine.queue.is_current(ticket.slot, ticket.generation) => {
+                match self.engine.queue.place(ticket.slot) {
+                    Place::Granted(grant, _, since) => Some((grant, since)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        })
+    }
+
+    fn guards(&self) -> impl Iterator<Item = Grant> {
+        self.stages.iter().filter_map(|stage| match stage {
+            Stage::Holding(grant) => Some(*grant),
+            _ => None,
+        })
+    }
+
+    /// The holds that the lease is renewed for, by serial.
+    fn watched(&self) -> Vec<u64> {
+        let grants = self.guards().chain(self.unheard().map(|(grant, _)| grant));
+        grants.filter(Grant::is_watched).map(|grant| grant.serial).collect()
+    }
+
+    fn note_renewed(&mut self) {
+        for serial in self.watched() {
+            self.renewed_since.entry(serial).or_insert(self.now);
+        }
+    }
+
+    /// What the engine counts, and what it says of itself, is what there is.
+    fn check_counts(&mut self) {
+        self.note_renewed();
+        let (now, watched) = (self.now, self.watched());
+        self.renewed_since.retain(|serial, _| watched.contains(serial));
+        self.forgotten
+            .retain(|(serial, _)| self.engine.held().any(|(hold, _)| hold.owner_holds.has(*serial)));
+        self.given_back.retain(|owner| {
+            let has_guard = |(actor, stage): (usize, &Stage)| {
+                matches!(stage, Stage::Holding(_)) && self.cast[actor].owner() == *owner
+            };
+            self.stages.iter().enumerate().any(has_guard)
+                || self.engine.held().any(|(hold, _)| hold.owner_holds.of_owner(*owner).is_some())
+        });
+        for (serial, loss) in &self.engine.losses {
+            let guards = self.guards().filter(|grant| grant.serial == *serial).count();
+            assert_eq!(loss.guards as usize, guards, "guards that are to learn of a loss");
+        }
+        let (mut acquisitions, mut ends) = (Vec::new(), Vec::new());
+        for (hold, lease) in self.engine.held() {
+            self.check_hold(hold);
+            for (_, sharer) in hold.owner_holds.iter().filter(|(_, sharer)| sharer.loss(lease, now).is_none())
+            {
+                acquisitions.push((sharer.owner, sharer.count, lease.number));
+                ends.push((sharer.since, sharer.due().min(lease.sure_until), sharer.watched > 0));
+            }
+        }
+        assert!(self.engine.holders(now).eq(acquisitions.iter().copied()));
+        let each = self.engine.each_hold(now);
+        assert!(each.iter().map(|held| (held.owner, held.holds, held.number)).eq(acquisitions));
+        assert!(each.iter().map(|held| (held.since, held.ends, held.is_watched)).eq(ends.iter().copied()));
+        assert_eq!(self.engine.holds_end(now), ends.iter().map(|(_, ends, _)| *ends).min());
+        assert_eq!(self.engine.acquisitions(), self.acquisitions);
+        assert_eq!(self.engine.hand_offs(), self.handed_off);
+        let queued = self.stages.iter().filter(|stage| match stage {
+            Stage::Queued(ticket) => {
+                self.engine.is_queued(ticket) && matches!(self.engine.queue.place(ticket.slot), Place::Queued)
+            }
+            _ => false,
+        });
+        assert_eq!(self.engine.waiters(), queued.count());
+        let held = |serial| self.engine.held().any(|(hold, _)| hold.owner_holds.has(serial));
+        let overdue = self.unheard().any(|(grant, since)| since + UNPOLLED <= now && held(grant.serial));
+        assert!(!overdue, "a waiter that is not polled keeps the lock");
+    }
+
+    fn check_hold(&self, hold: &Hold) {
+        let (mut guards, mut unclaimed, mut watched, mut first_due) = (0, 0, 0, Moment::NEVER);
+        let mut granted = Moment::NEVER;
+        for (serial, sharer) in hold.owner_holds.iter() {
+            let its = |grant: &Grant| grant.serial == serial;
+            let claimed: Vec<_> = self.guards().filter(its).collect();
+            let unheard: Vec<_> = self.unheard().filter(|(grant, _)| its(grant)).collect();
+            granted = unheard.iter().fold(granted, |first, (_, since)| first.min(*since));
+            let all: Vec<_> =
+                claimed.iter().copied().chain(unheard.iter().map(|(grant, _)| *grant)).collect();
+            let renewed = all.iter().filter(|grant| grant.is_watched()).count() as u32;
+            let forgotten = self.forgotten.iter().filter(|(other, _)| *other == serial);
+            let counts = (sharer.guards as usize, sharer.unclaimed as usize, sharer.watched);
+            assert_eq!(counts, (claimed.len(), unheard.len(), renewed), "guards, unclaimed, watched");
+            if !self.given_back.contains(&sharer.owner) {
+                assert_eq!(sharer.count as usize, all.len() + forgotten.clone().count(), "its count");
+                assert_eq!(sharer.is_forgotten(), forgotten.clone().next().is_some());
+            }
+            let own = all.iter().filter_map(|grant| grant.own_end);
+            let own = own.chain(forgotten.map(|(_, ends)| *ends)).max();
+            let limit = self
+                .renewed_since
+                .get(&serial)
+                .map(|since| self.engine.rules.max_hold.map_or(Moment::NEVER, |limit| *since + limit));
+            let due = limit.max(own).unwrap_or(Moment::NEVER);
+            // What is given back by name may have been forgotten.
+            if !self.given_back.contains(&sharer.owner) {
+                assert_eq!(sharer.due(), due, "when it is over");
+            }
+            first_due = first_due.min(sharer.due());
+            (guards, unclaimed, watched) =
+                (guards + sharer.guards, unclaimed + sharer.unclaimed, watched + sharer.watched);
+        }
+        assert_eq!((hold.guards, hold.unclaimed, hold.watched), (guards, unclaimed, watched), "in all");
+        assert!(hold.limit <= first_due, "it is over before it is looked at");
+        assert!(unclaimed == 0 || hold.granted <= granted, "a waiter is superseded too late");
+    }
+
     /// Whether it is a waiter that is to hear something.
     fn is_told(&self, stage: &Stage) -> bool {
         matches!(stage, Stage::Queued(ticket) if !self.engine.is_queued(ticket))
@@ -756,7 +1076,10 @@ impl World {
 
     /// A lease is in hand only while a guard believes in it, or a waiter is to be told that it has the lock.
     fn check_no_lease_is_left(&self) {
-        if !self.given_back.is_empty() || self.stages.iter().any(|stage| self.is_told(stage)) {
+        if !self.given_back.is_empty()
+            || !self.forgotten.is_empty()
+            || self.stages.iter().any(|stage| self.is_told(stage))
+        {
             return;
         }
         let believes = |stage: &Stage| match stage {
@@ -781,8 +1104,7 @@ impl World {
                 self.step(Event::TheyRelease);
             }
             let urgency = |event: &Event| match event {
-                Event::Send => Some(0),
-                Event::Release => Some(0),
+                Event::Send | Event::Release | Event::Renewed => Some(0),
                 Event::Poll(_) | Event::Answer(_) | Event::Take(_) => Some(1),
                 Event::Drop(actor) if self.is_done_with_it(*actor) => Some(2),
                 Event::Ask(_) => Some(3),
@@ -796,9 +1118,18 @@ impl World {
                 None => break,
             }
         }
+        // By time.
+        if !self.forgotten.is_empty() {
+            self.pass_time_in_steps(LEASE * 4, false);
+            self.check();
+            return self.bring_to_an_end();
+        }
+        assert!(self.engine.losses.is_empty(), "a loss is kept for no guard");
         let unserved = |stage: &Stage| !matches!(stage, Stage::Outside | Stage::Done);
         assert!(!self.stages.iter().any(unserved), "a task waits for ever: {:?}", self.stages);
         assert!(self.engine.is_idle() && self.engine.waiters() == 0, "the entry is not idle");
+        let is_bare = self.engine.others_first_until.is_none() && !self.engine.closed;
+        assert!(!is_bare || self.engine.gate() == Gate::Open, "no call can have an entry that is idle");
         // As late as it can be.
         for command in std::mem::take(&mut self.commands) {
             self.run(command);
@@ -919,8 +1250,14 @@ fn wander(seed: u64, kind: StoreKind, steps: usize) {
         shared,
         Request::new(9).lease(LEASE / 2).fenced(),
         if kind == StoreKind::Plain { watched(3) } else { Request::new(3) },
+        // Inner holds, of which one ends before it would be superseded.
+        Request::new(5).shared_owner().lease(LEASE / 2),
+        Request::new(5).shared_owner().lease(STEP / 2),
     ];
     let mut world = World::new(&cast, kind);
+    if seed.is_multiple_of(2) {
+        world.engine.rules.max_hold = Some(LEASE * 3 / 2);
+    }
     for _ in 0..steps {
         let enabled = world.enabled();
         // Events of time, and of others, are as frequent as all the rest.
@@ -930,9 +1267,13 @@ fn wander(seed: u64, kind: StoreKind, steps: usize) {
             Event::Enter(actor) if kind == StoreKind::Shared && random(8) == 0 && world.may_adopt() => {
                 world.step(Event::Adopt(actor));
             }
-            Event::Enter(actor) if kind == StoreKind::Shared && random(3) == 0 => {
-                world.step(Event::Try(actor))
-            }
+            Event::Enter(actor) if random(3) == 0 => world.step(Event::Try(actor)),
+            Event::Step if random(3) > 0 => world.step(Event::StepRenewed),
+            Event::Drop(actor) if matches!(world.stages[actor], Stage::Holding(_)) => match random(6) {
+                0 => world.step(Event::Forget(actor)),
+                1 => world.step(Event::LeaveByName(actor)),
+                _ => world.step(Event::Drop(actor)),
+            },
             event => world.step(event),
         }
         for actor in 0..world.stages.len() {
@@ -1120,8 +1461,10 @@ fn owner_that_shares_takes_its_waiters_along_whatever_lease_they_want() {
             panic!("it waits")
         };
         let told = world.event(|engine, now, effects| engine.claim(&ticket, now, effects));
-        let WaitOutcome::Granted(grant, Some(_)) = told else { panic!("its owner has the lock: {told:?}") };
-        world.stages[1] = Stage::Holding(grant);
+        let WaitOutcome::Granted(grant, extension @ Some(_)) = told else {
+            panic!("its owner has the lock: {told:?}")
+        };
+        world.stages[1] = world.granted(1, grant, extension);
         world.bring_to_an_end();
     }
 }
@@ -1294,7 +1637,7 @@ mutants! {
         "store_is_asked_at_once_about_what_was_granted_before_a_forced_unlock_and_is_known_after_it",
         "it believes in what was forced free";
     mutant_that_keeps_the_lease_of_those_gathered_is_killed: GatheredLeaseKept,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "left at the store";
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "a lease ends, and none is called";
     mutant_whose_first_leaves_for_all_is_killed: OneLeavesForAll,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "panicked";
     mutant_that_does_not_say_that_it_waits_no_more_is_killed: WaitForgotten,
@@ -1314,7 +1657,7 @@ mutants! {
     mutant_that_forgets_unanswered_attempts_is_killed: UnansweredAttemptsForgotten,
         "commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief", "left at the store";
     mutant_that_forgets_own_ends_is_killed: OwnEndsForgotten,
-        "commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief", "kept for no owner";
+        "commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief", "when it is over";
     mutant_that_passes_a_longer_lease_on_is_killed: LongerLeasePassedOn,
         "commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief",
         "the store keeps more than was asked for";

@@ -206,7 +206,6 @@ impl Ownership {
         now: Moment,
         effects: &mut Effects,
     ) {
-        self.end_if_over(now, effects);
         let soon = (self.rules.renewed_lease / 30).max(Duration::from_millis(1));
         if let Some((_, lease)) = self.held_by_number(renewal.number) {
             lease.renewing = fault!(FailedRenewalNotRepeated);
@@ -280,7 +279,6 @@ impl Ownership {
             hold.token = Some(token);
             // An older block is below it.
             lease.tokens = (1, 0);
-            self.last_token = token;
         }
         self.plan_next_look(now, effects);
         true
@@ -305,13 +303,6 @@ impl Ownership {
     /// learns of a new lease.
     pub(super) fn plan_next_look(&mut self, now: Moment, effects: &mut Effects) {
         self.look_by(self.next_look(now), now, effects);
-    }
-
-    /// Whether the client knows when to look next.
-    #[cfg(test)]
-    pub(super) fn is_look_told(&self, now: Moment) -> bool {
-        let (at, said) = (self.next_look(now), self.next_look_said);
-        at == Moment::NEVER || at <= now || now < said && said <= at
     }
 
     /// There is to be a look at `at`. What was said before holds until its time has come, and is not said
