@@ -47,8 +47,9 @@ enum Tests {
     Run(&'static str),
 }
 
-/// From cheap to dear. A script has tests of its own; for the rest, virtual time comes before real time: there it
-/// shows at once that a task waits for ever. What is above the adapter to Redis is the same over all stores, of which that is the dearest.
+/// From cheap to dear. A script has tests of its own; for the rest, virtual time comes before real time:
+/// there it shows at once that a task waits for ever. What is above the adapter to Redis is the same over all
+/// stores, of which that is the dearest.
 const STAGES: [Stage; 23] = [
     tests(SCRIPTS, "redis", Tests::With("scripts::fair"), 4),
     tests(SCRIPTS, "redis", Tests::With("scripts::read_write"), 4),
