@@ -153,6 +153,10 @@ faults! {
         LeaseDiesWithLastWaiter,
         /// A look is said to be due once, and not again when its time has passed.
         LookSaidOnce,
+        /// The end of a hold that is forgotten is not looked at.
+        ForgottenEndUnseen,
+        /// What a grant leaves that is dropped unclaimed is looked at no earlier than before.
+        DroppedGrantUnseen,
         /// A queue head that was put into the store's queue takes it for a refusal that leaves nothing at the
         /// store.
         PositionForgotten,

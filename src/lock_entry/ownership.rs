@@ -818,6 +818,8 @@ impl Ownership {
         self.record_losses(grant.serial, left, effects);
         self.end_in_background_if_empty(now, effects);
         // What is left may be over earlier.
-        self.plan_next_look(now, effects);
+        if !fault!(DroppedGrantUnseen) {
+            self.plan_next_look(now, effects);
+        }
     }
 }

@@ -80,7 +80,9 @@ impl Ownership {
             Some((hold, lease)) => {
                 hold.forget_guard(grant, lease.sure_until);
                 // No guard sees its end any more.
-                self.plan_next_look(now, effects);
+                if !fault!(ForgottenEndUnseen) {
+                    self.plan_next_look(now, effects);
+                }
             }
             None => _ = self.hear_of_loss(grant.serial),
         }

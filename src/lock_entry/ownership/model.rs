@@ -1663,6 +1663,10 @@ mutants! {
         "the store keeps more than was asked for";
     mutant_that_leases_anew_for_less_is_killed: LeasedAnewForLess,
         "token_that_is_asked_for_beside_an_extension_shortens_nothing", "it believes for longer than the store";
+    mutant_that_does_not_look_at_the_end_of_a_forgotten_hold_is_killed: ForgottenEndUnseen,
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "no look is scheduled though something is due";
+    mutant_that_does_not_look_at_what_a_dropped_grant_leaves_is_killed: DroppedGrantUnseen,
+        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "no look is scheduled though something is due";
     mutant_that_says_once_when_to_look_is_killed: LookSaidOnce,
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "no look is scheduled though something is due";
 }
