@@ -104,11 +104,13 @@ async fn by_a_server_that_is_loading() {
         false => Day::begin_with(&["--enable-debug-command", "yes"]),
     };
     let client = day.client().await;
-    let () = day.run("DEBUG POPULATE 100000 fill").await;
+    // Each key is longer than what is read between two looks at the clients, and some hundred microseconds go
+    // by between two keys: together longer than a command may take, and each answer is soon there on a busy
+    // machine as well.
+    let () = day.run("DEBUG POPULATE 40000 fill 1100").await;
+    let () = day.run("CONFIG SET rdbcompression no").await;
     let () = day.run("CONFIG SET loading-process-events-interval-bytes 1024").await;
-    // Microseconds to a key, so that it takes longer than a command may; and so few that each thousand bytes,
-    // between which it answers, are soon there on a busy machine as well.
-    let () = day.run("CONFIG SET key-load-delay 200").await;
+    let () = day.run("CONFIG SET key-load-delay 500").await;
     let mut raw = day.connection().await;
     raw.set_response_timeout(Duration::from_secs(60));
     let loading = tokio::spawn(async move { cmd("DEBUG").arg("RELOAD").exec_async(&mut raw).await });
