@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::env;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The number of the mutant, if it is one.
@@ -14,9 +15,15 @@ const REACHED: &str = "LATCHWORK_REACHED";
 /// What stands instead of parts of scripts.
 const SCRIPTS: &[(u32, &str)] = &[/* scripts */];
 
+/// More than there are mutants.
+const MOST: usize = 1 << 16;
+
+/// Which it has come by. In no mutex: a child may be forked while another thread of its parent has that.
+static REACHED_BEFORE: [AtomicBool; MOST] = [const { AtomicBool::new(false) }; MOST];
+
 struct Process {
     mutation: u32,
-    reached: Option<Mutex<(File, Vec<bool>)>>,
+    reached: Option<File>,
     /// The mutants of scripts, by the text that goes to the server.
     scripts: Mutex<HashMap<String, Vec<u32>>>,
 }
@@ -25,10 +32,9 @@ fn process() -> &'static Process {
     static PROCESS: OnceLock<Process> = OnceLock::new();
     PROCESS.get_or_init(|| Process {
         mutation: env::var(MUTATION).map_or(0, |number| number.parse().expect("a number")),
-        reached: env::var(REACHED).ok().map(|path| {
-            let file = OpenOptions::new().create(true).append(true).open(path).expect("a file");
-            Mutex::new((file, Vec::new()))
-        }),
+        reached: env::var(REACHED)
+            .ok()
+            .map(|path| OpenOptions::new().create(true).append(true).open(path).expect("a file")),
         scripts: Mutex::default(),
     })
 }
@@ -36,13 +42,12 @@ fn process() -> &'static Process {
 /// Whether this process is the mutant of this number, which it has come by now.
 pub fn on(number: u32) -> bool {
     let process = process();
-    if let Some(reached) = &process.reached {
-        let (file, reached) = &mut *reached.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = number as usize;
-        reached.resize(reached.len().max(number + 1), false);
-        if !std::mem::replace(&mut reached[number], true) {
-            writeln!(file, "{number}").expect("a file");
-        }
+    // Ordering: Relaxed, each is only counted.
+    if let Some(mut file) = process.reached.as_ref()
+        && !REACHED_BEFORE[number as usize].swap(true, Ordering::Relaxed)
+    {
+        // In one piece, as others append as well.
+        file.write_all(format!("{number}\n").as_bytes()).expect("a file");
     }
     process.mutation == number
 }
