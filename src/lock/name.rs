@@ -269,3 +269,15 @@ impl fmt::Debug for NameMapper {
         f.write_str(if self.0.is_some() { "NameMapper(..)" } else { "NameMapper(same)" })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise all of it would be in one place of its map.
+    #[test]
+    #[should_panic(expected = "only a LockName")]
+    fn hasher_of_names_hashes_nothing_else() {
+        NameHasher::default().write(b"orders");
+    }
+}

@@ -90,6 +90,7 @@ async fn server_that_is_not_there_may_be_tried_again_and_a_url_that_is_wrong_may
         async |url| -> Result<LockClient, LockError> { Ok(LockClient::new(Redis::connect(url).await?)) };
     let error = connect("redis://127.0.0.1:1").await.unwrap_err();
     assert!(error.is_unreachable() && error.is_retryable() && !error.is_refused(), "{error:?}");
+    assert!(!error.is_shut_down(), "{error:?}");
     let error = connect("http://127.0.0.1").await.unwrap_err();
     assert!(error.is_refused() && !error.is_retryable(), "{error:?}");
 }
