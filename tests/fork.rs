@@ -2,12 +2,11 @@
 //! not have another thread.
 #![cfg(unix)]
 
-#[path = "over_local/mod.rs"]
 mod over_local;
+mod polled;
 
 use std::future::pending;
-use std::pin::pin;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,48 +18,44 @@ use latchwork::lock::Mode;
 use latchwork::{Guard, LockClient, LockError, LossReason};
 
 use over_local::{Between, Command, OverLocal};
-
-fn now<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => output,
-        Poll::Pending => panic!("it waits"),
-    }
-}
+use polled::{poll, ready};
 
 /// What the child finds: 0 if all is as it should be.
 fn child(client: &LockClient, guard: Guard) -> i32 {
     let lock = client.get_lock("held").unwrap();
     let is_forked = |error: &LockError| matches!(error, LockError::Forked) && error.is_shut_down();
     let refused = [
-        now(lock.try_lock()).err(),
-        now(lock.lock()).err(),
-        now(client.get_lock("free").unwrap().lock()).err(),
-        now(lock.force_unlock()).err(),
-        now(lock.holder()).err(),
-        now(guard.ensure_held()).err(),
+        ready(lock.try_lock()).err(),
+        ready(lock.lock()).err(),
+        ready(client.get_lock("free").unwrap().lock()).err(),
+        ready(lock.force_unlock()).err(),
+        ready(lock.holder()).err(),
+        ready(guard.ensure_held()).err(),
     ];
     if guard.is_held() || !refused.iter().all(|error| error.as_ref().is_some_and(is_forked)) {
         return 1;
     }
     let hour = Duration::from_secs(3600);
-    if now(guard.lost()) != LossReason::Forked || now(guard.lost_timeout(hour)) != Some(LossReason::Forked) {
+    if ready(guard.lost()) != LossReason::Forked
+        || ready(guard.lost_timeout(hour)) != Some(LossReason::Forked)
+    {
         return 4;
     }
-    if !guard.remaining().is_zero() || !now(client.shutdown(hour)).is_err_and(|error| error.is_forked()) {
+    if !guard.remaining().is_zero() || !ready(client.shutdown(hour)).is_err_and(|error| error.is_forked()) {
         return 5;
     }
     // The timers of its store are the parent's.
     let over_the_same = LockClient::new(client.backend::<Local>().unwrap().clone());
-    let refused = now(over_the_same.get_lock("held").unwrap().lock());
+    let refused = ready(over_the_same.get_lock("held").unwrap().lock());
     if !matches!(refused, Err(LockError::RuntimeEnded)) {
         return 6;
     }
     // Not the child's to give back.
     drop(guard);
     let fresh = LockClient::local();
-    let works = now(now(fresh.get_lock("held").unwrap().lock()).unwrap().unlock()).is_ok();
+    let works = ready(ready(fresh.get_lock("held").unwrap().lock()).unwrap().unlock()).is_ok();
     // With timers of its own.
-    let held = now(fresh.get_lock("held").unwrap().lock_with_lease(Duration::from_millis(5))).unwrap();
+    let held = ready(fresh.get_lock("held").unwrap().lock_with_lease(Duration::from_millis(5))).unwrap();
     let ends = latchwork::blocking::LockClient::from_async(fresh);
     let waited = ends.get_lock("held").unwrap().lock().is_ok();
     drop(held);
@@ -91,11 +86,11 @@ fn forked(child: impl FnOnce() -> i32) -> i32 {
 fn child_does_not_go_on_as_the_same_owner() {
     let client = LockClient::local();
     let lock = client.get_lock("held").unwrap();
-    let guard = now(lock.lock()).unwrap();
-    let in_the_child = now(client.get_lock("another").unwrap().lock()).unwrap();
+    let guard = ready(lock.lock()).unwrap();
+    let in_the_child = ready(client.get_lock("another").unwrap().lock()).unwrap();
     assert_eq!(forked(|| child(&client, in_the_child)), 0, "the child went on, or hung");
     assert!(guard.is_held(), "the child gave the parent's lock back");
-    now(guard.unlock()).unwrap();
+    ready(guard.unlock()).unwrap();
 }
 
 #[derive(Default)]
@@ -120,7 +115,7 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
                 while !ended.load(Ordering::Relaxed) {
                     for name in 0..100 {
                         let lock = client.get_lock(&format!("name:{thread}:{name}")).unwrap();
-                        drop(now(lock.lock()).unwrap());
+                        drop(ready(lock.lock()).unwrap());
                     }
                 }
             })
@@ -128,10 +123,10 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
         .collect();
     let held = client.get_lock("held").unwrap();
     let elsewhere = LockClient::new(client.backend::<Local>().unwrap().clone());
-    let _theirs = now(elsewhere.get_lock("theirs").unwrap().lock()).unwrap();
+    let _theirs = ready(elsewhere.get_lock("theirs").unwrap().lock()).unwrap();
     let theirs = client.get_lock("theirs").unwrap();
     for round in 0..60 {
-        let guard = now(held.lock()).unwrap();
+        let guard = ready(held.lock()).unwrap();
         let (mut head, mut behind) = (Box::pin(theirs.lock()), Box::pin(theirs.lock()));
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
@@ -145,16 +140,16 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
             // Ordering: Relaxed, this is the child's only thread.
             let nothing_waits = nothing_waits && !woken.0.load(Ordering::Relaxed);
             let lock = client.get_lock("orders").unwrap();
-            let forked = matches!(now(lock.lock()), Err(LockError::Forked));
+            let forked = matches!(ready(lock.lock()), Err(LockError::Forked));
             drop(lock);
-            let lost = now(guard.lost()) == LossReason::Forked;
+            let lost = ready(guard.lost()) == LossReason::Forked;
             drop(guard);
             let shut_down =
-                now(client.shutdown(Duration::from_secs(1))).is_err_and(|error| error.is_forked());
+                ready(client.shutdown(Duration::from_secs(1))).is_err_and(|error| error.is_forked());
             i32::from(!(nothing_waits && forked && lost && shut_down))
         });
         assert_eq!(status, 0, "in round {round} the child went on, or hung");
-        now(held.force_unlock()).unwrap();
+        ready(held.force_unlock()).unwrap();
     }
     // Ordering: Relaxed, as above.
     ended.store(true, Ordering::Relaxed);
@@ -189,9 +184,9 @@ fn child_gives_back_nothing_that_its_parent_has_asked_for() {
     let client = LockClient::new(OverLocal::new(&Local::new(), given_back.clone()));
     let (me, lock) = (client.owner(), client.get_read_write_lock("prices").unwrap());
     let (writes, reads) = (lock.write().owned_by(&me), lock.read().owned_by(&me));
-    let held = now(writes.lock()).unwrap();
+    let held = ready(writes.lock()).unwrap();
     let mut asks = Box::pin(reads.lock());
-    assert!(asks.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(poll(asks.as_mut()).is_pending());
     let status = forked(|| {
         drop((asks, held));
         // Ordering: as above.
@@ -224,7 +219,7 @@ fn refusal_of_the_first_thread_for_timers_is_told_by_a_panic() {
     let client = LockClient::local();
     let lock = client.get_lock("orders").unwrap();
     let second = Duration::from_secs(1);
-    let held = now(lock.lock_with_lease(Duration::from_secs(3600))).unwrap();
+    let held = ready(lock.lock_with_lease(Duration::from_secs(3600))).unwrap();
     let [mut refused, mut waits] = [(); 2].map(|()| Box::pin(lock.try_lock_for(second, second)));
     // What a panic needs is there from now on.
     std::panic::set_hook(Box::new(|_| {}));
@@ -235,14 +230,14 @@ fn refusal_of_the_first_thread_for_timers_is_told_by_a_panic() {
     let no_more_memory = libc::rlimit { rlim_cur: 1, ..limit };
     // SAFETY: sets a limit of this process, as it says. A thread has no room for its stack then.
     unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const no_more_memory) };
-    let is_told = told(|| refused.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let is_told = told(|| poll(refused.as_mut()).is_pending());
     // SAFETY: as above; that is what it was.
     unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
     let _ = std::panic::take_hook();
     assert!(is_told.is_err(), "it waits for a timer that no thread is there to fire");
     drop(refused);
-    let polled = told(|| waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let polled = told(|| poll(waits.as_mut()).is_pending());
     assert!(matches!(polled, Ok(true)), "there is memory again");
     drop((waits, held));
-    assert!(now(lock.try_lock()).unwrap().is_some(), "the name is dead");
+    assert!(ready(lock.try_lock()).unwrap().is_some(), "the name is dead");
 }

@@ -2,9 +2,10 @@
 //! threads.
 
 mod heap;
+mod polled;
 
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use heap::{allocations, in_use};
@@ -15,16 +16,7 @@ use latchwork::{LeaseId, Lock, LockClient, LockOptions};
 
 use latchwork_conformance::commands::{Commands as _, RELEASED};
 
-fn ready<F: Future>(future: F) -> F::Output {
-    match poll(pin!(future)) {
-        Poll::Ready(output) => output,
-        Poll::Pending => panic!("it waits"),
-    }
-}
-
-fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
-}
+use crate::polled::{poll, ready};
 
 fn main() {
     uncontended_pair_allocates_nothing();

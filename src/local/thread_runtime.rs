@@ -251,10 +251,10 @@ mod tests {
         }
     }
 
-    fn wait(runtime: &ThreadRuntime, time: Duration) {
-        let mut sleep = runtime.sleep_until(Instant::now() + time);
-        let waker = Waker::from(Arc::new(Unparks(thread::current())));
-        while Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)).is_pending() {
+    /// By a waker that unparks this thread.
+    fn wait(runtime: &ThreadRuntime, waker: &Waker) {
+        let mut sleep = runtime.sleep_until(Instant::now() + Duration::from_millis(1));
+        while Pin::new(&mut sleep).poll(&mut Context::from_waker(waker)).is_pending() {
             thread::park_timeout(SOON);
         }
     }
@@ -264,7 +264,8 @@ mod tests {
     fn threads_end_with_the_last_handle() {
         for times in [1, 3] {
             let runtime = ThreadRuntime::new();
-            (0..times).for_each(|_| wait(&runtime, Duration::from_millis(1)));
+            let waker = Waker::from(Arc::new(Unparks(thread::current())));
+            (0..times).for_each(|_| wait(&runtime, &waker));
             let shared = Arc::downgrade(&runtime.handle.shared);
             drop(runtime);
             let begun = Instant::now();
@@ -306,10 +307,7 @@ mod tests {
         // The one that has worked leads next.
         while tasks.lock().len() < 2 {
             assert!(begun.elapsed() < SOON, "one thread does it all");
-            let mut sleep = runtime.sleep_until(Instant::now() + Duration::from_millis(1));
-            while Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)).is_pending() {
-                thread::park_timeout(SOON);
-            }
+            wait(&runtime, &waker);
         }
         let mut later = None;
         for _ in 0..2 {

@@ -5,6 +5,8 @@ mod fair_attack;
 mod many;
 #[path = "../over_local/mod.rs"]
 mod over_local;
+#[path = "../polled/mod.rs"]
+mod polled;
 mod read_write;
 mod read_write_attack;
 mod runtime;

@@ -1,20 +1,13 @@
 //! Thousands of locks of one client that are held at a time.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::over_local::{Between, Command, OverLocal};
+use crate::polled::{poll, ready};
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
-use latchwork::{Guard, LockClient, LockError};
-
-fn ready<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => output,
-        Poll::Pending => panic!("it waits"),
-    }
-}
+use latchwork::{Guard, LockClient};
 
 /// How many leases each renewal was for.
 #[derive(Clone, Default)]
@@ -56,6 +49,20 @@ fn locks_that_were_taken_one_after_another_are_renewed_together() {
     assert!((5 * LOCKS..=8 * LOCKS).contains(&leases), "{leases} renewals of {LOCKS} leases");
 }
 
+/// A store is busy for as long as it renews what one call names.
+#[test]
+fn thousands_of_leases_are_renewed_by_several_calls() {
+    const LOCKS: usize = 5000;
+    let (clock, renewals) = (ThreadRuntime::paused(), Renewals::default());
+    let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock.clone()), renewals.clone()));
+    let take = |number| ready(client.get_lock(&format!("name:{number}")).unwrap().lock()).unwrap();
+    let _guards: Vec<Guard> = (0..LOCKS).map(take).collect();
+    clock.advance(Duration::from_secs(11));
+    let calls = renewals.0.lock().unwrap();
+    assert_eq!(calls.iter().sum::<usize>(), LOCKS, "{calls:?}");
+    assert!(calls.iter().all(|leases| *leases <= 4096), "{calls:?}");
+}
+
 /// A look at each waiter for each that gets in, or is superseded, or at each loss for each reader that is
 /// told, takes minutes. Other names are not looked after meanwhile.
 #[test]
@@ -64,9 +71,6 @@ fn readers_by_the_ten_thousand_are_let_in_superseded_and_told_of_their_loss_with
     let clock = ThreadRuntime::paused();
     let client = LockClient::new(Local::with_runtime(clock.clone()));
     let lock = client.get_read_write_lock("prices").unwrap();
-    let poll = |read: Pin<&mut dyn Future<Output = Result<Guard, LockError>>>| {
-        read.poll(&mut Context::from_waker(Waker::noop()))
-    };
     let begun = Instant::now();
     let writes = ready(lock.write().lock()).unwrap();
     // Half of them do not get in with the first one.

@@ -1,8 +1,6 @@
 //! Whose turn it is at a read-write lock in memory, to the moment: by a clock that stands still.
 
-use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use latchwork::LeaseId;
@@ -12,19 +10,14 @@ use latchwork::subscription::Subscription;
 
 use latchwork_conformance::commands::{Commands as _, did_read, is_acquired, keys, left, token};
 
+use crate::polled::ready;
+
 const LEASE: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(100);
 const TURN: Duration = Duration::from_secs(1);
 const MOMENT: Duration = Duration::from_millis(1);
 const WAITS: Option<QueuePosition> =
     Some(QueuePosition { waited: Duration::ZERO, kept: Duration::from_secs(20) });
-
-fn ready<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => output,
-        Poll::Pending => panic!("it waits"),
-    }
-}
 
 /// A lock, and all that is said of it.
 struct Stage {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
 
 use latchwork::backend::{Backend, Runtime};
@@ -12,6 +12,8 @@ use latchwork::local::{Local, ThreadRuntime};
 use latchwork::lock::{LockName, Mode};
 use latchwork::subscription::Message;
 use latchwork::{LeaseError, Lock, LockClient, LockOptions};
+
+use crate::polled::{poll, poll_by};
 
 latchwork_conformance::suite!(plain fair read_write: {
     let store = Local::new();
@@ -91,10 +93,7 @@ fn channels_of_each_lock_are_its_own() {
 fn forced_unlock_of_a_free_lock_is_told_to_none() {
     let (local, name) = (Local::new(), LockName::new("orders").unwrap());
     let _listens = local.registry().subscribe(&local.channels(Mode::Plain, &name, "").own);
-    assert!(matches!(
-        poll(pin!(local.force_release(Mode::Plain, &name)), Waker::noop()),
-        Poll::Ready(Ok(false))
-    ));
+    assert!(matches!(poll(pin!(local.force_release(Mode::Plain, &name))), Poll::Ready(Ok(false))));
     assert_eq!(local.registry().stats().unlock_messages, 0);
 }
 
@@ -116,16 +115,16 @@ fn waker_that_panics_at_a_release_keeps_no_task_out() {
     // A fair lock's release wakes the waiters of its own client in place, too.
     for [one, other] in [plain, fair.clone(), fair.map(|_| clients[0].get_fair_lock("tickets").unwrap())] {
         for dropped in [false, true] {
-            let Poll::Ready(Ok(guard)) = poll(pin!(one.lock()), Waker::noop()) else { panic!("it is free") };
+            let Poll::Ready(Ok(guard)) = poll(pin!(one.lock())) else { panic!("it is free") };
             let mut waits = Box::pin(other.lock());
-            assert!(poll(waits.as_mut(), &Waker::from(Arc::new(Panics))).is_pending());
+            assert!(poll_by(waits.as_mut(), &Waker::from(Arc::new(Panics))).is_pending());
             let release = AssertUnwindSafe(|| match dropped {
                 true => drop(guard),
-                false => _ = poll(pin!(guard.unlock()), Waker::noop()),
+                false => _ = poll(pin!(guard.unlock())),
             });
             assert!(catch_unwind(release).is_err(), "the waiter was not woken");
             drop(waits);
-            let Poll::Ready(tried) = poll(pin!(one.try_lock()), Waker::noop()) else { panic!("it waits") };
+            let Poll::Ready(tried) = poll(pin!(one.try_lock())) else { panic!("it waits") };
             assert!(tried.unwrap().is_some(), "it is free, and cannot be had");
         }
     }
@@ -139,16 +138,16 @@ fn grant_that_was_slept_through_is_not_believed() {
     let locks = Local::with_runtime(runtime.clone());
     let [one, other, third] =
         [(); 3].map(|()| LockClient::new(locks.clone()).get_fair_lock("tickets").unwrap());
-    let now = |lock: &Lock| poll(pin!(lock.try_lock()), Waker::noop());
+    let now = |lock: &Lock| poll(pin!(lock.try_lock()));
     for rests in [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(11)] {
         let Poll::Ready(Ok(Some(held))) = now(&one) else { panic!("it is free") };
         let mut waits = Box::pin(other.lock());
-        assert!(poll(waits.as_mut(), Waker::noop()).is_pending());
-        assert!(matches!(poll(pin!(held.unlock()), Waker::noop()), Poll::Ready(Ok(()))));
+        assert!(poll(waits.as_mut()).is_pending());
+        assert!(matches!(poll(pin!(held.unlock())), Poll::Ready(Ok(()))));
         runtime.advance(rests);
         let Poll::Ready(Ok(theirs)) = now(&third) else { panic!("a try waits") };
         assert_eq!(theirs.is_some(), rests > Duration::from_secs(1), "after {rests:?}");
-        let waited = poll(waits.as_mut(), Waker::noop());
+        let waited = poll(waits.as_mut());
         assert_eq!(waited.is_ready(), theirs.is_none(), "after {rests:?}");
         drop((waits, waited, theirs));
     }
@@ -164,20 +163,18 @@ fn message_of_a_grant_that_is_over_is_not_believed() {
     let [one, other, third] = [(); 3].map(|()| {
         LockClient::with_options(locks.clone(), &options).unwrap().get_fair_lock("tickets").unwrap()
     });
-    let Poll::Ready(Ok(held)) = poll(pin!(one.lock()), Waker::noop()) else { panic!("it is free") };
+    let Poll::Ready(Ok(held)) = poll(pin!(one.lock())) else { panic!("it is free") };
     let mut waits = Box::pin(other.lock());
-    assert!(poll(waits.as_mut(), Waker::noop()).is_pending());
-    assert!(matches!(poll(pin!(held.unlock()), Waker::noop()), Poll::Ready(Ok(()))));
+    assert!(poll(waits.as_mut()).is_pending());
+    assert!(matches!(poll(pin!(held.unlock())), Poll::Ready(Ok(()))));
     runtime.advance(Duration::from_millis(200));
-    let Poll::Ready(Ok(theirs)) = poll(pin!(third.lock()), Waker::noop()) else {
-        panic!("the grant is over")
-    };
+    let Poll::Ready(Ok(theirs)) = poll(pin!(third.lock())) else { panic!("the grant is over") };
     for _ in 0..10 {
-        assert!(poll(waits.as_mut(), Waker::noop()).is_pending(), "two have the lock");
+        assert!(poll(waits.as_mut()).is_pending(), "two have the lock");
         runtime.advance(Duration::from_millis(20));
     }
-    assert!(matches!(poll(pin!(theirs.unlock()), Waker::noop()), Poll::Ready(Ok(()))));
-    let Poll::Ready(Ok(guard)) = poll(waits.as_mut(), Waker::noop()) else { panic!("it is its turn") };
+    assert!(matches!(poll(pin!(theirs.unlock())), Poll::Ready(Ok(()))));
+    let Poll::Ready(Ok(guard)) = poll(waits.as_mut()) else { panic!("it is its turn") };
     assert!(guard.is_held());
 }
 
@@ -188,18 +185,18 @@ fn waiter_whose_time_is_over_behind_a_head_that_was_dropped_is_told_that_the_loc
     let locks = Local::with_runtime(runtime.clone());
     let clients = [(); 2].map(|()| LockClient::new(locks.clone()));
     let [one, other] = clients.each_ref().map(|client| client.get_lock("orders").unwrap());
-    let Poll::Ready(Ok(held)) = poll(pin!(one.lock()), Waker::noop()) else { panic!("it is free") };
+    let Poll::Ready(Ok(held)) = poll(pin!(one.lock())) else { panic!("it is free") };
     let mut head = Box::pin(other.lock());
     let mut next = Box::pin(other.lock());
     let limit = Duration::from_millis(10);
     let mut waits = Box::pin(other.try_lock_for(limit, Duration::from_secs(5)));
-    assert!(poll(head.as_mut(), Waker::noop()).is_pending());
-    assert!(poll(next.as_mut(), Waker::noop()).is_pending());
-    assert!(poll(waits.as_mut(), Waker::noop()).is_pending());
+    assert!(poll(head.as_mut()).is_pending());
+    assert!(poll(next.as_mut()).is_pending());
+    assert!(poll(waits.as_mut()).is_pending());
     // The one in between takes its place, and is not polled.
     drop(head);
     runtime.advance(limit);
-    let Poll::Ready(tried) = poll(waits.as_mut(), Waker::noop()) else { panic!("its time is over") };
+    let Poll::Ready(tried) = poll(waits.as_mut()) else { panic!("its time is over") };
     assert!(tried.expect("the store has said that it is held").is_none());
     assert_eq!(clients[1].metrics().given_up, 1);
     drop((next, held));
@@ -218,12 +215,9 @@ fn paused_clock_that_a_waker_lets_go_on_does_not_go_back() {
     let begun = clock.now();
     let mut sleep = clock.sleep_until(begun + second);
     assert!(
-        poll(Pin::new(&mut sleep), &Waker::from(Arc::new(Advances(clock.clone(), 60 * second)))).is_pending()
+        poll_by(Pin::new(&mut sleep), &Waker::from(Arc::new(Advances(clock.clone(), 60 * second))))
+            .is_pending()
     );
     clock.advance(2 * second);
     assert_eq!(clock.now(), begun + 61 * second);
-}
-
-fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(waker))
 }

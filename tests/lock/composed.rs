@@ -3,7 +3,7 @@
 //! late.
 
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Wake, Waker};
@@ -18,21 +18,13 @@ use tokio::sync::Semaphore;
 
 use crate::foreign::wakers::Untimed;
 use crate::over_local::{Between, Command, OverLocal};
+use crate::polled::{poll, ready};
 
 const SOON: Duration = Duration::from_secs(10);
 const HOUR: Duration = Duration::from_secs(3600);
 /// Two threads meet at a place of nanoseconds in some of so many.
 const ROUNDS: usize = 5_000;
 crate::waiting::waiting_for!(SOON);
-
-fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
-}
-
-fn ready<F: Future>(future: F) -> F::Output {
-    let Poll::Ready(output) = poll(pin!(future)) else { panic!("it waits") };
-    output
-}
 
 /// Stops one kind of command on its way to the store, or its answer on the way back, until it is let through.
 #[derive(Clone)]
@@ -158,10 +150,6 @@ async fn lease_that_was_granted_before_a_forced_unlock_and_is_known_later_is_los
 /// Another client has had the lock meanwhile. What asks for a token leases the lock by the hold's number.
 #[test]
 fn hold_that_is_lost_is_not_begun_anew_by_the_token_of_an_inner_one() {
-    fn ready<F: Future>(future: F) -> F::Output {
-        let Poll::Ready(output) = poll(pin!(future)) else { panic!("it waits") };
-        output
-    }
     let kinds: [fn(&LockClient) -> Lock; 4] = [
         |client| client.get_lock("orders").unwrap(),
         |client| client.get_fair_lock("orders").unwrap(),

@@ -1,10 +1,8 @@
 //! Every public type can be formatted while it is in use, by a writer that uses it as well.
 
 use std::fmt::{self, Debug, Write};
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,16 +14,7 @@ use latchwork::striped::StripedSemaphores;
 use latchwork::subscription::{Message, Registry};
 use latchwork::{AsyncSemaphore, LockClient, LockOptions};
 
-fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
-}
-
-fn ready<F: Future>(future: F) -> F::Output {
-    match poll(pin!(future)) {
-        Poll::Ready(output) => output,
-        Poll::Pending => panic!("it waits"),
-    }
-}
+use crate::polled::{poll, ready};
 
 /// Uses what is written while it is written, as a log that takes the same lock does.
 struct Uses<'a> {

@@ -3,7 +3,7 @@
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use latchwork::backend::Runtime;
@@ -12,19 +12,9 @@ use latchwork::{Guard, LockClient, LockError, LossReason};
 
 use crate::foreign::told::told_of;
 use crate::over_local::{Nothing, OverLocal};
+use crate::polled::{poll, poll_by, ready};
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-fn poll<F: Future + ?Sized>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(waker))
-}
-
-fn ready<F: Future>(future: F) -> F::Output {
-    match poll(pin!(future), Waker::noop()) {
-        Poll::Ready(output) => output,
-        Poll::Pending => panic!("it waits"),
-    }
-}
 
 /// Polls each task once, by the waker that it was made with, and drops them all when it ends.
 #[derive(Clone)]
@@ -75,7 +65,7 @@ impl Runtime for Ends {
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut task: Task = Box::pin(task);
-        if !self.has_ended() && poll(task.as_mut(), &self.waker).is_pending() {
+        if !self.has_ended() && poll_by(task.as_mut(), &self.waker).is_pending() {
             self.tasks.lock().unwrap().push(task);
         }
     }
@@ -102,12 +92,12 @@ fn end_of_the_runtime_is_told_to_each_call_and_ends_each_hold() {
         let (orders, theirs) = (lock("orders"), lock("theirs"));
         let (mut waits, mut competes) = (Box::pin(orders.lock()), Box::pin(theirs.lock()));
         for waits in [&mut waits, &mut competes] {
-            assert!(poll(waits.as_mut(), Waker::noop()).is_pending());
+            assert!(poll(waits.as_mut()).is_pending());
         }
         ends.end();
-        assert!(has_ended(poll(waits.as_mut(), Waker::noop())), "a waiter in the queue");
-        assert!(has_ended(poll(competes.as_mut(), Waker::noop())), "the queue head");
-        assert!(has_ended(poll(pin!(lock("free").lock()), Waker::noop())), "a new call");
+        assert!(has_ended(poll(waits.as_mut())), "a waiter in the queue");
+        assert!(has_ended(poll(competes.as_mut())), "the queue head");
+        assert!(has_ended(poll(pin!(lock("free").lock()))), "a new call");
         assert!(matches!(ready(held.lost()), LossReason::Unreachable));
     }
 }
@@ -121,7 +111,7 @@ fn waker_that_panics_when_the_runtime_ends_is_told_of_and_keeps_no_other_asleep(
     let locks = ["orders", "prices"].map(|name| client.get_lock(name).unwrap());
     let _held = locks.each_ref().map(|lock| ready(lock.lock()).unwrap());
     let mut waits = locks.each_ref().map(|lock| Box::pin(lock.lock()));
-    waits.iter_mut().for_each(|waits| assert!(poll(waits.as_mut(), &waker).is_pending()));
+    waits.iter_mut().for_each(|waits| assert!(poll_by(waits.as_mut(), &waker).is_pending()));
     assert!(told_of(|| ends.end()) > 0, "its panic is told to no caller and by no event");
     assert_eq!(panics.calls.load(SeqCst), 2);
 }

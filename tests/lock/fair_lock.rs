@@ -1,13 +1,14 @@
 //! A fair lock whose release falls into a gap: between a waiter's question, its subscription, and its sleep;
 //! and one over a store whose messages are no grants.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::over_local::{Between, Command, Nothing, OverLocal};
+use crate::polled::{poll, ready};
 use latchwork::backend::{
     AcquireOutcome, AcquireRequest, Backend as _, Inbox, LockName, Mode, ReleaseOutcome, Runtime as _,
     Transport,
@@ -66,15 +67,6 @@ async fn release_between_a_waiters_question_and_its_subscription_is_found() {
     let waits = tokio::time::timeout(SOON, lock.lock()).await.expect("it sleeps beside a free lock");
     assert!(hook.lock().unwrap().is_none(), "it has not subscribed, and this test says nothing");
     waits.unwrap().unlock().await.unwrap();
-}
-
-fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
-}
-
-fn ready<F: Future>(future: F) -> F::Output {
-    let Poll::Ready(output) = poll(pin!(future)) else { panic!("it waits") };
-    output
 }
 
 /// A store whose messages about grants are not to be taken for leases; or are. It counts the questions.

@@ -19,6 +19,8 @@ mod one_client;
 mod over_local;
 mod own_backend;
 mod ownership;
+#[path = "../polled/mod.rs"]
+mod polled;
 mod present;
 mod prometheus;
 mod questions;

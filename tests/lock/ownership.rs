@@ -2,7 +2,7 @@
 //! that are not polled, losses.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -14,6 +14,8 @@ use latchwork::redis::Redis;
 use latchwork::{Lease, LockClient, LockError, LockOptions, LossReason};
 use latchwork_testkit::RedisServer;
 use tokio::time::timeout;
+
+use crate::polled::poll;
 
 const SOON: Duration = Duration::from_secs(10);
 crate::waiting::waiting_for!(SOON);
@@ -92,10 +94,6 @@ of_both! {
     hold_of_the_owner_of_a_guard_is_reentered
     waiter_does_not_overtake_by_trying
     errors_say_what_can_be_done
-}
-
-fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
 /// Counts how often it is woken, and does nothing about it: as `select!` does with a branch that it does not

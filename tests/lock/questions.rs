@@ -1,10 +1,10 @@
 //! What a waiter asks the store: when, how often, and what it makes of a store that cannot be reached.
 
-use std::fmt;
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use latchwork::backend::{Backend, Channels, Failure, LockName, Message, Mode};
@@ -13,19 +13,9 @@ use latchwork::subscription::{Inbox, Transport};
 use latchwork::{Guard, Lease, Lock, LockClient, LockError};
 
 use crate::over_local::{Between, Command, OverLocal};
+use crate::polled::{poll, ready};
 
 type Waits = Pin<Box<dyn Future<Output = Result<Guard, LockError>>>>;
-
-fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
-}
-
-fn ready<F: Future>(future: F) -> F::Output {
-    match poll(pin!(future)) {
-        Poll::Ready(output) => output,
-        Poll::Pending => panic!("it waits"),
-    }
-}
 
 fn waits(lock: &Lock) -> Waits {
     let lock = lock.clone();
@@ -47,17 +37,6 @@ struct Shared {
     gone_for_questions: AtomicBool,
 }
 
-#[derive(Debug)]
-struct Gone;
-
-impl fmt::Display for Gone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no connection")
-    }
-}
-
-impl std::error::Error for Gone {}
-
 impl Counted {
     fn asked(&self) -> usize {
         // Ordering: SeqCst here and below, for no reason but that it is a test.
@@ -70,27 +49,27 @@ impl Counted {
 }
 
 impl Between for Counted {
-    type Error = Gone;
+    type Error = io::Error;
 
     async fn carry<T: Send>(
         &self,
         command: Command<'_>,
         run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, Gone> {
+    ) -> Result<T, io::Error> {
         let asks = matches!(command, Command::Acquire(_));
         self.0.asked.fetch_add(usize::from(asks), SeqCst);
         self.0.rolled_back.fetch_add(usize::from(matches!(command, Command::RollBack(_))), SeqCst);
         if self.0.gone.load(SeqCst) || asks && self.0.gone_for_questions.load(SeqCst) {
-            return Err(Gone);
+            return Err(io::Error::other("no connection"));
         }
-        run.await.map_err(|_| Gone)
+        run.await.map_err(io::Error::other)
     }
 
     fn receivers(&self, _: usize) -> usize {
         2
     }
 
-    fn failure(&self, _: &Gone) -> Failure {
+    fn failure(&self, _: &io::Error) -> Failure {
         Failure::Unreachable
     }
 }

@@ -1,27 +1,18 @@
 //! Read-write locks whose waiters have wakers that do more than to wake.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
+use std::task::{Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::Duration;
 
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{Guard, LockClient, LockOptions, ReadWriteLock};
 
+use crate::polled::{poll, poll_by, ready};
+
 /// For how long the lock is kept for readers that are let in.
 const TURN: Duration = Duration::from_secs(1);
-
-fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(waker))
-}
-
-fn ready<F: Future>(future: F) -> F::Output {
-    match poll(pin!(future), Waker::noop()) {
-        Poll::Ready(output) => output,
-        Poll::Pending => panic!("it waits"),
-    }
-}
 
 /// Runs once, when the waker is cloned.
 type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
@@ -87,7 +78,7 @@ fn owner_that_gets_the_write_lock_while_it_begins_to_wait_for_the_read_lock_read
     let held = stage.they_write();
     // A reader is let in, and does not come.
     let mut rests = pin!(stage.prices.read().lock());
-    assert!(poll(rests.as_mut(), Waker::noop()).is_pending());
+    assert!(poll(rests.as_mut()).is_pending());
     drop(held);
     stage.runtime.advance(TURN);
 
@@ -98,10 +89,10 @@ fn owner_that_gets_the_write_lock_while_it_begins_to_wait_for_the_read_lock_read
     let write = move || *has_written.lock().unwrap() = ready(writes.try_lock()).unwrap();
     let hook: Arc<Hook> = Arc::new(Mutex::new(Some(Box::new(write))));
     let mut reads = pin!(reads.lock());
-    let begun = poll(reads.as_mut(), &on_clone(hook));
+    let begun = poll_by(reads.as_mut(), &on_clone(hook));
     assert!(wrote.lock().unwrap().is_some(), "it does not write");
     let read = match begun {
-        Poll::Pending => poll(reads.as_mut(), Waker::noop()),
+        Poll::Pending => poll(reads.as_mut()),
         read => read,
     };
     assert!(matches!(read, Poll::Ready(Ok(_))), "it waits for itself");
@@ -116,19 +107,19 @@ fn waker_that_panics_costs_no_lock_of_its_caller() {
         let panics = Waker::from(Arc::new(Panics));
         let (write, read) = (stage.prices.write().owned_by(&me), stage.prices.read().owned_by(&me));
         let mut reads = Box::pin(stage.prices.read().lock());
-        assert!(poll(reads.as_mut(), Waker::noop()).is_pending());
+        assert!(poll(reads.as_mut()).is_pending());
         // In the queue, so that its waker is called by the one that gets the lock.
         let mut behind = Box::pin(read.lock());
-        assert!(poll(behind.as_mut(), &panics).is_pending());
+        assert!(poll_by(behind.as_mut(), &panics).is_pending());
         let mut writes = Box::pin(write.lock());
-        assert!(poll(writes.as_mut(), Waker::noop()).is_pending());
+        assert!(poll(writes.as_mut()).is_pending());
         drop(held);
         if by_recall {
             stage.runtime.advance(TURN);
         }
         let got = catch_unwind(AssertUnwindSafe(|| match by_recall {
-            true => poll(writes.as_mut(), Waker::noop()).is_ready(),
-            false => poll(reads.as_mut(), Waker::noop()).is_ready(),
+            true => poll(writes.as_mut()).is_ready(),
+            false => poll(reads.as_mut()).is_ready(),
         }));
         assert!(got.is_err(), "no panic, by recall: {by_recall}");
         drop((writes, reads, behind));

@@ -13,6 +13,7 @@ use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::{LockClient, ShutdownError};
 
 use crate::over_local::{Between, Command, OverLocal};
+use crate::polled::poll;
 
 #[derive(Debug)]
 struct Refused;
@@ -57,7 +58,7 @@ fn release_that_fails_is_repeated_ever_more_rarely_until_its_lease_is_over() {
     let lock = client.get_lock("orders").unwrap();
     let taken = {
         let mut takes = pin!(lock.lock_with_lease(LEASE));
-        takes.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        poll(takes.as_mut())
     };
     let Poll::Ready(held) = taken else { panic!("the lock is free") };
     drop(held.unwrap());
@@ -83,9 +84,7 @@ fn unlock_that_the_store_does_not_answer_is_an_error_that_says_so_and_is_counted
     let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock), backend));
     let lock = client.get_lock("orders").unwrap();
     let mut unlocks = pin!(async { lock.lock().await.unwrap().unlock().await });
-    let Poll::Ready(Err(error)) = unlocks.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
-        panic!("it is answered")
-    };
+    let Poll::Ready(Err(error)) = poll(unlocks.as_mut()) else { panic!("it is answered") };
     assert!(error.is_release_pending() && !error.is_retryable(), "{error:?}");
     // The caller's, and the first repetition.
     assert_eq!(client.metrics().releases_failed, 2);
@@ -140,7 +139,7 @@ fn shutdown_hears_of_a_release_that_a_caller_has_left_unawaited() {
     let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock), FirstIsSilent::default()));
     let lock = client.get_lock("orders").unwrap();
     let mut unlocks = Box::pin(async move { lock.lock().await.unwrap().unlock().await });
-    assert!(unlocks.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(poll(unlocks.as_mut()).is_pending());
     let waits = Arc::new(InPlace::default());
     *waits.shutdown.lock().unwrap() =
         Some(Box::pin(async move { client.shutdown(Duration::from_secs(5)).await }));

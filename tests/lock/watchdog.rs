@@ -1,12 +1,11 @@
 //! The watchdog, over a backend whose renewals are the test's.
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::over_local::{Between, Command, OverLocal};
+use crate::polled::ready;
 use latchwork::backend::{Backend as _, LeaseKey, LockName, Runtime as _};
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::{LockClient, LockOptions};
@@ -168,58 +167,13 @@ fn renewal_that_is_answered_when_the_lease_is_over_counts_as_late_and_its_lock_a
     let local = Local::with_runtime(clock.clone());
     let client = LockClient::new(OverLocal::new(&local, Late(clock.clone())));
     let lock = client.get_lock("orders").unwrap();
-    let Poll::Ready(held) = pin!(lock.lock()).poll(&mut Context::from_waker(Waker::noop())) else {
-        panic!("it is free")
-    };
-    let held = held.unwrap();
+    let held = ready(lock.lock()).unwrap();
     clock.advance(Duration::from_secs(29));
     assert_eq!((client.metrics().renewals_sent, client.metrics().renewals_late), (1, 0));
     assert!(held.is_held());
     clock.advance(Duration::from_secs(1));
     assert_eq!((client.metrics().renewals_late, client.metrics().leases_lost), (1, 1));
     assert!(!held.is_held());
-}
-
-/// Notes how many leases each call is to renew.
-#[derive(Clone)]
-struct Counts(Arc<Mutex<Vec<usize>>>);
-
-impl Between for Counts {
-    type Error = OtherKind;
-
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
-        if let Command::Renew(leases) = command {
-            self.0.lock().unwrap().push(leases.len());
-        }
-        run.await
-    }
-}
-
-/// A store is busy for as long as it renews what one call names.
-#[test]
-fn thousands_of_leases_are_renewed_by_several_calls() {
-    const LOCKS: usize = 5000;
-    let clock = ThreadRuntime::paused();
-    let (local, calls) = (Local::with_runtime(clock.clone()), Counts(Arc::default()));
-    let client = LockClient::new(OverLocal::new(&local, calls.clone()));
-    let guards: Vec<_> = (0..LOCKS)
-        .map(|number| {
-            let lock = client.get_lock(&format!("orders:{number}")).unwrap();
-            let Poll::Ready(held) = pin!(lock.lock()).poll(&mut Context::from_waker(Waker::noop())) else {
-                panic!("it is free")
-            };
-            held.unwrap()
-        })
-        .collect();
-    clock.advance(Duration::from_secs(11));
-    let calls = calls.0.lock().unwrap().clone();
-    assert_eq!(calls.iter().sum::<usize>(), LOCKS, "{calls:?}");
-    assert!(calls.iter().all(|leases| *leases <= 4096), "{calls:?}");
-    drop(guards);
 }
 
 /// A part of the store that does not answer costs its own locks only; and of those, each has one renewal

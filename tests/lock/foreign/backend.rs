@@ -4,16 +4,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::lock::{Failure, LockName};
 use latchwork::{LockClient, LockOptions};
 
+use super::act;
 use super::told::told_of;
-use super::{act, poll, ready};
 use crate::over_local::{Between, Command, OverLocal};
+use crate::polled::{poll, ready};
 
 /// One call to the store panics.
 #[derive(Clone)]
@@ -124,14 +125,14 @@ fn guard_that_is_dropped_by_a_panic_beside_a_backend_that_panics_ends_no_process
     let lock = client.get_lock("orders").unwrap();
     let held = ready(lock.lock()).unwrap();
     let mut waits = pin!(lock.lock());
-    assert!(poll(waits.as_mut(), Waker::noop()).is_pending());
+    assert!(poll(waits.as_mut()).is_pending());
     backend.between.always.store(true, Ordering::SeqCst);
     let panicked = catch_unwind(AssertUnwindSafe(move || {
         let _held = held;
         panic!("on purpose, too");
     }));
     assert!(panicked.is_err());
-    let Poll::Ready(Ok(handed_on)) = poll(waits, Waker::noop()) else { panic!("it was not handed on") };
+    let Poll::Ready(Ok(handed_on)) = poll(waits) else { panic!("it was not handed on") };
     // Begun in place, and repeated in the background.
     drop(handed_on);
     backend.between.always.store(false, Ordering::SeqCst);

@@ -8,24 +8,15 @@ pub(crate) mod told;
 pub(crate) mod wakers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use latchwork::LockClient;
 use latchwork::backend::Backend;
 use latchwork::local::ThreadRuntime;
 
-fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(waker))
-}
-
-fn ready<F: Future>(future: F) -> F::Output {
-    match poll(pin!(future), Waker::noop()) {
-        Poll::Ready(output) => output,
-        Poll::Pending => panic!("it waits"),
-    }
-}
+use crate::polled::poll;
 
 /// What `act` comes to, if it does not panic.
 fn attempt<T>(act: impl FnOnce() -> T) -> Option<T> {
@@ -41,7 +32,7 @@ fn attempt_ready<F: Future>(future: F) -> Option<F::Output> {
 }
 
 fn attempt_poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
-    match attempt(|| poll(future, Waker::noop())) {
+    match attempt(|| poll(future)) {
         Some(Poll::Ready(output)) => Some(output),
         _ => None,
     }

@@ -13,8 +13,9 @@ use latchwork::local::{Local, OtherKind, Sleep, ThreadRuntime};
 use latchwork::{Guard, LockClient};
 
 use super::told::told_of;
-use super::{act, attempt, ready};
+use super::{act, attempt};
 use crate::over_local::{Between, Command, OverLocal};
+use crate::polled::ready;
 
 /// One call panics.
 #[derive(Clone)]

@@ -3,7 +3,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Waker;
 use std::time::Duration;
 
 use latchwork::local::{Local, ThreadRuntime};
@@ -15,8 +14,8 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, registry};
 
-use super::{poll, ready};
 use crate::over_local::{Nothing, OverLocal};
+use crate::polled::{poll, ready};
 
 /// One call panics.
 struct Panics {
@@ -68,9 +67,9 @@ fn act(clock: &ThreadRuntime, client: &LockClient, other: &LockClient) {
     let (lock, theirs) = (client.get_lock("orders").unwrap(), other.get_lock("orders").unwrap());
     let held = ready(lock.lock()).unwrap();
     let mut waits = Box::pin(lock.lock());
-    assert!(poll(waits.as_mut(), Waker::noop()).is_pending());
+    assert!(poll(waits.as_mut()).is_pending());
     let mut they_wait = Box::pin(theirs.lock());
-    assert!(poll(they_wait.as_mut(), Waker::noop()).is_pending());
+    assert!(poll(they_wait.as_mut()).is_pending());
     clock.advance(Duration::from_secs(11));
     drop(held);
     drop(waits);

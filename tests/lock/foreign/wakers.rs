@@ -12,7 +12,7 @@ use latchwork::backend::{Backend, Message, Runtime, SubscribeError};
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{AsyncSemaphore, Guard, Lease, Lock, LockClient, LockOptions};
 
-use super::{poll, ready};
+use crate::polled::{poll, poll_by, ready};
 
 const WATCHDOG: Duration = Duration::from_millis(1500);
 const UNPOLLED: Duration = Duration::from_millis(20);
@@ -132,7 +132,7 @@ fn wait<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let (mut future, begun) = (pin!(future), Instant::now());
     loop {
-        if let Poll::Ready(output) = poll(future.as_mut(), &waker) {
+        if let Poll::Ready(output) = poll_by(future.as_mut(), &waker) {
             return output;
         }
         assert!(begun.elapsed() < SOON * 2, "it does not end");
@@ -148,33 +148,33 @@ const IN_A_CALL: &[(&str, Place)] = &[
     ("hand-off by unlock", |stage, waker| {
         let (held, lock) = (ready(stage.orders().lock()).unwrap(), stage.orders());
         let mut waits = Box::pin(lock.lock());
-        assert!(poll(waits.as_mut(), waker).is_pending());
+        assert!(poll_by(waits.as_mut(), waker).is_pending());
         let _ = ready(held.unlock());
     }),
     ("hand-off by drop", |stage, waker| {
         let (held, lock) = (ready(stage.orders().lock()).unwrap(), stage.orders());
         let mut waits = Box::pin(lock.lock());
-        assert!(poll(waits.as_mut(), waker).is_pending());
+        assert!(poll_by(waits.as_mut(), waker).is_pending());
         drop(held);
     }),
     ("release that another client hears of", |stage, waker| {
         let (held, lock) = (ready(stage.orders().lock()).unwrap(), stage.theirs());
         let mut waits = Box::pin(lock.lock());
-        assert!(poll(waits.as_mut(), waker).is_pending());
+        assert!(poll_by(waits.as_mut(), waker).is_pending());
         drop(held);
     }),
     ("queue head that leaves", |stage, waker| {
         let (_held, lock) = (ready(stage.theirs().lock()).unwrap(), stage.orders());
         let mut head = Box::pin(lock.lock());
-        assert!(poll(head.as_mut(), Waker::noop()).is_pending());
+        assert!(poll(head.as_mut()).is_pending());
         let mut waits = Box::pin(lock.lock());
-        assert!(poll(waits.as_mut(), waker).is_pending());
+        assert!(poll_by(waits.as_mut(), waker).is_pending());
         drop(head);
     }),
     ("loss by force", |stage, waker| {
         let held = ready(stage.orders().lock()).unwrap();
         let mut lost = Box::pin(held.lost());
-        assert!(poll(lost.as_mut(), waker).is_pending());
+        assert!(poll_by(lost.as_mut(), waker).is_pending());
         let _ = ready(stage.orders().force_unlock());
     }),
     // The hold ends by an event of its owner's, which has more to do than to tell that.
@@ -183,7 +183,7 @@ const IN_A_CALL: &[(&str, Place)] = &[
         let lock = stage.orders().owned_by(&me);
         let held = ready(lock.lock()).unwrap();
         let mut lost = Box::pin(held.lost());
-        assert!(poll(lost.as_mut(), waker).is_pending());
+        assert!(poll_by(lost.as_mut(), waker).is_pending());
         let _ = ready(lock.unlock(&me));
     }),
     ("recalled waiter", |stage, waker| {
@@ -193,47 +193,47 @@ const IN_A_CALL: &[(&str, Place)] = &[
         let written = ready(theirs.write().lock()).unwrap();
         let (write, read) = (prices.write().owned_by(&me), prices.read().owned_by(&me));
         let mut writes = Box::pin(write.lock());
-        assert!(poll(writes.as_mut(), Waker::noop()).is_pending());
+        assert!(poll(writes.as_mut()).is_pending());
         let mut reads = Box::pin(read.lock());
-        assert!(poll(reads.as_mut(), waker).is_pending());
+        assert!(poll_by(reads.as_mut(), waker).is_pending());
         drop(written);
-        let _ = poll(writes.as_mut(), Waker::noop());
+        let _ = poll(writes.as_mut());
     }),
     ("fair hand-off between clients", |stage, waker| {
         let lock = stage.other.get_fair_lock("tickets").unwrap();
         let held = ready(stage.client.get_fair_lock("tickets").unwrap().lock()).unwrap();
         let mut waits = Box::pin(lock.lock());
-        assert!(poll(waits.as_mut(), waker).is_pending());
+        assert!(poll_by(waits.as_mut(), waker).is_pending());
         drop(held);
     }),
     ("fair hand-off in a client", |stage, waker| {
         let lock = stage.client.get_fair_lock("tickets").unwrap();
         let held = ready(lock.lock()).unwrap();
         let mut waits = Box::pin(lock.lock());
-        assert!(poll(waits.as_mut(), waker).is_pending());
+        assert!(poll_by(waits.as_mut(), waker).is_pending());
         drop(held);
     }),
     ("shutdown that closes a waiter", |stage, waker| {
         let (_held, lock) = (ready(stage.theirs().lock()).unwrap(), stage.orders());
         let mut waits = Box::pin(lock.lock());
-        assert!(poll(waits.as_mut(), waker).is_pending());
+        assert!(poll_by(waits.as_mut(), waker).is_pending());
         let third = LockClient::new(stage.local.clone());
         let theirs = third.get_lock("orders").unwrap();
         let mut waits = [Box::pin(theirs.lock()), Box::pin(theirs.lock())];
-        waits.iter_mut().for_each(|waits| assert!(poll(waits.as_mut(), waker).is_pending()));
+        waits.iter_mut().for_each(|waits| assert!(poll_by(waits.as_mut(), waker).is_pending()));
         let _ = ready(third.shutdown(Duration::ZERO));
     }),
     ("shutdown that waits for a guard", |stage, waker| {
         let third = LockClient::new(stage.local.clone());
         let held = ready(third.get_lock("orders").unwrap().lock()).unwrap();
         let mut ends = Box::pin(third.shutdown(SOON));
-        assert!(poll(ends.as_mut(), waker).is_pending());
+        assert!(poll_by(ends.as_mut(), waker).is_pending());
         drop(held);
     }),
     ("message to a channel", |stage, waker| {
         let subscription = stage.client.registry().subscribe("orders");
         let mut told = Box::pin(subscription.latch().wait());
-        assert!(poll(told.as_mut(), waker).is_pending());
+        assert!(poll_by(told.as_mut(), waker).is_pending());
         stage.local.registry().transport().publish("orders", Message::ReadUnlock);
     }),
 ];
@@ -243,41 +243,41 @@ const IN_THE_BACKGROUND: &[(&str, Place)] = &[
     ("timer", |stage, waker| {
         let runtime = stage.local.runtime();
         let mut sleep = pin!(runtime.sleep_until(Instant::now() + Duration::from_millis(5)));
-        assert!(poll(sleep.as_mut(), waker).is_pending());
+        assert!(poll_by(sleep.as_mut(), waker).is_pending());
         stage.trap.await_call();
     }),
     ("limit of a wait", |stage, waker| {
         let (_held, lock) = (ready(stage.theirs().lock()).unwrap(), stage.orders());
         let mut waits = pin!(lock.try_lock_for(Duration::from_millis(5), WATCHDOG));
-        assert!(poll(waits.as_mut(), waker).is_pending());
+        assert!(poll_by(waits.as_mut(), waker).is_pending());
         stage.trap.await_call();
     }),
     ("lease that ends beside its watcher", |stage, waker| {
         let held = ready(stage.orders().lock_with_lease(Duration::from_millis(5))).unwrap();
         let mut lost = pin!(held.lost());
-        assert!(poll(lost.as_mut(), waker).is_pending());
+        assert!(poll_by(lost.as_mut(), waker).is_pending());
         stage.trap.await_call();
     }),
     ("lease that ends beside a waiter", |stage, waker| {
         let _held = ready(stage.orders().lock_with_lease(Duration::from_millis(50))).unwrap();
         let lock = stage.orders();
         let mut waits = pin!(lock.lock());
-        assert!(poll(waits.as_mut(), waker).is_pending());
+        assert!(poll_by(waits.as_mut(), waker).is_pending());
         stage.trap.await_call();
     }),
     ("waiter that was not polled in time", |stage, waker| {
         let (held, lock) = (ready(stage.orders().lock()).unwrap(), stage.orders());
         let mut rests = pin!(lock.lock());
-        assert!(poll(rests.as_mut(), Waker::noop()).is_pending());
+        assert!(poll(rests.as_mut()).is_pending());
         let mut waits = pin!(lock.lock());
-        assert!(poll(waits.as_mut(), waker).is_pending());
+        assert!(poll_by(waits.as_mut(), waker).is_pending());
         drop(held);
         stage.trap.await_call();
     }),
     ("loss that a renewal finds", |stage, waker| {
         let held = ready(stage.orders().lock()).unwrap();
         let mut lost = pin!(held.lost());
-        assert!(poll(lost.as_mut(), waker).is_pending());
+        assert!(poll_by(lost.as_mut(), waker).is_pending());
         // By another client, which tells this one nothing.
         assert!(ready(stage.theirs().force_unlock()).unwrap());
         stage.trap.await_call();
@@ -316,7 +316,7 @@ fn waker_that_blocks_on_a_thread_of_the_runtime_delays_no_timer_and_no_renewal()
                 stage.assert_works(name, true);
                 // A second one, beside the first.
                 let mut sleep = pin!(stage.local.runtime().sleep_until(Instant::now() + UNPOLLED));
-                assert!(poll(sleep.as_mut(), &waker).is_pending());
+                assert!(poll_by(sleep.as_mut(), &waker).is_pending());
                 stage.assert_works(name, false);
                 stage.trap.let_go();
                 stage.assert_free(name);
@@ -354,7 +354,7 @@ fn waker_of_a_loss_that_blocks_delays_no_newcomer() {
     let (lock, trap) = (client.get_lock("orders").unwrap(), Trap::new(true));
     let held = ready(lock.lock_with_lease(Duration::from_millis(5))).unwrap();
     let mut lost = Box::pin(held.lost());
-    assert!(poll(lost.as_mut(), &trap.waker()).is_pending());
+    assert!(poll_by(lost.as_mut(), &trap.waker()).is_pending());
     while held.is_held() {}
     thread::scope(|scope| {
         let newcomer = scope.spawn(|| wait(lock.lock()).map(drop));
@@ -378,7 +378,7 @@ fn hundreds_of_wakers_that_block_at_a_time_take_a_bounded_number_of_threads() {
         .map(|_| Box::pin(local.runtime().sleep_until(Instant::now() + Duration::from_millis(5))))
         .collect();
     for sleep in &mut sleeps {
-        let _ = poll(sleep.as_mut(), &waker);
+        let _ = poll_by(sleep.as_mut(), &waker);
     }
     trap.await_call();
     // 5 ms for each thread more.
@@ -422,14 +422,14 @@ fn waker_that_panics_when_a_subscription_settles_keeps_no_other_waiter_asleep() 
         let (panics, counts) = (Trap::new(false), Trap::new(true));
         counts.let_go();
         let mut waits = [(); 2].map(|()| Box::pin(subscription.subscribed()));
-        assert!(poll(waits[0].as_mut(), &panics.waker()).is_pending());
-        assert!(poll(waits[1].as_mut(), &counts.waker()).is_pending());
+        assert!(poll_by(waits[0].as_mut(), &panics.waker()).is_pending());
+        assert!(poll_by(waits[1].as_mut(), &counts.waker()).is_pending());
         let mut sleeps = Box::pin(subscription.latch().wait());
-        assert!(poll(sleeps.as_mut(), &counts.waker()).is_pending());
+        assert!(poll_by(sleeps.as_mut(), &counts.waker()).is_pending());
         assert!(catch_unwind(AssertUnwindSafe(|| settle(&inbox))).is_err(), "{way}: nothing panics");
         let told = if way == "ready" { 1 } else { 2 };
         assert_eq!(counts.state.lock().unwrap().calls, told, "{way}");
-        assert!(waits.iter_mut().all(|waits| poll(waits.as_mut(), Waker::noop()).is_ready()), "{way}");
+        assert!(waits.iter_mut().all(|waits| poll(waits.as_mut()).is_ready()), "{way}");
     }
 }
 
@@ -439,16 +439,16 @@ fn waker_of_a_loss_may_wait_for_the_next_one() {
     impl Wake for Again {
         fn wake(self: Arc<Self>) {
             // Listens once more where its caller tells of the loss.
-            assert!(poll(pin!(self.0.lost()), Waker::noop()).is_ready());
+            assert!(poll(pin!(self.0.lost())).is_ready());
         }
     }
     let client = LockClient::local();
     let lock = client.get_lock("orders").unwrap();
     let held = Arc::new(Again(ready(lock.lock()).unwrap()));
     let mut lost = Box::pin(held.0.lost());
-    assert!(poll(lost.as_mut(), &Waker::from(Arc::clone(&held))).is_pending());
+    assert!(poll_by(lost.as_mut(), &Waker::from(Arc::clone(&held))).is_pending());
     assert!(ready(lock.force_unlock()).unwrap());
-    assert!(poll(lost.as_mut(), Waker::noop()).is_ready());
+    assert!(poll(lost.as_mut()).is_ready());
 }
 
 /// A store in memory publishes by the call of a client, and the waker that hears of it may wait for that
@@ -480,7 +480,7 @@ fn waker_of_what_a_call_publishes_may_wait_for_the_lock_of_its_caller() {
         ("released", |_, held| assert!(wait(held.unlock()).is_ok())),
         ("released, given up", |_, held| {
             let mut release = Box::pin(held.unlock());
-            let _ = poll(release.as_mut(), Waker::noop());
+            let _ = poll(release.as_mut());
         }),
         ("forced", |lock, held| {
             assert!(wait(lock.force_unlock()).unwrap());
@@ -502,7 +502,7 @@ fn waker_of_what_a_call_publishes_may_wait_for_the_lock_of_its_caller() {
             let waits = Waits { lock: latchwork::blocking::Lock::from_async(lock.clone()), goes_on, got };
             let waker = Waker::from(Arc::new(waits));
             let mut waiter = Box::pin(async move { theirs.lock().await });
-            assert!(poll(waiter.as_mut(), &waker).is_pending());
+            assert!(poll_by(waiter.as_mut(), &waker).is_pending());
             thread::scope(|scope| {
                 scope.spawn(move || {
                     go.recv().unwrap();
@@ -536,11 +536,11 @@ fn waker_that_panics_when_dropped_keeps_no_other_from_being_woken() {
         let (lock, held) = (lock_of(&client), ready(lock_of(&other).lock()).unwrap());
         let mut head = Box::pin(lock.lock());
         let panics = Waker::from(Arc::new(Dropped));
-        assert!(poll(head.as_mut(), &panics).is_pending());
+        assert!(poll_by(head.as_mut(), &panics).is_pending());
         let counts = Trap::new(true);
         counts.let_go();
         let mut waits = Box::pin(lock.lock());
-        assert!(poll(waits.as_mut(), &counts.waker()).is_pending());
+        assert!(poll_by(waits.as_mut(), &counts.waker()).is_pending());
         // The queue head has the last one of it.
         catch_unwind(AssertUnwindSafe(|| drop(panics))).expect("another clone is there");
         assert!(catch_unwind(AssertUnwindSafe(|| drop(head))).is_err(), "its waker is dropped elsewhere");
@@ -571,9 +571,9 @@ fn waker_that_panics_when_it_is_replaced_does_so_in_that_poll_and_costs_no_name(
     let held = ready(lock.lock()).unwrap();
     let mut waits = Box::pin(lock.lock());
     let panics = Waker::from(Arc::new(Dropped));
-    assert!(poll(waits.as_mut(), &panics).is_pending());
+    assert!(poll_by(waits.as_mut(), &panics).is_pending());
     drop(panics);
-    let polled = catch_unwind(AssertUnwindSafe(|| poll(waits.as_mut(), Waker::noop()).is_pending()));
+    let polled = catch_unwind(AssertUnwindSafe(|| poll(waits.as_mut()).is_pending()));
     assert!(polled.is_err(), "the panic was lost");
     // Its future has ended by that.
     assert_eq!(lock.waiters(), 0);
@@ -621,16 +621,16 @@ fn waker_that_blocks_in_this_crate_waits_for_none_that_is_called_behind_it() {
                 client.get_read_write_lock("prices").unwrap().read().clone()
             });
             let [mut one, mut other] = [Box::pin(locks[0].lock()), Box::pin(locks[1].lock())];
-            assert!(poll(one.as_mut(), wakers[0]).is_pending());
-            assert!(poll(other.as_mut(), wakers[1]).is_pending());
+            assert!(poll_by(one.as_mut(), wakers[0]).is_pending());
+            assert!(poll_by(other.as_mut(), wakers[1]).is_pending());
             drop(held);
         }),
         ("a loss", |client, wakers| {
             let lock = client.get_lock("orders").unwrap();
             let held = ready(lock.lock()).unwrap();
             let [mut one, mut other] = [Box::pin(held.lost()), Box::pin(held.lost())];
-            assert!(poll(one.as_mut(), wakers[0]).is_pending());
-            assert!(poll(other.as_mut(), wakers[1]).is_pending());
+            assert!(poll_by(one.as_mut(), wakers[0]).is_pending());
+            assert!(poll_by(other.as_mut(), wakers[1]).is_pending());
             assert!(ready(lock.force_unlock()).unwrap());
         }),
     ];
@@ -661,7 +661,7 @@ fn let_in(waker: impl FnOnce(&Lock) -> Waker) {
         [&writes, &waits, &reads].map(|client| client.get_read_write_lock("prices").unwrap());
     let held = ready(written.write().lock_with_lease(Duration::from_secs(1))).unwrap();
     let mut waiter = Box::pin(waiting.read().lock());
-    assert!(poll(waiter.as_mut(), &waker(read.read())).is_pending());
+    assert!(poll_by(waiter.as_mut(), &waker(read.read())).is_pending());
     clock.advance(Duration::from_secs(2));
     let got = catch_unwind(AssertUnwindSafe(|| ready(read.read().lock()).map(drop)));
     assert_eq!(reads.held().len(), 0, "it is held by no guard");
@@ -684,7 +684,7 @@ fn waker_of_what_a_reader_is_told_with_may_take_its_lock() {
     struct Reads(Lock, mpsc::Sender<bool>);
     impl Wake for Reads {
         fn wake(self: Arc<Self>) {
-            self.1.send(poll(pin!(self.0.lock()), Waker::noop()).is_ready()).unwrap();
+            self.1.send(poll(pin!(self.0.lock())).is_ready()).unwrap();
         }
     }
     let (got, gets) = mpsc::channel();
@@ -708,7 +708,7 @@ fn waker_of_a_loss_may_wait_for_the_lock_of_the_owner_that_gave_it_back() {
     let (got, gets) = mpsc::channel();
     let waker = Waker::from(Arc::new(Waits(latchwork::blocking::Lock::from_async(lock.clone()), got)));
     let mut lost = Box::pin(held.lost());
-    assert!(poll(lost.as_mut(), &waker).is_pending());
+    assert!(poll_by(lost.as_mut(), &waker).is_pending());
     ready(lock.unlock(&me)).unwrap();
     assert_eq!(gets.try_recv(), Ok(true), "it waits for the call that it is in");
 }

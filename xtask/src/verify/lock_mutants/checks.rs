@@ -254,20 +254,19 @@ impl Checks {
         Ok(outcome)
     }
 
-    /// For the name of a file.
-    fn label(&self, stage: usize) -> String {
-        let tests = match STAGES[stage].tests {
-            Tests::With(word) | Tests::Run(word) => word.to_owned(),
-            Tests::Without(word) => format!("but {word}"),
-        };
-        format!("{} {tests}", STAGES[stage].binary).replace(|it: char| !it.is_alphanumeric(), "-")
+    /// With the words that pick its tests: a binary may have several stages.
+    fn name(&self, stage: usize) -> String {
+        let Stage { binary, tests, .. } = &STAGES[stage];
+        match tests {
+            Tests::With("") => (*binary).to_owned(),
+            Tests::With(words) | Tests::Run(words) => format!("{binary} {words}"),
+            Tests::Without(word) => format!("{binary} but {word}"),
+        }
     }
 
-    fn name(&self, stage: usize) -> String {
-        match STAGES[stage].tests {
-            Tests::Run(words) => format!("{SIM} {words}"),
-            _ => STAGES[stage].binary.to_owned(),
-        }
+    /// That, for the name of a file.
+    fn label(&self, stage: usize) -> String {
+        self.name(stage).replace(|it: char| !it.is_alphanumeric(), "-")
     }
 
     fn mutant(&self, mutant: u32, stage: usize, arguments: &[&str]) -> Command {
