@@ -194,6 +194,16 @@ impl Ownership {
         true
     }
 
+    /// A command of the hold before was refused that leases the name to its number, by which the queue head
+    /// may go on.
+    pub(super) fn answered_of_hold_before(&mut self, number: u64) {
+        if let Phase::Competing(head) = &mut self.phase
+            && head.number == Some(number)
+        {
+            head.inherited_answered();
+        }
+    }
+
     pub(in crate::lock_entry) fn is_head(&self, serial: u64) -> bool {
         !self.closed && matches!(&self.phase, Phase::Competing(head) if head.serial == serial)
     }
@@ -335,18 +345,12 @@ impl Ownership {
         if won_at_once {
             self.contended = false;
         }
-        let goes_on = inherited.is_some();
         let tenure_ends = match inherited {
             Some(before) => before.tenure_ends,
             None => attempt.sent + self.tenure,
         };
         let sent = if fault!(AcquiredFromTheAnswer) { now } else { attempt.sent };
-        self.hold_by(&Attempt { sent, ..attempt }, tokens, tenure_ends, before);
-        if goes_on && let Phase::Held(_, lease) = &mut self.phase {
-            // The last command of the hold before may have been sent at the same moment as the attempt. It
-            // ran earlier, so what it says of the lease is old, see `gone`.
-            lease.confirmed = lease.confirmed + Duration::from_nanos(1);
-        }
+        self.hold_by(&Attempt { sent, ..attempt }, tokens, tenure_ends, before, now);
         if let Some(slot) = named {
             self.grant_to(slot, now, effects);
             return AttemptOutcome::Refused;
@@ -390,10 +394,11 @@ impl Ownership {
         tokens: (u64, u64),
         tenure_ends: Moment,
         before: Unconfirmed,
+        now: Moment,
     ) {
         // A division costs as much as the rest; nearly all leases are as long as the rules say.
         let third = if attempt.lease < self.rules.renewed_lease { attempt.lease / 3 } else { self.third };
-        let mut lease = StoreLease::granted(attempt, tokens, third, tenure_ends, before);
+        let mut lease = StoreLease::granted(attempt, tokens, third, tenure_ends, before, now);
         lease.verify = self.forced.is_some_and(|at| attempt.sent <= at) && !fault!(ForcedGrantBelieved);
         self.known_held = None;
         self.transition(Phase::Held(Hold::without_owners(), lease));

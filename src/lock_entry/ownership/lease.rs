@@ -51,6 +51,9 @@ pub(super) struct StoreLease {
     pub(super) tokens: (u64, u64),
     /// When the command was sent by which the store confirmed it last.
     pub(super) confirmed: Moment,
+    /// When it was heard that the store has begun it, by this number, for the last time. What a command says
+    /// that was sent before may be older.
+    pub(super) begun: Moment,
     /// When it is to be renewed.
     pub(super) renew_at: Moment,
     /// A renewal is under way.
@@ -82,6 +85,7 @@ impl StoreLease {
         third: Duration,
         tenure_ends: Moment,
         before: Unconfirmed,
+        now: Moment,
     ) -> Self {
         let sure_until = attempt.sent + attempt.lease;
         Self {
@@ -93,6 +97,7 @@ impl StoreLease {
             may_be_queued: false,
             tokens,
             confirmed: attempt.sent,
+            begun: now,
             renew_at: sure_until - third * 2,
             renewing: false,
             renewal_unanswered: false,
@@ -169,6 +174,12 @@ impl StoreLease {
         self.lengthens(sent, lease);
         self.unanswered += u32::from(!fault!(TokenCommandForgotten));
         lease
+    }
+
+    /// A command that leases the name was answered: it is leased.
+    pub(super) fn begun_anew(&mut self, now: Moment) {
+        self.attempt_answered();
+        self.begun = now;
     }
 
     /// A command that leases the name was answered, or did not run.

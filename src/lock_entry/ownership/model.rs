@@ -73,6 +73,8 @@ struct SentCommand {
     asks: Asks,
     /// The waiter for the answer, if there is one.
     caller: Option<usize>,
+    /// It has taken effect, and that is to be heard: whether the lease is there, and a token.
+    answer: Option<(bool, Option<u64>)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -100,8 +102,10 @@ enum Event {
     Extend(usize),
     /// The caller of a command gives it up.
     GiveUp(usize),
-    /// A command takes effect, and is answered if its caller is there.
+    /// A command takes effect, if it has not, and is answered if its caller is there.
     Run(usize),
+    /// It takes effect, and the answer is late.
+    RunUnheard(usize),
     /// It gives its hold back by its owner's name.
     LeaveByName(usize),
     /// Its guard goes, and its hold stays.
@@ -143,6 +147,8 @@ struct World {
     commands: Vec<SentCommand>,
     /// Whether such commands are sent and may be late.
     is_late: bool,
+    /// Whether an answer may be later than its command.
+    answers_late: bool,
     /// A release that names a waiter, and is not on its way yet: meanwhile the waiter may leave.
     unsent: Vec<Release>,
     cast: Vec<Request>,
@@ -206,6 +212,7 @@ impl World {
             releases: Vec::new(),
             commands: Vec::new(),
             is_late: false,
+            answers_late: false,
             unsent: Vec::new(),
             cast: cast.to_vec(),
             stages: cast.iter().map(|_| Stage::Outside).collect(),
@@ -281,6 +288,9 @@ impl World {
             events.push(Event::Run(at));
             if command.caller.is_some() {
                 events.push(Event::GiveUp(at));
+            }
+            if command.caller.is_some() && command.answer.is_none() && self.answers_late {
+                events.push(Event::RunUnheard(at));
             }
         }
         if !self.unsent.is_empty() {
@@ -453,7 +463,7 @@ impl World {
                     let (number, sent, lease) = (attempt.number(), self.now, self.lease_of(actor));
                     self.asked.entry(number).or_insert(sent);
                     self.unsettled.push(number);
-                    self.commands.push(SentCommand { number, sent, lease, asks, caller: None });
+                    self.commands.push(SentCommand { number, sent, lease, asks, caller: None, answer: None });
                 }
             }
             Event::Extend(actor) => {
@@ -469,6 +479,10 @@ impl World {
             Event::Run(at) => {
                 let command = self.commands.remove(at);
                 self.run(command);
+            }
+            Event::RunUnheard(at) => {
+                let command = self.commands[at];
+                self.commands[at].answer = self.take_effect(command);
             }
             Event::LeaveByName(actor) => self.leave_by_name(actor),
             Event::Adopt(actor) => self.adopt(actor),
@@ -591,30 +605,34 @@ impl World {
         let lease = self.event(|engine, now, effects| engine.extending(extension, now, effects));
         let Some(lease) = lease else { return };
         let (number, asks) = (extension.number(), Asks::Extends(extension));
-        self.commands.push(SentCommand { number, sent, lease, asks, caller: Some(actor) });
+        self.commands.push(SentCommand { number, sent, lease, asks, caller: Some(actor), answer: None });
     }
 
-    /// A command takes effect, be it late.
-    fn run(&mut self, command: SentCommand) {
-        let SentCommand { number, sent, lease, asks, caller } = command;
-        let extension = match asks {
+    /// What the store has answered, if that is for anyone.
+    fn take_effect(&mut self, command: SentCommand) -> Option<(bool, Option<u64>)> {
+        let SentCommand { number, lease, asks, .. } = command;
+        match asks {
             Asks::Lock(since, tokens) => {
                 self.store.acquire(number, lease, tokens, since, self.now);
-                return;
+                None
             }
-            Asks::Extends(extension) => extension,
-        };
-        let (held, token) = match extension {
-            Extension::Renew { .. } => (self.store.renew(number, lease, self.now), None),
-            Extension::Token { .. } => {
+            Asks::Extends(Extension::Renew { .. }) => Some((self.store.renew(number, lease, self.now), None)),
+            Asks::Extends(Extension::Token { .. }) => {
                 let token = self.store.lease_anew(number, lease, 1, self.now);
-                (token.is_some(), token)
+                Some((token.is_some(), token))
             }
-        };
+        }
+    }
+
+    /// A command takes effect, be it late, unless it has already.
+    fn run(&mut self, command: SentCommand) {
+        let SentCommand { number, sent, lease, asks, caller, answer } = command;
+        let answer = answer.or_else(|| self.take_effect(command));
+        let (Some((held, token)), Asks::Extends(extension)) = (answer, asks) else { return };
         let Some(actor) = caller else { return };
         if !held {
             self.engine.not_extended(extension);
-            self.event(|engine, now, effects| engine.lose(number, LossReason::Gone, now, effects));
+            self.event(|engine, now, effects| engine.gone(number, sent, now, effects));
             self.believed.fill(None);
             return;
         }
@@ -624,7 +642,13 @@ impl World {
             self.releases.push(Release { number, appoints: false, rolls_back: true, named: None });
         } else if let Stage::Holding(grant) = self.stages[actor] {
             let grant = match token {
-                Some(token) => grant.with_token(token),
+                Some(token) => {
+                    // What others get later is greater. A guard that was lost meanwhile is not handed out.
+                    if self.engine.state_of(&grant, self.now).is_ok() {
+                        self.last_grant.1 = self.last_grant.1.max(Some(token));
+                    }
+                    grant.with_token(token)
+                }
                 None => self.event(|engine, now, effects| engine.prolong(&grant, sent + lease, now, effects)),
             };
             self.stages[actor] = Stage::Holding(grant);
@@ -1065,6 +1089,11 @@ impl World {
                 (guards + sharer.guards, unclaimed + sharer.unclaimed, watched + sharer.watched);
         }
         assert_eq!((hold.guards, hold.unclaimed, hold.watched), (guards, unclaimed, watched), "in all");
+        // By a shared lock, others may have had theirs by another lease.
+        let greatest =
+            self.guards().filter(|grant| hold.owner_holds.has(grant.serial)).filter_map(|it| it.token());
+        let rises = self.store.is_shared() || hold.token >= greatest.max();
+        assert!(rises, "the next hold inside would have an older token");
         assert!(hold.limit <= first_due, "it is over before it is looked at");
         assert!(unclaimed == 0 || hold.granted <= granted, "a waiter is superseded too late");
     }
@@ -1208,6 +1237,23 @@ const QUEUED: &[Event] =
 /// The first has the lock.
 const HELD: &[Event] = &[Event::Enter(0), Event::Ask(0), Event::Answer(0)];
 
+/// The first has the lock, and two holds inside of that one ask for a token.
+const TWO_TOKENS: &[Event] =
+    &[Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1), Event::Enter(2)];
+
+/// A hold inside of the first one asks for a token, and both are given back; the next goes on by the lease.
+const TOKEN_OF_THE_HOLD_BEFORE: &[Event] = &[
+    Event::Enter(0),
+    Event::Ask(0),
+    Event::Answer(0),
+    Event::Enter(1),
+    Event::Enter(2),
+    Event::Enter(3),
+    Event::LeaveByName(0),
+    Event::LeaveByName(0),
+    Event::Poll(2),
+];
+
 /// The first has the lock, and another one waits.
 const BEHIND: &[Event] = &[Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1)];
 
@@ -1286,10 +1332,10 @@ fn wander(seed: u64, kind: StoreKind, steps: usize) {
 }
 
 /// With commands that are given up, lost or late, and leases inside of leases.
-fn late(cast: &[Request], kind: StoreKind, prelude: &[Event], depth: usize) -> usize {
+fn late(cast: &[Request], kind: StoreKind, prelude: &[Event], depth: usize, answers_late: bool) -> usize {
     let start = || {
         let mut world = World::new(cast, kind);
-        world.is_late = true;
+        (world.is_late, world.answers_late) = (true, answers_late);
         prelude.iter().for_each(|event| world.step(*event));
         world
     };
@@ -1306,9 +1352,13 @@ fn late_commands() {
             (vec![mine.fenced(), inner, Request::new(2).lease(LEASE / 4)], HELD, 4),
             (vec![Request::new(1), Request::new(2).fenced()], &[][..], 5),
         ] {
-            assert!(late(&cast, kind, prelude, depth) > 500);
+            assert!(late(&cast, kind, prelude, depth, false) > 500);
         }
+        assert!(late(&[mine, mine.fenced(), mine.fenced()], kind, TWO_TOKENS, 3, true) > 500);
     }
+    // Only there it goes on in memory.
+    let cast = [mine, mine.fenced(), Request::new(2).fenced(), Request::new(3).fenced()];
+    assert!(late(&cast, StoreKind::Plain, TOKEN_OF_THE_HOLD_BEFORE, 4, true) > 500);
 }
 
 fn model() {

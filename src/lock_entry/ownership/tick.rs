@@ -246,12 +246,12 @@ impl Ownership {
         Some(asked)
     }
 
-    /// The command of an extension did not run.
+    /// The command of an extension did not run, or was refused.
     pub(in crate::lock_entry) fn not_extended(&mut self, extension: Extension) {
-        if let Extension::Token { number, .. } = extension
-            && let Some((_, lease)) = self.held_by_number(number)
-        {
-            lease.attempt_answered();
+        let Extension::Token { number, .. } = extension else { return };
+        match self.held_by_number(number) {
+            Some((_, lease)) => lease.attempt_answered(),
+            None => self.answered_of_hold_before(number),
         }
     }
 
@@ -275,10 +275,12 @@ impl Ownership {
         let Some((hold, lease)) = self.held_by_number(number) else { return false };
         lease.confirm(sent, now, Some(extent), third);
         if let Some(token) = token {
-            lease.attempt_answered();
-            hold.token = Some(token);
-            // An older block is below it.
-            lease.tokens = (1, 0);
+            lease.begun_anew(now);
+            // A command that ran earlier may be answered later.
+            hold.token = hold.token.max(Some(token));
+            if lease.tokens.1 < token {
+                lease.tokens = (1, 0);
+            }
         }
         self.plan_next_look(now, effects);
         true
@@ -292,11 +294,16 @@ impl Ownership {
         now: Moment,
         effects: &mut Effects,
     ) -> bool {
-        match self.held_by_number(number) {
-            // Leased anew by this number since, to a queue head that went on by it.
-            Some((_, lease)) if lease.confirmed > sent && !fault!(OldGoneBelieved) => false,
-            _ => self.lose(number, LossReason::Gone, now, effects),
+        if let Some((_, lease)) = self.held_by_number(number)
+            && sent <= lease.begun
+            && !fault!(OldGoneBelieved)
+        {
+            // Leased anew by this number before or after: the store is asked once more.
+            lease.verify = true;
+            self.look_by(now, now, effects);
+            return false;
         }
+        self.lose(number, LossReason::Gone, now, effects)
     }
 
     /// Something has changed that may be due earlier than the look that was said last. By this the watchdog
