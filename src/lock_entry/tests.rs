@@ -1,0 +1,374 @@
+//! What an entry says, event by event.
+
+use std::pin::pin;
+use std::time::Instant;
+
+use super::*;
+
+const LEASE: Duration = Duration::from_secs(30);
+
+fn idle() -> (LockEntry, Moment) {
+    (LockEntry::new(Rules::default()), Moment::from(Instant::now()))
+}
+
+fn enter(entry: &LockEntry, owner: u64, now: Moment) -> EnterOutcome {
+    entry.enter(&Request::new(owner), true, now).0
+}
+
+fn told(entry: &LockEntry, ticket: &Ticket, now: Moment) -> Option<WaitOutcome> {
+    entry.poll(ticket, &Context::from_waker(Waker::noop()), now).0
+}
+
+/// The lease by which a store has granted a claim.
+fn taken(entry: &LockEntry, owner: u64, now: Moment) -> Option<Grant> {
+    let request = Request::new(owner);
+    let attempt = Attempt::outside_of_queue(owner, &request, now, LEASE);
+    let mut effects = Effects::default();
+    let grant = entry.take(&request, &attempt, 0, now, &mut effects);
+    assert_eq!(effects.roll_back().map(|roll_back| roll_back.number), grant.is_none().then_some(owner));
+    grant
+}
+
+#[test]
+fn those_that_come_while_a_call_asks_the_store_queue_behind_it() {
+    let (entry, now) = idle();
+    assert!(entry.claim() && !entry.claim() && !entry.is_idle());
+    let EnterOutcome::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
+    let grant = taken(&entry, 1, now).expect("it is open");
+    assert_eq!((entry.holder(now), told(&entry, &ticket, now).is_none()), (Some((1, 1)), true));
+    assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Passed);
+    assert!(matches!(told(&entry, &ticket, now), Some(WaitOutcome::Granted(..))));
+}
+
+#[test]
+fn those_that_have_come_are_told_when_the_store_has_refused_the_call_or_released_its_lease() {
+    for releases in [false, true] {
+        let (entry, now) = idle();
+        assert!(entry.claim());
+        if releases {
+            let grant = taken(&entry, 1, now).expect("it is open");
+            assert!(matches!(entry.leave(&grant, now).0, LeaveOutcome::Return(_)));
+        }
+        let EnterOutcome::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
+        drop(entry.returned(0, now));
+        assert!(matches!(told(&entry, &ticket, now), Some(WaitOutcome::Head(_))), "it waits for ever");
+    }
+}
+
+#[test]
+fn entry_is_idle_again_when_the_call_is_over() {
+    let (entry, now) = idle();
+    for releases in [false, true] {
+        assert!(entry.claim());
+        if releases {
+            let grant = taken(&entry, 1, now).expect("it is open");
+            let _ = entry.leave(&grant, now);
+            assert!(!entry.is_idle() && entry.is_known_held());
+        }
+        drop(entry.returned(0, now));
+        assert!(entry.is_idle() && !entry.is_known_held());
+    }
+    assert!(matches!(enter(&entry, 2, now), EnterOutcome::Head(_)));
+}
+
+#[test]
+fn what_a_call_has_asked_for_is_rolled_back_if_the_entry_was_closed_meanwhile() {
+    let (entry, now) = idle();
+    assert!(entry.claim());
+    let _ = entry.close();
+    assert!(taken(&entry, 1, now).is_none() && entry.is_idle());
+    assert!(!entry.claim() && matches!(enter(&entry, 2, now), EnterOutcome::Closed));
+}
+
+/// A task may have an old ticket for long, and the place is another waiter's by then.
+#[test]
+fn ticket_that_is_used_up_tells_nothing_and_takes_no_place_from_another_waiter() {
+    let (entry, now) = idle();
+    assert!(entry.claim());
+    let grant = taken(&entry, 1, now).expect("it is open");
+    let EnterOutcome::Queued(used) = enter(&entry, 2, now) else { panic!("it overtakes") };
+    assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Passed);
+    assert!(matches!(told(&entry, &used, now), Some(WaitOutcome::Granted(..))));
+    for _ in 0..2 {
+        assert!(matches!(told(&entry, &used, now), Some(WaitOutcome::Superseded)));
+    }
+    let EnterOutcome::Queued(waits) = enter(&entry, 3, now) else { panic!("it overtakes") };
+    assert!(matches!(told(&entry, &used, now), Some(WaitOutcome::Superseded)));
+    drop(entry.cancel(used, now));
+    assert!(told(&entry, &waits, now).is_none() && entry.waiters() == 1);
+}
+
+/// No release tells them.
+#[test]
+fn those_at_the_latch_are_called_when_a_lease_ends_by_itself() {
+    let (entry, now) = idle();
+    assert!(entry.claim());
+    let _grant = taken(&entry, 1, now).expect("it is open");
+    let mut waits = pin!(entry.latch().wait());
+    assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(entry.tick(now));
+    assert_eq!(entry.latch().waiters(), 1, "it is called for nothing");
+    drop(entry.tick(now + LEASE));
+    assert!(waits.poll(&mut Context::from_waker(Waker::noop())).is_ready(), "it sleeps on");
+}
+
+/// No guard sees it.
+#[test]
+fn end_of_a_forgotten_hold_is_looked_at() {
+    let (entry, now) = idle();
+    assert!(entry.claim());
+    let request = Request::new(1).lease(LEASE);
+    let attempt = Attempt::outside_of_queue(1, &request, now, LEASE);
+    let mut effects = Effects::default();
+    let grant = entry.take(&request, &attempt, 0, now, &mut effects).expect("it is open");
+    assert_eq!(effects.look_at, Moment::NEVER, "its guard sees its end");
+    assert_eq!(entry.forget(&grant, now).look_at, now + LEASE);
+    drop(entry.tick(now + LEASE));
+    assert!(entry.is_idle());
+}
+
+/// Not by what was to end it later.
+#[test]
+fn hold_is_lost_by_what_ended_first_its_lease_or_the_longest_hold() {
+    for (max_hold, reason) in [(LEASE * 2, LossReason::Expired), (LEASE / 2, LossReason::HeldTooLong)] {
+        let rules = Rules { max_hold: Some(max_hold), ..Rules::default() };
+        let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
+        assert!(entry.claim());
+        let grant = taken(&entry, 1, now).expect("it is open");
+        let late = now + LEASE * 3;
+        assert_eq!(entry.state_of(&grant, late), Err(reason));
+        assert_eq!(entry.leave(&grant, late).0, LeaveOutcome::Lost(reason));
+    }
+}
+
+/// The next owner here has it for no longer than they are to wait.
+#[test]
+fn tenure_that_has_grown_is_as_the_rules_say_once_others_have_heard_of_a_release() {
+    const TENURE: Duration = Duration::from_millis(30);
+    for (receivers, goes_back) in [(0, false), (1, true)] {
+        let (entry, now) = idle();
+        let ask = |head: &HeadTicket, number| {
+            let attempt = entry.attempt(head, number, now, LEASE).expect("it is the queue head");
+            match entry.answered(head, attempt, Answer::Granted { last_token: 0 }, now).0 {
+                AttemptOutcome::Granted(grant) => grant,
+                other => panic!("{other:?}"),
+            }
+        };
+        let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        let grant = ask(&head, 1);
+        let EnterOutcome::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
+        let (_, effects) = entry.leave(&grant, now + TENURE);
+        assert!(effects.pending_release().is_some(), "the tenure is not over");
+        drop(entry.returned(0, now));
+        let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
+        assert!(matches!(entry.leave(&ask(&head, 2), now).0, LeaveOutcome::Return(_)));
+        entry.note_receivers(receivers, now);
+        drop(entry.returned(0, now));
+        let EnterOutcome::Head(head) = enter(&entry, 3, now) else { panic!("it is idle") };
+        let grant = ask(&head, 3);
+        let EnterOutcome::Queued(_ticket) = enter(&entry, 4, now) else { panic!("it overtakes") };
+        let (_, effects) = entry.leave(&grant, now + TENURE);
+        assert_eq!(effects.pending_release().is_some(), goes_back);
+    }
+}
+
+/// They have heard of its release, and wait for the lock as long as this one had it.
+#[test]
+fn other_processes_go_before_a_call_that_would_ask_at_once() {
+    let (entry, now) = idle();
+    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
+    let _ = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
+    let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
+    let granted = Answer::Granted { last_token: 0 };
+    let (AttemptOutcome::Granted(grant), _) = entry.answered(&head, attempt, granted, now) else {
+        panic!("it was granted")
+    };
+    let _ = entry.leave(&grant, now);
+    entry.note_receivers(1, now);
+    drop(entry.returned(0, now));
+    assert!(entry.is_idle() && !entry.claim());
+    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    assert!(!head.goes_first());
+}
+
+// === Tokens and hand-overs ===
+
+/// The queue head has the lock, by the lease with this number, with tokens up to `last_token`.
+fn granted(entry: &LockEntry, head: &HeadTicket, number: u64, last_token: u64, now: Moment) -> Grant {
+    let attempt = entry.attempt(head, number, now, LEASE).expect("it is the queue head");
+    match entry.answered(head, attempt, Answer::Granted { last_token }, now).0 {
+        AttemptOutcome::Granted(grant) => grant,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn queued(entry: &LockEntry, request: &Request, now: Moment) -> Ticket {
+    match entry.enter(request, true, now).0 {
+        EnterOutcome::Queued(ticket) => ticket,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Its lease was over when the answer was heard. An attempt before it, which was not answered, lasts longer.
+#[test]
+fn what_is_granted_too_late_is_rolled_back_with_all_that_was_asked_for_by_its_number() {
+    let (entry, now) = idle();
+    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let long = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
+    let _ = entry.answered(&head, long, Answer::Unanswered, now);
+    let brief = entry.attempt(&head, 2, now, LEASE / 10).expect("it is the queue head");
+    assert_eq!(brief.number(), 1);
+    let granted = Answer::Granted { last_token: 0 };
+    let (outcome, effects) = entry.answered(&head, brief, granted, now + LEASE / 10);
+    assert!(matches!(outcome, AttemptOutcome::TooLate), "it is over");
+    let roll_back = effects.roll_back().expect("it may be at the store");
+    assert_eq!((roll_back.number, roll_back.until), (1, now + LEASE));
+    let next = entry.attempt(&head, 3, now + LEASE / 10, LEASE).expect("it is the queue head");
+    assert_eq!(next.number(), 3, "what is rolled back is asked for again");
+}
+
+/// The hold before has asked for a token, and was given back by name before that was answered. The next one
+/// goes on by its lease.
+fn handed_over_beside_a_token(now: Moment) -> (LockEntry, Extension, HeadTicket, Ticket) {
+    let (entry, mine) = (LockEntry::new(Rules::default()), Request::new(1).shared_owner());
+    let EnterOutcome::Head(head) = entry.enter(&mine, true, now).0 else { panic!("it is idle") };
+    let _outer = granted(&entry, &head, 1, 0, now);
+    let EnterOutcome::Reentered(_inner, Some(extension)) = entry.enter(&mine.fenced(), true, now).0 else {
+        panic!("there is no token")
+    };
+    assert!(entry.extending(extension, now).0.is_some());
+    let [next, after] = [2, 3].map(|owner| queued(&entry, &Request::new(owner).fenced(), now));
+    for left in [LeaveOutcome::Remains, LeaveOutcome::Passed] {
+        assert_eq!(entry.leave_by_name(1, now).0, left);
+    }
+    let Some(WaitOutcome::Head(head)) = told(&entry, &next, now) else { panic!("it waits") };
+    (entry, extension, head, after)
+}
+
+#[test]
+fn token_that_comes_after_a_hand_over_is_less_than_all_that_come_later() {
+    let now = Moment::from(Instant::now());
+    // It ran before the attempt of the queue head, or after it.
+    for (token, next) in [(7, Some(2 + 100)), (500, None)] {
+        let (entry, extension, head, after) = handed_over_beside_a_token(now);
+        let grant = granted(&entry, &head, 9, 100 + 256, now);
+        assert_eq!(grant.token(), Some(1 + 100));
+        assert!(entry.extended(extension.number(), now, LEASE, Some(token), now).0);
+        assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Passed);
+        match told(&entry, &after, now) {
+            Some(WaitOutcome::Granted(grant, None)) => assert_eq!(grant.token(), next),
+            Some(WaitOutcome::Head(_)) => assert_eq!(next, None, "there are tokens left"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn lease_is_given_back_by_what_is_known_of_the_commands_of_the_hold_before() {
+    let now = Moment::from(Instant::now());
+    for (is_answered, is_refused) in [(false, false), (true, false), (false, true)] {
+        let (entry, extension, head, after) = handed_over_beside_a_token(now);
+        let later = now + LEASE / 10;
+        if is_answered {
+            assert!(entry.extended(extension.number(), now, LEASE, Some(7), later).0);
+        }
+        if is_refused {
+            entry.not_extended(extension);
+        }
+        drop(entry.cancel(after, later));
+        let grant = granted(&entry, &head, 9, 256, later);
+        match entry.leave(&grant, later).0 {
+            LeaveOutcome::Return(release) => {
+                assert_eq!(
+                    release.rolls_back,
+                    !is_answered && !is_refused,
+                    "whether a command may still run"
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn queue_head_that_gives_up_rolls_back_for_as_long_as_the_hold_before_has_made_the_lease_last() {
+    let (now, later) = (Moment::from(Instant::now()), Moment::from(Instant::now()) + LEASE / 10);
+    let (entry, extension, head, _after) = handed_over_beside_a_token(now);
+    assert!(entry.extended(extension.number(), now, LEASE, Some(7), later).0);
+    let roll_back = entry.abandon(&head, later).roll_back().expect("it has the lease");
+    assert_eq!(roll_back.until, later + LEASE);
+}
+
+#[test]
+fn hold_inside_of_a_hold_has_the_greatest_token_that_was_heard() {
+    let (entry, now) = idle();
+    let mine = Request::new(1).shared_owner();
+    assert!(entry.claim());
+    let _outer = taken(&entry, 1, now).expect("it is open");
+    let [first, second] = [(); 2].map(|()| match entry.enter(&mine.fenced(), true, now).0 {
+        EnterOutcome::Reentered(_, Some(extension)) => extension,
+        other => panic!("{other:?}"),
+    });
+    for extension in [first, second] {
+        assert!(entry.extending(extension, now).0.is_some());
+    }
+    for token in [8, 7] {
+        assert!(entry.extended(first.number(), now, LEASE, Some(token), now).0);
+    }
+    let EnterOutcome::Reentered(inner, None) = entry.enter(&mine.fenced(), true, now).0 else {
+        panic!("there is a token")
+    };
+    assert_eq!(inner.token(), Some(8));
+}
+
+/// The one that says so was sent before it was heard that the lease is begun anew: it may have run before
+/// that, or after a forced unlock.
+#[test]
+fn store_is_asked_again_if_a_lease_is_said_to_be_gone_beside_a_command_that_begins_it() {
+    let (entry, now) = idle();
+    let mine = Request::new(1).shared_owner();
+    assert!(entry.claim());
+    let outer = taken(&entry, 1, now).expect("it is open");
+    let EnterOutcome::Reentered(_, Some(extension)) = entry.enter(&mine.fenced(), true, now).0 else {
+        panic!("there is no token")
+    };
+    assert!(entry.extending(extension, now).0.is_some());
+    let (sent, later) = (now + LEASE / 10, now + LEASE / 5);
+    assert!(entry.extended(1, now, LEASE, Some(7), later).0);
+    let (lost, effects) = entry.gone(1, sent, later);
+    assert_eq!((lost, effects.look_at), (false, later));
+    assert_eq!(entry.tick(later).0.map(|renewal| renewal.number), Some(1));
+    assert!(entry.gone(1, later + LEASE / 10, later + LEASE / 5).0);
+    assert_eq!(entry.state_of(&outer, later), Err(LossReason::Gone));
+}
+
+/// A guard is left that has nothing any more: it was over, and the grant was all that kept the hold.
+#[test]
+fn guard_beside_a_grant_that_is_not_claimed_is_told_that_its_own_lease_was_over() {
+    let (entry, now) = idle();
+    let mine = Request::new(1).shared_owner();
+    let EnterOutcome::Head(head) = enter(&entry, 2, now) else { panic!("it is idle") };
+    let theirs = granted(&entry, &head, 1, 0, now);
+    let [watched, own] = [mine, mine.lease(LEASE / 10)].map(|request| queued(&entry, &request, now));
+    assert_eq!(entry.leave(&theirs, now).0, LeaveOutcome::Passed);
+    let Some(WaitOutcome::Granted(grant, _)) = told(&entry, &own, now) else { panic!("it waits") };
+    let later = now + LEASE / 10;
+    drop(entry.cancel(watched, later));
+    assert_eq!(entry.leave(&grant, later).0, LeaveOutcome::Lost(LossReason::Expired));
+}
+
+/// It learns that it is one by the answer, and none will tell it: it does not wait for that.
+#[test]
+fn waiter_that_is_named_with_a_release_and_recalled_is_told() {
+    let rules = Rules { policy: Policy::Queued { position: LEASE }, ..Rules::default() };
+    let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
+    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let grant = granted(&entry, &head, 1, 0, now);
+    let waits = queued(&entry, &Request::new(2), now);
+    let (left, effects) = entry.leave(&grant, now);
+    assert!(left == LeaveOutcome::Passed && effects.next().is_some());
+    assert!(told(&entry, &waits, now).is_none());
+    drop(entry.evict_owner(2, now));
+    assert!(matches!(told(&entry, &waits, now), Some(WaitOutcome::Superseded)), "it waits for ever");
+}
