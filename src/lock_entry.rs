@@ -527,7 +527,8 @@ impl LockEntry {
     /// The release of a lease is under way, or was answered: so many others have heard of it.
     #[inline]
     pub fn returned(&self, receivers: usize, now: Moment) -> Effects {
-        if receivers == 0 && self.is_left_idle() {
+        // No waiter has come that others could go before.
+        if self.is_left_idle() {
             return Effects::default();
         }
         self.event(|ownership, effects| ownership.returned(receivers, now, effects)).1

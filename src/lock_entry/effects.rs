@@ -248,6 +248,10 @@ impl Drop for Effects {
 
 #[cfg(all(test, feature = "lock", not(latchwork_loom)))]
 mod tests {
+    use std::panic::{self, AssertUnwindSafe};
+    use std::sync::Arc;
+    use std::task::Wake;
+
     use super::*;
 
     /// The client goes past what is nothing, and what it goes past is not done.
@@ -255,6 +259,7 @@ mod tests {
     fn effects_are_nothing_until_there_is_something_to_be_done() {
         let none = Effects::default();
         assert!(none.is_nothing() && none.is_quiet() && none.is_usual() && !none.must_be_applied());
+        assert!(!none.calls() && none.superseded() == 0 && none.holds_lost() == 0);
         type Sets = fn(&mut Effects);
         let sets: [(Sets, bool, bool); 4] = [
             (|effects| effects.look_at = Moment::from(std::time::Instant::now()), true, false),
@@ -268,5 +273,52 @@ mod tests {
             assert!(!effects.is_nothing());
             assert_eq!((effects.is_quiet(), effects.must_be_applied()), (is_quiet, must_be_applied));
         }
+    }
+
+    #[test]
+    fn releases_are_counted_once_and_only_if_there_are_some() {
+        let release = PendingRelease { number: 1, until: Moment::NEVER, appoints: false, rolls_back: false };
+        type Sets = fn(&mut More, PendingRelease);
+        let sets: [(Sets, bool); 4] = [
+            (|more, _| more.call = true, false),
+            (|more, release| more.pending_release = Some(release), true),
+            (|more, release| more.roll_back = Some(release), true),
+            (|more, release| more.parallel.push(release), true),
+        ];
+        for (set, counts) in sets {
+            let mut effects = Effects::default();
+            assert!(!effects.count_releases());
+            set(effects.more(), release);
+            assert_eq!((effects.count_releases(), effects.has_counted_releases()), (counts, counts));
+            assert!(!effects.count_releases(), "it is counted twice");
+        }
+    }
+
+    struct Panics(&'static str);
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            if self.0 == "by its call" {
+                panic!("by its call");
+            }
+        }
+    }
+
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            if self.0 == "by its drop" {
+                panic!("by its drop");
+            }
+        }
+    }
+
+    /// Two panics at once would end the process.
+    #[test]
+    fn waker_that_panics_when_it_is_dropped_costs_no_other_one_its_call() {
+        let mut effects = Effects::default();
+        effects.keep_waker(Some(Arc::new(Panics("by its drop")).into()));
+        effects.wake_all(vec![Arc::new(Panics("by its call")).into()]);
+        let panic = panic::catch_unwind(AssertUnwindSafe(|| drop(effects))).unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&"by its drop"));
     }
 }

@@ -388,8 +388,8 @@ impl Hold {
         sharer.unclaimed += 1;
         sharer.add_end(grant.own_end);
         if grant.is_watched() && sharer.watched == 1 {
+            // No earlier end: what it had before has one of its own, or a forgotten one.
             sharer.limit_hold(max_hold, now);
-            self.limit = self.limit.min(sharer.due());
         }
         self.unclaimed += 1;
         self.watched += u32::from(grant.is_watched());
@@ -772,10 +772,7 @@ impl Ownership {
         let Some((hold, _)) = self.held_by_serial(grant.serial) else { return WaitOutcome::Superseded };
         hold.claim(grant.serial);
         self.acquisitions += 1;
-        // Nothing is due earlier by a claim, so what was said holds, unless its time has come.
-        if self.next_look_said <= now {
-            self.plan_next_look(now, effects);
-        }
+        // Nothing is due earlier by a claim: the look that was said comes.
         WaitOutcome::Granted(grant, extension)
     }
 

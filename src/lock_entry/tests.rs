@@ -1,6 +1,8 @@
 //! What an entry says, event by event.
 
 use std::pin::pin;
+use std::sync::Arc;
+use std::task::{RawWaker, RawWakerVTable};
 use std::time::Instant;
 
 use super::*;
@@ -243,6 +245,7 @@ fn handed_over_beside_a_token(now: Moment) -> (LockEntry, Extension, HeadTicket,
         assert_eq!(entry.leave_by_name(1, now).0, left);
     }
     let Some(WaitOutcome::Head(head)) = told(&entry, &next, now) else { panic!("it waits") };
+    assert!(entry.is_known_held(), "the store has it leased to this client");
     (entry, extension, head, after)
 }
 
@@ -297,7 +300,93 @@ fn queue_head_that_gives_up_rolls_back_for_as_long_as_the_hold_before_has_made_t
     let (entry, extension, head, _after) = handed_over_beside_a_token(now);
     assert!(entry.extended(extension.number(), now, LEASE, Some(7), later).0);
     let roll_back = entry.abandon(&head, later).roll_back().expect("it has the lease");
-    assert_eq!(roll_back.until, later + LEASE);
+    assert_eq!((roll_back.until, roll_back.appoints, roll_back.rolls_back), (later + LEASE, false, true));
+}
+
+/// A hold without a token, by a lease that has some left.
+#[test]
+fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
+    let (entry, now) = idle();
+    let request = |owner| Request::new(owner).shared_owner();
+    let EnterOutcome::Head(head) = entry.enter(&request(1).fenced(), true, now).0 else {
+        panic!("it is idle")
+    };
+    let [second, third] = [request(2), request(3).fenced()].map(|request| queued(&entry, &request, now));
+    let grant = granted(&entry, &head, 1, 256, now);
+    assert_eq!((grant.token(), entry.leave(&grant, now).0), (Some(1), LeaveOutcome::Passed));
+    let Some(WaitOutcome::Granted(outer, None)) = told(&entry, &second, now) else { panic!("it waits") };
+    let inner = |request: Request| match entry.enter(&request, true, now).0 {
+        EnterOutcome::Reentered(grant, None) => grant,
+        other => panic!("{other:?}"),
+    };
+    let inside = [request(2), request(2).fenced(), request(2).fenced(), request(2).lease(LEASE)].map(inner);
+    assert_eq!(inside.map(|grant| grant.token()), [None, Some(2), Some(2), None]);
+    for grant in inside {
+        assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Remains);
+    }
+    assert_eq!(entry.leave(&outer, now).0, LeaveOutcome::Passed);
+    let Some(WaitOutcome::Granted(grant, None)) = told(&entry, &third, now) else { panic!("it waits") };
+    assert_eq!(grant.token(), Some(3));
+}
+
+// === Late answers ===
+
+/// The store counts from when it has run the command, which may be as late as its answer.
+#[test]
+fn lease_that_is_over_here_is_released_as_the_store_may_keep_it_for_longer() {
+    let (sent, answered) = (Moment::from(Instant::now()), Moment::from(Instant::now()) + LEASE / 10);
+    let (request, granted) = (Request::new(7), Answer::Granted { last_token: 1 });
+    let claims = || {
+        let (entry, _) = idle();
+        assert!(entry.claim());
+        let attempt = Attempt::outside_of_queue(1, &request, sent, LEASE);
+        assert!(entry.take(&request, &attempt, 0, answered, &mut Effects::default()).is_some());
+        entry
+    };
+    let adopts = || {
+        let (entry, _) = readers();
+        let attempt = Attempt::outside_of_queue(1, &request, sent, LEASE);
+        assert!(entry.adopt(&request, attempt, 0, answered).0.is_some());
+        entry
+    };
+    let competes = || {
+        let (entry, _) = idle();
+        let EnterOutcome::Head(head) = enter(&entry, 1, sent) else { panic!("it is idle") };
+        let attempt = entry.attempt(&head, 1, sent, LEASE).expect("it is the queue head");
+        assert!(matches!(entry.answered(&head, attempt, granted, answered).0, AttemptOutcome::Granted(_)));
+        entry
+    };
+    let goes_on = || {
+        let (entry, extension, head, _after) = handed_over_beside_a_token(sent - LEASE / 2);
+        entry.not_extended(extension);
+        let attempt = entry.attempt(&head, 9, sent, LEASE).expect("it is the queue head");
+        assert!(matches!(entry.answered(&head, attempt, granted, answered).0, AttemptOutcome::Granted(_)));
+        entry
+    };
+    for entry in [claims(), adopts(), competes(), goes_on()] {
+        let effects = entry.tick(sent + LEASE).1;
+        let release = effects.pending_release().or(effects.more_pending_releases().first().copied());
+        assert_eq!(release.map(|release| release.until), Some(answered + LEASE));
+    }
+}
+
+#[test]
+fn lease_that_was_got_beside_the_queue_and_is_over_is_rolled_back() {
+    let (entry, now) = readers();
+    let request = Request::new(1);
+    let attempt = Attempt::outside_of_queue(1, &request, now, LEASE);
+    let (grant, effects) = entry.adopt(&request, attempt, 0, now + LEASE);
+    assert_eq!((grant, effects.roll_back().map(|roll_back| roll_back.number)), (None, Some(1)));
+}
+
+/// As [`LockEntry::is_head`] says as well.
+#[test]
+fn queue_head_is_one_until_it_gives_up() {
+    let (entry, now) = idle();
+    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    assert!(entry.is_head(&head));
+    drop(entry.abandon(&head, now));
+    assert!(!entry.is_head(&head));
 }
 
 #[test]
@@ -371,4 +460,163 @@ fn waiter_that_is_named_with_a_release_and_recalled_is_told() {
     assert!(told(&entry, &waits, now).is_none());
     drop(entry.evict_owner(2, now));
     assert!(matches!(told(&entry, &waits, now), Some(WaitOutcome::Superseded)), "it waits for ever");
+}
+
+// === Sharing ===
+
+fn readers() -> (LockEntry, Moment) {
+    let policy = Rules::default().policy.shared();
+    (LockEntry::new(Rules { policy, ..Rules::default() }), Moment::from(Instant::now()))
+}
+
+/// The lease that is granted is what all of them want.
+#[test]
+fn those_that_wait_for_as_much_as_the_first_get_in_by_its_lease() {
+    let (entry, now) = readers();
+    let lease = Rules::default().renewed_lease;
+    let [first, second, third] = [1, 2, 3].map(|owner| Request::new(owner).lease(lease).fenced());
+    let EnterOutcome::Head(head) = entry.enter(&first, true, now).0 else { panic!("it is idle") };
+    let waits = [second, third].map(|request| queued(&entry, &request, now));
+    let _first = granted(&entry, &head, 1, 1, now);
+    for ticket in waits {
+        let Some(WaitOutcome::Granted(grant, None)) = told(&entry, &ticket, now) else { panic!("it waits") };
+        assert_eq!(grant.token(), Some(1));
+    }
+}
+
+/// The lease has a token that is newer than theirs.
+#[test]
+fn newcomer_beside_those_of_an_earlier_lease_has_the_token_of_the_lease_in_hand() {
+    let (entry, now) = readers();
+    let request = |owner| Request::new(owner).fenced();
+    let EnterOutcome::Head(head) = entry.enter(&request(1), true, now).0 else { panic!("it is idle") };
+    let _first = granted(&entry, &head, 1, 1, now);
+    let EnterOutcome::Reentered(second, None) = entry.enter(&request(2), true, now).0 else {
+        panic!("it may join")
+    };
+    assert_eq!(second.token(), Some(1));
+    let later = now + Duration::from_secs(1);
+    let EnterOutcome::Head(head) = entry.enter(&request(3), true, later).0 else {
+        panic!("the tenure is not over")
+    };
+    let attempt = entry.attempt(&head, 3, later, LEASE).expect("it is the queue head");
+    let (outcome, effects) = entry.answered(&head, attempt, Answer::Granted { last_token: 2 }, later);
+    let AttemptOutcome::Granted(third) = outcome else { panic!("it was granted") };
+    let [gathered] = effects.more_pending_releases() else { panic!("their lease is left at the store") };
+    assert_eq!((gathered.number, gathered.appoints), (1, false));
+    let EnterOutcome::Reentered(fourth, None) = entry.enter(&request(4), true, later).0 else {
+        panic!("it may join")
+    };
+    assert_eq!((third.token(), fourth.token()), (Some(2), Some(2)));
+    assert!(entry.state_of(&second, later).is_ok_and(|hold| hold.number == 3));
+}
+
+/// Nothing renews it yet, and it may be over soon.
+#[test]
+fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
+    let (entry, now) = readers();
+    let own = |owner, lease| Request::new(owner).lease(lease).shared_owner();
+    let EnterOutcome::Head(head) = entry.enter(&own(1, LEASE / 2), true, now).0 else { panic!("it is idle") };
+    let attempt = entry.attempt(&head, 1, now, LEASE / 2).expect("it is the queue head");
+    let _ = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+    let asks = |number, owner, now| {
+        let entered = entry.enter(&Request::new(owner).shared_owner(), true, now).0;
+        assert!(
+            matches!(entered, EnterOutcome::Reentered(_, Some(Extension::Renew { number: its, lease }))
+                if (its, lease) == (number, LEASE)),
+            "{entered:?}"
+        );
+    };
+    // Gathered with another one, by a lease that is not renewed either.
+    let later = now + Duration::from_secs(1);
+    let EnterOutcome::Head(head) = entry.enter(&own(2, LEASE / 2), true, later).0 else {
+        panic!("the tenure is not over")
+    };
+    let attempt = entry.attempt(&head, 2, later, LEASE / 2).expect("it is the queue head");
+    let _ = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, later);
+    assert_eq!(entry.lease_numbers(), [2]);
+    asks(2, 1, later);
+    // Nor by the hold inside that has asked, as the store has not answered.
+    asks(2, 1, later);
+    let EnterOutcome::Reentered(_, None) = entry.enter(&own(3, LEASE / 4), true, later).0 else {
+        panic!("it may join")
+    };
+    asks(2, 3, later);
+    // What is there is enough for this one.
+    let brief = entry.enter(&own(1, LEASE / 2), true, later).0;
+    assert!(matches!(brief, EnterOutcome::Reentered(_, None)), "{brief:?}");
+}
+
+// === Foreign code ===
+
+/// A waker that does something when it is cloned, or dropped: once.
+struct Does {
+    when_cloned: bool,
+    what: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Does {
+    fn waker(when_cloned: bool, what: impl FnOnce() + Send + 'static) -> Waker {
+        static VTABLE: RawWakerVTable = RawWakerVTable::new(
+            |data| {
+                // SAFETY: it is the box of the waker that is cloned, which stays where it is.
+                unsafe { &*data.cast::<Does>() }.does(true);
+                RawWaker::new(Waker::noop().data(), Waker::noop().vtable())
+            },
+            |_| {},
+            |_| {},
+            |data| {
+                // SAFETY: the waker's own box, which it has no more from here on.
+                let this = unsafe { Box::from_raw(data.cast::<Does>().cast_mut()) };
+                this.does(false);
+            },
+        );
+        let what = Mutex::new(Some(Box::new(what) as Box<_>));
+        let this: *const Does = Box::into_raw(Box::new(Self { when_cloned, what }));
+        // SAFETY: the functions of the table keep to what a waker's are to do. The one for `wake` would keep
+        // the box for ever, and is not called.
+        unsafe { Waker::new(this.cast(), &VTABLE) }
+    }
+
+    fn does(&self, cloned: bool) {
+        if cloned == self.when_cloned
+            && let Some(what) = self.what.lock().take()
+        {
+            what();
+        }
+    }
+}
+
+/// It asks the entry, which would wait for itself.
+#[test]
+fn waker_of_a_call_that_need_not_wait_is_dropped_when_the_entry_is_free() {
+    let (entry, now) = idle();
+    let (entry, asked) = (Arc::new(entry), Arc::new(AtomicU32::new(0)));
+    let waker = Does::waker(false, {
+        let (entry, asked) = (entry.clone(), asked.clone());
+        // Ordering: Relaxed, on one thread.
+        move || asked.store(entry.ownership.try_lock().map_or(1, |_| 2), Ordering::Relaxed)
+    });
+    let mut effects = Effects::default();
+    let entered = entry.enter_with(&Request::new(1), true, Some(waker), now, &mut effects);
+    assert!(matches!(entered, EnterOutcome::Head(_)));
+    drop(effects);
+    // Ordering: Relaxed, on one thread.
+    assert_eq!(asked.load(Ordering::Relaxed), 2, "1: it was dropped under the mutex");
+}
+
+/// While its waker is cloned, which it tells no more after that.
+#[test]
+fn waiter_that_is_granted_the_lock_between_two_steps_of_its_poll_has_it() {
+    let (entry, now) = idle();
+    let entry = Arc::new(entry);
+    assert!(entry.claim());
+    let grant = taken(&entry, 1, now).expect("it is open");
+    let ticket = queued(&entry, &Request::new(2), now);
+    let waker = Does::waker(true, {
+        let entry = entry.clone();
+        move || drop(entry.leave(&grant, now))
+    });
+    let told = entry.poll(&ticket, &Context::from_waker(&waker), now).0;
+    assert!(matches!(told, Some(WaitOutcome::Granted(..))), "it waits for ever");
 }

@@ -282,11 +282,14 @@ impl<'a> Walk<'a> {
         self.text(around)
     }
 
-    /// One that stands for a value: nothing instead, whatever its type.
+    /// One that stands for a value: nothing instead, whatever its type, unless it is that.
     fn constant(&mut self, node: Node<'_>) {
         let text = self.text(node);
         let name = text.rsplit("::").next().unwrap_or_default();
-        if name.len() > 1 && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_') {
+        if name.len() > 1
+            && name != "ZERO"
+            && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+        {
             self.replace(node, &format!("{text} - {text}"), format!("{text} -> 0"));
         }
     }
