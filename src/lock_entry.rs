@@ -480,8 +480,8 @@ impl LockEntry {
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn poll_head(&self, head: &HeadTicket, waker: &Waker) -> Poll<Effects> {
         let (is_head, known) = {
-            let mut ownership = self.inside();
-            (ownership.head_polled(head.serial), ownership.head_will_wake(waker))
+            let ownership = self.inside();
+            (ownership.is_head(head.serial), ownership.head_will_wake(waker))
         };
         if !is_head {
             return Poll::Ready(Effects::default());

@@ -273,6 +273,8 @@ fn lease_is_given_back_by_what_is_known_of_the_commands_of_the_hold_before() {
     for (is_answered, is_refused) in [(false, false), (true, false), (false, true)] {
         let (entry, extension, head, after) = handed_over_beside_a_token(now);
         let later = now + LEASE / 10;
+        // An answer, but not to what may begin the lease anew.
+        assert!(entry.extended(extension.number(), now, LEASE, None, later).0);
         if is_answered {
             assert!(entry.extended(extension.number(), now, LEASE, Some(7), later).0);
         }
@@ -292,6 +294,19 @@ fn lease_is_given_back_by_what_is_known_of_the_commands_of_the_hold_before() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// The queue head competes for another one.
+#[test]
+fn answer_for_a_lease_that_went_back_is_not_of_one_in_hand() {
+    let (entry, now) = idle();
+    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let grant = granted(&entry, &head, 1, 0, now);
+    assert!(matches!(entry.leave(&grant, now).0, LeaveOutcome::Return(_)));
+    drop(entry.returned(0, now));
+    let EnterOutcome::Head(head) = enter(&entry, 2, now) else { panic!("it is idle") };
+    assert!(entry.attempt(&head, 2, now, LEASE).is_some());
+    assert!(!entry.extended(1, now, LEASE, Some(7), now).0, "it is left at the store");
 }
 
 #[test]
@@ -447,19 +462,57 @@ fn guard_beside_a_grant_that_is_not_claimed_is_told_that_its_own_lease_was_over(
     assert_eq!(entry.leave(&grant, later).0, LeaveOutcome::Lost(LossReason::Expired));
 }
 
-/// It learns that it is one by the answer, and none will tell it: it does not wait for that.
-#[test]
-fn waiter_that_is_named_with_a_release_and_recalled_is_told() {
+/// A hold by the store's queue is given back, and its release names the waiter.
+fn named() -> (LockEntry, Moment, Ticket, NextHead) {
     let rules = Rules { policy: Policy::Queued { position: LEASE }, ..Rules::default() };
     let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
     let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let grant = granted(&entry, &head, 1, 0, now);
-    let waits = queued(&entry, &Request::new(2), now);
+    let [ticket, _behind] = [2, 3].map(|owner| queued(&entry, &Request::new(owner).fenced(), now));
     let (left, effects) = entry.leave(&grant, now);
-    assert!(left == LeaveOutcome::Passed && effects.next().is_some());
-    assert!(told(&entry, &waits, now).is_none());
+    assert_eq!(left, LeaveOutcome::Passed);
+    let next = effects.next().expect("the oldest waiter");
+    assert!(told(&entry, &ticket, now).is_none());
+    (entry, now, ticket, next)
+}
+
+/// It learns that it is one by the answer, and none will tell it: it does not wait for that.
+#[test]
+fn waiter_that_is_named_with_a_release_and_recalled_is_told() {
+    let (entry, now, ticket, _) = named();
     drop(entry.evict_owner(2, now));
-    assert!(matches!(told(&entry, &waits, now), Some(WaitOutcome::Superseded)), "it waits for ever");
+    assert!(matches!(told(&entry, &ticket, now), Some(WaitOutcome::Superseded)), "it waits for ever");
+}
+
+#[test]
+fn waiter_that_is_named_is_looked_after_from_the_answer_on() {
+    let (entry, now, ticket, next) = named();
+    let attempt = entry.attempt(&next.head, 2, now, LEASE).expect("it is named");
+    assert_eq!(attempt.tokens(), 1, "nothing is passed on in memory");
+    let limit = Rules::default().unpolled_limit;
+    // A message comes, and it is not called: it does not listen yet.
+    drop(entry.wake_head(now));
+    assert_eq!(entry.tick(now + limit).1.superseded(), 0);
+    let held = Answer::Held { kept: Some(LEASE) };
+    let _ = entry.answered(&next.head, attempt, held, now + limit);
+    assert_eq!(entry.tick(now + limit).1.superseded(), 0);
+    assert_eq!(entry.tick(now + limit * 2).1.superseded(), 1, "those behind wait for ever");
+    assert!(matches!(told(&entry, &ticket, now + limit * 2), Some(WaitOutcome::Superseded)));
+}
+
+/// The first command may have put it there, and what was granted by that be over.
+#[test]
+fn number_is_not_used_again_if_a_position_may_have_ended_before_the_command_that_renews_it() {
+    let (entry, now, _ticket, next) = named();
+    drop(entry.asks_itself(&next.head, now));
+    let first = entry.attempt(&next.head, 2, now, LEASE).expect("it is the queue head");
+    let _ = entry.answered(&next.head, first, Answer::Unanswered, now);
+    let later = now + LEASE;
+    let second = entry.attempt(&next.head, 3, later, LEASE).expect("it is the queue head");
+    let held = Answer::Held { kept: Some(LEASE) };
+    let (outcome, effects) = entry.answered(&next.head, second, held, later);
+    assert!(matches!(outcome, AttemptOutcome::TooLate));
+    assert_eq!(effects.roll_back().map(|roll_back| roll_back.number), Some(2));
 }
 
 // === Sharing ===

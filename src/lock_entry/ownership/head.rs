@@ -205,16 +205,7 @@ impl Ownership {
     }
 
     pub(in crate::lock_entry) fn is_head(&self, serial: u64) -> bool {
-        !self.closed && matches!(&self.phase, Phase::Competing(head) if head.serial == serial)
-    }
-
-    /// The queue head is polled. False if it is the queue head no more.
-    pub(in crate::lock_entry) fn head_polled(&mut self, serial: u64) -> bool {
-        let closed = self.closed;
-        self.head(serial).is_some_and(|head| {
-            head.woken = None;
-            !closed
-        })
+        matches!(&self.phase, Phase::Competing(head) if head.serial == serial)
     }
 
     pub(in crate::lock_entry) fn head_will_wake(&self, waker: &Waker) -> bool {

@@ -9,6 +9,7 @@ mod store;
 use std::collections::{BTreeMap, HashMap};
 use std::env;
 use std::process;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use self::store::{KEPT, Reply, Store, StoreKind, THEIRS};
@@ -740,7 +741,8 @@ impl World {
     fn answer(&mut self, actor: usize) {
         let Stage::Head(head, Some(sent)) = &self.stages[actor] else { unreachable!() };
         let (head, Sent { attempt, answer }) = (*head, *sent);
-        let _ = self.engine.head_polled(head.serial);
+        let waker = Waker::noop().clone();
+        self.event(|engine, _, effects| engine.register_head(head.serial, waker, effects));
         let answer = match answer {
             Some(last_token) => Answer::Granted { last_token },
             None if self.store.queues() || self.store.is_shared() => Answer::Held { kept: Some(KEPT) },
