@@ -124,7 +124,9 @@ fn end_of_a_forgotten_hold_is_looked_at() {
     let mut effects = Effects::default();
     let grant = entry.take(&request, &attempt, 0, now, &mut effects).expect("it is open");
     assert_eq!(effects.look_at, Moment::NEVER, "its guard sees its end");
+    assert!(!entry.is_forgotten());
     assert_eq!(entry.forget(&grant, now).look_at, now + LEASE);
+    assert!(entry.is_forgotten());
     drop(entry.tick(now + LEASE));
     assert!(entry.is_idle());
 }
@@ -141,6 +143,25 @@ fn hold_is_lost_by_what_ended_first_its_lease_or_the_longest_hold() {
         assert_eq!(entry.state_of(&grant, late), Err(reason));
         assert_eq!(entry.leave(&grant, late).0, LeaveOutcome::Lost(reason));
     }
+}
+
+/// It begins with the first hold inside that is renewed.
+#[test]
+fn longest_hold_is_over_inside_of_a_lease_that_was_not_renewed_at_first() {
+    let rules = Rules { max_hold: Some(LEASE / 2), ..Rules::default() };
+    let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
+    assert!(entry.claim());
+    let own = Request::new(1).shared_owner().lease(LEASE / 10);
+    let attempt = Attempt::outside_of_queue(1, &own, now, LEASE / 10);
+    assert!(entry.take(&own, &attempt, 0, now, &mut Effects::default()).is_some());
+    let later = now + LEASE / 20;
+    let EnterOutcome::Reentered(inner, _) = entry.enter(&Request::new(1).shared_owner(), true, later).0
+    else {
+        panic!("it has it already")
+    };
+    assert!(entry.extended(1, later, LEASE, None, later).0);
+    assert_eq!(entry.holds_end(later), Some(later + LEASE / 2));
+    assert_eq!(entry.state_of(&inner, later + LEASE / 2), Err(LossReason::HeldTooLong));
 }
 
 /// The next owner here has it for no longer than they are to wait.
@@ -305,8 +326,14 @@ fn answer_for_a_lease_that_went_back_is_not_of_one_in_hand() {
     assert!(matches!(entry.leave(&grant, now).0, LeaveOutcome::Return(_)));
     drop(entry.returned(0, now));
     let EnterOutcome::Head(head) = enter(&entry, 2, now) else { panic!("it is idle") };
-    assert!(entry.attempt(&head, 2, now, LEASE).is_some());
+    let attempt = entry.attempt(&head, 2, now, LEASE).expect("it is the queue head");
+    let _ = entry.answered(&head, attempt, Answer::Unanswered, now);
     assert!(!entry.extended(1, now, LEASE, Some(7), now).0, "it is left at the store");
+    entry.not_extended(Extension::Token { number: 1, lease: LEASE });
+    let LeaveOutcome::Return(release) = entry.leave(&granted(&entry, &head, 2, 0, now), now).0 else {
+        panic!("it has waiters")
+    };
+    assert!(release.rolls_back, "its own attempt may still run");
 }
 
 #[test]
