@@ -685,7 +685,7 @@ impl Ownership {
         }
         let phase = self.take_phase();
         let before = Unconfirmed { until: now + attempt.lease, unanswered: 0 };
-        self.hold_by(&attempt, attempt.granted_tokens(last_token), attempt.sent, before, now);
+        self.hold_by(&attempt, attempt.granted_tokens(last_token), attempt.sent, before);
         let grant = self.begin_hold(request, true, now);
         self.park_current();
         self.transition(phase);
@@ -721,7 +721,7 @@ impl Ownership {
             return None;
         }
         let before = Unconfirmed { until: now + attempt.lease, unanswered: 0 };
-        self.hold_by(attempt, attempt.granted_tokens(last_token), attempt.sent + self.tenure, before, now);
+        self.hold_by(attempt, attempt.granted_tokens(last_token), attempt.sent + self.tenure, before);
         Some(self.begin_first_hold(request, attempt.lease, now, effects))
     }
 

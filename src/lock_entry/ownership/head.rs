@@ -336,12 +336,16 @@ impl Ownership {
         if won_at_once {
             self.contended = false;
         }
+        let goes_on = inherited.is_some();
         let tenure_ends = match inherited {
             Some(before) => before.tenure_ends,
             None => attempt.sent + self.tenure,
         };
         let sent = if fault!(AcquiredFromTheAnswer) { now } else { attempt.sent };
-        self.hold_by(&Attempt { sent, ..attempt }, tokens, tenure_ends, before, now);
+        self.hold_by(&Attempt { sent, ..attempt }, tokens, tenure_ends, before);
+        if goes_on && let Phase::Held(_, lease) = &mut self.phase {
+            lease.begun_anew = Some(now);
+        }
         if let Some(slot) = named {
             self.grant_to(slot, now, effects);
             return AttemptOutcome::Refused;
@@ -385,11 +389,10 @@ impl Ownership {
         tokens: (u64, u64),
         tenure_ends: Moment,
         before: Unconfirmed,
-        now: Moment,
     ) {
         // A division costs as much as the rest; nearly all leases are as long as the rules say.
         let third = if attempt.lease < self.rules.renewed_lease { attempt.lease / 3 } else { self.third };
-        let mut lease = StoreLease::granted(attempt, tokens, third, tenure_ends, before, now);
+        let mut lease = StoreLease::granted(attempt, tokens, third, tenure_ends, before);
         lease.verify = self.forced.is_some_and(|at| attempt.sent <= at) && !fault!(ForcedGrantBelieved);
         self.known_held = None;
         self.transition(Phase::Held(Hold::without_owners(), lease));

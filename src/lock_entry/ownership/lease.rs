@@ -51,9 +51,9 @@ pub(super) struct StoreLease {
     pub(super) tokens: (u64, u64),
     /// When the command was sent by which the store confirmed it last.
     pub(super) confirmed: Moment,
-    /// When it was heard that the store has begun it, by this number, for the last time. What a command says
-    /// that was sent before may be older.
-    pub(super) begun: Moment,
+    /// When it was heard that the store has begun it anew by this number, if it has. What a command says that
+    /// was sent before may be older.
+    pub(super) begun_anew: Option<Moment>,
     /// When it is to be renewed.
     pub(super) renew_at: Moment,
     /// A renewal is under way.
@@ -85,7 +85,6 @@ impl StoreLease {
         third: Duration,
         tenure_ends: Moment,
         before: Unconfirmed,
-        now: Moment,
     ) -> Self {
         let sure_until = attempt.sent + attempt.lease;
         Self {
@@ -97,7 +96,7 @@ impl StoreLease {
             may_be_queued: false,
             tokens,
             confirmed: attempt.sent,
-            begun: now,
+            begun_anew: None,
             renew_at: sure_until - third * 2,
             renewing: false,
             renewal_unanswered: false,
@@ -177,9 +176,9 @@ impl StoreLease {
     }
 
     /// A command that leases the name was answered: it is leased.
-    pub(super) fn begun_anew(&mut self, now: Moment) {
+    pub(super) fn leased_anew(&mut self, now: Moment) {
         self.attempt_answered();
-        self.begun = now;
+        self.begun_anew = Some(now);
     }
 
     /// A command that leases the name was answered, or did not run.

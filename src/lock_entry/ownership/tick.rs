@@ -275,7 +275,7 @@ impl Ownership {
         let Some((hold, lease)) = self.held_by_number(number) else { return false };
         lease.confirm(sent, now, Some(extent), third);
         if let Some(token) = token {
-            lease.begun_anew(now);
+            lease.leased_anew(now);
             // A command that ran earlier may be answered later.
             hold.token = hold.token.max(Some(token));
             if lease.tokens.1 < token {
@@ -295,10 +295,10 @@ impl Ownership {
         effects: &mut Effects,
     ) -> bool {
         if let Some((_, lease)) = self.held_by_number(number)
-            && sent <= lease.begun
+            && lease.begun_anew.is_some_and(|begun| sent <= begun)
             && !fault!(OldGoneBelieved)
         {
-            // Leased anew by this number before or after: the store is asked once more.
+            // Before or after that: the store is asked once more.
             lease.verify = true;
             self.look_by(now, now, effects);
             return false;
