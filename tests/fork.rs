@@ -5,20 +5,21 @@
 mod over_local;
 mod polled;
 
-use std::future::pending;
-use std::task::{Context, Wake, Waker};
-
-use std::sync::Arc;
+use std::future::{Pending, pending};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use latchwork::backend::Runtime;
 use latchwork::local::{Local, OtherKind};
 use latchwork::lock::Mode;
 use latchwork::{Guard, LockClient, LockError, LossReason};
 
 use over_local::{Between, Command, OverLocal};
-use polled::{poll, ready};
+use polled::{poll, poll_by, ready};
 
 /// What the child finds: 0 if all is as it should be.
 fn child(client: &LockClient, guard: Guard) -> i32 {
@@ -240,4 +241,46 @@ fn refusal_of_the_first_thread_for_timers_is_told_by_a_panic() {
     assert!(matches!(polled, Ok(true)), "there is memory again");
     drop((waits, held));
     assert!(ready(lock.try_lock()).unwrap().is_some(), "the name is dead");
+}
+
+/// Polls each task once, by its waker.
+#[derive(Clone)]
+struct PollsOnce(Arc<Woken>, Arc<Mutex<Vec<Task>>>);
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Runtime for PollsOnce {
+    type Sleep = Pending<()>;
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn sleep_until(&self, _: Instant) -> Pending<()> {
+        pending()
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut task: Task = Box::pin(task);
+        if poll_by(task.as_mut(), &Waker::from(Arc::clone(&self.0))).is_pending() {
+            self.1.lock().unwrap().push(task);
+        }
+    }
+}
+
+/// The parent's thread may be about to poll it.
+#[test]
+fn child_that_drops_its_parents_client_wakes_no_watchdog() {
+    let runtime = PollsOnce(Arc::default(), Arc::default());
+    let client = LockClient::new(Local::with_runtime(runtime.clone()));
+    let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
+    assert_eq!(runtime.1.lock().unwrap().len(), 1, "there is a watchdog");
+    // Ordering: Relaxed, one thread at a time.
+    let status = forked(|| {
+        drop((held, client));
+        i32::from(runtime.0.0.load(Ordering::Relaxed))
+    });
+    assert_eq!(status, 0, "the child has called its parent's waker, or hung");
+    // What the closure had is dropped here as well.
+    assert!(runtime.0.0.load(Ordering::Relaxed), "the parent's watchdog does not end with its client");
 }

@@ -48,8 +48,8 @@ pub(super) struct Entry {
     pub(super) counters: Counters,
     /// When the watchdog looks at it.
     due: Due,
-    /// The table keeps it, or is just about to, or to let it go.
-    is_kept: AtomicBool,
+    /// The table keeps it, or has done so: only then it has to be asked. Most are never kept.
+    was_kept: AtomicBool,
     /// Once there is any.
     unpolled: OnceLock<Box<Unpolled>>,
 }
@@ -90,7 +90,7 @@ impl Entry {
             state: LockEntry::new(rules),
             counters: Counters::default(),
             due: tables.alarm.due(),
-            is_kept: AtomicBool::new(false),
+            was_kept: AtomicBool::new(false),
             unpolled: OnceLock::new(),
         }
     }
@@ -101,30 +101,28 @@ impl Entry {
     }
 
     /// Has the table keep it, though there may be no handle of it, for a forgotten hold or a release that is
-    /// to be repeated. The caller has seen to that before.
+    /// to be repeated. The caller has seen to that before, and it may be over by now.
     pub(super) fn keep(self: &Arc<Self>) {
-        // Ordering: Relaxed, here and below: what is kept is decided under the table's mutex.
-        self.is_kept.store(true, Ordering::Relaxed);
+        // Ordering: Relaxed. What is kept is decided under the table's mutex, and the end of a reason that
+        // was found there comes after this.
+        self.was_kept.store(true, Ordering::Relaxed);
         self.table().keep(&self.name, self);
+        self.let_go_unless_needed();
     }
 
     /// Has the table keep it no longer, if there is no reason any more.
     #[inline]
     pub(super) fn let_go(&self) {
         // Ordering: Relaxed, as above.
-        if self.is_kept.load(Ordering::Relaxed) {
+        if self.was_kept.load(Ordering::Relaxed) {
             self.let_go_unless_needed();
         }
     }
 
     #[cold]
     fn let_go_unless_needed(&self) {
-        // Ordering: Relaxed, as above, twice.
-        self.is_kept.store(false, Ordering::Relaxed);
         let is_needed = || self.state.is_forgotten() || self.awaits_release();
-        if self.table().let_go_unless(&self.name, is_needed) {
-            self.is_kept.store(true, Ordering::Relaxed);
-        }
+        self.table().let_go_unless(&self.name, is_needed);
     }
 
     pub(super) fn now(&self) -> Moment {
@@ -232,9 +230,8 @@ impl Entry {
         }
         if let Some(roll_back) = effects.roll_back() {
             // It may be that of a waiter that was named with a release, and has not taken it over.
-            let kept = self.take_kept();
+            panics.catch(|| drop(self.take_kept()));
             panics.catch(|| self.release_in_background(roll_back));
-            panics.catch(|| drop(kept));
         }
         self.state.sent(&effects);
         // It has looked for what was not under way, or is held no more.

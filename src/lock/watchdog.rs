@@ -216,11 +216,10 @@ impl Renewing {
     fn new(context: &Arc<Context>, batch: Batch, since: Moment) -> Vec<Self> {
         let call = |batch| Self { context: Arc::clone(context), batch, since };
         let (mut calls, mut left) = (Vec::new(), batch);
-        while left.len() > CALL {
-            let rest = left.split_off(CALL);
+        while !left.is_empty() {
+            let rest = left.split_off(left.len().min(CALL));
             calls.push(call(mem::replace(&mut left, rest)));
         }
-        calls.push(call(left));
         calls
     }
 

@@ -21,7 +21,7 @@ impl Between for Renewals {
         command: Command<'_>,
         run: impl Future<Output = Result<T, OtherKind>> + Send,
     ) -> Result<T, OtherKind> {
-        if let Command::Renew(leases) = command {
+        if let Command::Renew(leases, _) = command {
             self.0.lock().unwrap().push(leases.len());
         }
         run.await

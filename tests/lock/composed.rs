@@ -503,3 +503,320 @@ fn shutdown_ends_with_the_release_whose_caller_has_left() {
     clock.advance(Duration::from_nanos(1));
     assert!(poll(shutdown).is_ready(), "it waits for no release");
 }
+
+#[test]
+fn name_is_not_kept_for_a_forgotten_hold_that_has_ended_by_itself() {
+    let clock = ThreadRuntime::paused();
+    let client = LockClient::new(Local::with_runtime(clock.clone()));
+    let lock_of: fn(&LockClient) -> Lock = |client| client.get_lock("orders").unwrap();
+    ready(lock_of(&client).lock_with_lease(Duration::from_secs(1))).unwrap().forget();
+    assert_eq!(acquisitions(&client, lock_of), 1);
+    clock.advance(Duration::from_secs(2));
+    assert_eq!(acquisitions(&client, lock_of), 0, "the name is kept for ever");
+}
+
+/// The store has forgotten the lease by then, as the repetition has released it.
+#[test]
+fn unlock_whose_release_was_repeated_meanwhile_is_told_that_it_had_the_lock() {
+    let clock = ThreadRuntime::paused();
+    let stops = Stops::new(false, |command| matches!(command, Command::Release(_)));
+    let client = LockClient::with_options(stops.over(&Local::with_runtime(clock.clone())), &hasty()).unwrap();
+    let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
+    let mut unlocks = pin!(held.unlock());
+    assert!(poll(unlocks.as_mut()).is_pending(), "it is not answered");
+    clock.advance(SOON);
+    // For both, of which the caller's is not polled.
+    stops.let_through();
+    clock.advance(Duration::from_nanos(1));
+    ready(unlocks).unwrap();
+    assert_eq!(client.metrics().leases_lost, 0);
+}
+
+/// What a writer has asked to read is refused, as it does not write any more.
+#[test]
+fn shutdown_ends_with_the_refusal_of_what_a_writer_has_asked_to_read() {
+    let stops = Stops::new(false, reads);
+    let local = Local::with_runtime(ThreadRuntime::paused());
+    let (client, other) = (LockClient::new(stops.over(&local)), LockClient::new(local));
+    let (prices, theirs) =
+        (client.get_read_write_lock("prices").unwrap(), other.get_read_write_lock("prices").unwrap());
+    let me = client.owner();
+    let writes = ready(prices.write().owned_by(&me).lock()).unwrap();
+    let read = prices.read().owned_by(&me);
+    let mut reads = pin!(read.lock());
+    assert!(poll(reads.as_mut()).is_pending(), "it asks beside the queue");
+    ready(writes.unlock()).unwrap();
+    let _theirs = ready(theirs.write().lock()).unwrap();
+    let mut shutdown = pin!(client.shutdown(HOUR));
+    assert!(poll(shutdown.as_mut()).is_pending(), "it may be granted yet");
+    stops.let_through();
+    assert!(ready(reads).unwrap_err().is_shut_down());
+    ready(shutdown).unwrap();
+}
+
+/// A lease that is gone is not released: what has found that tells it.
+#[test]
+fn shutdown_ends_with_the_renewal_that_finds_the_last_lease_gone() {
+    let clock = ThreadRuntime::paused();
+    let local = Local::with_runtime(clock.clone());
+    let (client, other) = (LockClient::new(local.clone()), LockClient::new(local));
+    let _held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
+    ready(other.get_lock("orders").unwrap().force_unlock()).unwrap();
+    let mut shutdown = pin!(client.shutdown(HOUR));
+    assert!(poll(shutdown.as_mut()).is_pending(), "it is held");
+    clock.advance(Duration::from_secs(11));
+    let metrics = client.metrics();
+    assert_eq!((metrics.leases_lost, metrics.renewals_late), (1, 0), "nothing of it came late");
+    ready(shutdown).unwrap();
+}
+
+#[test]
+fn shutdown_names_what_is_held_by_name_in_order() {
+    let client = LockClient::local();
+    let names = (0..50).map(|number| format!("orders:{}", number * 7 % 50));
+    let _held: Vec<_> = names.map(|name| ready(client.get_lock(&name).unwrap().lock()).unwrap()).collect();
+    let error = ready(client.shutdown(Duration::ZERO)).unwrap_err();
+    assert_eq!(error.held().len(), 50);
+    assert!(error.held().iter().map(|name| name.as_str()).is_sorted(), "{error}");
+}
+
+/// It has one look for both, and that comes too early for one of them.
+#[test]
+fn each_read_that_is_not_polled_is_given_back_in_its_time() {
+    let clock = ThreadRuntime::paused();
+    let stops = Stops::new(true, reads);
+    let limit = Duration::from_secs(2);
+    let options = LockOptions::default().unpolled_limit(limit);
+    let client = LockClient::with_options(stops.over(&Local::with_runtime(clock.clone())), &options).unwrap();
+    let prices = client.get_read_write_lock("prices").unwrap();
+    let me = client.owner();
+    let _writes = ready(prices.write().owned_by(&me).lock()).unwrap();
+    let read = prices.read().owned_by(&me);
+    let mut asks = [(); 2].map(|()| Box::pin(read.lock()));
+    assert!(asks.iter_mut().all(|asks| poll(asks.as_mut()).is_pending()), "they ask");
+    for superseded in [0, 1, 2] {
+        stops.let_through.add_permits(1);
+        clock.advance(limit / 2);
+        assert_eq!(client.metrics().superseded, superseded);
+    }
+}
+
+/// Stops each read at the store and twice more on the way back.
+struct InSteps(Stops);
+
+impl Between for InSteps {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        let outcome = self.0.carry(command, run).await;
+        if reads(command) {
+            self.0.stop().await;
+        }
+        outcome
+    }
+}
+
+#[test]
+fn read_that_was_polled_in_time_and_waits_on_is_not_taken_for_unpolled() {
+    let clock = ThreadRuntime::paused();
+    let stops = Stops::new(true, reads);
+    let options = LockOptions::default().unpolled_limit(Duration::from_secs(2));
+    let backend = OverLocal::new(&Local::with_runtime(clock.clone()), InSteps(stops.clone()));
+    let client = LockClient::with_options(backend, &options).unwrap();
+    let prices = client.get_read_write_lock("prices").unwrap();
+    let me = client.owner();
+    let _writes = ready(prices.write().owned_by(&me).lock()).unwrap();
+    let read = prices.read().owned_by(&me);
+    let mut asks = pin!(read.lock());
+    assert!(poll(asks.as_mut()).is_pending());
+    stops.let_through.add_permits(1);
+    assert!(poll(asks.as_mut()).is_pending(), "it waits for the second step");
+    clock.advance(SOON);
+    assert_eq!(client.metrics().superseded, 0);
+    stops.let_through.add_permits(1);
+    assert!(ready(asks).unwrap().is_held());
+}
+
+/// A writer that was forced out asks to read, and is refused.
+#[test]
+fn loss_that_a_refused_read_brings_to_light_is_told_and_counted() {
+    let local = Local::new();
+    let (client, other) = (LockClient::new(local.clone()), LockClient::new(local));
+    let (prices, theirs) =
+        (client.get_read_write_lock("prices").unwrap(), other.get_read_write_lock("prices").unwrap());
+    let me = client.owner();
+    let writes = ready(prices.write().owned_by(&me).lock()).unwrap();
+    ready(theirs.write().force_unlock()).unwrap();
+    let _theirs = ready(theirs.write().lock()).unwrap();
+    assert!(ready(prices.read().owned_by(&me).try_lock()).unwrap().is_none());
+    assert!(!writes.is_held());
+    assert_eq!(client.metrics().leases_lost, 1);
+}
+
+/// Stops what asks for a token on its way to the store, and the answer to a renewal on its way back.
+#[derive(Clone)]
+struct Apart {
+    asks: Stops,
+    renews: Stops,
+}
+
+impl Apart {
+    fn new() -> Self {
+        let asks = Stops::new(false, |command| matches!(command, Command::Acquire(_)));
+        Self { asks, renews: Stops::new(true, |command| matches!(command, Command::Renew(..))) }
+    }
+}
+
+impl Between for Apart {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        self.renews.carry(command, self.asks.carry(command, run)).await
+    }
+}
+
+/// The command that asked for a token was sent later, and has begun the lease anew when that answer comes.
+#[test]
+fn extension_is_asked_for_once_more_when_what_says_that_the_lease_is_gone_is_older_than_the_lease() {
+    let local = Local::new();
+    let apart = Apart::new();
+    let (client, other) = (LockClient::new(OverLocal::new(&local, apart.clone())), LockClient::new(local));
+    let (lock, theirs) = (client.get_lock("orders").unwrap(), other.get_lock("orders").unwrap());
+    let lock = lock.owned_by(&client.owner());
+    apart.asks.let_through.add_permits(1);
+    let mut outer = ready(lock.lock()).unwrap();
+    let fenced = lock.fenced();
+    let mut inner = pin!(fenced.lock());
+    apart.renews.let_through.add_permits(1);
+    assert!(poll(inner.as_mut()).is_pending(), "it asks for a token");
+    ready(theirs.force_unlock()).unwrap();
+    {
+        let mut extends = pin!(outer.extend(HOUR));
+        assert!(poll(extends.as_mut()).is_pending(), "it is told that the lease is gone");
+        apart.asks.let_through();
+        assert!(ready(inner).unwrap().is_held());
+        apart.renews.let_through();
+        ready(extends).unwrap();
+    }
+    assert!(outer.remaining() > HOUR / 2);
+    let kept = ready(theirs.remaining()).unwrap();
+    assert!(kept.is_some_and(|kept| kept > HOUR / 2), "the store keeps it for {kept:?}");
+}
+
+/// The command has run, and its future is dropped before it is answered.
+#[test]
+fn extension_that_was_given_up_keeps_the_lock_for_no_longer_than_the_hold() {
+    let clock = ThreadRuntime::paused();
+    let local = Local::with_runtime(clock.clone());
+    let stops = Stops::new(true, |command| matches!(command, Command::Renew(..)));
+    let (client, other) = (LockClient::new(stops.over(&local)), LockClient::new(local));
+    let lock = client.get_lock("orders").unwrap();
+    let mut held = ready(lock.lock_with_lease(Duration::from_secs(1))).unwrap();
+    assert!(poll(pin!(held.extend(HOUR))).is_pending());
+    clock.advance(Duration::from_secs(2));
+    assert!(!held.is_held());
+    let free = ready(other.get_lock("orders").unwrap().try_lock()).unwrap().is_some();
+    assert!(free, "the store keeps what nobody has");
+}
+
+/// No look at its end has come before.
+#[test]
+fn extension_that_is_answered_when_the_hold_is_over_is_given_back_though_no_timer_has_fired() {
+    let clock = ThreadRuntime::paused();
+    let local = Local::with_runtime(Untimed(clock.clone()));
+    let stops = Stops::new(true, |command| matches!(command, Command::Renew(..)));
+    let client = LockClient::new(OverLocal::new(&local, stops.clone()));
+    let other = LockClient::new(local);
+    let lock = client.get_lock("orders").unwrap();
+    let mut held = ready(lock.lock_with_lease(Duration::from_secs(1))).unwrap();
+    let mut extends = Box::pin(held.extend(HOUR));
+    assert!(poll(extends.as_mut()).is_pending());
+    clock.advance(Duration::from_secs(2));
+    stops.let_through();
+    assert!(ready(extends).unwrap_err().is_lost());
+    let free = ready(other.get_lock("orders").unwrap().try_lock()).unwrap().is_some();
+    assert!(free, "the store keeps what nobody has");
+}
+
+/// The command for it begins the lease anew, and so does not end before that as a release does.
+#[test]
+fn token_that_comes_when_its_hold_was_given_back_is_rolled_back() {
+    let local = Local::new();
+    let stops = Stops::new(false, |command| matches!(command, Command::Acquire(_) | Command::Release(_)));
+    let (client, other) = (LockClient::new(stops.over(&local)), LockClient::new(local));
+    let (lock, theirs) = (client.get_lock("orders").unwrap(), other.get_lock("orders").unwrap());
+    let me = client.owner();
+    let lock = lock.owned_by(&me);
+    stops.let_through.add_permits(1);
+    let _outer = ready(lock.lock()).unwrap();
+    let fenced = lock.fenced();
+    let mut inner = pin!(fenced.lock());
+    assert!(poll(inner.as_mut()).is_pending(), "it asks for a token");
+    for _ in 0..2 {
+        ready(lock.unlock(&me)).unwrap();
+    }
+    assert!(!ready(theirs.is_locked()).unwrap());
+    stops.let_through.add_permits(1);
+    assert!(ready(inner).unwrap_err().is_lost());
+    assert!(ready(theirs.try_lock()).unwrap().is_some(), "the store keeps what nobody has");
+}
+
+/// A store that says so at the very moment when it has granted the lease is asked twice, and not for ever.
+#[test]
+fn extension_of_a_lease_that_is_gone_ends_though_the_clock_stands_still() {
+    let local = Local::with_runtime(ThreadRuntime::paused());
+    let (client, other) = (LockClient::new(local.clone()), LockClient::new(local));
+    let mut held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
+    ready(other.get_lock("orders").unwrap().force_unlock()).unwrap();
+    assert!(ready(held.extend(HOUR)).unwrap_err().is_lost());
+}
+
+/// Another client has taken the lock between the two commands by which the inner hold comes by its token.
+#[test]
+fn inner_hold_whose_token_is_refused_is_none() {
+    let local = Local::new();
+    let stops = Stops::new(false, |command| matches!(command, Command::Acquire(_)));
+    let (client, other) = (LockClient::new(stops.over(&local)), LockClient::new(local));
+    let (lock, theirs) = (client.get_lock("orders").unwrap(), other.get_lock("orders").unwrap());
+    let lock = lock.owned_by(&client.owner());
+    stops.let_through.add_permits(1);
+    let outer = ready(lock.lock()).unwrap();
+    let fenced = lock.fenced();
+    let mut inner = pin!(fenced.lock());
+    assert!(poll(inner.as_mut()).is_pending(), "it asks for a token");
+    ready(theirs.force_unlock()).unwrap();
+    let _theirs = ready(theirs.lock()).unwrap();
+    stops.let_through();
+    assert!(ready(inner).unwrap_err().is_lost());
+    assert!(!outer.is_held());
+}
+
+/// It is put into the store's queue behind another client's, and has left when the release is answered.
+#[test]
+fn waiter_that_leaves_while_it_is_named_listens_no_more() {
+    let clock = ThreadRuntime::paused();
+    let local = Local::with_runtime(clock.clone());
+    let stops = Stops::new(true, |command| matches!(command, Command::Release(_)));
+    let (client, other) = (LockClient::new(stops.over(&local)), LockClient::new(local));
+    let (lock, theirs) = (client.get_fair_lock("orders").unwrap(), other.get_fair_lock("orders").unwrap());
+    let held = ready(lock.lock()).unwrap();
+    let mut they_wait = pin!(theirs.lock());
+    assert!(poll(they_wait.as_mut()).is_pending());
+    let mut waits = Box::pin(lock.lock());
+    assert!(poll(waits.as_mut()).is_pending());
+    drop(held);
+    let _theirs = ready(they_wait).unwrap();
+    drop(waits);
+    assert_eq!(client.metrics().subscriptions, 1, "the release is not answered yet");
+    stops.let_through();
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!((client.metrics().releases_pending, client.metrics().subscriptions), (0, 0));
+}

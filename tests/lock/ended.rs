@@ -1,5 +1,6 @@
 //! A runtime that ends, or that breaks for a while: what it kept going is told so, or goes on afterwards.
 
+use std::future::pending;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -7,11 +8,11 @@ use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use latchwork::backend::Runtime;
-use latchwork::local::{Local, Sleep, ThreadRuntime};
+use latchwork::local::{Local, OtherKind, Sleep, ThreadRuntime};
 use latchwork::{Guard, LockClient, LockError, LossReason};
 
 use crate::foreign::told::told_of;
-use crate::over_local::{Nothing, OverLocal};
+use crate::over_local::{Between, Command, Nothing, OverLocal};
 use crate::polled::{poll, poll_by, ready};
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -132,6 +133,8 @@ fn panic_of_the_waker_that_a_runtime_gives_the_watchdog_is_told_of_and_is_no_cal
 struct Breaks {
     clock: ThreadRuntime,
     is_broken: Arc<AtomicBool>,
+    /// It is broken for one call.
+    once: bool,
 }
 
 impl Runtime for Breaks {
@@ -142,7 +145,8 @@ impl Runtime for Breaks {
     }
 
     fn sleep_until(&self, deadline: Instant) -> Sleep {
-        assert!(!self.is_broken.load(SeqCst), "on purpose");
+        let is_broken = self.is_broken.fetch_and(!self.once, SeqCst);
+        assert!(!is_broken, "on purpose");
         self.clock.sleep_until(deadline)
     }
 
@@ -158,7 +162,7 @@ impl Runtime for Breaks {
 /// The watchdog ends when it has panicked a few times in a row, and with it what it was to renew.
 #[test]
 fn lock_that_was_lost_by_a_broken_runtime_is_renewed_when_it_is_taken_again() {
-    let runtime = Breaks { clock: ThreadRuntime::paused(), is_broken: Arc::default() };
+    let runtime = Breaks { clock: ThreadRuntime::paused(), is_broken: Arc::default(), once: false };
     let client = LockClient::new(Local::with_runtime(runtime.clone()));
     let lock = client.get_lock("orders").unwrap();
     let held = ready(lock.lock()).unwrap();
@@ -173,4 +177,50 @@ fn lock_that_was_lost_by_a_broken_runtime_is_renewed_when_it_is_taken_again() {
     runtime.clock.advance(Duration::from_secs(100));
     assert!(Guard::is_held(&held), "no lease is renewed any more");
     ready(held.unlock()).unwrap();
+}
+
+/// Its timers panic once whenever they are told to, and not for long.
+#[test]
+fn panics_that_do_not_come_in_a_row_end_no_renewal() {
+    let runtime = Breaks { clock: ThreadRuntime::paused(), is_broken: Arc::default(), once: true };
+    let client = LockClient::new(Local::with_runtime(runtime.clone()));
+    let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
+    for round in 0..20 {
+        runtime.is_broken.store(true, SeqCst);
+        runtime.clock.advance(Duration::from_secs(11));
+        assert!(!runtime.is_broken.load(SeqCst), "it has not panicked");
+        assert!(Guard::is_held(&held), "no lease is renewed after {round} panics");
+    }
+}
+
+/// What has a name kept for a release that is to be repeated keeps the client.
+#[test]
+fn client_whose_runtime_has_ended_beside_a_release_is_dropped() {
+    let ends = Ends::new(Waker::noop());
+    let silent = NoRelease(Arc::default());
+    let client = LockClient::new(OverLocal::new(&Local::with_runtime(ends.clone()), silent.clone()));
+    drop(ready(client.get_lock("orders").unwrap().lock()).unwrap());
+    assert_eq!(client.metrics().releases_pending, 1);
+    ends.end();
+    drop(client);
+    assert_eq!(Arc::strong_count(&silent.0), 1, "it is kept for ever");
+}
+
+/// Answers no release.
+#[derive(Clone)]
+struct NoRelease(Arc<()>);
+
+impl Between for NoRelease {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        if let Command::Release(_) = command {
+            pending::<()>().await;
+        }
+        run.await
+    }
 }

@@ -108,6 +108,12 @@ fn grant_is_asked_for_once_more_where_its_message_does_not_suffice() {
         drop(theirs);
         let Poll::Ready(Ok(held)) = poll(waits.as_mut()) else { panic!("it was granted") };
         assert_eq!(asked.load(Ordering::Relaxed), questions, "{grants_suffice}");
+        // Nor is a waiter named with the release.
+        let mut next = pin!(lock.lock());
+        assert!(poll(next.as_mut()).is_pending());
         drop(held);
+        let Poll::Ready(Ok(_held)) = poll(next.as_mut()) else { panic!("it was granted") };
+        let asked = asked.load(Ordering::Relaxed) - questions;
+        assert_eq!(asked > 0, !grants_suffice, "{grants_suffice}: {asked}");
     }
 }

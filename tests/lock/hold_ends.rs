@@ -97,7 +97,7 @@ impl Between for SlowRenewals {
         command: Command<'_>,
         run: impl Future<Output = Result<T, OtherKind>> + Send,
     ) -> Result<T, OtherKind> {
-        if let Command::Renew(_) = command {
+        if let Command::Renew(..) = command {
             sleep(Duration::from_millis(500)).await;
         }
         run.await

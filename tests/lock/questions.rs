@@ -287,3 +287,24 @@ fn question_that_did_not_run_is_not_rolled_back() {
     let theirs = stage.theirs.get_lock("orders").unwrap();
     assert!(ready(theirs.try_lock()).unwrap().is_some(), "it is not released");
 }
+
+/// It is named with the release, and put into the store's queue behind another client's. It hears of its turn
+/// only once its subscription is confirmed.
+#[test]
+fn waiter_that_is_named_before_its_subscription_is_confirmed_asks_for_itself() {
+    let stage = Stage::new(Mode::Fair);
+    let backend = OverLocal::with_transport(stage.local.clone(), stage.counted.clone(), Deaf);
+    let client = LockClient::new(backend);
+    let lock = client.get_fair_lock("orders").unwrap();
+    let held = ready(lock.lock()).unwrap();
+    let mut they_wait = waits(&Stage::lock(&stage.theirs, Mode::Fair));
+    let mut waits = waits(&lock);
+    drop(held);
+    let Poll::Ready(Ok(_theirs)) = poll(they_wait.as_mut()) else { panic!("it is their turn") };
+    let asked = stage.asked_by(|| {
+        assert!(poll(waits.as_mut()).is_pending());
+        stage.clock.advance(Duration::from_millis(1001));
+        assert!(poll(waits.as_mut()).is_pending());
+    });
+    assert!(asked > 0, "it waits for what it does not hear");
+}

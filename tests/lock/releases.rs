@@ -3,17 +3,19 @@
 use std::fmt;
 use std::future::pending;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use latchwork::backend::Runtime as _;
+use latchwork::backend::{LATEST_RUN, Runtime as _};
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::{LockClient, ShutdownError};
+use tracing::Level;
 
-use crate::over_local::{Between, Command, OverLocal};
-use crate::polled::poll;
+use crate::foreign::told::events_of;
+use crate::over_local::{Between, Command, Nothing, OverLocal};
+use crate::polled::{poll, ready};
 
 #[derive(Debug)]
 struct Refused;
@@ -26,9 +28,15 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// Refuses every release, and notes when it came.
+/// Refuses every release while it is told to, and notes when it came.
 #[derive(Clone)]
-struct TakesNoRelease(ThreadRuntime, Arc<Mutex<Vec<Instant>>>);
+struct TakesNoRelease(ThreadRuntime, Arc<Mutex<Vec<Instant>>>, Arc<AtomicBool>);
+
+impl TakesNoRelease {
+    fn new(clock: &ThreadRuntime) -> Self {
+        Self(clock.clone(), Arc::default(), Arc::new(AtomicBool::new(true)))
+    }
+}
 
 impl Between for TakesNoRelease {
     type Error = Refused;
@@ -40,9 +48,40 @@ impl Between for TakesNoRelease {
     ) -> Result<T, Refused> {
         if let Command::Release(_) = command {
             self.1.lock().unwrap().push(self.0.now());
-            return Err(Refused);
+            // Ordering: SeqCst, here and below, for no reason but that it is a test.
+            if self.2.load(SeqCst) {
+                return Err(Refused);
+            }
         }
         run.await.map_err(|_| Refused)
+    }
+}
+
+/// An operator is told once while releases fail, and again when one has succeeded since, in the background or
+/// by a call.
+#[test]
+fn error_of_a_release_is_told_again_once_one_has_succeeded() {
+    let clock = ThreadRuntime::paused();
+    let backend = TakesNoRelease::new(&clock);
+    let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock.clone()), backend.clone()));
+    let lock = client.get_lock("orders").unwrap();
+    let fails = || {
+        events_of(Level::WARN, "latchwork::lock::entry::release", || {
+            drop(ready(lock.lock_with_lease(Duration::from_secs(1))).unwrap());
+            clock.advance(Duration::from_secs(2));
+        })
+    };
+    assert_eq!((fails(), fails()), (1, 0));
+    for awaited in [true, false] {
+        backend.2.store(false, SeqCst);
+        let held = ready(lock.lock()).unwrap();
+        if awaited {
+            ready(held.unlock()).unwrap()
+        } else {
+            drop(held)
+        }
+        backend.2.store(true, SeqCst);
+        assert_eq!(fails(), 1, "{awaited}");
     }
 }
 
@@ -52,7 +91,7 @@ impl Between for TakesNoRelease {
 fn release_that_fails_is_repeated_ever_more_rarely_until_its_lease_is_over() {
     const LEASE: Duration = Duration::from_secs(20);
     let clock = ThreadRuntime::paused();
-    let backend = TakesNoRelease(clock.clone(), Arc::default());
+    let backend = TakesNoRelease::new(&clock);
     let local = Local::with_runtime(clock.clone());
     let client = LockClient::new(OverLocal::new(&local, backend.clone()));
     let lock = client.get_lock("orders").unwrap();
@@ -80,7 +119,7 @@ fn release_that_fails_is_repeated_ever_more_rarely_until_its_lease_is_over() {
 #[test]
 fn unlock_that_the_store_does_not_answer_is_an_error_that_says_so_and_is_counted() {
     let clock = ThreadRuntime::paused();
-    let backend = TakesNoRelease(clock.clone(), Arc::default());
+    let backend = TakesNoRelease::new(&clock);
     let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock), backend));
     let lock = client.get_lock("orders").unwrap();
     let mut unlocks = pin!(async { lock.lock().await.unwrap().unlock().await });
@@ -147,4 +186,88 @@ fn shutdown_hears_of_a_release_that_a_caller_has_left_unawaited() {
     assert_eq!(*waits.outcome.lock().unwrap(), None);
     drop(unlocks);
     assert_eq!(*waits.outcome.lock().unwrap(), Some(Ok(())));
+}
+
+/// It is told of the release, and looks at once: the lock has one yet that may be handed on.
+#[test]
+fn shutdown_hears_that_the_lock_that_it_has_seen_released_has_come_to_rest() {
+    let client = LockClient::new(OverLocal::new(&Local::new(), Nothing));
+    let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
+    let waits = Arc::new(InPlace::default());
+    *waits.shutdown.lock().unwrap() =
+        Some(Box::pin(async move { client.shutdown(Duration::from_secs(3600)).await }));
+    Arc::clone(&waits).wake();
+    assert_eq!(*waits.outcome.lock().unwrap(), None);
+    drop(held);
+    assert_eq!(*waits.outcome.lock().unwrap(), Some(Ok(())));
+}
+
+/// Notes each command that takes a lease from the store, and answers at its first poll.
+#[derive(Clone, Default)]
+struct Noted(Arc<AtomicUsize>);
+
+impl Between for Noted {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        let releases = matches!(command, Command::Release(_) | Command::RollBack(_));
+        // Ordering: SeqCst, a test's count.
+        self.0.fetch_add(usize::from(releases), SeqCst);
+        run.await
+    }
+}
+
+#[test]
+fn unlock_that_is_answered_at_once_is_sent_once_and_says_whether_the_store_had_the_lock() {
+    let (local, noted) = (Local::new(), Noted::default());
+    let client = LockClient::new(OverLocal::new(&local, noted.clone()));
+    let (lock, theirs) = (client.get_lock("orders").unwrap(), LockClient::new(local).get_lock("orders"));
+    let held = ready(lock.lock()).unwrap();
+    ready(held.unlock()).unwrap();
+    // Ordering: as above.
+    assert_eq!(noted.0.load(SeqCst), 1);
+    let held = ready(lock.lock()).unwrap();
+    ready(theirs.unwrap().force_unlock()).unwrap();
+    assert!(ready(held.unlock()).unwrap_err().is_lost());
+    assert_eq!(client.metrics().leases_lost, 1);
+}
+
+/// Neither answers a question nor takes what is sent to undo it, of which it notes when it came.
+#[derive(Clone)]
+struct TakesNothing(ThreadRuntime, Arc<Mutex<Vec<Instant>>>);
+
+impl Between for TakesNothing {
+    type Error = Refused;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        _: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, Refused> {
+        if let Command::RollBack(_) = command {
+            self.1.lock().unwrap().push(self.0.now());
+        }
+        Err(Refused)
+    }
+}
+
+/// A silent link may keep what was asked for, and the lease begins when that comes through.
+#[test]
+fn question_that_was_not_answered_is_undone_for_as_long_as_it_may_run() {
+    let clock = ThreadRuntime::paused();
+    let backend = TakesNothing(clock.clone(), Arc::default());
+    let local = Local::with_runtime(clock.clone());
+    let client = LockClient::new(OverLocal::new(&local, backend.clone()));
+    let (begin, lease) = (clock.now(), Duration::from_secs(20));
+    ready(client.get_lock("orders").unwrap().lock_with_lease(lease)).unwrap_err();
+    for _ in 0..300 {
+        clock.advance(Duration::from_secs(1));
+    }
+    let last = *backend.1.lock().unwrap().last().unwrap() - begin;
+    let most = lease + LATEST_RUN;
+    assert!(last <= most && last >= most - Duration::from_secs(2), "{last:?}");
 }

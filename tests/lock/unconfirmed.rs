@@ -7,9 +7,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::over_local::{Between, Command, Nothing, OverLocal};
+use crate::polled::{poll, ready};
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::lock::Mode;
-use latchwork::subscription::{Inbox, Message, Transport};
+use latchwork::subscription::{Inbox, Message, SubscribeError, Transport};
 use latchwork::{LeaseError, LockClient, LockError, LockOptions};
 
 const WATCHDOG: Duration = Duration::from_millis(300);
@@ -173,4 +174,23 @@ async fn try_that_is_answered_too_late_does_not_wait() {
     assert!(held.lock().unwrap().is_some());
     // Which of the two came too late is said: not the store's answer to the caller, but the lease.
     assert!(matches!(tried, Err(LockError::Lease(LeaseError::OverBeforeAnswer))), "{tried:?}");
+}
+
+/// It was not confirmed for so long that the waiter has asked without it.
+#[test]
+fn failure_of_a_subscription_that_was_not_confirmed_in_time_is_told() {
+    let (runtime, deaf) = (ThreadRuntime::paused(), Deaf::default());
+    let local = Local::with_runtime(runtime.clone());
+    let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
+    let lock = LockClient::new(OverLocal::with_transport(local, Nothing, deaf.clone())).get_lock("orders");
+    let _held = ready(theirs.lock()).unwrap();
+    let lock = lock.unwrap();
+    let mut waits = pin!(lock.lock());
+    for _ in 0..2 {
+        assert!(poll(waits.as_mut()).is_pending());
+        runtime.advance(Duration::from_secs(2));
+    }
+    deaf.0.lock().unwrap()[0].failed(SubscribeError::new("on purpose"));
+    let Poll::Ready(Err(error)) = poll(waits) else { panic!("it waits for what cannot come") };
+    assert!(matches!(error, LockError::Subscribe(_)), "{error:?}");
 }

@@ -1,16 +1,19 @@
 //! The watchdog, over a backend whose renewals are the test's.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::foreign::told::events_of;
 use crate::over_local::{Between, Command, OverLocal};
-use crate::polled::ready;
+use crate::polled::{poll, ready};
 use latchwork::backend::{Backend as _, LeaseKey, LockName, Runtime as _};
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
-use latchwork::{LockClient, LockOptions};
+use latchwork::{Lease, LockClient, LockOptions};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use tracing::Level;
 
 const LEASE: Duration = Duration::from_secs(3);
 const SOON: Duration = Duration::from_secs(10);
@@ -111,7 +114,7 @@ impl Between for Shared {
         command: Command<'_>,
         run: impl Future<Output = Result<T, OtherKind>> + Send,
     ) -> Result<T, Refused> {
-        if let Command::Renew(leases) = command {
+        if let Command::Renew(leases, _) = command {
             self.renews(leases).await?;
         }
         run.await.map_err(|_| Refused)
@@ -154,7 +157,7 @@ impl Between for Late {
         run: impl Future<Output = Result<T, OtherKind>> + Send,
     ) -> Result<T, OtherKind> {
         let outcome = run.await;
-        if let Command::Renew(_) = command {
+        if let Command::Renew(..) = command {
             self.0.sleep_until(self.0.now() + Duration::from_secs(20)).await;
         }
         outcome
@@ -174,6 +177,65 @@ fn renewal_that_is_answered_when_the_lease_is_over_counts_as_late_and_its_lock_a
     clock.advance(Duration::from_secs(1));
     assert_eq!((client.metrics().renewals_late, client.metrics().leases_lost), (1, 1));
     assert!(!held.is_held());
+}
+
+#[test]
+fn renewal_that_is_answered_when_its_lock_was_given_back_is_not_late() {
+    let clock = ThreadRuntime::paused();
+    let local = Local::with_runtime(clock.clone());
+    let client = LockClient::new(OverLocal::new(&local, Late(clock.clone())));
+    let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
+    clock.advance(Duration::from_secs(11));
+    ready(held.unlock()).unwrap();
+    clock.advance(Duration::from_secs(30));
+    assert_eq!((client.metrics().renewals_sent, client.metrics().renewals_late), (1, 0));
+}
+
+#[test]
+fn renewal_is_told_of_if_the_store_has_the_lease() {
+    let clock = ThreadRuntime::paused();
+    let local = Local::with_runtime(clock.clone());
+    let (client, other) = (LockClient::new(local.clone()), LockClient::new(local));
+    let _held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
+    let told = |seconds| {
+        let advance = || clock.advance(Duration::from_secs(seconds));
+        events_of(Level::TRACE, "latchwork::lock::watchdog", advance)
+    };
+    assert_eq!(told(11), 1);
+    ready(other.get_lock("orders").unwrap().force_unlock()).unwrap();
+    assert_eq!(told(10), 0);
+    assert_eq!(client.metrics().renewals_sent, 2);
+}
+
+/// Notes for how long leases are to last that are renewed.
+#[derive(Clone, Default)]
+struct Lasting(Arc<Mutex<Vec<Duration>>>);
+
+impl Between for Lasting {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        if let Command::Renew(_, lease) = command {
+            self.0.lock().unwrap().push(lease);
+        }
+        run.await
+    }
+}
+
+#[test]
+fn lease_that_is_only_looked_after_is_made_no_longer() {
+    let (clock, lasting) = (ThreadRuntime::paused(), Lasting::default());
+    let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock.clone()), lasting.clone()));
+    let lock = client.get_lock("orders").unwrap();
+    let _held = ready(lock.lock_with_lease(Duration::from_secs(10))).unwrap();
+    let mut waits = pin!(lock.lock());
+    assert!(poll(waits.as_mut()).is_pending());
+    clock.advance(Duration::from_millis(1500));
+    assert_eq!(*lasting.0.lock().unwrap(), [Lease::MIN]);
 }
 
 /// A part of the store that does not answer costs its own locks only; and of those, each has one renewal

@@ -17,7 +17,7 @@ pub(crate) enum Command<'a> {
     Acquire(Mode),
     Release(Mode),
     RollBack(Mode),
-    Renew(&'a [LeaseKey]),
+    Renew(&'a [LeaseKey], Duration),
     ForceRelease(Mode),
     Holders(Mode),
 }
@@ -184,7 +184,7 @@ impl<B: Between, T: Transport, R: Runtime + Clone> Backend for OverLocal<B, T, R
 
     async fn renew(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, B::Error> {
         self.between
-            .carry(Command::Renew(leases), async { self.local.renew(mode, leases, lease).await })
+            .carry(Command::Renew(leases, lease), async { self.local.renew(mode, leases, lease).await })
             .await
     }
 

@@ -126,18 +126,15 @@ impl<E: Alarmed> Alarm<E> {
         let (was_running, is_first) = {
             let mut set = self.set.lock();
             let before = due.at();
-            if before <= at && set.running {
+            // Another thread was quicker. There is a watchdog: without one nothing is due.
+            if before <= at {
                 return;
             }
-            if at < before {
-                set.remove(before, due.number);
-                let is_first = at < set.first();
-                set.entries.insert((at, due.number), Arc::downgrade(entry));
-                due.set(at);
-                (std::mem::replace(&mut set.running, true), is_first)
-            } else {
-                (std::mem::replace(&mut set.running, true), false)
-            }
+            set.remove(before, due.number);
+            let is_first = at < set.first();
+            set.entries.insert((at, due.number), Arc::downgrade(entry));
+            due.set(at);
+            (std::mem::replace(&mut set.running, true), is_first)
         };
         match was_running {
             true if is_first && !fault!(WatchdogSleepsOn) => self.wake_watchdog(),
@@ -157,10 +154,10 @@ impl<E: Alarmed> Alarm<E> {
         }
     }
 
-    /// The entry is being dropped.
+    /// The entry is being dropped. Not in a child.
     pub(in crate::lock) fn remove(&self, due: &Due) {
         // No other task has the entry, so this does not change any more.
-        if due.at() != Moment::NEVER && self.origin.is_here() {
+        if due.at() != Moment::NEVER {
             self.set.lock().remove(due.at(), due.number);
         }
     }
@@ -291,6 +288,36 @@ mod tests {
         assert_eq!((places(&alarm), alarm.next()), (0, Moment::NEVER));
         // Ordering: Relaxed, as above.
         assert_eq!(started.load(Ordering::Relaxed), 1);
+    }
+
+    /// By a ring that comes between, or beside this one.
+    #[test]
+    fn what_comes_later_makes_no_entry_due_later_than_what_came_before() {
+        let (alarm, _) = alarm();
+        let entry = entry(&alarm);
+        alarm.ring(&entry, at(2));
+        alarm.set(&entry, at(3));
+        assert_eq!((places(&alarm), alarm.next()), (1, at(2)), "the later ring looked before the other");
+        for (between, due) in [(1, 1), (5, 2)] {
+            assert_eq!(alarm.take_early(at(9), 9).len(), 1);
+            alarm.ring(&entry, at(between));
+            alarm.put_back(&entry, at(2));
+            assert_eq!((places(&alarm), alarm.next()), (1, at(due)));
+            // Not put back, it may be looked at early.
+            assert_eq!(alarm.take_early(at(9), 9).len(), usize::from(between < 2));
+            alarm.take_due(at(9), 9);
+            alarm.ring(&entry, at(2));
+        }
+    }
+
+    #[test]
+    fn no_more_are_looked_at_than_asked_for_whichever_they_are() {
+        let (alarm, _) = alarm();
+        let entries = [(); 3].map(|()| entry(&alarm));
+        entries.iter().for_each(|entry| alarm.ring(entry, at(1)));
+        let early = alarm.take_early(at(1), 2);
+        early.iter().for_each(|(at, entry)| alarm.put_back(entry, *at));
+        assert_eq!((alarm.take_due(at(1), 2).len(), alarm.take_due(at(1), 2).len()), (2, 1));
     }
 
     /// The one before has ended by a panic, and what it was to look at is due for long.

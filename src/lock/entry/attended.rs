@@ -81,8 +81,7 @@ impl<T> Shared<T> {
     /// Its future is polled by a task with this waker. False if what it had was given back.
     fn polled(&self, waker: &Waker) -> bool {
         let (is_there, is_known) = {
-            let mut state = self.state.lock();
-            state.woken = None;
+            let state = self.state.lock();
             (state.kept.is_some(), state.waker.as_ref().is_some_and(|old| old.will_wake(waker)))
         };
         if !is_known {
@@ -90,7 +89,8 @@ impl<T> Shared<T> {
             let waker = waker.clone();
             let _old = {
                 let mut state = self.state.lock();
-                // What woke it before is looked at by the poll that this is part of.
+                // What woke it before is looked at by the poll that this is part of. It took the waker that
+                // was known.
                 state.woken = None;
                 state.waker.replace(waker)
             };

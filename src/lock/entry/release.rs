@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use crate::fault::fault;
 use crate::foreign::{Panics, caught};
-use crate::lock_entry::{Answer, Attempt, AttemptOutcome, HeadTicket, Moment, NextHead, PendingRelease};
+use crate::lock_entry::{Answer, Attempt, HeadTicket, Moment, NextHead, PendingRelease};
 
 use super::{Entry, OnDrop, first_poll};
 use crate::lock::backend::{CommandFuture, Failed, LATEST_RUN, Mode, NextWaiter, ReleaseOutcome};
@@ -203,14 +203,12 @@ impl Entry {
 
     /// False if the release was repeated in the background, since it took too long.
     fn release_answered(&self, pending_release: PendingRelease) -> bool {
-        let mut awaited = self.unpolled().awaited.lock();
-        match awaited.iter().position(|other| other.pending_release.number == pending_release.number) {
-            Some(at) => {
-                awaited.swap_remove(at);
-                true
-            }
-            None => false,
-        }
+        self.unpolled.get().is_some_and(|unpolled| {
+            let mut awaited = unpolled.awaited.lock();
+            let its = |other: &Awaited| other.pending_release.number == pending_release.number;
+            let at = awaited.iter().position(its);
+            at.map(|at| awaited.swap_remove(at)).is_some()
+        })
     }
 
     /// Repeats releases in the background that were begun by callers, and not answered for too long.
@@ -238,8 +236,7 @@ impl Entry {
     }
 
     /// Has the watchdog repeat a release that has ended before it was answered.
-    fn repeat_unfinished(self: &Arc<Self>, pending_release: PendingRelease) {
-        let mut panics = Panics::NONE;
+    fn repeat_unfinished(self: &Arc<Self>, pending_release: PendingRelease, panics: &mut Panics) {
         if panics.catch(|| self.context.has_ended()) == Some(true) {
             return;
         }
@@ -248,7 +245,6 @@ impl Entry {
         // The entry stays until then.
         panics.catch(|| self.await_release(Awaited { pending_release, since }));
         self.keep();
-        panics.resume();
     }
 
     fn release_failed(&self, _error: &Failed) {
@@ -271,9 +267,7 @@ impl Entry {
             return;
         }
         let _answered = OnDrop(Some(|| {
-            if self.awaits_release() {
-                self.release_answered(pending_release);
-            }
+            self.release_answered(pending_release);
             self.context.tell_shutdown();
         }));
         self.release_in_background(pending_release);
@@ -429,9 +423,8 @@ impl Release {
         if let Answer::Held { .. } = answer {
             let _before = std::mem::replace(&mut *entry.unpolled().kept.lock(), listening.take());
         }
-        let (verdict, effects) = entry.state.answered(&head, attempt, answer, now);
-        // It has left.
-        let _kept = if let AttemptOutcome::Superseded = verdict { entry.take_kept() } else { None };
+        let (_, effects) = entry.state.answered(&head, attempt, answer, now);
+        // If it has left, it is rolled back, and what is kept for it is dropped by that.
         entry.apply(effects);
     }
 
@@ -445,11 +438,10 @@ impl Release {
                     None => entry.state.asks_itself(&head, now),
                 });
             });
-            panics.catch(|| drop(named));
         }
         if std::mem::replace(&mut self.appoints, false) && !fault!(ReturnedToNobody) {
             panics.catch(|| entry.returned(receivers, now));
-        } else if receivers > 0 {
+        } else {
             entry.state.note_receivers(receivers, now);
         }
         panics.resume();
@@ -461,7 +453,7 @@ impl Drop for Release {
         let mut panics = Panics::NONE;
         panics.catch(|| self.appoint(0));
         if !self.is_over {
-            panics.catch(|| self.entry.repeat_unfinished(self.pending_release));
+            self.entry.repeat_unfinished(self.pending_release, &mut panics);
         }
         panics.catch(|| self.entry.context.releases.end(self.pending_release.number));
         panics.resume();

@@ -94,16 +94,13 @@ impl<T> Table<T> {
             return entry;
         }
         // Made, and dropped if another thread was quicker, with the mutex free: an entry that is dropped
-        // comes here.
+        // comes here. What is declared first is dropped last.
         let made = Arc::new(make());
         let mut entries = self.0.lock();
         let is_it = |(other, _): &(LockName, Weak<T>)| other == name;
         match entries.by_name.entry(name.hash_value(), is_it, |(other, _)| other.hash_value()) {
             Entry::Occupied(mut place) => match place.get().1.upgrade() {
-                Some(quicker) => {
-                    drop(entries);
-                    return quicker;
-                }
+                Some(quicker) => return quicker,
                 None => place.get_mut().1 = Arc::downgrade(&made),
             },
             Entry::Vacant(place) => _ = place.insert((name.clone(), Arc::downgrade(&made))),
@@ -130,17 +127,16 @@ impl<T> Table<T> {
     }
 
     /// Keeps an entry no longer, unless it `is_needed` to. Asked under the mutex, so that a reason that comes
-    /// meanwhile keeps it. True if it stays.
-    pub(in crate::lock) fn let_go_unless(&self, name: &LockName, is_needed: impl FnOnce() -> bool) -> bool {
+    /// meanwhile keeps it.
+    pub(in crate::lock) fn let_go_unless(&self, name: &LockName, is_needed: impl FnOnce() -> bool) {
         // Dropped with the mutex free.
         let _kept = {
             let mut entries = self.0.lock();
             if is_needed() {
-                return true;
+                return;
             }
             entries.kept.remove(name)
         };
-        false
     }
 
     /// By name, so that a shutdown takes them in the same order each time.
@@ -162,13 +158,21 @@ impl<T> Table<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
 
-    struct Entry(Arc<Table<Entry>>, LockName);
+    /// With what another one is sent to that comes while this one is dropped.
+    struct Entry(Arc<Table<Entry>>, LockName, Option<mpsc::Sender<Arc<Entry>>>);
 
     impl Drop for Entry {
         fn drop(&mut self) {
-            self.0.remove(&self.1);
+            let Self(table, name, meanwhile) = self;
+            if let Some(meanwhile) = meanwhile {
+                let next = table.get(name, || Self(Arc::clone(table), name.clone(), None));
+                meanwhile.send(next).unwrap();
+            }
+            table.remove(name);
         }
     }
 
@@ -176,16 +180,41 @@ mod tests {
     fn entry_goes_with_its_last_handle_unless_it_is_kept() {
         let table = Arc::new(Table::default());
         let name = LockName::new("orders").unwrap();
-        let get = || table.get(&name, || Entry(Arc::clone(&table), name.clone()));
+        let get = || table.get(&name, || Entry(Arc::clone(&table), name.clone(), None));
         let (one, other) = (get(), get());
         assert!(Arc::ptr_eq(&one, &other));
         drop((one, other));
         assert_eq!(table.len(), 0);
         table.keep(&name, &get());
         assert_eq!(table.len(), 1);
-        assert!(table.let_go_unless(&name, || true));
+        table.let_go_unless(&name, || true);
         assert_eq!(table.len(), 1);
-        assert!(!table.let_go_unless(&name, || false));
+        table.let_go_unless(&name, || false);
         assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn threads_that_come_at_once_have_the_entry_of_the_quickest() {
+        let table = Arc::new(Table::default());
+        let name = LockName::new("orders").unwrap();
+        let make = || Entry(Arc::clone(&table), name.clone(), None);
+        let mut quicker = None;
+        let got = table.get(&name, || {
+            quicker = Some(table.get(&name, make));
+            make()
+        });
+        assert!(quicker.is_some_and(|quicker| Arc::ptr_eq(&quicker, &got)));
+    }
+
+    #[test]
+    fn entry_that_is_made_while_the_one_before_is_dropped_stays_when_that_is_gone() {
+        let table = Arc::new(Table::default());
+        let name = LockName::new("orders").unwrap();
+        let (meanwhile, came) = mpsc::channel();
+        drop(table.get(&name, || Entry(Arc::clone(&table), name.clone(), Some(meanwhile))));
+        let next = came.recv().unwrap();
+        assert!(table.find(&name).is_some_and(|found| Arc::ptr_eq(&found, &next)));
+        let again = table.get(&name, || unreachable!("it is there"));
+        assert!(Arc::ptr_eq(&again, &next));
     }
 }

@@ -139,3 +139,21 @@ fn guard_that_is_dropped_by_a_panic_beside_a_backend_that_panics_ends_no_process
     clock.advance(Duration::from_secs(2));
     assert!(ready(lock.try_lock()).unwrap().is_some(), "the release is not repeated");
 }
+
+/// Nor is it the last time that it is sent.
+#[test]
+fn panic_of_a_release_goes_on_in_the_unlock_that_has_sent_it() {
+    let clock = ThreadRuntime::paused();
+    let backend = Panics::over(&Local::with_runtime(clock.clone()), false);
+    let client = LockClient::new(backend.clone());
+    let lock = client.get_lock("orders").unwrap();
+    let held = ready(lock.lock()).unwrap();
+    backend.between.always.store(true, Ordering::SeqCst);
+    let unlocked = catch_unwind(AssertUnwindSafe(|| poll(pin!(held.unlock())).is_pending()));
+    assert!(unlocked.is_err(), "the caller waits for ever, or is told that it is unlocked");
+    clock.advance(Duration::from_millis(100));
+    assert!(client.metrics().releases_failed > 1, "{:?}", client.metrics());
+    backend.between.always.store(false, Ordering::SeqCst);
+    clock.advance(Duration::from_secs(2));
+    assert!(ready(lock.try_lock()).unwrap().is_some(), "the release is not repeated");
+}

@@ -95,7 +95,7 @@ impl Between for Away {
     ) -> Result<T, io::Error> {
         let waits = matches!(
             command,
-            Command::Release(_) | Command::RollBack(_) | Command::ForceRelease(_) | Command::Renew(_)
+            Command::Release(_) | Command::RollBack(_) | Command::ForceRelease(_) | Command::Renew(..)
         );
         if waits && self.clock.now() < self.back {
             return Err(io::Error::other("the store is away"));

@@ -1,4 +1,4 @@
-//! What becomes of a panic: it goes on in the call that caused it, or an event reports it.
+//! What becomes of a panic: it goes on in the call that caused it, or an event reports it. And other events.
 
 use std::cell::Cell;
 
@@ -16,17 +16,26 @@ pub(super) fn caller_is_told() {
 
 /// How many panics `act`'s calls and the events of this thread have told of.
 pub(crate) fn told_of(act: impl FnOnce()) -> usize {
+    // There are no errors but those that are panics.
+    events_of(Level::ERROR, "latchwork", act)
+}
+
+/// How many events of this level `act` brings about on this thread, in this module and those below it.
+pub(crate) fn events_of(level: Level, module: &'static str, act: impl FnOnce()) -> usize {
     TOLD.set(0);
-    tracing::subscriber::with_default(Errors, act);
+    tracing::subscriber::with_default(Hears { level, module }, act);
     TOLD.get()
 }
 
-/// Hears of errors. There are none but those that are panics.
-struct Errors;
+struct Hears {
+    level: Level,
+    module: &'static str,
+}
 
-impl Subscriber for Errors {
+impl Subscriber for Hears {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "latchwork" && *metadata.level() == Level::ERROR
+        let is_in = metadata.module_path().is_some_and(|path| path.starts_with(self.module));
+        is_in && metadata.target() == "latchwork" && *metadata.level() == self.level
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

@@ -12,6 +12,7 @@ use latchwork::backend::{Backend, Message, Runtime, SubscribeError};
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{AsyncSemaphore, Guard, Lease, Lock, LockClient, LockOptions};
 
+use crate::over_local::{Nothing, OverLocal};
 use crate::polled::{poll, poll_by, ready};
 
 const WATCHDOG: Duration = Duration::from_millis(1500);
@@ -209,6 +210,17 @@ const IN_A_CALL: &[(&str, Place)] = &[
     ("fair hand-off in a client", |stage, waker| {
         let lock = stage.client.get_fair_lock("tickets").unwrap();
         let held = ready(lock.lock()).unwrap();
+        let mut waits = Box::pin(lock.lock());
+        assert!(poll_by(waits.as_mut(), waker).is_pending());
+        drop(held);
+    }),
+    ("end of the tenure", |stage, waker| {
+        let options = LockOptions::default().tenure(Duration::ZERO);
+        let backend = OverLocal::new(&stage.local, Nothing);
+        let third = LockClient::with_options(backend, &options).unwrap();
+        let (held, lock) =
+            (ready(third.get_lock("orders").unwrap().lock()).unwrap(), third.get_lock("orders"));
+        let lock = lock.unwrap();
         let mut waits = Box::pin(lock.lock());
         assert!(poll_by(waits.as_mut(), waker).is_pending());
         drop(held);
@@ -666,7 +678,6 @@ fn let_in(waker: impl FnOnce(&Lock) -> Waker) {
     let got = catch_unwind(AssertUnwindSafe(|| ready(read.read().lock()).map(drop)));
     assert_eq!(reads.held().len(), 0, "it is held by no guard");
     drop((waiter, held));
-    clock.advance(SOON);
     assert!(ready(written.write().try_lock()).unwrap().is_some(), "the store keeps a lease that nobody has");
     if let Err(panic) = got {
         std::panic::resume_unwind(panic);
