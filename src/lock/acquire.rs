@@ -285,7 +285,7 @@ impl<'a> AcquireParams<'a> {
     fn enter(&self, request: &Request, now: Moment, waker: &Waker) -> Result<Step<'a>, LockError> {
         let entry = self.entry;
         // Cloning it is foreign code, and so done beforehand.
-        let waker = (self.may_wait() && entry.state.seems_busy()).then(|| waker.clone());
+        let waker = self.may_wait().then(|| waker.clone());
         let registered = waker.is_some();
         let mut effects = Effects::default();
         let entered = entry.state.enter_with(request, self.may_wait(), waker, now, &mut effects);
@@ -374,9 +374,7 @@ impl<'a> AcquireParams<'a> {
             }
             EnterOutcome::Queued(ticket) => {
                 let waiter = Waiter::new(entry, ticket, registered);
-                if self.owner.is_some() {
-                    self.recall_if_beside_itself(now);
-                }
+                self.recall_if_beside_itself(now);
                 Ok(Step::Queue(request.owner(), waiter))
             }
             EnterOutcome::Reentered(grant, extension) => Ok(self.granted(&request, grant, extension, now)),
@@ -464,7 +462,7 @@ impl<'a> AcquireParams<'a> {
                 let now = entry.now();
                 let (grant, effects) = entry.state.adopt(&request, attempt, last_token, now);
                 entry.apply_granted(grant, effects);
-                if grant.is_none() && !request.is_watched() && sent + lease <= now {
+                if !request.is_watched() && sent + lease <= now {
                     return Err(LockError::Lease(LeaseError::OverBeforeAnswer));
                 }
                 Ok(grant.map_or(Step::Enter, |grant| Step::Granted(self.guard(&request, grant, now))))

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use latchwork::backend::Runtime;
+use latchwork::backend::{Backend, LockName, Message, Mode, Runtime};
 use latchwork::local::{Local, OtherKind, Sleep, ThreadRuntime};
 use latchwork::{Guard, LockClient, LockError, LossReason};
 
@@ -100,6 +100,24 @@ fn end_of_the_runtime_is_told_to_each_call_and_ends_each_hold() {
         assert!(has_ended(poll(competes.as_mut())), "the queue head");
         assert!(has_ended(poll(pin!(lock("free").lock()))), "a new call");
         assert!(matches!(ready(held.lost()), LossReason::Unreachable));
+    }
+}
+
+/// Nothing of the client runs that the runtime's end could have told.
+#[test]
+fn queue_head_of_a_client_that_has_held_nothing_is_told_of_the_end_when_it_is_woken() {
+    let ends = Ends::new(Waker::noop());
+    let local = Local::with_runtime(ends.clone());
+    let _theirs = ready(LockClient::new(local.clone()).get_lock("orders").unwrap().lock()).unwrap();
+    for client in [LockClient::new(local.clone()), LockClient::new(OverLocal::new(&local, Nothing))] {
+        ends.has_ended.store(false, SeqCst);
+        let lock = client.get_lock("orders").unwrap();
+        let mut competes = Box::pin(lock.lock());
+        assert!(poll(competes.as_mut()).is_pending());
+        ends.end();
+        let channels = local.channels(Mode::Plain, &LockName::new("orders").unwrap(), client.id());
+        local.registry().transport().publish(&channels.own, Message::Unlock);
+        assert!(has_ended(poll(competes.as_mut())));
     }
 }
 

@@ -2,6 +2,7 @@
 //! over a server too. `cargo xtask test --quick` leaves out what is in a module `on_a_server` or
 //! `needs_a_server`.
 
+mod answers;
 mod blocking;
 mod composed;
 mod debug;
@@ -24,6 +25,7 @@ mod polled;
 mod present;
 mod prometheus;
 mod questions;
+mod queue_head;
 mod read_write_wakers;
 mod releases;
 mod run;

@@ -15,9 +15,9 @@ use latchwork::{Guard, Lease, Lock, LockClient, LockError};
 use crate::over_local::{Between, Command, OverLocal};
 use crate::polled::{poll, ready};
 
-type Waits = Pin<Box<dyn Future<Output = Result<Guard, LockError>>>>;
+pub(crate) type Waits = Pin<Box<dyn Future<Output = Result<Guard, LockError>>>>;
 
-fn waits(lock: &Lock) -> Waits {
+pub(crate) fn waits(lock: &Lock) -> Waits {
     let lock = lock.clone();
     let mut waits: Waits = Box::pin(async move { lock.lock().await });
     assert!(poll(waits.as_mut()).is_pending());
@@ -27,7 +27,7 @@ fn waits(lock: &Lock) -> Waits {
 /// Counts what is asked for and what is rolled back, and cannot be reached while it is `gone`. Two others
 /// hear of each release.
 #[derive(Clone, Default)]
-struct Counted(Arc<Shared>);
+pub(crate) struct Counted(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -35,15 +35,30 @@ struct Shared {
     rolled_back: AtomicUsize,
     gone: AtomicBool,
     gone_for_questions: AtomicBool,
+    refuses: AtomicBool,
+    renewals: AtomicUsize,
 }
 
 impl Counted {
-    fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         // Ordering: SeqCst here and below, for no reason but that it is a test.
         self.0.asked.load(SeqCst)
     }
 
-    fn is_gone(&self, gone: bool) {
+    pub(crate) fn renewals(&self) -> usize {
+        self.0.renewals.load(SeqCst)
+    }
+
+    pub(crate) fn rolled_back(&self) -> usize {
+        self.0.rolled_back.load(SeqCst)
+    }
+
+    /// Whatever fails is refused, and not out of reach.
+    pub(crate) fn refuses(&self) {
+        self.0.refuses.store(true, SeqCst);
+    }
+
+    pub(crate) fn is_gone(&self, gone: bool) {
         self.0.gone.store(gone, SeqCst);
     }
 }
@@ -59,6 +74,7 @@ impl Between for Counted {
         let asks = matches!(command, Command::Acquire(_));
         self.0.asked.fetch_add(usize::from(asks), SeqCst);
         self.0.rolled_back.fetch_add(usize::from(matches!(command, Command::RollBack(_))), SeqCst);
+        self.0.renewals.fetch_add(usize::from(matches!(command, Command::Renew(_))), SeqCst);
         if self.0.gone.load(SeqCst) || asks && self.0.gone_for_questions.load(SeqCst) {
             return Err(io::Error::other("no connection"));
         }
@@ -70,7 +86,10 @@ impl Between for Counted {
     }
 
     fn failure(&self, _: &io::Error) -> Failure {
-        Failure::Unreachable
+        match self.0.refuses.load(SeqCst) {
+            true => Failure::Refused,
+            false => Failure::Unreachable,
+        }
     }
 }
 
@@ -85,17 +104,17 @@ impl Transport for Deaf {
 }
 
 /// Two clients of one store. What the second one asks is counted.
-struct Stage {
-    clock: ThreadRuntime,
-    local: Local,
-    counted: Counted,
-    theirs: LockClient,
-    client: LockClient,
+pub(crate) struct Stage {
+    pub(crate) clock: ThreadRuntime,
+    pub(crate) local: Local,
+    pub(crate) counted: Counted,
+    pub(crate) theirs: LockClient,
+    pub(crate) client: LockClient,
     channels: Channels,
 }
 
 impl Stage {
-    fn new(mode: Mode) -> Self {
+    pub(crate) fn new(mode: Mode) -> Self {
         let clock = ThreadRuntime::paused();
         let (local, counted) = (Local::with_runtime(clock.clone()), Counted::default());
         let backend = OverLocal::new(&local, counted.clone());
@@ -104,7 +123,7 @@ impl Stage {
         Self { clock, local, counted, theirs, client, channels }
     }
 
-    fn lock(client: &LockClient, mode: Mode) -> Lock {
+    pub(crate) fn lock(client: &LockClient, mode: Mode) -> Lock {
         match mode {
             Mode::Fair => client.get_fair_lock("orders"),
             _ => client.get_lock("orders"),
@@ -113,11 +132,11 @@ impl Stage {
     }
 
     /// A message that says no more than that it is to look.
-    fn tell(&self) {
+    pub(crate) fn tell(&self) {
         self.local.registry().transport().publish(&self.channels.own, Message::Unlock);
     }
 
-    fn asked_by(&self, act: impl FnOnce()) -> usize {
+    pub(crate) fn asked_by(&self, act: impl FnOnce()) -> usize {
         let before = self.counted.asked();
         act();
         self.counted.asked() - before
@@ -283,7 +302,7 @@ fn question_that_did_not_run_is_not_rolled_back() {
     let error = ready(owned.fenced().lock()).unwrap_err();
     assert!(error.is_unreachable(), "{error:?}");
     drop(held);
-    assert_eq!(stage.counted.0.rolled_back.load(SeqCst), 0);
+    assert_eq!(stage.counted.rolled_back(), 0);
     let theirs = stage.theirs.get_lock("orders").unwrap();
     assert!(ready(theirs.try_lock()).unwrap().is_some(), "it is not released");
 }

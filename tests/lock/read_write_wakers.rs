@@ -1,5 +1,6 @@
 //! Read-write locks whose waiters have wakers that do more than to wake.
 
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -14,26 +15,25 @@ use crate::polled::{poll, poll_by, ready};
 /// For how long the lock is kept for readers that are let in.
 const TURN: Duration = Duration::from_secs(1);
 
-/// Runs once, when the waker is cloned.
-type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
+/// Runs once, when the waker is cloned, and makes the clone.
+pub(crate) type Hook = Mutex<Option<Box<dyn FnOnce() -> Waker + Send>>>;
 
 /// A waker that runs `hook` when it is cloned.
-fn on_clone(hook: Arc<Hook>) -> Waker {
+pub(crate) fn on_clone(hook: impl FnOnce() -> Waker + Send + 'static) -> Waker {
     static VTABLE: RawWakerVTable = RawWakerVTable::new(
         |data| {
             // SAFETY: data is an `Arc<Hook>` that the waker which is cloned has, and keeps.
             let hook = unsafe { &*data.cast::<Hook>() };
             let run = hook.lock().unwrap().take();
-            run.into_iter().for_each(|run| run());
-            RawWaker::new(std::ptr::null(), &NOTHING)
+            let made = ManuallyDrop::new(run.map_or_else(|| Waker::noop().clone(), |run| run()));
+            RawWaker::new(made.data(), made.vtable())
         },
         |_| {},
         |_| {},
         // SAFETY: the waker's own `Arc<Hook>`, once.
         |data| drop(unsafe { Arc::from_raw(data.cast::<Hook>()) }),
     );
-    static NOTHING: RawWakerVTable =
-        RawWakerVTable::new(|_| RawWaker::new(std::ptr::null(), &NOTHING), |_| {}, |_| {}, |_| {});
+    let hook: Arc<Hook> = Arc::new(Mutex::new(Some(Box::new(hook))));
     // SAFETY: the functions keep to what a waker's are to do; `wake` keeps nothing, and is not called.
     unsafe { Waker::new(Arc::into_raw(hook).cast(), &VTABLE) }
 }
@@ -71,31 +71,39 @@ impl Stage {
     }
 }
 
-/// Between the look whether it has the other side and its place in the queue.
+/// Between the look whether it has the other side and its place in the queue, or as the queue head.
 #[test]
 fn owner_that_gets_the_write_lock_while_it_begins_to_wait_for_the_read_lock_reads() {
-    let stage = Stage::new();
-    let held = stage.they_write();
-    // A reader is let in, and does not come.
-    let mut rests = pin!(stage.prices.read().lock());
-    assert!(poll(rests.as_mut()).is_pending());
-    drop(held);
-    stage.runtime.advance(TURN);
+    for as_head in [false, true] {
+        let stage = Stage::new();
+        let held = stage.they_write();
+        let mut rests = pin!(stage.prices.read().lock());
+        let mut held = Some(held);
+        if !as_head {
+            // A reader is let in, and does not come.
+            assert!(poll(rests.as_mut()).is_pending());
+            held = None;
+            stage.runtime.advance(TURN);
+        }
 
-    let me = stage.client.owner();
-    let (reads, writes) = (stage.prices.read().owned_by(&me), stage.prices.write().owned_by(&me));
-    let wrote = Arc::new(Mutex::new(None));
-    let has_written = Arc::clone(&wrote);
-    let write = move || *has_written.lock().unwrap() = ready(writes.try_lock()).unwrap();
-    let hook: Arc<Hook> = Arc::new(Mutex::new(Some(Box::new(write))));
-    let mut reads = pin!(reads.lock());
-    let begun = poll_by(reads.as_mut(), &on_clone(hook));
-    assert!(wrote.lock().unwrap().is_some(), "it does not write");
-    let read = match begun {
-        Poll::Pending => poll(reads.as_mut()),
-        read => read,
-    };
-    assert!(matches!(read, Poll::Ready(Ok(_))), "it waits for itself");
+        let me = stage.client.owner();
+        let (reads, writes) = (stage.prices.read().owned_by(&me), stage.prices.write().owned_by(&me));
+        let wrote = Arc::new(Mutex::new(None));
+        let has_written = Arc::clone(&wrote);
+        let hook = move || {
+            drop(held);
+            *has_written.lock().unwrap() = ready(writes.try_lock()).unwrap();
+            Waker::noop().clone()
+        };
+        let mut reads = pin!(reads.lock());
+        let begun = poll_by(reads.as_mut(), &on_clone(hook));
+        assert!(wrote.lock().unwrap().is_some(), "it does not write");
+        let read = match begun {
+            Poll::Pending => poll(reads.as_mut()),
+            read => read,
+        };
+        assert!(matches!(read, Poll::Ready(Ok(_))), "it waits for itself, as the queue head: {as_head}");
+    }
 }
 
 #[test]

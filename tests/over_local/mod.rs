@@ -26,6 +26,9 @@ pub(crate) enum Command<'a> {
 pub(crate) trait Between: Send + Sync + 'static {
     type Error: Error + Send + Sync + 'static;
 
+    /// As of a [`Backend`].
+    const ANSWERS_AT_ONCE: bool = false;
+
     /// Sees a command through: `run` is the store's part in it, and does nothing before it is polled.
     fn carry<T: Send>(
         &self,
@@ -104,6 +107,8 @@ impl<B: Between, T: Transport, R: Runtime + Clone> Backend for OverLocal<B, T, R
     type Error = B::Error;
     type Transport = T;
     type Runtime = R;
+
+    const ANSWERS_AT_ONCE: bool = B::ANSWERS_AT_ONCE;
 
     fn registry(&self) -> &Registry<T> {
         self.between.asked();

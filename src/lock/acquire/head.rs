@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::fault::fault;
-use crate::lock_entry::{Answer, Attempt, AttemptOutcome, Grant, HeadTicket, Moment, Request};
+use crate::lock_entry::{Answer, Attempt, AttemptOutcome, Effects, Grant, HeadTicket, Moment, Request};
 
 use crate::lock::backend::{AcquireOutcome, AcquireRequest, Failed, Failure};
 use crate::lock::entry::Entry;
@@ -85,13 +85,14 @@ pub(super) struct Head<'a> {
     request: Request,
     /// It waits, and so takes a position if the store has some.
     may_wait: bool,
-    /// It has the lock, or is the queue head no more.
+    /// It has the lock.
     done: bool,
 }
 
 impl Drop for Head<'_> {
     fn drop(&mut self) {
         if !self.done && self.entry.context.is_here() {
+            // Which changes nothing if it is the queue head no more.
             self.entry.apply(self.entry.state.abandon(&self.ticket, self.entry.now()));
         }
     }
@@ -121,7 +122,7 @@ impl<'a> Head<'a> {
         let subscribes_first =
             may_wait && (!ticket.goes_first() || ticket.has_position() || entry.is_subscribed());
         if !subscribes_first {
-            let Some(question) = self.question(now) else { return Ok(self.superseded()) };
+            let Some(question) = self.question(now) else { return Ok(Competed::Superseded) };
             let mut answer = entry.acquire(&question.asked);
             // What is answered by the call takes no room for a wait here.
             let asked = match answer.take_done() {
@@ -131,7 +132,7 @@ impl<'a> Head<'a> {
                     let answer = pin!(as_head(entry, &ticket, answer));
                     match entry.context.until(give_up, answer).await {
                         None => return Ok(Competed::Unanswered),
-                        Some(None) => return Ok(self.superseded()),
+                        Some(None) => return Ok(Competed::Superseded),
                         Some(Some(outcome)) => self.answered(&question, outcome, entry.now()),
                     }
                 }
@@ -162,7 +163,7 @@ impl<'a> Head<'a> {
             });
             as_head(entry, &ticket, waits).await
         };
-        competed.unwrap_or_else(|| Ok(self.superseded()))
+        competed.unwrap_or_else(|| Ok(Competed::Superseded))
     }
 
     /// When to look again without a call. Not later than a watched lease lasts, however long this one does:
@@ -181,7 +182,7 @@ impl<'a> Head<'a> {
 
     /// Asks the store once, at `sent`.
     async fn ask(&mut self, sent: Moment) -> Result<Asked, LockError> {
-        let Some(question) = self.question(sent) else { return Ok(Asked::Over(self.superseded())) };
+        let Some(question) = self.question(sent) else { return Ok(Asked::Over(Competed::Superseded)) };
         let outcome = self.entry.acquire(&question.asked).await;
         self.answered(&question, outcome, self.entry.now())
     }
@@ -220,9 +221,8 @@ impl<'a> Head<'a> {
             }
         };
         let (verdict, effects) = entry.state.answered(&self.ticket, attempt, answer, now);
-        self.done = matches!(verdict, AttemptOutcome::Granted(_) | AttemptOutcome::Superseded);
         let grant = if let AttemptOutcome::Granted(grant) = verdict { Some(grant) } else { None };
-        entry.apply_granted(grant, effects);
+        self.apply(grant, effects);
         match verdict {
             AttemptOutcome::Granted(grant) => Ok(Asked::Over(Competed::Granted(grant, now))),
             AttemptOutcome::Refused => Ok(Asked::Held(left)),
@@ -241,19 +241,20 @@ impl<'a> Head<'a> {
     /// its own length or a token, takes a question, which re-leases the lock by the same id.
     fn granted_by_message(&mut self, number: u64, now: Moment) -> Option<Competed> {
         let entry = self.entry;
-        if number == 0 || !entry.believes_grants() {
+        if !entry.believes_grants() {
             return None;
         }
         let (granted, effects) = entry.state.granted_by_message(&self.ticket, number, now);
-        self.done = granted.is_some();
-        entry.apply_granted(granted, effects);
+        self.apply(granted, effects);
         granted.map(|grant| Competed::Granted(grant, now))
     }
 
-    /// Another waiter is the queue head.
-    fn superseded(&mut self) -> Competed {
-        self.done = true;
-        Competed::Superseded
+    /// Does what an event has left to be done that may have granted the lock.
+    fn apply(&mut self, grant: Option<Grant>, effects: Effects) {
+        // Before that, and not left to be found out by `abandon`: the clock is foreign code, and its panic is
+        // not to come between a grant and its guard.
+        self.done = grant.is_some();
+        self.entry.apply_granted(grant, effects);
     }
 }
 

@@ -2,6 +2,7 @@
 //! panics in turn, and a subscriber of `tracing` that panics at each call in turn.
 
 mod backend;
+mod outcomes;
 mod runtime;
 mod subscriber;
 pub(crate) mod told;

@@ -132,9 +132,6 @@ impl<'w, 'a> Wait<'w, 'a> {
         if context.has_ended() {
             return Err(LockError::RuntimeEnded);
         }
-        if context.is_shut_down() {
-            return Err(LockError::ShutDown);
-        }
         if self.give_up <= entry.now() {
             return self.at_the_end().map(Some);
         }
@@ -201,7 +198,6 @@ impl<'w, 'a> Wait<'w, 'a> {
                     self.says = StoreSays::Unreachable(error);
                 }
                 self.sleep(STORE_IS_GONE).await;
-                return Ok(None);
             }
             Err(error) => return Err(error),
             Ok(Asked::Over(competed)) => {
@@ -213,11 +209,7 @@ impl<'w, 'a> Wait<'w, 'a> {
                 }
                 return Ok(Some(competed));
             }
-            Ok(Asked::TooLate) => {
-                if !self.says.is_held() {
-                    self.says = StoreSays::Nothing;
-                }
-            }
+            Ok(Asked::TooLate) => {}
             Ok(Asked::Held(left)) => {
                 if let Some(notified) = self.notified.take() {
                     notified.consume_spurious();

@@ -1,0 +1,271 @@
+//! What a question comes to whose answer takes a while, or that fails, or is answered by the call; most of
+//! all that of an owner which reads while it writes.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::task::Poll;
+use std::time::Duration;
+
+use latchwork::backend::Failure;
+use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::{Guard, Lease, LeaseError, Lock, LockClient, LockError, ReadWriteLock};
+
+use crate::over_local::{Between, Command, OverLocal};
+use crate::polled::{poll, ready};
+
+const SECOND: Duration = Duration::from_secs(1);
+const WATCHDOG: u32 = 30;
+
+/// Withholds answers to questions and renewals, or fails what is asked for once it has run.
+#[derive(Clone, Default)]
+struct Answers<const AT_ONCE: bool>(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    withheld: AtomicBool,
+    fails: Mutex<Option<Failure>>,
+    rolled_back: AtomicUsize,
+}
+
+impl<const AT_ONCE: bool> Answers<AT_ONCE> {
+    fn withhold(&self, withheld: bool) {
+        // Ordering: SeqCst here and below, for no reason but that it is a test.
+        self.0.withheld.store(withheld, SeqCst);
+    }
+
+    fn fail(&self, failure: Option<Failure>) {
+        *self.0.fails.lock().unwrap() = failure;
+    }
+
+    fn rolled_back(&self) -> usize {
+        self.0.rolled_back.load(SeqCst)
+    }
+}
+
+impl<const AT_ONCE: bool> Between for Answers<AT_ONCE> {
+    type Error = io::Error;
+
+    const ANSWERS_AT_ONCE: bool = AT_ONCE;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, io::Error> {
+        let asks = matches!(command, Command::Acquire(_));
+        let fails =
+            || asks && self.0.fails.lock().unwrap().is_some_and(|failure| failure != Failure::Indeterminate);
+        if fails() {
+            return Err(io::Error::other("no connection"));
+        }
+        let outcome = run.await;
+        if let Command::RollBack(_) = command {
+            self.0.rolled_back.fetch_add(1, SeqCst);
+        }
+        if asks || matches!(command, Command::Renew(_)) {
+            poll_fn(|_| match self.0.withheld.load(SeqCst) {
+                true => Poll::Pending,
+                false => Poll::Ready(()),
+            })
+            .await;
+        }
+        if asks && self.0.fails.lock().unwrap().is_some() {
+            return Err(io::Error::other("no answer"));
+        }
+        outcome.map_err(io::Error::other)
+    }
+
+    fn failure(&self, _: &io::Error) -> Failure {
+        self.0.fails.lock().unwrap().unwrap_or(Failure::Refused)
+    }
+}
+
+/// An owner that writes.
+struct Stage {
+    clock: ThreadRuntime,
+    answers: Answers<false>,
+    client: LockClient,
+    theirs: ReadWriteLock,
+    reads: Lock,
+    writes: Guard,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let clock = ThreadRuntime::paused();
+        let (local, answers) = (Local::with_runtime(clock.clone()), Answers::default());
+        let client = LockClient::new(OverLocal::new(&local, answers.clone()));
+        let theirs = LockClient::new(local).get_read_write_lock("prices").unwrap();
+        let (prices, me) = (client.get_read_write_lock("prices").unwrap(), client.owner());
+        let writes = ready(prices.write().owned_by(&me).lock()).unwrap();
+        Self { clock, answers, theirs, reads: prices.read().owned_by(&me), client, writes }
+    }
+}
+
+#[test]
+fn try_takes_the_round_trip_that_it_takes_and_a_wait_no_longer_than_its_limit() {
+    let stage = Stage::new();
+    let me = stage.client.owner();
+    let lock = stage.client.get_lock("orders").unwrap().owned_by(&me);
+    let _outer = ready(lock.lock_with_lease(SECOND * 3)).unwrap();
+    stage.answers.withhold(true);
+    let mut limited = pin!(stage.reads.try_lock_for(SECOND, Lease::Watched));
+    let mut reads = pin!(stage.reads.try_lock());
+    let mut longer = pin!(lock.try_lock_for(Duration::ZERO, Lease::For(SECOND * 9)));
+    assert!(poll(limited.as_mut()).is_pending());
+    assert!(poll(reads.as_mut()).is_pending() && poll(longer.as_mut()).is_pending(), "it takes no time");
+    stage.clock.advance(SECOND);
+    let told = poll(limited);
+    assert!(matches!(told, Poll::Ready(Err(LockError::NoAnswer { .. }))), "{told:?}");
+    stage.answers.withhold(false);
+    assert!(matches!(poll(reads), Poll::Ready(Ok(Some(_)))));
+    assert!(matches!(poll(longer), Poll::Ready(Ok(Some(_)))));
+}
+
+/// To the very moment.
+#[test]
+fn lease_of_ones_own_that_is_over_before_the_answer_is_an_error_and_a_watched_one_is_asked_for_again() {
+    for lease in [Lease::For(SECOND * WATCHDOG), Lease::Watched] {
+        let stage = Stage::new();
+        stage.answers.withhold(true);
+        let mut reads = pin!(stage.reads.try_lock_for(Duration::ZERO, lease));
+        assert!(poll(reads.as_mut()).is_pending());
+        // The lease under which it writes is renewed.
+        stage.answers.withhold(false);
+        for _ in 0..WATCHDOG {
+            stage.clock.advance(SECOND);
+        }
+        assert!(stage.writes.is_held());
+        match (lease, poll(reads)) {
+            (Lease::Watched, Poll::Ready(Ok(Some(read)))) => assert!(read.is_held()),
+            (Lease::For(_), Poll::Ready(Err(LockError::Lease(LeaseError::OverBeforeAnswer)))) => {}
+            (lease, other) => panic!("{lease:?}: {other:?}"),
+        }
+    }
+}
+
+/// One that may wait asks once more; a try has taken its round trip.
+#[test]
+fn watched_lease_that_is_over_before_the_answer_is_asked_for_again_by_a_call_that_waits() {
+    for waits in [true, false] {
+        let clock = ThreadRuntime::paused();
+        let (local, answers) = (Local::with_runtime(clock.clone()), Answers::<false>::default());
+        let lock = LockClient::new(OverLocal::new(&local, answers.clone())).get_lock("orders").unwrap();
+        answers.withhold(true);
+        let wait = if waits { SECOND * WATCHDOG * 2 } else { Duration::ZERO };
+        let mut tries = pin!(lock.try_lock_for(wait, Lease::Watched));
+        assert!(poll(tries.as_mut()).is_pending());
+        clock.advance(SECOND * WATCHDOG);
+        answers.withhold(false);
+        match poll(tries) {
+            Poll::Ready(Ok(Some(held))) if waits => assert!(held.is_held()),
+            Poll::Ready(Err(LockError::NoAnswer { .. })) if !waits => {}
+            other => panic!("waits: {waits}: {other:?}"),
+        }
+    }
+}
+
+/// It is not that its lease was too short.
+#[test]
+fn shutdown_while_the_answer_is_awaited_is_told_to_be_that() {
+    let stage = Stage::new();
+    stage.answers.withhold(true);
+    let mut reads = pin!(stage.reads.try_lock_for(SECOND, Lease::For(SECOND)));
+    assert!(poll(reads.as_mut()).is_pending());
+    ready(stage.client.shutdown(Duration::ZERO)).unwrap_err();
+    stage.answers.withhold(false);
+    let told = poll(reads);
+    assert!(matches!(told, Poll::Ready(Err(LockError::ShutDown))), "{told:?}");
+}
+
+/// A rollback is a command more, and is repeated for minutes should it not be answered.
+#[test]
+fn question_that_was_refused_or_did_not_run_is_not_rolled_back() {
+    let stage = Stage::new();
+    stage.answers.fail(Some(Failure::Unreachable));
+    assert!(ready(stage.reads.lock()).unwrap_err().is_unreachable());
+    assert_eq!(stage.answers.rolled_back(), 0, "it did not run");
+    stage.answers.fail(None);
+    // It writes no more, and does not know yet.
+    assert!(ready(stage.theirs.write().force_unlock()).unwrap());
+    let theirs = ready(stage.theirs.write().lock()).unwrap();
+    let mut reads = pin!(stage.reads.lock());
+    assert!(poll(reads.as_mut()).is_pending());
+    assert!(!stage.writes.is_held());
+    drop(theirs);
+    assert!(poll(reads).is_ready());
+    assert_eq!(stage.answers.rolled_back(), 0, "it was refused");
+}
+
+#[test]
+fn question_that_is_answered_by_the_call_is_rolled_back_if_it_may_have_run() {
+    let rolled_back = [
+        (Some(Failure::Indeterminate), 1),
+        (Some(Failure::Unreachable), 0),
+        (Some(Failure::Refused), 0),
+        (None, 0),
+    ];
+    for (failure, times) in rolled_back {
+        let local = Local::with_runtime(ThreadRuntime::paused());
+        let answers = Answers::<true>::default();
+        let lock = LockClient::new(OverLocal::new(&local, answers.clone())).get_lock("orders").unwrap();
+        let theirs = LockClient::new(local).get_lock("orders").unwrap();
+        if failure.is_some() {
+            answers.fail(failure);
+            ready(lock.lock()).unwrap_err();
+        } else {
+            let _held = ready(theirs.lock()).unwrap();
+            assert!(ready(lock.try_lock()).unwrap().is_none());
+        }
+        answers.fail(None);
+        assert!(ready(theirs.try_lock()).unwrap().is_some(), "{failure:?}: it is not released");
+        assert_eq!(answers.rolled_back(), times, "{failure:?}");
+    }
+}
+
+type Act = Box<dyn FnOnce() + Send>;
+
+/// What happens before the first question is answered, by the call.
+#[derive(Clone)]
+struct Meanwhile(Arc<Mutex<Option<Act>>>);
+
+impl Between for Meanwhile {
+    type Error = OtherKind;
+
+    const ANSWERS_AT_ONCE: bool = true;
+
+    async fn carry<T: Send>(
+        &self,
+        _: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        let outcome = run.await;
+        let meanwhile = self.0.lock().unwrap().take();
+        meanwhile.into_iter().for_each(|run| run());
+        outcome
+    }
+}
+
+/// No other process has heard of a release that would have to go first.
+#[test]
+fn waiter_behind_a_call_that_is_refused_asks_at_once() {
+    let local = Local::with_runtime(ThreadRuntime::paused());
+    let meanwhile = Meanwhile(Arc::default());
+    let lock = LockClient::new(OverLocal::new(&local, meanwhile.clone())).get_lock("orders").unwrap();
+    let held = ready(LockClient::new(local).get_lock("orders").unwrap().lock()).unwrap();
+    let (waits, behind) = (Arc::new(Mutex::new(None)), lock.clone());
+    let comes = Arc::clone(&waits);
+    *meanwhile.0.lock().unwrap() = Some(Box::new(move || {
+        let mut waits = Box::pin(async move { behind.lock().await });
+        assert!(poll(waits.as_mut()).is_pending());
+        *comes.lock().unwrap() = Some(waits);
+        drop(held);
+    }));
+    assert!(ready(lock.try_lock()).unwrap().is_none());
+    let mut waits = waits.lock().unwrap().take().expect("it has come meanwhile");
+    assert!(matches!(poll(waits.as_mut()), Poll::Ready(Ok(_))), "it lets others go first");
+}

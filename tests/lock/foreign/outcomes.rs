@@ -1,0 +1,115 @@
+//! Wakers that panic where an acquisition has just come to something: that is given back, and the panic goes
+//! on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Poll, Wake, Waker};
+use std::time::Duration;
+
+use latchwork::backend::Mode;
+use latchwork::local::{Local, ThreadRuntime};
+use latchwork::{Lock, LockClient};
+
+use super::told::told_of;
+use crate::over_local::{Nothing, OverLocal};
+use crate::polled::{poll, poll_by, ready};
+use crate::questions::{Stage, Waits, waits};
+use crate::read_write_wakers::on_clone;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("on purpose");
+    }
+}
+
+fn panics() -> Waker {
+    Waker::from(Arc::new(Panics))
+}
+
+/// A clock that stands still, and a lock of two clients.
+fn stage() -> (ThreadRuntime, [Lock; 2]) {
+    let clock = ThreadRuntime::paused();
+    let local = Local::with_runtime(clock.clone());
+    (clock, [(); 2].map(|()| LockClient::new(local.clone()).get_lock("orders").unwrap()))
+}
+
+/// It finds that a lease is over, for which another client waits, and is the queue head by then.
+#[test]
+fn waker_that_panics_when_a_newcomer_finds_a_lease_over_does_so_in_that_call_and_costs_no_name() {
+    let (clock, [lock, theirs]) = stage();
+    let _held = ready(lock.lock_with_lease(SECOND)).unwrap();
+    let mut waits = Box::pin(theirs.lock());
+    assert!(poll_by(waits.as_mut(), &panics()).is_pending());
+    clock.advance(SECOND);
+    let came = catch_unwind(AssertUnwindSafe(|| poll(pin!(lock.lock())).is_ready()));
+    assert!(came.is_err(), "the panic was lost");
+    drop(waits);
+    assert!(ready(lock.try_lock()).unwrap().is_some(), "the name is dead");
+}
+
+/// While the waiter is polled with another waker, which is dropped unused.
+#[test]
+fn waiter_that_is_told_of_its_turn_beside_a_panic_passes_it_on() {
+    struct Dropped;
+    impl Wake for Dropped {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            panic!("on purpose");
+        }
+    }
+    // It is granted the lock; or is the queue head, once the tenure is over.
+    for held_for in [Duration::ZERO, SECOND] {
+        let (clock, [lock, theirs]) = stage();
+        let held = ready(lock.lock()).unwrap();
+        let mut waits = waits(&lock);
+        clock.advance(held_for);
+        let waker = on_clone(move || {
+            drop(held);
+            Waker::from(Arc::new(Dropped))
+        });
+        let told = catch_unwind(AssertUnwindSafe(|| poll_by(waits.as_mut(), &waker).is_ready()));
+        assert!(told.is_err(), "the panic was lost");
+        drop(waits);
+        assert!(ready(theirs.try_lock()).unwrap().is_some(), "it has the lock, after {held_for:?}");
+        assert!(ready(lock.try_lock()).unwrap().is_some(), "the name is dead, after {held_for:?}");
+    }
+}
+
+/// It sleeps by the lease of the holder before, and no call hears of the end of this one.
+#[test]
+fn lease_of_ones_own_that_a_wait_has_brought_is_told_to_another_client_that_waits() {
+    for (own_lease, panics) in [(true, None), (true, Some(panics())), (false, None)] {
+        let stage = Stage::new(Mode::Plain);
+        let before = ready(Stage::lock(&stage.theirs, Mode::Plain).lock()).unwrap();
+        let lock = LockClient::new(OverLocal::new(&stage.local, Nothing)).get_lock("orders").unwrap();
+        let mut gets: Waits = Box::pin(async move {
+            match own_lease {
+                true => lock.lock_with_lease(SECOND).await,
+                false => lock.lock().await,
+            }
+        });
+        assert!(poll(gets.as_mut()).is_pending());
+        let third = Stage::lock(&stage.client, Mode::Plain);
+        let mut sleeps = pin!(third.lock());
+        let waker = panics.as_ref().unwrap_or(Waker::noop());
+        assert!(poll_by(sleeps.as_mut(), waker).is_pending());
+        drop(before);
+        let mut got = None;
+        let told = told_of(|| got = Some(poll(gets.as_mut())));
+        let Some(Poll::Ready(Ok(_held))) = got else { panic!("it is not its turn") };
+        assert_eq!(told, usize::from(panics.is_some()), "panics that are told of");
+        let asked = stage.asked_by(|| assert!(poll(sleeps.as_mut()).is_pending()));
+        assert_eq!(asked, usize::from(own_lease), "a question costs a command");
+        if own_lease {
+            stage.clock.advance(SECOND + Duration::from_millis(1));
+            assert!(matches!(poll(sleeps.as_mut()), Poll::Ready(Ok(_))), "it sleeps on");
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! What a queue head makes of answers, of errors and of messages: what it tells its caller, and how often it
+//! asks.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use latchwork::backend::{Backend, Mode};
+use latchwork::local::Local;
+use latchwork::subscription::{Inbox, SubscribeError, Transport};
+use latchwork::{Guard, Lease, LockClient, LockError};
+
+use crate::over_local::OverLocal;
+use crate::polled::{poll, ready};
+use crate::questions::{Stage, Waits, waits};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Says that messages arrive already, and brings none. So a queue head subscribes before it asks.
+#[derive(Clone, Default)]
+struct Arrives {
+    inboxes: Arc<Mutex<Vec<Inbox>>>,
+    unconfirmed: bool,
+    inactive: bool,
+}
+
+impl Transport for Arrives {
+    fn subscribe(&self, _: &Arc<str>, inbox: Inbox) {
+        if !self.unconfirmed {
+            inbox.ready();
+        }
+        self.inboxes.lock().unwrap().push(inbox);
+    }
+
+    fn unsubscribe(&self, _: &Arc<str>) {}
+
+    fn is_active(&self, _: &str) -> bool {
+        !self.inactive
+    }
+}
+
+impl Arrives {
+    /// A client of the store of `stage`, by its counts.
+    fn client(&self, stage: &Stage) -> LockClient {
+        let backend = OverLocal::with_transport(stage.local.clone(), stage.counted.clone(), self.clone());
+        LockClient::new(backend)
+    }
+}
+
+#[test]
+fn queue_head_whose_messages_arrive_already_asks_once() {
+    let stage = Stage::new(Mode::Plain);
+    let lock = Stage::lock(&Arrives::default().client(&stage), Mode::Plain);
+    let _held = ready(Stage::lock(&stage.theirs, Mode::Plain).lock()).unwrap();
+    let asked = stage.asked_by(|| drop(waits(&lock)));
+    assert_eq!(asked, 1);
+}
+
+/// It would ask twice otherwise: a message that comes in between is not heard.
+#[test]
+fn queue_head_waits_for_a_second_for_its_subscription_before_it_asks() {
+    let stage = Stage::new(Mode::Plain);
+    let transport = Arrives { unconfirmed: true, ..Arrives::default() };
+    let lock = Stage::lock(&transport.client(&stage), Mode::Plain);
+    let _held = ready(Stage::lock(&stage.theirs, Mode::Plain).lock()).unwrap();
+    let mut waits = waits(&lock);
+    stage.clock.advance(SECOND);
+    assert!(poll(waits.as_mut()).is_pending());
+    assert_eq!(stage.counted.asked(), 0, "asked too early");
+    stage.clock.advance(Duration::from_millis(1));
+    assert!(poll(waits.as_mut()).is_pending());
+    assert_eq!(stage.counted.asked(), 1);
+}
+
+#[test]
+fn lock_counts_as_handed_over_by_another_client_if_that_had_it() {
+    for is_held in [false, true] {
+        let stage = Stage::new(Mode::Plain);
+        let client = Arrives::default().client(&stage);
+        let lock = Stage::lock(&client, Mode::Plain);
+        let held = is_held.then(|| ready(Stage::lock(&stage.theirs, Mode::Plain).lock()).unwrap());
+        let mut waits = pin!(lock.lock());
+        assert_eq!(poll(waits.as_mut()).is_pending(), is_held);
+        drop(held);
+        if is_held {
+            stage.clock.advance(SECOND * 31);
+            assert!(poll(waits).is_ready());
+        }
+        assert_eq!(client.metrics().hand_offs_remote, u64::from(is_held));
+    }
+}
+
+#[test]
+fn call_without_a_limit_that_has_not_seen_the_lock_held_is_told_at_once_of_a_store_that_is_gone() {
+    let stage = Stage::new(Mode::Plain);
+    let lock = Stage::lock(&Arrives::default().client(&stage), Mode::Plain);
+    stage.counted.is_gone(true);
+    assert!(ready(lock.lock()).unwrap_err().is_unreachable());
+    // And what has seen it held by its only question waits for the store.
+    stage.counted.is_gone(false);
+    let held = ready(Stage::lock(&stage.theirs, Mode::Plain).lock()).unwrap();
+    let mut waits = waits(&lock);
+    stage.counted.is_gone(true);
+    stage.clock.advance(SECOND * 31);
+    assert!(poll(waits.as_mut()).is_pending());
+    drop(held);
+    stage.counted.is_gone(false);
+    stage.clock.advance(SECOND);
+    assert!(matches!(poll(waits.as_mut()), Poll::Ready(Ok(_))));
+}
+
+/// And the store is asked twice a second meanwhile, as all clients do when it is back. Where messages do not
+/// come, one that has asked waits for them first.
+#[test]
+fn limit_that_ends_before_the_store_could_be_reached_says_that_it_could_not() {
+    let stage = Stage::new(Mode::Plain);
+    stage.counted.is_gone(true);
+    let arrives = |unconfirmed, inactive| Arrives { unconfirmed, inactive, ..Arrives::default() };
+    for (transport, limit, most) in [
+        (arrives(false, false), 1500, 3),
+        (arrives(false, true), 1500, 4),
+        (arrives(true, false), 1500, 1),
+        (arrives(true, true), 500, 1),
+    ] {
+        let lock = Stage::lock(&transport.client(&stage), Mode::Plain);
+        let mut tries = pin!(lock.try_lock_for(Duration::from_millis(limit), Lease::Watched));
+        let asked = stage.asked_by(|| {
+            for _ in 0..limit / 10 {
+                assert!(poll(tries.as_mut()).is_pending());
+                stage.clock.advance(Duration::from_millis(10));
+            }
+        });
+        let Poll::Ready(Err(error)) = poll(tries) else { panic!("its time is over") };
+        assert!(matches!(error, LockError::Backend { .. }), "the reason is not said: {error:?}");
+        assert!(error.is_unreachable(), "{error:?}");
+        assert!((1..=most).contains(&asked), "asked {asked} times, and {most} are enough");
+    }
+}
+
+/// Not to be waited for: it would refuse the next question, too.
+#[test]
+fn caller_with_a_limit_is_told_at_once_that_it_is_refused() {
+    let stage = Stage::new(Mode::Plain);
+    stage.counted.is_gone(true);
+    stage.counted.refuses();
+    for client in [stage.client.clone(), Arrives::default().client(&stage)] {
+        let lock = Stage::lock(&client, Mode::Plain);
+        let asked = stage.asked_by(|| {
+            let error = ready(lock.try_lock_for(SECOND, Lease::Watched)).unwrap_err();
+            assert!(error.is_refused(), "{error:?}");
+        });
+        assert_eq!(asked, 1);
+    }
+}
+
+/// What its place was in the queue, it has seen the lock held.
+#[test]
+fn superseded_waiter_outlasts_a_store_that_cannot_be_reached() {
+    let stage = Stage::new(Mode::Plain);
+    let lock = Stage::lock(&stage.client, Mode::Plain);
+    let held = ready(Stage::lock(&stage.theirs, Mode::Plain).lock()).unwrap();
+    let mut waits = waits(&lock);
+    drop(held);
+    // Told, and not polled.
+    stage.clock.advance(SECOND * 2);
+    assert_eq!(stage.client.metrics().superseded, 1);
+    stage.counted.is_gone(true);
+    assert!(poll(waits.as_mut()).is_pending());
+    stage.counted.is_gone(false);
+    stage.clock.advance(SECOND);
+    assert!(matches!(poll(waits.as_mut()), Poll::Ready(Ok(_))));
+}
+
+/// It has been behind a queue head only, and no holder.
+#[test]
+fn waiter_behind_a_queue_head_that_has_not_reached_the_store_is_told_so() {
+    let stage = Stage::new(Mode::Plain);
+    let lock = Stage::lock(&stage.client, Mode::Plain);
+    stage.counted.is_gone(true);
+    let mut head = Box::pin(lock.try_lock_for(SECOND, Lease::Watched));
+    assert!(poll(head.as_mut()).is_pending());
+    let mut behind = waits(&lock);
+    drop(head);
+    let Poll::Ready(Err(error)) = poll(behind.as_mut()) else { panic!("it waits for a store that is gone") };
+    assert!(error.is_unreachable(), "{error:?}");
+}
+
+/// Each time that it finds the lock held, one of those had its turn.
+#[test]
+fn client_lets_others_go_first_for_one_step_less_each_time() {
+    let stage = Stage::new(Mode::Plain);
+    let (lock, theirs) = (Stage::lock(&stage.client, Mode::Plain), Stage::lock(&stage.theirs, Mode::Plain));
+    let held = ready(theirs.lock()).unwrap();
+    let mut first = waits(&lock);
+    drop(held);
+    let Poll::Ready(Ok(held)) = poll(first.as_mut()) else { panic!("it is not told") };
+    drop(held);
+    let mut again = waits(&lock);
+    let _held = ready(theirs.lock()).unwrap();
+    for steps in [2, 1, 0] {
+        // Of the first time, too: what is told while it lets them go first is answered by the same question.
+        stage.tell();
+        for _ in 0..steps {
+            let asked = stage.asked_by(|| assert!(poll(again.as_mut()).is_pending()));
+            assert_eq!(asked, 0, "{steps} steps");
+            stage.clock.advance(Duration::from_millis(1));
+        }
+        let asked = stage.asked_by(|| assert!(poll(again.as_mut()).is_pending()));
+        assert_eq!(asked, 1, "{steps} steps");
+    }
+}
+
+/// What the one before was called for is answered by the next one's first question.
+#[test]
+fn call_of_a_superseded_queue_head_makes_the_next_one_ask_no_more() {
+    let stage = Stage::new(Mode::Plain);
+    let (lock, theirs) = (Stage::lock(&stage.client, Mode::Plain), Stage::lock(&stage.theirs, Mode::Plain));
+    let held = ready(theirs.lock()).unwrap();
+    let (first, mut second) = (waits(&lock), waits(&lock));
+    drop(held);
+    let _held = ready(theirs.lock()).unwrap();
+    stage.clock.advance(SECOND * 3 / 2);
+    assert_eq!(stage.client.metrics().superseded, 1);
+    drop(first);
+    let asked = stage.asked_by(|| assert!(poll(second.as_mut()).is_pending()));
+    assert_eq!(asked, 2, "once before it listens, and once after that");
+}
+
+/// It was put into the store's queue by the release, and is granted its turn from there.
+#[test]
+fn waiter_that_was_named_with_a_release_asks_nothing_before_its_turn() {
+    for own_lease in [false, true] {
+        let stage = Stage::new(Mode::Fair);
+        let (lock, theirs) = (Stage::lock(&stage.client, Mode::Fair), Stage::lock(&stage.theirs, Mode::Fair));
+        let held = ready(lock.lock()).unwrap();
+        let mut before = waits(&theirs);
+        let mut named: Waits = match own_lease {
+            true => Box::pin(async move { lock.lock_with_lease(SECOND * 20).await }),
+            false => Box::pin(async move { lock.lock().await }),
+        };
+        assert!(poll(named.as_mut()).is_pending());
+        drop(held);
+        let Poll::Ready(Ok(held)) = poll(before.as_mut()) else { panic!("it is not its turn") };
+        let asked = stage.asked_by(|| {
+            for _ in 0..10 {
+                assert!(poll(named.as_mut()).is_pending());
+                stage.clock.advance(Duration::from_millis(1));
+            }
+        });
+        assert_eq!(asked, 0, "of its own lease: {own_lease}");
+        drop(held);
+        let mut got = None;
+        let asked = stage.asked_by(|| got = Some(poll(named.as_mut())));
+        let Some(Poll::Ready(Ok(_))) = got else { panic!("it is not granted") };
+        assert_eq!(asked, usize::from(own_lease), "of its own lease: {own_lease}");
+        assert_eq!(stage.client.metrics().hand_offs_remote, 1, "of its own lease: {own_lease}");
+    }
+}
+
+/// The store's messages. Once the first channel is subscribed to, the lock is left.
+struct Then {
+    local: Local,
+    then: Mutex<Option<Guard>>,
+}
+
+impl Transport for Then {
+    fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
+        self.local.registry().transport().subscribe(channel, inbox);
+        let held = self.then.lock().unwrap().take();
+        drop(held);
+    }
+
+    fn unsubscribe(&self, channel: &Arc<str>) {
+        self.local.registry().transport().unsubscribe(channel);
+    }
+}
+
+/// Nothing has woken it: what looks after a queue head that is woken and not polled does not.
+#[test]
+fn lock_that_a_message_grants_between_two_questions_is_renewed() {
+    let stage = Stage::new(Mode::Fair);
+    let held = ready(Stage::lock(&stage.theirs, Mode::Fair).lock()).unwrap();
+    let transport = Then { local: stage.local.clone(), then: Mutex::new(Some(held)) };
+    let backend = OverLocal::with_transport(stage.local.clone(), stage.counted.clone(), transport);
+    let lock = Stage::lock(&LockClient::new(backend), Mode::Fair);
+    let mut held = None;
+    let asked = stage.asked_by(|| held = Some(ready(lock.lock()).unwrap()));
+    assert_eq!(asked, 1, "it was granted by an answer");
+    for _ in 0..100 {
+        stage.clock.advance(SECOND);
+    }
+    assert!(held.is_some_and(|held| held.is_held()), "it is not renewed");
+}
+
+#[test]
+fn queue_head_is_told_of_a_subscription_that_fails_while_it_waits() {
+    let stage = Stage::new(Mode::Plain);
+    let transport = Arrives::default();
+    let lock = Stage::lock(&transport.client(&stage), Mode::Plain);
+    let _held = ready(Stage::lock(&stage.theirs, Mode::Plain).lock()).unwrap();
+    let mut waits = waits(&lock);
+    let inbox = transport.inboxes.lock().unwrap()[0].clone();
+    inbox.failed(SubscribeError::new(std::io::Error::other("no such right")));
+    let told = poll(waits.as_mut());
+    assert!(matches!(told, Poll::Ready(Err(LockError::Subscribe(_)))), "{told:?}");
+}
+
+/// To have the store asked for it costs the server a command: one of a limit that is longer than a second
+/// hears of it by the watchdog's next look.
+#[test]
+fn lease_is_verified_at_once_for_a_waiter_that_gives_up_soon() {
+    for (limit, verified) in [(SECOND / 2, 1), (SECOND * 2, 0)] {
+        let stage = Stage::new(Mode::Plain);
+        let lock = Stage::lock(&stage.client, Mode::Plain);
+        let _held = ready(lock.lock()).unwrap();
+        let mut tries = pin!(lock.try_lock_for(limit, Lease::Watched));
+        assert!(poll(tries.as_mut()).is_pending());
+        stage.clock.advance(Duration::from_millis(1));
+        assert_eq!(stage.counted.renewals(), verified, "{limit:?}");
+    }
+}
