@@ -66,7 +66,7 @@ impl<const AT_ONCE: bool> Between for Answers<AT_ONCE> {
         if let Command::RollBack(_) = command {
             self.0.rolled_back.fetch_add(1, SeqCst);
         }
-        if asks || matches!(command, Command::Renew(_)) {
+        if asks || matches!(command, Command::Renew(..)) {
             poll_fn(|_| match self.0.withheld.load(SeqCst) {
                 true => Poll::Pending,
                 false => Poll::Ready(()),

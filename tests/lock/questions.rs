@@ -74,7 +74,7 @@ impl Between for Counted {
         let asks = matches!(command, Command::Acquire(_));
         self.0.asked.fetch_add(usize::from(asks), SeqCst);
         self.0.rolled_back.fetch_add(usize::from(matches!(command, Command::RollBack(_))), SeqCst);
-        self.0.renewals.fetch_add(usize::from(matches!(command, Command::Renew(_))), SeqCst);
+        self.0.renewals.fetch_add(usize::from(matches!(command, Command::Renew(..))), SeqCst);
         if self.0.gone.load(SeqCst) || asks && self.0.gone_for_questions.load(SeqCst) {
             return Err(io::Error::other("no connection"));
         }
