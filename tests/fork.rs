@@ -139,7 +139,11 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
         })
         .collect();
     let (held, kept) = (client.get_lock("held").unwrap(), client.get_lock("kept").unwrap());
-    let looks: [fn(&LockClient); 2] = [|client| _ = client.held(), |client| _ = sleeps(client)];
+    let looks: [fn(&LockClient); 3] = [
+        |client| _ = client.held(),
+        |client| _ = sleeps(client),
+        |client| _ = client.registry().subscribe("news"),
+    ];
     let look = looks.map(|look| {
         let (client, ended) = (client.clone(), Arc::clone(&ended));
         thread::spawn(move || {
@@ -152,7 +156,7 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
     let elsewhere = LockClient::new(client.backend::<Local>().unwrap().clone());
     let _theirs = ready(elsewhere.get_lock("theirs").unwrap().lock()).unwrap();
     let theirs = client.get_lock("theirs").unwrap();
-    for round in 0..30 {
+    for round in 0..12 {
         let [guard, forgotten] = [&held, &kept].map(|lock| ready(lock.lock()).unwrap());
         let (mut head, mut behind) = (Box::pin(theirs.lock()), Box::pin(theirs.lock()));
         let (woken, sleep) = (Arc::new(Woken::default()), sleeps(&client));

@@ -339,10 +339,8 @@ impl Guard {
         // A look in between must find what is kept forgotten.
         let effects = self.entry.state.forget(&self.grant, now);
         self.entry.keep();
-        // Otherwise it is let go of by the look at the hold's end.
-        if self.entry.state.state_of(&self.grant, now).is_err() {
-            self.entry.let_go();
-        }
+        // If it was lost. Otherwise it is let go of by the look at the hold's end.
+        self.entry.let_go();
         self.entry.apply(effects);
     }
 

@@ -13,7 +13,7 @@ use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::{LockClient, ShutdownError};
 
 use crate::over_local::{Between, Command, OverLocal};
-use crate::polled::poll;
+use crate::polled::{poll, ready};
 
 #[derive(Debug)]
 struct Refused;
@@ -131,6 +131,20 @@ impl Wake for InPlace {
             (*shutdown, *self.outcome.lock().unwrap()) = (None, Some(outcome));
         }
     }
+}
+
+/// As by a thread that was busy meanwhile: what was done before it looks was done in time.
+#[test]
+fn shutdown_that_is_polled_late_looks_once_more() {
+    const LIMIT: Duration = Duration::from_secs(1);
+    let clock = ThreadRuntime::paused();
+    let client = LockClient::new(Local::with_runtime(clock.clone()));
+    let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
+    let mut ends = pin!(client.shutdown(LIMIT));
+    assert!(poll(ends.as_mut()).is_pending());
+    drop(held);
+    clock.advance(LIMIT);
+    assert_eq!(poll(ends.as_mut()), Poll::Ready(Ok(())));
 }
 
 #[test]
