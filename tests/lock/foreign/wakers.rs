@@ -356,10 +356,11 @@ fn waker_that_panics_in_a_shutdown_is_told_to_its_caller() {
     let [client, other] = [(); 2].map(|()| LockClient::new(local.clone()));
     let _over = ready(client.get_lock("orders").unwrap().lock_with_lease(LEASE)).unwrap();
     let (theirs, trap) = (other.get_lock("orders").unwrap(), Trap::new(false));
-    let mut waits = Box::pin(theirs.lock());
+    let (mut ends, mut waits) = (Box::pin(client.shutdown(SOON)), Box::pin(theirs.lock()));
+    assert!(poll(ends.as_mut()).is_pending());
     assert!(poll_by(waits.as_mut(), &trap.waker()).is_pending());
     clock.advance(LEASE);
-    let ended = catch_unwind(AssertUnwindSafe(|| ready(client.shutdown(SOON))));
+    let ended = catch_unwind(AssertUnwindSafe(|| poll(ends.as_mut())));
     assert_eq!(trap.state.lock().unwrap().calls, 1);
     assert!(ended.is_err(), "its panic is lost");
     assert_eq!(ready(client.shutdown(SOON)), Ok(()));
