@@ -5,16 +5,16 @@
 mod over_local;
 mod polled;
 
-use std::future::{Pending, pending};
+use std::future::{Pending, pending, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchwork::backend::Runtime;
-use latchwork::local::{Local, OtherKind};
+use latchwork::backend::{Backend as _, Runtime};
+use latchwork::local::{Local, OtherKind, Sleep, ThreadRuntime};
 use latchwork::lock::Mode;
 use latchwork::{Guard, LockClient, LockError, LossReason};
 
@@ -22,8 +22,8 @@ use over_local::{Between, Command, OverLocal};
 use polled::{poll, poll_by, ready};
 
 /// What the child finds: 0 if all is as it should be.
-fn child(client: &LockClient, guard: Guard) -> i32 {
-    let lock = client.get_lock("held").unwrap();
+fn child(client: &LockClient, [mut guard, other]: [Guard; 2]) -> i32 {
+    let (lock, hour) = (client.get_lock("held").unwrap(), Duration::from_secs(3600));
     let is_forked = |error: &LockError| matches!(error, LockError::Forked) && error.is_shut_down();
     let refused = [
         ready(lock.try_lock()).err(),
@@ -31,12 +31,19 @@ fn child(client: &LockClient, guard: Guard) -> i32 {
         ready(client.get_lock("free").unwrap().lock()).err(),
         ready(lock.force_unlock()).err(),
         ready(lock.holder()).err(),
+        ready(lock.hold_count(&client.owner())).err(),
+        ready(lock.unlock(&client.owner())).err(),
+        ready(lock.unlock(other.owner())).err(),
+        ready(other.unlock()).err(),
         ready(guard.ensure_held()).err(),
+        ready(guard.extend(hour)).err(),
     ];
     if guard.is_held() || !refused.iter().all(|error| error.as_ref().is_some_and(is_forked)) {
         return 1;
     }
-    let hour = Duration::from_secs(3600);
+    if !client.held().is_empty() || !client.waiting().is_empty() {
+        return 7;
+    }
     if ready(guard.lost()) != LossReason::Forked
         || ready(guard.lost_timeout(hour)) != Some(LossReason::Forked)
     {
@@ -88,7 +95,7 @@ fn child_does_not_go_on_as_the_same_owner() {
     let client = LockClient::local();
     let lock = client.get_lock("held").unwrap();
     let guard = ready(lock.lock()).unwrap();
-    let in_the_child = ready(client.get_lock("another").unwrap().lock()).unwrap();
+    let in_the_child = ["one", "other"].map(|name| ready(client.get_lock(name).unwrap().lock()).unwrap());
     assert_eq!(forked(|| child(&client, in_the_child)), 0, "the child went on, or hung");
     assert!(guard.is_held(), "the child gave the parent's lock back");
     ready(guard.unlock()).unwrap();
@@ -102,6 +109,14 @@ impl Wake for Woken {
         // Ordering: Relaxed, as it is read by the thread that calls this.
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// Until a timer of the client's store.
+fn sleeps(client: &LockClient) -> Pin<Box<Sleep>> {
+    let runtime = client.backend::<Local>().unwrap().runtime();
+    let mut sleep = Box::pin(runtime.sleep_until(Instant::now() + Duration::from_secs(3600)));
+    assert!(poll(sleep.as_mut()).is_pending());
+    sleep
 }
 
 /// A mutex that a thread of the parent has at the moment of the fork is locked in the child for ever.
@@ -122,22 +137,36 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
             })
         })
         .collect();
-    let held = client.get_lock("held").unwrap();
+    let (held, kept) = (client.get_lock("held").unwrap(), client.get_lock("kept").unwrap());
+    let looks: [fn(&LockClient); 3] = [
+        |client| _ = client.held(),
+        |client| _ = sleeps(client),
+        |client| _ = client.registry().subscribe("news"),
+    ];
+    let look = looks.map(|look| {
+        let (client, ended) = (client.clone(), Arc::clone(&ended));
+        thread::spawn(move || {
+            // Ordering: as above.
+            while !ended.load(Ordering::Relaxed) {
+                look(&client);
+            }
+        })
+    });
     let elsewhere = LockClient::new(client.backend::<Local>().unwrap().clone());
     let _theirs = ready(elsewhere.get_lock("theirs").unwrap().lock()).unwrap();
     let theirs = client.get_lock("theirs").unwrap();
-    for round in 0..60 {
-        let guard = ready(held.lock()).unwrap();
+    for round in 0..12 {
+        let [guard, forgotten] = [&held, &kept].map(|lock| ready(lock.lock()).unwrap());
         let (mut head, mut behind) = (Box::pin(theirs.lock()), Box::pin(theirs.lock()));
-        let woken = Arc::new(Woken::default());
+        let (woken, sleep) = (Arc::new(Woken::default()), sleeps(&client));
         let waker = Waker::from(Arc::clone(&woken));
         for waits in [&mut head, &mut behind] {
             assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         }
         assert_eq!(theirs.waiters(), 1);
         let status = forked(|| {
-            let nothing_waits = theirs.waiters() == 0;
-            drop((head, behind));
+            let nothing_waits = theirs.waiters() == 0 && theirs.waiting() == 0;
+            drop((head, behind, sleep));
             // Ordering: Relaxed, this is the child's only thread.
             let nothing_waits = nothing_waits && !woken.0.load(Ordering::Relaxed);
             let lock = client.get_lock("orders").unwrap();
@@ -145,6 +174,7 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
             drop(lock);
             let lost = ready(guard.lost()) == LossReason::Forked;
             drop(guard);
+            forgotten.forget();
             let shut_down =
                 ready(client.shutdown(Duration::from_secs(1))).is_err_and(|error| error.is_forked());
             i32::from(!(nothing_waits && forked && lost && shut_down))
@@ -154,7 +184,33 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
     }
     // Ordering: Relaxed, as above.
     ended.store(true, Ordering::Relaxed);
-    busy.into_iter().for_each(|busy| busy.join().unwrap());
+    busy.into_iter().chain(look).for_each(|busy| busy.join().unwrap());
+}
+
+/// They are those of threads that are not there, which may have had a mutex.
+#[test]
+fn timers_and_tasks_of_a_busy_parent_are_over_in_its_child() {
+    for round in 0..20 {
+        let runtime = ThreadRuntime::new();
+        runtime.spawn(poll_fn(|task| {
+            task.waker().wake_by_ref();
+            Poll::<()>::Pending
+        }));
+        let mut sleep = Box::pin(runtime.sleep_until(Instant::now() + Duration::from_secs(3600)));
+        assert!(poll(sleep.as_mut()).is_pending());
+        let status = forked(move || {
+            let is_over = poll(sleep.as_mut()).is_ready();
+            drop(sleep);
+            let runs = Arc::new(AtomicBool::new(false));
+            let task = Arc::clone(&runs);
+            // Ordering: Relaxed, this is the child's only thread.
+            runtime.spawn(async move { task.store(true, Ordering::Relaxed) });
+            drop(runtime);
+            // Ordering: as above.
+            i32::from(!is_over || runs.load(Ordering::Relaxed))
+        });
+        assert_eq!(status, 0, "in round {round} the child went on, or hung");
+    }
 }
 
 /// Never answers what a reader asks for, and counts what is given back.

@@ -122,7 +122,7 @@ impl Runtime for ThreadRuntime {
     fn sleep_until(&self, deadline: Instant) -> Sleep {
         // Ordering: Relaxed, only the number's being used once matters.
         let number = self.handle.shared.next_timer.fetch_add(1, Ordering::Relaxed);
-        Sleep { runtime: self.clone(), key: (deadline, number), is_set: false }
+        Sleep { runtime: self.clone(), key: (deadline, number) }
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -172,14 +172,12 @@ impl Runtime for ThreadRuntime {
 pub struct Sleep {
     runtime: ThreadRuntime,
     key: (Instant, u64),
-    /// Its waker is among those of the runtime, or was.
-    is_set: bool,
 }
 
 impl Future for Sleep {
     type Output = ();
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if self.runtime.has_ended() {
             return Poll::Ready(());
         }
@@ -193,7 +191,6 @@ impl Future for Sleep {
             let old = timers.pending.insert(self.key, waker);
             (old, timers.pending.keys().next() == Some(&self.key))
         };
-        self.is_set = true;
         // If this is the earliest deadline now, the thread sleeps too long unless it is told.
         if is_first {
             shared.kick();
@@ -204,7 +201,8 @@ impl Future for Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        if self.is_set && !self.runtime.has_ended() {
+        // In a child, the mutex is not sure to be unlocked ever.
+        if !self.runtime.has_ended() {
             // Bound to a name, so that the waker is dropped after the mutex is free.
             let _waker = self.runtime.handle.shared.timers.lock().pending.remove(&self.key);
         }

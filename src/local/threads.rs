@@ -150,17 +150,18 @@ impl Shared {
         if self.by_hand {
             return;
         }
-        let mut threads = self.threads.lock();
-        if threads.ended {
-            return;
-        }
-        let refused = if threads.leader.is_none() { self.find_leader(&mut threads).err() } else { None };
-        if let Some(leader) = &threads.leader {
-            leader.unpark();
-        }
-        let runs_none = threads.running == 0;
-        drop(threads);
-        if let Some(error) = refused.filter(|_| runs_none) {
+        let refused = {
+            let mut threads = self.threads.lock();
+            if threads.ended {
+                return;
+            }
+            let refused = if threads.leader.is_none() { self.find_leader(&mut threads).err() } else { None };
+            if let Some(leader) = &threads.leader {
+                leader.unpark();
+            }
+            refused.filter(|_| threads.running == 0)
+        };
+        if let Some(error) = refused {
             // No timer would fire, and no caller would know why it waits.
             panic!("the system refuses a thread for timers: {error}");
         }
@@ -191,7 +192,8 @@ impl Shared {
 
     /// A thread's life. It begins as the leader.
     fn drive(self: &Arc<Self>) {
-        // How many calls the worker had made when work was first seen to wait for it, and when that was.
+        // How many calls the worker had made when work was first seen to wait for it, and when that was. What
+        // this thread has worked since makes it more.
         let mut waits_since: Option<(u64, Instant)> = None;
         loop {
             match self.lead(&mut waits_since) {
@@ -204,7 +206,6 @@ impl Shared {
                     if !self.rest(number) {
                         return;
                     }
-                    waits_since = None;
                 }
                 LeaderStep::End => return,
             }
@@ -233,11 +234,11 @@ impl Shared {
             if now < patient_until {
                 return LeaderStep::Sleep(Some(patient_until));
             }
-        }
-        if threads.worker.is_some() && threads.running >= MOST && threads.spare.is_none() {
-            // Otherwise no thread would see what becomes due.
-            *waits_since = None;
-            return LeaderStep::Sleep(Some(now + PATIENCE));
+            if threads.running >= MOST && threads.spare.is_none() {
+                // Otherwise no thread would see what becomes due.
+                *waits_since = None;
+                return LeaderStep::Sleep(Some(now + PATIENCE));
+            }
         }
         threads.last_worker += 1;
         let number = threads.last_worker;
@@ -289,10 +290,8 @@ impl Shared {
         loop {
             thread::park();
             let threads = self.threads.lock();
-            if threads.ended {
-                return false;
-            }
-            if threads.leader.as_ref().is_some_and(|leader| leader.id() == me.id()) {
+            // At the end it leads, and ends by that.
+            if threads.ended || threads.leader.as_ref().is_some_and(|leader| leader.id() == me.id()) {
                 return true;
             }
         }
@@ -407,6 +406,83 @@ mod tests {
         assert!(!shared.rest(1), "it stays");
         let threads = shared.threads.lock();
         assert_eq!((threads.worker, threads.running), (Some(2), 2));
+    }
+
+    /// Otherwise two would call wakers, and each count as the one that goes on.
+    #[test]
+    fn worker_calls_no_more_once_another_has_its_place_or_the_last_handle_is_gone() {
+        let shared = with_worker();
+        add_task(&shared);
+        shared.threads.lock().worker = Some(2);
+        shared.work(1);
+        assert!(shared.tasks.lock().has_next(), "its place is taken");
+        shared.end_threads();
+        shared.work(2);
+        assert!(shared.tasks.lock().has_next(), "the runtime has ended");
+    }
+
+    #[test]
+    fn leader_is_patient_with_a_worker_that_has_made_a_call_since() {
+        let (shared, begun) = (with_worker(), Instant::now());
+        add_task(&shared);
+        shared.work(1);
+        add_task(&shared);
+        let until = sleeps(&shared, &mut Some((1, begun - PATIENCE))).expect("work waits");
+        assert!(until >= begun + PATIENCE, "it takes the worker's place");
+    }
+
+    /// There are as many as may be, or the system refuses one.
+    #[test]
+    fn worker_that_finds_no_leader_leads_when_it_is_done() {
+        let shared = with_worker();
+        add_task(&shared);
+        {
+            let mut threads = shared.threads.lock();
+            (threads.worker, threads.running, threads.spare) = (None, MOST, None);
+            threads.leader = Some(thread::current());
+        }
+        assert_eq!(works(&shared, &mut None), 2);
+        shared.kick();
+        {
+            let threads = shared.threads.lock();
+            assert!(threads.leader.is_none() && threads.running == MOST, "{} run", threads.running);
+        }
+        assert!(shared.rest(2), "none leads");
+    }
+
+    #[test]
+    fn thread_without_work_leads_when_it_is_to_and_not_when_it_is_woken_for_nothing() {
+        let shared = with_worker();
+        {
+            let mut threads = shared.threads.lock();
+            (threads.leader, threads.spare) = (Some(thread::current()), None);
+        }
+        let rests = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || shared.rest(1)
+        });
+        let spare = loop {
+            if let Some(spare) = shared.threads.lock().spare.clone() {
+                break spare;
+            }
+            thread::yield_now();
+        };
+        for _ in 0..100 {
+            spare.unpark();
+            thread::yield_now();
+        }
+        assert!(!rests.is_finished(), "it leads beside another");
+        shared.threads.lock().leader = None;
+        shared.kick();
+        assert!(rests.join().unwrap(), "it ends");
+    }
+
+    #[test]
+    fn no_thread_is_started_once_the_last_handle_is_gone() {
+        let shared = with_worker();
+        shared.end_threads();
+        shared.kick();
+        assert!(shared.threads.lock().leader.is_none());
     }
 
     #[test]

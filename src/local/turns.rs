@@ -145,13 +145,13 @@ impl Turns<'_> {
 
     /// Whether `id` had the lock to write, and whether `next` has it now.
     pub(super) fn release_write(&mut self, id: &LeaseId, next: Option<&NextWaiter>) -> (bool, bool) {
-        let position = self.writers.remove(self.name, id);
+        let waited = self.writers.remove(self.name, id).is_some();
         if self.lock.writer.take_if(|writer| writer.id == *id).is_none() {
             if self.lock.is_free() {
                 self.grant_first(None);
             }
-            if let Some(position) = position {
-                self.tell_readers_behind(&position);
+            if waited {
+                self.tell_readers_let_through();
             }
             return (false, false);
         }
@@ -259,10 +259,9 @@ impl Turns<'_> {
     }
 
     /// A writer waits no more: tells readers, if it was the last one that they had to wait for.
-    fn tell_readers_behind(&mut self, left: &Waiter) {
+    fn tell_readers_let_through(&mut self) {
         let next = self.first_writer().map(|writer| writer.since);
-        let is_let_through =
-            |reader: &Waiter| left.since <= reader.since && next.is_none_or(|next| reader.since < next);
+        let is_let_through = |reader: &Waiter| next.is_none_or(|next| reader.since < next);
         if self.lock.writer.is_none() && self.readers.waiters(self.name, self.now).any(is_let_through) {
             self.news.message = Some(Message::ReadUnlock);
         }

@@ -407,3 +407,82 @@ impl From<LeaseIdError> for LockError {
         Self::LeaseId(error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By its predicates: those that hold, of all.
+    fn said_of(error: &LockError) -> Vec<&'static str> {
+        type Says = fn(&LockError) -> bool;
+        let all: [(_, Says); 10] = [
+            ("refused", LockError::is_refused),
+            ("unreachable", LockError::is_unreachable),
+            ("indeterminate", LockError::is_indeterminate),
+            ("retryable", LockError::is_retryable),
+            ("release pending", LockError::is_release_pending),
+            ("lost", LockError::is_lost),
+            ("not held", LockError::is_not_held),
+            ("shut down", LockError::is_shut_down),
+            ("other kind", LockError::is_other_kind),
+            ("upgrade", LockError::is_upgrade),
+        ];
+        all.iter().filter(|(_, holds)| holds(error)).map(|(said, _)| *said).collect()
+    }
+
+    #[test]
+    fn each_error_is_what_it_is_and_nothing_else() {
+        let (name, owner) = (LockName::new("orders").unwrap(), Owner::new(uuid::Uuid::nil(), 1));
+        let source = || Box::<dyn Error + Send + Sync>::from("busy");
+        let of_backend = |failure| LockError::Backend { name: name.clone(), failure, source: source() };
+        let pending = |failure| LockError::ReleasePending { name: name.clone(), failure, source: source() };
+        let connect = |failure| LockError::Connect { failure, source: source() };
+        let backend = "Local";
+        let expected: [(LockError, &[&str]); 21] = [
+            (LockError::NotHeld { name: name.clone(), owner }, &["not held"]),
+            (LockError::lost(&name, owner, LossReason::Gone), &["lost", "not held"]),
+            (LockError::Name(NameError::Empty), &["refused"]),
+            (LockError::Unsupported { backend, mode: Mode::Fair }, &["refused"]),
+            (LockError::Lease(LeaseError::TooShort), &["refused"]),
+            (LockError::Lease(LeaseError::TooLong), &["refused"]),
+            (LockError::Lease(LeaseError::OverBeforeAnswer), &["retryable"]),
+            (LockError::Subscribe(SubscribeError::new("no right")), &["refused"]),
+            (connect(Failure::Refused), &["refused"]),
+            (connect(Failure::Unreachable), &["unreachable", "retryable"]),
+            (of_backend(Failure::Refused), &["refused"]),
+            (of_backend(Failure::Unreachable), &["unreachable", "retryable"]),
+            (of_backend(Failure::Indeterminate), &["indeterminate", "retryable"]),
+            (pending(Failure::Refused), &["refused", "release pending"]),
+            (pending(Failure::Unreachable), &["release pending"]),
+            (LockError::other_kind(&name, LockKind::Fair, source()), &["other kind"]),
+            (LockError::Upgrade { name: name.clone(), owner }, &["upgrade"]),
+            (LockError::NoAnswer { name: name.clone(), wait: Duration::ZERO }, &["unreachable", "retryable"]),
+            (LockError::ShutDown, &["shut down"]),
+            (LockError::RuntimeEnded, &["shut down"]),
+            (LockError::Forked, &["shut down"]),
+        ];
+        for (error, said) in expected {
+            assert_eq!(said_of(&error), said, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn error_of_a_backend_is_there_as_it_was() {
+        let name = LockName::new("orders").unwrap();
+        let source = || Box::<dyn Error + Send + Sync>::from("busy");
+        let error = LockError::Backend { name: name.clone(), failure: Failure::Refused, source: source() };
+        assert_eq!(error.backend_error().map(ToString::to_string).as_deref(), Some("busy"));
+        let error = LockError::from(SubscribeError::new("no right"));
+        assert_eq!(error.backend_error().map(ToString::to_string).as_deref(), Some("no right"));
+        assert!(LockError::Name(NameError::Empty).backend_error().is_none());
+    }
+
+    #[test]
+    fn lock_of_another_kind_is_named_once() {
+        let name = LockName::new("orders").unwrap();
+        for said in ["it is a fair lock", "lock \"orders\" is a fair lock"] {
+            let text = LockError::other_kind(&name, LockKind::Fair, said.into()).to_string();
+            assert!(text.contains(said) && text.matches("\"orders\"").count() == 1, "{text}");
+        }
+    }
+}

@@ -99,3 +99,16 @@ impl fmt::Display for LeaseError {
 }
 
 impl Error for LeaseError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shortest_and_longest_lease_are_leases_and_what_is_beyond_them_is_none() {
+        const LITTLE: Duration = Duration::from_nanos(1);
+        assert_eq!([Lease::MIN, Lease::MAX].map(Lease::check), [Ok(Lease::MIN), Ok(Lease::MAX)]);
+        assert_eq!(Lease::check(Lease::MIN - LITTLE), Err(LeaseError::TooShort));
+        assert_eq!(Lease::check(Lease::MAX + LITTLE), Err(LeaseError::TooLong));
+    }
+}

@@ -114,7 +114,7 @@ impl LockName {
 
 impl PartialEq for LockName {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.text, &other.text) || (self.hash == other.hash && self.text == other.text)
+        Arc::ptr_eq(&self.text, &other.text) || self.text == other.text
     }
 }
 
@@ -272,7 +272,25 @@ impl fmt::Debug for NameMapper {
 
 #[cfg(test)]
 mod tests {
+    use std::cmp::Ordering;
+
     use super::*;
+
+    #[test]
+    fn names_are_ordered_as_their_texts_and_equal_if_these_are() {
+        let [a, b, other] = ["a", "b", "a"].map(|name| LockName::new(name).unwrap());
+        assert_eq!([a.cmp(&b), b.cmp(&a)], [Ordering::Less, Ordering::Greater]);
+        assert_ne!(a, b);
+        assert!(a == other && a <= other && !Arc::ptr_eq(&a.text, &other.text));
+    }
+
+    #[test]
+    fn name_is_hashed_to_what_it_has_with_it() {
+        let name = LockName::new("orders").unwrap();
+        let mut hasher = NameHasher::default();
+        name.hash(&mut hasher);
+        assert_eq!([hasher.finish(), LockName::hash_of("orders")], [name.hash_value(); 2]);
+    }
 
     /// Otherwise all of it would be in one place of its map.
     #[test]

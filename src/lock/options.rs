@@ -173,7 +173,18 @@ impl Default for LockOptions {
 
 #[cfg(test)]
 mod tests {
-    use super::LockOptions;
+    use super::*;
+
+    #[test]
+    fn timeout_and_limits_that_cannot_be_leases_are_refused() {
+        let checked =
+            |set: fn(LockOptions, Duration) -> LockOptions, time| set(LockOptions::default(), time).check();
+        for set in [LockOptions::watchdog_timeout, LockOptions::max_hold, LockOptions::unpolled_limit] {
+            assert_eq!(checked(set, Duration::from_secs(1)), Ok(()));
+            assert_eq!(checked(set, Duration::ZERO), Err(LeaseError::TooShort));
+            assert_eq!(checked(set, Duration::MAX), Err(LeaseError::TooLong));
+        }
+    }
 
     #[test]
     fn label_is_cut_where_a_letter_ends() {

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use latchwork::LeaseId;
-use latchwork::backend::{AcquireOutcome, Backend as _, LockName, Mode, QueuePosition, ReleaseOutcome};
+use latchwork::backend::{
+    AcquireOutcome, Backend as _, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
+};
 use latchwork::local::{Local, LocalTransport, ThreadRuntime};
 use latchwork::subscription::Subscription;
 
@@ -377,6 +379,26 @@ fn tokens_rise_though_the_name_is_another_kind_of_lock_meanwhile() {
         last = next;
         ready(stage.local.release(mode, &stage.name, &one.id, None)).unwrap();
     }
+}
+
+/// A writer that is named with a release has its token by that.
+#[test]
+fn readers_after_a_writer_have_a_greater_token_than_it() {
+    let stage = Stage::new();
+    let [reader, writer, next] = [(); 3].map(|()| stage.one());
+    let read = || {
+        let request = stage.local.request(&reader.id, LEASE).tokens(1);
+        let outcome = ready(stage.local.acquire(Mode::Read, &stage.name, &request)).unwrap();
+        assert!(stage.release_read(&reader));
+        token(outcome)
+    };
+    let before = read();
+    stage.write(&writer, LEASE).unwrap();
+    let next = NextWaiter { id: next.id.clone(), lease: LEASE, tokens: 1, position: WAITS.unwrap() };
+    let released = ready(stage.local.release(Mode::Write, &stage.name, &writer.id, Some(&next))).unwrap();
+    let ReleaseOutcome::GrantedToNext { last_token } = released else { panic!("{released:?}") };
+    ready(stage.local.release(Mode::Write, &stage.name, &next.id, None)).unwrap();
+    assert!(before < last_token && last_token < read());
 }
 
 /// To the moment, though the name is held by another still.

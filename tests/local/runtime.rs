@@ -4,7 +4,8 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use latchwork::backend::Runtime as _;
 use latchwork::local::ThreadRuntime;
@@ -53,6 +54,28 @@ fn tasks_that_are_unfinished_at_the_end_of_the_runtime_are_dropped() {
     tasks[2].end();
     drop(runtime);
     assert_eq!(tasks.each_ref().map(Waits::is_dropped), [true; 4]);
+}
+
+#[test]
+fn task_that_is_woken_while_the_threads_sleep_goes_on() {
+    const SOON: Duration = Duration::from_secs(10);
+    let (runtime, begun) = (ThreadRuntime::new(), Instant::now());
+    let until = |what: &str, is_so: &dyn Fn() -> bool| {
+        while !is_so() {
+            assert!(begun.elapsed() < SOON, "{what}: not within {SOON:?}");
+            thread::yield_now();
+        }
+    };
+    // A thread may be awake still, but not each time.
+    for _ in 0..20 {
+        let waits = Waits::spawn(&runtime);
+        until("a thread polls it", &|| {
+            waits.waker.lock().unwrap().as_ref().is_some_and(|waker| !waker.will_wake(Waker::noop()))
+        });
+        (0..20).for_each(|_| thread::yield_now());
+        waits.end();
+        until("it goes on", &|| waits.is_dropped());
+    }
 }
 
 /// Once more than it would be otherwise, and no more often.

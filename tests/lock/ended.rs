@@ -1,6 +1,8 @@
 //! A runtime that ends, or that breaks for a while: what it kept going is told so, or goes on afterwards.
 
 use std::future::pending;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -133,6 +135,58 @@ fn waker_that_panics_when_the_runtime_ends_is_told_of_and_keeps_no_other_asleep(
     waits.iter_mut().for_each(|waits| assert!(poll_by(waits.as_mut(), &waker).is_pending()));
     assert!(told_of(|| ends.end()) > 0, "its panic is told to no caller and by no event");
     assert_eq!(panics.calls.load(SeqCst), 2);
+}
+
+/// It hangs on a task that the call has spawned, and that was not polled again.
+#[test]
+fn waker_of_a_loss_that_panics_when_the_runtime_ends_is_told_of() {
+    const LEASE: Duration = Duration::from_secs(1);
+    let ends = Ends::new(Waker::noop());
+    let client = LockClient::new(Local::with_runtime(ends.clone()));
+    let panics = Arc::new(Panics::default());
+    let lock = client.get_lock("orders").unwrap();
+    let held = ready(lock.lock_with_lease(LEASE)).unwrap();
+    let mut lost = Box::pin(held.lost());
+    assert!(poll_by(lost.as_mut(), &Waker::from(Arc::clone(&panics))).is_pending());
+    // By the timer of `lost`.
+    assert!(catch_unwind(AssertUnwindSafe(|| ends.clock.advance(LEASE))).is_err());
+    let _next = ready(lock.lock()).unwrap();
+    assert_eq!(panics.calls.load(SeqCst), 1, "a waker of a loss is called by a newcomer");
+    assert!(told_of(|| ends.end()) > 0, "its panic is told to no caller and by no event");
+    assert_eq!(panics.calls.load(SeqCst), 2);
+}
+
+/// A store whose connection ends with the runtime.
+#[derive(Clone)]
+struct Fails(Ends);
+
+impl Between for Fails {
+    type Error = io::Error;
+
+    async fn carry<T: Send>(
+        &self,
+        _: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, io::Error> {
+        if self.0.has_ended() {
+            Err(io::ErrorKind::ConnectionAborted.into())
+        } else {
+            run.await.map_err(io::Error::other)
+        }
+    }
+}
+
+/// And not that it may be tried again.
+#[test]
+fn command_that_fails_as_the_runtime_has_ended_says_that() {
+    let ends = Ends::new(Waker::noop());
+    let between = Fails(ends.clone());
+    let client = LockClient::new(OverLocal::new(&Local::with_runtime(ends.clone()), between));
+    let lock = client.get_lock("orders").unwrap();
+    assert!(ready(lock.holder()).unwrap().is_none());
+    ends.end();
+    let failed = [ready(lock.holder()).map(drop), ready(lock.force_unlock()).map(drop)];
+    assert!(failed.iter().all(|failed| matches!(failed, Err(LockError::RuntimeEnded))), "{failed:?}");
 }
 
 #[test]

@@ -6,10 +6,13 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use latchwork::local::Local;
+use latchwork::local::{Local, OtherKind};
+use latchwork::lock::LockName;
 use latchwork::redis::Redis;
 use latchwork::subscription::SubscribeError;
-use latchwork::{Lease, LeaseId, LockClient, LockError, LockOptions};
+use latchwork::{Lease, LeaseId, LockClient, LockError, LockOptions, NameError};
+
+use crate::over_local::{Between, Command, OverLocal};
 
 /// What a user's function does with each error: nothing but `?`.
 async fn met(name: &str) -> Result<(), LockError> {
@@ -81,6 +84,39 @@ async fn every_error_turns_into_a_lock_error_by_a_question_mark() {
             said.iter().all(|one| said.iter().filter(|other| other.contains(&**one)).count() == 1);
         assert!(each_once, "{name} says a cause twice: {said:?}");
         assert!(!error.is_retryable(), "{name}: {error}");
+    }
+}
+
+/// Keeps no name with braces.
+struct NoBraces;
+
+impl Between for NoBraces {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        _: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        run.await
+    }
+
+    fn check_name(&self, name: &LockName) -> Result<(), NameError> {
+        if name.as_str().contains('{') { Err(NameError::EmptyHashTag) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn name_that_the_store_cannot_keep_is_refused_when_the_lock_is_made() {
+    let client = LockClient::new(OverLocal::new(&Local::new(), NoBraces));
+    client.get_lock("orders").unwrap();
+    let refused = [
+        client.get_lock("{}orders").map(drop),
+        client.get_fair_lock("{}orders").map(drop),
+        client.get_read_write_lock("{}orders").map(drop),
+    ];
+    for refused in refused {
+        assert!(matches!(refused, Err(LockError::Name(NameError::EmptyHashTag))), "{refused:?}");
     }
 }
 

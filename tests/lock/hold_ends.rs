@@ -1,9 +1,11 @@
 //! When an owner's holds end, and that it is told.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::over_local::{Between, Command, OverLocal};
-use latchwork::local::{Local, OtherKind};
+use crate::polled::ready;
+use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::{LeaseError, LockClient, LockError, LockOptions, LossReason};
 use tokio::time::{sleep, timeout};
 
@@ -84,6 +86,80 @@ async fn lease_that_ends_by_itself_is_told_to_another_client_that_waits_by_an_ea
     let kept = timeout(Duration::from_secs(5), by_lease).await.expect("the first that waits is called");
     timeout(Duration::from_secs(5), waits).await.expect("it is told of the end").unwrap().unwrap();
     assert!(!kept.unwrap().unwrap().is_held());
+}
+
+const LEASE: Duration = Duration::from_secs(1);
+const MOMENT: Duration = Duration::from_nanos(1);
+
+/// To the moment. Its owner has the lock on.
+#[test]
+fn guard_that_is_given_back_after_the_end_of_its_own_lease_was_lost() {
+    let clock = ThreadRuntime::paused();
+    let client = LockClient::new(Local::with_runtime(clock.clone()));
+    let lock = client.get_lock("orders").unwrap().owned_by(&client.owner());
+    let outer = ready(lock.lock()).unwrap();
+    for (held_for, is_lost) in [(LEASE - MOMENT, false), (LEASE, true), (LEASE + MOMENT, true)] {
+        let inner = ready(lock.lock_with_lease(LEASE)).unwrap();
+        clock.advance(held_for);
+        assert_eq!(inner.is_held(), !is_lost);
+        let given_back = ready(inner.unlock());
+        let says_so = matches!(given_back, Err(LockError::Lost { reason: LossReason::Expired, .. }));
+        assert_eq!((given_back.is_ok(), says_so), (!is_lost, is_lost), "{given_back:?}");
+    }
+    ready(outer.unlock()).unwrap();
+}
+
+/// Lets so much time pass before the next acquisition is answered.
+#[derive(Clone)]
+struct Passes(ThreadRuntime, Arc<Mutex<Duration>>);
+
+impl Between for Passes {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        let outcome = run.await;
+        if let Command::Acquire(_) = command {
+            let time = std::mem::take(&mut *self.1.lock().unwrap());
+            self.0.advance(time);
+        }
+        outcome
+    }
+}
+
+/// To the moment. Its owner has the lock on, without a token.
+#[test]
+fn inner_lease_that_is_over_before_its_token_comes_fails_and_may_be_tried_again() {
+    let passes = Passes(ThreadRuntime::paused(), Arc::default());
+    let client = LockClient::new(OverLocal::new(&Local::with_runtime(passes.0.clone()), passes.clone()));
+    let lock = client.get_lock("orders").unwrap().owned_by(&client.owner());
+    for (took, is_late) in [(LEASE - MOMENT, false), (LEASE, true), (LEASE + MOMENT, true)] {
+        let outer = ready(lock.lock()).unwrap();
+        *passes.1.lock().unwrap() = took;
+        let inner = ready(lock.fenced().lock_with_lease(LEASE));
+        let says_so = matches!(inner, Err(LockError::Lease(LeaseError::OverBeforeAnswer)));
+        assert_eq!((inner.is_ok(), says_so), (!is_late, is_late), "{inner:?}");
+        drop(inner);
+        ready(outer.unlock()).unwrap();
+    }
+}
+
+/// What is said of a name is kept for as long as any handle, guard or hold of it.
+#[test]
+fn name_whose_lost_guard_is_forgotten_is_kept_no_longer() {
+    let client = LockClient::local();
+    let acquisitions = || client.get_lock("orders").unwrap().stats().acquisitions;
+    let take = || ready(client.get_lock("orders").unwrap().lock()).unwrap();
+    take().forget();
+    assert_eq!(acquisitions(), 1);
+    assert!(ready(client.get_lock("orders").unwrap().force_unlock()).unwrap());
+    let lost = take();
+    assert!(ready(client.get_lock("orders").unwrap().force_unlock()).unwrap());
+    lost.forget();
+    assert_eq!(acquisitions(), 0);
 }
 
 /// Lets what asks for a longer lease take a while.

@@ -1,11 +1,14 @@
 //! What a client says about itself, in numbers.
 
+use std::task::Poll;
 use std::time::Duration;
 
-use latchwork::local::Local;
+use latchwork::local::{Local, ThreadRuntime};
 use latchwork::redis::Redis;
 use latchwork::{Lease, LockClient, LockOptions, Metrics};
 use latchwork_testkit::RedisServer;
+
+use crate::polled::{poll, ready};
 
 const SOON: Duration = Duration::from_secs(10);
 /// Of the lease: between renewals.
@@ -99,6 +102,28 @@ async fn each_reader_is_counted_of_those_that_are_lost_together() {
     assert!(lock.read().force_unlock().await.unwrap());
     assert!(readers.iter().all(|reader| !reader.is_held()));
     assert_eq!((client.metrics().held, client.metrics().leases_lost), (0, 2));
+}
+
+/// By the store's clock, of a waiter that competes at the store and of one in the queue behind it.
+#[test]
+fn waits_and_holds_take_as_long_as_they_are_said_to() {
+    const WAIT: Duration = Duration::from_secs(5);
+    const HOLD: Duration = Duration::from_secs(2);
+    let clock = ThreadRuntime::paused();
+    let local = Local::with_runtime(clock.clone());
+    let client = LockClient::new(local.clone());
+    let (lock, theirs) = (client.get_lock("a").unwrap(), LockClient::new(local).get_lock("a").unwrap());
+    let held = ready(theirs.lock()).unwrap();
+    let (mut head, mut behind) = (Box::pin(lock.lock()), Box::pin(lock.lock()));
+    assert!(poll(head.as_mut()).is_pending() && poll(behind.as_mut()).is_pending());
+    clock.advance(WAIT);
+    drop(held);
+    let Poll::Ready(Ok(held)) = poll(head.as_mut()) else { panic!("it is free") };
+    assert_eq!(client.metrics().waits.sum(), WAIT);
+    clock.advance(HOLD);
+    drop(held);
+    assert!(poll(behind.as_mut()).is_ready());
+    assert_eq!((client.metrics().waits.sum(), client.metrics().holds.sum()), (WAIT * 2 + HOLD, HOLD));
 }
 
 mod needs_a_server {

@@ -62,6 +62,15 @@ fn errors_of_names_and_leases_become_errors_of_locks() {
     }
 }
 
+/// Half of an id would be drawn twice by some of four billion clients.
+#[test]
+fn each_half_of_a_clients_id_is_drawn() {
+    let ids = [(); 2].map(|()| LockClient::local().id().to_owned());
+    // Of 36 characters, 60 bits in front of the variant's and 60 bits behind.
+    assert_ne!(ids[0][..18], ids[1][..18]);
+    assert_ne!(ids[0][20..], ids[1][20..]);
+}
+
 mod needs_a_server {
     use super::*;
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use latchwork::backend::Backend;
 use latchwork::local::Local;
 use latchwork::redis::Redis;
-use latchwork::{Lease, LockClient, LockError, LockOptions, LossReason};
+use latchwork::{Guard, Lease, LockClient, LockError, LockOptions, LossReason};
 use latchwork_testkit::RedisServer;
 use tokio::time::timeout;
 
@@ -92,6 +92,8 @@ of_both! {
     holder_is_told_with_its_label
     longest_hold_costs_no_commands_and_ends_in_time
     hold_of_the_owner_of_a_guard_is_reentered
+    owner_of_another_client_has_nothing_whatever_its_number
+    holds_of_a_lock_that_another_client_has_forced_free_do_not_count
     waiter_does_not_overtake_by_trying
     errors_say_what_can_be_done
 }
@@ -386,6 +388,30 @@ async fn hold_of_the_owner_of_a_guard_is_reentered<S: Store>(store: &S) {
     assert!(inner.is_held());
     inner.unlock().await.unwrap();
     assert!(!lock.is_locked().await.unwrap());
+}
+
+async fn owner_of_another_client_has_nothing_whatever_its_number<S: Store>(store: &S) {
+    let (client, other) = (store.client().await, store.client().await);
+    // Both are the first that their clients make.
+    let (me, stranger) = (client.owner(), other.owner());
+    let lock = client.get_lock("a").unwrap();
+    let guard = lock.owned_by(&me).lock().await.unwrap();
+    assert!(
+        matches!(lock.unlock(&stranger).await, Err(LockError::NotHeld { owner, .. }) if owner == stranger)
+    );
+    assert_eq!((lock.hold_count(&stranger).await.unwrap(), lock.hold_count(&me).await.unwrap()), (0, 1));
+    guard.unlock().await.unwrap();
+}
+
+async fn holds_of_a_lock_that_another_client_has_forced_free_do_not_count<S: Store>(store: &S) {
+    let (client, other) = (store.client().await, store.client().await);
+    let me = client.owner();
+    let lock = client.get_lock("a").unwrap().owned_by(&me);
+    let guards = [lock.lock().await.unwrap(), lock.lock().await.unwrap()];
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 2);
+    assert!(other.get_lock("a").unwrap().force_unlock().await.unwrap());
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 0);
+    assert!(!guards.iter().any(Guard::is_held), "what was asked for the count is told to them");
 }
 
 async fn waiter_does_not_overtake_by_trying<S: Store>(store: &S) {

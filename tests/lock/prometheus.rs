@@ -99,8 +99,9 @@ async fn every_figure_is_exported_in_the_exposition_format() {
         assert_eq!(types.len(), fields.count());
         let value = |name: &str| samples.iter().find(|(sample, ..)| sample == name).unwrap().2;
         assert_eq!(value("latchwork_lock_held"), 1.0);
-        for (histogram, count) in [("latchwork_lock_wait_seconds", 4.0), ("latchwork_lock_hold_seconds", 3.0)]
-        {
+        let histograms = [("wait", 4.0, metrics.waits.sum()), ("hold", 3.0, metrics.holds.sum())];
+        for (times, count, sum) in histograms {
+            let histogram = format!("latchwork_lock_{times}_seconds");
             let bucket = format!("{histogram}_bucket");
             let buckets: Vec<(f64, f64)> = samples
                 .iter()
@@ -116,6 +117,7 @@ async fn every_figure_is_exported_in_the_exposition_format() {
             assert_eq!((buckets[0].0, buckets.len()), (1e-6, 15), "{buckets:?}");
             assert!(buckets[..14].windows(2).all(|pair| (pair[1].0 / pair[0].0 - 4.0).abs() < 1e-6));
             assert_eq!(value(&format!("{histogram}_count")), count);
+            assert_eq!(value(&format!("{histogram}_sum")), sum.as_secs_f64());
         }
     }
     guard.unlock().await.unwrap();

@@ -287,6 +287,17 @@ fn wake_that_brought_the_lock_counts_as_useful() {
     }
 }
 
+#[test]
+fn owner_that_has_nothing_here_is_said_to_have_nothing_without_a_question() {
+    let stage = Stage::new(Mode::Plain);
+    let lock = stage.client.get_lock("orders").unwrap();
+    let (me, other) = (stage.client.owner(), stage.client.owner());
+    let _held = ready(lock.owned_by(&me).lock()).unwrap();
+    stage.counted.is_gone(true);
+    assert_eq!(ready(lock.hold_count(&other)).unwrap(), 0);
+    assert!(ready(lock.hold_count(&me)).unwrap_err().is_unreachable());
+}
+
 /// A rollback is sent for minutes, should it not be answered: what did not run needs none.
 #[test]
 fn question_that_did_not_run_is_not_rolled_back() {

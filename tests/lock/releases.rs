@@ -172,6 +172,20 @@ impl Wake for InPlace {
     }
 }
 
+/// As by a thread that was busy meanwhile: what was done before it looks was done in time.
+#[test]
+fn shutdown_that_is_polled_late_looks_once_more() {
+    const LIMIT: Duration = Duration::from_secs(1);
+    let clock = ThreadRuntime::paused();
+    let client = LockClient::new(Local::with_runtime(clock.clone()));
+    let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
+    let mut ends = pin!(client.shutdown(LIMIT));
+    assert!(poll(ends.as_mut()).is_pending());
+    drop(held);
+    clock.advance(LIMIT);
+    assert_eq!(poll(ends.as_mut()), Poll::Ready(Ok(())));
+}
+
 #[test]
 fn shutdown_hears_of_a_release_that_a_caller_has_left_unawaited() {
     let clock = ThreadRuntime::paused();

@@ -116,6 +116,29 @@ async fn late_confirmation_wakes_a_waiter() {
     guard.unlock().await.unwrap();
 }
 
+/// No time passes, and the message does not come.
+#[tokio::test]
+async fn forced_unlock_wakes_a_waiter_of_its_client_without_a_message() {
+    let (runtime, deaf) = (ThreadRuntime::paused(), Deaf::default());
+    let local = Local::with_runtime(runtime.clone());
+    let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
+    let client = LockClient::new(OverLocal::with_transport(local, Nothing, deaf.clone()));
+    let lock = client.get_lock("orders").unwrap();
+    let held = theirs.lock().await.unwrap();
+    let waits = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock().await.unwrap() }
+    });
+    until("it subscribes", || !deaf.0.lock().unwrap().is_empty()).await;
+    deaf.0.lock().unwrap()[0].ready();
+    let asleep = || client.registry().join("orders").is_some_and(|entry| entry.latch().waiters() == 1);
+    until("it sleeps", asleep).await;
+    assert!(lock.force_unlock().await.unwrap());
+    let guard = tokio::time::timeout(SOON, waits).await.expect("asleep beside a free lock").unwrap();
+    guard.unlock().await.unwrap();
+    assert!(held.unlock().await.unwrap_err().is_lost());
+}
+
 /// Many wait, and a connection is made again: the process asks once.
 #[tokio::test]
 async fn reconnect_and_bursts_of_messages_make_a_process_ask_once() {

@@ -58,6 +58,11 @@ pub(crate) trait Between: Send + Sync + 'static {
         let _ = name;
         0
     }
+
+    fn check_name(&self, name: &LockName) -> Result<(), NameError> {
+        let _ = name;
+        Ok(())
+    }
 }
 
 /// There is nothing between them.
@@ -146,7 +151,8 @@ impl<B: Between, T: Transport, R: Runtime + Clone> Backend for OverLocal<B, T, R
 
     fn check_name(&self, name: &LockName) -> Result<(), NameError> {
         self.between.asked();
-        self.local.check_name(name)
+        self.local.check_name(name)?;
+        self.between.check_name(name)
     }
 
     fn renewal_group(&self, name: &LockName) -> u64 {

@@ -1,20 +1,53 @@
 //! [`Listening`]: where a queue head hears that it is to ask, or that it has the lock.
 
 use std::future::pending;
+use std::mem;
+use std::ops::Deref;
 use std::pin::pin;
 
+use crate::channel_entry::ChannelEntry;
 use crate::latch::Notification;
 use crate::registry::{Registry, Subscription};
 use crate::transport::{SubscribeError, Transport};
 use crate::unless::unless;
 
 use crate::lock::backend::Channels;
+use crate::lock::origin::Origin;
 
 /// Subscriptions to the channels of an entry.
 pub(in crate::lock) struct Listening {
-    own: Subscription<dyn Transport>,
+    own: Here,
     /// The one that all clients listen to, if that is another one.
-    common: Option<Subscription<dyn Transport>>,
+    common: Option<Here>,
+}
+
+/// A subscription that is ended in the process that has made it only: in a child, the mutexes that this takes
+/// are not sure to be unlocked ever.
+struct Here {
+    subscription: Option<Subscription<dyn Transport>>,
+    origin: Origin,
+}
+
+impl Here {
+    fn new(registry: &Registry<dyn Transport>, channel: &str) -> Self {
+        Self { subscription: Some(registry.subscribe(channel)), origin: Origin::here() }
+    }
+}
+
+impl Deref for Here {
+    type Target = ChannelEntry;
+
+    fn deref(&self) -> &ChannelEntry {
+        self.subscription.as_ref().expect("it is taken out when it is dropped")
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        if !self.origin.is_here() {
+            mem::forget(self.subscription.take());
+        }
+    }
 }
 
 impl Listening {
@@ -22,12 +55,12 @@ impl Listening {
         registry: &Registry<dyn Transport>,
         Channels { own, common }: &Channels,
     ) -> Self {
-        let common = common.as_ref().map(|common| registry.subscribe(common));
-        Self { own: registry.subscribe(own), common }
+        let common = common.as_ref().map(|common| Here::new(registry, common));
+        Self { own: Here::new(registry, own), common }
     }
 
-    fn all(&self) -> impl Iterator<Item = &Subscription<dyn Transport>> {
-        [&self.own].into_iter().chain(&self.common)
+    fn all(&self) -> impl Iterator<Item = &ChannelEntry> {
+        [&self.own].into_iter().chain(&self.common).map(Deref::deref)
     }
 
     /// Waits until messages come for sure.

@@ -5,8 +5,8 @@ use std::fmt::{self, Display, Formatter, Write};
 use crate::lock::metrics::Metrics;
 use crate::lock::metrics::histogram::Histogram;
 
-/// Every second bucket of a histogram up to a bit more than a minute: 1 µs, 4 µs, 16 µs … 67 s.
-const EXPORTED: usize = 27;
+/// Every second bucket of a histogram up to this one, of a bit more than a minute: 1 µs, 4 µs, 16 µs … 67 s.
+const LAST: usize = 26;
 
 /// One figure of a client.
 type Number = fn(&Metrics) -> u64;
@@ -126,7 +126,7 @@ impl Page<'_> {
             let (histogram, mut below) = (histogram(metrics), 0);
             for (at, (upper, count)) in histogram.buckets().enumerate() {
                 below += count;
-                if at < EXPORTED && at % 2 == 0 {
+                if at <= LAST && at % 2 == 0 {
                     self.sample(&bucket, labels, Some(&upper.as_secs_f64()), below);
                 }
             }

@@ -358,6 +358,38 @@ impl Runtime for Untimed {
     }
 }
 
+/// Of another client, which waits for a lease that this one's shutdown finds to be over.
+#[test]
+fn waker_that_panics_in_a_shutdown_is_told_to_its_caller() {
+    const LEASE: Duration = Duration::from_secs(1);
+    let clock = ThreadRuntime::paused();
+    let local = Local::with_runtime(Untimed(clock.clone()));
+    let [client, other] = [(); 2].map(|()| LockClient::new(local.clone()));
+    let _over = ready(client.get_lock("orders").unwrap().lock_with_lease(LEASE)).unwrap();
+    let (theirs, trap) = (other.get_lock("orders").unwrap(), Trap::new(false));
+    let (mut ends, mut waits) = (Box::pin(client.shutdown(SOON)), Box::pin(theirs.lock()));
+    assert!(poll(ends.as_mut()).is_pending());
+    assert!(poll_by(waits.as_mut(), &trap.waker()).is_pending());
+    clock.advance(LEASE);
+    let ended = catch_unwind(AssertUnwindSafe(|| poll(ends.as_mut())));
+    assert_eq!(trap.state.lock().unwrap().calls, 1);
+    assert!(ended.is_err(), "its panic is lost");
+    assert_eq!(ready(client.shutdown(SOON)), Ok(()));
+}
+
+/// Over a store that does not answer by the call: then no wakers wait for the end of that.
+#[test]
+fn waker_of_a_loss_that_panics_goes_on_in_the_call_that_forces_the_lock_free() {
+    let client = LockClient::new(OverLocal::new(&Local::new(), Nothing));
+    let (lock, trap) = (client.get_lock("orders").unwrap(), Trap::new(false));
+    let held = ready(lock.lock()).unwrap();
+    let mut lost = Box::pin(held.lost());
+    assert!(poll_by(lost.as_mut(), &trap.waker()).is_pending());
+    assert!(catch_unwind(AssertUnwindSafe(|| ready(lock.force_unlock()))).is_err());
+    assert_eq!(trap.state.lock().unwrap().calls, 1);
+    assert!(!held.is_held());
+}
+
 /// A newcomer finds that another's hold has ended by time, and is the queue head by then: a waiter
 /// behind it would wait for another's call.
 #[test]
