@@ -412,10 +412,11 @@ impl From<LeaseIdError> for LockError {
 mod tests {
     use super::*;
 
+    type Predicate = fn(&LockError) -> bool;
+
     /// By its predicates: those that hold, of all.
     fn said_of(error: &LockError) -> Vec<&'static str> {
-        type Says = fn(&LockError) -> bool;
-        let all: [(_, Says); 10] = [
+        let all: [(_, Predicate); 10] = [
             ("refused", LockError::is_refused),
             ("unreachable", LockError::is_unreachable),
             ("indeterminate", LockError::is_indeterminate),
