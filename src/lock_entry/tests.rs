@@ -431,6 +431,28 @@ fn queue_head_is_one_until_it_gives_up() {
     assert!(!entry.is_head(&head));
 }
 
+/// So what was passed on to it is gone, unless the command of the hold before runs late.
+#[test]
+fn queue_head_that_is_refused_rolls_back_for_as_long_as_a_command_before_may_lease_the_name() {
+    let now = Moment::from(Instant::now());
+    let (entry, _extension, head, _after) = handed_over_beside_a_token(now);
+    let attempt = entry.attempt(&head, 9, now, LEASE / 10).expect("it is the queue head");
+    assert_eq!((attempt.number(), attempt.tokens()), (1, 256));
+    let _ = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
+    let roll_back = entry.abandon(&head, now).roll_back().expect("it may be leased");
+    assert_eq!((roll_back.number, roll_back.until, roll_back.rolls_back), (1, now + LEASE, true));
+}
+
+/// What is reserved for none is left out.
+#[test]
+fn queue_head_that_none_waits_behind_asks_for_one_token() {
+    let (entry, now) = idle();
+    let EnterOutcome::Head(head) = entry.enter(&Request::new(1).fenced(), true, now).0 else {
+        panic!("it is idle")
+    };
+    assert_eq!(entry.attempt(&head, 1, now, LEASE).map(|attempt| attempt.tokens()), Some(1));
+}
+
 #[test]
 fn hold_inside_of_a_hold_has_the_greatest_token_that_was_heard() {
     let (entry, now) = idle();
