@@ -1,32 +1,12 @@
 //! Thousands of locks of one client that are held at a time.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::over_local::{Between, Command, OverLocal};
+use crate::over_local::{OverLocal, Renewals};
 use crate::polled::{poll, ready};
-use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{Guard, LockClient};
-
-/// How many leases each renewal was for.
-#[derive(Clone, Default)]
-struct Renewals(Arc<Mutex<Vec<usize>>>);
-
-impl Between for Renewals {
-    type Error = OtherKind;
-
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
-        if let Command::Renew(leases, _) = command {
-            self.0.lock().unwrap().push(leases.len());
-        }
-        run.await
-    }
-}
 
 #[test]
 fn locks_that_were_taken_one_after_another_are_renewed_together() {
@@ -44,7 +24,7 @@ fn locks_that_were_taken_one_after_another_are_renewed_together() {
     assert!(guards.iter().all(Guard::is_held), "some lease was not renewed");
     let renewals = renewals.0.lock().unwrap();
     // Each third of a lease of 30 s, a thirtieth early at most: eight times in 68 s.
-    let (calls, leases): (usize, usize) = (renewals.len(), renewals.iter().sum());
+    let (calls, leases): (usize, usize) = (renewals.len(), renewals.iter().map(|(leases, _)| leases).sum());
     assert!(calls <= 100, "{calls} calls");
     assert!((5 * LOCKS..=8 * LOCKS).contains(&leases), "{leases} renewals of {LOCKS} leases");
 }
@@ -59,8 +39,8 @@ fn thousands_of_leases_are_renewed_by_several_calls() {
     let _guards: Vec<Guard> = (0..LOCKS).map(take).collect();
     clock.advance(Duration::from_secs(11));
     let calls = renewals.0.lock().unwrap();
-    assert_eq!(calls.iter().sum::<usize>(), LOCKS, "{calls:?}");
-    assert!(calls.iter().all(|leases| *leases <= 4096), "{calls:?}");
+    assert_eq!(calls.iter().map(|(leases, _)| leases).sum::<usize>(), LOCKS, "{calls:?}");
+    assert!(calls.iter().all(|(leases, _)| *leases <= 4096), "{calls:?}");
 }
 
 /// A look at each waiter for each that gets in, or is superseded, or at each loss for each reader that is

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::foreign::told::events_of;
-use crate::over_local::{Between, Command, OverLocal};
+use crate::over_local::{Between, Command, OverLocal, Renewals};
 use crate::polled::{poll, ready};
 use latchwork::backend::{Backend as _, LeaseKey, LockName, Runtime as _};
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
@@ -207,35 +207,16 @@ fn renewal_is_told_of_if_the_store_has_the_lease() {
     assert_eq!(client.metrics().renewals_sent, 2);
 }
 
-/// Notes for how long leases are to last that are renewed.
-#[derive(Clone, Default)]
-struct Lasting(Arc<Mutex<Vec<Duration>>>);
-
-impl Between for Lasting {
-    type Error = OtherKind;
-
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
-        if let Command::Renew(_, lease) = command {
-            self.0.lock().unwrap().push(lease);
-        }
-        run.await
-    }
-}
-
 #[test]
 fn lease_that_is_only_looked_after_is_made_no_longer() {
-    let (clock, lasting) = (ThreadRuntime::paused(), Lasting::default());
-    let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock.clone()), lasting.clone()));
+    let (clock, renewals) = (ThreadRuntime::paused(), Renewals::default());
+    let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock.clone()), renewals.clone()));
     let lock = client.get_lock("orders").unwrap();
     let _held = ready(lock.lock_with_lease(Duration::from_secs(10))).unwrap();
     let mut waits = pin!(lock.lock());
     assert!(poll(waits.as_mut()).is_pending());
     clock.advance(Duration::from_millis(1500));
-    assert_eq!(*lasting.0.lock().unwrap(), [Lease::MIN]);
+    assert_eq!(*renewals.0.lock().unwrap(), [(1, Lease::MIN)]);
 }
 
 /// A part of the store that does not answer costs its own locks only; and of those, each has one renewal

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::error::Error;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use latchwork::backend::{
@@ -62,6 +63,25 @@ pub(crate) trait Between: Send + Sync + 'static {
     fn check_name(&self, name: &LockName) -> Result<(), NameError> {
         let _ = name;
         Ok(())
+    }
+}
+
+/// Notes of each renewal how many leases it was for, and how long they are to last.
+#[derive(Clone, Default)]
+pub(crate) struct Renewals(pub(crate) Arc<Mutex<Vec<(usize, Duration)>>>);
+
+impl Between for Renewals {
+    type Error = OtherKind;
+
+    async fn carry<T: Send>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<T, OtherKind>> + Send,
+    ) -> Result<T, OtherKind> {
+        if let Command::Renew(leases, lease) = command {
+            self.0.lock().unwrap().push((leases.len(), lease));
+        }
+        run.await
     }
 }
 
