@@ -209,7 +209,12 @@ impl<'w, 'a> Wait<'w, 'a> {
                 }
                 return Ok(Some(competed));
             }
-            Ok(Asked::TooLate) => {}
+            // It has answered: it is not out of reach any more.
+            Ok(Asked::TooLate) => {
+                if !self.says.is_held() {
+                    self.says = StoreSays::Nothing;
+                }
+            }
             Ok(Asked::Held(left)) => {
                 if let Some(notified) = self.notified.take() {
                     notified.consume_spurious();
