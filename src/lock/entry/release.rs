@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use crate::fault::fault;
 use crate::foreign::{Panics, caught};
-use crate::lock_entry::{Answer, Attempt, HeadTicket, Moment, NextHead, PendingRelease};
+use crate::lock_entry::{Answer, Attempt, AttemptOutcome, HeadTicket, Moment, NextHead, PendingRelease};
 
 use super::{Entry, OnDrop, first_poll};
 use crate::lock::backend::{CommandFuture, Failed, LATEST_RUN, Mode, NextWaiter, ReleaseOutcome};
@@ -423,8 +423,9 @@ impl Release {
         if let Answer::Held { .. } = answer {
             let _before = std::mem::replace(&mut *entry.unpolled().kept.lock(), listening.take());
         }
-        let (_, effects) = entry.state.answered(&head, attempt, answer, now);
-        // If it has left, it is rolled back, and what is kept for it is dropped by that.
+        let (verdict, effects) = entry.state.answered(&head, attempt, answer, now);
+        // It has left.
+        let _kept = if let AttemptOutcome::Superseded = verdict { entry.take_kept() } else { None };
         entry.apply(effects);
     }
 

@@ -344,7 +344,7 @@ impl Ownership {
         let sent = if fault!(AcquiredFromTheAnswer) { now } else { attempt.sent };
         self.hold_by(&Attempt { sent, ..attempt }, tokens, tenure_ends, before);
         if goes_on && let Phase::Held(_, lease) = &mut self.phase {
-            lease.begun_anew = Some(now);
+            lease.begun_anew(attempt.sent, now);
         }
         if let Some(slot) = named {
             self.grant_to(slot, now, effects);

@@ -51,9 +51,9 @@ pub(super) struct StoreLease {
     pub(super) tokens: (u64, u64),
     /// When the command was sent by which the store confirmed it last.
     pub(super) confirmed: Moment,
-    /// When it was heard that the store has begun it anew by this number, if it has. What a command says that
-    /// was sent before may be older.
-    pub(super) begun_anew: Option<Moment>,
+    /// When it was heard that the store has begun it anew by this number, and later than that was sent; or
+    /// when it was asked for. What a command says that was sent before may be older.
+    pub(super) begun: Moment,
     /// When it is to be renewed.
     pub(super) renew_at: Moment,
     /// A renewal is under way.
@@ -96,7 +96,7 @@ impl StoreLease {
             may_be_queued: false,
             tokens,
             confirmed: attempt.sent,
-            begun_anew: None,
+            begun: attempt.sent,
             renew_at: sure_until - third * 2,
             renewing: false,
             renewal_unanswered: false,
@@ -175,10 +175,9 @@ impl StoreLease {
         lease
     }
 
-    /// A command that leases the name was answered: it is leased.
-    pub(super) fn leased_anew(&mut self, now: Moment) {
-        self.attempt_answered();
-        self.begun_anew = Some(now);
+    /// The store has begun it anew, by a command of `sent`. A clock may not tell that from a command before.
+    pub(super) fn begun_anew(&mut self, sent: Moment, now: Moment) {
+        self.begun = now.max(sent + Duration::from_nanos(1));
     }
 
     /// A command that leases the name was answered, or did not run.

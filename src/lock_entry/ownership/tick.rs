@@ -275,7 +275,8 @@ impl Ownership {
         let Some((hold, lease)) = self.held_by_number(number) else { return false };
         lease.confirm(sent, now, Some(extent), third);
         if let Some(token) = token {
-            lease.leased_anew(now);
+            lease.attempt_answered();
+            lease.begun_anew(sent, now);
             // A command that ran earlier may be answered later.
             hold.token = hold.token.max(Some(token));
             if lease.tokens.1 < token {
@@ -295,7 +296,7 @@ impl Ownership {
         effects: &mut Effects,
     ) -> bool {
         if let Some((_, lease)) = self.held_by_number(number)
-            && lease.begun_anew.is_some_and(|begun| sent <= begun)
+            && sent < lease.begun
             && !fault!(OldGoneBelieved)
         {
             // Before or after that: the store is asked once more.
