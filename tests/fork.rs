@@ -220,18 +220,14 @@ struct NoReads(Arc<AtomicUsize>);
 impl Between for NoReads {
     type Error = OtherKind;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
+    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
         match command {
             Command::Acquire(Mode::Read) => pending().await,
             // Ordering: Relaxed, one thread at a time.
             Command::Release(_) | Command::RollBack(_) => _ = self.0.fetch_add(1, Ordering::Relaxed),
             _ => {}
         }
-        run.await
+        Ok(())
     }
 }
 

@@ -51,18 +51,18 @@ impl<const AT_ONCE: bool> Between for Answers<AT_ONCE> {
 
     const ANSWERS_AT_ONCE: bool = AT_ONCE;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, io::Error> {
-        let asks = matches!(command, Command::Acquire(_));
-        let fails =
-            || asks && self.0.fails.lock().unwrap().is_some_and(|failure| failure != Failure::Indeterminate);
-        if fails() {
+    async fn before(&self, command: Command<'_>) -> Result<(), io::Error> {
+        let fails = |failure| failure != Failure::Indeterminate;
+        if let Command::Acquire(_) = command
+            && self.0.fails.lock().unwrap().is_some_and(fails)
+        {
             return Err(io::Error::other("no connection"));
         }
-        let outcome = run.await;
+        Ok(())
+    }
+
+    async fn after(&self, command: Command<'_>) -> Result<(), io::Error> {
+        let asks = matches!(command, Command::Acquire(_));
         if let Command::RollBack(_) = command {
             self.0.rolled_back.fetch_add(1, SeqCst);
         }
@@ -76,7 +76,7 @@ impl<const AT_ONCE: bool> Between for Answers<AT_ONCE> {
         if asks && self.0.fails.lock().unwrap().is_some() {
             return Err(io::Error::other("no answer"));
         }
-        outcome.map_err(io::Error::other)
+        Ok(())
     }
 
     fn failure(&self, _: &io::Error) -> Failure {
@@ -238,15 +238,10 @@ impl Between for Meanwhile {
 
     const ANSWERS_AT_ONCE: bool = true;
 
-    async fn carry<T: Send>(
-        &self,
-        _: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
-        let outcome = run.await;
+    async fn after(&self, _: Command<'_>) -> Result<(), OtherKind> {
         let meanwhile = self.0.lock().unwrap().take();
         meanwhile.into_iter().for_each(|run| run());
-        outcome
+        Ok(())
     }
 }
 

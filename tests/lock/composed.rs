@@ -55,20 +55,18 @@ impl Stops {
 impl Between for Stops {
     type Error = OtherKind;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
-        let stops = (self.what)(command);
-        if stops && !self.answers {
+    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
+        if !self.answers && (self.what)(command) {
             self.stop().await;
         }
-        let outcome = run.await;
-        if stops && self.answers {
+        Ok(())
+    }
+
+    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
+        if self.answers && (self.what)(command) {
             self.stop().await;
         }
-        outcome
+        Ok(())
     }
 }
 
@@ -607,16 +605,16 @@ struct InSteps(Stops);
 impl Between for InSteps {
     type Error = OtherKind;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
-        let outcome = self.0.carry(command, run).await;
+    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
+        self.0.before(command).await
+    }
+
+    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
+        self.0.after(command).await?;
         if reads(command) {
             self.0.stop().await;
         }
-        outcome
+        Ok(())
     }
 }
 
@@ -674,12 +672,14 @@ impl Apart {
 impl Between for Apart {
     type Error = OtherKind;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
-        self.renews.carry(command, self.asks.carry(command, run)).await
+    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
+        self.renews.before(command).await?;
+        self.asks.before(command).await
+    }
+
+    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
+        self.asks.after(command).await?;
+        self.renews.after(command).await
     }
 }
 

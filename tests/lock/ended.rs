@@ -163,16 +163,11 @@ struct Fails(Ends);
 impl Between for Fails {
     type Error = io::Error;
 
-    async fn carry<T: Send>(
-        &self,
-        _: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, io::Error> {
+    async fn before(&self, _: Command<'_>) -> Result<(), io::Error> {
         if self.0.has_ended() {
-            Err(io::ErrorKind::ConnectionAborted.into())
-        } else {
-            run.await.map_err(io::Error::other)
+            return Err(io::ErrorKind::ConnectionAborted.into());
         }
+        Ok(())
     }
 }
 
@@ -285,14 +280,10 @@ struct NoRelease(Arc<()>);
 impl Between for NoRelease {
     type Error = OtherKind;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
+    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
         if let Command::Release(_) = command {
             pending::<()>().await;
         }
-        run.await
+        Ok(())
     }
 }

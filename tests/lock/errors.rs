@@ -12,7 +12,7 @@ use latchwork::redis::Redis;
 use latchwork::subscription::SubscribeError;
 use latchwork::{Lease, LeaseId, LockClient, LockError, LockOptions, NameError};
 
-use crate::over_local::{Between, Command, OverLocal};
+use crate::over_local::{Between, OverLocal};
 
 /// What a user's function does with each error: nothing but `?`.
 async fn met(name: &str) -> Result<(), LockError> {
@@ -92,14 +92,6 @@ struct NoBraces;
 
 impl Between for NoBraces {
     type Error = OtherKind;
-
-    async fn carry<T: Send>(
-        &self,
-        _: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
-        run.await
-    }
 
     fn check_name(&self, name: &LockName) -> Result<(), NameError> {
         if name.as_str().contains('{') { Err(NameError::EmptyHashTag) } else { Ok(()) }

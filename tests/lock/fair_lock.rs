@@ -78,15 +78,11 @@ struct Questions {
 impl Between for Questions {
     type Error = OtherKind;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
+    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
         if let Command::Acquire(_) = command {
             self.asked.fetch_add(1, Ordering::Relaxed);
         }
-        run.await
+        Ok(())
     }
 
     fn grants_suffice(&self) -> bool {

@@ -116,17 +116,12 @@ struct Passes(ThreadRuntime, Arc<Mutex<Duration>>);
 impl Between for Passes {
     type Error = OtherKind;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
-        let outcome = run.await;
+    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
         if let Command::Acquire(_) = command {
             let time = std::mem::take(&mut *self.1.lock().unwrap());
             self.0.advance(time);
         }
-        outcome
+        Ok(())
     }
 }
 
@@ -168,15 +163,11 @@ struct SlowRenewals;
 impl Between for SlowRenewals {
     type Error = OtherKind;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
+    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
         if let Command::Renew(..) = command {
             sleep(Duration::from_millis(500)).await;
         }
-        run.await
+        Ok(())
     }
 }
 
@@ -216,16 +207,11 @@ struct SlowAnswers;
 impl Between for SlowAnswers {
     type Error = OtherKind;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
-        let outcome = run.await;
+    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
         if let Command::Acquire(_) = command {
             sleep(Duration::from_millis(50)).await;
         }
-        outcome
+        Ok(())
     }
 }
 

@@ -31,20 +31,20 @@ struct Shared {
 impl Between for FallsSilent {
     type Error = OtherKind;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
-        let Command::Acquire(_) = command else { return run.await };
+    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
         // Ordering: SeqCst here and below, as the test compares the three in the order of its own steps.
-        if self.0.is_silent.load(SeqCst) {
+        if matches!(command, Command::Acquire(_)) && self.0.is_silent.load(SeqCst) {
             self.0.unanswered.fetch_add(1, SeqCst);
-            return pending().await;
+            pending::<()>().await;
         }
-        let outcome = run.await;
-        self.0.answered.fetch_add(1, SeqCst);
-        outcome
+        Ok(())
+    }
+
+    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
+        if let Command::Acquire(_) = command {
+            self.0.answered.fetch_add(1, SeqCst);
+        }
+        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use latchwork::backend::{Backend, Channels, Failure, LockName, Message, Mode};
-use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::local::{Local, ThreadRuntime};
 use latchwork::subscription::{Inbox, Transport};
 use latchwork::{Guard, Lease, Lock, LockClient, LockError};
 
@@ -66,11 +66,7 @@ impl Counted {
 impl Between for Counted {
     type Error = io::Error;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, io::Error> {
+    async fn before(&self, command: Command<'_>) -> Result<(), io::Error> {
         let asks = matches!(command, Command::Acquire(_));
         self.0.asked.fetch_add(usize::from(asks), SeqCst);
         self.0.rolled_back.fetch_add(usize::from(matches!(command, Command::RollBack(_))), SeqCst);
@@ -78,7 +74,7 @@ impl Between for Counted {
         if self.0.gone.load(SeqCst) || asks && self.0.gone_for_questions.load(SeqCst) {
             return Err(io::Error::other("no connection"));
         }
-        run.await.map_err(io::Error::other)
+        Ok(())
     }
 
     fn receivers(&self, _: usize) -> usize {

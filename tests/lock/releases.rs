@@ -1,6 +1,5 @@
 //! Releases that the store does not take.
 
-use std::fmt;
 use std::future::pending;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -14,19 +13,8 @@ use latchwork::{LockClient, ShutdownError};
 use tracing::Level;
 
 use crate::foreign::told::events_of;
-use crate::over_local::{Between, Command, Nothing, OverLocal};
+use crate::over_local::{Between, Command, Nothing, OverLocal, Refused};
 use crate::polled::{poll, ready};
-
-#[derive(Debug)]
-struct Refused;
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("refused")
-    }
-}
-
-impl std::error::Error for Refused {}
 
 /// Refuses every release while it is told to, and notes when it came.
 #[derive(Clone)]
@@ -41,11 +29,7 @@ impl TakesNoRelease {
 impl Between for TakesNoRelease {
     type Error = Refused;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, Refused> {
+    async fn before(&self, command: Command<'_>) -> Result<(), Refused> {
         if let Command::Release(_) = command {
             self.1.lock().unwrap().push(self.0.now());
             // Ordering: SeqCst, here and below, for no reason but that it is a test.
@@ -53,7 +37,7 @@ impl Between for TakesNoRelease {
                 return Err(Refused);
             }
         }
-        run.await.map_err(|_| Refused)
+        Ok(())
     }
 }
 
@@ -138,16 +122,12 @@ struct FirstIsSilent(Arc<AtomicBool>);
 impl Between for FirstIsSilent {
     type Error = OtherKind;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
+    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
         // Ordering: SeqCst, for no reason but that it is a test.
         if matches!(command, Command::Release(_)) && !self.0.swap(true, SeqCst) {
             pending::<()>().await;
         }
-        run.await
+        Ok(())
     }
 }
 
@@ -223,15 +203,11 @@ struct Noted(Arc<AtomicUsize>);
 impl Between for Noted {
     type Error = OtherKind;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
+    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
         let releases = matches!(command, Command::Release(_) | Command::RollBack(_));
         // Ordering: SeqCst, a test's count.
         self.0.fetch_add(usize::from(releases), SeqCst);
-        run.await
+        Ok(())
     }
 }
 
@@ -257,11 +233,7 @@ struct TakesNothing(ThreadRuntime, Arc<Mutex<Vec<Instant>>>);
 impl Between for TakesNothing {
     type Error = Refused;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        _: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, Refused> {
+    async fn before(&self, command: Command<'_>) -> Result<(), Refused> {
         if let Command::RollBack(_) = command {
             self.1.lock().unwrap().push(self.0.now());
         }

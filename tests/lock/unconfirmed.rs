@@ -37,12 +37,7 @@ struct Meanwhile(Arc<Mutex<Option<Act>>>);
 impl Between for Meanwhile {
     type Error = OtherKind;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
-        let outcome = run.await;
+    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
         if let Command::Acquire(Mode::Plain) = command {
             let meanwhile = self.0.lock().unwrap().take();
             if let Some(meanwhile) = meanwhile {
@@ -50,7 +45,7 @@ impl Between for Meanwhile {
                 tokio::task::yield_now().await;
             }
         }
-        outcome
+        Ok(())
     }
 }
 

@@ -1,12 +1,11 @@
 //! The watchdog, over a backend whose renewals are the test's.
 
-use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::foreign::told::events_of;
-use crate::over_local::{Between, Command, OverLocal, Renewals};
+use crate::over_local::{Between, Command, OverLocal, Refused, Renewals};
 use crate::polled::{poll, ready};
 use latchwork::backend::{Backend as _, LeaseKey, LockName, Runtime as _};
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
@@ -32,17 +31,6 @@ struct Watched {
 
 #[derive(Clone)]
 struct Shared(Arc<Watched>);
-
-#[derive(Debug)]
-struct Refused;
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("refused")
-    }
-}
-
-impl std::error::Error for Refused {}
 
 fn slow(name: &str) -> bool {
     name.starts_with("slow")
@@ -109,15 +97,11 @@ impl Between for Shared {
         u64::from(slow(name.as_str()))
     }
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, Refused> {
-        if let Command::Renew(leases, _) = command {
-            self.renews(leases).await?;
+    async fn before(&self, command: Command<'_>) -> Result<(), Refused> {
+        match command {
+            Command::Renew(leases, _) => self.renews(leases).await,
+            _ => Ok(()),
         }
-        run.await.map_err(|_| Refused)
     }
 }
 
@@ -151,16 +135,11 @@ struct Late(ThreadRuntime);
 impl Between for Late {
     type Error = OtherKind;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
-        let outcome = run.await;
+    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
         if let Command::Renew(..) = command {
             self.0.sleep_until(self.0.now() + Duration::from_secs(20)).await;
         }
-        outcome
+        Ok(())
     }
 }
 

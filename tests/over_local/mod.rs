@@ -2,6 +2,9 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::error::Error;
+use std::fmt;
+use std::future::ready;
+use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,19 +26,24 @@ pub(crate) enum Command<'a> {
     Holders(Mode),
 }
 
-/// What is between the clients and the store. Each method but one does nothing unless it is written.
+/// What is between the clients and the store. Each method does nothing unless it is written.
 pub(crate) trait Between: Send + Sync + 'static {
-    type Error: Error + Send + Sync + 'static;
+    type Error: OfStore;
 
     /// As of a [`Backend`].
     const ANSWERS_AT_ONCE: bool = false;
 
-    /// Sees a command through: `run` is the store's part in it, and does nothing before it is polled.
-    fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> impl Future<Output = Result<T, Self::Error>> + Send;
+    /// A command goes to the store, which has no part in it if this fails.
+    fn before(&self, command: Command<'_>) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        let _ = command;
+        ready(Ok(()))
+    }
+
+    /// The store has carried it out. If this fails, that is the answer.
+    fn after(&self, command: Command<'_>) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        let _ = command;
+        ready(Ok(()))
+    }
 
     /// Something is asked that is no command.
     fn asked(&self) {}
@@ -66,6 +74,41 @@ pub(crate) trait Between: Send + Sync + 'static {
     }
 }
 
+/// What clients are told, as the store in memory itself fails in one way only.
+pub(crate) trait OfStore: Error + Send + Sync + 'static {
+    fn of_store(error: OtherKind) -> Self;
+}
+
+impl OfStore for OtherKind {
+    fn of_store(error: OtherKind) -> Self {
+        error
+    }
+}
+
+impl OfStore for io::Error {
+    fn of_store(error: OtherKind) -> Self {
+        Self::other(error)
+    }
+}
+
+/// All that some of them say.
+#[derive(Debug)]
+pub(crate) struct Refused;
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("refused")
+    }
+}
+
+impl Error for Refused {}
+
+impl OfStore for Refused {
+    fn of_store(_: OtherKind) -> Self {
+        Self
+    }
+}
+
 /// Notes of each renewal how many leases it was for, and how long they are to last.
 #[derive(Clone, Default)]
 pub(crate) struct Renewals(pub(crate) Arc<Mutex<Vec<(usize, Duration)>>>);
@@ -73,15 +116,11 @@ pub(crate) struct Renewals(pub(crate) Arc<Mutex<Vec<(usize, Duration)>>>);
 impl Between for Renewals {
     type Error = OtherKind;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
+    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
         if let Command::Renew(leases, lease) = command {
             self.0.lock().unwrap().push((leases.len(), lease));
         }
-        run.await
+        Ok(())
     }
 }
 
@@ -91,14 +130,6 @@ pub(crate) struct Nothing;
 
 impl Between for Nothing {
     type Error = OtherKind;
-
-    async fn carry<T: Send>(
-        &self,
-        _: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
-        run.await
-    }
 }
 
 /// The store in memory behind `between`. Its messages come over `T`.
@@ -118,6 +149,20 @@ impl<B: Between, R: Runtime + Clone> OverLocal<B, LocalTransport, R> {
 impl<B: Between, T: Transport> OverLocal<B, T> {
     pub(crate) fn with_transport(local: Local, between: B, transport: T) -> Self {
         Self { between, local, registry: Registry::new(transport) }
+    }
+}
+
+impl<B: Between, T: Transport, R: Runtime + Clone> OverLocal<B, T, R> {
+    /// Sees a command through: `run` is the store's part in it, and does nothing before it is polled.
+    async fn carry<O>(
+        &self,
+        command: Command<'_>,
+        run: impl Future<Output = Result<O, OtherKind>>,
+    ) -> Result<O, B::Error> {
+        self.between.before(command).await?;
+        let outcome = run.await;
+        self.between.after(command).await?;
+        outcome.map_err(B::Error::of_store)
     }
 }
 
@@ -185,9 +230,7 @@ impl<B: Between, T: Transport, R: Runtime + Clone> Backend for OverLocal<B, T, R
         name: &LockName,
         request: &AcquireRequest,
     ) -> Result<AcquireOutcome, B::Error> {
-        self.between
-            .carry(Command::Acquire(mode), async { self.local.acquire(mode, name, request).await })
-            .await
+        self.carry(Command::Acquire(mode), async { self.local.acquire(mode, name, request).await }).await
     }
 
     async fn release(
@@ -198,7 +241,7 @@ impl<B: Between, T: Transport, R: Runtime + Clone> Backend for OverLocal<B, T, R
         next: Option<&NextWaiter>,
     ) -> Result<ReleaseOutcome, B::Error> {
         let release = async { self.local.release(mode, name, id, next).await };
-        let outcome = self.between.carry(Command::Release(mode), release).await?;
+        let outcome = self.carry(Command::Release(mode), release).await?;
         Ok(match outcome {
             ReleaseOutcome::Released { receivers } => {
                 ReleaseOutcome::Released { receivers: self.between.receivers(receivers) }
@@ -208,24 +251,18 @@ impl<B: Between, T: Transport, R: Runtime + Clone> Backend for OverLocal<B, T, R
     }
 
     async fn roll_back(&self, mode: Mode, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, B::Error> {
-        self.between
-            .carry(Command::RollBack(mode), async { self.local.roll_back(mode, name, id).await })
-            .await
+        self.carry(Command::RollBack(mode), async { self.local.roll_back(mode, name, id).await }).await
     }
 
     async fn renew(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, B::Error> {
-        self.between
-            .carry(Command::Renew(leases, lease), async { self.local.renew(mode, leases, lease).await })
-            .await
+        self.carry(Command::Renew(leases, lease), async { self.local.renew(mode, leases, lease).await }).await
     }
 
     async fn force_release(&self, mode: Mode, name: &LockName) -> Result<bool, B::Error> {
-        self.between
-            .carry(Command::ForceRelease(mode), async { self.local.force_release(mode, name).await })
-            .await
+        self.carry(Command::ForceRelease(mode), async { self.local.force_release(mode, name).await }).await
     }
 
     async fn holders(&self, mode: Mode, name: &LockName) -> Result<Vec<Holder>, B::Error> {
-        self.between.carry(Command::Holders(mode), async { self.local.holders(mode, name).await }).await
+        self.carry(Command::Holders(mode), async { self.local.holders(mode, name).await }).await
     }
 }

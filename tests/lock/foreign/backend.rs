@@ -44,23 +44,22 @@ impl Panics {
 impl Between for Panics {
     type Error = OtherKind;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, OtherKind> {
+    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
         if let Command::Release(_) = command {
             // Ordering: SeqCst, for no reason but that it is a test.
             assert!(!self.always.load(Ordering::SeqCst), "on purpose");
         }
-        if self.late {
-            let outcome = run.await;
+        if !self.late {
             self.call();
-            outcome
-        } else {
-            self.call();
-            run.await
         }
+        Ok(())
+    }
+
+    async fn after(&self, _: Command<'_>) -> Result<(), OtherKind> {
+        if self.late {
+            self.call();
+        }
+        Ok(())
     }
 
     fn asked(&self) {

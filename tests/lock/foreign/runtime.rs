@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use latchwork::backend::Runtime;
-use latchwork::local::{Local, OtherKind, Sleep, ThreadRuntime};
+use latchwork::local::{Local, Sleep, ThreadRuntime};
 use latchwork::{Guard, LockClient};
 
 use super::told::told_of;
@@ -88,11 +88,7 @@ struct Away {
 impl Between for Away {
     type Error = io::Error;
 
-    async fn carry<T: Send>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<T, OtherKind>> + Send,
-    ) -> Result<T, io::Error> {
+    async fn before(&self, command: Command<'_>) -> Result<(), io::Error> {
         let waits = matches!(
             command,
             Command::Release(_) | Command::RollBack(_) | Command::ForceRelease(_) | Command::Renew(..)
@@ -100,7 +96,7 @@ impl Between for Away {
         if waits && self.clock.now() < self.back {
             return Err(io::Error::other("the store is away"));
         }
-        run.await.map_err(io::Error::other)
+        Ok(())
     }
 }
 
