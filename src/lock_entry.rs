@@ -299,12 +299,6 @@ impl LockEntry {
         })
     }
 
-    /// Whether an acquisition that enters now is likely to have to wait.
-    pub(crate) fn seems_busy(&self) -> bool {
-        // Ordering: Relaxed, a hint: its readers are right either way.
-        self.gate.load(Ordering::Relaxed) != OPEN
-    }
-
     /// Has an idle entry for one call, which asks the store before it enters: at a store that answers by the
     /// call, that spares an event. Others that come meanwhile queue. True if it was idle; then
     /// [`take`](Self::take) is to follow, or [`returned`](Self::returned) if the store has not granted the
@@ -316,9 +310,9 @@ impl LockEntry {
     #[inline]
     pub(crate) fn claim(&self) -> bool {
         // Looked at before: an entry in use is nearly always seen to be, and a write costs more.
-        // Ordering: Acquire, of the release by which it became idle: the store has that. Relaxed, as nothing
-        // is done about an entry that is in use.
-        !self.seems_busy()
+        // Ordering: Relaxed, a hint: the exchange is right either way. That has Acquire, of the release by
+        // which it became idle: the store has that; and Relaxed, as nothing is done about an entry in use.
+        self.gate.load(Ordering::Relaxed) == OPEN
             && self.gate.compare_exchange(OPEN, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 

@@ -31,6 +31,26 @@ fn taken(entry: &LockEntry, owner: u64, now: Moment) -> Option<Grant> {
     grant
 }
 
+/// The queue head has the lock, by the lease with this number, with tokens up to `last_token`.
+fn granted(entry: &LockEntry, head: &HeadTicket, number: u64, last_token: u64, now: Moment) -> Grant {
+    granted_for(LEASE, entry, head, number, last_token, now)
+}
+
+fn granted_for(
+    lease: Duration,
+    entry: &LockEntry,
+    head: &HeadTicket,
+    number: u64,
+    last_token: u64,
+    now: Moment,
+) -> Grant {
+    let attempt = entry.attempt(head, number, now, lease).expect("it is the queue head");
+    match entry.answered(head, attempt, Answer::Granted { last_token }, now).0 {
+        AttemptOutcome::Granted(grant) => grant,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn those_that_come_while_a_call_asks_the_store_queue_behind_it() {
     let (entry, now) = idle();
@@ -170,13 +190,7 @@ fn tenure_that_has_grown_is_as_the_rules_say_once_others_have_heard_of_a_release
     const TENURE: Duration = Duration::from_millis(30);
     for (receivers, goes_back) in [(0, false), (1, true)] {
         let (entry, now) = idle();
-        let ask = |head: &HeadTicket, number| {
-            let attempt = entry.attempt(head, number, now, LEASE).expect("it is the queue head");
-            match entry.answered(head, attempt, Answer::Granted { last_token: 0 }, now).0 {
-                AttemptOutcome::Granted(grant) => grant,
-                other => panic!("{other:?}"),
-            }
-        };
+        let ask = |head: &HeadTicket, number| granted(&entry, head, number, 0, now);
         let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
         let grant = ask(&head, 1);
         let EnterOutcome::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
@@ -202,11 +216,7 @@ fn other_processes_go_before_a_call_that_would_ask_at_once() {
     let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
     let _ = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
-    let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
-    let granted = Answer::Granted { last_token: 0 };
-    let (AttemptOutcome::Granted(grant), _) = entry.answered(&head, attempt, granted, now) else {
-        panic!("it was granted")
-    };
+    let grant = granted(&entry, &head, 1, 0, now);
     let _ = entry.leave(&grant, now);
     entry.note_receivers(1, now);
     drop(entry.returned(0, now));
@@ -216,15 +226,6 @@ fn other_processes_go_before_a_call_that_would_ask_at_once() {
 }
 
 // === Tokens and hand-overs ===
-
-/// The queue head has the lock, by the lease with this number, with tokens up to `last_token`.
-fn granted(entry: &LockEntry, head: &HeadTicket, number: u64, last_token: u64, now: Moment) -> Grant {
-    let attempt = entry.attempt(head, number, now, LEASE).expect("it is the queue head");
-    match entry.answered(head, attempt, Answer::Granted { last_token }, now).0 {
-        AttemptOutcome::Granted(grant) => grant,
-        other => panic!("{other:?}"),
-    }
-}
 
 fn queued(entry: &LockEntry, request: &Request, now: Moment) -> Ticket {
     match entry.enter(request, true, now).0 {
@@ -619,8 +620,7 @@ fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
     let (entry, now) = readers();
     let own = |owner, lease| Request::new(owner).lease(lease).shared_owner();
     let EnterOutcome::Head(head) = entry.enter(&own(1, LEASE / 2), true, now).0 else { panic!("it is idle") };
-    let attempt = entry.attempt(&head, 1, now, LEASE / 2).expect("it is the queue head");
-    let _ = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+    let _first = granted_for(LEASE / 2, &entry, &head, 1, 0, now);
     let asks = |number, owner, now| {
         let entered = entry.enter(&Request::new(owner).shared_owner(), true, now).0;
         assert!(
@@ -634,8 +634,7 @@ fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
     let EnterOutcome::Head(head) = entry.enter(&own(2, LEASE / 2), true, later).0 else {
         panic!("the tenure is not over")
     };
-    let attempt = entry.attempt(&head, 2, later, LEASE / 2).expect("it is the queue head");
-    let _ = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, later);
+    let _second = granted_for(LEASE / 2, &entry, &head, 2, 0, later);
     assert_eq!(entry.lease_numbers(), [2]);
     asks(2, 1, later);
     // Nor by the hold inside that has asked, as the store has not answered.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use latchwork::backend::Runtime;
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::lock::Mode;
-use latchwork::{Lock, LockClient, LockOptions, Owner};
+use latchwork::{Guard, Lock, LockClient, LockOptions, Owner};
 use tokio::sync::Semaphore;
 
 use crate::foreign::wakers::Untimed;
@@ -270,23 +270,38 @@ async fn writers_read_whose_future_is_not_polled_keeps_the_lock_from_no_other() 
     assert!(soon("its own turn, once it is polled", reads).await.unwrap().is_held());
 }
 
+/// What a writer reads by, with a clock that stands still.
+struct Reads {
+    clock: ThreadRuntime,
+    client: LockClient,
+    lock: Lock,
+    writes: Guard,
+}
+
+impl Reads {
+    const UNPOLLED_LIMIT: Duration = Duration::from_secs(2);
+
+    fn over(between: impl Between) -> Self {
+        let clock = ThreadRuntime::paused();
+        let options = LockOptions::default().unpolled_limit(Self::UNPOLLED_LIMIT);
+        let backend = OverLocal::new(&Local::with_runtime(clock.clone()), between);
+        let client = LockClient::with_options(backend, &options).unwrap();
+        let (prices, me) = (client.get_read_write_lock("prices").unwrap(), client.owner());
+        let writes = ready(prices.write().owned_by(&me).lock()).unwrap();
+        Self { clock, client, lock: prices.read().owned_by(&me), writes }
+    }
+}
+
 /// The look that gives back what one of them was granted comes to the other one too early.
 #[test]
 fn read_that_waits_for_its_poll_keeps_its_grant_beside_one_that_has_waited_for_too_long() {
-    let clock = ThreadRuntime::paused();
     let stops = Stops::new(true, reads);
-    let limit = Duration::from_secs(2);
-    let options = LockOptions::default().unpolled_limit(limit);
-    let client = LockClient::with_options(stops.over(&Local::with_runtime(clock.clone())), &options).unwrap();
-    let prices = client.get_read_write_lock("prices").unwrap();
-    let me = client.owner();
-    let _writes = ready(prices.write().owned_by(&me).lock()).unwrap();
-    let read = prices.read().owned_by(&me);
-    let [mut late, mut in_time] = [(); 2].map(|()| Box::pin(read.lock()));
+    let Reads { clock, client, lock, writes: _writes } = Reads::over(stops.clone());
+    let [mut late, mut in_time] = [(); 2].map(|()| Box::pin(lock.lock()));
     assert!(poll(late.as_mut()).is_pending() && poll(in_time.as_mut()).is_pending(), "they ask");
     for _ in 0..2 {
         stops.let_through.add_permits(1);
-        clock.advance(limit / 2);
+        clock.advance(Reads::UNPOLLED_LIMIT / 2);
     }
     assert_eq!(client.metrics().superseded, 1);
     let Poll::Ready(Ok(held)) = poll(in_time.as_mut()) else { panic!("it asks once more") };
@@ -581,25 +596,18 @@ fn shutdown_names_what_is_held_by_name_in_order() {
 /// It has one look for both, and that comes too early for one of them.
 #[test]
 fn each_read_that_is_not_polled_is_given_back_in_its_time() {
-    let clock = ThreadRuntime::paused();
     let stops = Stops::new(true, reads);
-    let limit = Duration::from_secs(2);
-    let options = LockOptions::default().unpolled_limit(limit);
-    let client = LockClient::with_options(stops.over(&Local::with_runtime(clock.clone())), &options).unwrap();
-    let prices = client.get_read_write_lock("prices").unwrap();
-    let me = client.owner();
-    let _writes = ready(prices.write().owned_by(&me).lock()).unwrap();
-    let read = prices.read().owned_by(&me);
-    let mut asks = [(); 2].map(|()| Box::pin(read.lock()));
+    let Reads { clock, client, lock, writes: _writes } = Reads::over(stops.clone());
+    let mut asks = [(); 2].map(|()| Box::pin(lock.lock()));
     assert!(asks.iter_mut().all(|asks| poll(asks.as_mut()).is_pending()), "they ask");
     for superseded in [0, 1, 2] {
         stops.let_through.add_permits(1);
-        clock.advance(limit / 2);
+        clock.advance(Reads::UNPOLLED_LIMIT / 2);
         assert_eq!(client.metrics().superseded, superseded);
     }
 }
 
-/// Stops each read at the store and twice more on the way back.
+/// Stops each read twice on its way back.
 struct InSteps(Stops);
 
 impl Between for InSteps {
@@ -620,16 +628,9 @@ impl Between for InSteps {
 
 #[test]
 fn read_that_was_polled_in_time_and_waits_on_is_not_taken_for_unpolled() {
-    let clock = ThreadRuntime::paused();
     let stops = Stops::new(true, reads);
-    let options = LockOptions::default().unpolled_limit(Duration::from_secs(2));
-    let backend = OverLocal::new(&Local::with_runtime(clock.clone()), InSteps(stops.clone()));
-    let client = LockClient::with_options(backend, &options).unwrap();
-    let prices = client.get_read_write_lock("prices").unwrap();
-    let me = client.owner();
-    let _writes = ready(prices.write().owned_by(&me).lock()).unwrap();
-    let read = prices.read().owned_by(&me);
-    let mut asks = pin!(read.lock());
+    let Reads { clock, client, lock, writes: _writes } = Reads::over(InSteps(stops.clone()));
+    let mut asks = pin!(lock.lock());
     assert!(poll(asks.as_mut()).is_pending());
     stops.let_through.add_permits(1);
     assert!(poll(asks.as_mut()).is_pending(), "it waits for the second step");

@@ -3,8 +3,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use latchwork::local::Local;
@@ -12,6 +11,8 @@ use latchwork::redis::Redis;
 use latchwork::{Guard, Lease, Lock, LockClient, LockOptions, LossReason};
 use latchwork_testkit::{ChaosProxy, RedisServer, Way};
 use tokio::time::timeout;
+
+use crate::foreign::waker_that_panics;
 
 /// Far longer than anything here takes, and far shorter than what a lease lasts that is left behind.
 const SOON: Duration = Duration::from_secs(10);
@@ -201,14 +202,6 @@ async fn longest_hold_is_that_of_watched_holds() {
     }
 }
 
-struct Panics;
-
-impl Wake for Panics {
-    fn wake(self: Arc<Self>) {
-        panic!("a waker panics");
-    }
-}
-
 /// What the event that tells the loss comes to has an owner by then: a release, or the right to compete.
 async fn panicking_waker_of_a_loss_leaves_the_name_alive([client, other]: [LockClient; 2]) {
     for (lock, theirs) in kinds(&client, "panics").into_iter().zip(kinds(&other, "panics")) {
@@ -216,7 +209,7 @@ async fn panicking_waker_of_a_loss_leaves_the_name_alive([client, other]: [LockC
         let owned = lock.owned_by(&me);
         let guard = owned.lock().await.unwrap();
         {
-            let waker = Waker::from(Arc::new(Panics));
+            let waker = waker_that_panics();
             let mut lost = pin!(guard.lost());
             assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
             let by_name = tokio::spawn({
@@ -237,7 +230,7 @@ async fn panicking_waker_of_a_loss_costs_no_newcomer_its_call() {
     let client = LockClient::new(Local::new());
     for lock in kinds(&client, "newcomer") {
         let guard = lock.lock_with_lease(Duration::from_millis(20)).await.unwrap();
-        let waker = Waker::from(Arc::new(Panics));
+        let waker = waker_that_panics();
         let mut lost = pin!(guard.lost());
         assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         while guard.is_held() {}

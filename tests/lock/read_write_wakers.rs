@@ -4,12 +4,13 @@ use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Poll, RawWaker, RawWakerVTable, Wake, Waker};
+use std::task::{Poll, RawWaker, RawWakerVTable, Waker};
 use std::time::Duration;
 
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{Guard, LockClient, LockOptions, ReadWriteLock};
 
+use crate::foreign::waker_that_panics;
 use crate::polled::{poll, poll_by, ready};
 
 /// For how long the lock is kept for readers that are let in.
@@ -36,14 +37,6 @@ pub(crate) fn on_clone(hook: impl FnOnce() -> Waker + Send + 'static) -> Waker {
     let hook: Arc<Hook> = Arc::new(Mutex::new(Some(Box::new(hook))));
     // SAFETY: the functions keep to what a waker's are to do; `wake` keeps nothing, and is not called.
     unsafe { Waker::new(Arc::into_raw(hook).cast(), &VTABLE) }
-}
-
-struct Panics;
-
-impl Wake for Panics {
-    fn wake(self: Arc<Self>) {
-        panic!("a waker panics");
-    }
 }
 
 /// Two clients of a store in memory, by a clock that stands still.
@@ -112,7 +105,7 @@ fn waker_that_panics_costs_no_lock_of_its_caller() {
         let stage = Stage::new();
         let held = stage.they_write();
         let me = stage.client.owner();
-        let panics = Waker::from(Arc::new(Panics));
+        let panics = waker_that_panics();
         let (write, read) = (stage.prices.write().owned_by(&me), stage.prices.read().owned_by(&me));
         let mut reads = Box::pin(stage.prices.read().lock());
         assert!(poll(reads.as_mut()).is_pending());

@@ -183,10 +183,7 @@ impl Ownership {
     /// keep it until `until`, and the head rolls it back should it give up. `is_answered`: no command of that
     /// hold is under way any more.
     pub(super) fn head_goes_on_by(&mut self, number: u64, is_answered: bool, until: Moment) -> bool {
-        let Phase::Competing(head) = &mut self.phase else { return false };
-        if head.number != Some(number) {
-            return false;
-        }
+        let Some(head) = self.head_by_number(number) else { return false };
         head.at_store = head.at_store.max(Some(until));
         if is_answered {
             head.inherited_answered();
@@ -197,10 +194,15 @@ impl Ownership {
     /// A command of the hold before was refused that leases the name to its number, by which the queue head
     /// may go on.
     pub(super) fn answered_of_hold_before(&mut self, number: u64) {
-        if let Phase::Competing(head) = &mut self.phase
-            && head.number == Some(number)
-        {
+        if let Some(head) = self.head_by_number(number) {
             head.inherited_answered();
+        }
+    }
+
+    fn head_by_number(&mut self, number: u64) -> Option<&mut HeadState> {
+        match &mut self.phase {
+            Phase::Competing(head) if head.number == Some(number) => Some(head),
+            _ => None,
         }
     }
 

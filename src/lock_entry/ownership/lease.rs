@@ -51,8 +51,8 @@ pub(super) struct StoreLease {
     pub(super) tokens: (u64, u64),
     /// When the command was sent by which the store confirmed it last.
     pub(super) confirmed: Moment,
-    /// When it was heard that the store has begun it anew by this number, and later than that was sent; or
-    /// when it was asked for. What a command says that was sent before may be older.
+    /// When it was asked for; or, if it was begun anew by this number, when that was heard. What a command
+    /// says that was sent before may be older.
     pub(super) begun: Moment,
     /// When it is to be renewed.
     pub(super) renew_at: Moment,

@@ -10,7 +10,8 @@ pub(crate) mod wakers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::task::Poll;
+use std::sync::Arc;
+use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
 
 use latchwork::LockClient;
@@ -18,6 +19,29 @@ use latchwork::backend::Backend;
 use latchwork::local::ThreadRuntime;
 
 use crate::polled::poll;
+
+pub(crate) fn waker_that_panics() -> Waker {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("on purpose");
+        }
+    }
+    Waker::from(Arc::new(Panics))
+}
+
+pub(crate) fn waker_that_panics_when_dropped() -> Waker {
+    struct Dropped;
+    impl Wake for Dropped {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            panic!("on purpose");
+        }
+    }
+    Waker::from(Arc::new(Dropped))
+}
 
 /// What `act` comes to, if it does not panic.
 fn attempt<T>(act: impl FnOnce() -> T) -> Option<T> {

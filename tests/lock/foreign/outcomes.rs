@@ -3,8 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Poll, Wake, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use latchwork::backend::Mode;
@@ -12,24 +11,13 @@ use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{Lock, LockClient};
 
 use super::told::told_of;
+use super::{waker_that_panics, waker_that_panics_when_dropped};
 use crate::over_local::{Nothing, OverLocal};
 use crate::polled::{poll, poll_by, ready};
 use crate::questions::{Stage, Waits, waits};
 use crate::read_write_wakers::on_clone;
 
 const SECOND: Duration = Duration::from_secs(1);
-
-struct Panics;
-
-impl Wake for Panics {
-    fn wake(self: Arc<Self>) {
-        panic!("on purpose");
-    }
-}
-
-fn panics() -> Waker {
-    Waker::from(Arc::new(Panics))
-}
 
 /// A clock that stands still, and a lock of two clients.
 fn stage() -> (ThreadRuntime, [Lock; 2]) {
@@ -44,7 +32,7 @@ fn waker_that_panics_when_a_newcomer_finds_a_lease_over_does_so_in_that_call_and
     let (clock, [lock, theirs]) = stage();
     let _held = ready(lock.lock_with_lease(SECOND)).unwrap();
     let mut waits = Box::pin(theirs.lock());
-    assert!(poll_by(waits.as_mut(), &panics()).is_pending());
+    assert!(poll_by(waits.as_mut(), &waker_that_panics()).is_pending());
     clock.advance(SECOND);
     let came = catch_unwind(AssertUnwindSafe(|| poll(pin!(lock.lock())).is_ready()));
     assert!(came.is_err(), "the panic was lost");
@@ -55,15 +43,6 @@ fn waker_that_panics_when_a_newcomer_finds_a_lease_over_does_so_in_that_call_and
 /// While the waiter is polled with another waker, which is dropped unused.
 #[test]
 fn waiter_that_is_told_of_its_turn_beside_a_panic_passes_it_on() {
-    struct Dropped;
-    impl Wake for Dropped {
-        fn wake(self: Arc<Self>) {}
-    }
-    impl Drop for Dropped {
-        fn drop(&mut self) {
-            panic!("on purpose");
-        }
-    }
     // It is granted the lock; or is the queue head, once the tenure is over.
     for held_for in [Duration::ZERO, SECOND] {
         let (clock, [lock, theirs]) = stage();
@@ -72,7 +51,7 @@ fn waiter_that_is_told_of_its_turn_beside_a_panic_passes_it_on() {
         clock.advance(held_for);
         let waker = on_clone(move || {
             drop(held);
-            Waker::from(Arc::new(Dropped))
+            waker_that_panics_when_dropped()
         });
         let told = catch_unwind(AssertUnwindSafe(|| poll_by(waits.as_mut(), &waker).is_ready()));
         assert!(told.is_err(), "the panic was lost");
@@ -85,7 +64,7 @@ fn waiter_that_is_told_of_its_turn_beside_a_panic_passes_it_on() {
 /// It sleeps by the lease of the holder before, and no call hears of the end of this one.
 #[test]
 fn lease_of_ones_own_that_a_wait_has_brought_is_told_to_another_client_that_waits() {
-    for (own_lease, panics) in [(true, None), (true, Some(panics())), (false, None)] {
+    for (own_lease, panics) in [(true, None), (true, Some(waker_that_panics())), (false, None)] {
         let stage = Stage::new(Mode::Plain);
         let before = ready(Stage::lock(&stage.theirs, Mode::Plain).lock()).unwrap();
         let lock = LockClient::new(OverLocal::new(&stage.local, Nothing)).get_lock("orders").unwrap();

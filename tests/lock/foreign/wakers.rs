@@ -12,6 +12,7 @@ use latchwork::backend::{Backend, Message, Runtime, SubscribeError};
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{AsyncSemaphore, Guard, Lease, Lock, LockClient, LockOptions};
 
+use super::waker_that_panics_when_dropped;
 use crate::over_local::{Nothing, OverLocal};
 use crate::polled::{poll, poll_by, ready};
 
@@ -601,20 +602,11 @@ fn waker_that_panics_when_dropped_keeps_no_other_from_being_woken() {
 /// It is dropped where a waiter is polled with another one.
 #[test]
 fn waker_that_panics_when_it_is_replaced_does_so_in_that_poll_and_costs_no_name() {
-    struct Dropped;
-    impl Wake for Dropped {
-        fn wake(self: Arc<Self>) {}
-    }
-    impl Drop for Dropped {
-        fn drop(&mut self) {
-            panic!("on purpose");
-        }
-    }
     let client = LockClient::local();
     let lock = client.get_lock("orders").unwrap();
     let held = ready(lock.lock()).unwrap();
     let mut waits = Box::pin(lock.lock());
-    let panics = Waker::from(Arc::new(Dropped));
+    let panics = waker_that_panics_when_dropped();
     assert!(poll_by(waits.as_mut(), &panics).is_pending());
     drop(panics);
     let polled = catch_unwind(AssertUnwindSafe(|| poll(waits.as_mut()).is_pending()));
