@@ -543,7 +543,9 @@ impl LockEntry {
 
     /// The release of a lease without waiters here was answered: so many others have heard of it.
     pub fn note_receivers(&self, receivers: usize, now: Moment) {
-        drop(self.event(|ownership, _| ownership.note_receivers(receivers, now)));
+        if receivers > 0 {
+            drop(self.event(|ownership, _| ownership.note_receivers(receivers, now)));
+        }
     }
 
     // === Keeping ===

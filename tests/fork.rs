@@ -9,7 +9,7 @@ use std::future::{Pending, pending, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -155,13 +155,13 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
     let elsewhere = LockClient::new(client.backend::<Local>().unwrap().clone());
     let _theirs = ready(elsewhere.get_lock("theirs").unwrap().lock()).unwrap();
     let theirs = client.get_lock("theirs").unwrap();
-    for round in 0..12 {
+    for round in 0..60 {
         let [guard, forgotten] = [&held, &kept].map(|lock| ready(lock.lock()).unwrap());
         let (mut head, mut behind) = (Box::pin(theirs.lock()), Box::pin(theirs.lock()));
         let (woken, sleep) = (Arc::new(Woken::default()), sleeps(&client));
         let waker = Waker::from(Arc::clone(&woken));
         for waits in [&mut head, &mut behind] {
-            assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            assert!(poll_by(waits.as_mut(), &waker).is_pending());
         }
         assert_eq!(theirs.waiters(), 1);
         let status = forked(|| {
@@ -190,7 +190,7 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
 /// They are those of threads that are not there, which may have had a mutex.
 #[test]
 fn timers_and_tasks_of_a_busy_parent_are_over_in_its_child() {
-    for round in 0..20 {
+    for round in 0..30 {
         let runtime = ThreadRuntime::new();
         runtime.spawn(poll_fn(|task| {
             task.waker().wake_by_ref();

@@ -277,12 +277,10 @@ impl Ownership {
         }
     }
 
-    /// The release of a lease without waiters here was answered.
+    /// The release of a lease without waiters here was answered: some have heard of it.
     pub(in crate::lock_entry) fn note_receivers(&mut self, receivers: usize, now: Moment) {
         let steps = self.steps_for(receivers);
-        if receivers > 0 {
-            self.tenure = self.rules.policy.tenure();
-        }
+        self.tenure = self.rules.policy.tenure();
         // Otherwise a lone process would wait for as long as another one's subscription lingers.
         if self.contended && steps > 0 {
             self.others_first_until = Some(now + BACK_OFF * steps);
