@@ -112,3 +112,21 @@ impl fmt::Display for LockKind {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Kept for none of the milliseconds that stores count in, a waiter would have lost its place when it asks
+    /// again.
+    #[test]
+    fn queue_position_lasts_for_a_millisecond_at_least_and_ten_seconds_at_most() {
+        for mode in [Mode::Fair, Mode::Write, Mode::Read] {
+            assert_eq!(mode.position(Lease::MIN), Some(Duration::from_millis(1)));
+            assert_eq!(mode.position(Duration::from_secs(30)), Some(Duration::from_secs(10)));
+            assert_eq!(mode.position(Duration::from_secs(15)), Some(Duration::from_secs(5)));
+            assert_eq!(mode.position(Lease::MAX), Some(Duration::from_secs(10)));
+        }
+        assert_eq!(Mode::Plain.position(Lease::MIN), None);
+    }
+}
