@@ -320,3 +320,34 @@ fn lease_is_verified_at_once_for_a_waiter_that_gives_up_soon() {
         assert_eq!(stage.counted.renewals(), verified, "{limit:?}");
     }
 }
+
+/// Of the two, the release has told the one that is not polled.
+#[test]
+fn lock_that_a_client_was_told_of_and_does_not_take_comes_to_another_one_of_the_process() {
+    let stage = Stage::new(Mode::Plain);
+    let held = ready(Stage::lock(&stage.theirs, Mode::Plain).lock()).unwrap();
+    let _rests = waits(&Stage::lock(&stage.client, Mode::Plain));
+    let mut waits = waits(&Stage::lock(&LockClient::new(stage.local.clone()), Mode::Plain));
+    drop(held);
+    assert!(poll(waits.as_mut()).is_pending(), "both are told");
+    stage.clock.advance(SECOND * 2);
+    assert_eq!(stage.client.metrics().superseded, 1);
+    assert!(matches!(poll(waits.as_mut()), Poll::Ready(Ok(_))), "it waits for the end of a lease");
+}
+
+/// It has more waiters of its own, and would have the lock again and again.
+#[test]
+fn client_whose_tenure_is_over_lets_those_go_first_that_have_heard_of_its_release() {
+    let stage = Stage::new(Mode::Plain);
+    let lock = Stage::lock(&stage.client, Mode::Plain);
+    let held = ready(lock.lock()).unwrap();
+    let mut next = waits(&lock);
+    stage.clock.advance(SECOND);
+    drop(held);
+    for step in 0..2 {
+        let asked = stage.asked_by(|| assert!(poll(next.as_mut()).is_pending()));
+        assert_eq!(asked, 0, "step {step}");
+        stage.clock.advance(Duration::from_millis(1));
+    }
+    assert!(matches!(poll(next.as_mut()), Poll::Ready(Ok(_))));
+}

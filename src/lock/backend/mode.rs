@@ -117,8 +117,7 @@ impl fmt::Display for LockKind {
 mod tests {
     use super::*;
 
-    /// Kept for none of the milliseconds that stores count in, a waiter would have lost its place when it asks
-    /// again.
+    /// Kept for none of the milliseconds that stores count in, it would be lost before its waiter asks again.
     #[test]
     fn queue_position_lasts_for_a_millisecond_at_least_and_ten_seconds_at_most() {
         for mode in [Mode::Fair, Mode::Write, Mode::Read] {
