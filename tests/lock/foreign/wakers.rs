@@ -1,6 +1,6 @@
 //! Wakers that panic or block, at every place where one is called.
 
-use std::future::{Pending, pending};
+use std::future::{Pending, pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, mpsc};
@@ -8,12 +8,12 @@ use std::task::{Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchwork::backend::{Backend, Message, Runtime, SubscribeError};
-use latchwork::local::{Local, ThreadRuntime};
-use latchwork::{AsyncSemaphore, Guard, Lease, Lock, LockClient, LockOptions};
+use latchwork::backend::{Backend, Message, Mode, Runtime, SubscribeError};
+use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::{AsyncSemaphore, Guard, Lease, LeaseError, Lock, LockClient, LockOptions};
 
 use super::waker_that_panics_when_dropped;
-use crate::over_local::{Nothing, OverLocal};
+use crate::over_local::{Between, Command, Nothing, OverLocal};
 use crate::polled::{poll, poll_by, ready};
 
 const WATCHDOG: Duration = Duration::from_millis(1500);
@@ -81,9 +81,17 @@ struct Stage {
 
 impl Stage {
     fn new(blocks: bool) -> Self {
+        Self::over(blocks, |local, options| LockClient::with_options(local.clone(), options))
+    }
+
+    fn over(
+        blocks: bool,
+        client: impl FnOnce(&Local, &LockOptions) -> Result<LockClient, LeaseError>,
+    ) -> Self {
         let local = Local::new();
         let options = LockOptions::default().watchdog_timeout(WATCHDOG).unpolled_limit(UNPOLLED);
-        let [client, other] = [(); 2].map(|()| LockClient::with_options(local.clone(), &options).unwrap());
+        let client = client(&local, &options).unwrap();
+        let other = LockClient::with_options(local.clone(), &options).unwrap();
         let watched = ready(client.get_lock("watched").unwrap().lock()).unwrap();
         Self { local, client, other, watched, trap: Trap::new(blocks) }
     }
@@ -336,6 +344,86 @@ fn waker_that_blocks_on_a_thread_of_the_runtime_delays_no_timer_and_no_renewal()
             });
         }
     });
+}
+
+/// Keeps the answers to those that read, and what is to be woken when they come.
+#[derive(Clone, Default)]
+struct KeepsReads(Arc<Mutex<Option<Waker>>>);
+
+impl Between for KeepsReads {
+    type Error = OtherKind;
+
+    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
+        if let Command::Acquire(Mode::Read) = command {
+            poll_fn(|task| {
+                *self.0.lock().unwrap() = Some(task.waker().clone());
+                Poll::Pending
+            })
+            .await
+        }
+        Ok(())
+    }
+}
+
+/// What is given back is what a future has got from the store, and was not polled to take: another client
+/// waits for it.
+#[test]
+fn waker_that_blocks_where_something_is_given_back_unpolled_delays_no_renewal() {
+    let between = KeepsReads::default();
+    let stage = Stage::over(true, |local, options| {
+        LockClient::with_options(OverLocal::new(local, between.clone()), options)
+    });
+    let [prices, theirs] = [&stage.client, &stage.other].map(|client| client.get_read_write_lock("prices"));
+    let (prices, theirs, me) = (prices.unwrap(), theirs.unwrap(), stage.client.owner());
+    let (reads, writes) = (prices.read().owned_by(&me), prices.write().owned_by(&me));
+    let held = ready(writes.lock()).unwrap();
+    let mut rests = Box::pin(reads.lock());
+    assert!(poll(rests.as_mut()).is_pending());
+    drop(held);
+    let mut waits = Box::pin(theirs.write().lock());
+    assert!(poll_by(waits.as_mut(), &stage.trap.waker()).is_pending());
+    let answer = between.0.lock().unwrap().take();
+    answer.expect("it is asked").wake();
+    stage.trap.await_call();
+    stage.assert_works("given back unpolled", true);
+    stage.trap.let_go();
+    drop(wait(waits).unwrap());
+}
+
+/// Only one that answers by the call has them called later.
+#[test]
+fn store_that_does_not_answer_by_the_call_may_wait_for_what_the_wakers_do_that_it_calls() {
+    #[derive(Clone)]
+    struct AwaitsCall(Arc<Trap>);
+
+    impl Between for AwaitsCall {
+        type Error = OtherKind;
+
+        async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
+            if let Command::Release(_) = command {
+                let state = self.0.state.lock().unwrap();
+                assert_eq!(state.calls, 1, "it would wait for ever");
+            }
+            Ok(())
+        }
+    }
+
+    for awaited in [false, true] {
+        let (local, trap) = (Local::new(), Trap::new(true));
+        trap.let_go();
+        let client = LockClient::new(OverLocal::new(&local, AwaitsCall(Arc::clone(&trap))));
+        let [lock, theirs] =
+            [client, LockClient::new(local)].map(|client| client.get_lock("orders").unwrap());
+        let held = ready(lock.lock()).unwrap();
+        let mut waits = Box::pin(theirs.lock());
+        assert!(poll_by(waits.as_mut(), &trap.waker()).is_pending());
+        if awaited {
+            ready(held.unlock()).unwrap();
+        } else {
+            drop(held);
+        }
+        assert!(ready(waits).is_ok());
+    }
 }
 
 /// A runtime whose timers do not fire, as those of a busy thread until it comes to them: what time brings is
