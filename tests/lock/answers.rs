@@ -1,7 +1,8 @@
 //! What a question comes to whose answer takes a while, or that fails, or is answered by the call; most of
 //! all that of an owner which reads while it writes.
 
-use std::future::poll_fn;
+use std::collections::VecDeque;
+use std::future::{pending, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::Duration;
 
-use latchwork::backend::Failure;
+use latchwork::backend::{Failure, Runtime as _};
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::{Guard, Lease, LeaseError, Lock, LockClient, LockError, ReadWriteLock};
 
@@ -263,4 +264,152 @@ fn waiter_behind_a_call_that_is_refused_asks_at_once() {
     assert!(ready(lock.try_lock()).unwrap().is_none());
     let mut waits = waits.lock().unwrap().take().expect("it has come meanwhile");
     assert!(matches!(poll(waits.as_mut()), Poll::Ready(Ok(_))), "it lets others go first");
+}
+
+/// What becomes of a question.
+#[derive(Clone, Copy)]
+enum Fate {
+    Answered,
+    /// It is answered after so long.
+    After(Duration),
+    /// The store cannot be reached.
+    Unreachable,
+    Unanswered,
+}
+
+/// One question after another comes to what is said here, and those after them are answered.
+#[derive(Clone)]
+struct InTurn(ThreadRuntime, Arc<Mutex<VecDeque<Fate>>>);
+
+impl Between for InTurn {
+    type Error = io::Error;
+
+    async fn before(&self, command: Command<'_>) -> Result<(), io::Error> {
+        let mut fates = self.1.lock().unwrap();
+        if let (Command::Acquire(_), Some(Fate::Unreachable)) = (command, fates.front()) {
+            fates.pop_front();
+            return Err(io::Error::other("no connection"));
+        }
+        Ok(())
+    }
+
+    async fn after(&self, command: Command<'_>) -> Result<(), io::Error> {
+        let Command::Acquire(_) = command else { return Ok(()) };
+        let fate = self.1.lock().unwrap().pop_front();
+        let at = match fate {
+            Some(Fate::After(time)) => self.0.now() + time,
+            Some(Fate::Unanswered) => pending().await,
+            _ => self.0.now(),
+        };
+        poll_fn(|_| if self.0.now() < at { Poll::Pending } else { Poll::Ready(Ok(())) }).await
+    }
+
+    fn failure(&self, _: &io::Error) -> Failure {
+        Failure::Unreachable
+    }
+}
+
+/// A lock of a client whose questions come to `fates`, and the same lock of another one.
+fn in_turn(fates: impl IntoIterator<Item = Fate>) -> (ThreadRuntime, Lock, Lock) {
+    let clock = ThreadRuntime::paused();
+    let local = Local::with_runtime(clock.clone());
+    let between = InTurn(clock.clone(), Arc::new(Mutex::new(fates.into_iter().collect())));
+    let clients = [LockClient::new(OverLocal::new(&local, between)), LockClient::new(local)];
+    let [lock, theirs] = clients.map(|client| client.get_lock("orders").unwrap());
+    (clock, lock, theirs)
+}
+
+/// That the store could be reached since then is what an operator would look for in vain otherwise.
+#[test]
+fn limit_that_ends_after_an_answer_that_came_too_late_says_that_there_was_none_in_time() {
+    let late = Fate::After(SECOND * WATCHDOG);
+    let (clock, lock, _) = in_turn([Fate::Unreachable, late, Fate::Unanswered]);
+    let mut tries = pin!(lock.try_lock_for(SECOND * WATCHDOG * 2, Lease::Watched));
+    for _ in 0..2 {
+        assert!(poll(tries.as_mut()).is_pending());
+        clock.advance(SECOND * WATCHDOG);
+    }
+    let told = poll(tries);
+    assert!(matches!(told, Poll::Ready(Err(LockError::NoAnswer { .. }))), "{told:?}");
+}
+
+/// It waits for the store from then on, whatever comes too late meanwhile.
+#[test]
+fn waiter_that_has_seen_the_lock_held_outlasts_an_answer_that_comes_too_late_and_a_store_that_is_gone() {
+    let late = Fate::After(SECOND * WATCHDOG);
+    let (clock, lock, theirs) = in_turn([Fate::Answered, Fate::Answered, late, Fate::Unreachable]);
+    let held = ready(theirs.lock()).unwrap();
+    let mut waits = pin!(lock.lock());
+    assert!(poll(waits.as_mut()).is_pending());
+    drop(held);
+    assert!(poll(waits.as_mut()).is_pending());
+    clock.advance(SECOND * WATCHDOG);
+    // What undoes the late answer calls it once more.
+    let told = poll(waits);
+    assert!(matches!(told, Poll::Ready(Ok(_))), "{told:?}");
+}
+
+/// Keeps what renews leases and what asks about them on its way to the store.
+#[derive(Clone, Default)]
+struct OnTheWay(Arc<AtomicBool>);
+
+impl OnTheWay {
+    fn keep(&self, kept: bool) {
+        // Ordering: SeqCst, as above.
+        self.0.store(kept, SeqCst);
+    }
+}
+
+impl Between for OnTheWay {
+    type Error = OtherKind;
+
+    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
+        if matches!(command, Command::Renew(..) | Command::Holders(_)) {
+            poll_fn(|_| match self.0.load(SeqCst) {
+                true => Poll::Pending,
+                false => Poll::Ready(()),
+            })
+            .await;
+        }
+        Ok(())
+    }
+}
+
+/// Another reader's longer lease takes the place of the one that is asked about.
+#[test]
+fn reader_whose_lease_is_replaced_while_it_asks_is_told_of_the_loss_of_the_one_that_it_has() {
+    let (local, way) = (Local::with_runtime(ThreadRuntime::paused()), OnTheWay::default());
+    let client = LockClient::new(OverLocal::new(&local, way.clone()));
+    let prices = client.get_read_write_lock("prices").unwrap();
+    let theirs = LockClient::new(local).get_read_write_lock("prices").unwrap();
+    for is_forced in [false, true] {
+        let held = ready(prices.read().lock()).unwrap();
+        way.keep(true);
+        let mut ensures = Box::pin(held.ensure_held());
+        assert!(poll(ensures.as_mut()).is_pending());
+        let _longer = ready(prices.read().lock_with_lease(SECOND * 600)).unwrap();
+        if is_forced {
+            assert!(ready(theirs.read().force_unlock()).unwrap());
+        }
+        way.keep(false);
+        let Poll::Ready(ensured) = poll(ensures.as_mut()) else { panic!("it is not answered") };
+        assert_eq!(ensured.is_err_and(|error| error.is_lost()), is_forced);
+    }
+}
+
+/// The same, and the one that has taken its place is to last for longer.
+#[test]
+fn inner_hold_whose_lease_is_replaced_while_it_asks_for_more_has_the_lock() {
+    let (local, way) = (Local::with_runtime(ThreadRuntime::paused()), OnTheWay::default());
+    let client = LockClient::new(OverLocal::new(&local, way.clone()));
+    let (prices, me) = (client.get_read_write_lock("prices").unwrap(), client.owner());
+    let mine = prices.read().owned_by(&me);
+    let _outer = ready(mine.lock()).unwrap();
+    way.keep(true);
+    let mut inner = pin!(mine.lock_with_lease(SECOND * 300));
+    assert!(poll(inner.as_mut()).is_pending());
+    let _longer = ready(prices.read().lock_with_lease(SECOND * 600)).unwrap();
+    way.keep(false);
+    let got = poll(inner);
+    assert!(matches!(got, Poll::Ready(Ok(_))), "{got:?}");
 }
