@@ -1,6 +1,6 @@
 //! Releases that the store does not take.
 
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::{LockClient, ShutdownError};
 use tracing::Level;
 
-use crate::foreign::told::events_of;
+use crate::foreign::told::{at_events_of, events_of};
 use crate::over_local::{Between, Command, Nothing, OverLocal, Refused};
 use crate::polled::{poll, ready};
 
@@ -256,4 +256,101 @@ fn question_that_was_not_answered_is_undone_for_as_long_as_it_may_run() {
     let last = *backend.1.lock().unwrap().last().unwrap() - begin;
     let most = lease + LATEST_RUN;
     assert!(last <= most && last >= most - Duration::from_secs(2), "{last:?}");
+}
+
+/// Keeps questions and releases, the latter to refuse them, until it is told to go on. Refuses what undoes
+/// something while it is `away`.
+#[derive(Clone, Default)]
+struct Keeps(Arc<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    questions: AtomicBool,
+    releases: AtomicBool,
+    away: AtomicBool,
+}
+
+async fn kept_by(kept: &AtomicBool) -> bool {
+    let mut was_kept = false;
+    poll_fn(|_| {
+        // Ordering: as above.
+        let is_kept = kept.load(SeqCst);
+        was_kept |= is_kept;
+        if is_kept { Poll::Pending } else { Poll::Ready(was_kept) }
+    })
+    .await
+}
+
+impl Between for Keeps {
+    type Error = Refused;
+
+    async fn before(&self, command: Command<'_>) -> Result<(), Refused> {
+        let is_refused = match command {
+            Command::Acquire(_) => {
+                kept_by(&self.0.questions).await;
+                false
+            }
+            Command::Release(_) => kept_by(&self.0.releases).await,
+            // Ordering: as above.
+            Command::RollBack(_) => self.0.away.load(SeqCst),
+            _ => false,
+        };
+        if is_refused { Err(Refused) } else { Ok(()) }
+    }
+}
+
+/// In the one moment in which it is awaited no more, and not repeated yet.
+#[test]
+fn shutdown_waits_for_a_release_that_has_failed_until_it_is_repeated() {
+    let (clock, keeps) = (ThreadRuntime::paused(), Keeps::default());
+    let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock), keeps.clone()));
+    let lock = client.get_lock("orders").unwrap();
+    keeps.0.releases.store(true, SeqCst);
+    let mut unlocks = Box::pin(async move { lock.lock().await.unwrap().unlock().await });
+    assert!(poll(unlocks.as_mut()).is_pending());
+    let (waits, too_early) = (Arc::new(InPlace::default()), Arc::new(AtomicBool::default()));
+    *waits.shutdown.lock().unwrap() =
+        Some(Box::pin(async move { client.shutdown(Duration::from_secs(5)).await }));
+    keeps.0.releases.store(false, SeqCst);
+    let look = {
+        let (waits, too_early) = (waits.clone(), too_early.clone());
+        move || {
+            waits.clone().wake();
+            too_early.store(waits.outcome.lock().unwrap().is_some(), SeqCst);
+        }
+    };
+    at_events_of(Level::WARN, "latchwork::lock::entry::release", look, || {
+        assert!(matches!(poll(unlocks.as_mut()), Poll::Ready(Err(error)) if error.is_release_pending()));
+    });
+    assert!(!too_early.load(SeqCst), "it does not wait for the repetition");
+    assert_eq!(*waits.outcome.lock().unwrap(), Some(Ok(())));
+}
+
+/// What asks for it leases the lock anew if it comes after the release.
+#[test]
+fn token_that_comes_after_its_owner_has_left_is_undone_once_the_store_is_back() {
+    const LEASE: Duration = Duration::from_secs(1200);
+    let (clock, keeps) = (ThreadRuntime::paused(), Keeps::default());
+    let local = Local::with_runtime(clock.clone());
+    let client = LockClient::new(OverLocal::new(&local, keeps.clone()));
+    let (me, lock) = (client.owner(), client.get_lock("orders").unwrap());
+    let (mine, theirs) = (lock.owned_by(&me), LockClient::new(local).get_lock("orders").unwrap());
+    let _outer = ready(mine.lock_with_lease(LEASE)).unwrap();
+    keeps.0.questions.store(true, SeqCst);
+    let fenced = mine.clone().fenced();
+    let mut inner = pin!(fenced.lock_with_lease(LEASE));
+    assert!(poll(inner.as_mut()).is_pending());
+    ready(mine.unlock(&me)).unwrap();
+    ready(mine.unlock(&me)).unwrap();
+    assert!(ready(theirs.try_lock()).unwrap().is_some());
+    keeps.0.away.store(true, SeqCst);
+    keeps.0.questions.store(false, SeqCst);
+    assert!(matches!(poll(inner), Poll::Ready(Err(error)) if error.is_lost()));
+    assert!(ready(theirs.try_lock()).unwrap().is_none(), "it was not leased anew");
+    for _ in 0..300 {
+        clock.advance(Duration::from_secs(1));
+    }
+    keeps.0.away.store(false, SeqCst);
+    clock.advance(Duration::from_secs(2));
+    assert!(ready(theirs.try_lock()).unwrap().is_some(), "it is given up while the lease lasts");
 }

@@ -23,16 +23,27 @@ pub(crate) fn told_of(act: impl FnOnce()) -> usize {
 /// How many events of this level `act` brings about on this thread, in this module and those below it.
 pub(crate) fn events_of(level: Level, module: &'static str, act: impl FnOnce()) -> usize {
     TOLD.set(0);
-    tracing::subscriber::with_default(Hears { level, module }, act);
+    at_events_of(level, module, caller_is_told, act);
     TOLD.get()
 }
 
-struct Hears {
+/// Runs `told` where such an event is told of.
+pub(crate) fn at_events_of(
     level: Level,
     module: &'static str,
+    told: impl Fn() + Send + Sync + 'static,
+    act: impl FnOnce(),
+) {
+    tracing::subscriber::with_default(Hears { level, module, told }, act);
 }
 
-impl Subscriber for Hears {
+struct Hears<F> {
+    level: Level,
+    module: &'static str,
+    told: F,
+}
+
+impl<F: Fn() + Send + Sync + 'static> Subscriber for Hears<F> {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let is_in = metadata.module_path().is_some_and(|path| path.starts_with(self.module));
         is_in && metadata.target() == "latchwork" && *metadata.level() == self.level
@@ -47,7 +58,7 @@ impl Subscriber for Hears {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, _: &Event<'_>) {
-        caller_is_told();
+        (self.told)();
     }
 
     fn enter(&self, _: &Id) {}
