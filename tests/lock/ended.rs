@@ -63,7 +63,8 @@ impl Runtime for Ends {
     }
 
     fn sleep_until(&self, deadline: Instant) -> Sleep {
-        self.clock.sleep_until(deadline)
+        // Ready at once when it has ended.
+        self.clock.sleep_until(if self.has_ended() { self.now() } else { deadline })
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -165,6 +166,8 @@ impl Between for Fails {
 
     async fn before(&self, _: Command<'_>) -> Result<(), io::Error> {
         if self.0.has_ended() {
+            // It takes its time.
+            self.0.clock.advance(Duration::from_secs(1));
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
         Ok(())
@@ -182,6 +185,19 @@ fn command_that_fails_as_the_runtime_has_ended_says_that() {
     ends.end();
     let failed = [ready(lock.holder()).map(drop), ready(lock.force_unlock()).map(drop)];
     assert!(failed.iter().all(|failed| matches!(failed, Err(LockError::RuntimeEnded))), "{failed:?}");
+}
+
+/// No timer makes a pause any more, and its caller's thread would do nothing else until the lease is over.
+#[test]
+fn release_that_fails_as_the_runtime_has_ended_is_not_repeated() {
+    let ends = Ends::new(Waker::noop());
+    let between = Fails(ends.clone());
+    let client = LockClient::new(OverLocal::new(&Local::with_runtime(ends.clone()), between));
+    let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
+    ends.end();
+    drop(held);
+    let metrics = client.metrics();
+    assert_eq!((metrics.releases_failed, metrics.releases_pending), (1, 0));
 }
 
 #[test]
