@@ -250,6 +250,50 @@ fn child_gives_back_nothing_that_its_parent_has_asked_for() {
     assert_eq!(given_back.0.load(Ordering::Relaxed), 2);
 }
 
+/// And not that the lock was lost, as the parent's clock has it.
+#[test]
+fn child_whose_parents_lease_is_over_is_told_that_it_is_a_child() {
+    let clock = ThreadRuntime::paused();
+    let client = LockClient::new(Local::with_runtime(clock.clone()));
+    let lease = Duration::from_secs(1);
+    let held = ready(client.get_lock("held").unwrap().lock_with_lease(lease)).unwrap();
+    clock.advance(lease);
+    let status = forked(|| i32::from(!matches!(ready(held.ensure_held()), Err(LockError::Forked))));
+    assert_eq!(status, 0, "the child was told something else, or hung");
+    assert!(ready(held.ensure_held()).unwrap_err().is_lost());
+}
+
+/// Answers no release.
+struct NoReleases;
+
+impl Between for NoReleases {
+    type Error = OtherKind;
+
+    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
+        match command {
+            Command::Release(_) => pending().await,
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Of the parent's shutdown, which waits for a release that its child has a copy of.
+#[test]
+fn child_that_drops_a_release_of_its_parents_wakes_none_of_its_tasks() {
+    let client = LockClient::new(OverLocal::new(&Local::with_runtime(ThreadRuntime::paused()), NoReleases));
+    let held = ready(client.get_lock("held").unwrap().lock()).unwrap();
+    let mut unlocks = Box::pin(held.unlock());
+    assert!(poll(unlocks.as_mut()).is_pending());
+    let (woken, mut ends) = (Arc::new(Woken::default()), Box::pin(client.shutdown(Duration::from_secs(5))));
+    assert!(poll_by(ends.as_mut(), &Waker::from(Arc::clone(&woken))).is_pending());
+    let status = forked(|| {
+        drop(unlocks);
+        // Ordering: Relaxed, this is the child's only thread.
+        i32::from(woken.0.load(Ordering::Relaxed))
+    });
+    assert_eq!(status, 0, "the child woke a task, or hung");
+}
+
 /// Run in a process of its own, as the limit is that of a process. A wait with a limit needs a timer, which
 /// needs a thread.
 #[cfg(target_os = "linux")]
