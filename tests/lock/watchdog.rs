@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::foreign::told::events_of;
 use crate::over_local::{Between, Command, OverLocal, Refused, Renewals};
 use crate::polled::{poll, ready};
-use latchwork::backend::{Backend as _, LeaseKey, LockName, Runtime as _};
-use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::backend::{Backend as _, LeaseKey, LockName, Runtime};
+use latchwork::local::{Local, OtherKind, Sleep, ThreadRuntime};
 use latchwork::{Lease, LockClient, LockOptions};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -220,4 +220,49 @@ async fn groups_do_not_wait_for_each_other() {
     for guard in [quick, late] {
         guard.unlock().await.unwrap();
     }
+}
+
+/// Fires no timer before a time, as a thread that is busy until then.
+#[derive(Clone)]
+struct BusyUntil(Instant, ThreadRuntime);
+
+impl Runtime for BusyUntil {
+    type Sleep = Sleep;
+
+    fn now(&self) -> Instant {
+        self.1.now()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Sleep {
+        self.1.sleep_until(deadline.max(self.0))
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.1.spawn(task);
+    }
+}
+
+/// More than the watchdog takes for one look: the rest goes along with a lease that it renews.
+#[test]
+fn holds_that_have_ended_by_the_thousand_when_the_watchdog_looks_are_all_given_back() {
+    const MANY: usize = 5000;
+    let second = Duration::from_secs(1);
+    let clock = ThreadRuntime::paused();
+    let local = Local::with_runtime(BusyUntil(clock.now() + second * 16, clock.clone()));
+    let options = LockOptions::default().max_hold(second * 15);
+    let client = LockClient::with_options(local.clone(), &options).unwrap();
+    let prices = client.get_read_write_lock("prices").unwrap();
+    let _reads = ready(prices.read().lock()).unwrap();
+    let names: Vec<_> = (0..MANY).map(|number| format!("orders:{number}")).collect();
+    let take = |name: &String| ready(client.get_lock(name).unwrap().lock()).unwrap();
+    let _held: Vec<_> = names.iter().map(take).collect();
+    clock.advance(second * 3);
+    // By the same lease, which is due first and lasts for longer.
+    let reads_on = ready(prices.read().lock()).unwrap();
+    clock.advance(second * 14);
+    assert!(reads_on.is_held());
+    let theirs = LockClient::new(local);
+    let kept =
+        names.iter().filter(|name| ready(theirs.get_lock(name).unwrap().try_lock()).unwrap().is_none());
+    assert_eq!(kept.count(), 0, "of {MANY}");
 }
