@@ -688,20 +688,40 @@ impl Does {
     }
 }
 
-/// It asks the entry, which would wait for itself.
-#[test]
-fn waker_of_a_call_that_need_not_wait_is_dropped_when_the_entry_is_free() {
-    let (entry, now) = idle();
-    let (entry, asked) = (Arc::new(entry), Arc::new(AtomicU32::new(0)));
+/// A waker that asks the entry when it is dropped, which would wait for itself under the mutex: then 1 is
+/// noted, and 2 if the entry was free.
+fn asks_when_dropped(entry: &Arc<LockEntry>) -> (Waker, Arc<AtomicU32>) {
+    let asked = Arc::new(AtomicU32::new(0));
     let waker = Does::waker(false, {
         let (entry, asked) = (entry.clone(), asked.clone());
         // Ordering: Relaxed, on one thread.
         move || asked.store(entry.ownership.try_lock().map_or(1, |_| 2), Ordering::Relaxed)
     });
+    (waker, asked)
+}
+
+#[test]
+fn waker_of_a_call_that_need_not_wait_is_dropped_when_the_entry_is_free() {
+    let (entry, now) = idle();
+    let entry = Arc::new(entry);
+    let (waker, asked) = asks_when_dropped(&entry);
     let mut effects = Effects::default();
     let entered = entry.enter_with(&Request::new(1), true, Some(waker), now, &mut effects);
     assert!(matches!(entered, EnterOutcome::Head(_)));
     drop(effects);
+    // Ordering: Relaxed, on one thread.
+    assert_eq!(asked.load(Ordering::Relaxed), 2, "1: it was dropped under the mutex");
+}
+
+/// It was closed while its waker was cloned.
+#[test]
+fn waker_of_a_queue_head_that_is_none_any_more_is_dropped_when_the_entry_is_free() {
+    let (entry, now) = idle();
+    let entry = Arc::new(entry);
+    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("nobody has it") };
+    drop(entry.close());
+    let (waker, asked) = asks_when_dropped(&entry);
+    drop(entry.event(|ownership, effects| ownership.register_head(head.serial, waker, effects)));
     // Ordering: Relaxed, on one thread.
     assert_eq!(asked.load(Ordering::Relaxed), 2, "1: it was dropped under the mutex");
 }
