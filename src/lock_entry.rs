@@ -631,8 +631,9 @@ impl LockEntry {
     }
 
     /// The store has answered a command that was sent at `sent` that it does not have this lease. False if
-    /// the lease is not in hand, or if the store has confirmed it by a command that was sent later: a number
-    /// goes on from a hold to the queue head after it, which may have been granted it since.
+    /// the lease is not in hand; or if it was heard since `sent` that the store has begun it anew, by the queue
+    /// head that goes on by its number or by a command for a token: [`tick`](Self::tick) asks the store once
+    /// more then.
     pub fn gone(&self, number: u64, sent: Moment, now: Moment) -> (bool, Effects) {
         self.event(|ownership, effects| ownership.gone(number, sent, now, effects))
     }

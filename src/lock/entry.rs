@@ -333,7 +333,7 @@ impl Entry {
     }
 
     /// The store has said in answer to a command of `sent` that it does not have a lease. False if that is
-    /// not in hand, or was confirmed by a command that was sent later.
+    /// not in hand, or if it was heard since that it is begun anew: the store is asked once more then.
     pub(super) fn gone(self: &Arc<Self>, number: u64, sent: Moment) -> bool {
         let (is_lost, effects) = self.state.gone(number, sent, self.now());
         self.apply(effects);
