@@ -631,9 +631,9 @@ impl LockEntry {
     }
 
     /// The store has answered a command that was sent at `sent` that it does not have this lease. False if
-    /// the lease is not in hand; or if it was heard since `sent` that the store has begun it anew, by the queue
-    /// head that goes on by its number or by a command for a token: [`tick`](Self::tick) asks the store once
-    /// more then.
+    /// the lease is not in hand; or if it was heard since `sent` that the store has begun it anew, by the
+    /// queue head that goes on by its number or by a command for a token: [`tick`](Self::tick) asks the store
+    /// once more then.
     pub fn gone(&self, number: u64, sent: Moment, now: Moment) -> (bool, Effects) {
         self.event(|ownership, effects| ownership.gone(number, sent, now, effects))
     }
