@@ -469,9 +469,9 @@ impl<'a> AcquireParams<'a> {
             }
             Ok(AcquireOutcome::Held { .. }) => {
                 unfinished.0 = None;
-                // It does not write any more.
+                // It does not write any more, unless its lease was begun anew meanwhile: then it is asked again.
                 if let Some(other) = entry.other_side() {
-                    other.lose(writes);
+                    other.gone(writes, sent);
                 }
                 Ok(Step::Enter)
             }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::fault::fault;
 use crate::foreign::Panics;
 use crate::lock_entry::{
-    Attempt, Effects, Grant, HeadTicket, LeaveOutcome, LockEntry, LossReason, Moment, Policy, Request, Rules,
+    Attempt, Effects, Grant, HeadTicket, LeaveOutcome, LockEntry, Moment, Policy, Request, Rules,
 };
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -324,12 +324,6 @@ impl Entry {
             entry.state.lease_numbers().into_iter().map(move |number| (Arc::clone(&entry), number))
         };
         self.both_sides().flat_map(numbers).collect()
-    }
-
-    /// A lease is gone, if it is in hand.
-    pub(super) fn lose(self: &Arc<Self>, number: u64) {
-        let (_, effects) = self.state.lose(number, LossReason::Gone, self.now());
-        self.apply(effects);
     }
 
     /// The store has said in answer to a command of `sent` that it does not have a lease. False if that is

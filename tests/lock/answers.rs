@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::Duration;
 
-use latchwork::backend::{Failure, Runtime as _};
+use latchwork::backend::{Failure, Mode, Runtime as _};
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::{Guard, Lease, LeaseError, Lock, LockClient, LockError, ReadWriteLock};
 
@@ -412,4 +412,70 @@ fn inner_hold_whose_lease_is_replaced_while_it_asks_for_more_has_the_lock() {
     way.keep(false);
     let got = poll(inner);
     assert!(matches!(got, Poll::Ready(Ok(_))), "{got:?}");
+}
+
+/// Keeps what a writer asks on its way to the store, and what a reader is answered on its way back.
+#[derive(Clone, Default)]
+struct Apart(Arc<[AtomicBool; 2]>);
+
+impl Apart {
+    const ASKED_TO_WRITE: usize = 0;
+    const ANSWERED_TO_READ: usize = 1;
+
+    fn keep(&self, which: usize, kept: bool) {
+        // Ordering: SeqCst, as above.
+        self.0[which].store(kept, SeqCst);
+    }
+
+    async fn pass(&self, which: usize) {
+        poll_fn(|_| if self.0[which].load(SeqCst) { Poll::Pending } else { Poll::Ready(()) }).await;
+    }
+}
+
+impl Between for Apart {
+    type Error = OtherKind;
+
+    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
+        if let Command::Acquire(Mode::Write) = command {
+            self.pass(Self::ASKED_TO_WRITE).await;
+        }
+        Ok(())
+    }
+
+    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
+        if let Command::Acquire(Mode::Read) = command {
+            self.pass(Self::ANSWERED_TO_READ).await;
+        }
+        Ok(())
+    }
+}
+
+/// What asks for its token has begun the lease anew since, and was heard of before. Believed, the refusal would
+/// leave a lease at the store that nobody holds.
+#[test]
+fn writer_whose_lease_is_begun_anew_before_it_hears_that_it_may_not_read_writes_on() {
+    let (local, apart) = (Local::with_runtime(ThreadRuntime::paused()), Apart::default());
+    let client = LockClient::new(OverLocal::new(&local, apart.clone()));
+    let (prices, me) = (client.get_read_write_lock("prices").unwrap(), client.owner());
+    let theirs = LockClient::new(local).get_read_write_lock("prices").unwrap();
+    let (reads, writes) = (prices.read().owned_by(&me), prices.write().owned_by(&me));
+    let outer = ready(writes.lock()).unwrap();
+    apart.keep(Apart::ASKED_TO_WRITE, true);
+    let fenced = writes.clone().fenced();
+    let mut inner = pin!(fenced.lock());
+    assert!(poll(inner.as_mut()).is_pending());
+    assert!(ready(theirs.write().force_unlock()).unwrap());
+    let stranger = ready(theirs.write().lock()).unwrap();
+    apart.keep(Apart::ANSWERED_TO_READ, true);
+    let mut reads = pin!(reads.lock());
+    assert!(poll(reads.as_mut()).is_pending());
+    ready(stranger.unlock()).unwrap();
+    apart.keep(Apart::ASKED_TO_WRITE, false);
+    let Poll::Ready(Ok(inner)) = poll(inner) else { panic!("it has no token") };
+    apart.keep(Apart::ANSWERED_TO_READ, false);
+    let read = poll(reads);
+    assert!(matches!(read, Poll::Ready(Ok(_))), "{read:?}");
+    assert!(inner.is_held() && outer.is_held());
+    drop((read, inner, outer));
+    assert!(ready(theirs.write().try_lock()).unwrap().is_some(), "a lease is left at the store");
 }
