@@ -137,17 +137,19 @@ fn those_at_the_latch_are_called_when_a_lease_ends_by_itself() {
 /// No guard sees it.
 #[test]
 fn end_of_a_forgotten_hold_is_looked_at() {
-    let (entry, now) = idle();
+    let (entry, sent) = idle();
     assert!(entry.claim());
     let request = Request::new(1).lease(LEASE);
-    let attempt = Attempt::outside_of_queue(1, &request, now, LEASE);
+    let attempt = Attempt::outside_of_queue(1, &request, sent, LEASE);
     let mut effects = Effects::default();
+    // The store may keep it for longer by what the answer took, which is no reason to look.
+    let now = sent + Duration::from_millis(1);
     let grant = entry.take(&request, &attempt, 0, now, &mut effects).expect("it is open");
     assert_eq!(effects.look_at, Moment::NEVER, "its guard sees its end");
     assert!(!entry.is_forgotten());
-    assert_eq!(entry.forget(&grant, now).look_at, now + LEASE);
+    assert_eq!(entry.forget(&grant, now).look_at, sent + LEASE);
     assert!(entry.is_forgotten());
-    drop(entry.tick(now + LEASE));
+    drop(entry.tick(sent + LEASE));
     assert!(entry.is_idle());
 }
 
@@ -162,6 +164,21 @@ fn hold_is_lost_by_what_ended_first_its_lease_or_the_longest_hold() {
         let late = now + LEASE * 3;
         assert_eq!(entry.state_of(&grant, late), Err(reason));
         assert_eq!(entry.leave(&grant, late).0, LeaveOutcome::Lost(reason));
+    }
+}
+
+#[test]
+fn hold_is_lost_to_a_store_out_of_reach_if_its_last_renewal_was_not_answered() {
+    for (is_answered, reason) in [(false, LossReason::Unreachable), (true, LossReason::Expired)] {
+        let (entry, now) = idle();
+        assert!(entry.claim());
+        let grant = taken(&entry, 1, now).expect("it is open");
+        let due = now + LEASE / 3;
+        let renewal = entry.tick(due).0.expect("a third of the lease is over");
+        if is_answered {
+            assert!(entry.renewed(renewal, true, due, due).0);
+        }
+        assert_eq!(entry.state_of(&grant, now + LEASE * 2), Err(reason));
     }
 }
 
@@ -206,6 +223,29 @@ fn tenure_that_has_grown_is_as_the_rules_say_once_others_have_heard_of_a_release
         let EnterOutcome::Queued(_ticket) = enter(&entry, 4, now) else { panic!("it overtakes") };
         let (_, effects) = entry.leave(&grant, now + TENURE);
         assert_eq!(effects.pending_release().is_some(), goes_back);
+    }
+}
+
+/// Another process waits, and is not to wait for longer than that.
+#[test]
+fn tenure_that_has_grown_is_as_the_rules_say_once_another_process_had_the_lock() {
+    const TENURE: Duration = Duration::from_millis(30);
+    for finds_it_held in [false, true] {
+        let (entry, now) = idle();
+        let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        let grant = granted(&entry, &head, 1, 0, now);
+        let ticket = queued(&entry, &Request::new(2), now);
+        assert_eq!(entry.leave(&grant, now + TENURE).0, LeaveOutcome::Passed);
+        drop(entry.returned(0, now));
+        let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
+        if finds_it_held {
+            let attempt = entry.attempt(&head, 2, now, LEASE).expect("it is the queue head");
+            let _ = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
+        }
+        let grant = granted(&entry, &head, 2, 0, now);
+        let _ticket = queued(&entry, &Request::new(3), now);
+        let (_, effects) = entry.leave(&grant, now + TENURE);
+        assert_eq!(effects.pending_release().is_some(), finds_it_held);
     }
 }
 
@@ -372,6 +412,43 @@ fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
     assert_eq!(grant.token(), Some(3));
 }
 
+#[test]
+fn last_token_that_was_reserved_is_passed_on_without_a_question() {
+    let (entry, now) = idle();
+    let [first, second, third] = [1, 2, 3].map(|owner| Request::new(owner).fenced());
+    let EnterOutcome::Head(head) = entry.enter(&first, true, now).0 else { panic!("it is idle") };
+    let [second, third] = [second, third].map(|request| queued(&entry, &request, now));
+    let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
+    let last = attempt.tokens();
+    let AttemptOutcome::Granted(grant) =
+        entry.answered(&head, attempt, Answer::Granted { last_token: 2 }, now).0
+    else {
+        panic!("it was granted")
+    };
+    assert!(last > 2 && grant.token() == Some(1));
+    assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Passed);
+    let Some(WaitOutcome::Granted(grant, None)) = told(&entry, &second, now) else { panic!("it asks") };
+    assert_eq!((grant.token(), entry.leave(&grant, now).0), (Some(2), LeaveOutcome::Passed));
+    assert!(matches!(told(&entry, &third, now), Some(WaitOutcome::Head(_))), "there is none left");
+}
+
+/// The command that asks for it may run late, and its answer be lost.
+#[test]
+fn lease_that_is_left_beside_a_token_that_was_asked_for_is_rolled_back_for_as_long_as_that_leases_it() {
+    let (entry, now) = idle();
+    let mine = Request::new(1).shared_owner();
+    assert!(entry.claim());
+    let outer = taken(&entry, 1, now).expect("it is open");
+    let later = now + LEASE / 2;
+    let EnterOutcome::Reentered(inner, Some(extension)) = entry.enter(&mine.fenced(), true, later).0 else {
+        panic!("there is no token")
+    };
+    assert_eq!(entry.extending(extension, later).0, Some(LEASE));
+    assert_eq!(entry.leave(&inner, later).0, LeaveOutcome::Remains);
+    let LeaveOutcome::Return(release) = entry.leave(&outer, later).0 else { panic!("none waits") };
+    assert_eq!((release.until, release.rolls_back), (later + LEASE, true));
+}
+
 // === Late answers ===
 
 /// The store counts from when it has run the command, which may be as late as its answer.
@@ -430,6 +507,21 @@ fn queue_head_is_one_until_it_gives_up() {
     assert!(entry.is_head(&head));
     drop(entry.abandon(&head, now));
     assert!(!entry.is_head(&head));
+}
+
+/// It may have the lock in another way.
+#[test]
+fn queue_head_is_recalled_for_its_own_owner_only() {
+    let (entry, now) = idle();
+    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    drop(entry.evict_owner(2, now));
+    assert!(entry.is_head(&head));
+    let mut waits = pin!(entry.latch().wait());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    drop(entry.evict_owner(1, now));
+    assert!(!entry.is_head(&head));
+    assert!(waits.poll(&mut context).is_ready(), "what was to wake a queue head stays with this one");
 }
 
 /// So what was passed on to it is gone, unless the command of the hold before runs late.
@@ -563,6 +655,91 @@ fn number_is_not_used_again_if_a_position_may_have_ended_before_the_command_that
     let (outcome, effects) = entry.answered(&next.head, second, held, later);
     assert!(matches!(outcome, AttemptOutcome::TooLate));
     assert_eq!(effects.roll_back().map(|roll_back| roll_back.number), Some(2));
+}
+
+const POSITION: Duration = Duration::from_secs(3);
+const HAS_POSITION: Answer = Answer::Held { kept: Some(POSITION) };
+
+/// The queue head at a store that keeps positions for so long.
+fn competes_by_position(request: &Request) -> (LockEntry, Moment, HeadTicket) {
+    let rules = Rules { policy: Policy::Queued { position: POSITION }, ..Rules::default() };
+    let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
+    let EnterOutcome::Head(head) = entry.enter(request, true, now).0 else { panic!("it is idle") };
+    (entry, now, head)
+}
+
+/// By which number, and what came of it.
+fn asks(
+    entry: &LockEntry,
+    head: &HeadTicket,
+    fresh: u64,
+    (sent, heard): (Moment, Moment),
+    answer: Answer,
+) -> (u64, AttemptOutcome, Effects) {
+    let attempt = entry.attempt(head, fresh, sent, LEASE).expect("it is the queue head");
+    let (outcome, effects) = entry.answered(head, attempt, answer, heard);
+    (attempt.number(), outcome, effects)
+}
+
+/// What the store had said before each question: the position lasts from the one before on.
+#[test]
+fn position_that_is_renewed_in_time_is_kept_for_ever() {
+    let (entry, mut now, head) = competes_by_position(&Request::new(1));
+    for fresh in 1..5 {
+        let (number, outcome, effects) = asks(&entry, &head, fresh, (now, now), HAS_POSITION);
+        assert!(matches!(outcome, AttemptOutcome::Refused), "{outcome:?}");
+        assert_eq!((number, effects.roll_back()), (1, None), "it loses its place");
+        now = now + POSITION / 2;
+    }
+}
+
+/// The store counts from when it has run the command, which may be as late as its answer.
+#[test]
+fn position_of_a_first_question_is_kept_however_late_the_answer_is() {
+    let (entry, now, head) = competes_by_position(&Request::new(1));
+    let late = now + POSITION * 2;
+    let (_, outcome, effects) = asks(&entry, &head, 1, (now, late), HAS_POSITION);
+    assert!(matches!(outcome, AttemptOutcome::Refused), "{outcome:?}");
+    assert_eq!(effects.roll_back(), None, "it loses its place");
+    assert_eq!(asks(&entry, &head, 2, (late, late), Answer::Unsaid).0, 1);
+}
+
+/// The second question may have been granted for longer, if it runs.
+#[test]
+fn queue_head_that_is_granted_the_lock_unasked_has_it_for_as_long_as_its_position_is_known_to_last() {
+    for is_answered in [false, true] {
+        let (entry, now, head) = competes_by_position(&Request::new(1));
+        let _ = asks(&entry, &head, 1, (now, now), HAS_POSITION);
+        let (second, heard) = (now + POSITION / 3, now + POSITION / 2);
+        let answer = if is_answered { HAS_POSITION } else { Answer::Unanswered };
+        let _ = asks(&entry, &head, 2, (second, second), answer);
+        let grant = entry.granted_by_message(&head, 1, heard).0.expect("it is its turn");
+        let since = if is_answered { second } else { now };
+        assert_eq!(entry.state_of(&grant, heard).map(|hold| hold.ends), Ok(since + POSITION));
+        let LeaveOutcome::Return(release) = entry.leave(&grant, heard).0 else { panic!("none waits") };
+        assert_eq!((release.number, release.until), (1, second + LEASE));
+        assert_eq!(release.rolls_back, !is_answered, "whether a command may still run");
+    }
+}
+
+/// It asks, by its number as before.
+#[test]
+fn message_gives_and_takes_nothing_unless_it_is_about_a_position_that_lasts_and_is_enough() {
+    let watched = Request::new(1);
+    let soon = POSITION / 2;
+    for (request, number, after) in [
+        (watched, 1, POSITION),
+        (watched, 9, soon),
+        (watched.fenced(), 1, soon),
+        (watched.lease(LEASE), 1, soon),
+    ] {
+        let (entry, now, head) = competes_by_position(&request);
+        let _ = asks(&entry, &head, 1, (now, now), HAS_POSITION);
+        let (grant, effects) = entry.granted_by_message(&head, number, now + after);
+        assert_eq!((grant, effects.roll_back()), (None, None), "{request:?}");
+        let attempt = entry.attempt(&head, 2, now + after, LEASE);
+        assert_eq!(attempt.map(|attempt| attempt.number()), Some(1), "{request:?}");
+    }
 }
 
 // === Sharing ===
@@ -704,6 +881,29 @@ fn waker_of_a_call_that_need_not_wait_is_dropped_when_the_entry_is_free() {
     drop(effects);
     // Ordering: Relaxed, on one thread.
     assert_eq!(asked.load(Ordering::Relaxed), 2, "1: it was dropped under the mutex");
+}
+
+/// It asks the entry, which would wait for itself: the waker of a queue head that gives up, or that is none any
+/// more.
+#[test]
+fn waker_of_a_queue_head_is_dropped_when_the_entry_is_free() {
+    for gives_up_before in [false, true] {
+        let (entry, now) = idle();
+        let (entry, asked) = (Arc::new(entry), Arc::new(AtomicU32::new(0)));
+        let waker = Does::waker(false, {
+            let (entry, asked) = (entry.clone(), asked.clone());
+            // Ordering: Relaxed, on one thread.
+            move || asked.store(entry.ownership.try_lock().map_or(1, |_| 2), Ordering::Relaxed)
+        });
+        let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        if gives_up_before {
+            drop(entry.abandon(&head, now));
+        }
+        drop(entry.event(|ownership, effects| ownership.register_head(head.serial, waker, effects)));
+        drop(entry.abandon(&head, now));
+        // Ordering: Relaxed, on one thread.
+        assert_eq!(asked.load(Ordering::Relaxed), 2, "1: it was dropped under the mutex");
+    }
 }
 
 /// While its waker is cloned, which it tells no more after that.
