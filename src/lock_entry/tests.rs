@@ -182,6 +182,36 @@ fn hold_is_lost_to_a_store_out_of_reach_if_its_last_renewal_was_not_answered() {
     }
 }
 
+/// The last one that was renewed has left, and of two leases of its owner's own the longer is given back: a guard
+/// has the other one.
+#[test]
+fn end_of_what_is_left_is_looked_at_when_a_forgotten_hold_is_given_back() {
+    let (entry, now) = idle();
+    assert!(entry.claim());
+    let outer = taken(&entry, 1, now).expect("it is open");
+    let [_brief, forgotten] = [10, 5].map(|part| {
+        let own = Request::new(1).shared_owner().lease(LEASE / part);
+        match entry.enter(&own, true, now).0 {
+            EnterOutcome::Reentered(grant, None) => grant,
+            other => panic!("{other:?}"),
+        }
+    });
+    drop(entry.forget(&forgotten, now));
+    let (left, effects) = entry.leave(&outer, now);
+    assert_eq!((left, effects.look_at), (LeaveOutcome::Remains, now + LEASE / 5));
+    let (left, effects) = entry.leave_by_name(1, now);
+    assert_eq!((left, effects.look_at), (LeaveOutcome::Remains, now + LEASE / 10));
+}
+
+#[test]
+fn hold_that_is_over_is_not_given_back_by_name() {
+    let (entry, now) = idle();
+    assert!(entry.claim());
+    let grant = taken(&entry, 1, now).expect("it is open");
+    assert_eq!(entry.leave_by_name(1, now + LEASE).0, LeaveOutcome::NotHeld);
+    assert_eq!(entry.leave(&grant, now + LEASE).0, LeaveOutcome::Lost(LossReason::Expired));
+}
+
 /// It begins with the first hold inside that is renewed.
 #[test]
 fn longest_hold_is_over_inside_of_a_lease_that_was_not_renewed_at_first() {
@@ -449,6 +479,20 @@ fn lease_that_is_left_beside_a_token_that_was_asked_for_is_rolled_back_for_as_lo
     assert_eq!((release.until, release.rolls_back), (later + LEASE, true));
 }
 
+/// What is left of it may be too little for the next one to renew it in time.
+#[test]
+fn next_one_asks_for_a_lease_that_ends_soon_anew_by_its_number() {
+    let policy = Policy::Exclusive { tenure: LEASE * 2 };
+    let (entry, now) = (LockEntry::new(Rules { policy, ..Rules::default() }), Moment::from(Instant::now()));
+    assert!(entry.claim());
+    let grant = taken(&entry, 1, now).expect("it is open");
+    let ticket = queued(&entry, &Request::new(2), now);
+    let later = now + LEASE / 4 * 3;
+    assert_eq!(entry.leave(&grant, later).0, LeaveOutcome::Passed);
+    let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, later) else { panic!("it has what is left") };
+    assert_eq!(entry.attempt(&head, 2, later, LEASE).map(|attempt| attempt.number()), Some(1));
+}
+
 // === Late answers ===
 
 /// The store counts from when it has run the command, which may be as late as its answer.
@@ -483,7 +527,14 @@ fn lease_that_is_over_here_is_released_as_the_store_may_keep_it_for_longer() {
         assert!(matches!(entry.answered(&head, attempt, granted, answered).0, AttemptOutcome::Granted(_)));
         entry
     };
-    for entry in [claims(), adopts(), competes(), goes_on()] {
+    let renews = || {
+        let (entry, before) = (idle().0, sent - LEASE / 3);
+        assert!(entry.claim() && taken(&entry, 1, before).is_some());
+        let renewal = entry.tick(sent).0.expect("a third of the lease is over");
+        assert!(entry.renewed(renewal, true, sent, answered).0);
+        entry
+    };
+    for entry in [claims(), adopts(), competes(), goes_on(), renews()] {
         let effects = entry.tick(sent + LEASE).1;
         let release = effects.pending_release().or(effects.more_pending_releases().first().copied());
         assert_eq!(release.map(|release| release.until), Some(answered + LEASE));
@@ -572,21 +623,71 @@ fn hold_inside_of_a_hold_has_the_greatest_token_that_was_heard() {
 /// that, or after a forced unlock.
 #[test]
 fn store_is_asked_again_if_a_lease_is_said_to_be_gone_beside_a_command_that_begins_it() {
+    // Also by a clock that does not tell the two commands apart.
+    for step in [LEASE / 10, Duration::ZERO] {
+        let (entry, now) = idle();
+        let mine = Request::new(1).shared_owner();
+        assert!(entry.claim());
+        let outer = taken(&entry, 1, now).expect("it is open");
+        let EnterOutcome::Reentered(_, Some(extension)) = entry.enter(&mine.fenced(), true, now).0 else {
+            panic!("there is no token")
+        };
+        assert!(entry.extending(extension, now).0.is_some());
+        let (sent, later) = (now + step, now + step * 2);
+        assert!(entry.extended(1, now, LEASE, Some(7), later).0);
+        let (lost, effects) = entry.gone(1, sent, later);
+        assert_eq!((lost, effects.look_at), (false, later));
+        assert_eq!(entry.tick(later).0.map(|renewal| renewal.number), Some(1));
+        assert!(entry.gone(1, later + LEASE / 10, later + LEASE / 5).0);
+        assert_eq!(entry.state_of(&outer, later), Err(LossReason::Gone));
+    }
+}
+
+/// A release of it would keep the waiter from asking until it is answered.
+#[test]
+fn lease_that_is_gone_is_not_released_and_the_next_waiter_asks() {
     let (entry, now) = idle();
-    let mine = Request::new(1).shared_owner();
     assert!(entry.claim());
-    let outer = taken(&entry, 1, now).expect("it is open");
-    let EnterOutcome::Reentered(_, Some(extension)) = entry.enter(&mine.fenced(), true, now).0 else {
+    let _grant = taken(&entry, 1, now).expect("it is open");
+    let ticket = queued(&entry, &Request::new(2), now);
+    let (lost, effects) = entry.gone(1, now, now);
+    assert_eq!((lost, effects.pending_release()), (true, None));
+    assert!(matches!(told(&entry, &ticket, now), Some(WaitOutcome::Head(_))), "it waits");
+}
+
+/// The store may have given it to another process since.
+#[test]
+fn lease_that_is_gone_is_not_passed_on_though_a_command_under_way_may_begin_it_anew() {
+    let (entry, now) = idle();
+    assert!(entry.claim());
+    let _outer = taken(&entry, 1, now).expect("it is open");
+    let mine = Request::new(1).shared_owner().fenced();
+    let EnterOutcome::Reentered(_, Some(extension)) = entry.enter(&mine, true, now).0 else {
         panic!("there is no token")
     };
     assert!(entry.extending(extension, now).0.is_some());
-    let (sent, later) = (now + LEASE / 10, now + LEASE / 5);
-    assert!(entry.extended(1, now, LEASE, Some(7), later).0);
-    let (lost, effects) = entry.gone(1, sent, later);
-    assert_eq!((lost, effects.look_at), (false, later));
-    assert_eq!(entry.tick(later).0.map(|renewal| renewal.number), Some(1));
-    assert!(entry.gone(1, later + LEASE / 10, later + LEASE / 5).0);
-    assert_eq!(entry.state_of(&outer, later), Err(LossReason::Gone));
+    let ticket = queued(&entry, &Request::new(2), now);
+    let (_, effects) = entry.gone(1, now, now);
+    assert!(effects.pending_release().is_some_and(|release| release.rolls_back), "it may be begun anew");
+    assert!(told(&entry, &ticket, now).is_none(), "it has what is gone");
+    drop(entry.returned(0, now));
+    assert!(matches!(told(&entry, &ticket, now), Some(WaitOutcome::Head(_))), "it waits for ever");
+}
+
+/// The answer for it says nothing of how long the lease is to last.
+#[test]
+fn renewal_is_not_put_off_by_a_token_that_a_brief_hold_inside_has_asked_for() {
+    let (entry, now) = idle();
+    assert!(entry.claim());
+    let _outer = taken(&entry, 1, now).expect("it is open");
+    let brief = Request::new(1).shared_owner().lease(LEASE / 10).fenced();
+    let later = now + LEASE / 4;
+    let EnterOutcome::Reentered(_, Some(extension)) = entry.enter(&brief, true, later).0 else {
+        panic!("there is no token")
+    };
+    let asked = entry.extending(extension, later).0.expect("it is in hand");
+    assert!(entry.extended(1, later, asked, Some(7), later).0);
+    assert_eq!(entry.tick(now + LEASE / 3).0, Some(Renewal { number: 1, lease: Some(LEASE) }));
 }
 
 /// A guard is left that has nothing any more: it was over, and the grant was all that kept the hold.
@@ -789,6 +890,18 @@ fn newcomer_beside_those_of_an_earlier_lease_has_the_token_of_the_lease_in_hand(
     };
     assert_eq!((third.token(), fourth.token()), (Some(2), Some(2)));
     assert!(entry.state_of(&second, later).is_ok_and(|hold| hold.number == 3));
+}
+
+/// Another lease is asked for meanwhile: its answer tells the waiters.
+#[test]
+fn release_of_a_lease_beside_the_one_in_hand_is_no_waiters_turn() {
+    let (entry, now) = readers();
+    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let grant = granted(&entry, &head, 1, 0, now);
+    let later = now + Duration::from_secs(1);
+    let EnterOutcome::Head(_) = enter(&entry, 2, later) else { panic!("the tenure is not over") };
+    let LeaveOutcome::Return(release) = entry.leave(&grant, later).0 else { panic!("it is the last") };
+    assert_eq!((release.number, release.appoints), (1, false));
 }
 
 /// Nothing renews it yet, and it may be over soon.

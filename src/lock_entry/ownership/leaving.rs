@@ -89,13 +89,9 @@ impl Ownership {
     }
 
     /// The lease of a guard's own is over at `ends`, if it was to be over earlier.
-    pub(in crate::lock_entry) fn prolong(
-        &mut self,
-        grant: &Grant,
-        ends: Moment,
-        now: Moment,
-        effects: &mut Effects,
-    ) -> Grant {
+    ///
+    /// Nothing is due earlier by that: the look at the earlier end, which was said, says when to look again.
+    pub(in crate::lock_entry) fn prolong(&mut self, grant: &Grant, ends: Moment, now: Moment) -> Grant {
         // What is over does not begin again: its end may have been told.
         if grant.ends() <= now {
             return *grant;
@@ -103,7 +99,6 @@ impl Ownership {
         let longer = grant.lasting_until(ends);
         if let Some((hold, _)) = self.held_by_serial(grant.serial) {
             hold.prolong(grant, longer.ends());
-            self.plan_next_look(now, effects);
         }
         longer
     }
