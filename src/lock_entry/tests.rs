@@ -203,6 +203,43 @@ fn end_of_what_is_left_is_looked_at_when_a_forgotten_hold_is_given_back() {
     assert_eq!((left, effects.look_at), (LeaveOutcome::Remains, now + LEASE / 10));
 }
 
+/// The end of each counts as often as there are holds with it.
+#[test]
+fn what_is_left_is_over_with_the_last_of_its_leases() {
+    let (entry, now) = idle();
+    assert!(entry.claim());
+    let outer = taken(&entry, 1, now).expect("it is open");
+    let inside = [5, 10, 10, 10].map(|part| {
+        let own = Request::new(1).shared_owner().lease(LEASE / part);
+        match entry.enter(&own, true, now).0 {
+            EnterOutcome::Reentered(grant, None) => grant,
+            other => panic!("{other:?}"),
+        }
+    });
+    for grant in [&outer, &inside[0], &inside[1], &inside[2]] {
+        assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Remains);
+    }
+    assert_eq!(entry.holds_end(now), Some(now + LEASE / 10));
+}
+
+/// Its owner counts on the others for as long as they can last.
+#[test]
+fn forgotten_hold_that_ends_first_is_given_back_first() {
+    let (entry, now) = idle();
+    assert!(entry.claim());
+    let outer = taken(&entry, 1, now).expect("it is open");
+    for part in [5, 10] {
+        let own = Request::new(1).shared_owner().lease(LEASE / part);
+        let EnterOutcome::Reentered(grant, None) = entry.enter(&own, true, now).0 else {
+            panic!("it has it already")
+        };
+        drop(entry.forget(&grant, now));
+    }
+    assert_eq!(entry.leave(&outer, now).0, LeaveOutcome::Remains);
+    assert_eq!(entry.leave_by_name(1, now).0, LeaveOutcome::Remains);
+    assert_eq!(entry.holds_end(now), Some(now + LEASE / 5));
+}
+
 #[test]
 fn hold_that_is_over_is_not_given_back_by_name() {
     let (entry, now) = idle();
@@ -490,6 +527,7 @@ fn next_one_asks_for_a_lease_that_ends_soon_anew_by_its_number() {
     let later = now + LEASE / 4 * 3;
     assert_eq!(entry.leave(&grant, later).0, LeaveOutcome::Passed);
     let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, later) else { panic!("it has what is left") };
+    assert!(head.goes_first(), "no other can have it");
     assert_eq!(entry.attempt(&head, 2, later, LEASE).map(|attempt| attempt.number()), Some(1));
 }
 
@@ -535,9 +573,11 @@ fn lease_that_is_over_here_is_released_as_the_store_may_keep_it_for_longer() {
         entry
     };
     for entry in [claims(), adopts(), competes(), goes_on(), renews()] {
+        let waits = entry.waiters() > 0;
         let effects = entry.tick(sent + LEASE).1;
         let release = effects.pending_release().or(effects.more_pending_releases().first().copied());
-        assert_eq!(release.map(|release| release.until), Some(answered + LEASE));
+        let release = release.map(|release| (release.until, release.appoints));
+        assert_eq!(release, Some((answered + LEASE, waits)));
     }
 }
 
@@ -548,6 +588,18 @@ fn lease_that_was_got_beside_the_queue_and_is_over_is_rolled_back() {
     let attempt = Attempt::outside_of_queue(1, &request, now, LEASE);
     let (grant, effects) = entry.adopt(&request, attempt, 0, now + LEASE);
     assert_eq!((grant, effects.roll_back().map(|roll_back| roll_back.number)), (None, Some(1)));
+}
+
+/// A queue head may sleep there.
+#[test]
+fn those_at_the_latch_are_called_when_the_entry_is_closed() {
+    let (entry, now) = idle();
+    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let mut waits = pin!(entry.latch().wait());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    drop(entry.close());
+    assert!(!entry.is_head(&head) && waits.poll(&mut context).is_ready(), "it sleeps on");
 }
 
 /// As [`LockEntry::is_head`] says as well.
@@ -652,7 +704,9 @@ fn lease_that_is_gone_is_not_released_and_the_next_waiter_asks() {
     let ticket = queued(&entry, &Request::new(2), now);
     let (lost, effects) = entry.gone(1, now, now);
     assert_eq!((lost, effects.pending_release()), (true, None));
-    assert!(matches!(told(&entry, &ticket, now), Some(WaitOutcome::Head(_))), "it waits");
+    assert!(!entry.gone(1, now, now).0, "it is lost twice");
+    let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
+    assert!(head.goes_first(), "no other was told");
 }
 
 /// The store may have given it to another process since.
@@ -863,6 +917,36 @@ fn those_that_wait_for_as_much_as_the_first_get_in_by_its_lease() {
         let Some(WaitOutcome::Granted(grant, None)) = told(&entry, &ticket, now) else { panic!("it waits") };
         assert_eq!(grant.token(), Some(1));
     }
+    let newcomer = entry.enter(&Request::new(4), true, now).0;
+    assert!(matches!(newcomer, EnterOutcome::Reentered(_, None)), "it asks: {newcomer:?}");
+}
+
+/// It may wait for them all.
+#[test]
+fn older_waiter_of_an_owner_that_gets_in_by_a_younger_one_gets_in_as_well() {
+    let (entry, now) = readers();
+    let theirs = Request::new(2).shared_owner();
+    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let [older, younger] = [theirs.fenced(), theirs].map(|request| queued(&entry, &request, now));
+    let _first = granted(&entry, &head, 1, 0, now);
+    assert!(matches!(told(&entry, &younger, now), Some(WaitOutcome::Granted(_, None))));
+    let told = told(&entry, &older, now);
+    assert!(matches!(told, Some(WaitOutcome::Granted(_, Some(Extension::Token { .. })))), "{told:?}");
+}
+
+/// It need not wait for others again.
+#[test]
+fn owner_that_has_left_and_come_again_has_it_when_the_tenure_is_over() {
+    let (entry, now) = readers();
+    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let _first = granted(&entry, &head, 1, 0, now);
+    let joins = |now| match entry.enter(&Request::new(2).shared_owner(), true, now).0 {
+        EnterOutcome::Reentered(grant, None) => grant,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(entry.leave(&joins(now), now).0, LeaveOutcome::Remains);
+    let (_outer, _inner) = (joins(now), joins(now + Duration::from_secs(1)));
+    assert_eq!(entry.holds_of(2, now), [(1, 2)]);
 }
 
 /// The lease has a token that is newer than theirs.
