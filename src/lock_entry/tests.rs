@@ -249,6 +249,37 @@ fn hold_that_is_over_is_not_given_back_by_name() {
     assert_eq!(entry.leave(&grant, now + LEASE).0, LeaveOutcome::Lost(LossReason::Expired));
 }
 
+#[test]
+fn renewal_goes_along_with_others_if_it_is_due_by_then_and_none_is_under_way_or_has_failed() {
+    let (entry, now) = idle();
+    assert!(entry.claim() && taken(&entry, 1, now).is_some());
+    let due = now + LEASE / 3;
+    assert_eq!(entry.renew_early(due - Duration::from_nanos(1), now).0, None);
+    let renewal = entry.renew_early(due, now).0.expect("it is due");
+    assert_eq!(renewal, Renewal { number: 1, lease: Some(LEASE) });
+    assert_eq!(entry.renew_early(due, now).0, None, "it is under way");
+    drop(entry.renewal_failed(renewal, now));
+    assert_eq!(entry.renew_early(due, now).0, None, "it has failed just now");
+    let (renewal, effects) = entry.renew_early(now + LEASE * 2, now + LEASE * 2);
+    assert_eq!((renewal, effects.lost()), (None, Some(LossReason::Unreachable)));
+}
+
+/// A renewal with others is for as long as any, which is less than this one has.
+#[test]
+fn lease_is_not_renewed_along_with_others_for_none_nor_if_others_that_share_it_may_have_cut_it() {
+    let long = Request::new(1).shared_owner().lease(LEASE * 2);
+    for (entry, is_renewed) in [(idle().0, true), (readers().0, false)] {
+        let now = Moment::from(Instant::now());
+        let EnterOutcome::Head(head) = entry.enter(&long, true, now).0 else { panic!("it is idle") };
+        let _outer = granted_for(LEASE * 2, &entry, &head, 1, 0, now);
+        let by = now + LEASE * 2;
+        assert_eq!(entry.renew_early(by, now).0, None, "it has a lease of its own");
+        let inner = entry.enter(&Request::new(1).shared_owner(), true, now).0;
+        assert!(matches!(inner, EnterOutcome::Reentered(_, None)), "{inner:?}");
+        assert_eq!(entry.renew_early(by, now).0.is_some(), is_renewed);
+    }
+}
+
 /// It begins with the first hold inside that is renewed.
 #[test]
 fn longest_hold_is_over_inside_of_a_lease_that_was_not_renewed_at_first() {
@@ -600,6 +631,18 @@ fn those_at_the_latch_are_called_when_the_entry_is_closed() {
     assert!(waits.as_mut().poll(&mut context).is_pending());
     drop(entry.close());
     assert!(!entry.is_head(&head) && waits.poll(&mut context).is_ready(), "it sleeps on");
+}
+
+/// Its owner has it, and need not ask the store.
+#[test]
+fn entry_is_in_use_while_there_is_a_hold_that_was_got_beside_the_queue() {
+    let (entry, now) = readers();
+    let request = Request::new(1).shared_owner();
+    let attempt = Attempt::outside_of_queue(1, &request, now, LEASE);
+    let grant = entry.adopt(&request, attempt, 0, now).0.expect("it is not over");
+    assert!(!entry.is_idle() && !entry.claim());
+    assert!(matches!(entry.leave(&grant, now).0, LeaveOutcome::Return(_)));
+    assert!(entry.is_idle() && entry.claim());
 }
 
 /// As [`LockEntry::is_head`] says as well.
