@@ -182,6 +182,20 @@ fn hold_is_lost_to_a_store_out_of_reach_if_its_last_renewal_was_not_answered() {
     }
 }
 
+#[test]
+fn waiter_that_has_the_lock_is_superseded_if_it_is_not_polled_in_time_and_not_before() {
+    let (entry, now) = idle();
+    let limit = Rules::default().unpolled_limit;
+    assert!(entry.claim());
+    let grant = taken(&entry, 1, now).expect("it is open");
+    let ticket = queued(&entry, &Request::new(2), now);
+    assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Passed);
+    let before = now + limit - Duration::from_nanos(1);
+    assert_eq!(entry.tick(before).1.superseded(), 0);
+    assert_eq!(entry.tick(now + limit).1.superseded(), 1);
+    assert!(matches!(told(&entry, &ticket, now + limit), Some(WaitOutcome::Superseded)));
+}
+
 /// The last one that was renewed has left, and of two leases of its owner's own the longer is given back: a guard
 /// has the other one.
 #[test]
@@ -262,6 +276,19 @@ fn renewal_goes_along_with_others_if_it_is_due_by_then_and_none_is_under_way_or_
     assert_eq!(entry.renew_early(due, now).0, None, "it has failed just now");
     let (renewal, effects) = entry.renew_early(now + LEASE * 2, now + LEASE * 2);
     assert_eq!((renewal, effects.lost()), (None, Some(LossReason::Unreachable)));
+}
+
+/// It has the lock then, if the answer is late.
+#[test]
+fn end_of_a_lease_that_is_renewed_along_with_others_is_looked_at_for_the_next_waiter() {
+    let (entry, now) = idle();
+    assert!(entry.claim() && taken(&entry, 1, now).is_some());
+    let ticket = queued(&entry, &Request::new(2), now);
+    let (renewal, effects) = entry.renew_early(now + LEASE / 3, now);
+    assert_eq!((renewal.is_some(), effects.look_at), (true, now + LEASE));
+    let _ = entry.tick(now + LEASE);
+    drop(entry.returned(0, now + LEASE));
+    assert!(matches!(told(&entry, &ticket, now + LEASE), Some(WaitOutcome::Head(_))), "it waits for ever");
 }
 
 /// A renewal with others is for as long as any, which is less than this one has.
