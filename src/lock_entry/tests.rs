@@ -196,8 +196,8 @@ fn waiter_that_has_the_lock_is_superseded_if_it_is_not_polled_in_time_and_not_be
     assert!(matches!(told(&entry, &ticket, now + limit), Some(WaitOutcome::Superseded)));
 }
 
-/// The last one that was renewed has left, and of two leases of its owner's own the longer is given back: a guard
-/// has the other one.
+/// The last one that was renewed has left, and of two leases of its owner's own the longer is given back: a
+/// guard has the other one.
 #[test]
 fn end_of_what_is_left_is_looked_at_when_a_forgotten_hold_is_given_back() {
     let (entry, now) = idle();
@@ -265,17 +265,33 @@ fn hold_that_is_over_is_not_given_back_by_name() {
 
 #[test]
 fn renewal_goes_along_with_others_if_it_is_due_by_then_and_none_is_under_way_or_has_failed() {
-    let (entry, now) = idle();
-    assert!(entry.claim() && taken(&entry, 1, now).is_some());
-    let due = now + LEASE / 3;
-    assert_eq!(entry.renew_early(due - Duration::from_nanos(1), now).0, None);
-    let renewal = entry.renew_early(due, now).0.expect("it is due");
-    assert_eq!(renewal, Renewal { number: 1, lease: Some(LEASE) });
-    assert_eq!(entry.renew_early(due, now).0, None, "it is under way");
-    drop(entry.renewal_failed(renewal, now));
-    assert_eq!(entry.renew_early(due, now).0, None, "it has failed just now");
-    let (renewal, effects) = entry.renew_early(now + LEASE * 2, now + LEASE * 2);
-    assert_eq!((renewal, effects.lost()), (None, Some(LossReason::Unreachable)));
+    for (entry, now) in [idle(), readers()] {
+        assert!(entry.claim() && taken(&entry, 1, now).is_some());
+        let due = now + LEASE / 3;
+        assert_eq!(entry.renew_early(due - Duration::from_nanos(1), now).0, None);
+        let renewal = entry.renew_early(due, now).0.expect("it is due");
+        assert_eq!(renewal, Renewal { number: 1, lease: Some(LEASE) });
+        assert_eq!(entry.renew_early(due, now).0, None, "it is under way");
+        drop(entry.renewal_failed(renewal, now));
+        assert_eq!(entry.renew_early(due, now).0, None, "it has failed just now");
+        let (renewal, effects) = entry.renew_early(now + LEASE * 2, now + LEASE * 2);
+        assert_eq!((renewal, effects.lost()), (None, Some(LossReason::Unreachable)));
+    }
+}
+
+/// However brief the lease is: the store may be out of reach by what it has to do.
+#[test]
+fn renewal_that_has_failed_is_repeated_after_a_thirtieth_of_the_lease_but_not_within_a_millisecond() {
+    let brief = Duration::from_millis(9);
+    for (renewed_lease, soon) in [(LEASE, LEASE / 30), (brief, Duration::from_millis(1))] {
+        let rules = Rules { renewed_lease, ..Rules::default() };
+        let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
+        let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        let _grant = granted_for(renewed_lease, &entry, &head, 1, 0, now);
+        let due = now + renewed_lease / 3;
+        let renewal = entry.tick(due).0.expect("a third of the lease is over");
+        assert_eq!(entry.renewal_failed(renewal, due).look_at, due + soon);
+    }
 }
 
 /// It has the lock then, if the answer is late.
@@ -1150,8 +1166,8 @@ fn waker_of_a_call_that_need_not_wait_is_dropped_when_the_entry_is_free() {
     assert_eq!(asked.load(Ordering::Relaxed), 2, "1: it was dropped under the mutex");
 }
 
-/// It asks the entry, which would wait for itself: the waker of a queue head that gives up, or that is none any
-/// more.
+/// It asks the entry, which would wait for itself: the waker of a queue head that gives up, or that is none
+/// any more.
 #[test]
 fn waker_of_a_queue_head_is_dropped_when_the_entry_is_free() {
     for gives_up_before in [false, true] {
