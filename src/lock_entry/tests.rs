@@ -639,14 +639,18 @@ fn lease_that_is_over_here_is_released_as_the_store_may_keep_it_for_longer() {
         assert!(matches!(entry.answered(&head, attempt, granted, answered).0, AttemptOutcome::Granted(_)));
         entry
     };
-    let renews = || {
+    let renews = |fails| {
         let (entry, before) = (idle().0, sent - LEASE / 3);
         assert!(entry.claim() && taken(&entry, 1, before).is_some());
         let renewal = entry.tick(sent).0.expect("a third of the lease is over");
-        assert!(entry.renewed(renewal, true, sent, answered).0);
+        if fails {
+            drop(entry.renewal_failed(renewal, answered));
+        } else {
+            assert!(entry.renewed(renewal, true, sent, answered).0);
+        }
         entry
     };
-    for entry in [claims(), adopts(), competes(), goes_on(), renews()] {
+    for entry in [claims(), adopts(), competes(), goes_on(), renews(false), renews(true)] {
         let waits = entry.waiters() > 0;
         let effects = entry.tick(sent + LEASE).1;
         let release = effects.pending_release().or(effects.more_pending_releases().first().copied());
