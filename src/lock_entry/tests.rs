@@ -196,6 +196,24 @@ fn waiter_that_has_the_lock_is_superseded_if_it_is_not_polled_in_time_and_not_be
     assert!(matches!(told(&entry, &ticket, now + limit), Some(WaitOutcome::Superseded)));
 }
 
+/// Each is an alarm to be set.
+#[test]
+fn look_that_was_said_is_not_said_again_until_its_time_has_come() {
+    let (entry, now) = idle();
+    let mine = Request::new(1).shared_owner();
+    let EnterOutcome::Head(head) = entry.enter(&mine, true, now).0 else { panic!("it is idle") };
+    let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
+    let (_outcome, effects) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+    let due = now + LEASE / 3;
+    assert_eq!(effects.look_at, due);
+    for (now, said) in [(now, Moment::NEVER), (due, due)] {
+        let (entered, effects) = entry.enter(&mine, true, now);
+        let EnterOutcome::Reentered(inner, None) = entered else { panic!("{entered:?}") };
+        assert_eq!(effects.look_at, said);
+        assert_eq!(entry.leave(&inner, now).1.look_at, said);
+    }
+}
+
 /// The last one that was renewed has left, and of two leases of its owner's own the longer is given back: a
 /// guard has the other one.
 #[test]
