@@ -509,8 +509,8 @@ impl LockEntry {
 
     /// The lease of a grant's own is over at `ends` by now, if it was to be over earlier. Returns the same
     /// hold with that end, which is to be used from now on.
-    pub fn prolong(&self, grant: &Grant, ends: Moment, now: Moment) -> (Grant, Effects) {
-        self.event(|ownership, effects| ownership.prolong(grant, ends, now, effects))
+    pub fn prolong(&self, grant: &Grant, ends: Moment, now: Moment) -> Grant {
+        self.inside().prolong(grant, ends, now)
     }
 
     /// A hold stays, unless it is over by now, and its grant is gone.

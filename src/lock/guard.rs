@@ -247,9 +247,7 @@ impl Guard {
         let hold = self.entry.state.state_of(&self.grant, sent);
         let number = hold.map_err(|reason| self.lost_for(reason))?.number;
         self.entry.extend(self.owner, &self.grant, Extension::Renew { number, lease }).await?;
-        let (grant, effects) = self.entry.state.prolong(&self.grant, sent + lease, self.entry.now());
-        self.grant = grant;
-        self.entry.apply(effects);
+        self.grant = self.entry.state.prolong(&self.grant, sent + lease, self.entry.now());
         let state = self.entry.state.state_of(&self.grant, self.entry.now());
         state.map(|_| ()).map_err(|reason| self.lost_for(reason))
     }

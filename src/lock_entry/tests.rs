@@ -137,17 +137,19 @@ fn those_at_the_latch_are_called_when_a_lease_ends_by_itself() {
 /// No guard sees it.
 #[test]
 fn end_of_a_forgotten_hold_is_looked_at() {
-    let (entry, now) = idle();
+    let (entry, sent) = idle();
     assert!(entry.claim());
     let request = Request::new(1).lease(LEASE);
-    let attempt = Attempt::outside_of_queue(1, &request, now, LEASE);
+    let attempt = Attempt::outside_of_queue(1, &request, sent, LEASE);
     let mut effects = Effects::default();
+    // The store may keep it for longer by what the answer took, which is no reason to look.
+    let now = sent + Duration::from_millis(1);
     let grant = entry.take(&request, &attempt, 0, now, &mut effects).expect("it is open");
     assert_eq!(effects.look_at, Moment::NEVER, "its guard sees its end");
     assert!(!entry.is_forgotten());
-    assert_eq!(entry.forget(&grant, now).look_at, now + LEASE);
+    assert_eq!(entry.forget(&grant, now).look_at, sent + LEASE);
     assert!(entry.is_forgotten());
-    drop(entry.tick(now + LEASE));
+    drop(entry.tick(sent + LEASE));
     assert!(entry.is_idle());
 }
 
@@ -162,6 +164,180 @@ fn hold_is_lost_by_what_ended_first_its_lease_or_the_longest_hold() {
         let late = now + LEASE * 3;
         assert_eq!(entry.state_of(&grant, late), Err(reason));
         assert_eq!(entry.leave(&grant, late).0, LeaveOutcome::Lost(reason));
+    }
+}
+
+#[test]
+fn hold_is_lost_to_a_store_out_of_reach_if_its_last_renewal_was_not_answered() {
+    for (is_answered, reason) in [(false, LossReason::Unreachable), (true, LossReason::Expired)] {
+        let (entry, now) = idle();
+        assert!(entry.claim());
+        let grant = taken(&entry, 1, now).expect("it is open");
+        let due = now + LEASE / 3;
+        let renewal = entry.tick(due).0.expect("a third of the lease is over");
+        if is_answered {
+            assert!(entry.renewed(renewal, true, due, due).0);
+        }
+        assert_eq!(entry.state_of(&grant, now + LEASE * 2), Err(reason));
+    }
+}
+
+#[test]
+fn waiter_that_has_the_lock_is_superseded_if_it_is_not_polled_in_time_and_not_before() {
+    let (entry, now) = idle();
+    let limit = Rules::default().unpolled_limit;
+    assert!(entry.claim());
+    let grant = taken(&entry, 1, now).expect("it is open");
+    let ticket = queued(&entry, &Request::new(2), now);
+    assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Passed);
+    let before = now + limit - Duration::from_nanos(1);
+    assert_eq!(entry.tick(before).1.superseded(), 0);
+    assert_eq!(entry.tick(now + limit).1.superseded(), 1);
+    assert!(matches!(told(&entry, &ticket, now + limit), Some(WaitOutcome::Superseded)));
+}
+
+/// Each is an alarm to be set.
+#[test]
+fn look_that_was_said_is_not_said_again_until_its_time_has_come() {
+    let (entry, now) = idle();
+    let mine = Request::new(1).shared_owner();
+    let EnterOutcome::Head(head) = entry.enter(&mine, true, now).0 else { panic!("it is idle") };
+    let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
+    let (_outcome, effects) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+    let due = now + LEASE / 3;
+    assert_eq!(effects.look_at, due);
+    for (now, said) in [(now, Moment::NEVER), (due, due)] {
+        let (entered, effects) = entry.enter(&mine, true, now);
+        let EnterOutcome::Reentered(inner, None) = entered else { panic!("{entered:?}") };
+        assert_eq!(effects.look_at, said);
+        assert_eq!(entry.leave(&inner, now).1.look_at, said);
+    }
+}
+
+/// The last one that was renewed has left, and of two leases of its owner's own the longer is given back: a
+/// guard has the other one.
+#[test]
+fn end_of_what_is_left_is_looked_at_when_a_forgotten_hold_is_given_back() {
+    let (entry, now) = idle();
+    assert!(entry.claim());
+    let outer = taken(&entry, 1, now).expect("it is open");
+    let [_brief, forgotten] = [10, 5].map(|part| {
+        let own = Request::new(1).shared_owner().lease(LEASE / part);
+        match entry.enter(&own, true, now).0 {
+            EnterOutcome::Reentered(grant, None) => grant,
+            other => panic!("{other:?}"),
+        }
+    });
+    drop(entry.forget(&forgotten, now));
+    let (left, effects) = entry.leave(&outer, now);
+    assert_eq!((left, effects.look_at), (LeaveOutcome::Remains, now + LEASE / 5));
+    let (left, effects) = entry.leave_by_name(1, now);
+    assert_eq!((left, effects.look_at), (LeaveOutcome::Remains, now + LEASE / 10));
+}
+
+/// The end of each counts as often as there are holds with it.
+#[test]
+fn what_is_left_is_over_with_the_last_of_its_leases() {
+    let (entry, now) = idle();
+    assert!(entry.claim());
+    let outer = taken(&entry, 1, now).expect("it is open");
+    let inside = [5, 10, 10, 10].map(|part| {
+        let own = Request::new(1).shared_owner().lease(LEASE / part);
+        match entry.enter(&own, true, now).0 {
+            EnterOutcome::Reentered(grant, None) => grant,
+            other => panic!("{other:?}"),
+        }
+    });
+    for grant in [&outer, &inside[0], &inside[1], &inside[2]] {
+        assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Remains);
+    }
+    assert_eq!(entry.holds_end(now), Some(now + LEASE / 10));
+}
+
+/// Its owner counts on the others for as long as they can last.
+#[test]
+fn forgotten_hold_that_ends_first_is_given_back_first() {
+    let (entry, now) = idle();
+    assert!(entry.claim());
+    let outer = taken(&entry, 1, now).expect("it is open");
+    for part in [5, 10] {
+        let own = Request::new(1).shared_owner().lease(LEASE / part);
+        let EnterOutcome::Reentered(grant, None) = entry.enter(&own, true, now).0 else {
+            panic!("it has it already")
+        };
+        drop(entry.forget(&grant, now));
+    }
+    assert_eq!(entry.leave(&outer, now).0, LeaveOutcome::Remains);
+    assert_eq!(entry.leave_by_name(1, now).0, LeaveOutcome::Remains);
+    assert_eq!(entry.holds_end(now), Some(now + LEASE / 5));
+}
+
+#[test]
+fn hold_that_is_over_is_not_given_back_by_name() {
+    let (entry, now) = idle();
+    assert!(entry.claim());
+    let grant = taken(&entry, 1, now).expect("it is open");
+    assert_eq!(entry.leave_by_name(1, now + LEASE).0, LeaveOutcome::NotHeld);
+    assert_eq!(entry.leave(&grant, now + LEASE).0, LeaveOutcome::Lost(LossReason::Expired));
+}
+
+#[test]
+fn renewal_goes_along_with_others_if_it_is_due_by_then_and_none_is_under_way_or_has_failed() {
+    for (entry, now) in [idle(), readers()] {
+        assert!(entry.claim() && taken(&entry, 1, now).is_some());
+        let due = now + LEASE / 3;
+        assert_eq!(entry.renew_early(due - Duration::from_nanos(1), now).0, None);
+        let renewal = entry.renew_early(due, now).0.expect("it is due");
+        assert_eq!(renewal, Renewal { number: 1, lease: Some(LEASE) });
+        assert_eq!(entry.renew_early(due, now).0, None, "it is under way");
+        drop(entry.renewal_failed(renewal, now));
+        assert_eq!(entry.renew_early(due, now).0, None, "it has failed just now");
+        let (renewal, effects) = entry.renew_early(now + LEASE * 2, now + LEASE * 2);
+        assert_eq!((renewal, effects.lost()), (None, Some(LossReason::Unreachable)));
+    }
+}
+
+/// However brief the lease is: the store may be out of reach by what it has to do.
+#[test]
+fn renewal_that_has_failed_is_repeated_after_a_thirtieth_of_the_lease_but_not_within_a_millisecond() {
+    let brief = Duration::from_millis(9);
+    for (renewed_lease, soon) in [(LEASE, LEASE / 30), (brief, Duration::from_millis(1))] {
+        let rules = Rules { renewed_lease, ..Rules::default() };
+        let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
+        let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        let _grant = granted_for(renewed_lease, &entry, &head, 1, 0, now);
+        let due = now + renewed_lease / 3;
+        let renewal = entry.tick(due).0.expect("a third of the lease is over");
+        assert_eq!(entry.renewal_failed(renewal, due).look_at, due + soon);
+    }
+}
+
+/// It has the lock then, if the answer is late.
+#[test]
+fn end_of_a_lease_that_is_renewed_along_with_others_is_looked_at_for_the_next_waiter() {
+    let (entry, now) = idle();
+    assert!(entry.claim() && taken(&entry, 1, now).is_some());
+    let ticket = queued(&entry, &Request::new(2), now);
+    let (renewal, effects) = entry.renew_early(now + LEASE / 3, now);
+    assert_eq!((renewal.is_some(), effects.look_at), (true, now + LEASE));
+    let _ = entry.tick(now + LEASE);
+    drop(entry.returned(0, now + LEASE));
+    assert!(matches!(told(&entry, &ticket, now + LEASE), Some(WaitOutcome::Head(_))), "it waits for ever");
+}
+
+/// A renewal with others is for as long as any, which is less than this one has.
+#[test]
+fn lease_is_not_renewed_along_with_others_for_none_nor_if_others_that_share_it_may_have_cut_it() {
+    let long = Request::new(1).shared_owner().lease(LEASE * 2);
+    for (entry, is_renewed) in [(idle().0, true), (readers().0, false)] {
+        let now = Moment::from(Instant::now());
+        let EnterOutcome::Head(head) = entry.enter(&long, true, now).0 else { panic!("it is idle") };
+        let _outer = granted_for(LEASE * 2, &entry, &head, 1, 0, now);
+        let by = now + LEASE * 2;
+        assert_eq!(entry.renew_early(by, now).0, None, "it has a lease of its own");
+        let inner = entry.enter(&Request::new(1).shared_owner(), true, now).0;
+        assert!(matches!(inner, EnterOutcome::Reentered(_, None)), "{inner:?}");
+        assert_eq!(entry.renew_early(by, now).0.is_some(), is_renewed);
     }
 }
 
@@ -206,6 +382,29 @@ fn tenure_that_has_grown_is_as_the_rules_say_once_others_have_heard_of_a_release
         let EnterOutcome::Queued(_ticket) = enter(&entry, 4, now) else { panic!("it overtakes") };
         let (_, effects) = entry.leave(&grant, now + TENURE);
         assert_eq!(effects.pending_release().is_some(), goes_back);
+    }
+}
+
+/// Another process waits, and is not to wait for longer than that.
+#[test]
+fn tenure_that_has_grown_is_as_the_rules_say_once_another_process_had_the_lock() {
+    const TENURE: Duration = Duration::from_millis(30);
+    for finds_it_held in [false, true] {
+        let (entry, now) = idle();
+        let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        let grant = granted(&entry, &head, 1, 0, now);
+        let ticket = queued(&entry, &Request::new(2), now);
+        assert_eq!(entry.leave(&grant, now + TENURE).0, LeaveOutcome::Passed);
+        drop(entry.returned(0, now));
+        let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
+        if finds_it_held {
+            let attempt = entry.attempt(&head, 2, now, LEASE).expect("it is the queue head");
+            let _ = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
+        }
+        let grant = granted(&entry, &head, 2, 0, now);
+        let _ticket = queued(&entry, &Request::new(3), now);
+        let (_, effects) = entry.leave(&grant, now + TENURE);
+        assert_eq!(effects.pending_release().is_some(), finds_it_held);
     }
 }
 
@@ -372,6 +571,58 @@ fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
     assert_eq!(grant.token(), Some(3));
 }
 
+#[test]
+fn last_token_that_was_reserved_is_passed_on_without_a_question() {
+    let (entry, now) = idle();
+    let [first, second, third] = [1, 2, 3].map(|owner| Request::new(owner).fenced());
+    let EnterOutcome::Head(head) = entry.enter(&first, true, now).0 else { panic!("it is idle") };
+    let [second, third] = [second, third].map(|request| queued(&entry, &request, now));
+    let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
+    let last = attempt.tokens();
+    let AttemptOutcome::Granted(grant) =
+        entry.answered(&head, attempt, Answer::Granted { last_token: 2 }, now).0
+    else {
+        panic!("it was granted")
+    };
+    assert!(last > 2 && grant.token() == Some(1));
+    assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Passed);
+    let Some(WaitOutcome::Granted(grant, None)) = told(&entry, &second, now) else { panic!("it asks") };
+    assert_eq!((grant.token(), entry.leave(&grant, now).0), (Some(2), LeaveOutcome::Passed));
+    assert!(matches!(told(&entry, &third, now), Some(WaitOutcome::Head(_))), "there is none left");
+}
+
+/// The command that asks for it may run late, and its answer be lost.
+#[test]
+fn lease_that_is_left_beside_a_token_that_was_asked_for_is_rolled_back_for_as_long_as_that_leases_it() {
+    let (entry, now) = idle();
+    let mine = Request::new(1).shared_owner();
+    assert!(entry.claim());
+    let outer = taken(&entry, 1, now).expect("it is open");
+    let later = now + LEASE / 2;
+    let EnterOutcome::Reentered(inner, Some(extension)) = entry.enter(&mine.fenced(), true, later).0 else {
+        panic!("there is no token")
+    };
+    assert_eq!(entry.extending(extension, later).0, Some(LEASE));
+    assert_eq!(entry.leave(&inner, later).0, LeaveOutcome::Remains);
+    let LeaveOutcome::Return(release) = entry.leave(&outer, later).0 else { panic!("none waits") };
+    assert_eq!((release.until, release.rolls_back), (later + LEASE, true));
+}
+
+/// What is left of it may be too little for the next one to renew it in time.
+#[test]
+fn next_one_asks_for_a_lease_that_ends_soon_anew_by_its_number() {
+    let policy = Policy::Exclusive { tenure: LEASE * 2 };
+    let (entry, now) = (LockEntry::new(Rules { policy, ..Rules::default() }), Moment::from(Instant::now()));
+    assert!(entry.claim());
+    let grant = taken(&entry, 1, now).expect("it is open");
+    let ticket = queued(&entry, &Request::new(2), now);
+    let later = now + LEASE / 4 * 3;
+    assert_eq!(entry.leave(&grant, later).0, LeaveOutcome::Passed);
+    let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, later) else { panic!("it has what is left") };
+    assert!(head.goes_first(), "no other can have it");
+    assert_eq!(entry.attempt(&head, 2, later, LEASE).map(|attempt| attempt.number()), Some(1));
+}
+
 // === Late answers ===
 
 /// The store counts from when it has run the command, which may be as late as its answer.
@@ -406,10 +657,23 @@ fn lease_that_is_over_here_is_released_as_the_store_may_keep_it_for_longer() {
         assert!(matches!(entry.answered(&head, attempt, granted, answered).0, AttemptOutcome::Granted(_)));
         entry
     };
-    for entry in [claims(), adopts(), competes(), goes_on()] {
+    let renews = |fails| {
+        let (entry, before) = (idle().0, sent - LEASE / 3);
+        assert!(entry.claim() && taken(&entry, 1, before).is_some());
+        let renewal = entry.tick(sent).0.expect("a third of the lease is over");
+        if fails {
+            drop(entry.renewal_failed(renewal, answered));
+        } else {
+            assert!(entry.renewed(renewal, true, sent, answered).0);
+        }
+        entry
+    };
+    for entry in [claims(), adopts(), competes(), goes_on(), renews(false), renews(true)] {
+        let waits = entry.waiters() > 0;
         let effects = entry.tick(sent + LEASE).1;
         let release = effects.pending_release().or(effects.more_pending_releases().first().copied());
-        assert_eq!(release.map(|release| release.until), Some(answered + LEASE));
+        let release = release.map(|release| (release.until, release.appoints));
+        assert_eq!(release, Some((answered + LEASE, waits)));
     }
 }
 
@@ -422,6 +686,30 @@ fn lease_that_was_got_beside_the_queue_and_is_over_is_rolled_back() {
     assert_eq!((grant, effects.roll_back().map(|roll_back| roll_back.number)), (None, Some(1)));
 }
 
+/// A queue head may sleep there.
+#[test]
+fn those_at_the_latch_are_called_when_the_entry_is_closed() {
+    let (entry, now) = idle();
+    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let mut waits = pin!(entry.latch().wait());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    drop(entry.close());
+    assert!(!entry.is_head(&head) && waits.poll(&mut context).is_ready(), "it sleeps on");
+}
+
+/// Its owner has it, and need not ask the store.
+#[test]
+fn entry_is_in_use_while_there_is_a_hold_that_was_got_beside_the_queue() {
+    let (entry, now) = readers();
+    let request = Request::new(1).shared_owner();
+    let attempt = Attempt::outside_of_queue(1, &request, now, LEASE);
+    let grant = entry.adopt(&request, attempt, 0, now).0.expect("it is not over");
+    assert!(!entry.is_idle() && !entry.claim());
+    assert!(matches!(entry.leave(&grant, now).0, LeaveOutcome::Return(_)));
+    assert!(entry.is_idle() && entry.claim());
+}
+
 /// As [`LockEntry::is_head`] says as well.
 #[test]
 fn queue_head_is_one_until_it_gives_up() {
@@ -430,6 +718,21 @@ fn queue_head_is_one_until_it_gives_up() {
     assert!(entry.is_head(&head));
     drop(entry.abandon(&head, now));
     assert!(!entry.is_head(&head));
+}
+
+/// It may have the lock in another way.
+#[test]
+fn queue_head_is_recalled_for_its_own_owner_only() {
+    let (entry, now) = idle();
+    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    drop(entry.evict_owner(2, now));
+    assert!(entry.is_head(&head));
+    let mut waits = pin!(entry.latch().wait());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    drop(entry.evict_owner(1, now));
+    assert!(!entry.is_head(&head));
+    assert!(waits.poll(&mut context).is_ready(), "what was to wake a queue head stays with this one");
 }
 
 /// So what was passed on to it is gone, unless the command of the hold before runs late.
@@ -480,21 +783,73 @@ fn hold_inside_of_a_hold_has_the_greatest_token_that_was_heard() {
 /// that, or after a forced unlock.
 #[test]
 fn store_is_asked_again_if_a_lease_is_said_to_be_gone_beside_a_command_that_begins_it() {
+    // Also by a clock that does not tell the two commands apart.
+    for step in [LEASE / 10, Duration::ZERO] {
+        let (entry, now) = idle();
+        let mine = Request::new(1).shared_owner();
+        assert!(entry.claim());
+        let outer = taken(&entry, 1, now).expect("it is open");
+        let EnterOutcome::Reentered(_, Some(extension)) = entry.enter(&mine.fenced(), true, now).0 else {
+            panic!("there is no token")
+        };
+        assert!(entry.extending(extension, now).0.is_some());
+        let (sent, later) = (now + step, now + step * 2);
+        assert!(entry.extended(1, now, LEASE, Some(7), later).0);
+        let (lost, effects) = entry.gone(1, sent, later);
+        assert_eq!((lost, effects.look_at), (false, later));
+        assert_eq!(entry.tick(later).0.map(|renewal| renewal.number), Some(1));
+        assert!(entry.gone(1, later + LEASE / 10, later + LEASE / 5).0);
+        assert_eq!(entry.state_of(&outer, later), Err(LossReason::Gone));
+    }
+}
+
+/// A release of it would keep the waiter from asking until it is answered.
+#[test]
+fn lease_that_is_gone_is_not_released_and_the_next_waiter_asks() {
     let (entry, now) = idle();
-    let mine = Request::new(1).shared_owner();
     assert!(entry.claim());
-    let outer = taken(&entry, 1, now).expect("it is open");
-    let EnterOutcome::Reentered(_, Some(extension)) = entry.enter(&mine.fenced(), true, now).0 else {
+    let _grant = taken(&entry, 1, now).expect("it is open");
+    let ticket = queued(&entry, &Request::new(2), now);
+    let (lost, effects) = entry.gone(1, now, now);
+    assert_eq!((lost, effects.pending_release()), (true, None));
+    assert!(!entry.gone(1, now, now).0, "it is lost twice");
+    let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
+    assert!(head.goes_first(), "no other was told");
+}
+
+/// The store may have given it to another process since.
+#[test]
+fn lease_that_is_gone_is_not_passed_on_though_a_command_under_way_may_begin_it_anew() {
+    let (entry, now) = idle();
+    assert!(entry.claim());
+    let _outer = taken(&entry, 1, now).expect("it is open");
+    let mine = Request::new(1).shared_owner().fenced();
+    let EnterOutcome::Reentered(_, Some(extension)) = entry.enter(&mine, true, now).0 else {
         panic!("there is no token")
     };
     assert!(entry.extending(extension, now).0.is_some());
-    let (sent, later) = (now + LEASE / 10, now + LEASE / 5);
-    assert!(entry.extended(1, now, LEASE, Some(7), later).0);
-    let (lost, effects) = entry.gone(1, sent, later);
-    assert_eq!((lost, effects.look_at), (false, later));
-    assert_eq!(entry.tick(later).0.map(|renewal| renewal.number), Some(1));
-    assert!(entry.gone(1, later + LEASE / 10, later + LEASE / 5).0);
-    assert_eq!(entry.state_of(&outer, later), Err(LossReason::Gone));
+    let ticket = queued(&entry, &Request::new(2), now);
+    let (_, effects) = entry.gone(1, now, now);
+    assert!(effects.pending_release().is_some_and(|release| release.rolls_back), "it may be begun anew");
+    assert!(told(&entry, &ticket, now).is_none(), "it has what is gone");
+    drop(entry.returned(0, now));
+    assert!(matches!(told(&entry, &ticket, now), Some(WaitOutcome::Head(_))), "it waits for ever");
+}
+
+/// The answer for it says nothing of how long the lease is to last.
+#[test]
+fn renewal_is_not_put_off_by_a_token_that_a_brief_hold_inside_has_asked_for() {
+    let (entry, now) = idle();
+    assert!(entry.claim());
+    let _outer = taken(&entry, 1, now).expect("it is open");
+    let brief = Request::new(1).shared_owner().lease(LEASE / 10).fenced();
+    let later = now + LEASE / 4;
+    let EnterOutcome::Reentered(_, Some(extension)) = entry.enter(&brief, true, later).0 else {
+        panic!("there is no token")
+    };
+    let asked = entry.extending(extension, later).0.expect("it is in hand");
+    assert!(entry.extended(1, later, asked, Some(7), later).0);
+    assert_eq!(entry.tick(now + LEASE / 3).0, Some(Renewal { number: 1, lease: Some(LEASE) }));
 }
 
 /// A guard is left that has nothing any more: it was over, and the grant was all that kept the hold.
@@ -565,6 +920,91 @@ fn number_is_not_used_again_if_a_position_may_have_ended_before_the_command_that
     assert_eq!(effects.roll_back().map(|roll_back| roll_back.number), Some(2));
 }
 
+const POSITION: Duration = Duration::from_secs(3);
+const HAS_POSITION: Answer = Answer::Held { kept: Some(POSITION) };
+
+/// The queue head at a store that keeps positions for so long.
+fn competes_by_position(request: &Request) -> (LockEntry, Moment, HeadTicket) {
+    let rules = Rules { policy: Policy::Queued { position: POSITION }, ..Rules::default() };
+    let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
+    let EnterOutcome::Head(head) = entry.enter(request, true, now).0 else { panic!("it is idle") };
+    (entry, now, head)
+}
+
+/// By which number, and what came of it.
+fn asks(
+    entry: &LockEntry,
+    head: &HeadTicket,
+    fresh: u64,
+    (sent, heard): (Moment, Moment),
+    answer: Answer,
+) -> (u64, AttemptOutcome, Effects) {
+    let attempt = entry.attempt(head, fresh, sent, LEASE).expect("it is the queue head");
+    let (outcome, effects) = entry.answered(head, attempt, answer, heard);
+    (attempt.number(), outcome, effects)
+}
+
+/// What the store had said before each question: the position lasts from the one before on.
+#[test]
+fn position_that_is_renewed_in_time_is_kept_for_ever() {
+    let (entry, mut now, head) = competes_by_position(&Request::new(1));
+    for fresh in 1..5 {
+        let (number, outcome, effects) = asks(&entry, &head, fresh, (now, now), HAS_POSITION);
+        assert!(matches!(outcome, AttemptOutcome::Refused), "{outcome:?}");
+        assert_eq!((number, effects.roll_back()), (1, None), "it loses its place");
+        now = now + POSITION / 2;
+    }
+}
+
+/// The store counts from when it has run the command, which may be as late as its answer.
+#[test]
+fn position_of_a_first_question_is_kept_however_late_the_answer_is() {
+    let (entry, now, head) = competes_by_position(&Request::new(1));
+    let late = now + POSITION * 2;
+    let (_, outcome, effects) = asks(&entry, &head, 1, (now, late), HAS_POSITION);
+    assert!(matches!(outcome, AttemptOutcome::Refused), "{outcome:?}");
+    assert_eq!(effects.roll_back(), None, "it loses its place");
+    assert_eq!(asks(&entry, &head, 2, (late, late), Answer::Unsaid).0, 1);
+}
+
+/// The second question may have been granted for longer, if it runs.
+#[test]
+fn queue_head_that_is_granted_the_lock_unasked_has_it_for_as_long_as_its_position_is_known_to_last() {
+    for is_answered in [false, true] {
+        let (entry, now, head) = competes_by_position(&Request::new(1));
+        let _ = asks(&entry, &head, 1, (now, now), HAS_POSITION);
+        let (second, heard) = (now + POSITION / 3, now + POSITION / 2);
+        let answer = if is_answered { HAS_POSITION } else { Answer::Unanswered };
+        let _ = asks(&entry, &head, 2, (second, second), answer);
+        let grant = entry.granted_by_message(&head, 1, heard).0.expect("it is its turn");
+        let since = if is_answered { second } else { now };
+        assert_eq!(entry.state_of(&grant, heard).map(|hold| hold.ends), Ok(since + POSITION));
+        let LeaveOutcome::Return(release) = entry.leave(&grant, heard).0 else { panic!("none waits") };
+        assert_eq!((release.number, release.until), (1, second + LEASE));
+        assert_eq!(release.rolls_back, !is_answered, "whether a command may still run");
+    }
+}
+
+/// It asks, by its number as before.
+#[test]
+fn message_gives_and_takes_nothing_unless_it_is_about_a_position_that_lasts_and_is_enough() {
+    let watched = Request::new(1);
+    let soon = POSITION / 2;
+    for (request, number, after) in [
+        (watched, 1, POSITION),
+        (watched, 9, soon),
+        (watched.fenced(), 1, soon),
+        (watched.lease(LEASE), 1, soon),
+    ] {
+        let (entry, now, head) = competes_by_position(&request);
+        let _ = asks(&entry, &head, 1, (now, now), HAS_POSITION);
+        let (grant, effects) = entry.granted_by_message(&head, number, now + after);
+        assert_eq!((grant, effects.roll_back()), (None, None), "{request:?}");
+        let attempt = entry.attempt(&head, 2, now + after, LEASE);
+        assert_eq!(attempt.map(|attempt| attempt.number()), Some(1), "{request:?}");
+    }
+}
+
 // === Sharing ===
 
 fn readers() -> (LockEntry, Moment) {
@@ -585,6 +1025,36 @@ fn those_that_wait_for_as_much_as_the_first_get_in_by_its_lease() {
         let Some(WaitOutcome::Granted(grant, None)) = told(&entry, &ticket, now) else { panic!("it waits") };
         assert_eq!(grant.token(), Some(1));
     }
+    let newcomer = entry.enter(&Request::new(4), true, now).0;
+    assert!(matches!(newcomer, EnterOutcome::Reentered(_, None)), "it asks: {newcomer:?}");
+}
+
+/// It may wait for them all.
+#[test]
+fn older_waiter_of_an_owner_that_gets_in_by_a_younger_one_gets_in_as_well() {
+    let (entry, now) = readers();
+    let theirs = Request::new(2).shared_owner();
+    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let [older, younger] = [theirs.fenced(), theirs].map(|request| queued(&entry, &request, now));
+    let _first = granted(&entry, &head, 1, 0, now);
+    assert!(matches!(told(&entry, &younger, now), Some(WaitOutcome::Granted(_, None))));
+    let told = told(&entry, &older, now);
+    assert!(matches!(told, Some(WaitOutcome::Granted(_, Some(Extension::Token { .. })))), "{told:?}");
+}
+
+/// It need not wait for others again.
+#[test]
+fn owner_that_has_left_and_come_again_has_it_when_the_tenure_is_over() {
+    let (entry, now) = readers();
+    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let _first = granted(&entry, &head, 1, 0, now);
+    let joins = |now| match entry.enter(&Request::new(2).shared_owner(), true, now).0 {
+        EnterOutcome::Reentered(grant, None) => grant,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(entry.leave(&joins(now), now).0, LeaveOutcome::Remains);
+    let (_outer, _inner) = (joins(now), joins(now + Duration::from_secs(1)));
+    assert_eq!(entry.holds_of(2, now), [(1, 2)]);
 }
 
 /// The lease has a token that is newer than theirs.
@@ -612,6 +1082,18 @@ fn newcomer_beside_those_of_an_earlier_lease_has_the_token_of_the_lease_in_hand(
     };
     assert_eq!((third.token(), fourth.token()), (Some(2), Some(2)));
     assert!(entry.state_of(&second, later).is_ok_and(|hold| hold.number == 3));
+}
+
+/// Another lease is asked for meanwhile: its answer tells the waiters.
+#[test]
+fn release_of_a_lease_beside_the_one_in_hand_is_no_waiters_turn() {
+    let (entry, now) = readers();
+    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let grant = granted(&entry, &head, 1, 0, now);
+    let later = now + Duration::from_secs(1);
+    let EnterOutcome::Head(_) = enter(&entry, 2, later) else { panic!("the tenure is not over") };
+    let LeaveOutcome::Return(release) = entry.leave(&grant, later).0 else { panic!("it is the last") };
+    assert_eq!((release.number, release.appoints), (1, false));
 }
 
 /// Nothing renews it yet, and it may be over soon.
@@ -713,17 +1195,23 @@ fn waker_of_a_call_that_need_not_wait_is_dropped_when_the_entry_is_free() {
     assert_eq!(asked.load(Ordering::Relaxed), 2, "1: it was dropped under the mutex");
 }
 
-/// It was closed while its waker was cloned.
+/// It asks the entry, which would wait for itself: the waker of a queue head that gives up, or that is none
+/// any more.
 #[test]
-fn waker_of_a_queue_head_that_is_none_any_more_is_dropped_when_the_entry_is_free() {
-    let (entry, now) = idle();
-    let entry = Arc::new(entry);
-    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("nobody has it") };
-    drop(entry.close());
-    let (waker, asked) = asks_when_dropped(&entry);
-    drop(entry.event(|ownership, effects| ownership.register_head(head.serial, waker, effects)));
-    // Ordering: Relaxed, on one thread.
-    assert_eq!(asked.load(Ordering::Relaxed), 2, "1: it was dropped under the mutex");
+fn waker_of_a_queue_head_is_dropped_when_the_entry_is_free() {
+    for gives_up_before in [false, true] {
+        let (entry, now) = idle();
+        let entry = Arc::new(entry);
+        let (waker, asked) = asks_when_dropped(&entry);
+        let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        if gives_up_before {
+            drop(entry.abandon(&head, now));
+        }
+        drop(entry.event(|ownership, effects| ownership.register_head(head.serial, waker, effects)));
+        drop(entry.abandon(&head, now));
+        // Ordering: Relaxed, on one thread.
+        assert_eq!(asked.load(Ordering::Relaxed), 2, "1: it was dropped under the mutex");
+    }
 }
 
 /// While its waker is cloned, which it tells no more after that.

@@ -300,7 +300,7 @@ fn what_is_over_does_not_begin_again_by_an_answer_that_comes_late() {
     assert_eq!(effects.lost(), Some(LossReason::Expired));
     assert_eq!(effects.pending_release().map(|pending_release| pending_release.number), Some(1));
     drop(effects);
-    let (longer, _) = entry.prolong(&grant, now + LEASE * 60, late);
+    let longer = entry.prolong(&grant, now + LEASE * 60, late);
     assert_eq!(entry.state_of(&longer, late), Err(LossReason::Expired));
 }
 

@@ -117,7 +117,7 @@ impl StoreLease {
     /// Whether the store is to be told when nothing of it is left here at `moment`, with no command to be
     /// sent before.
     pub(super) fn is_to_be_ended(&self, moment: Moment) -> bool {
-        self.may_outlast(moment + ROUND_TRIP) || moment < self.sure_until
+        self.may_outlast(moment + ROUND_TRIP)
     }
 
     /// Whether the store may keep it after `moment`.

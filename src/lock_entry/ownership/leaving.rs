@@ -89,13 +89,9 @@ impl Ownership {
     }
 
     /// The lease of a guard's own is over at `ends`, if it was to be over earlier.
-    pub(in crate::lock_entry) fn prolong(
-        &mut self,
-        grant: &Grant,
-        ends: Moment,
-        now: Moment,
-        effects: &mut Effects,
-    ) -> Grant {
+    ///
+    /// Nothing is due earlier by that: the look at the earlier end, which was said, says when to look again.
+    pub(in crate::lock_entry) fn prolong(&mut self, grant: &Grant, ends: Moment, now: Moment) -> Grant {
         // What is over does not begin again: its end may have been told.
         if grant.ends() <= now {
             return *grant;
@@ -103,7 +99,6 @@ impl Ownership {
         let longer = grant.lasting_until(ends);
         if let Some((hold, _)) = self.held_by_serial(grant.serial) {
             hold.prolong(grant, longer.ends());
-            self.plan_next_look(now, effects);
         }
         longer
     }
@@ -289,12 +284,8 @@ impl Ownership {
 
     /// The back-off is capped at a quarter of the tenure, so that a short one does not lower the rate.
     fn steps_for(&self, receivers: usize) -> u32 {
-        if receivers == 0 {
-            return 0;
-        }
-        let most = (self.rules.policy.tenure().as_nanos() / (4 * BACK_OFF.as_nanos()))
-            .min(u128::from(MAX_STEPS)) as u32;
-        u32::try_from(receivers).unwrap_or(u32::MAX).min(most)
+        let most = self.rules.policy.tenure().as_nanos() / (4 * BACK_OFF.as_nanos());
+        most.min(u128::from(MAX_STEPS)).min(receivers as u128) as u32
     }
 
     // === Losing ===
@@ -312,9 +303,6 @@ impl Ownership {
 
     #[cold]
     fn end_what_is_over(&mut self, now: Moment, effects: &mut Effects) {
-        if self.held().all(|(hold, lease)| hold.lasts(lease, now)) {
-            return;
-        }
         let mut lost = Vec::new();
         for (hold, lease) in self.held_mut().filter(|(hold, lease)| !hold.lasts(lease, now)) {
             let over = hold

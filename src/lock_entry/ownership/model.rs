@@ -650,7 +650,7 @@ impl World {
                     }
                     grant.with_token(token)
                 }
-                None => self.event(|engine, now, effects| engine.prolong(&grant, sent + lease, now, effects)),
+                None => self.engine.prolong(&grant, sent + lease, self.now),
             };
             self.stages[actor] = Stage::Holding(grant);
         }

@@ -227,7 +227,7 @@ impl OwnerHolds {
 
     #[inline]
     pub(super) fn add(&mut self, serial: u64, sharer: Sharer) {
-        if self.first.is_none() && self.more.is_none() {
+        if self.first.is_none() {
             self.first = Some((serial, sharer));
         } else {
             let more = self.more.get_or_insert_default();

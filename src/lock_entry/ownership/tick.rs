@@ -317,7 +317,7 @@ impl Ownership {
     /// again: each is an alarm to be set.
     pub(super) fn look_by(&mut self, at: Moment, now: Moment, effects: &mut Effects) {
         let said = self.next_look_said;
-        if at < said || said <= now && at != Moment::NEVER && !fault!(LookSaidOnce) {
+        if at < said || said <= now && !fault!(LookSaidOnce) {
             (self.next_look_said, effects.look_at) = (at, at);
         }
     }
