@@ -274,3 +274,16 @@ impl Redis {
 pub(super) fn counter(name: &LockName, tokens: u64) -> Vec<String> {
     if tokens > 0 { vec![keys::token(name.as_str())] } else { Vec::new() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who has no rights to the tokens' keys is served as long as no tokens are asked for.
+    #[test]
+    fn command_that_asks_for_no_token_names_no_key_of_tokens() {
+        let name = LockName::new("orders").unwrap();
+        assert_eq!(counter(&name, 0), Vec::<String>::new());
+        assert_eq!(counter(&name, 1), [keys::token("orders")]);
+    }
+}

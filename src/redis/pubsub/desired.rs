@@ -86,11 +86,7 @@ impl Desired {
     pub(super) fn leave(&self, channel: &str, which: usize, now: Instant) -> Leftover {
         let mut channels = self.0.lock();
         match channels.by_name.get_mut(channel) {
-            Some(want)
-                if want.left.is_none()
-                    && want.inboxes[1 - which].is_some()
-                    && !fault!(LeavesForBothNames) =>
-            {
+            Some(want) if want.inboxes[1 - which].is_some() && !fault!(LeavesForBothNames) => {
                 want.inboxes[which] = None;
                 return Leftover::Kept;
             }
@@ -155,5 +151,46 @@ impl Desired {
         if let Some(want) = self.0.lock().by_name.get_mut(channel) {
             want.active = false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::registry::Registry;
+    use crate::transport::Transport;
+
+    use super::*;
+
+    /// Keeps the inbox of what was subscribed to last.
+    #[derive(Default)]
+    struct Keeps(Mutex<Option<Inbox>>);
+
+    impl Transport for Keeps {
+        fn subscribe(&self, _: &Arc<str>, inbox: Inbox) {
+            *self.0.lock() = Some(inbox);
+        }
+
+        fn unsubscribe(&self, _: &Arc<str>) {}
+    }
+
+    #[test]
+    fn channel_of_two_names_is_kept_for_the_one_that_stays_and_lingers_when_both_have_left() {
+        let (registry, desired, now) = (Registry::new(Keeps::default()), Desired::default(), Instant::now());
+        let inbox = |name: &str| {
+            let _interest = registry.subscribe(name);
+            registry.transport().0.lock().take().expect("it is the first interest")
+        };
+        let channel = Arc::from("both");
+        for (which, name) in ["{orders}", "orders"].into_iter().enumerate() {
+            assert!(!desired.add(&channel, which, inbox(name)), "it is not confirmed yet");
+        }
+        desired.confirm(&channel, false);
+        assert_eq!(desired.leave(&channel, 0, now), Leftover::Kept);
+        assert_eq!(desired.take_left(Duration::ZERO, now), (Vec::new(), false), "one stays");
+        assert_eq!(desired.leave(&channel, 1, now), Leftover::LingersFirst);
+        assert!(desired.add(&channel, 0, inbox("{orders}")), "it stands still");
+        // Of the other one nothing is left that would keep it.
+        assert_eq!(desired.leave(&channel, 0, now), Leftover::Lingers);
+        assert_eq!(desired.take_left(Duration::ZERO, now), (vec![channel], false));
     }
 }
