@@ -344,4 +344,22 @@ mod tests {
         slots.into_iter().for_each(|slot| _ = queue.remove(slot));
         assert_eq!((queue.nodes.0.capacity(), queue.vacant), (0, None));
     }
+
+    /// Whose nodes it sees taken again meanwhile.
+    #[test]
+    fn waiter_that_stays_is_in_the_queue_whoever_comes_and_goes() {
+        let mut queue = Queue::default();
+        let burst = |queue: &mut Queue, waiters: u64| {
+            let come: Vec<_> = (0..waiters).map(|_| queue.push(request(2), now(), false)).collect();
+            come.into_iter().for_each(|slot| _ = queue.remove(slot));
+        };
+        let stays = queue.push(request(1), now(), false);
+        burst(&mut queue, 2 * KEPT as u64);
+        for _ in 0..4 * KEPT {
+            burst(&mut queue, 1);
+            assert_eq!(queue.first().map(|request| request.owner), Some(1));
+        }
+        queue.remove(stays);
+        assert_eq!((queue.nodes.0.capacity(), queue.vacant), (0, None), "the burst is over");
+    }
 }
