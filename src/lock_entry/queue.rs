@@ -337,6 +337,18 @@ mod tests {
         assert_eq!(queue.request(slots[0]).owner, WAITERS - 1);
     }
 
+    /// They are told of each refusal.
+    #[test]
+    fn those_that_only_try_are_not_looked_for_among_all_once_they_have_left() {
+        let mut queue = Queue::default();
+        queue.push(request(1), now(), false);
+        let tries = queue.push(request(2), now(), true);
+        assert_eq!(queue.pop_try(&mut queue.walk()), Some(tries));
+        let mut walk = queue.walk();
+        assert_eq!(queue.pop_try(&mut walk), None);
+        assert_eq!(walk.0, queue.first, "each was looked at");
+    }
+
     #[test]
     fn memory_of_a_burst_is_freed_when_it_is_over() {
         let mut queue = Queue::default();
