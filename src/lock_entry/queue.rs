@@ -289,6 +289,8 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn request(owner: u64) -> Request {
@@ -337,6 +339,29 @@ mod tests {
         assert_eq!(queue.request(slots[0]).owner, WAITERS - 1);
     }
 
+    /// Whichever of them came first: the next look is for the first one that may still be polled in time.
+    #[test]
+    fn those_that_were_granted_the_lock_are_looked_at_in_the_order_of_their_grants() {
+        let (mut queue, now) = (Queue::default(), now());
+        let slots = [1, 2].map(|owner| queue.push(request(owner), now, false));
+        for (slot, since) in slots.into_iter().zip([now + Duration::from_secs(1), now]) {
+            queue.unlink(slot);
+            queue.place_at(slot, Place::Granted(Grant::new(1, None, None), None, since));
+        }
+        assert_eq!(
+            queue.granted().into_iter().map(|(slot, _)| slot).collect::<Vec<_>>(),
+            [slots[1], slots[0]]
+        );
+    }
+
+    /// It would cost a node of a tree for each of those whose owner nobody asks for.
+    #[test]
+    fn waiter_with_an_owner_of_its_own_has_no_place_by_owner() {
+        let mut queue = Queue::default();
+        queue.push(request(1), now(), false);
+        assert!(queue.by_owner.is_none());
+    }
+
     /// They are told of each refusal.
     #[test]
     fn those_that_only_try_are_not_looked_for_among_all_once_they_have_left() {
@@ -365,13 +390,15 @@ mod tests {
             let come: Vec<_> = (0..waiters).map(|_| queue.push(request(2), now(), false)).collect();
             come.into_iter().for_each(|slot| _ = queue.remove(slot));
         };
-        let stays = queue.push(request(1), now(), false);
-        burst(&mut queue, 2 * KEPT as u64);
-        for _ in 0..4 * KEPT {
-            burst(&mut queue, 1);
-            assert_eq!(queue.first().map(|request| request.owner), Some(1));
+        for _ in 0..2 {
+            let stays = queue.push(request(1), now(), false);
+            burst(&mut queue, 2 * KEPT as u64);
+            for _ in 0..4 * KEPT {
+                burst(&mut queue, 1);
+                assert_eq!(queue.first().map(|request| request.owner), Some(1));
+            }
+            queue.remove(stays);
+            assert_eq!((queue.nodes.0.capacity(), queue.vacant), (0, None), "the burst is over");
         }
-        queue.remove(stays);
-        assert_eq!((queue.nodes.0.capacity(), queue.vacant), (0, None), "the burst is over");
     }
 }

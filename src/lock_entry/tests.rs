@@ -59,7 +59,8 @@ fn those_that_come_while_a_call_asks_the_store_queue_behind_it() {
     let grant = taken(&entry, 1, now).expect("it is open");
     assert_eq!((entry.holder(now), told(&entry, &ticket, now).is_none()), (Some((1, 1)), true));
     assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Passed);
-    assert!(matches!(told(&entry, &ticket, now), Some(WaitOutcome::Granted(..))));
+    let Some(WaitOutcome::Granted(next, _)) = told(&entry, &ticket, now) else { panic!("nobody has it") };
+    assert!(next.serial() > grant.serial());
 }
 
 #[test]
