@@ -15,9 +15,10 @@ local PAGE = '100'
 -- One of so many readers that come looks for those among many who are dead.
 local CROWD_EACH = 32
 
--- For how many ms the reader's lease lasts (-1: without end), -2 if it is over. Its keys are put to `leases`. How
--- many to look at is a number that stands in the data: `left.keys` says how many may be looked at. If all of these
--- are over, and there are others, it reads as long as the lock lasts. `left.is_here`: the slot is.
+-- For how many ms the reader's lease lasts, -2 if it is over. Its keys are put to `leases`. How many to look at is a
+-- number that stands in the data: `left.keys` says how many may be looked at. If all of these are over, and there
+-- are others, it reads as long as the lock lasts (-1: without end). So does one whose lease somebody has taken the
+-- end of: taken for the shortest of all, it would lose the lock with whoever leaves. `left.is_here`: the slot is.
 local function reads_for(reader, holds, leases, left)
     local longest, many = -2, tonumber(holds) or 0
     local some = math.min(many, BATCH, left.keys)
@@ -27,7 +28,7 @@ local function reads_for(reader, holds, leases, left)
         local lasts = redis.call('pttl', key)
         if lasts > -2 then
             leases[#leases + 1] = key
-            longest = math.max(longest, lasts)
+            longest = math.max(longest, lasts == -1 and redis.call('pttl', KEYS[1]) or lasts)
         elseif not left.is_here then
             -- In a slot that is just coming here, a key that is not yet here cannot be told from one that is nowhere, and only what asks for
             -- several is refused then: for one that is missing that is enough. (It is not among KEYS: who reads is known only now.)

@@ -266,6 +266,13 @@ async fn fair_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
         // The same for a lock that comes free by itself, and by force.
         assert!(!is_held(&stage.ask_fair(&holder, None).await));
         stage.dead_want_it_fair(kept).await;
+        assert!(is_held(&stage.ask_fair(&waiter, position(0, KEPT)).await));
+        let () = stage.run("DEL bounds").await;
+        // Whichever asks, the waiter comes first, though many dead stand before it.
+        let asked = stage.bounded("overtake", async |stage| stage.ask_fair(&other, None).await).await;
+        assert!(is_held(&asked));
+        assert_eq!(stage.granted().await, grants);
+        stage.dead_want_it_fair(kept).await;
         let () = stage.run("DEL bounds").await;
         let taken = stage.bounded("take", async |stage| stage.ask_fair(&other, None).await).await;
         assert!(!is_held(&taken));
@@ -480,14 +487,18 @@ async fn many_readers(watch: Watch) {
     assert!(stage.end_read(&last).await);
     assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
     stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
-    // By force, of all of them.
+    // By force, of all of them, though a writer waits that could be granted it.
     stage.dead_read().await;
+    assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+    let grants = stage.redis.channels(Mode::Write, &stage.name, &writer.client_id()).own;
+    stage.listen(grants).await;
     let force =
         stage.bounded("force", async |stage| stage.redis.force_release(Mode::Write, &stage.name).await);
     assert!(force.await.unwrap());
     assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
     let renewed = stage.redis.renew(Mode::Read, &leases, LEASE).await.unwrap();
     assert_eq!(renewed, [false; 100], "it has lost it");
+    assert_eq!(stage.fields().await, 2, "the writer, and the mode");
 }
 
 /// How often a client of Redisson's reads stands in the data.
@@ -532,6 +543,12 @@ async fn number_of_holds(watch: Watch) {
     let () = stage.run(&format!("SET {{bounds}}:{them}:rwlock_timeout:900 1 PX 600000")).await;
     let () = stage.run("PEXPIRE bounds 600000").await;
     assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+    // Those that are over keep no writer out, if no more are named than are looked at.
+    let () = stage.run("FLUSHALL").await;
+    let readers: Vec<String> = dead().take(4).map(|id| format!("{id} 100")).collect();
+    let () = stage.run(&format!("HSET bounds mode read {}", readers.join(" "))).await;
+    let () = stage.run("PEXPIRE bounds 600000").await;
+    assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
     // So many fields has no lock.
     let () = stage.run("FLUSHALL").await;
     let fields: Vec<String> = dead().map(|id| format!("{id} 1")).collect();

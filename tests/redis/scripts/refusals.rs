@@ -186,9 +186,21 @@ fn everything() -> Vec<(Call, Vec<Vec<&'static str>>)> {
     CALLS.into_iter().map(|call| (call, found())).chain(read_write).collect()
 }
 
+/// Makes of any server one that cannot be asked what a user may do, as those before 7.0.
+const UNASKED: &str = "local redis = { call = redis.call, pcall = redis.pcall }\n";
+
 impl Call {
     fn run(&self, connection: &mut Connection) -> Result<Value, RedisError> {
-        cmd("EVAL").arg(self.text).arg(self.keys.len()).arg(self.keys).arg(self.args).query(connection)
+        self.run_as(self.text, connection)
+    }
+
+    /// On a server that cannot be asked.
+    fn run_unasked(&self, connection: &mut Connection) -> Result<Value, RedisError> {
+        self.run_as(&[UNASKED, self.text].concat(), connection)
+    }
+
+    fn run_as(&self, text: &str, connection: &mut Connection) -> Result<Value, RedisError> {
+        cmd("EVAL").arg(text).arg(self.keys.len()).arg(self.keys).arg(self.args).query(connection)
     }
 
     /// Every command that the script sends.
@@ -313,13 +325,13 @@ fn connect(url: String) -> Connection {
 
 /// A call with nothing refused: what is there before it, its reply, and what is there after it.
 fn try_out(
-    call: &Call,
+    run: impl Fn(&mut Connection) -> Result<Value, RedisError>,
     found: &[&str],
     connection: &mut Connection,
 ) -> (State, Result<Value, RedisError>, State) {
     find(connection, found);
     let before = state(connection);
-    let reply = call.run(connection);
+    let reply = run(connection);
     (before, reply, state(connection))
 }
 
@@ -371,15 +383,16 @@ impl Stage {
     /// Each script on each thing that it may find, once with nothing refused and once under `refusal`, which
     /// `end` ends: an error has changed nothing, and what is no error has done everything. How often there
     /// was an error only then.
-    fn refuse(&mut self, of: impl Fn(&Call) -> BTreeSet<(String, String)>) -> usize {
+    fn refuse(&mut self, asks: Asks, of: impl Fn(&Call) -> BTreeSet<(String, String)>) -> usize {
         let Stage { admin, user, server } = self;
         let mut connection = connect(server.url());
         let mut listener = listener(&mut connection);
-        let can_be_asked = can_be_asked(user);
+        let can_be_asked = asks == Asks::IfItCan && can_be_asked(user);
+        let run_call = if asks == Asks::IfItCan { Call::run } else { Call::run_unasked };
         let mut refused = 0;
         for (call, found) in everything() {
             for found in &found {
-                let (before, allowed, done) = try_out(&call, found, user);
+                let (before, allowed, done) = try_out(|connection| run_call(&call, connection), found, user);
                 let told = granted(&mut listener, admin);
                 assert!(
                     allowed.is_ok() || before == done,
@@ -388,7 +401,7 @@ impl Stage {
                 for (begin, end) in of(&call) {
                     find(admin, found);
                     let () = run(admin, &begin);
-                    let reply = call.run(user);
+                    let reply = run_call(&call, user);
                     let () = run(admin, &end);
                     let after = state(admin);
                     // A grant is believed.
@@ -410,9 +423,25 @@ impl Stage {
     }
 }
 
+/// Whether a script asks the server what its user may do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    IfItCan,
+    Never,
+}
+
 #[test]
 fn script_does_all_or_nothing_whichever_right_is_missing() {
-    let refused = Stage::set().refuse(|call| {
+    rights_are_missing(Asks::IfItCan);
+}
+
+#[test]
+fn script_does_all_or_nothing_whichever_right_is_missing_where_it_cannot_ask() {
+    rights_are_missing(Asks::Never);
+}
+
+fn rights_are_missing(asks: Asks) {
+    let refused = Stage::set().refuse(asks, |call| {
         let rights = call.commands().into_iter();
         let one =
             |right: String| (format!("ACL SETUSER user -{right}"), format!("ACL SETUSER user +{right}"));
@@ -426,7 +455,7 @@ fn script_does_all_or_nothing_whichever_right_is_missing() {
 
 #[test]
 fn script_does_all_or_nothing_whether_or_not_the_server_takes_writes() {
-    let refused = Stage::set().refuse(|_| {
+    let refused = Stage::set().refuse(Asks::IfItCan, |_| {
         let settings = [("maxmemory", "1", "0"), ("min-replicas-to-write", "1", "0")];
         settings
             .map(|(it, on, off)| (format!("CONFIG SET {it} {on}"), format!("CONFIG SET {it} {off}")))
@@ -455,7 +484,7 @@ fn script_does_all_or_nothing_whichever_command_the_server_does_not_know() {
     let mut changes = Vec::new();
     for (call, found) in everything() {
         for found in found {
-            let (before, _, done) = try_out(&call, &found, &mut admin);
+            let (before, _, done) = try_out(|connection| call.run(connection), &found, &mut admin);
             if before != done {
                 changes.push((call, found, before, done));
             }
@@ -614,7 +643,7 @@ fn script_does_all_or_nothing_in_a_slot_that_moves() {
     let (mut ran, mut refused) = (0, 0);
     for (call, found) in everything() {
         for found in &found {
-            let (before, _, done) = try_out(&call, found, &mut source);
+            let (before, _, done) = try_out(|connection| call.run(connection), found, &mut source);
             // Each set of the keys is at the new node already.
             let keys = before.len() as u32;
             // Of many keys, at most one that is not where the others are: that takes its time.

@@ -238,6 +238,33 @@ async fn lock_that_became_free_by_itself_goes_to_the_first_whichever_client_asks
     stage.end().await;
 }
 
+/// As many as there are, and that of the one that asks.
+#[tokio::test]
+async fn positions_that_are_over_go_when_one_asks_for_a_lock_that_became_free_by_itself() {
+    let mut stage = Stage::fair("fair:expired:over").await;
+    let [holder, one, two, three, waits, asks] = [1, 2, 3, 4, 5, 6].map(|client| id(client, 1));
+    for position in [None, Some(position(0))] {
+        stage.take(&holder).await;
+        for (id, steps) in [(&one, 5), (&two, 4), (&three, 3), (&waits, 2), (&asks, 1)] {
+            stage.wait(id, steps).await;
+            stage.listen(id).await;
+        }
+        for id in [&one, &two, &three, &asks] {
+            stage.end_position(id).await;
+        }
+        let () = stage.run("DEL {}").await;
+        let asked = stage.ask(&asks, position).await.unwrap();
+        assert!(matches!(asked, AcquireOutcome::Held { .. }), "{asked:?}");
+        stage.assert_granted(&[&waits]).await;
+        let stays = position.map(|_| &asks);
+        stage.assert_queue(stays.as_slice()).await;
+        stage.release(&asks, None).await;
+        stage.release(&waits, None).await;
+        stage.assert_heard(&["0"]).await;
+    }
+    stage.end().await;
+}
+
 #[tokio::test]
 async fn attempt_without_a_position_takes_a_free_lock_only_if_none_waits() {
     let mut stage = Stage::fair("fair:try").await;

@@ -6,7 +6,7 @@ use latchwork::LeaseId;
 use latchwork::backend::{AcquireOutcome, Backend as _, LeaseKey, Mode};
 
 use super::super::stage::{KEPT, LEASE, Stage, id, lease_key, position};
-use latchwork_conformance::commands::{Commands as _, left};
+use latchwork_conformance::commands::{Commands as _, RELEASED, left};
 
 #[tokio::test]
 async fn lock_is_written_as_redisson_does() {
@@ -72,6 +72,52 @@ async fn lock_of_a_crowd_lasts_as_long_as_leases_that_a_release_has_not_looked_a
         assert!(Duration::from_millis(lasts) > LEASE * 4, "a lease of {:?} ends {lasts} ms", LEASE * 5);
     }
     assert!(stage.force_release().await);
+}
+
+/// A field that stayed would be a writer's: with the next lease to write there would be two.
+#[tokio::test]
+async fn writer_that_leaves_the_lock_to_a_crowd_of_its_own_readers_leaves_nothing_behind() {
+    let mut stage = Stage::read_write("rw:crowd:writer").await;
+    let writer = id(1, 1);
+    // Not the same readers are looked at each time.
+    for _ in 0..3 {
+        stage.take(&writer).await;
+        for number in 2..=500 {
+            assert_eq!(left(stage.ask_beside(&id(1, number), &writer, None).await.unwrap()), None);
+        }
+        assert_eq!(stage.release(&writer, None).await, RELEASED);
+        assert!(!stage.run::<bool>(&format!("HEXISTS {{}} {writer}:write")).await);
+        assert_eq!(stage.run::<usize>("HLEN {}").await, 500, "the readers, and the mode");
+        assert!(stage.force_release().await);
+    }
+}
+
+/// Somebody has taken its end away. It gets one back when it is renewed.
+#[tokio::test]
+async fn reader_whose_lease_has_no_end_reads() {
+    let mut stage = Stage::read_write("rw:endless").await;
+    let (reader, other, writer) = (id(1, 1), id(2, 1), id(3, 1));
+    stage.read(&reader).await;
+    let lease = lease_key(&reader.to_string(), 1);
+    let () = stage.run(&format!("PERSIST {lease}")).await;
+    assert!(stage.wait(&writer, 0).await > KEPT);
+    let () = stage.run("PERSIST {}").await;
+    assert!(stage.wait(&writer, 0).await > KEPT);
+    assert_eq!(stage.readers().await.len(), 1);
+    // Who leaves takes nothing from it.
+    let request = stage.redis.request(&other, LEASE * 2).position(position(1));
+    assert_eq!(left(stage.ask_to_read(&request).await.unwrap()), None);
+    assert!(stage.release_read(&other).await);
+    stage.assert_lasts("{}", LEASE * 2).await;
+    assert!(stage.wait(&writer, 0).await > KEPT);
+    let keys = [LeaseKey { name: stage.name.clone(), id: reader.clone() }];
+    assert_eq!(stage.redis.renew(Mode::Read, &keys, LEASE).await.unwrap(), [true]);
+    stage.assert_lasts(&lease, LEASE).await;
+    stage.listen(&writer).await;
+    assert!(stage.release_read(&reader).await);
+    stage.assert_granted(&[&writer]).await;
+    stage.release(&writer, None).await;
+    stage.end().await;
 }
 
 #[tokio::test]

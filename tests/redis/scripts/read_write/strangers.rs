@@ -92,6 +92,11 @@ async fn redissons_writer_that_reads_as_well_is_looked_at_each_second() {
     let () = stage.run(&format!("SET {} 1 PX 300000", lease_key(THEM, 1))).await;
     assert!(stage.wait(&writer, 0).await <= Duration::from_secs(1));
     assert!(stage.wait_to_read(&reader, 9).await <= Duration::from_secs(1));
+    // What ends before is looked at when it does.
+    let () = stage.run("PEXPIRE {} 900").await;
+    assert!(stage.wait(&writer, 0).await <= Duration::from_millis(900));
+    let () = stage.run(&format!("HSET {{}} mode write {THEM}:write 2 {THEM} 1")).await;
+    let () = stage.run("PEXPIRE {} 600000").await;
     assert!(stage.writer().await.unwrap().left > LEASE / 2 && stage.readers().await.len() == 1);
     // It has gone on as a reader.
     let () = stage.run(&format!("HDEL {{}} {THEM}:write")).await;

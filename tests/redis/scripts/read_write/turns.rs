@@ -5,7 +5,7 @@ use std::time::Duration;
 use latchwork::backend::Backend as _;
 use latchwork::lock::{LockName, Mode};
 
-use super::super::stage::{LEASE, Stage, id, next, position};
+use super::super::stage::{LEASE, Stage, id, lease_key, next, position};
 use latchwork_conformance::commands::{Commands as _, RELEASED, left};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -220,5 +220,64 @@ async fn forced_unlock_that_lets_readers_in_takes_out_positions_that_are_over() 
     assert!(stage.release_read(&reader).await);
     stage.assert_granted(&[&writer]).await;
     stage.release(&writer, None).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn positions_that_are_over_go_with_a_lock_that_is_free() {
+    let mut stage = Stage::read_write("rw:free:over").await;
+    let (holder, reader, over) = (id(1, 1), id(2, 1), id(3, 1));
+    stage.listen(&over).await;
+    for writes in [true, false] {
+        if writes {
+            stage.take(&holder).await;
+        } else {
+            stage.read(&reader).await;
+        }
+        stage.wait(&over, 0).await;
+        stage.end_position(&over).await;
+        if writes {
+            assert_eq!(stage.release(&holder, None).await, RELEASED);
+        } else {
+            assert!(stage.release_read(&reader).await);
+        }
+        assert_eq!(stage.keys().await, [""; 0], "after a writer: {writes}");
+    }
+    stage.end().await;
+}
+
+/// It is no longer waited for: a writer would wait for the rest of the turn.
+#[tokio::test]
+async fn reader_that_came_in_its_turn_and_died_leaves_the_lock_to_the_writer_at_once() {
+    let mut stage = Stage::read_write("rw:came").await;
+    let (holder, writer, reader) = (id(1, 1), id(2, 1), id(3, 1));
+    stage.take(&holder).await;
+    stage.wait(&writer, 9).await;
+    stage.listen(&writer).await;
+    stage.wait_to_read(&reader, 0).await;
+    assert_eq!(stage.release(&holder, None).await, RELEASED);
+    stage.read(&reader).await;
+    let () = stage.run(&format!("DEL {}", lease_key(&reader.to_string(), 1))).await;
+    stage.take(&writer).await;
+    stage.release(&writer, None).await;
+    stage.end().await;
+}
+
+/// They died, or were cut off. As long as one waits that lives, the key has no end.
+#[tokio::test]
+async fn readers_that_ask_no_more_are_forgotten_as_others_come() {
+    let mut stage = Stage::read_write("rw:silent:readers").await;
+    let (holder, patient) = (id(1, 1), id(2, 1));
+    stage.take(&holder).await;
+    stage.wait_to_read(&patient, 9).await;
+    for number in 1..=20 {
+        let silent = id(3, number);
+        stage.wait_to_read(&silent, 0).await;
+        let () = stage.run(&format!("ZADD {{}}:latchwork:{{{{}}}}:rw_readers XX 1 {silent}")).await;
+    }
+    // Besides the last one that came, which nobody has come after.
+    assert_eq!(stage.run::<usize>("ZCARD {}:latchwork:{{}}:rw_readers").await, 2);
+    assert!(!stage.release_read(&patient).await && !stage.release_read(&id(3, 20)).await);
+    stage.release(&holder, None).await;
     stage.end().await;
 }
