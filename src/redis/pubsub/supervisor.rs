@@ -225,9 +225,9 @@ mod tests {
         Boxed, Connection, Error, MultiplexedConnection, Push, Server, ServerEpoch, Timing,
     };
     use super::*;
-    use crate::channel_entry::ChannelEntry;
+    use crate::registry::Registry;
     use crate::sync::atomic::{AtomicBool, Ordering};
-    use crate::transport::Inbox;
+    use crate::transport::{Inbox, Transport};
 
     /// One that does not answer.
     struct Silent;
@@ -317,22 +317,39 @@ mod tests {
         }
     }
 
-    /// Who believed that its messages arrive would count itself among those that a release has told.
+    /// Its subscriptions, as the transport has them.
+    struct To(Arc<Desired>);
+
+    impl Transport for To {
+        fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
+            self.0.add(channel, 0, inbox);
+        }
+
+        fn unsubscribe(&self, channel: &Arc<str>) {
+            self.0.leave(channel, 0, Instant::now());
+        }
+    }
+
+    /// Its messages do not arrive until then.
     #[tokio::test]
-    async fn channel_whose_slot_no_node_has_does_not_stand_until_one_has_it() {
+    async fn channel_whose_slot_no_node_has_is_not_ready_for_its_next_waiter() {
         let (mut supervisor, topology) = supervisor(Messages::Sharded);
-        let channel: Arc<str> = "orders".into();
-        let desired = Arc::clone(&supervisor.desired);
-        let entry = ChannelEntry::new(Arc::clone(&channel), 0, Arc::default());
-        desired.add(&channel, 0, Inbox::new(Arc::new(entry)));
+        let (channel, desired): (Arc<str>, _) = ("orders".into(), Arc::clone(&supervisor.desired));
+        let registry = Registry::new(To(Arc::clone(&desired)));
+        let first = registry.subscribe(&channel);
         supervisor.bring_into_line(Arc::clone(&channel));
         desired.confirm(&channel, false);
-        assert!(desired.is_active(&channel));
+        assert!(first.is_ready());
         // Ordering: Relaxed, all is on one thread.
         topology.has_slots.store(false, Ordering::Relaxed);
         supervisor.hear(News::Gone { node: 7, channel: Arc::clone(&channel) });
-        assert!(!desired.is_active(&channel), "no message arrives");
+        drop(first);
+        let next = registry.subscribe(&channel);
+        assert!(!next.is_ready(), "no node sends its messages");
+        supervisor.bring_into_line(Arc::clone(&channel));
         supervisor.place_astray();
-        assert!(!desired.is_active(&channel), "none has it yet");
+        assert!(!next.is_ready(), "none has it yet");
+        desired.confirm(&channel, true);
+        assert!(next.is_ready());
     }
 }
