@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use latchwork::backend::Runtime as _;
 use latchwork::blocking::LockClient;
 use latchwork::local::ThreadRuntime;
-use latchwork::redis::Redis;
+use latchwork::redis::{Redis, TokioRuntime};
 use latchwork::{Lease, LockOptions, LossReason};
 use latchwork_testkit::{RedisServer, SentinelSet, is_older_than_7};
 use redis::FromRedisValue;
@@ -201,6 +201,15 @@ fn panics_in_the_background_are_told(record: &Record) {
     });
     drop(runtime);
     told("at the end", task);
+
+    // In the timer of another crate, which would end by it.
+    let runtime = TokioRuntime::background().unwrap();
+    let mut sleep = Box::pin(runtime.sleep_until(runtime.now() + SOON));
+    let waker = Waker::from(Arc::new(Panics("by a waker in tokio")));
+    assert!(sleep.as_mut().poll(&mut TaskContext::from_waker(&waker)).is_pending());
+    drop(waker);
+    drop(sleep);
+    told("by a waker in tokio", "dropping a caller's waker");
 }
 
 fn url_of(user: &str, server: &RedisServer) -> String {

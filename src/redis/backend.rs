@@ -556,8 +556,7 @@ pub(super) fn attempted(name: &LockName, reply: Option<Reply>) -> Result<Acquire
 pub(super) fn freed(name: &LockName, reply: Reply) -> Result<bool, Error> {
     match reply {
         Reply::Mode(mode) => Err(Error::other_kind(name, &mode)),
-        Reply::Number(freed) => Ok(freed == 1),
-        Reply::Token(_) => Ok(true),
+        answer => Ok(matches!(answer, Reply::Number(1))),
     }
 }
 

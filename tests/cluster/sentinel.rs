@@ -10,7 +10,7 @@ use crate::by_hand::{connection, run};
 use latchwork::redis::{Error, ErrorKind, Redis};
 use latchwork::{Guard, LockClient, LockError, LockOptions, LossReason};
 use latchwork_conformance::Store;
-use latchwork_testkit::{ChaosProxy, RedisServer, SentinelSet, Way};
+use latchwork_testkit::{ChaosProxy, Cut, RedisServer, SentinelSet, Way};
 use redis::{FromRedisValue, cmd};
 use tokio::task::JoinHandle;
 
@@ -356,6 +356,53 @@ async fn sentinel_that_is_followed_may_fall_silent() {
     set.sentinels[0].pause();
     eventually("the next one's being followed", async || followers(&set.sentinels[1]).await == 2).await;
     failover_is_followed(&set, &holder, &other).await;
+}
+
+/// It answers, but would say nothing when the master changes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinel_that_is_followed_may_forget_the_master() {
+    let set = SentinelSet::start();
+    let (holder, other) = (client(&set).await, client(&set).await);
+    eventually("being followed", async || followers(&set.sentinels[0]).await == 2).await;
+    let () = run(&set.sentinels[0], &format!("SENTINEL REMOVE {}", SentinelSet::NAME)).await;
+    eventually("the next one's being followed", async || followers(&set.sentinels[1]).await == 2).await;
+    failover_is_followed(&set, &holder, &other).await;
+}
+
+/// It takes the server long to say what it is. Meanwhile another one becomes the master, and a message says
+/// so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn master_that_is_replaced_while_it_is_connected_to_is_left() {
+    let set = SentinelSet::start();
+    let proxy = ChaosProxy::start(set.servers[0].port());
+    let (inside, outside) = (set.servers[0].port(), proxy.port());
+    let builder = Redis::builder()
+        .map_addresses(move |host, port| (host.to_owned(), if port == inside { outside } else { port }));
+    // As long as that takes, it is waited for.
+    let builder = builder.connect_timeout(Duration::from_secs(60)).response_timeout(Duration::from_secs(60));
+    let redis = builder.connect(&set.url()).await.unwrap();
+    let client = LockClient::new(redis.clone());
+    eventually("being followed", async || followers(&set.sentinels[0]).await == 1).await;
+    let lock = client.get_lock(NAME).unwrap();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    until_replicated(&set.servers[0]).await;
+
+    proxy.forget();
+    proxy.silence(Way::ToServer);
+    proxy.cut(Cut::Reset);
+    let waits = tokio::spawn(async move { lock.lock().await });
+    proxy.wait_until_held_back("HELLO");
+    set.fail_over();
+    set.wait_for_master(1);
+    let next = format!("127.0.0.1:{}", set.servers[1].port());
+    eventually("its being heard of", async || format!("{redis:?}").contains(&next)).await;
+    assert_eq!(role(&set.servers[0]).await, "master", "it would be left in any case");
+    proxy.heal();
+    let guard = soon("the lock", waits).await.unwrap().unwrap();
+    let held: usize = run(&set.servers[1], &format!("EXISTS {NAME}")).await;
+    assert_eq!(held, 1, "the former master was asked");
+    guard.unlock().await.unwrap();
+    assert_clean(&[&client], &set.servers[1]).await;
 }
 
 /// The former master is in order, and the Sentinel is asked nothing more: only its message says that there is

@@ -363,3 +363,55 @@ fn kind(mode: &str) -> LockKind {
         _ => LockKind::Unknown,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ::redis::{RedisError, Value, parse_redis_value};
+
+    use super::{Error, ErrorKind, Meaning, what_to_do};
+
+    fn refusal(reply: &str) -> RedisError {
+        match parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap() {
+            Value::ServerError(error) => error.into(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Until 7.0 the reply begins with the script, and what the script met stands behind that.
+    #[test]
+    fn what_a_script_met_means_the_same_whichever_version_says_it() {
+        let script = "ERR Error running script (call to f_0123456789abcdef): @user_script:1:";
+        for (met, before_7, meaning, is_wrong_type) in [
+            (
+                "READONLY You can't write against a read only replica.",
+                "@user_script: 1: -READONLY You can't write against a read only replica.",
+                Meaning::NotServing,
+                false,
+            ),
+            (
+                "NOREPLICAS Not enough good replicas to write.",
+                "@user_script: 1: -NOREPLICAS Not enough good replicas to write.",
+                Meaning::NotServing,
+                false,
+            ),
+            (
+                "WRONGTYPE Operation against a key holding the wrong kind of value",
+                "WRONGTYPE Operation against a key holding the wrong kind of value",
+                Meaning::Refused,
+                true,
+            ),
+        ] {
+            let replies = [refusal(met), refusal(&format!("{script} {before_7}"))];
+            assert_eq!(what_to_do(&replies[0]), what_to_do(&replies[1]), "{met}");
+            for reply in replies {
+                assert_ne!(what_to_do(&reply), "its reply says why", "{reply:?}");
+                assert_eq!(Meaning::of(&reply), meaning, "{reply:?}");
+                let error = Error::new(ErrorKind::Refused, String::new(), Some(reply));
+                assert_eq!(error.is_wrong_type(), is_wrong_type, "{met}");
+            }
+        }
+        // What only speaks of one is none.
+        let other = refusal(&format!("{script} ERR no such key 'READONLY'"));
+        assert_eq!(Meaning::of(&other), Meaning::Refused);
+    }
+}

@@ -213,3 +213,143 @@ impl Supervisor {
         self.subscribers.retain(|node, _| !nodes.contains(node) || used.contains(node));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use ::redis::RedisResult;
+    use tokio::sync::watch;
+
+    use super::super::super::connection::{
+        Boxed, Connection, Error, MultiplexedConnection, Push, Server, ServerEpoch, Timing,
+    };
+    use super::*;
+    use crate::registry::Registry;
+    use crate::sync::atomic::{AtomicBool, Ordering};
+    use crate::transport::{Inbox, Transport};
+
+    /// One that does not answer.
+    struct Silent;
+
+    impl Server for Silent {
+        fn address(&self) -> Arc<str> {
+            "silent".into()
+        }
+
+        fn dial(&self, _: Push) -> Boxed<'_, Result<(MultiplexedConnection, ServerEpoch), Error>> {
+            Box::pin(std::future::pending())
+        }
+
+        fn heartbeat<'a>(&'a self, _: &'a mut MultiplexedConnection) -> Boxed<'a, RedisResult<()>> {
+            Box::pin(std::future::pending())
+        }
+
+        fn invalidate(&self, _: &ServerEpoch) {}
+
+        fn moved(&self) -> ServerEpoch {
+            ServerEpoch::until_moved(watch::Sender::new(None).subscribe())
+        }
+    }
+
+    struct OneNode {
+        messages: Messages,
+        node: Arc<Node>,
+        /// Whether a slot is with the node, or with none.
+        has_slots: AtomicBool,
+    }
+
+    impl Topology for OneNode {
+        fn node(&self, _: &str) -> Option<Arc<Node>> {
+            unreachable!("it is asked for messages only")
+        }
+
+        fn source(&self, _: &str) -> Option<Arc<Node>> {
+            // Ordering: Relaxed, all is on one thread.
+            self.has_slots.load(Ordering::Relaxed).then(|| Arc::clone(&self.node))
+        }
+
+        fn messages(&self) -> Messages {
+            self.messages
+        }
+
+        fn with_own_connections(&self) -> Arc<dyn Topology> {
+            unreachable!("it is asked for messages only")
+        }
+    }
+
+    impl fmt::Debug for OneNode {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("OneNode")
+        }
+    }
+
+    fn supervisor(messages: Messages) -> (Supervisor, Arc<OneNode>) {
+        let runtime = TokioRuntime::current();
+        let common = Arc::new(Common::new(Timing::default(), runtime.clone()));
+        let (server, desired) = (Arc::new(Silent), Arc::new(Desired::default()));
+        let commands = Connection::new(Arc::clone(&server) as Arc<dyn Server>, &common, None);
+        let node = Arc::new(Node { number: 7, commands, listening: server });
+        let topology = Arc::new(OneNode { messages, node, has_slots: AtomicBool::new(true) });
+        let supervisor = Supervisor {
+            topology: Arc::clone(&topology) as Arc<dyn Topology>,
+            nonces: Arc::new(Nonces::new(&runtime)),
+            common,
+            desired,
+            tell: mpsc::unbounded_channel().0,
+            subscribers: HashMap::new(),
+            placed: HashMap::new(),
+            astray: BTreeSet::new(),
+            next_try: runtime.now(),
+            back_off: BackOff::between_dials(),
+        };
+        (supervisor, topology)
+    }
+
+    /// The first waiter need not wait for a connection to the one place that plain messages come from. Of the
+    /// nodes of a Cluster that any of them is needed is not known before there is a channel.
+    #[tokio::test]
+    async fn only_the_one_source_of_plain_messages_is_connected_to_before_there_is_a_channel() {
+        for (messages, connected) in [(Messages::Plain, 1), (Messages::Sharded, 0)] {
+            let (mut supervisor, _) = supervisor(messages);
+            supervisor.begin();
+            assert_eq!(supervisor.subscribers.len(), connected, "{messages:?}");
+        }
+    }
+
+    /// Its subscriptions, as the transport has them.
+    struct To(Arc<Desired>);
+
+    impl Transport for To {
+        fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
+            self.0.add(channel, 0, inbox);
+        }
+
+        fn unsubscribe(&self, channel: &Arc<str>) {
+            self.0.leave(channel, 0, Instant::now());
+        }
+    }
+
+    /// Its messages do not arrive until then.
+    #[tokio::test]
+    async fn channel_whose_slot_no_node_has_is_not_ready_for_its_next_waiter() {
+        let (mut supervisor, topology) = supervisor(Messages::Sharded);
+        let (channel, desired): (Arc<str>, _) = ("orders".into(), Arc::clone(&supervisor.desired));
+        let registry = Registry::new(To(Arc::clone(&desired)));
+        let first = registry.subscribe(&channel);
+        supervisor.bring_into_line(Arc::clone(&channel));
+        desired.confirm(&channel, false);
+        assert!(first.is_ready());
+        // Ordering: Relaxed, all is on one thread.
+        topology.has_slots.store(false, Ordering::Relaxed);
+        supervisor.hear(News::Gone { node: 7, channel: Arc::clone(&channel) });
+        drop(first);
+        let next = registry.subscribe(&channel);
+        assert!(!next.is_ready(), "no node sends its messages");
+        supervisor.bring_into_line(Arc::clone(&channel));
+        supervisor.place_astray();
+        assert!(!next.is_ready(), "none has it yet");
+        desired.confirm(&channel, true);
+        assert!(next.is_ready());
+    }
+}

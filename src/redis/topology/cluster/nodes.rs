@@ -235,3 +235,31 @@ impl fmt::Debug for Nodes {
         f.debug_struct("Nodes").field("known", &known).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::super::connection::{ConnectOptions, Timing, TokioRuntime};
+    use super::super::super::url::parse;
+    use super::*;
+
+    /// One that is down would be waited for twice.
+    #[tokio::test]
+    async fn no_node_is_asked_twice_in_one_look() {
+        let common = Arc::new(Common::new(Timing::default(), TokioRuntime::current()));
+        let info = parse("redis://127.0.0.1:7000").unwrap();
+        let dialer = Arc::new(Dialer::new(info, ConnectOptions::default(), &common).unwrap());
+        let address = |port| Address { host: "127.0.0.1".into(), port };
+        let nodes = Nodes::new(dialer, common, vec![address(7000), address(7001), address(7000)]);
+        let other = nodes.at(address(7002));
+        for first in [None, Some(other)] {
+            for _ in 0..3 {
+                let candidates = nodes.candidates(first.clone());
+                let asked = candidates.iter().map(|node| node.commands.server().address().to_string());
+                let mut asked: Vec<_> = asked.collect();
+                assert!(first.is_none() || asked[0] == "127.0.0.1:7002", "{asked:?}");
+                asked.sort_unstable();
+                assert_eq!(asked, ["127.0.0.1:7000", "127.0.0.1:7001", "127.0.0.1:7002"]);
+            }
+        }
+    }
+}

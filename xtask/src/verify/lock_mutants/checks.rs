@@ -82,9 +82,18 @@ const SIM: &str = "sim";
 const ALL: &[&str] = &[""];
 const REDIS: &[&str] = &["src/redis"];
 const SCRIPTS: &[&str] = &["src/redis/scripts"];
-const TOPOLOGY: &[&str] = &["src/redis/topology"];
+/// What depends on how many servers there are.
+const TOPOLOGY: &[&str] = &["src/redis/topology", "src/redis/queue"];
 /// What depends on how a link fares.
-const LINKS: &[&str] = &["src/redis/connection", "src/redis/pubsub", "src/redis/passed_on", "src/redis/late"];
+const LINKS: &[&str] = &[
+    "src/redis/connection",
+    "src/redis/pubsub",
+    "src/redis/passed_on",
+    "src/redis/late",
+    "src/redis/backend",
+    "src/redis/topology/router",
+    "src/redis/topology/single",
+];
 
 const fn tests(of: &'static [&'static str], binary: &'static str, tests: Tests, at_a_time: usize) -> Stage {
     Stage { of, binary, tests, at_a_time }
