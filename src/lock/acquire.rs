@@ -469,7 +469,7 @@ impl<'a> AcquireParams<'a> {
             }
             Ok(AcquireOutcome::Held { .. }) => {
                 unfinished.0 = None;
-                // It does not write any more, unless its lease was begun anew meanwhile: then it is asked again.
+                // It does not write any more, unless its lease was begun anew meanwhile: it asks again then.
                 if let Some(other) = entry.other_side() {
                     other.gone(writes, sent);
                 }

@@ -354,7 +354,7 @@ mod tests {
         );
     }
 
-    /// It would cost a node of a tree for each of those whose owner nobody asks for.
+    /// It would cost a node of a tree for each of those whose owner no other task has.
     #[test]
     fn waiter_with_an_owner_of_its_own_has_no_place_by_owner() {
         let mut queue = Queue::default();

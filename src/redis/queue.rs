@@ -279,7 +279,7 @@ pub(super) fn counter(name: &LockName, tokens: u64) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Who has no rights to the tokens' keys is served as long as no tokens are asked for.
+    /// A tenant without rights to the tokens' keys is served as long as no tokens are asked for.
     #[test]
     fn command_that_asks_for_no_token_names_no_key_of_tokens() {
         let name = LockName::new("orders").unwrap();

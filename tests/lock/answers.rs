@@ -450,8 +450,8 @@ impl Between for Apart {
     }
 }
 
-/// What asks for its token has begun the lease anew since, and was heard of before. Believed, the refusal would
-/// leave a lease at the store that nobody holds.
+/// What asks for its token has begun the lease anew since, and was heard of before. Believed, the refusal
+/// would leave a lease at the store that no owner has.
 #[test]
 fn writer_whose_lease_is_begun_anew_before_it_hears_that_it_may_not_read_writes_on() {
     let (local, apart) = (Local::with_runtime(ThreadRuntime::paused()), Apart::default());

@@ -41,8 +41,8 @@ const SCRIPTS: [(&str, &str, &str); 3] = [
     // What is sent past the library.
     (
         "tests/redis/scripts/refusals.rs",
-        r#"cmd("EVAL").arg(self.text)"#,
-        r#"cmd("EVAL").arg(latchwork::mutants::script_called(self.text))"#,
+        r#"cmd("EVAL").arg(text)"#,
+        r#"cmd("EVAL").arg(latchwork::mutants::script_called(text))"#,
     ),
 ];
 

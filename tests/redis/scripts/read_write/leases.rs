@@ -92,7 +92,7 @@ async fn writer_that_leaves_the_lock_to_a_crowd_of_its_own_readers_leaves_nothin
     }
 }
 
-/// Somebody has taken its end away. It gets one back when it is renewed.
+/// Its end was taken away. It gets one back when it is renewed.
 #[tokio::test]
 async fn reader_whose_lease_has_no_end_reads() {
     let mut stage = Stage::read_write("rw:endless").await;
@@ -104,7 +104,7 @@ async fn reader_whose_lease_has_no_end_reads() {
     let () = stage.run("PERSIST {}").await;
     assert!(stage.wait(&writer, 0).await > KEPT);
     assert_eq!(stage.readers().await.len(), 1);
-    // Who leaves takes nothing from it.
+    // A reader that leaves takes nothing from it.
     let request = stage.redis.request(&other, LEASE * 2).position(position(1));
     assert_eq!(left(stage.ask_to_read(&request).await.unwrap()), None);
     assert!(stage.release_read(&other).await);
