@@ -275,7 +275,7 @@ async fn readers_that_ask_no_more_are_forgotten_as_others_come() {
         stage.wait_to_read(&silent, 0).await;
         let () = stage.run(&format!("ZADD {{}}:latchwork:{{{{}}}}:rw_readers XX 1 {silent}")).await;
     }
-    // Besides the last one that came, which nobody has come after.
+    // Besides the last one that came, behind which no other stands.
     assert_eq!(stage.run::<usize>("ZCARD {}:latchwork:{{}}:rw_readers").await, 2);
     assert!(!stage.release_read(&patient).await && !stage.release_read(&id(3, 20)).await);
     stage.release(&holder, None).await;
