@@ -183,6 +183,25 @@ async fn client_that_does_not_listen_is_passed_over_and_keeps_its_position() {
     stage.end().await;
 }
 
+/// A script looks at a hundred.
+#[tokio::test]
+async fn clients_that_do_not_listen_keep_their_positions_if_one_script_looks_at_all_of_them() {
+    let mut stage = Stage::fair("fair:deaf:many").await;
+    let holder = id(1, 1);
+    let deaf: Vec<_> = (2..97).map(|client| id(client, 1)).collect();
+    stage.take(&holder).await;
+    for id in &deaf {
+        stage.wait(id, 0).await;
+    }
+    stage.release(&holder, None).await;
+    stage.assert_heard(&["0"]).await;
+    stage.assert_queue(&deaf.iter().collect::<Vec<_>>()).await;
+    for id in &deaf {
+        stage.release(id, None).await;
+    }
+    stage.end().await;
+}
+
 /// A lease is over, and was not given back.
 #[tokio::test]
 async fn lock_that_became_free_by_itself_goes_to_the_first_whichever_client_asks() {
