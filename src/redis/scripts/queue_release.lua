@@ -61,8 +61,8 @@ elseif winner then
     must_grant(SPARE and 'del')
 end
 if SPARE or not winner and not next then
-    if next and not redis.acl_check_cmd then
-        -- Before 7.0 `must` cannot ask for HSET, which comes after DEL here: so what stands there is written once more.
+    if next then
+        -- Before 7.0 `must` cannot ask for HSET, which the next waiter needs after DEL: so what stands there is written once more.
         redis.call('hset', KEYS[1], 'mode', MODE)
     end
     free(next and {} or over, lock)

@@ -546,7 +546,7 @@ async fn number_of_holds(watch: Watch) {
     // Those that are over keep no writer out, if no more are named than are looked at.
     let () = stage.run("FLUSHALL").await;
     let readers: Vec<String> = dead().take(4).map(|id| format!("{id} 100")).collect();
-    let () = stage.run(&format!("HSET bounds mode read {}", readers.join(" "))).await;
+    let () = stage.run(&format!("HSET bounds {} mode read", readers.join(" "))).await;
     let () = stage.run("PEXPIRE bounds 600000").await;
     assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
     // So many fields has no lock.

@@ -183,6 +183,25 @@ async fn client_that_does_not_listen_is_passed_over_and_keeps_its_position() {
     stage.end().await;
 }
 
+/// A script looks at a hundred.
+#[tokio::test]
+async fn clients_that_do_not_listen_keep_their_positions_if_one_script_looks_at_all_of_them() {
+    let mut stage = Stage::fair("fair:all:deaf").await;
+    let holder = id(1, 1);
+    let deaf: Vec<_> = (2..97).map(|client| id(client, 1)).collect();
+    stage.take(&holder).await;
+    for id in &deaf {
+        stage.wait(id, 0).await;
+    }
+    stage.release(&holder, None).await;
+    stage.assert_heard(&["0"]).await;
+    stage.assert_queue(&deaf.iter().collect::<Vec<_>>()).await;
+    for id in &deaf {
+        stage.release(id, None).await;
+    }
+    stage.end().await;
+}
+
 /// A lease is over, and was not given back.
 #[tokio::test]
 async fn lock_that_became_free_by_itself_goes_to_the_first_whichever_client_asks() {
@@ -241,7 +260,7 @@ async fn lock_that_became_free_by_itself_goes_to_the_first_whichever_client_asks
 /// As many as there are, and that of the one that asks.
 #[tokio::test]
 async fn positions_that_are_over_go_when_one_asks_for_a_lock_that_became_free_by_itself() {
-    let mut stage = Stage::fair("fair:expired:over").await;
+    let mut stage = Stage::fair("fair:stale").await;
     let [holder, one, two, three, waits, asks] = [1, 2, 3, 4, 5, 6].map(|client| id(client, 1));
     for position in [None, Some(position(0))] {
         stage.take(&holder).await;

@@ -234,7 +234,7 @@ async fn forced_lock_goes_to_the_first_of_the_queue() {
 
 #[tokio::test]
 async fn forced_unlock_of_a_lock_that_is_free_takes_out_positions_that_are_over() {
-    let mut stage = Stage::fair("fair:force:over").await;
+    let mut stage = Stage::fair("fair:free:over").await;
     let (holder, over) = (id(1, 1), id(2, 1));
     stage.take(&holder).await;
     stage.wait(&over, 0).await;

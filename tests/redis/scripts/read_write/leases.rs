@@ -77,7 +77,7 @@ async fn lock_of_a_crowd_lasts_as_long_as_leases_that_a_release_has_not_looked_a
 /// A field that stayed would be a writer's: with the next lease to write there would be two.
 #[tokio::test]
 async fn writer_that_leaves_the_lock_to_a_crowd_of_its_own_readers_leaves_nothing_behind() {
-    let mut stage = Stage::read_write("rw:crowd:writer").await;
+    let mut stage = Stage::read_write("rw:leaves:crowd").await;
     let writer = id(1, 1);
     // Not the same readers are looked at each time.
     for _ in 0..3 {

@@ -225,7 +225,7 @@ async fn forced_unlock_that_lets_readers_in_takes_out_positions_that_are_over() 
 
 #[tokio::test]
 async fn positions_that_are_over_go_with_a_lock_that_is_free() {
-    let mut stage = Stage::read_write("rw:free:over").await;
+    let mut stage = Stage::read_write("rw:stale").await;
     let (holder, reader, over) = (id(1, 1), id(2, 1), id(3, 1));
     stage.listen(&over).await;
     for writes in [true, false] {
@@ -266,7 +266,7 @@ async fn reader_that_came_in_its_turn_and_died_leaves_the_lock_to_the_writer_at_
 /// They died, or were cut off. As long as one waits that lives, the key has no end.
 #[tokio::test]
 async fn readers_that_ask_no_more_are_forgotten_as_others_come() {
-    let mut stage = Stage::read_write("rw:silent:readers").await;
+    let mut stage = Stage::read_write("rw:mute").await;
     let (holder, patient) = (id(1, 1), id(2, 1));
     stage.take(&holder).await;
     stage.wait_to_read(&patient, 9).await;
