@@ -16,6 +16,7 @@ mod head;
 mod pace;
 mod waiter;
 
+use std::future::pending;
 use std::marker::PhantomData;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -210,7 +211,7 @@ impl Progress<'_> {
                     Stage::Waiting(Box::pin(wanted.compete(head, now, begun, *patient)))
                 }
                 Ok(Step::ReadUnder(request, under)) => {
-                    Stage::Waiting(Box::pin(wanted.read_under(request, under, begun)))
+                    Stage::Waiting(Box::pin(wanted.read_under(request, under, begun, *patient)))
                 }
                 Ok(Step::GrantedShort(guard, extension)) => {
                     Stage::Waiting(Box::pin(wanted.extended(guard, extension, begun)))
@@ -438,6 +439,7 @@ impl<'a> AcquireParams<'a> {
         request: Request,
         under: LeaseId,
         begun: Moment,
+        asked_before: bool,
     ) -> Result<Step<'a>, LockError> {
         let (entry, context) = (self.entry, &self.entry.context);
         let (number, lease, sent) = (context.number(), context.lease_of(&request), entry.now());
@@ -469,9 +471,14 @@ impl<'a> AcquireParams<'a> {
             }
             Ok(AcquireOutcome::Held { .. }) => {
                 unfinished.0 = None;
-                // It does not write any more, unless its lease was begun anew meanwhile: it asks again then.
-                if let Some(other) = entry.other_side() {
-                    other.gone(writes, sent);
+                // It does not write any more, unless its lease was begun anew meanwhile: it asks again then. By a
+                // clock that stands still it would do so for ever.
+                if let Some(other) = entry.other_side()
+                    && !other.gone(writes, sent)
+                    && asked_before
+                    && other.state.lease_numbers().contains(&writes)
+                {
+                    context.until(sent + Duration::from_nanos(1), pending::<()>()).await;
                 }
                 Ok(Step::Enter)
             }

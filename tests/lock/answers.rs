@@ -479,3 +479,26 @@ fn writer_whose_lease_is_begun_anew_before_it_hears_that_it_may_not_read_writes_
     drop((read, inner, outer));
     assert!(ready(theirs.write().try_lock()).unwrap().is_some(), "a lease is left at the store");
 }
+
+/// By its clock the refusal may be older than what has begun the lease anew.
+#[test]
+fn writer_that_may_not_read_does_not_ask_again_and_again_while_its_clock_stands_still() {
+    let clock = ThreadRuntime::paused();
+    let local = Local::with_runtime(clock.clone());
+    let client = LockClient::new(local.clone());
+    let (prices, me) = (client.get_read_write_lock("prices").unwrap(), client.owner());
+    let theirs = LockClient::new(local).get_read_write_lock("prices").unwrap();
+    let writes = prices.write().owned_by(&me);
+    let outer = ready(writes.lock()).unwrap();
+    let inner = ready(writes.clone().fenced().lock()).unwrap();
+    assert!(ready(theirs.write().force_unlock()).unwrap());
+    let stranger = ready(theirs.write().lock()).unwrap();
+    let reads = prices.read().owned_by(&me);
+    let mut reads = pin!(reads.lock());
+    assert!(poll(reads.as_mut()).is_pending());
+    clock.advance(SECOND);
+    assert!(poll(reads.as_mut()).is_pending());
+    assert!(!outer.is_held() && !inner.is_held());
+    drop(stranger);
+    assert!(matches!(poll(reads), Poll::Ready(Ok(_))));
+}

@@ -148,7 +148,8 @@ impl Ownership {
             (false, false) => Moment::NEVER,
         };
         let verify = match (lease.verify, self.queue.is_empty()) {
-            (true, _) => lease.confirmed,
+            // Not before a clock that stands still can tell the answer from one of before.
+            (true, _) => lease.confirmed.max(lease.begun),
             (false, true) => Moment::NEVER,
             (false, false) => lease.confirmed + VERIFY,
         };
@@ -301,7 +302,8 @@ impl Ownership {
         {
             // Before or after that: the store is asked once more.
             lease.verify = true;
-            self.look_by(now, now, effects);
+            let begun = lease.begun;
+            self.look_by(begun.max(now), now, effects);
             return false;
         }
         self.lose(number, LossReason::Gone, now, effects)
