@@ -471,8 +471,8 @@ impl<'a> AcquireParams<'a> {
             }
             Ok(AcquireOutcome::Held { .. }) => {
                 unfinished.0 = None;
-                // It does not write any more, unless its lease was begun anew meanwhile: it asks again then. By a
-                // clock that stands still it would do so for ever.
+                // It does not write any more, unless its lease was begun anew meanwhile: it asks again then.
+                // By a clock that stands still it would do so for ever.
                 if let Some(other) = entry.other_side()
                     && !other.gone(writes, sent)
                     && asked_before
