@@ -302,8 +302,7 @@ impl Ownership {
         {
             // Before or after that: the store is asked once more.
             lease.verify = true;
-            let begun = lease.begun;
-            self.look_by(begun.max(now), now, effects);
+            self.plan_next_look(now, effects);
             return false;
         }
         self.lose(number, LossReason::Gone, now, effects)
