@@ -17,8 +17,8 @@ local CROWD_EACH = 32
 
 -- For how many ms the reader's lease lasts, -2 if it is over. Its keys are put to `leases`. How many to look at is a
 -- number that stands in the data: `left.keys` says how many may be looked at. If all of these are over, and there
--- are others, it reads as long as the lock lasts (-1: without end). So does one whose lease somebody has taken the
--- end of: taken for the shortest of all, it would lose the lock with whoever leaves. `left.is_here`: the slot is.
+-- are others, it reads as long as the lock lasts (-1: without end). So does one whose lease has lost its end: taken
+-- for the shortest of all, it would lose the lock with the next reader that leaves. `left.is_here`: the slot is.
 local function reads_for(reader, holds, leases, left)
     local longest, many = -2, tonumber(holds) or 0
     local some = math.min(many, BATCH, left.keys)
