@@ -31,6 +31,22 @@ fn taken(entry: &LockEntry, owner: u64, now: Moment) -> Option<Grant> {
     grant
 }
 
+/// The hold of an owner that has the lock already, which takes no question.
+fn inner(entry: &LockEntry, request: &Request, now: Moment) -> Grant {
+    match entry.enter(request, true, now).0 {
+        EnterOutcome::Reentered(grant, None) => grant,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The same, which asks for more.
+fn inner_that_asks(entry: &LockEntry, request: &Request, now: Moment) -> (Grant, Extension) {
+    match entry.enter(request, true, now).0 {
+        EnterOutcome::Reentered(grant, Some(extension)) => (grant, extension),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// The queue head has the lock, by the lease with this number, with tokens up to `last_token`.
 fn granted(entry: &LockEntry, head: &HeadTicket, number: u64, last_token: u64, now: Moment) -> Grant {
     granted_for(LEASE, entry, head, number, last_token, now)
@@ -222,13 +238,8 @@ fn end_of_what_is_left_is_looked_at_when_a_forgotten_hold_is_given_back() {
     let (entry, now) = idle();
     assert!(entry.claim());
     let outer = taken(&entry, 1, now).expect("it is open");
-    let [_brief, forgotten] = [10, 5].map(|part| {
-        let own = Request::new(1).shared_owner().lease(LEASE / part);
-        match entry.enter(&own, true, now).0 {
-            EnterOutcome::Reentered(grant, None) => grant,
-            other => panic!("{other:?}"),
-        }
-    });
+    let [_brief, forgotten] =
+        [10, 5].map(|part| inner(&entry, &Request::new(1).shared_owner().lease(LEASE / part), now));
     drop(entry.forget(&forgotten, now));
     let (left, effects) = entry.leave(&outer, now);
     assert_eq!((left, effects.look_at), (LeaveOutcome::Remains, now + LEASE / 5));
@@ -242,13 +253,8 @@ fn what_is_left_is_over_with_the_last_of_its_leases() {
     let (entry, now) = idle();
     assert!(entry.claim());
     let outer = taken(&entry, 1, now).expect("it is open");
-    let inside = [5, 10, 10, 10].map(|part| {
-        let own = Request::new(1).shared_owner().lease(LEASE / part);
-        match entry.enter(&own, true, now).0 {
-            EnterOutcome::Reentered(grant, None) => grant,
-            other => panic!("{other:?}"),
-        }
-    });
+    let inside =
+        [5, 10, 10, 10].map(|part| inner(&entry, &Request::new(1).shared_owner().lease(LEASE / part), now));
     for grant in [&outer, &inside[0], &inside[1], &inside[2]] {
         assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Remains);
     }
@@ -262,10 +268,7 @@ fn forgotten_hold_that_ends_first_is_given_back_first() {
     assert!(entry.claim());
     let outer = taken(&entry, 1, now).expect("it is open");
     for part in [5, 10] {
-        let own = Request::new(1).shared_owner().lease(LEASE / part);
-        let EnterOutcome::Reentered(grant, None) = entry.enter(&own, true, now).0 else {
-            panic!("it has it already")
-        };
+        let grant = inner(&entry, &Request::new(1).shared_owner().lease(LEASE / part), now);
         drop(entry.forget(&grant, now));
     }
     assert_eq!(entry.leave(&outer, now).0, LeaveOutcome::Remains);
@@ -458,9 +461,7 @@ fn handed_over_beside_a_token(now: Moment) -> (LockEntry, Extension, HeadTicket,
     let (entry, mine) = (LockEntry::new(Rules::default()), Request::new(1).shared_owner());
     let EnterOutcome::Head(head) = entry.enter(&mine, true, now).0 else { panic!("it is idle") };
     let _outer = granted(&entry, &head, 1, 0, now);
-    let EnterOutcome::Reentered(_inner, Some(extension)) = entry.enter(&mine.fenced(), true, now).0 else {
-        panic!("there is no token")
-    };
+    let (_inner, extension) = inner_that_asks(&entry, &mine.fenced(), now);
     assert!(entry.extending(extension, now).0.is_some());
     let [next, after] = [2, 3].map(|owner| queued(&entry, &Request::new(owner).fenced(), now));
     for left in [LeaveOutcome::Remains, LeaveOutcome::Passed] {
@@ -558,11 +559,8 @@ fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
     let grant = granted(&entry, &head, 1, 256, now);
     assert_eq!((grant.token(), entry.leave(&grant, now).0), (Some(1), LeaveOutcome::Passed));
     let Some(WaitOutcome::Granted(outer, None)) = told(&entry, &second, now) else { panic!("it waits") };
-    let inner = |request: Request| match entry.enter(&request, true, now).0 {
-        EnterOutcome::Reentered(grant, None) => grant,
-        other => panic!("{other:?}"),
-    };
-    let inside = [request(2), request(2).fenced(), request(2).fenced(), request(2).lease(LEASE)].map(inner);
+    let inside = [request(2), request(2).fenced(), request(2).fenced(), request(2).lease(LEASE)]
+        .map(|request| inner(&entry, &request, now));
     assert_eq!(inside.map(|grant| grant.token()), [None, Some(2), Some(2), None]);
     for grant in inside {
         assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Remains);
@@ -600,9 +598,7 @@ fn lease_that_is_left_beside_a_token_that_was_asked_for_is_rolled_back_for_as_lo
     assert!(entry.claim());
     let outer = taken(&entry, 1, now).expect("it is open");
     let later = now + LEASE / 2;
-    let EnterOutcome::Reentered(inner, Some(extension)) = entry.enter(&mine.fenced(), true, later).0 else {
-        panic!("there is no token")
-    };
+    let (inner, extension) = inner_that_asks(&entry, &mine.fenced(), later);
     assert_eq!(entry.extending(extension, later).0, Some(LEASE));
     assert_eq!(entry.leave(&inner, later).0, LeaveOutcome::Remains);
     let LeaveOutcome::Return(release) = entry.leave(&outer, later).0 else { panic!("none waits") };
@@ -764,19 +760,14 @@ fn hold_inside_of_a_hold_has_the_greatest_token_that_was_heard() {
     let mine = Request::new(1).shared_owner();
     assert!(entry.claim());
     let _outer = taken(&entry, 1, now).expect("it is open");
-    let [first, second] = [(); 2].map(|()| match entry.enter(&mine.fenced(), true, now).0 {
-        EnterOutcome::Reentered(_, Some(extension)) => extension,
-        other => panic!("{other:?}"),
-    });
+    let [first, second] = [(); 2].map(|()| inner_that_asks(&entry, &mine.fenced(), now).1);
     for extension in [first, second] {
         assert!(entry.extending(extension, now).0.is_some());
     }
     for token in [8, 7] {
         assert!(entry.extended(first.number(), now, LEASE, Some(token), now).0);
     }
-    let EnterOutcome::Reentered(inner, None) = entry.enter(&mine.fenced(), true, now).0 else {
-        panic!("there is a token")
-    };
+    let inner = inner(&entry, &mine.fenced(), now);
     assert_eq!(inner.token(), Some(8));
 }
 
@@ -790,9 +781,7 @@ fn store_is_asked_again_if_a_lease_is_said_to_be_gone_beside_a_command_that_begi
         let mine = Request::new(1).shared_owner();
         assert!(entry.claim());
         let outer = taken(&entry, 1, now).expect("it is open");
-        let EnterOutcome::Reentered(_, Some(extension)) = entry.enter(&mine.fenced(), true, now).0 else {
-            panic!("there is no token")
-        };
+        let (_, extension) = inner_that_asks(&entry, &mine.fenced(), now);
         assert!(entry.extending(extension, now).0.is_some());
         let (sent, later) = (now + step, now + step * 2);
         assert!(entry.extended(1, now, LEASE, Some(7), later).0);
@@ -827,9 +816,7 @@ fn lease_that_is_gone_is_not_passed_on_though_a_command_under_way_may_begin_it_a
     assert!(entry.claim());
     let _outer = taken(&entry, 1, now).expect("it is open");
     let mine = Request::new(1).shared_owner().fenced();
-    let EnterOutcome::Reentered(_, Some(extension)) = entry.enter(&mine, true, now).0 else {
-        panic!("there is no token")
-    };
+    let (_, extension) = inner_that_asks(&entry, &mine, now);
     assert!(entry.extending(extension, now).0.is_some());
     let ticket = queued(&entry, &Request::new(2), now);
     let (_, effects) = entry.gone(1, now, now);
@@ -847,9 +834,7 @@ fn renewal_is_not_put_off_by_a_token_that_a_brief_hold_inside_has_asked_for() {
     let _outer = taken(&entry, 1, now).expect("it is open");
     let brief = Request::new(1).shared_owner().lease(LEASE / 10).fenced();
     let later = now + LEASE / 4;
-    let EnterOutcome::Reentered(_, Some(extension)) = entry.enter(&brief, true, later).0 else {
-        panic!("there is no token")
-    };
+    let (_, extension) = inner_that_asks(&entry, &brief, later);
     let asked = entry.extending(extension, later).0.expect("it is in hand");
     assert!(entry.extended(1, later, asked, Some(7), later).0);
     assert_eq!(entry.tick(now + LEASE / 3).0, Some(Renewal { number: 1, lease: Some(LEASE) }));
@@ -1051,10 +1036,7 @@ fn owner_that_has_left_and_come_again_has_it_when_the_tenure_is_over() {
     let (entry, now) = readers();
     let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let _first = granted(&entry, &head, 1, 0, now);
-    let joins = |now| match entry.enter(&Request::new(2).shared_owner(), true, now).0 {
-        EnterOutcome::Reentered(grant, None) => grant,
-        other => panic!("{other:?}"),
-    };
+    let joins = |now| inner(&entry, &Request::new(2).shared_owner(), now);
     assert_eq!(entry.leave(&joins(now), now).0, LeaveOutcome::Remains);
     let (_outer, _inner) = (joins(now), joins(now + Duration::from_secs(1)));
     assert_eq!(entry.holds_of(2, now), [(1, 2)]);
@@ -1067,9 +1049,7 @@ fn newcomer_beside_those_of_an_earlier_lease_has_the_token_of_the_lease_in_hand(
     let request = |owner| Request::new(owner).fenced();
     let EnterOutcome::Head(head) = entry.enter(&request(1), true, now).0 else { panic!("it is idle") };
     let _first = granted(&entry, &head, 1, 1, now);
-    let EnterOutcome::Reentered(second, None) = entry.enter(&request(2), true, now).0 else {
-        panic!("it may join")
-    };
+    let second = inner(&entry, &request(2), now);
     assert_eq!(second.token(), Some(1));
     let later = now + Duration::from_secs(1);
     let EnterOutcome::Head(head) = entry.enter(&request(3), true, later).0 else {
@@ -1080,9 +1060,7 @@ fn newcomer_beside_those_of_an_earlier_lease_has_the_token_of_the_lease_in_hand(
     let AttemptOutcome::Granted(third) = outcome else { panic!("it was granted") };
     let [gathered] = effects.more_pending_releases() else { panic!("their lease is left at the store") };
     assert_eq!((gathered.number, gathered.appoints), (1, false));
-    let EnterOutcome::Reentered(fourth, None) = entry.enter(&request(4), true, later).0 else {
-        panic!("it may join")
-    };
+    let fourth = inner(&entry, &request(4), later);
     assert_eq!((third.token(), fourth.token()), (Some(2), Some(2)));
     assert!(entry.state_of(&second, later).is_ok_and(|hold| hold.number == 3));
 }
@@ -1124,9 +1102,7 @@ fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
     asks(2, 1, later);
     // Nor by the hold inside that has asked, as the store has not answered.
     asks(2, 1, later);
-    let EnterOutcome::Reentered(_, None) = entry.enter(&own(3, LEASE / 4), true, later).0 else {
-        panic!("it may join")
-    };
+    let _ = inner(&entry, &own(3, LEASE / 4), later);
     asks(2, 3, later);
     // What is there is enough for this one.
     let brief = entry.enter(&own(1, LEASE / 2), true, later).0;

@@ -15,7 +15,7 @@ use latchwork::backend::{Failure, Mode, Runtime as _};
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::{Guard, Lease, LeaseError, Lock, LockClient, LockError, ReadWriteLock};
 
-use crate::over_local::{Between, Command, OverLocal};
+use crate::over_local::{Between, Command, OverLocal, kept_while};
 use crate::polled::{poll, ready};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -68,11 +68,7 @@ impl<const AT_ONCE: bool> Between for Answers<AT_ONCE> {
             self.0.rolled_back.fetch_add(1, SeqCst);
         }
         if asks || matches!(command, Command::Renew(..)) {
-            poll_fn(|_| match self.0.withheld.load(SeqCst) {
-                true => Poll::Pending,
-                false => Poll::Ready(()),
-            })
-            .await;
+            kept_while(&self.0.withheld).await;
         }
         if asks && self.0.fails.lock().unwrap().is_some() {
             return Err(io::Error::other("no answer"));
@@ -365,11 +361,7 @@ impl Between for OnTheWay {
 
     async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
         if matches!(command, Command::Renew(..) | Command::Holders(_)) {
-            poll_fn(|_| match self.0.load(SeqCst) {
-                true => Poll::Pending,
-                false => Poll::Ready(()),
-            })
-            .await;
+            kept_while(&self.0).await;
         }
         Ok(())
     }
@@ -426,10 +418,6 @@ impl Apart {
         // Ordering: SeqCst, as above.
         self.0[which].store(kept, SeqCst);
     }
-
-    async fn pass(&self, which: usize) {
-        poll_fn(|_| if self.0[which].load(SeqCst) { Poll::Pending } else { Poll::Ready(()) }).await;
-    }
 }
 
 impl Between for Apart {
@@ -437,14 +425,14 @@ impl Between for Apart {
 
     async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
         if let Command::Acquire(Mode::Write) = command {
-            self.pass(Self::ASKED_TO_WRITE).await;
+            kept_while(&self.0[Self::ASKED_TO_WRITE]).await;
         }
         Ok(())
     }
 
     async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
         if let Command::Acquire(Mode::Read) = command {
-            self.pass(Self::ANSWERED_TO_READ).await;
+            kept_while(&self.0[Self::ANSWERED_TO_READ]).await;
         }
         Ok(())
     }

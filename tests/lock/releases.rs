@@ -1,6 +1,6 @@
 //! Releases that the store does not take.
 
-use std::future::{pending, poll_fn};
+use std::future::pending;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use latchwork::{LockClient, ShutdownError};
 use tracing::Level;
 
 use crate::foreign::told::{at_events_of, events_of};
-use crate::over_local::{Between, Command, Nothing, OverLocal, Refused};
+use crate::over_local::{Between, Command, Nothing, OverLocal, Refused, kept_while};
 use crate::polled::{poll, ready};
 
 /// Refuses every release while it is told to, and notes when it came.
@@ -270,27 +270,16 @@ struct Kept {
     away: AtomicBool,
 }
 
-async fn kept_by(kept: &AtomicBool) -> bool {
-    let mut was_kept = false;
-    poll_fn(|_| {
-        // Ordering: as above.
-        let is_kept = kept.load(SeqCst);
-        was_kept |= is_kept;
-        if is_kept { Poll::Pending } else { Poll::Ready(was_kept) }
-    })
-    .await
-}
-
 impl Between for Keeps {
     type Error = Refused;
 
     async fn before(&self, command: Command<'_>) -> Result<(), Refused> {
         let is_refused = match command {
             Command::Acquire(_) => {
-                kept_by(&self.0.questions).await;
+                kept_while(&self.0.questions).await;
                 false
             }
-            Command::Release(_) => kept_by(&self.0.releases).await,
+            Command::Release(_) => kept_while(&self.0.releases).await,
             // Ordering: as above.
             Command::RollBack(_) => self.0.away.load(SeqCst),
             _ => false,

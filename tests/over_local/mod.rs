@@ -3,9 +3,11 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::ready;
+use std::future::{poll_fn, ready};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use latchwork::backend::{
@@ -89,6 +91,18 @@ impl OfStore for io::Error {
     fn of_store(error: OtherKind) -> Self {
         Self::other(error)
     }
+}
+
+/// Keeps a command, or its answer, for as long as the test says so. True if it was kept.
+pub(crate) async fn kept_while(kept: &AtomicBool) -> bool {
+    let mut was_kept = false;
+    poll_fn(|_| {
+        // Ordering: SeqCst, for no reason but that it is a test.
+        let is_kept = kept.load(SeqCst);
+        was_kept |= is_kept;
+        if is_kept { Poll::Pending } else { Poll::Ready(was_kept) }
+    })
+    .await
 }
 
 /// All that some of them say.

@@ -186,20 +186,24 @@ fn everything() -> Vec<(Call, Vec<Vec<&'static str>>)> {
     CALLS.into_iter().map(|call| (call, found())).chain(read_write).collect()
 }
 
+/// Whether a script asks the server what its user may do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    IfItCan,
+    Never,
+}
+
 /// Makes of any server one that cannot be asked what a user may do, as those before 7.0.
 const UNASKED: &str = "local redis = { call = redis.call, pcall = redis.pcall }\n";
 
 impl Call {
     fn run(&self, connection: &mut Connection) -> Result<Value, RedisError> {
-        self.run_as(self.text, connection)
+        self.run_if(Asks::IfItCan, connection)
     }
 
-    /// On a server that cannot be asked.
-    fn run_unasked(&self, connection: &mut Connection) -> Result<Value, RedisError> {
-        self.run_as(&[UNASKED, self.text].concat(), connection)
-    }
-
-    fn run_as(&self, text: &str, connection: &mut Connection) -> Result<Value, RedisError> {
+    fn run_if(&self, asks: Asks, connection: &mut Connection) -> Result<Value, RedisError> {
+        let server = if asks == Asks::Never { UNASKED } else { "" };
+        let text = &*[server, self.text].concat();
         cmd("EVAL").arg(text).arg(self.keys.len()).arg(self.keys).arg(self.args).query(connection)
     }
 
@@ -325,13 +329,14 @@ fn connect(url: String) -> Connection {
 
 /// A call with nothing refused: what is there before it, its reply, and what is there after it.
 fn try_out(
-    run: impl Fn(&mut Connection) -> Result<Value, RedisError>,
+    call: &Call,
+    asks: Asks,
     found: &[&str],
     connection: &mut Connection,
 ) -> (State, Result<Value, RedisError>, State) {
     find(connection, found);
     let before = state(connection);
-    let reply = run(connection);
+    let reply = call.run_if(asks, connection);
     (before, reply, state(connection))
 }
 
@@ -388,11 +393,10 @@ impl Stage {
         let mut connection = connect(server.url());
         let mut listener = listener(&mut connection);
         let can_be_asked = asks == Asks::IfItCan && can_be_asked(user);
-        let run_call = if asks == Asks::IfItCan { Call::run } else { Call::run_unasked };
         let mut refused = 0;
         for (call, found) in everything() {
             for found in &found {
-                let (before, allowed, done) = try_out(|connection| run_call(&call, connection), found, user);
+                let (before, allowed, done) = try_out(&call, asks, found, user);
                 let told = granted(&mut listener, admin);
                 assert!(
                     allowed.is_ok() || before == done,
@@ -401,7 +405,7 @@ impl Stage {
                 for (begin, end) in of(&call) {
                     find(admin, found);
                     let () = run(admin, &begin);
-                    let reply = run_call(&call, user);
+                    let reply = call.run_if(asks, user);
                     let () = run(admin, &end);
                     let after = state(admin);
                     // A grant is believed.
@@ -421,13 +425,6 @@ impl Stage {
         }
         refused
     }
-}
-
-/// Whether a script asks the server what its user may do.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Asks {
-    IfItCan,
-    Never,
 }
 
 #[test]
@@ -484,7 +481,7 @@ fn script_does_all_or_nothing_whichever_command_the_server_does_not_know() {
     let mut changes = Vec::new();
     for (call, found) in everything() {
         for found in found {
-            let (before, _, done) = try_out(|connection| call.run(connection), &found, &mut admin);
+            let (before, _, done) = try_out(&call, Asks::IfItCan, &found, &mut admin);
             if before != done {
                 changes.push((call, found, before, done));
             }
@@ -643,7 +640,7 @@ fn script_does_all_or_nothing_in_a_slot_that_moves() {
     let (mut ran, mut refused) = (0, 0);
     for (call, found) in everything() {
         for found in &found {
-            let (before, _, done) = try_out(|connection| call.run(connection), found, &mut source);
+            let (before, _, done) = try_out(&call, Asks::IfItCan, found, &mut source);
             // Each set of the keys is at the new node already.
             let keys = before.len() as u32;
             // Of many keys, at most one that is not where the others are: that takes its time.
