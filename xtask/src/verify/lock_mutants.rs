@@ -132,7 +132,7 @@ fn judge_all(
         let work = || -> Result<()> {
             loop {
                 let Some(mutant) = queue.lock().expect("not poisoned").pop_front() else { return Ok(()) };
-                let said = match checks.judge(mutant.number, &mutant.name)? {
+                let said = match checks.judge(mutant.number, &mutant.name, options.cheaply)? {
                     Outcome::KilledBy(check) => {
                         writeln!(kept.lock().expect("not poisoned"), "{}\t{}", mutant.hash, mutant.name)?;
                         format!("killed by {check}")

@@ -29,6 +29,9 @@ const SLACK: Duration = Duration::from_secs(10);
 /// As it is, a check may take so long.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// One that takes longer is dear: most mutants are killed by a cheap one, of whichever stage.
+const DEAR: Duration = Duration::from_millis(600);
+
 /// Of one binary: tests that run in one process for a mutant, or a run of the simulator.
 struct Stage {
     /// How the names of the mutants begin that it is for: one of these.
@@ -47,9 +50,9 @@ enum Tests {
     Run(&'static str),
 }
 
-/// From cheap to dear. A script has tests of its own; for the rest, virtual time comes before real time:
-/// there it shows at once that a task waits for ever. What is above the adapter to Redis is the same over all
-/// stores, of which that is the dearest.
+/// From cheap to dear, once for the cheap checks of all and once for the rest. A script has tests of its own;
+/// for the rest, virtual time comes before real time: there it shows at once that a task waits for ever. What
+/// is above the adapter to Redis is the same over all stores, of which that is the dearest.
 const STAGES: [Stage; 23] = [
     tests(SCRIPTS, "redis", Tests::With("scripts::fair"), 4),
     tests(SCRIPTS, "redis", Tests::With("scripts::read_write"), 4),
@@ -225,14 +228,22 @@ impl Checks {
         self.binaries.iter().find(|it| it.name == STAGES[stage].binary).expect("it was built")
     }
 
-    /// Runs a mutant by those that come by it, stage by stage.
-    pub(super) fn judge(&self, mutant: u32, name: &str) -> Result<Outcome> {
+    /// Runs a mutant by those that come by it, stage by stage: by the cheap ones of all stages first, and then,
+    /// unless it is `cheaply`, by the others.
+    pub(super) fn judge(&self, mutant: u32, name: &str, cheaply: bool) -> Result<Outcome> {
         let mut outcome = Outcome::NotReached;
-        for (stage, Stage { at_a_time, .. }) in
-            STAGES.iter().enumerate().filter(|it| it.1.of.iter().any(|of| name.starts_with(of)))
+        let stages = || {
+            STAGES.iter().enumerate().filter(|(_, stage)| stage.of.iter().any(|of| name.starts_with(of)))
+        };
+        let passes = [false, true].into_iter().take(if cheaply { 1 } else { 2 });
+        for (dear, (stage, Stage { at_a_time, .. })) in
+            passes.flat_map(|dear| stages().map(move |stage| (dear, stage)))
         {
             let checks = self.of(stage)?;
-            let mut checks: Vec<_> = checks.iter().filter(|check| check.reached.contains(&mutant)).collect();
+            let mut checks: Vec<_> = checks
+                .iter()
+                .filter(|check| (check.took > DEAR) == dear && check.reached.contains(&mutant))
+                .collect();
             while !checks.is_empty() {
                 outcome = Outcome::Survived;
                 let took: Duration = checks.iter().map(|check| check.took).sum();
