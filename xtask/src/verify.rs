@@ -61,7 +61,7 @@ pub(crate) struct Options {
     /// Of the lock's mutants, those that have survived a run before: there may be a test by now
     #[arg(long)]
     again: bool,
-    /// Of the lock's mutants: without the checks that take long. What survives these may not survive the rest:
+    /// Of the lock's mutants: without the checks that take long. What survives these the rest may kill:
     /// `--again` tells
     #[arg(long)]
     cheaply: bool,
