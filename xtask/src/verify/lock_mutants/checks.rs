@@ -228,8 +228,8 @@ impl Checks {
         self.binaries.iter().find(|it| it.name == STAGES[stage].binary).expect("it was built")
     }
 
-    /// Runs a mutant by those that come by it, stage by stage: by the cheap ones of all stages first, and then,
-    /// unless it is `cheaply`, by the others.
+    /// Runs a mutant by those that come by it, stage by stage: by the cheap ones of all stages first, and
+    /// then, unless it is `cheaply`, by the others.
     pub(super) fn judge(&self, mutant: u32, name: &str, cheaply: bool) -> Result<Outcome> {
         let mut outcome = Outcome::NotReached;
         let stages = || {
