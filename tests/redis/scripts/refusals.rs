@@ -180,11 +180,61 @@ fn found() -> Vec<Vec<&'static str>> {
     all
 }
 
-/// Each call, and all that it may find.
-fn everything() -> Vec<(Call, Vec<Vec<&'static str>>)> {
+/// Each call of these scripts, and all that it may find.
+fn everything(of: &[&str]) -> Vec<(Call, Vec<Vec<&'static str>>)> {
     let read_write = read_write::CALLS.into_iter().map(|call| (call, read_write::found()));
-    CALLS.into_iter().map(|call| (call, found())).chain(read_write).collect()
+    let all = CALLS.into_iter().map(|call| (call, found())).chain(read_write);
+    all.filter(|(call, _)| of.contains(&call.text)).collect()
 }
+
+/// Scripts that are tried out together: a test for each, as there are thousands of cases.
+macro_rules! for_each_script {
+    ($name:ident, $test:expr) => {
+        for_each! {
+            $name, $test,
+            plain: [ACQUIRE, RELEASE, FORCE_RELEASE, HOLDER];
+            renew: [RENEW];
+            fair_acquire: [FAIR_ACQUIRE];
+            fair_release: [FAIR_RELEASE, FAIR_RELEASE_IN_FULL];
+            fair_force_release: [FAIR_FORCE_RELEASE];
+            write_acquire: [read_write::ACQUIRE];
+            write_release: [read_write::RELEASE, read_write::RELEASE_IN_FULL];
+            write_force_release: [read_write::FORCE_RELEASE];
+            read_acquire: [read_write::READ_ACQUIRE];
+            read_release: [read_write::READ_RELEASE, read_write::HOLDERS];
+        }
+    };
+}
+
+/// Where a case needs servers of its own, fewer tests.
+macro_rules! for_each_kind {
+    ($name:ident, $test:expr) => {
+        for_each! {
+            $name, $test,
+            plain: [ACQUIRE, RELEASE, FORCE_RELEASE, HOLDER, RENEW];
+            fair: [FAIR_ACQUIRE, FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FAIR_FORCE_RELEASE];
+            write: [
+                read_write::ACQUIRE, read_write::RELEASE, read_write::RELEASE_IN_FULL,
+                read_write::FORCE_RELEASE
+            ];
+            read: [read_write::READ_ACQUIRE, read_write::READ_RELEASE, read_write::HOLDERS];
+        }
+    };
+}
+
+macro_rules! for_each {
+    ($name:ident, $test:expr, $($of:ident: [$($script:expr),+];)+) => {
+        mod $name {
+            use super::*;
+
+            $(#[test]
+            fn $of() {
+                $test(&[$($script),+]);
+            })+
+        }
+    };
+}
+use {for_each, for_each_kind, for_each_script};
 
 /// Whether a script asks the server what its user may do.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -385,16 +435,21 @@ impl Stage {
         Stage { server, admin, user }
     }
 
-    /// Each script on each thing that it may find, once with nothing refused and once under `refusal`, which
-    /// `end` ends: an error has changed nothing, and what is no error has done everything. How often there
-    /// was an error only then.
-    fn refuse(&mut self, asks: Asks, of: impl Fn(&Call) -> BTreeSet<(String, String)>) -> usize {
+    /// Each script on each thing that it may find, once with nothing refused and once under each refusal of
+    /// `of`, which begins and ends by a command: an error has changed nothing, and what is no error has done
+    /// everything. How often there was an error only then.
+    fn refuse(
+        &mut self,
+        scripts: &[&str],
+        asks: Asks,
+        of: impl Fn(&Call) -> BTreeSet<(String, String)>,
+    ) -> usize {
         let Stage { admin, user, server } = self;
         let mut connection = connect(server.url());
         let mut listener = listener(&mut connection);
         let can_be_asked = asks == Asks::IfItCan && can_be_asked(user);
         let mut refused = 0;
-        for (call, found) in everything() {
+        for (call, found) in everything(scripts) {
             for found in &found {
                 let (before, allowed, done) = try_out(&call, asks, found, user);
                 let told = granted(&mut listener, admin);
@@ -427,18 +482,19 @@ impl Stage {
     }
 }
 
-#[test]
-fn script_does_all_or_nothing_whichever_right_is_missing() {
-    rights_are_missing(Asks::IfItCan);
-}
+for_each_script!(script_does_all_or_nothing_whichever_right_is_missing, |scripts: &[&str]| {
+    rights_are_missing(scripts, Asks::IfItCan);
+});
 
-#[test]
-fn script_does_all_or_nothing_whichever_right_is_missing_where_it_cannot_ask() {
-    rights_are_missing(Asks::Never);
-}
+for_each_script!(
+    script_does_all_or_nothing_whichever_right_is_missing_where_it_cannot_ask,
+    |scripts: &[&str]| {
+        rights_are_missing(scripts, Asks::Never);
+    }
+);
 
-fn rights_are_missing(asks: Asks) {
-    let refused = Stage::set().refuse(asks, |call| {
+fn rights_are_missing(scripts: &[&str], asks: Asks) {
+    let refused = Stage::set().refuse(scripts, asks, |call| {
         let rights = call.commands().into_iter();
         let one =
             |right: String| (format!("ACL SETUSER user -{right}"), format!("ACL SETUSER user +{right}"));
@@ -450,9 +506,10 @@ fn rights_are_missing(asks: Asks) {
     assert!(refused > 100, "only {refused} were refused, so nothing was tested");
 }
 
-#[test]
-fn script_does_all_or_nothing_whether_or_not_the_server_takes_writes() {
-    let refused = Stage::set().refuse(Asks::IfItCan, |_| {
+for_each_script!(script_does_all_or_nothing_whether_or_not_the_server_takes_writes, writes_are_not_taken);
+
+fn writes_are_not_taken(scripts: &[&str]) {
+    let refused = Stage::set().refuse(scripts, Asks::IfItCan, |_| {
         let settings = [("maxmemory", "1", "0"), ("min-replicas-to-write", "1", "0")];
         settings
             .map(|(it, on, off)| (format!("CONFIG SET {it} {on}"), format!("CONFIG SET {it} {off}")))
@@ -471,15 +528,19 @@ fn copy(connection: &mut Connection, to: &RedisServer) {
     }
 }
 
-/// Its owner may have given it another name.
-#[test]
-fn script_does_all_or_nothing_whichever_command_the_server_does_not_know() {
+for_each_kind!(
+    script_does_all_or_nothing_whichever_command_the_server_does_not_know,
+    commands_have_other_names
+);
+
+/// By its owner's configuration.
+fn commands_have_other_names(scripts: &[&str]) {
     let Stage { mut admin, server, .. } = Stage::set();
     let mut listens = connect(server.url());
     let _listener = listener(&mut listens);
     // Calls that change something, and what of.
     let mut changes = Vec::new();
-    for (call, found) in everything() {
+    for (call, found) in everything(scripts) {
         for found in found {
             let (before, _, done) = try_out(&call, Asks::IfItCan, &found, &mut admin);
             if before != done {
@@ -617,11 +678,12 @@ fn release_that_comes_most_often_does_what_the_others_would_do() {
     assert!(handed_off > 20, "only {handed_off} were handed off");
 }
 
+for_each_kind!(script_does_all_or_nothing_in_a_slot_that_moves, slot_moves);
+
 /// In the middle of a move each node has some of a slot's keys, and runs a script only if it has all that the
 /// script names: those that are there, as nothing but their new node may make those that are not. What it
 /// lets begin, it must let end.
-#[test]
-fn script_does_all_or_nothing_in_a_slot_that_moves() {
+fn slot_moves(scripts: &[&str]) {
     const FROM: usize = 0;
     const TO: usize = 1;
     // No node is given up, however late a busy machine lets it answer the others.
@@ -638,7 +700,7 @@ fn script_does_all_or_nothing_in_a_slot_that_moves() {
     let (mut near, mut far) = (connect_to(from), connect_to(to));
     let _listeners = [listener(&mut near), listener(&mut far)];
     let (mut ran, mut refused) = (0, 0);
-    for (call, found) in everything() {
+    for (call, found) in everything(scripts) {
         for found in &found {
             let (before, _, done) = try_out(&call, Asks::IfItCan, found, &mut source);
             // Each set of the keys is at the new node already.

@@ -18,13 +18,13 @@ macro_rules! of_read_write {
     };
 }
 
-const ACQUIRE: &str = of_read_write!("queue_acquire");
-const RELEASE: &str = script!("read_write_kind" "hand_off" "queue" "read_write" "queue_release");
-const RELEASE_IN_FULL: &str = of_read_write!("queue_release");
-const FORCE_RELEASE: &str = of_read_write!("queue_force_release");
-const READ_ACQUIRE: &str = of_read_write!("read_acquire");
-const READ_RELEASE: &str = of_read_write!("read_release");
-const HOLDERS: &str = of_read_write!("read_write_holders");
+pub(super) const ACQUIRE: &str = of_read_write!("queue_acquire");
+pub(super) const RELEASE: &str = script!("read_write_kind" "hand_off" "queue" "read_write" "queue_release");
+pub(super) const RELEASE_IN_FULL: &str = of_read_write!("queue_release");
+pub(super) const FORCE_RELEASE: &str = of_read_write!("queue_force_release");
+pub(super) const READ_ACQUIRE: &str = of_read_write!("read_acquire");
+pub(super) const READ_RELEASE: &str = of_read_write!("read_release");
+pub(super) const HOLDERS: &str = of_read_write!("read_write_holders");
 
 const KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, READERS, TURN];
 const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, READERS, TURN, COUNTER];

@@ -232,9 +232,8 @@ impl Checks {
     /// then, unless it is `cheaply`, by the others.
     pub(super) fn judge(&self, mutant: u32, name: &str, cheaply: bool) -> Result<Outcome> {
         let mut outcome = Outcome::NotReached;
-        let stages = || {
-            STAGES.iter().enumerate().filter(|(_, stage)| stage.of.iter().any(|of| name.starts_with(of)))
-        };
+        let stages =
+            || STAGES.iter().enumerate().filter(|(_, stage)| stage.of.iter().any(|of| name.starts_with(of)));
         let passes = [false, true].into_iter().take(if cheaply { 1 } else { 2 });
         for (dear, (stage, Stage { at_a_time, .. })) in
             passes.flat_map(|dear| stages().map(move |stage| (dear, stage)))
