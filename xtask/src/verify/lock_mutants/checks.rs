@@ -53,9 +53,10 @@ enum Tests {
 /// From cheap to dear, once for the cheap checks of all and once for the rest. A script has tests of its own;
 /// for the rest, virtual time comes before real time: there it shows at once that a task waits for ever. What
 /// is above the adapter to Redis is the same over all stores, of which that is the dearest.
-const STAGES: [Stage; 23] = [
+const STAGES: [Stage; 24] = [
     tests(SCRIPTS, "redis", Tests::With("scripts::fair"), 4),
     tests(SCRIPTS, "redis", Tests::With("scripts::read_write"), 4),
+    tests(SCRIPTS, "redis", Tests::With("scripts::refusals"), 4),
     tests(ALL, UNIT, Tests::Without(MODEL), 2),
     run(ALL, "run --stop-at-first --brief --store model --seed 1 --programs 30"),
     run(ALL, "run --stop-at-first --brief --store local --seed 1 --programs 30"),
@@ -72,7 +73,7 @@ const STAGES: [Stage; 23] = [
     run(ALL, "conformance --seeds 3"),
     tests(ALL, "lock", Tests::With(""), 12),
     run(REDIS, "run --stop-at-first --brief --store redis --seed 1 --programs 10"),
-    tests(REDIS, "redis", Tests::Without("scripts::bounds"), 8),
+    tests(REDIS, "redis", Tests::Without("scripts::"), 8),
     run(REDIS, "run --stop-at-first --brief --store redis --seed 100 --programs 60"),
     tests(SCRIPTS, "redis", Tests::With("scripts::bounds"), 4),
     tests(TOPOLOGY, "cluster", Tests::With(""), 6),
