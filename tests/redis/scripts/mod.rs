@@ -3,6 +3,7 @@
 
 mod bounds;
 mod fair;
+mod plain;
 mod random;
 mod read_write;
 mod refusals;

@@ -234,7 +234,6 @@ macro_rules! for_each {
         }
     };
 }
-use {for_each, for_each_kind, for_each_script};
 
 /// Whether a script asks the server what its user may do.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -453,6 +452,15 @@ impl Stage {
             for found in &found {
                 let (before, allowed, done) = try_out(&call, asks, found, user);
                 let told = granted(&mut listener, admin);
+                if asks == Asks::Never {
+                    let (_, asked, done_asked) = try_out(&call, Asks::IfItCan, found, user);
+                    let told_asked = granted(&mut listener, admin);
+                    assert_eq!(
+                        (allowed.is_ok(), &done, &told),
+                        (asked.is_ok(), &done_asked, &told_asked),
+                        "{allowed:?} and {asked:?} on {found:?}"
+                    );
+                }
                 assert!(
                     allowed.is_ok() || before == done,
                     "{allowed:?} on {found:?}: {before:?} -> {done:?}"

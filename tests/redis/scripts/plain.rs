@@ -1,0 +1,46 @@
+//! What an attempt to take a plain lock is told.
+
+use std::time::Duration;
+
+use latchwork::backend::{AcquireOutcome, Backend as _, Mode};
+use latchwork_conformance::commands::{Commands as _, left};
+
+use super::stage::{LEASE, Stage, id};
+
+async fn take(stage: &Stage) -> AcquireOutcome {
+    let request = stage.redis.request(&id(1, 1), LEASE);
+    stage.redis.acquire(Mode::Plain, &stage.name, &request).await.unwrap()
+}
+
+/// Redisson's fair and spin locks look the same, and tell none of ours that they are free.
+#[tokio::test]
+async fn lock_without_a_mode_is_asked_about_again_within_a_second() {
+    let mut stage = Stage::fair("plain:without:mode").await;
+    let () = stage.run(&format!("HSET {{}} {} 1", id(2, 1))).await;
+    assert_eq!(left(take(&stage).await), Some(Duration::from_secs(1)), "it has no end");
+    let () = stage.run("PEXPIRE {} 600000").await;
+    assert_eq!(left(take(&stage).await), Some(Duration::from_secs(1)));
+    let soon = loop {
+        let () = stage.run(&format!("HSET {{}} {} 1", id(2, 1))).await;
+        let () = stage.run("PEXPIRE {} 900").await;
+        // On a busy machine it may be over by now.
+        match left(take(&stage).await) {
+            Some(left) => break left,
+            None => stage.run("DEL {}").await,
+        }
+    };
+    assert!(soon <= Duration::from_millis(900), "{soon:?}");
+    let () = stage.run("DEL {}").await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn lock_of_a_holder_that_tells_is_waited_for_as_long_as_it_lasts() {
+    let mut stage = Stage::fair("plain:with:mode").await;
+    let () = stage.run(&format!("HSET {{}} mode lock {} 1", id(2, 1))).await;
+    assert_eq!(left(take(&stage).await), Some(Duration::MAX));
+    let () = stage.run("PEXPIRE {} 600000").await;
+    assert!(left(take(&stage).await) > Some(Duration::from_secs(500)));
+    let () = stage.run("DEL {}").await;
+    stage.end().await;
+}
