@@ -4,6 +4,7 @@
 mod bounds;
 mod fair;
 mod plain;
+mod queue;
 mod random;
 mod read_write;
 mod refusals;

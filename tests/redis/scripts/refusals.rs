@@ -10,26 +10,26 @@ use std::time::{Duration, UNIX_EPOCH};
 use latchwork_testkit::{RedisCluster, RedisServer};
 use redis::{Cmd, Connection, FromRedisValue, PubSub, RedisError, RedisResult, Value, cmd};
 
-const US: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:1";
-const NEXT: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:2";
+pub(super) const US: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:1";
+pub(super) const NEXT: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:2";
 const THEM: &str = "00000000-0795-4907-87fd-6c719a6b4586:1";
 /// In one slot, with all that belongs to them.
-const LOCK: &str = "{s}lock";
+pub(super) const LOCK: &str = "{s}lock";
 const OTHER: &str = "{s}other";
-const QUEUE: &str = "{s}lock:latchwork:fair_queue";
-const POSITIONS: &str = "{s}lock:latchwork:fair_positions";
+pub(super) const QUEUE: &str = "{s}lock:latchwork:fair_queue";
+pub(super) const POSITIONS: &str = "{s}lock:latchwork:fair_positions";
 const REDISSONS_QUEUE: &str = "redisson_lock_queue:{s}lock";
-const COUNTER: &str = "redisson_lock_token:{s}lock";
-const CHANNEL: &str = "redisson_lock__channel:{s}lock";
-const GRANTS: &str = "{s}lock:latchwork:fair_grant:";
+pub(super) const COUNTER: &str = "redisson_lock_token:{s}lock";
+pub(super) const CHANNEL: &str = "redisson_lock__channel:{s}lock";
+pub(super) const GRANTS: &str = "{s}lock:latchwork:fair_grant:";
 /// A waiter's, that makes its grant believed.
-const NONCE: &str = "0123456789abcdef";
+pub(super) const NONCE: &str = "0123456789abcdef";
 const DEAD: &str = "22222222-0795-4907-87fd-6c719a6b4586:1";
 /// Waiters of one client, which listens.
-const FIRST: &str = "11111111-0795-4907-87fd-6c719a6b4586:1";
-const SECOND: &str = "11111111-0795-4907-87fd-6c719a6b4586:2";
-const SHORT: &str = "60000";
-const LONG: &str = "600000";
+pub(super) const FIRST: &str = "11111111-0795-4907-87fd-6c719a6b4586:1";
+pub(super) const SECOND: &str = "11111111-0795-4907-87fd-6c719a6b4586:2";
+pub(super) const SHORT: &str = "60000";
+pub(super) const LONG: &str = "600000";
 
 /// A script, and one way to call it.
 #[derive(Clone, Copy)]
@@ -53,14 +53,14 @@ macro_rules! script {
 }
 use script;
 
-const FAIR_ACQUIRE: &str = script!("fair_kind" "queue" "fair" "queue_acquire");
-const FAIR_RELEASE: &str = script!("fair_kind" "hand_off" "queue" "fair" "queue_release");
+pub(super) const FAIR_ACQUIRE: &str = script!("fair_kind" "queue" "fair" "queue_acquire");
+pub(super) const FAIR_RELEASE: &str = script!("fair_kind" "hand_off" "queue" "fair" "queue_release");
 /// Without its most frequent case, which is otherwise done before all else.
-const FAIR_RELEASE_IN_FULL: &str = script!("fair_kind" "queue" "fair" "queue_release");
+pub(super) const FAIR_RELEASE_IN_FULL: &str = script!("fair_kind" "queue" "fair" "queue_release");
 const FAIR_FORCE_RELEASE: &str = script!("fair_kind" "queue" "fair" "queue_force_release");
 
-const FAIR_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, REDISSONS_QUEUE];
-const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, REDISSONS_QUEUE, COUNTER];
+pub(super) const FAIR_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, REDISSONS_QUEUE];
+pub(super) const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, REDISSONS_QUEUE, COUNTER];
 
 /// Arguments of a script of fair locks.
 macro_rules! args {
@@ -275,7 +275,7 @@ fn named(word: &str) -> String {
 }
 
 /// Words about so many clients, none of which listens.
-fn crowd(clients: usize, words: impl Fn(String) -> String) -> String {
+pub(super) fn crowd(clients: usize, words: impl Fn(String) -> String) -> String {
     let clients = (0..clients).map(|client| format!("{client:08x}-0795-4907-87fd-6c719a6b4586"));
     clients.map(words).collect::<Vec<_>>().join(" ")
 }
@@ -294,7 +294,7 @@ fn command(words: &str) -> Cmd {
     command
 }
 
-fn run<T: FromRedisValue>(connection: &mut Connection, words: &str) -> T {
+pub(super) fn run<T: FromRedisValue>(connection: &mut Connection, words: &str) -> T {
     command(words).query(connection).unwrap_or_else(|error| panic!("{words}: {error}"))
 }
 
@@ -372,7 +372,7 @@ fn state(connection: &mut Connection) -> State {
     state
 }
 
-fn connect(url: String) -> Connection {
+pub(super) fn connect(url: String) -> Connection {
     redis::Client::open(url).unwrap().get_connection().unwrap()
 }
 

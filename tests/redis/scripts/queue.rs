@@ -1,0 +1,290 @@
+//! Who is first in a queue: a long one, and one whose clients are told in one way or another.
+
+use std::io::{BufRead, BufReader, Write as _};
+use std::net::TcpStream;
+
+use latchwork_testkit::RedisServer;
+use redis::{Connection, Value, cmd};
+
+use super::refusals::{
+    CHANNEL, COUNTER, FAIR_ACQUIRE, FAIR_KEYS, FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FENCED_KEYS, FIRST,
+    GRANTS, LOCK, LONG, NEXT, NONCE, POSITIONS, QUEUE, SECOND, SHORT, US, connect, run,
+};
+
+/// How many of a queue one call looks at.
+const BATCH: usize = 100;
+/// What it answers if none of these can be told.
+const AGAIN: Value = Value::Int(-3);
+
+const OVER: &str = "0000000000000001";
+const LASTS: &str = "9000000000000000";
+
+/// How grants and other messages go out.
+#[derive(Clone, Copy, Debug)]
+struct Messages {
+    publish: &'static str,
+    /// If messages of both kinds go out.
+    other: &'static str,
+    /// Whether the server knows of all who listen.
+    known: bool,
+}
+
+const PLAIN: Messages = Messages { publish: "publish", other: "", known: true };
+const SHARDED: Messages = Messages { publish: "spublish", ..PLAIN };
+const BOTH: Messages = Messages { other: "spublish", ..PLAIN };
+const UNKNOWN: Messages = Messages { known: false, ..PLAIN };
+const SHARDED_UNKNOWN: Messages = Messages { known: false, ..SHARDED };
+
+struct Stage {
+    server: RedisServer,
+    connection: Connection,
+}
+
+impl Stage {
+    fn set() -> Self {
+        let server = RedisServer::start();
+        let connection = connect(server.url());
+        Self { server, connection }
+    }
+
+    fn run<T: redis::FromRedisValue>(&mut self, words: &str) -> T {
+        run(&mut self.connection, words)
+    }
+
+    /// Leased to that id, and nobody waits.
+    fn leased_to(&mut self, id: &str) {
+        self.free();
+        let () = self.run(&format!("HSET {LOCK} mode fair {id} 1"));
+        let () = self.run(&format!("PEXPIRE {LOCK} {SHORT}"));
+    }
+
+    fn free(&mut self) {
+        let () = self.run("FLUSHALL");
+    }
+
+    /// It waits since then, and is kept until then.
+    fn enqueue(&mut self, id: &str, began: usize, kept: &str) {
+        let () = self.run(&format!("ZADD {QUEUE} {began} {id}"));
+        let () = self.run(&format!("HSET {POSITIONS} {id} {kept}:1111"));
+        for key in [QUEUE, POSITIONS] {
+            let () = self.run(&format!("PEXPIRE {key} {SHORT}"));
+        }
+    }
+
+    fn eval(&mut self, text: &str, keys: &[&str], messages: Messages, own: &[&str]) -> Value {
+        let Messages { publish, other, known } = messages;
+        let known = if known { "1" } else { "0" };
+        let mut call = cmd("EVAL");
+        call.arg(text).arg(keys.len()).arg(keys);
+        call.arg(&[publish, other, known, CHANNEL, "0", GRANTS, "granted:"]).arg(own);
+        call.query(&mut self.connection).unwrap()
+    }
+
+    fn holders(&mut self) -> Vec<String> {
+        let mut fields: Vec<String> = self.run(&format!("HKEYS {LOCK}"));
+        fields.retain(|field| field != "mode");
+        fields
+    }
+
+    fn queue(&mut self) -> Vec<String> {
+        self.run(&format!("ZRANGE {QUEUE} 0 -1"))
+    }
+
+    /// Subscribes the client of the first waiters. What it hears can be read.
+    fn listen(&self, by: &str) -> BufReader<TcpStream> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.server.port())).unwrap();
+        writeln!(stream, "{by} {GRANTS}{}\r", &FIRST[..36]).unwrap();
+        let mut stream = BufReader::new(stream);
+        // Of the confirmation, which ends with the number of subscriptions.
+        read_until(&mut stream, |line| line == ":1");
+        stream
+    }
+}
+
+fn read_until(stream: &mut BufReader<TcpStream>, last: impl Fn(&str) -> bool) {
+    let mut line = String::new();
+    while !last(line.trim_end()) {
+        line.clear();
+        assert!(stream.read_line(&mut line).unwrap() > 0, "the server has gone");
+    }
+}
+
+/// A waiter of a client that does not listen.
+fn deaf(number: usize) -> String {
+    format!("{number:08x}-0795-4907-87fd-6c719a6b4586:3")
+}
+
+#[test]
+fn first_that_can_be_told_is_found_wherever_it_stands_in_a_batch() {
+    let mut stage = Stage::set();
+    let _listens = stage.listen("SUBSCRIBE");
+    for text in [FAIR_RELEASE, FAIR_RELEASE_IN_FULL] {
+        for before in [0, 1, 2, 8, 9, 10, 11, 89, 90, 91, 98, 99, 100, 101, 150] {
+            stage.leased_to(US);
+            // None of them can be told; every other is over.
+            for number in 0..before {
+                stage.enqueue(&deaf(number), 1 + number, if number % 2 == 0 { LASTS } else { OVER });
+            }
+            stage.enqueue(FIRST, 1000, LASTS);
+            stage.enqueue(SECOND, 2000, LASTS);
+            let mut left: Vec<String> = (0..before).map(deaf).collect();
+            if before >= BATCH {
+                // The batch would be in the way each time.
+                assert_eq!(stage.eval(text, FAIR_KEYS, PLAIN, &[US]), AGAIN, "behind {before}");
+                left.drain(..BATCH);
+                let waits = left.iter().map(|it| &**it).chain([FIRST, SECOND]);
+                assert_eq!(stage.queue(), waits.collect::<Vec<_>>(), "behind {before}");
+                assert_eq!(stage.holders(), [US], "behind {before}");
+            }
+            assert_eq!(stage.eval(text, FAIR_KEYS, PLAIN, &[US]), Value::Int(1), "behind {before}");
+            assert_eq!(stage.holders(), [FIRST], "behind {before}");
+            let mut number = before - left.len();
+            left.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+            assert_eq!(stage.queue(), [&left[..], &[SECOND.to_owned()]].concat(), "behind {before}");
+        }
+    }
+}
+
+#[test]
+fn newcomer_asks_again_if_none_of_a_batch_can_be_told() {
+    let mut stage = Stage::set();
+    for number in 0..=BATCH {
+        stage.enqueue(&deaf(number), 1 + number, LASTS);
+    }
+    assert_eq!(stage.eval(FAIR_ACQUIRE, FAIR_KEYS, PLAIN, &[SHORT, US, "0"]), AGAIN);
+    assert_eq!(stage.queue(), [deaf(BATCH)]);
+    assert!(stage.holders().is_empty());
+    assert_eq!(stage.eval(FAIR_ACQUIRE, FAIR_KEYS, PLAIN, &[SHORT, US, "0"]), Value::Array(Vec::new()));
+    assert_eq!(stage.holders(), [US]);
+}
+
+#[test]
+fn first_of_a_long_queue_need_not_look_at_it() {
+    let mut stage = Stage::set();
+    let _listens = stage.listen("SUBSCRIBE");
+    stage.enqueue(FIRST, 1, LASTS);
+    for number in 0..2 * BATCH {
+        stage.enqueue(&deaf(number), 2 + number, LASTS);
+    }
+    let asks = [SHORT, FIRST, "0", SHORT, NONCE, "0"];
+    assert_eq!(stage.eval(FAIR_ACQUIRE, FAIR_KEYS, PLAIN, &asks), Value::Array(Vec::new()));
+    assert_eq!(stage.holders(), [FIRST]);
+    assert_eq!(stage.queue().len(), 2 * BATCH);
+}
+
+/// Of two that came at the same moment the server's order decides, and for both alike.
+#[test]
+fn one_of_two_that_came_at_once_is_first() {
+    let mut stage = Stage::set();
+    let _listens = stage.listen("SUBSCRIBE");
+    for (asks, gets) in [(FIRST, FIRST), (SECOND, FIRST)] {
+        stage.free();
+        stage.enqueue(FIRST, 7, LASTS);
+        stage.enqueue(SECOND, 7, LASTS);
+        let asked = [SHORT, asks, "0", SHORT, NONCE, "0"];
+        let reply = stage.eval(FAIR_ACQUIRE, FAIR_KEYS, PLAIN, &asked);
+        assert_eq!(stage.holders(), [gets], "{asks} asked: {reply:?}");
+    }
+}
+
+#[test]
+fn waiter_whose_position_is_over_comes_behind_those_that_wait() {
+    let mut stage = Stage::set();
+    let _listens = stage.listen("SUBSCRIBE");
+    stage.enqueue(FIRST, 1, OVER);
+    stage.enqueue(SECOND, 2, LASTS);
+    stage.eval(FAIR_ACQUIRE, FAIR_KEYS, PLAIN, &[SHORT, FIRST, "0"]);
+    assert_eq!(stage.holders(), [SECOND]);
+    assert!(stage.queue().is_empty(), "a position that is over is none");
+}
+
+#[test]
+fn position_stays_though_its_waiter_asks_without_one() {
+    let mut stage = Stage::set();
+    let _listens = stage.listen("SUBSCRIBE");
+    stage.enqueue(FIRST, 1, LASTS);
+    stage.enqueue(SECOND, 2, LASTS);
+    stage.eval(FAIR_ACQUIRE, FAIR_KEYS, PLAIN, &[SHORT, SECOND, "0"]);
+    assert_eq!(stage.holders(), [FIRST]);
+    assert_eq!(stage.queue(), [SECOND]);
+}
+
+/// A grant that nobody hears would keep all others out for as long as it lasts.
+#[test]
+fn lock_is_granted_to_a_client_that_hears_it() {
+    let mut stage = Stage::set();
+    let all = [
+        // Messages, how it listens, and whether it can be told.
+        (PLAIN, Some("SUBSCRIBE"), true),
+        (PLAIN, Some("SSUBSCRIBE"), false),
+        (PLAIN, None, false),
+        (SHARDED, Some("SSUBSCRIBE"), true),
+        (SHARDED, Some("SUBSCRIBE"), false),
+        (SHARDED, None, false),
+        (BOTH, Some("SUBSCRIBE"), true),
+        // In a Cluster it may listen at another node.
+        (UNKNOWN, None, true),
+        (SHARDED_UNKNOWN, None, true),
+    ];
+    for (messages, listens, granted) in all {
+        for text in [FAIR_RELEASE, FAIR_RELEASE_IN_FULL] {
+            let what = format!("{messages:?}, {listens:?}");
+            let mut hears = listens.map(|by| stage.listen(by));
+            stage.leased_to(US);
+            stage.enqueue(FIRST, 1, LASTS);
+            assert_eq!(
+                stage.eval(text, FAIR_KEYS, messages, &[US]),
+                Value::Int(1 + i64::from(!granted)),
+                "{what}"
+            );
+            assert_eq!(stage.holders(), if granted { &[FIRST][..] } else { &[] }, "{what}");
+            if let Some(hears) = hears.as_mut().filter(|_| granted) {
+                read_until(hears, |line| line == "granted:1:1111");
+            }
+        }
+    }
+}
+
+#[test]
+fn message_of_both_kinds_is_heard_by_each() {
+    let mut stage = Stage::set();
+    let mut hears = stage.listen("SSUBSCRIBE");
+    let _listens = stage.listen("SUBSCRIBE");
+    for text in [FAIR_RELEASE, FAIR_RELEASE_IN_FULL] {
+        stage.leased_to(US);
+        stage.enqueue(FIRST, 1, LASTS);
+        stage.eval(text, FAIR_KEYS, BOTH, &[US]);
+        read_until(&mut hears, |line| line == "granted:1:1111");
+    }
+}
+
+/// Its reply was lost, and its client sends it once more.
+#[test]
+fn release_that_ran_before_says_the_same_and_takes_nothing_back() {
+    let mut stage = Stage::set();
+    for tokens in ["0", "3"] {
+        for waits in [false, true] {
+            for (lease, least) in [(SHORT, 590_000), (LONG, 590_000)] {
+                stage.leased_to(NEXT);
+                let () = stage.run(&format!("SET {COUNTER} 7"));
+                // A longer one was asked for since, or not.
+                if lease == SHORT {
+                    let () = stage.run(&format!("PEXPIRE {LOCK} {LONG}"));
+                }
+                if waits {
+                    stage.enqueue(US, 1, LASTS);
+                }
+                let next = [US, NEXT, lease, tokens, SHORT, NONCE, "0"];
+                let reply = stage.eval(FAIR_RELEASE, FENCED_KEYS, PLAIN, &next);
+                let token = if tokens == "0" { Vec::new() } else { vec![Value::BulkString(b"10".to_vec())] };
+                assert_eq!(reply, Value::Array(token));
+                assert_eq!(stage.holders(), [NEXT]);
+                assert!(stage.queue().is_empty());
+                assert!(stage.run::<i64>(&format!("PTTL {LOCK}")) >= least);
+            }
+        }
+    }
+}
