@@ -74,10 +74,15 @@ impl Stage {
     fn eval(&mut self, text: &str, keys: &[&str], messages: Messages, own: &[&str]) -> Value {
         let Messages { publish, other, known } = messages;
         let known = if known { "1" } else { "0" };
-        let mut call = cmd("EVAL");
-        call.arg(text).arg(keys.len()).arg(keys);
-        call.arg(&[publish, other, known, CHANNEL, "0", GRANTS, "granted:"]).arg(own);
-        call.query(&mut self.connection).unwrap()
+        let all = [publish, other, known, CHANNEL, "0", GRANTS, "granted:"];
+        cmd("EVAL")
+            .arg(text)
+            .arg(keys.len())
+            .arg(keys)
+            .arg(&all)
+            .arg(own)
+            .query(&mut self.connection)
+            .unwrap()
     }
 
     fn holders(&mut self) -> Vec<String> {
