@@ -123,3 +123,22 @@ async fn head_of_redissons_fair_queue_is_told_that_the_lock_is_free() {
     let () = stage.run("DEL redisson_lock_queue:{{}}").await;
     stage.end().await;
 }
+
+/// A fair lock has one holder, and perhaps some that have lost it; what is more than that is no lock.
+#[tokio::test]
+async fn hash_of_many_fields_is_another_kind() {
+    // Of a dozen all are in the first page that a script reads, of a thousand only some, and of these perhaps few.
+    for more in [11, 1000] {
+        let mut stage = Stage::fair(&format!("fair:crowd:{more}")).await;
+        let fields: Vec<_> = (0..more).map(|number| format!("{} 1", id(9, number))).collect();
+        let () = stage.run(&format!("HSET {{}} mode fair {}", fields.join(" "))).await;
+        let () = stage.run("PEXPIRE {} 600000").await;
+        for wants in [&id(2, 1), &id(9, 0)] {
+            assert_other_kind(&stage, stage.ask(wants, Some(position(0))).await, LockKind::Unknown);
+            assert_eq!(stage.release(wants, None).await, ReleaseOutcome::NotHeld);
+        }
+        assert_eq!(stage.run::<u64>("HLEN {}").await, more + 1);
+        let () = stage.run("DEL {}").await;
+        stage.end().await;
+    }
+}
