@@ -4,11 +4,11 @@ use std::io::{BufRead, BufReader, Write as _};
 use std::net::TcpStream;
 
 use latchwork_testkit::RedisServer;
-use redis::{Connection, Value, cmd};
+use redis::{Connection, Value};
 
 use super::refusals::{
     CHANNEL, COUNTER, FAIR_ACQUIRE, FAIR_KEYS, FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FENCED_KEYS, FIRST,
-    GRANTS, LOCK, LONG, NEXT, NONCE, POSITIONS, QUEUE, SECOND, SHORT, US, connect, run,
+    GRANTS, LOCK, LONG, NEXT, NONCE, POSITIONS, QUEUE, SECOND, SHORT, US, connect, eval, run,
 };
 
 /// How many of a queue one call looks at.
@@ -75,14 +75,7 @@ impl Stage {
         let Messages { publish, other, known } = messages;
         let known = if known { "1" } else { "0" };
         let all = [publish, other, known, CHANNEL, "0", GRANTS, "granted:"];
-        cmd("EVAL")
-            .arg(text)
-            .arg(keys.len())
-            .arg(keys)
-            .arg(&all)
-            .arg(own)
-            .query(&mut self.connection)
-            .unwrap()
+        eval(text, keys).arg(&all).arg(own).query(&mut self.connection).unwrap()
     }
 
     fn holders(&mut self) -> Vec<String> {

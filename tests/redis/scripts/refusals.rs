@@ -242,6 +242,11 @@ enum Asks {
     Never,
 }
 
+/// A call of a script, without its arguments.
+pub(super) fn eval(text: &str, keys: &[&str]) -> Cmd {
+    cmd("EVAL").arg(text).arg(keys.len()).arg(keys).clone()
+}
+
 /// Makes of any server one that cannot be asked what a user may do, as those before 7.0.
 const UNASKED: &str = "local redis = { call = redis.call, pcall = redis.pcall }\n";
 
@@ -253,7 +258,7 @@ impl Call {
     fn run_if(&self, asks: Asks, connection: &mut Connection) -> Result<Value, RedisError> {
         let server = if asks == Asks::Never { UNASKED } else { "" };
         let text = &*[server, self.text].concat();
-        cmd("EVAL").arg(text).arg(self.keys.len()).arg(self.keys).arg(self.args).query(connection)
+        eval(text, self.keys).arg(self.args).query(connection)
     }
 
     /// Every command that the script sends.
