@@ -7,8 +7,9 @@ use latchwork_testkit::RedisServer;
 use redis::{Connection, Value};
 
 use super::refusals::{
-    CHANNEL, COUNTER, FAIR_ACQUIRE, FAIR_KEYS, FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FENCED_KEYS, FIRST,
-    GRANTS, LOCK, LONG, NEXT, NONCE, POSITIONS, QUEUE, SECOND, SHORT, US, connect, eval, run,
+    CHANNEL, COUNTER, FAIR_ACQUIRE, FAIR_FORCE_RELEASE, FAIR_KEYS, FAIR_RELEASE, FAIR_RELEASE_IN_FULL,
+    FENCED_KEYS, FIRST, GRANTS, LOCK, LONG, NEXT, NONCE, POSITIONS, QUEUE, SECOND, SHORT, THEM, US, connect,
+    eval, read_write, run,
 };
 
 /// How many of a queue one call looks at.
@@ -27,9 +28,12 @@ struct Messages {
     other: &'static str,
     /// Whether the server knows of all who listen.
     known: bool,
+    /// How the channels of grants begin.
+    grants: &'static str,
 }
 
-const PLAIN: Messages = Messages { publish: "publish", other: "", known: true };
+const PLAIN: Messages = Messages { publish: "publish", other: "", known: true, grants: GRANTS };
+const WRITES: Messages = Messages { grants: read_write::GRANTS, ..PLAIN };
 const SHARDED: Messages = Messages { publish: "spublish", ..PLAIN };
 const BOTH: Messages = Messages { other: "spublish", ..PLAIN };
 const UNKNOWN: Messages = Messages { known: false, ..PLAIN };
@@ -72,10 +76,16 @@ impl Stage {
     }
 
     fn eval(&mut self, text: &str, keys: &[&str], messages: Messages, own: &[&str]) -> Value {
-        let Messages { publish, other, known } = messages;
+        let Messages { publish, other, known, grants } = messages;
         let known = if known { "1" } else { "0" };
-        let all = [publish, other, known, CHANNEL, "0", GRANTS, "granted:"];
+        let all = [publish, other, known, CHANNEL, "0", grants, "granted:"];
         eval(text, keys).arg(&all).arg(own).query(&mut self.connection).unwrap()
+    }
+
+    /// The server's, in µs.
+    fn time(&mut self) -> u64 {
+        let (seconds, micros): (u64, u64) = self.run("TIME");
+        seconds * 1_000_000 + micros
     }
 
     fn holders(&mut self) -> Vec<String> {
@@ -90,8 +100,12 @@ impl Stage {
 
     /// Subscribes the client of the first waiters. What it hears can be read.
     fn listen(&self, by: &str) -> BufReader<TcpStream> {
+        self.listen_to(by, GRANTS)
+    }
+
+    fn listen_to(&self, by: &str, grants: &str) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.server.port())).unwrap();
-        writeln!(stream, "{by} {GRANTS}{}\r", &FIRST[..36]).unwrap();
+        writeln!(stream, "{by} {grants}{}\r", &FIRST[..36]).unwrap();
         let mut stream = BufReader::new(stream);
         // Of the confirmation, which ends with the number of subscriptions.
         read_until(&mut stream, |line| line == ":1");
@@ -285,4 +299,104 @@ fn release_that_ran_before_says_the_same_and_takes_nothing_back() {
             }
         }
     }
+}
+
+/// It would be granted the lock a second time otherwise, by whoever releases next.
+#[test]
+fn waiter_that_is_given_the_lock_by_a_release_of_its_client_leaves_the_queue() {
+    let mut stage = Stage::set();
+    for queued in [false, true] {
+        stage.leased_to(US);
+        if queued {
+            stage.enqueue(NEXT, 1, LASTS);
+        }
+        let next = [US, NEXT, SHORT, "0", SHORT, NONCE, "9000000"];
+        assert_eq!(stage.eval(FAIR_RELEASE, FAIR_KEYS, PLAIN, &next), Value::Array(Vec::new()));
+        assert_eq!(stage.holders(), [NEXT]);
+        assert!(stage.queue().is_empty(), "queued: {queued}");
+    }
+}
+
+/// The words of a script of read-write locks behind those that all have: the message to readers, where their
+/// leases are, whether it leaves the lock to strangers, and its own.
+fn words<'a>(spare: &'static str, own: &[&'a str]) -> Vec<&'a str> {
+    [&["1", "{s}lock:", spare], own].concat()
+}
+
+#[test]
+fn release_that_leaves_the_lock_to_strangers_enqueues_its_next_waiter() {
+    let mut stage = Stage::set();
+    let _listens = stage.listen("SUBSCRIBE");
+    for (next, waits) in [(false, vec![]), (true, vec![NEXT])] {
+        stage.free();
+        let () = stage.run(&format!("HSET {LOCK} mode write {US}:write 1"));
+        let () = stage.run(&format!("PEXPIRE {LOCK} {SHORT}"));
+        let () = stage.run(&format!("ZADD {} 1 {THEM}", read_write::QUEUE));
+        let () = stage.run(&format!("HSET {} {THEM} {OVER}:1111", read_write::POSITIONS));
+        let own = [US, NEXT, SHORT, "0", SHORT, NONCE, "0"];
+        let own = words("1", if next { &own } else { &own[..1] });
+        assert_eq!(stage.eval(read_write::RELEASE, read_write::KEYS, WRITES, &own), Value::Int(2));
+        assert!(stage.holders().is_empty());
+        let mut queue: Vec<String> = stage.run(&format!("ZRANGE {} 0 -1", read_write::QUEUE));
+        queue.retain(|id| id != THEM);
+        assert_eq!(queue, waits);
+        let positions: Vec<String> = stage.run(&format!("HKEYS {}", read_write::POSITIONS));
+        assert_eq!(positions.contains(&NEXT.to_owned()), next);
+    }
+}
+
+#[test]
+fn forced_release_ends_all_readers_and_passes_the_lock_on() {
+    let mut stage = Stage::set();
+    let _listens = stage.listen_to("SUBSCRIBE", read_write::GRANTS);
+    for waits in [false, true] {
+        stage.free();
+        let () = stage.run(&format!("HSET {LOCK} mode read {US} 1 {THEM} 1"));
+        let () = stage.run(&format!("PEXPIRE {LOCK} {SHORT}"));
+        let lease = |id: &str| format!("{{s}}lock:{id}:rwlock_timeout:1");
+        for id in [US, THEM] {
+            let () = stage.run(&format!("SET {} 1 PX {SHORT}", lease(id)));
+        }
+        if waits {
+            let () = stage.run(&format!("ZADD {} 1 {FIRST}", read_write::QUEUE));
+            let () = stage.run(&format!("HSET {} {FIRST} {LASTS}:1111", read_write::POSITIONS));
+        }
+        let reply = stage.eval(read_write::FORCE_RELEASE, read_write::KEYS, WRITES, &words("", &[]));
+        assert_eq!(reply, Value::Int(1));
+        let holders = waits.then(|| format!("{FIRST}:write"));
+        assert_eq!(stage.holders(), Vec::from_iter(holders));
+        for id in [US, THEM] {
+            assert_eq!(stage.run::<u64>(&format!("EXISTS {}", lease(id))), 0, "{id}");
+        }
+        assert_eq!(stage.run::<u64>(&format!("ZCARD {}", read_write::QUEUE)), 0);
+    }
+}
+
+/// It is nobody's to be freed, and theirs whose turn it is.
+#[test]
+fn forced_release_leaves_a_lock_alone_that_readers_have_not_taken_yet() {
+    let mut stage = Stage::set();
+    loop {
+        stage.free();
+        let () = stage.run(&format!("HSET {LOCK} mode read"));
+        let () = stage.run(&format!("PEXPIRE {LOCK} {SHORT}"));
+        let began = stage.time();
+        let () = stage.run(&format!("ZADD {} {began} phase {LASTS} {THEM}", read_write::TURN));
+        let reply = stage.eval(read_write::FORCE_RELEASE, read_write::KEYS, WRITES, &words("", &[]));
+        if reply == Value::Int(0) {
+            break;
+        }
+        // On a busy machine their turn, of a second, may be over.
+        assert!(stage.time() - began > 1_000_000, "{reply:?}");
+    }
+    assert_eq!(stage.run::<u64>(&format!("EXISTS {LOCK} {}", read_write::TURN)), 2);
+}
+
+#[test]
+fn forced_release_of_a_free_lock_says_so() {
+    let mut stage = Stage::set();
+    assert_eq!(stage.eval(FAIR_FORCE_RELEASE, FAIR_KEYS, PLAIN, &[]), Value::Int(0));
+    stage.leased_to(US);
+    assert_eq!(stage.eval(FAIR_FORCE_RELEASE, FAIR_KEYS, PLAIN, &[]), Value::Int(1));
+    assert!(stage.holders().is_empty());
 }

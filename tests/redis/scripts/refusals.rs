@@ -1,7 +1,7 @@
 //! Each script leaves all of its work behind or none of it, whatever in it the server refuses, and no lock
 //! without a time to live.
 
-mod read_write;
+pub(super) mod read_write;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use redis::{Cmd, Connection, FromRedisValue, PubSub, RedisError, RedisResult, Va
 
 pub(super) const US: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:1";
 pub(super) const NEXT: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:2";
-const THEM: &str = "00000000-0795-4907-87fd-6c719a6b4586:1";
+pub(super) const THEM: &str = "00000000-0795-4907-87fd-6c719a6b4586:1";
 /// In one slot, with all that belongs to them.
 pub(super) const LOCK: &str = "{s}lock";
 const OTHER: &str = "{s}other";
@@ -57,7 +57,7 @@ pub(super) const FAIR_ACQUIRE: &str = script!("fair_kind" "queue" "fair" "queue_
 pub(super) const FAIR_RELEASE: &str = script!("fair_kind" "hand_off" "queue" "fair" "queue_release");
 /// Without its most frequent case, which is otherwise done before all else.
 pub(super) const FAIR_RELEASE_IN_FULL: &str = script!("fair_kind" "queue" "fair" "queue_release");
-const FAIR_FORCE_RELEASE: &str = script!("fair_kind" "queue" "fair" "queue_force_release");
+pub(super) const FAIR_FORCE_RELEASE: &str = script!("fair_kind" "queue" "fair" "queue_force_release");
 
 pub(super) const FAIR_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, REDISSONS_QUEUE];
 pub(super) const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, REDISSONS_QUEUE, COUNTER];

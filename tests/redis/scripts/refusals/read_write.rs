@@ -2,14 +2,14 @@
 
 use super::{COUNTER, Call, FIRST, LOCK, LONG, NEXT, NONCE, RENEW, SHORT, THEM, US, script};
 
-const QUEUE: &str = "{s}lock:latchwork:rw_queue";
-const POSITIONS: &str = "{s}lock:latchwork:rw_positions";
-const READERS: &str = "{s}lock:latchwork:rw_readers";
-const TURN: &str = "{s}lock:latchwork:rw_turn";
-const OURS: &str = "{s}lock:8743c9c0-0795-4907-87fd-6c719a6b4586:1:rwlock_timeout:1";
+pub(in super::super) const QUEUE: &str = "{s}lock:latchwork:rw_queue";
+pub(in super::super) const POSITIONS: &str = "{s}lock:latchwork:rw_positions";
+pub(in super::super) const READERS: &str = "{s}lock:latchwork:rw_readers";
+pub(in super::super) const TURN: &str = "{s}lock:latchwork:rw_turn";
+pub(in super::super) const OURS: &str = "{s}lock:8743c9c0-0795-4907-87fd-6c719a6b4586:1:rwlock_timeout:1";
 const US_TO_WRITE: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:1:write";
-const CHANNEL: &str = "redisson_rwlock:{s}lock";
-pub(super) const GRANTS: &str = "{s}lock:latchwork:rw_grant:";
+pub(in super::super) const CHANNEL: &str = "redisson_rwlock:{s}lock";
+pub(in super::super) const GRANTS: &str = "{s}lock:latchwork:rw_grant:";
 
 /// A script of read-write locks.
 macro_rules! of_read_write {
@@ -19,14 +19,15 @@ macro_rules! of_read_write {
 }
 
 pub(super) const ACQUIRE: &str = of_read_write!("queue_acquire");
-pub(super) const RELEASE: &str = script!("read_write_kind" "hand_off" "queue" "read_write" "queue_release");
-pub(super) const RELEASE_IN_FULL: &str = of_read_write!("queue_release");
-pub(super) const FORCE_RELEASE: &str = of_read_write!("queue_force_release");
+pub(in super::super) const RELEASE: &str =
+    script!("read_write_kind" "hand_off" "queue" "read_write" "queue_release");
+pub(in super::super) const RELEASE_IN_FULL: &str = of_read_write!("queue_release");
+pub(in super::super) const FORCE_RELEASE: &str = of_read_write!("queue_force_release");
 pub(super) const READ_ACQUIRE: &str = of_read_write!("read_acquire");
 pub(super) const READ_RELEASE: &str = of_read_write!("read_release");
 pub(super) const HOLDERS: &str = of_read_write!("read_write_holders");
 
-const KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, READERS, TURN];
+pub(in super::super) const KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, READERS, TURN];
 const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, READERS, TURN, COUNTER];
 const READER_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, READERS, TURN, OURS];
 const FENCED_READER_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, READERS, TURN, OURS, COUNTER];
