@@ -1,4 +1,4 @@
-//! Who is first in a queue: a long one, and one whose clients are told in one way or another.
+//! Which waiter of a queue is first: of a long one, and of one whose clients are told in one way or another.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::net::TcpStream;
@@ -26,7 +26,7 @@ struct Messages {
     publish: &'static str,
     /// If messages of both kinds go out.
     other: &'static str,
-    /// Whether the server knows of all who listen.
+    /// Whether the server knows of all clients that listen.
     known: bool,
     /// How the channels of grants begin.
     grants: &'static str,
@@ -55,7 +55,7 @@ impl Stage {
         run(&mut self.connection, words)
     }
 
-    /// Leased to that id, and nobody waits.
+    /// Leased to that id, with an empty queue.
     fn leased_to(&mut self, id: &str) {
         self.free();
         let () = self.run(&format!("HSET {LOCK} mode fair {id} 1"));
@@ -224,7 +224,7 @@ fn position_stays_though_its_waiter_asks_without_one() {
     assert_eq!(stage.queue(), [SECOND]);
 }
 
-/// A grant that nobody hears would keep all others out for as long as it lasts.
+/// A grant that is not heard would keep all others out for as long as it lasts.
 #[test]
 fn lock_is_granted_to_a_client_that_hears_it() {
     let mut stage = Stage::set();
@@ -301,7 +301,7 @@ fn release_that_ran_before_says_the_same_and_takes_nothing_back() {
     }
 }
 
-/// It would be granted the lock a second time otherwise, by whoever releases next.
+/// It would be granted the lock a second time otherwise, by the next release.
 #[test]
 fn waiter_that_is_given_the_lock_by_a_release_of_its_client_leaves_the_queue() {
     let mut stage = Stage::set();
@@ -372,7 +372,7 @@ fn forced_release_ends_all_readers_and_passes_the_lock_on() {
     }
 }
 
-/// It is nobody's to be freed, and theirs whose turn it is.
+/// It has no holder, and is kept for the readers whose turn it is.
 #[test]
 fn forced_release_leaves_a_lock_alone_that_readers_have_not_taken_yet() {
     let mut stage = Stage::set();

@@ -127,7 +127,7 @@ async fn head_of_redissons_fair_queue_is_told_that_the_lock_is_free() {
 /// A fair lock has one holder, and perhaps some that have lost it; what is more than that is no lock.
 #[tokio::test]
 async fn hash_of_many_fields_is_another_kind() {
-    // Of a dozen all are in the first page that a script reads, of a thousand only some, and of these perhaps few.
+    // Of a dozen all are in the first page that a script reads, of a thousand only some, and perhaps few.
     for more in [11, 1000] {
         let mut stage = Stage::fair(&format!("fair:crowd:{more}")).await;
         let fields: Vec<_> = (0..more).map(|number| format!("{} 1", id(9, number))).collect();
