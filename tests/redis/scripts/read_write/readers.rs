@@ -51,7 +51,7 @@ async fn reader_that_died_comes_back_behind_the_writers_that_wait() {
 #[tokio::test]
 async fn reader_whose_lease_has_no_end_reads_on_and_leaves_as_others_do() {
     let mut stage = Stage::read_write("rw:reads:on").await;
-    let (reader, writer) = (id(1, 1), id(2, 1));
+    let (reader, writer, other) = (id(1, 1), id(2, 1), id(3, 1));
     stage.read(&reader).await;
     stage.wait(&writer, 0).await;
     stage.listen(&writer).await;
@@ -65,6 +65,13 @@ async fn reader_whose_lease_has_no_end_reads_on_and_leaves_as_others_do() {
     stage.assert_granted(&[&writer]).await;
     assert_eq!(stage.keys().await, ["rw:reads:on"]);
     stage.release(&writer, None).await;
+    // Others read on for as long as they would without it.
+    read(&stage, &reader, 9).await;
+    read(&stage, &other, 1).await;
+    let () = stage.run(&format!("PERSIST {lease}")).await;
+    assert!(stage.release_read(&reader).await);
+    stage.assert_lasts("{}", LEASE).await;
+    assert!(stage.release_read(&other).await);
     stage.end().await;
 }
 
