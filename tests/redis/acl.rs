@@ -136,6 +136,68 @@ async fn each_right_that_is_missing_is_named() {
     }
 }
 
+/// `+get`, `+incrby` and the patterns with `token` are for fenced locks only.
+#[tokio::test]
+async fn locks_without_tokens_need_no_rights_to_them() {
+    let server = RedisServer::start();
+    let rows = ["fair locks |", "read-write locks |"].map(besides).concat();
+    let all = documented().into_iter().map(str::to_owned).chain(rows);
+    let is_for_tokens = |right: &str| ["+get", "+incrby"].contains(&right) || right.contains("token");
+    let rights: Vec<String> = all.filter(|right| !is_for_tokens(right)).collect();
+    let url = user(&server, "unfenced", &rights).await;
+    let client = LockClient::new(Redis::connect(&url).await.map_err(|error| texts(&error)).unwrap());
+    let both = client.get_read_write_lock("orders:both").unwrap();
+    let plain = client.get_lock("orders:plain").unwrap();
+    let fair = client.get_fair_lock("orders:fair").unwrap();
+    for lock in [plain, fair, both.read().clone(), both.write().clone()] {
+        let guard = lock.lock().await.unwrap_or_else(|error| panic!("{}", texts(&error)));
+        guard.unlock().await.unwrap_or_else(|error| panic!("{}", texts(&error)));
+    }
+}
+
+/// What may not be looked at is not told to be free, or lost.
+#[tokio::test]
+async fn lock_that_may_not_be_looked_at_is_an_error_to_whom_asks_who_has_it_or_renews_it() {
+    let server = RedisServer::start();
+    let rights: Vec<&str> = documented().into_iter().filter(|right| *right != "+hget").collect();
+    let url = user(&server, "blind", &rights).await;
+    let redis = Redis::connect(&url).await.map_err(|error| texts(&error)).unwrap();
+    let (name, holder) = (LockName::new("orders:1").unwrap(), "8743c9c0-0795-4907-87fd-6c719a6b4586:1");
+    let () = run(&server, &["HSET", "orders:1", "mode", "lock", holder, "1"]).await;
+    let said = redis.holder(Mode::Plain, &name).await.expect_err("it may not");
+    assert_named("+hget", Err(texts(&said)));
+    let leases = keys(&name, &[&holder.parse().unwrap()]);
+    let said = redis.renew(Mode::Plain, &leases, SOON).await.expect_err("it may not");
+    assert_named("+hget", Err(texts(&said)));
+}
+
+/// Some of those who come to read take out the many who are dead.
+#[tokio::test]
+async fn reader_that_may_not_take_out_the_dead_reads_or_leaves_nothing() {
+    let server = RedisServer::start();
+    let all = documented().into_iter().map(str::to_owned).chain(besides("read-write locks |"));
+    let rights: Vec<String> = all.filter(|right| right != "+hdel").collect();
+    let url = user(&server, "careful", &rights).await;
+    let redis = Redis::connect(&url).await.map_err(|error| texts(&error)).unwrap();
+    let name = LockName::new("orders:1").unwrap();
+    let id = |client: u32| format!("{client:08x}-0795-4907-87fd-6c719a6b4586:1");
+    let dead: Vec<String> = (0..600).map(|client| id(0xdead_0000 + client)).collect();
+    let dead: Vec<&str> = dead.iter().flat_map(|id| [&**id, "1"]).collect();
+    let hash = ["HSET", "orders:1", "mode", "read"];
+    let () = run(&server, &[&hash[..], &dead].concat()).await;
+    for number in 1..2000 {
+        let reader: LeaseId = id(number).parse().unwrap();
+        let asked = redis.acquire(Mode::Read, &name, &redis.request(&reader, SOON * 60)).await;
+        let reads: bool = run(&server, &["HEXISTS", "orders:1", &id(number)]).await;
+        assert_eq!(reads, asked.is_ok(), "{asked:?}");
+        if let Err(error) = asked {
+            assert_named("+hdel", Err(texts(&error)));
+            return;
+        }
+    }
+    panic!("none has looked for the dead");
+}
+
 /// Uses all that there is of fair locks, until something is refused.
 async fn use_fair(url: &str, server: &RedisServer) -> Result<(), Error> {
     let redis = Redis::connect(url).await?;

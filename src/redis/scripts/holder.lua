@@ -8,7 +8,7 @@ end
 -- A key that is no hash is held by somebody, too: nothing can be leased there.
 local mode = redis.pcall('hget', KEYS[1], 'mode')
 if type(mode) == 'table' then
-    return string.find(mode.err, 'WRONGTYPE', 1, true) and { left, {}, false } or mode
+    return string.find(mode.err, 'WRONGTYPE') and { left, {}, false } or mode
 end
 -- A writer's field, of another kind of lock, would pass for the id of a lease with a label.
 if mode and mode ~= 'lock' and mode ~= 'fair' then
@@ -16,7 +16,7 @@ if mode and mode ~= 'lock' and mode ~= 'fair' then
 end
 -- Of more than a page, most are no ids.
 local fields, page = {}, redis.call('hscan', KEYS[1], '0', 'count', '10')[2]
-for i = 1, math.min(#page, 20), 2 do
+for i = 1, #page, 2 do
     fields[#fields + 1] = page[i]
 end
 return { left, fields, mode }

@@ -10,12 +10,10 @@ local mode = redis.call('hget', KEYS[1], 'mode')
 local lock = mode == 'read' and {} or found()
 if lock.other then
     return lock.other
-elseif lock.again then
-    return bury(lock)
 end
 local left = redis.call('pttl', KEYS[6])
-local reads = mode and left > -2 and redis.call('hexists', KEYS[1], id) == 1
-local beside = under ~= '' and lock.holder == under
+local reads = left > -2 and redis.call('hexists', KEYS[1], id) == 1
+local beside = lock.holder == under
 local refused, over, more = not reads and not beside and lock.holder, {}, nil
 local invited = redis.call('zscore', KEYS[5], id)
 if not reads and not beside and not refused and not invited and redis.call('exists', KEYS[2]) == 1 then
@@ -61,7 +59,7 @@ end
 local waits = redis.call('zscore', KEYS[4], id)
 -- Beside one reader that stays, those who die would be kept for ever, as no writer comes to take them out.
 local page = mode == 'read' and not reads and now() % CROWD_EACH == 0 and redis.call('hscan', KEYS[1], '0', 'count', '200')
-local crowd = page and (page[1] ~= '0' or #page[2] > 4 * BATCH) and found(true) or {}
+local crowd = page and #page[2] >= 4 * BATCH and found(true) or {}
 must('set', 'pexpire', (over[1] or invited or waits) and 'zrem', (lock.over or over[1] or crowd.dead) and 'hdel', fenced ~= '' and 'hset', fenced ~= '' and 'get')
 -- From now on the lock may last for longer than its writer.
 local lock_left = mode and redis.call('pttl', KEYS[1]) or -2

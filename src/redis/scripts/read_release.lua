@@ -5,8 +5,8 @@
 local id = ARGV[OWN]
 local left, lock_left = redis.call('pttl', KEYS[6]), redis.call('pttl', KEYS[1])
 local waited, invited = redis.call('zscore', KEYS[4], id), redis.call('zscore', KEYS[5], id)
--- If this may be the longest of the leases, the others are to be known.
-local longest = left + 1 >= lock_left
+-- If this may be the longest of the leases, as one that has lost its end, the others are to be known.
+local longest = left == -1 or left + 1 >= lock_left
 local lock = found(longest and lock_left, id)
 if lock.again then
     return bury(lock)

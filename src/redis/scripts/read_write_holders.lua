@@ -17,7 +17,7 @@ local ends = math.min(#page, 2 * (passed + READERS))
 local left, found_here = { keys = 4 * BATCH }, {}
 for i = 2 * passed + 1, ends, 2 do
     local reader = page[i]
-    local reads = reader ~= 'mode' and reader ~= lock.writer and reads_for(reader, page[i + 1], {}, left) or -2
+    local reads = reader ~= lock.writer and reads_for(reader, page[i + 1], {}, left) or -2
     if reads > -2 then
         found_here[#found_here + 1] = { reader, reads }
     end

@@ -9,7 +9,7 @@ for i = 1, #KEYS, each do
     -- A key that is no hash any more is nobody's lock. It must not take the renewal of all the others along.
     local held = redis.pcall('hget', lock, field)
     if type(held) == 'table' then
-        if not string.find(held.err, 'WRONGTYPE', 1, true) then
+        if not string.find(held.err, 'WRONGTYPE') then
             return held
         end
         held = false

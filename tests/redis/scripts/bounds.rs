@@ -501,6 +501,23 @@ async fn many_readers(watch: Watch) {
     assert_eq!(stage.fields().await, 2, "the writer, and the mode");
 }
 
+/// How few fields a server keeps in one piece, and answers in one, is its configuration's.
+#[tokio::test]
+async fn readers_of_one_page_are_told_from_the_dead_by_short_scripts() {
+    let mut stage = Stage::set(Watch::Commands).await;
+    let () = stage.run("CONFIG SET hash-max-ziplist-entries 2000").await;
+    let readers: Vec<LeaseId> = dead().take(600).collect();
+    for id in &readers {
+        assert!(!is_held(&stage.ask_to_read(id, None).await));
+    }
+    for id in &readers[500..] {
+        let () = stage.run(&format!("DEL {{{}}}:{id}:rwlock_timeout:1", stage.name)).await;
+    }
+    let found = stage.bounded("holders", async |stage| stage.redis.holders(Mode::Read, &stage.name).await);
+    let found: Vec<_> = found.await.unwrap().into_iter().filter_map(|reader| reader.id).collect();
+    assert_eq!(found, readers[..500]);
+}
+
 /// How often a client of Redisson's reads stands in the data.
 #[tokio::test]
 async fn number_of_holds_that_data_says_is_not_counted_to() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork::backend::{AcquireOutcome, Backend as _, Mode};
+use latchwork::backend::{AcquireOutcome, Backend as _, LeaseKey, LockName, Mode};
 use latchwork_conformance::commands::{Commands as _, left};
 
 use super::stage::{LEASE, Stage, id};
@@ -42,5 +42,23 @@ async fn lock_of_a_holder_that_tells_is_waited_for_as_long_as_it_lasts() {
     let () = stage.run("PEXPIRE {} 600000").await;
     assert!(left(take(&stage).await) > Some(Duration::from_secs(500)));
     let () = stage.run("DEL {}").await;
+    stage.end().await;
+}
+
+/// Nothing can be leased under its name, and other locks are renewed beside it.
+#[tokio::test]
+async fn key_that_is_no_lock_is_held_by_somebody_and_is_in_the_way_of_no_other() {
+    let mut stage = Stage::fair("plain:text").await;
+    let () = stage.run("SET {} text PX 600000").await;
+    let holder = stage.redis.holder(Mode::Plain, &stage.name).await.unwrap().expect("it is held");
+    assert_eq!((holder.id, holder.mode), (None, None));
+    assert!(holder.left > Duration::from_secs(500));
+    let () = stage.run(&format!("HSET {{}}:held mode lock {} 1", id(1, 1))).await;
+    let () = stage.run("PEXPIRE {}:held 60000").await;
+    let held = LockName::new("plain:text:held").unwrap();
+    let leases = [&stage.name, &held].map(|name| LeaseKey { name: name.clone(), id: id(1, 1) });
+    assert_eq!(stage.redis.renew(Mode::Plain, &leases, LEASE).await.unwrap(), [false, true]);
+    stage.assert_lasts("{}:held", LEASE).await;
+    let () = stage.run("DEL {} {}:held").await;
     stage.end().await;
 }

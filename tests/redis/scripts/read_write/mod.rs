@@ -1,6 +1,8 @@
 //! What the scripts of read-write locks do to the keys, and which clients they tell.
 
+mod crowds;
 mod leases;
 mod random;
+mod readers;
 mod strangers;
 mod turns;

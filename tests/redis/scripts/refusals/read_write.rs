@@ -1,6 +1,10 @@
 //! The scripts of read-write locks, and what they may find.
 
-use super::{COUNTER, Call, FIRST, LOCK, LONG, NEXT, NONCE, RENEW, SHORT, THEM, US, script};
+use redis::Value;
+
+use super::{
+    COUNTER, Call, FIRST, LOCK, LONG, NEXT, NONCE, RENEW, SHORT, Stage, THEM, US, find, run, script, state,
+};
 
 pub(in super::super) const QUEUE: &str = "{s}lock:latchwork:rw_queue";
 pub(in super::super) const POSITIONS: &str = "{s}lock:latchwork:rw_positions";
@@ -92,6 +96,14 @@ const HELD: [&[&str]; 9] = [
     &["HSET {s}lock mode read {us} 1 {dead} 1"],
 ];
 
+/// Two read beside one that writes no more.
+const READ_ON: [&str; 4] = [
+    "HSET {s}lock mode write {them}:write until:1 {us} 1 {next} 1",
+    "PEXPIRE {s}lock 60000",
+    "SET {s}lock:{us}:rwlock_timeout:1 1 PX 60000",
+    "SET {s}lock:{next}:rwlock_timeout:1 1 PX 60000",
+];
+
 /// The waiting writer.
 const WRITERS: [&[&str]; 4] = [
     &[],
@@ -137,6 +149,9 @@ pub(super) fn found() -> Vec<Vec<&'static str>> {
         vec!["HSET {s}lock {them} 1", "PEXPIRE {s}lock 60000"],
         vec!["SET {s}lock text PX 60000"],
         vec!["SET redisson_lock_token:{s}lock text"],
+        // Free, behind a writer that waits no more.
+        WRITERS[2].to_vec(),
+        READ_ON.to_vec(),
     ];
     let waiting = [(0, 0), (1, 0), (0, 1), (1, 1), (2, 2), (3, 0), (3, 1)];
     for held in HELD {
@@ -154,4 +169,15 @@ pub(super) fn found() -> Vec<Vec<&'static str>> {
         all.push([held, &["PEXPIRE {s}lock 60000"], &writers, &WRITERS[2][2..], READERS_WAIT[2]].concat());
     }
     all
+}
+
+/// It could not be given back otherwise.
+#[test]
+fn reader_leaves_the_lock_to_another_on_a_server_without_memory() {
+    let Stage { mut admin, mut user, server: _server } = Stage::set();
+    find(&mut admin, &READ_ON);
+    let () = run(&mut admin, "CONFIG SET maxmemory 1");
+    let release = Call { text: READ_RELEASE, keys: READER_KEYS, args: args!["", US] };
+    assert_eq!(release.run(&mut user).unwrap(), Value::Int(1));
+    assert_eq!(state(&mut admin)[LOCK].0, ["1", NEXT, "mode", "read"]);
 }

@@ -1,0 +1,129 @@
+//! Many readers, dead or alive, and many writers that wait: what is not looked at counts as well.
+
+use latchwork::LeaseId;
+
+use super::super::stage::{LEASE, Stage, id, lease_key};
+
+/// The ids of so many clients that are gone.
+fn gone(many: u32) -> impl Iterator<Item = LeaseId> {
+    (0..many).map(|client| id(0xdead_0000 + client, 1))
+}
+
+/// As many readers whose leases are over.
+async fn dead_read(stage: &mut Stage, many: u32) {
+    let fields: Vec<String> = gone(many).map(|reader| format!("{reader} 1")).collect();
+    let () = stage.run(&format!("HSET {{}} {}", fields.join(" "))).await;
+}
+
+/// As many writers whose clients are gone, before all others in the queue.
+async fn dead_wait(stage: &mut Stage, many: u32) {
+    let (mut since, mut kept) = (Vec::new(), Vec::new());
+    for (number, waiter) in gone(many).enumerate() {
+        since.push(format!("{} {waiter}", number + 1));
+        kept.push(format!("{waiter} 9000000000000000:0"));
+    }
+    let () = stage.run(&format!("ZADD {{}}:latchwork:{{{{}}}}:rw_queue {}", since.join(" "))).await;
+    let () = stage.run(&format!("HSET {{}}:latchwork:{{{{}}}}:rw_positions {}", kept.join(" "))).await;
+}
+
+async fn assert_reads_alone(stage: &mut Stage, reader: &LeaseId) {
+    stage.assert_heard(&[]).await;
+    assert_eq!(stage.writer().await, None);
+    let readers = stage.readers().await;
+    assert_eq!(readers.iter().map(|it| it.id.as_ref()).collect::<Vec<_>>(), [Some(reader)]);
+}
+
+#[tokio::test]
+async fn reader_among_many_dead_keeps_its_lock_from_the_writer_that_waits() {
+    let mut stage = Stage::read_write("rw:among:dead").await;
+    let [reader, leaves, writer, late] = [1, 2, 3, 4].map(|client| id(client, 1));
+    stage.read(&reader).await;
+    stage.read(&leaves).await;
+    stage.wait(&writer, 9).await;
+    stage.listen(&writer).await;
+    dead_read(&mut stage, 3000).await;
+    assert!(stage.release_read(&leaves).await);
+    assert_reads_alone(&mut stage, &reader).await;
+    dead_read(&mut stage, 3000).await;
+    assert!(stage.reader_waits(&late, None).await.is_some());
+    assert_reads_alone(&mut stage, &reader).await;
+    assert!(stage.release_read(&reader).await);
+    stage.assert_granted(&[&writer]).await;
+    stage.release(&writer, None).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn writer_behind_many_that_are_gone_comes_before_later_readers_and_has_the_lock_next() {
+    let mut stage = Stage::read_write("rw:behind:gone").await;
+    let [reader, writer, late] = [1, 2, 3].map(|client| id(client, 1));
+    stage.read(&reader).await;
+    stage.wait(&writer, 0).await;
+    stage.listen(&writer).await;
+    dead_wait(&mut stage, 150).await;
+    assert!(stage.reader_waits(&late, None).await.is_some());
+    dead_wait(&mut stage, 150).await;
+    assert!(stage.release_read(&reader).await);
+    stage.assert_granted(&[&writer]).await;
+    stage.release(&writer, None).await;
+}
+
+/// No writer comes that would do it. A server keeps few in another way than many.
+#[tokio::test]
+async fn readers_that_come_take_out_many_dead_though_others_read_among_them() {
+    for alive in [100, 300] {
+        let mut stage = Stage::read_write(&format!("rw:crowd:{alive}")).await;
+        // Two dead for each, among them, as neighbours are looked at together.
+        for number in 1..=alive {
+            stage.read(&id(1, number)).await;
+            let () = stage.run(&format!("HSET {{}} {} 1 {} 1", id(8, number), id(9, number))).await;
+        }
+        let fields: usize = stage.run("HLEN {}").await;
+        // One of 32 looks, and no other does.
+        let mut comes = (1..2000).map(|number| id(2, number));
+        let taken_out = loop {
+            let comes = comes.next().expect("the dead stay");
+            stage.read(&comes).await;
+            let now: usize = stage.run("HLEN {}").await;
+            assert_eq!(stage.run::<usize>(&format!("HEXISTS {{}} {comes}")).await, 1);
+            assert!(stage.release_read(&comes).await);
+            if now <= fields {
+                break fields + 1 - now;
+            }
+        };
+        assert!(taken_out > 10, "{taken_out} of {}", 2 * alive);
+        assert_eq!(stage.readers().await.len() as u64, alive);
+        assert!(stage.force_release().await);
+    }
+}
+
+/// Few are on one page that the server makes, many on some.
+#[tokio::test]
+async fn each_reader_is_listed_once_however_many_read() {
+    for many in [60, 300] {
+        let mut stage = Stage::read_write(&format!("rw:list:{many}")).await;
+        for number in 1..=many {
+            stage.read(&id(1, number)).await;
+        }
+        let dead = [2, many].map(|number| lease_key(&id(1, number).to_string(), 1));
+        let () = stage.run(&format!("DEL {}", dead.join(" "))).await;
+        let mut readers: Vec<_> =
+            stage.readers().await.into_iter().map(|it| it.id.unwrap().number()).collect();
+        readers.sort_unstable();
+        assert_eq!(readers, (1..many).filter(|number| *number != 2).collect::<Vec<_>>());
+        assert!(stage.force_release().await);
+    }
+}
+
+/// How often it writes stands in its field, as often as a reader reads in a reader's.
+#[tokio::test]
+async fn writer_of_redissons_is_no_reader_however_often_it_has_entered() {
+    let mut stage = Stage::read_write("rw:entered").await;
+    let () = stage.run(&format!("HSET {{}} mode write {}:write 1000", id(1, 1))).await;
+    let () = stage.run("PEXPIRE {} 600000").await;
+    assert_eq!(stage.readers().await, []);
+    let writer = stage.writer().await.unwrap();
+    assert!(writer.id == Some(id(1, 1)) && writer.left <= LEASE);
+    let () = stage.run("DEL {}").await;
+    stage.end().await;
+}

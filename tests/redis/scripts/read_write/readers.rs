@@ -1,0 +1,239 @@
+//! Which reader is one, and what one that comes or leaves does to the others.
+
+use std::time::Duration;
+
+use latchwork::LeaseId;
+use latchwork::backend::{Backend as _, Mode, QueuePosition};
+
+use super::super::stage::{KEPT, LEASE, Stage, id, lease_key, position};
+use latchwork_conformance::commands::{Commands as _, RELEASED, keys, left};
+
+/// Reads for so many leases.
+async fn read(stage: &Stage, id: &LeaseId, times: u32) {
+    assert_eq!(left(stage.ask_to_read(&stage.redis.request(id, LEASE * times)).await.unwrap()), None);
+}
+
+/// The lock was evicted, or freed by force among so many readers that the key of its own lease was not looked for.
+#[tokio::test]
+async fn reader_of_a_lock_that_is_gone_has_nothing_though_its_own_lease_is_there() {
+    let mut stage = Stage::read_write("rw:gone").await;
+    let (reader, writer) = (id(1, 1), id(2, 1));
+    stage.read(&reader).await;
+    let () = stage.run("DEL {}").await;
+    let lease = lease_key(&reader.to_string(), 1);
+    let renewed = stage.redis.renew(Mode::Read, &keys(&stage.name, &[&reader]), LEASE * 2).await.unwrap();
+    assert_eq!(renewed, [false]);
+    stage.assert_lasts(&lease, LEASE).await;
+    stage.take(&writer).await;
+    assert!(stage.reader_waits(&reader, None).await.is_some(), "it reads beside a writer");
+    assert!(!stage.release_read(&reader).await, "it is told that it read until now");
+    stage.release(&writer, None).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn reader_that_died_comes_back_behind_the_writers_that_wait() {
+    let mut stage = Stage::read_write("rw:back").await;
+    let (dead, alive, writer) = (id(1, 1), id(2, 1), id(3, 1));
+    stage.read(&dead).await;
+    stage.read(&alive).await;
+    stage.wait(&writer, 0).await;
+    stage.listen(&writer).await;
+    let () = stage.run(&format!("DEL {}", lease_key(&dead.to_string(), 1))).await;
+    assert!(stage.reader_waits(&dead, None).await.is_some());
+    assert!(stage.release_read(&alive).await);
+    stage.assert_granted(&[&writer]).await;
+    stage.release(&writer, None).await;
+    stage.end().await;
+}
+
+/// Somebody has taken it away.
+#[tokio::test]
+async fn reader_whose_lease_has_no_end_reads_on_and_leaves_as_others_do() {
+    let mut stage = Stage::read_write("rw:reads:on").await;
+    let (reader, writer, other) = (id(1, 1), id(2, 1), id(3, 1));
+    stage.read(&reader).await;
+    stage.wait(&writer, 0).await;
+    stage.listen(&writer).await;
+    let lease = lease_key(&reader.to_string(), 1);
+    let () = stage.run(&format!("PERSIST {lease}")).await;
+    // It reads already, and does not wait behind the writer.
+    assert_eq!(stage.reader_waits(&reader, None).await, None);
+    stage.assert_lasts(&lease, LEASE).await;
+    let () = stage.run(&format!("PERSIST {lease}")).await;
+    assert!(stage.release_read(&reader).await);
+    stage.assert_granted(&[&writer]).await;
+    assert_eq!(stage.keys().await, ["rw:reads:on"]);
+    stage.release(&writer, None).await;
+    // Others read on for as long as they would without it.
+    read(&stage, &reader, 9).await;
+    read(&stage, &other, 1).await;
+    let () = stage.run(&format!("PERSIST {lease}")).await;
+    assert!(stage.release_read(&reader).await);
+    stage.assert_lasts("{}", LEASE).await;
+    assert!(stage.release_read(&other).await);
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn reader_beside_a_writer_makes_its_lease_to_write_neither_longer_nor_shorter() {
+    let mut stage = Stage::read_write("rw:beside:again").await;
+    let (writer, one, two) = (id(1, 1), id(1, 2), id(1, 3));
+    let beside = |id: &LeaseId, times| stage.redis.request(id, LEASE * times).under(writer.clone());
+    stage.take(&writer).await;
+    for (reader, times) in [(&one, 9), (&two, 1)] {
+        assert_eq!(left(stage.ask_to_read(&beside(reader, times)).await.unwrap()), None);
+        assert!(stage.writer().await.unwrap().left <= LEASE);
+    }
+    // One that reads is not asked under which lease it does.
+    assert_eq!(stage.reader_waits(&two, None).await, None);
+    let renew = async |times| {
+        let leases = keys(&stage.name, &[&writer]);
+        assert_eq!(stage.redis.renew(Mode::Write, &leases, LEASE * times).await.unwrap(), [true]);
+        assert!(stage.writer().await.unwrap().left > LEASE * 5);
+    };
+    renew(6).await;
+    renew(1).await;
+    assert!(stage.release_read(&one).await && stage.release_read(&two).await);
+    stage.release(&writer, None).await;
+    // The end of the lock was taken away, and with it the writer's.
+    stage.take(&writer).await;
+    let () = stage.run("PERSIST {}").await;
+    assert_eq!(left(stage.ask_beside(&one, &writer, None).await.unwrap()), None);
+    assert_eq!(stage.writer().await.expect("it writes").id.as_ref(), Some(&writer));
+    stage.assert_lasts("{}", LEASE).await;
+    assert!(stage.release_read(&one).await);
+    stage.release(&writer, None).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn reader_that_leaves_cuts_no_other_short_whichever_came_first() {
+    let mut stage = Stage::read_write("rw:short:first").await;
+    let [short, middle, long] = [1, 2, 3].map(|client| id(client, 1));
+    for (reader, times) in [(&short, 1), (&middle, 2), (&long, 9)] {
+        read(&stage, reader, times).await;
+    }
+    assert!(stage.release_read(&short).await);
+    stage.assert_lasts("{}", LEASE * 9).await;
+    // The end of the lock was taken away. It gets one with the next renewal.
+    read(&stage, &short, 1).await;
+    let () = stage.run("PERSIST {}").await;
+    assert!(stage.release_read(&short).await);
+    let lasts: i64 = stage.run("PTTL {}").await;
+    assert!(lasts == -1 || lasts > 5_000_000, "{lasts}");
+    let renewed = stage.redis.renew(Mode::Read, &keys(&stage.name, &[&long]), LEASE * 9).await.unwrap();
+    assert_eq!(renewed, [true]);
+    stage.assert_lasts("{}", LEASE * 9).await;
+    assert!(stage.release_read(&long).await && stage.release_read(&middle).await);
+    stage.end().await;
+}
+
+/// Such as one that died with a long lease.
+#[tokio::test]
+async fn lock_that_waits_for_readers_lasts_no_longer_than_their_turn() {
+    let mut stage = Stage::read_write("rw:vacant").await;
+    let (writer, comes, stays_away) = (id(1, 1), id(2, 1), id(3, 1));
+    stage.take(&writer).await;
+    stage.wait_to_read(&comes, 0).await;
+    stage.wait_to_read(&stays_away, 0).await;
+    assert_eq!(stage.release(&writer, None).await, RELEASED);
+    stage.read(&comes).await;
+    let () = stage.run("PEXPIRE {} 6000000").await;
+    assert!(stage.release_read(&comes).await);
+    let lasts: i64 = stage.run("PTTL {}").await;
+    assert!(lasts <= 1000, "{lasts}");
+    stage.release_read(&stays_away).await;
+    stage.end().await;
+}
+
+/// What remembers it was evicted, or it was silent for too long.
+#[tokio::test]
+async fn reader_that_waited_before_the_turn_began_has_it_though_it_is_not_remembered() {
+    let mut stage = Stage::read_write("rw:unremembered").await;
+    let (holder, writer, remembered, other) = (id(1, 1), id(2, 1), id(3, 1), id(4, 1));
+    stage.take(&holder).await;
+    stage.wait(&writer, 9).await;
+    stage.listen(&writer).await;
+    stage.wait_to_read(&remembered, 0).await;
+    assert_eq!(stage.release(&holder, None).await, RELEASED);
+    assert_eq!(stage.reader_waits(&other, Some(position(1))).await, None);
+    assert!(!stage.release_read(&remembered).await);
+    let _ = stage.heard().await;
+    assert!(stage.release_read(&other).await);
+    stage.assert_granted(&[&writer]).await;
+    stage.release(&writer, None).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn reader_that_is_remembered_for_less_does_not_shorten_what_others_are_remembered_for() {
+    let mut stage = Stage::read_write("rw:kept").await;
+    let (writer, patient, hasty) = (id(1, 1), id(2, 1), id(3, 1));
+    stage.take(&writer).await;
+    stage.wait_to_read(&patient, 0).await;
+    let short = QueuePosition { waited: Duration::ZERO, kept: KEPT / 2 };
+    assert!(stage.reader_waits(&hasty, Some(short)).await.is_some());
+    stage.assert_lasts("{}:latchwork:{{}}:rw_readers", KEPT).await;
+    assert!(!stage.release_read(&hasty).await && !stage.release_read(&patient).await);
+    stage.release(&writer, None).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn reader_that_comes_or_leaves_takes_out_positions_that_are_over() {
+    let mut stage = Stage::read_write("rw:over:positions").await;
+    let (reader, second, over) = (id(1, 1), id(2, 1), id(3, 1));
+    stage.listen(&over).await;
+    stage.read(&reader).await;
+    stage.wait(&over, 0).await;
+    stage.end_position(&over).await;
+    stage.read(&second).await;
+    stage.assert_queue(&[]).await;
+    stage.wait(&over, 0).await;
+    stage.end_position(&over).await;
+    // The lock is gone. What is left of it leaves nothing, and tells nobody.
+    let () = stage.run("DEL {}").await;
+    for id in [&reader, &second] {
+        assert!(!stage.release_read(id).await);
+    }
+    stage.assert_heard(&[]).await;
+    stage.end().await;
+}
+
+/// As every 32nd release to write, which `turns` has.
+#[tokio::test]
+async fn every_32nd_release_of_readers_leaves_the_lock_to_others() {
+    let mut stage = Stage::read_write("rw:strangers:read").await;
+    let [stays, comes, writer, second] = [1, 2, 3, 4].map(|client| id(client, 1));
+    // Of these the lock is none to leave.
+    let releases = async |stage: &mut Stage| {
+        stage.read(&stays).await;
+        for _ in 0..31 {
+            stage.read(&comes).await;
+            assert!(stage.release_read(&comes).await);
+        }
+        stage.wait(&writer, 5).await;
+        stage.listen(&writer).await;
+    };
+    releases(&mut stage).await;
+    assert!(stage.release_read(&stays).await);
+    stage.assert_heard(&["0"]).await;
+    assert_eq!(stage.run::<usize>("EXISTS {}").await, 0);
+    // Others had their chance with that one. So the next one passes it on again.
+    stage.take(&writer).await;
+    stage.wait(&second, 0).await;
+    stage.listen(&second).await;
+    assert_eq!(stage.release(&writer, None).await, RELEASED);
+    stage.assert_granted(&[&second]).await;
+    stage.release(&second, None).await;
+    let _ = stage.heard().await;
+    // One that has not read has nothing to leave, and the lock that is free goes to the writer.
+    releases(&mut stage).await;
+    let () = stage.run("DEL {}").await;
+    assert!(!stage.release_read(&comes).await);
+    stage.assert_granted(&[&writer]).await;
+    stage.release(&writer, None).await;
+    stage.release_read(&stays).await;
+    stage.end().await;
+}
