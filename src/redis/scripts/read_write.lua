@@ -194,13 +194,11 @@ function lasts(lock)
     return left
 end
 
--- Makes the lock last as long as the longest of its leases.
+-- Makes the lock last as long as the longest of its leases: with one that has no end (-1) as it does already.
 local function last_for(...)
-    local longest = 1
-    for i = 1, select('#', ...) do
-        longest = math.max(longest, (select(i, ...)))
+    if math.min(...) >= 0 then
+        redis.call('pexpire', KEYS[1], math.max(1, ...))
     end
-    redis.call('pexpire', KEYS[1], longest)
 end
 
 -- Only one who writes already has readers beside it. The lock is never deleted in between, for the reason given above `dequeue`.

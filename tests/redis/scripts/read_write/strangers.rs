@@ -90,14 +90,22 @@ async fn redissons_writer_that_reads_as_well_is_looked_at_each_second() {
     assert_eq!(stage.writer().await.unwrap().id.unwrap().to_string(), THEM);
     let () = stage.run(&format!("HSET {{}} {THEM} 1")).await;
     let () = stage.run(&format!("SET {} 1 PX 300000", lease_key(THEM, 1))).await;
-    assert!(stage.wait(&writer, 0).await <= Duration::from_secs(1));
-    assert!(stage.wait_to_read(&reader, 9).await <= Duration::from_secs(1));
+    assert_eq!(stage.wait(&writer, 0).await, Duration::from_secs(1));
+    assert_eq!(stage.wait_to_read(&reader, 9).await, Duration::from_secs(1));
+    // Nor does it end by itself, if somebody has taken its end away.
+    let () = stage.run("PERSIST {}").await;
+    assert_eq!(stage.wait(&writer, 0).await, Duration::from_secs(1));
     // What ends before is looked at when it does.
     let () = stage.run("PEXPIRE {} 900").await;
     assert!(stage.wait(&writer, 0).await <= Duration::from_millis(900));
     let () = stage.run(&format!("HSET {{}} mode write {THEM}:write 2 {THEM} 1")).await;
     let () = stage.run("PEXPIRE {} 600000").await;
     assert!(stage.writer().await.unwrap().left > LEASE / 2 && stage.readers().await.len() == 1);
+    // It reads no more, and writes on.
+    let () = stage.run(&format!("DEL {}", lease_key(THEM, 1))).await;
+    assert!(stage.wait(&writer, 0).await > KEPT);
+    assert_eq!(stage.writer().await.unwrap().id.unwrap().to_string(), THEM);
+    let () = stage.run(&format!("SET {} 1 PX 300000", lease_key(THEM, 1))).await;
     // It has gone on as a reader.
     let () = stage.run(&format!("HDEL {{}} {THEM}:write")).await;
     let () = stage.run("HSET {} mode read").await;
