@@ -175,7 +175,7 @@ async fn writer_beside_a_crowd_of_the_dead_writes_on_and_hands_on() {
     let mut stage = Stage::read_write("rw:found:beside").await;
     let (writer, next) = (id(1, 1), id(2, 1));
     stage.listen(&next).await;
-    for (client, count) in (10..16).zip([150, 3000].into_iter().cycle()) {
+    for (client, count) in (10..14).zip([150, 1500].into_iter().cycle()) {
         let dead = crowd(client, count);
         stage.put("write", &dead).await;
         stage.writes(&writer, LEASE / 2).await;
