@@ -16,8 +16,8 @@ local PAGE = '100'
 local CROWD_EACH = 32
 
 -- For how many ms the reader's lease lasts, -2 if it is over. Its keys are put to `leases`. How many to look at is a
--- number that stands in the data: `left.keys` says how many may be looked at. If all of these are over, and there
--- are others, it reads as long as the lock lasts (-1: without end). So does one whose lease has lost its end: taken
+-- number that stands in the data: `left.keys` says how many may be looked at. If there are others, it reads at least
+-- as long as the lock lasts (-1: without end), as one of these may. So does one whose lease has lost its end: taken
 -- for the shortest of all, it would lose the lock with the next reader that leaves. `left.is_here`: the slot is.
 local function reads_for(reader, holds, leases, left)
     local longest, many = -2, tonumber(holds) or 0
@@ -36,7 +36,7 @@ local function reads_for(reader, holds, leases, left)
             left.is_here = true
         end
     end
-    return longest == -2 and many > some and redis.call('pttl', KEYS[1]) or longest
+    return math.max(longest, many > some and redis.call('pttl', KEYS[1]) or -2)
 end
 
 -- Until when the writer's field with that value says that it writes (us), if it says so.

@@ -221,6 +221,13 @@ async fn writer_leaves_a_crowd_of_readers_as_they_are() {
     let readers = crowd(1000, 3000);
     stage.put("write", &readers).await;
     stage.revive(&readers).await;
+    // Wherever it stands among them.
+    for number in 1..=8 {
+        let one = id(2, number);
+        stage.writes(&one, LEASE / 2).await;
+        assert_eq!(stage.writer().await.unwrap().id, Some(one.clone()));
+        let () = stage.run(&format!("HDEL {{}} {one}:write")).await;
+    }
     stage.writes(&writer, LEASE / 2).await;
     assert_eq!(stage.release(&writer, None).await, RELEASED);
     assert!(!stage.has(&format!("{writer}:write")).await);
@@ -289,9 +296,10 @@ async fn fields_of_a_lock_that_lie_far_apart_are_all_found() {
     let page: (u64, Vec<String>) =
         command("HSCAN sparse 0 COUNT 100").query_async(&mut connection(&server).await).await.unwrap();
     assert!(page.0 != 0 && page.1.len() <= 10, "the server has made the table smaller");
+    let mut reader = id(20, 1);
     for client in 20..60 {
         // One that reads keeps a writer out; one that writes is known, and those who read beside it read on.
-        let reader = id(client, 1);
+        reader = id(client, 1);
         run(format!("HSET sparse mode read {reader} 1")).await;
         run(format!("SET {{sparse}}:{reader}:rwlock_timeout:1 1 PX 600000")).await;
         let asked = redis.acquire(Mode::Write, &name, &redis.request(&other, LEASE)).await.unwrap();
@@ -307,6 +315,12 @@ async fn fields_of_a_lock_that_lie_far_apart_are_all_found() {
         run(format!("HSET sparse mode read {reader} 1")).await;
         run("PEXPIRE sparse 600000".to_owned()).await;
     }
+    // A writer that is alone leaves the lock to all.
+    run(format!("HSET sparse mode write {writer}:write 1")).await;
+    run(format!("HDEL sparse {reader}")).await;
+    assert_eq!(redis.release(Mode::Write, &name, &writer, None).await.unwrap(), RELEASED);
+    let asked = redis.acquire(Mode::Write, &name, &redis.request(&other, LEASE)).await.unwrap();
+    assert_eq!(left(asked), None, "it is free");
 }
 
 #[tokio::test]

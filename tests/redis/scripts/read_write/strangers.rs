@@ -79,6 +79,31 @@ async fn redissons_reader_reads_until_the_last_of_its_leases_is_over() {
     stage.end().await;
 }
 
+/// The lease that lasts may be one that no script has looked at.
+#[tokio::test]
+async fn lock_lasts_for_a_redissons_reader_that_holds_it_more_often_than_is_counted() {
+    let mut stage = Stage::read_write("rw:often").await;
+    let ours = id(1, 1);
+    let () = stage.run(&format!("HSET {{}} mode read {THEM} 150")).await;
+    let () = stage.run("PEXPIRE {} 500000").await;
+    let () = stage.run(&format!("SET {} 1 PX 100000", lease_key(THEM, 1))).await;
+    let () = stage.run(&format!("SET {} 1 PX 500000", lease_key(THEM, 150))).await;
+    stage.read(&ours).await;
+    assert!(stage.release_read(&ours).await);
+    let lasts: u64 = stage.run("PTTL {}").await;
+    assert!(lasts > 300_000, "the lock ends in {lasts} ms, and its last lease does not");
+    // It is never made shorter than a lease that was looked at.
+    let () = stage.run(&format!("SET {} 1 PX 900000", lease_key(THEM, 1))).await;
+    let () = stage.run("PEXPIRE {} 30000").await;
+    stage.read(&ours).await;
+    let () = stage.run("PEXPIRE {} 30000").await;
+    assert!(stage.release_read(&ours).await);
+    stage.assert_lasts("{}", Duration::from_secs(900)).await;
+    assert!(stage.force_release().await);
+    let () = stage.run(&format!("DEL {}", lease_key(THEM, 150))).await;
+    stage.end().await;
+}
+
 /// It may go on as a reader, and tells no waiter then.
 #[tokio::test]
 async fn redissons_writer_that_reads_as_well_is_looked_at_each_second() {
