@@ -129,6 +129,15 @@ async fn forced_unlock_leaves_no_reader_behind() {
     stage.assert_fields(&[format!("{writer}:write=1"), "mode=write".to_owned()]).await;
     assert_eq!(stage.keys().await, ["rw:forced"]);
     stage.release(&writer, None).await;
+    let _ = stage.heard().await;
+    // Readers that wait do so for that writer: there was no other.
+    stage.read(&holder).await;
+    stage.wait(&writer, 9).await;
+    stage.wait_to_read(&reader, 0).await;
+    assert!(stage.force_release().await);
+    stage.assert_granted(&[&writer]).await;
+    assert!(!stage.release_read(&reader).await);
+    stage.release(&writer, None).await;
     // To readers that wait.
     stage.take(&holder).await;
     assert_eq!(left(stage.ask_beside(&beside, &holder, None).await.unwrap()), None);
