@@ -572,7 +572,7 @@ async fn crowd_that_stands_in_the_data_is_looked_at_in_batches() {
 async fn holds_that_data_says_of_many_readers_are_counted_together() {
     let mut stage = Stage::set(Watch::Commands).await;
     let writer = alive(1);
-    // Who cannot be looked at reads as long as the lock lasts.
+    // A reader that cannot be looked at reads as long as the lock lasts.
     for (readers, reads) in [(90, true), (4, false)] {
         let () = stage.run(&format!("HSET bounds mode read{}", fields(readers, 100))).await;
         let () = stage.run("PEXPIRE bounds 600000").await;

@@ -1,5 +1,5 @@
-//! What a script finds of a lock: who reads and who writes, in whatever order and among however many, and
-//! who of them is dead.
+//! What a script finds of a lock: its readers and its writer, in whatever order and among however many, and
+//! which of them are dead.
 
 use std::time::Duration;
 
@@ -306,7 +306,7 @@ async fn fields_of_a_lock_that_lie_far_apart_are_all_found() {
         command("HSCAN sparse 0 COUNT 100").query_async(&mut connection(&server).await).await.unwrap();
     assert!(page.0 != 0 && page.1.len() <= 10, "the server has made the table smaller");
     for (client, count) in (20..60).zip([1, 8].into_iter().cycle()) {
-        // Those who read keep a writer out; one that writes is known, and those who read beside it read on.
+        // Readers keep a writer out; one that writes is known, and the readers beside it read on.
         let readers = crowd(client, count);
         let leases: Vec<String> =
             readers.iter().map(|reader| format!("{{sparse}}:{reader}:rwlock_timeout:1")).collect();
@@ -373,7 +373,7 @@ async fn lock_lasts_as_long_as_a_writer_that_has_asked_for_more_than_it_reads() 
     stage.end().await;
 }
 
-/// Somebody took the ends of the lock and of the reader's lease away. Both have one again when it is renewed.
+/// The ends of the lock and of the reader's lease were taken away. Both have one again when it is renewed.
 #[tokio::test]
 async fn reader_without_an_end_reads_on_when_its_writer_leaves() {
     let mut stage = Stage::read_write("rw:unending").await;

@@ -117,7 +117,7 @@ async fn redissons_writer_that_reads_as_well_is_looked_at_each_second() {
     let () = stage.run(&format!("SET {} 1 PX 300000", lease_key(THEM, 1))).await;
     assert_eq!(stage.wait(&writer, 0).await, Duration::from_secs(1));
     assert_eq!(stage.wait_to_read(&reader, 9).await, Duration::from_secs(1));
-    // Nor does it end by itself, if somebody has taken its end away.
+    // Nor does it end by itself, if its end was taken away.
     let () = stage.run("PERSIST {}").await;
     assert_eq!(stage.wait(&writer, 0).await, Duration::from_secs(1));
     // What ends before is looked at when it does.
