@@ -104,7 +104,7 @@ async fn dead_readers_go_when_a_writer_asks_though_another_reads_on() {
     stage.read(&reads).await;
     assert!(stage.wait(&writer, 0).await > KEPT);
     stage.assert_fields(&[format!("{reads}=1"), "mode=read".to_owned()]).await;
-    // Nor does it count as one who writes.
+    // Nor does one of them count as a writer.
     assert!(stage.release_read(&reads).await);
     stage.put("read", &dead).await;
     assert_eq!(stage.writer().await, None);
@@ -265,7 +265,7 @@ async fn writer_leaves_a_crowd_of_readers_as_they_are() {
 async fn dead_readers_behind_a_crowd_that_reads_on_are_found_as_writers_ask() {
     let mut stage = Stage::read_write("rw:found:behind").await;
     let writer = id(1, 1);
-    // In one page of the server's, in which those who came last stand last; and in many, in no order.
+    // In one page of the server's, in which the last to come stand last; and in many, in no order.
     for (alive, dead) in [(100, 20), (200, 3000)] {
         let alive = crowd(10, alive);
         stage.put("read", &alive).await;
