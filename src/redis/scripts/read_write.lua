@@ -16,8 +16,8 @@ local PAGE = '100'
 local CROWD_EACH = 32
 
 -- For how many ms the reader's lease lasts, -2 if it is over. Its keys are put to `leases`. How many to look at is a
--- number that stands in the data: `left.keys` says how many may be looked at. If all of these are over, and there
--- are others, it reads as long as the lock lasts (-1: without end). So does one whose lease has lost its end: taken
+-- number that stands in the data: `left.keys` says how many may be looked at. If there are others, it reads at least
+-- as long as the lock lasts (-1: without end), as one of these may. So does one whose lease has lost its end: taken
 -- for the shortest of all, it would lose the lock with the next reader that leaves. `left.is_here`: the slot is.
 local function reads_for(reader, holds, leases, left)
     local longest, many = -2, tonumber(holds) or 0
@@ -36,7 +36,7 @@ local function reads_for(reader, holds, leases, left)
             left.is_here = true
         end
     end
-    return longest == -2 and many > some and redis.call('pttl', KEYS[1]) or longest
+    return math.max(longest, many > some and redis.call('pttl', KEYS[1]) or -2)
 end
 
 -- Until when the writer's field with that value says that it writes (us), if it says so.
@@ -56,7 +56,7 @@ local function each_field(whole, visit)
             next, page = unpack(redis.call('hscan', KEYS[1], cursor, 'count', PAGE))
         end
         local fields = #page / 2
-        local from = whole and 0 or start % math.max(fields, 1)
+        local from = start % math.max(fields, 1)
         for i = 0, fields - 1 do
             local at = 2 * ((from + i) % fields) + 1
             if page[at] ~= 'mode' and visit(page[at], page[at + 1]) then
@@ -116,14 +116,14 @@ function found(all, but)
     local cursor, page = unpack(redis.call('hscan', KEYS[1], '0', 'count', PAGE))
     local few = cursor == '0' and #page <= 2 * BATCH
     local mode
-    for i = 1, few and #page or 0, 2 do
+    for i = 1, #page, 2 do
         mode = page[i] == 'mode' and page[i + 1] or mode
     end
-    mode = few and mode or redis.call('hget', KEYS[1], 'mode')
+    mode = mode or redis.call('hget', KEYS[1], 'mode')
     if mode ~= 'read' and mode ~= 'write' then
         -- Without a mode it is a plain or a fair lock of Redisson's.
         lock.other = mode or page[1] and 'lock'
-        lock.taken = lock.other and true
+        lock.taken = lock.other
         return lock
     end
     lock.mode = mode
@@ -149,16 +149,15 @@ function found(all, but)
             end
             writes(field, its)
         end
-        lock.more = lock.more or not few and seen >= BATCH
+        lock.more = lock.more or seen >= BATCH
         return lock.more
     end)
     if not few and mode == 'write' then
-        lock.writer, value = nil, ''
         writer_of_many(writes)
         lock.goes[#lock.goes + 1] = lock.writer
     end
-    lock.again = lock.more and not lock.reads and lock.dead[1] and true
-    if lock.more and not lock.again and (all or mode == 'write') then
+    lock.again = lock.more and not lock.reads and lock.dead[1]
+    if lock.more and (all or mode == 'write') then
         lock.reads = math.max(lock.reads or -1, redis.call('pttl', KEYS[1]))
     end
     if lock.writer then
@@ -173,8 +172,8 @@ function found(all, but)
     if not lock.holder and KEYS[5] then
         lock.turn = turn(but)
     end
-    lock.vacant = not lock.holder and not lock.reads and lock.turn > 0
-    lock.taken = (lock.holder or lock.reads or lock.vacant) and true
+    lock.vacant = not lock.reads and lock.turn > 0
+    lock.taken = lock.holder or lock.reads or lock.vacant
     return lock
 end
 
@@ -194,18 +193,16 @@ function lasts(lock)
     return left
 end
 
--- Makes the lock last as long as the longest of its leases.
+-- Makes the lock last as long as the longest of its leases: with one that has no end (-1) as it does already.
 local function last_for(...)
-    local longest = 1
-    for i = 1, select('#', ...) do
-        longest = math.max(longest, (select(i, ...)))
+    if math.min(...) >= 0 then
+        redis.call('pexpire', KEYS[1], math.max(1, ...))
     end
-    redis.call('pexpire', KEYS[1], longest)
 end
 
 -- Only one who writes already has readers beside it. The lock is never deleted in between, for the reason given above `dequeue`.
 function lease(id, millis, lock)
-    local field, reads = id .. ':write', lock.holder == id and lock.reads
+    local field, reads = id .. ':write', lock.reads
     redis.call('hset', KEYS[1], 'mode', 'write', field, reads and string.format('until:%.0f', now() + millis * 1000) or '1')
     take_out(lock.goes, field)
     if reads then
@@ -231,7 +228,7 @@ end
 -- Who reads beside the writer reads on; and who waits to read has its turn before the next writer.
 function let_in(lock)
     local wait = lock.holder and waits(KEYS[4])
-    if not lock.holder or not lock.reads and not wait then
+    if not lock.reads and not wait then
         return false
     end
     must_write_and_grant(wait and 'rename')
@@ -242,9 +239,6 @@ function let_in(lock)
     if wait then
         redis.call('rename', KEYS[4], KEYS[5])
         redis.call('zadd', KEYS[5], now(), 'phase')
-        if redis.call('pttl', KEYS[5]) < TURN / 1000 then
-            redis.call('pexpire', KEYS[5], TURN / 1000)
-        end
     end
     last_for(lock.reads or 1, wait and TURN / 1000 or 1)
     return true
@@ -255,9 +249,9 @@ function gone(lock, id, began)
     if lock.holder or lock.other or not waits(KEYS[4]) then
         return
     end
-    local next, _, more = first(id, math.huge)
+    local next = first(id, math.huge)
     -- (If that is not known, they ask for nothing.)
-    if more or not next or tonumber(redis.call('zscore', KEYS[2], next.id)) > began then
+    if not next or tonumber(redis.call('zscore', KEYS[2], next.id)) > began then
         must('zrem')
         tell(ARGV[4], ARGV[8])
     end

@@ -518,6 +518,87 @@ async fn readers_of_one_page_are_told_from_the_dead_by_short_scripts() {
     assert_eq!(found, readers[..500]);
 }
 
+/// As `HSET` takes them: so many of the dead, each of which has read so often.
+fn fields(count: usize, holds: u32) -> String {
+    dead().take(count).map(|id| format!(" {id} {holds}")).collect()
+}
+
+/// One is enough to keep a writer out, and to let another leave.
+#[tokio::test]
+async fn few_readers_are_not_all_asked_for() {
+    let mut stage = Stage::set(Watch::Commands).await;
+    let writer = alive(1);
+    let () = stage.run(&format!("HSET bounds mode read{}", fields(90, 1))).await;
+    let () = stage.run("PEXPIRE bounds 600000").await;
+    for id in dead().take(90) {
+        let () = stage.run(&format!("SET {{bounds}}:{id}:rwlock_timeout:1 1 PX 600000")).await;
+    }
+    let asks = async |stage: &mut Stage| stage.ask_to_write(&writer, position(0, KEPT)).await;
+    let (asked, cost) = stage.costs(asks).await;
+    assert!(is_held(&asked) && cost.commands <= 20, "{cost:?}");
+    for id in dead().take(10) {
+        // The longest lease of all, which the others are to be compared with.
+        let () = stage.run(&format!("PEXPIRE {{bounds}}:{id}:rwlock_timeout:1 600000")).await;
+        let (did_read, cost) = stage.costs(async |stage| stage.end_read(&id).await).await;
+        assert!(did_read && cost.commands <= 20, "{cost:?}");
+    }
+}
+
+/// It is called once more only if it knows no answer.
+#[tokio::test]
+async fn dead_that_are_few_are_passed_by_one_script() {
+    let mut stage = Stage::set(Watch::Commands).await;
+    let [writer, reader] = [1, 2].map(alive);
+    let dead = fields(20, 1);
+    // The server knows the scripts then.
+    assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+    stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
+    for reads in [true, false] {
+        let () = stage.run(&format!("HSET bounds mode read{dead}")).await;
+        let () = stage.run("PEXPIRE bounds 600000").await;
+        if reads {
+            assert!(!is_held(&stage.ask_to_read(&reader, None).await));
+        }
+        let asks = async |stage: &mut Stage| stage.ask_to_write(&writer, position(0, KEPT)).await;
+        let (asked, cost) = stage.costs(asks).await;
+        assert_eq!((is_held(&asked), cost.scripts), (reads, 1), "{cost:?}");
+        assert_eq!(stage.fields().await, 2);
+        stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
+        let () = stage.run("FLUSHALL").await;
+    }
+}
+
+/// Whether the server has them in a table, or all in one page.
+#[tokio::test]
+async fn crowd_that_stands_in_the_data_is_looked_at_in_batches() {
+    for in_one_page in [128, 10_000] {
+        let mut stage = Stage::set(Watch::Commands).await;
+        let writer = alive(1);
+        let () = stage.run(&format!("CONFIG SET hash-max-ziplist-entries {in_one_page}")).await;
+        let () = stage.run(&format!("HSET bounds mode read{}", fields(1000, 1))).await;
+        let () = stage.run("PEXPIRE bounds 600000").await;
+        let asks = async |stage: &mut Stage| stage.ask_to_write(&writer, position(0, KEPT)).await;
+        let (asked, cost) = stage.costs(asks).await;
+        assert!(!is_held(&asked) && cost.commands <= COMMANDS, "{cost:?}");
+        // Each takes out about a hundred; where few are left, some are met twice.
+        assert!(cost.scripts <= 50, "{cost:?}");
+    }
+}
+
+#[tokio::test]
+async fn holds_that_data_says_of_many_readers_are_counted_together() {
+    let mut stage = Stage::set(Watch::Commands).await;
+    let writer = alive(1);
+    // A reader that cannot be looked at reads as long as the lock lasts.
+    for (readers, reads) in [(90, true), (4, false)] {
+        let () = stage.run(&format!("HSET bounds mode read{}", fields(readers, 100))).await;
+        let () = stage.run("PEXPIRE bounds 600000").await;
+        let asks = async |stage: &mut Stage| stage.ask_to_write(&writer, position(0, KEPT)).await;
+        assert_eq!(is_held(&stage.bounded("ask", asks).await), reads);
+        let () = stage.run("FLUSHALL").await;
+    }
+}
+
 /// How often a client of Redisson's reads stands in the data.
 #[tokio::test]
 async fn number_of_holds_that_data_says_is_not_counted_to() {

@@ -79,6 +79,31 @@ async fn redissons_reader_reads_until_the_last_of_its_leases_is_over() {
     stage.end().await;
 }
 
+/// The lease that lasts may be one that no script has looked at.
+#[tokio::test]
+async fn lock_lasts_for_a_redissons_reader_that_holds_it_more_often_than_is_counted() {
+    let mut stage = Stage::read_write("rw:often").await;
+    let ours = id(1, 1);
+    let () = stage.run(&format!("HSET {{}} mode read {THEM} 150")).await;
+    let () = stage.run("PEXPIRE {} 500000").await;
+    let () = stage.run(&format!("SET {} 1 PX 100000", lease_key(THEM, 1))).await;
+    let () = stage.run(&format!("SET {} 1 PX 500000", lease_key(THEM, 150))).await;
+    stage.read(&ours).await;
+    assert!(stage.release_read(&ours).await);
+    let lasts: u64 = stage.run("PTTL {}").await;
+    assert!(lasts > 300_000, "the lock ends in {lasts} ms, and its last lease does not");
+    // It is never made shorter than a lease that was looked at.
+    let () = stage.run(&format!("SET {} 1 PX 900000", lease_key(THEM, 1))).await;
+    let () = stage.run("PEXPIRE {} 30000").await;
+    stage.read(&ours).await;
+    let () = stage.run("PEXPIRE {} 30000").await;
+    assert!(stage.release_read(&ours).await);
+    stage.assert_lasts("{}", Duration::from_secs(900)).await;
+    assert!(stage.force_release().await);
+    let () = stage.run(&format!("DEL {}", lease_key(THEM, 150))).await;
+    stage.end().await;
+}
+
 /// It may go on as a reader, and tells no waiter then.
 #[tokio::test]
 async fn redissons_writer_that_reads_as_well_is_looked_at_each_second() {
@@ -90,14 +115,22 @@ async fn redissons_writer_that_reads_as_well_is_looked_at_each_second() {
     assert_eq!(stage.writer().await.unwrap().id.unwrap().to_string(), THEM);
     let () = stage.run(&format!("HSET {{}} {THEM} 1")).await;
     let () = stage.run(&format!("SET {} 1 PX 300000", lease_key(THEM, 1))).await;
-    assert!(stage.wait(&writer, 0).await <= Duration::from_secs(1));
-    assert!(stage.wait_to_read(&reader, 9).await <= Duration::from_secs(1));
+    assert_eq!(stage.wait(&writer, 0).await, Duration::from_secs(1));
+    assert_eq!(stage.wait_to_read(&reader, 9).await, Duration::from_secs(1));
+    // Nor does it end by itself, if its end was taken away.
+    let () = stage.run("PERSIST {}").await;
+    assert_eq!(stage.wait(&writer, 0).await, Duration::from_secs(1));
     // What ends before is looked at when it does.
     let () = stage.run("PEXPIRE {} 900").await;
     assert!(stage.wait(&writer, 0).await <= Duration::from_millis(900));
     let () = stage.run(&format!("HSET {{}} mode write {THEM}:write 2 {THEM} 1")).await;
     let () = stage.run("PEXPIRE {} 600000").await;
     assert!(stage.writer().await.unwrap().left > LEASE / 2 && stage.readers().await.len() == 1);
+    // It reads no more, and writes on.
+    let () = stage.run(&format!("DEL {}", lease_key(THEM, 1))).await;
+    assert!(stage.wait(&writer, 0).await > KEPT);
+    assert_eq!(stage.writer().await.unwrap().id.unwrap().to_string(), THEM);
+    let () = stage.run(&format!("SET {} 1 PX 300000", lease_key(THEM, 1))).await;
     // It has gone on as a reader.
     let () = stage.run(&format!("HDEL {{}} {THEM}:write")).await;
     let () = stage.run("HSET {} mode read").await;

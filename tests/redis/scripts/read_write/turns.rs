@@ -148,6 +148,7 @@ async fn readers_beside_a_writer_read_on_and_let_others_in_when_it_leaves() {
     assert_eq!(released, RELEASED);
     stage.assert_heard(&["1"]).await;
     stage.assert_fields(&[format!("{reader}=1"), "mode=read".to_owned()]).await;
+    stage.assert_lasts("{}", LEASE).await;
     // Run twice.
     let released = stage.release(&writer, Some(&next(&id(1, 3), 10, 0))).await;
     assert_eq!(released, RELEASED);

@@ -1,0 +1,496 @@
+//! What a script finds of a lock: its readers and its writer, in whatever order and among however many, and
+//! which of them are dead.
+
+use std::time::Duration;
+
+use latchwork::LeaseId;
+use latchwork::backend::{Backend as _, LockName, Mode};
+use latchwork_conformance::commands::{Commands as _, RELEASED, left};
+use latchwork_testkit::RedisServer;
+
+use super::super::stage::{KEPT, LEASE, Stage, id, lease_key, position};
+use crate::by_hand::{command, connection};
+
+/// So many ids of a client.
+fn crowd(client: u32, count: u64) -> Vec<String> {
+    (1..=count).map(|number| id(client, number).to_string()).collect()
+}
+
+/// With a label that ends as the field of a writer does.
+fn labelled_write(ids: &[String]) -> Vec<String> {
+    ids.iter().map(|id| format!("{id}:write")).collect()
+}
+
+/// As `HSET` takes them.
+fn fields(readers: &[String]) -> String {
+    readers.iter().map(|reader| format!(" {reader} 1")).collect()
+}
+
+impl Stage {
+    /// All are readers of the lock, in this order. They are dead as long as they have no leases.
+    async fn put(&mut self, mode: &str, readers: &[String]) {
+        let () = self.run(&format!("HSET {{}} mode {mode}{}", fields(readers))).await;
+        let () = self.run("PEXPIRE {} 600000").await;
+    }
+
+    /// They read as long as the lock lasts: their leases have lost their end.
+    async fn revive(&mut self, readers: &[String]) {
+        let leases: String = readers.iter().map(|it| format!(" {} 1", lease_key(it, 1))).collect();
+        let () = self.run(&format!("MSET{leases}")).await;
+    }
+
+    async fn lease(&mut self, reader: &str, lease: Duration) {
+        let () = self.run(&format!("SET {} 1 PX {}", lease_key(reader, 1), lease.as_millis())).await;
+    }
+
+    /// The id writes for so long, with readers beside it.
+    async fn writes(&mut self, id: &LeaseId, lease: Duration) {
+        let (seconds, micros): (u64, u64) = self.run("TIME").await;
+        let until = Duration::new(seconds, 0) + Duration::from_micros(micros) + lease;
+        let () = self.run(&format!("HSET {{}} mode write {id}:write until:{}", until.as_micros())).await;
+    }
+
+    async fn has(&mut self, field: &str) -> bool {
+        self.run(&format!("HEXISTS {{}} {field}")).await
+    }
+
+    async fn count(&mut self) -> usize {
+        self.run("HLEN {}").await
+    }
+
+    /// As if nothing had been.
+    async fn clear(&mut self) {
+        let keys: Vec<String> = self.run("KEYS *{}*").await;
+        if !keys.is_empty() {
+            let () = self.run(&format!("DEL {}", keys.join(" "))).await;
+        }
+        let _ = self.heard().await;
+    }
+}
+
+#[tokio::test]
+async fn fields_of_a_lock_stand_in_any_order() {
+    let mut stage = Stage::read_write("rw:order").await;
+    let (writer, reader, other) = (id(1, 1), id(1, 2), id(2, 1));
+    let () = stage.run(&format!("HSET {{}} {reader} 1 mode read")).await;
+    let () = stage.run("PEXPIRE {} 600000").await;
+    stage.lease(&reader.to_string(), LEASE).await;
+    assert!(stage.wait(&other, 0).await > KEPT);
+    assert_eq!(stage.readers().await[0].id.as_ref(), Some(&reader));
+    // It stands behind its own reader, and may write for a shorter time.
+    stage.writes(&writer, LEASE / 2).await;
+    let () = stage.run("HDEL {} mode").await;
+    let () = stage.run("HSET {} mode write").await;
+    let left = stage.wait(&other, 0).await;
+    assert!(left <= LEASE / 2 && left > KEPT, "{left:?}");
+    assert_eq!(stage.writer().await.unwrap().id.as_ref(), Some(&writer));
+    stage.listen(&other).await;
+    assert_eq!(stage.release(&writer, None).await, RELEASED);
+    stage.assert_fields(&[format!("{reader}=1"), "mode=read".to_owned()]).await;
+    assert!(stage.release_read(&reader).await);
+    stage.assert_heard(&["1", &other.to_string()]).await;
+    stage.release(&other, None).await;
+    stage.end().await;
+}
+
+/// However they are labelled.
+#[tokio::test]
+async fn dead_readers_go_when_a_writer_asks_though_another_reads_on() {
+    let mut stage = Stage::read_write("rw:buried").await;
+    let (reads, writer) = (id(1, 1), id(2, 1));
+    let mut dead = crowd(3, 3);
+    dead.extend(labelled_write(&dead.clone()));
+    stage.put("read", &dead).await;
+    stage.read(&reads).await;
+    assert!(stage.wait(&writer, 0).await > KEPT);
+    stage.assert_fields(&[format!("{reads}=1"), "mode=read".to_owned()]).await;
+    // Nor does one of them count as a writer.
+    assert!(stage.release_read(&reads).await);
+    stage.put("read", &dead).await;
+    assert_eq!(stage.writer().await, None);
+    stage.take(&writer).await;
+    stage.assert_fields(&[format!("{writer}:write=1"), "mode=write".to_owned()]).await;
+    stage.release(&writer, None).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn forced_unlock_leaves_no_reader_behind() {
+    let mut stage = Stage::read_write("rw:forced").await;
+    let (holder, beside, writer, reader) = (id(1, 1), id(1, 2), id(2, 1), id(3, 1));
+    stage.listen(&writer).await;
+    // To a writer that waits.
+    for reader in [&holder, &reader] {
+        stage.read(reader).await;
+    }
+    stage.wait(&writer, 0).await;
+    assert!(stage.force_release().await);
+    stage.assert_granted(&[&writer]).await;
+    stage.assert_fields(&[format!("{writer}:write=1"), "mode=write".to_owned()]).await;
+    assert_eq!(stage.keys().await, ["rw:forced"]);
+    stage.release(&writer, None).await;
+    let _ = stage.heard().await;
+    // Readers that wait do so for that writer: there was no other.
+    stage.read(&holder).await;
+    stage.wait(&writer, 9).await;
+    stage.wait_to_read(&reader, 0).await;
+    assert!(stage.force_release().await);
+    stage.assert_granted(&[&writer]).await;
+    assert!(!stage.release_read(&reader).await);
+    stage.release(&writer, None).await;
+    // To readers that wait.
+    stage.take(&holder).await;
+    assert_eq!(left(stage.ask_beside(&beside, &holder, None).await.unwrap()), None);
+    stage.wait_to_read(&reader, 0).await;
+    assert!(stage.force_release().await);
+    stage.assert_fields(&["mode=read".to_owned()]).await;
+    stage.read(&reader).await;
+    assert!(stage.release_read(&reader).await);
+    stage.end().await;
+}
+
+/// The writer would come in beside it.
+#[tokio::test]
+async fn reader_among_a_crowd_of_the_dead_keeps_a_writer_out() {
+    let mut stage = Stage::read_write("rw:found:among").await;
+    let writer = id(1, 1);
+    // In no order that is known: another one each time.
+    for client in 10..18 {
+        let dead = crowd(client, 400);
+        stage.put("read", &dead).await;
+        stage.lease(&dead[399], LEASE).await;
+        assert!(stage.wait(&writer, 0).await > KEPT);
+        assert!(stage.has(&dead[399]).await);
+        stage.clear().await;
+    }
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn reader_that_leaves_from_among_a_crowd_of_the_dead_did_read() {
+    let mut stage = Stage::read_write("rw:found:leaves").await;
+    for client in 10..18 {
+        let dead = crowd(client, 150);
+        stage.put("read", &dead).await;
+        stage.lease(&dead[75], LEASE).await;
+        assert!(stage.release_read(&dead[75].parse().unwrap()).await);
+        assert_eq!(stage.keys().await, [""; 0]);
+    }
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn writer_beside_a_crowd_of_the_dead_writes_on_and_hands_on() {
+    let mut stage = Stage::read_write("rw:found:beside").await;
+    let (writer, next) = (id(1, 1), id(2, 1));
+    stage.listen(&next).await;
+    for (client, count) in (10..14).zip([150, 1500].into_iter().cycle()) {
+        let dead = crowd(client, count);
+        stage.put("write", &dead).await;
+        stage.writes(&writer, LEASE / 2).await;
+        let holder = stage.writer().await.unwrap();
+        assert_eq!(holder.id.as_ref(), Some(&writer));
+        assert!(holder.left <= LEASE / 2 && holder.left > KEPT, "{:?}", holder.left);
+        let left = stage.wait(&next, 0).await;
+        assert!(left <= LEASE / 2 && left > KEPT, "{left:?}");
+        assert!(stage.has(&format!("{writer}:write")).await);
+        stage.put("write", &dead).await;
+        assert_eq!(stage.release(&writer, None).await, RELEASED);
+        stage.assert_granted(&[&next]).await;
+        stage.assert_fields(&[format!("{next}:write=1"), "mode=write".to_owned()]).await;
+        stage.release(&next, None).await;
+        let _ = stage.heard().await;
+    }
+    stage.end().await;
+}
+
+/// Beside a writer they look as others that write. They may keep a writer out as long as the lock lasts, but
+/// not from asking.
+#[tokio::test]
+async fn writer_comes_after_a_crowd_of_the_dead_that_are_labelled_as_writers() {
+    let mut stage = Stage::read_write("rw:found:labelled").await;
+    let (writer, next) = (id(1, 1), id(2, 1));
+    stage.put("write", &labelled_write(&crowd(10, 150))).await;
+    stage.writes(&writer, LEASE / 2).await;
+    assert_eq!(stage.writer().await.unwrap().id.as_ref(), Some(&writer));
+    assert!(stage.wait(&next, 0).await > KEPT);
+    assert_eq!(stage.release(&writer, None).await, RELEASED);
+    stage.take(&next).await;
+    stage.assert_fields(&[format!("{next}:write=1"), "mode=write".to_owned()]).await;
+    stage.release(&next, None).await;
+    let _ = stage.heard().await;
+    stage.end().await;
+}
+
+/// A field that stayed would be a writer's.
+#[tokio::test]
+async fn writer_leaves_a_crowd_of_readers_as_they_are() {
+    let mut stage = Stage::read_write("rw:found:crowd").await;
+    let writer = id(1, 1);
+    let readers = crowd(1000, 3000);
+    stage.put("write", &readers).await;
+    stage.revive(&readers).await;
+    // Wherever it stands among them.
+    for number in 1..=8 {
+        let one = id(2, number);
+        stage.writes(&one, LEASE / 2).await;
+        assert!(stage.wait(&id(3, 1), 0).await <= LEASE / 2);
+        let () = stage.run(&format!("HDEL {{}} {one}:write")).await;
+    }
+    stage.writes(&writer, LEASE / 2).await;
+    assert_eq!(stage.release(&writer, None).await, RELEASED);
+    assert!(!stage.has(&format!("{writer}:write")).await);
+    assert_eq!(stage.count().await, 3001, "the readers, and the mode");
+    stage.assert_lasts("{}", LEASE).await;
+    stage.clear().await;
+    // One of them reads for longer than the others, and is not always seen.
+    let readers = crowd(2000, 400);
+    stage.put("write", &readers).await;
+    for reader in &readers {
+        stage.lease(reader, LEASE).await;
+    }
+    stage.lease(&readers[200], LEASE * 9).await;
+    for _ in 0..8 {
+        stage.writes(&writer, LEASE / 2).await;
+        let () = stage.run(&format!("PEXPIRE {{}} {}", (LEASE * 9).as_millis())).await;
+        assert_eq!(stage.release(&writer, None).await, RELEASED);
+        stage.assert_lasts("{}", LEASE * 9).await;
+    }
+    stage.clear().await;
+    stage.end().await;
+}
+
+/// They would be kept as long as one of the others reads.
+#[tokio::test]
+async fn dead_readers_behind_a_crowd_that_reads_on_are_found_as_writers_ask() {
+    let mut stage = Stage::read_write("rw:found:behind").await;
+    let writer = id(1, 1);
+    // In one page of the server's, in which the last to come stand last; and in many, in no order.
+    for (alive, dead) in [(100, 20), (200, 3000)] {
+        let alive = crowd(10, alive);
+        stage.put("read", &alive).await;
+        stage.revive(&alive).await;
+        stage.put("read", &crowd(11, dead)).await;
+        let mut asked = 0;
+        while stage.count().await > alive.len() + 1 + dead as usize / 2 {
+            assert!(stage.wait(&writer, 0).await > KEPT);
+            asked += 1;
+            assert!(asked < 1000, "the dead stay");
+        }
+        stage.clear().await;
+    }
+    stage.end().await;
+}
+
+/// The server has a large table for few fields as long as it makes a snapshot, and pages of it have next to
+/// nothing.
+#[tokio::test]
+async fn fields_of_a_lock_that_lie_far_apart_are_all_found() {
+    let server = RedisServer::start();
+    let redis = latchwork::redis::Redis::connect(&server.url()).await.unwrap();
+    let mut raw = connection(&server).await;
+    let mut run = async |words: String| {
+        let _: redis::Value = command(&words).query_async(&mut raw).await.unwrap();
+    };
+    run("CONFIG SET rdb-key-save-delay 20000000".to_owned()).await;
+    let name = LockName::new("sparse").unwrap();
+    let (writer, other) = (id(1, 1), id(2, 1));
+    let chaff = crowd(10, 5000);
+    run(format!("HSET sparse mode read{}", fields(&chaff))).await;
+    run("PEXPIRE sparse 600000".to_owned()).await;
+    run("BGSAVE".to_owned()).await;
+    for some in chaff.chunks(1000) {
+        run(format!("HDEL sparse {}", some.join(" "))).await;
+    }
+    let page: (u64, Vec<String>) =
+        command("HSCAN sparse 0 COUNT 100").query_async(&mut connection(&server).await).await.unwrap();
+    assert!(page.0 != 0 && page.1.len() <= 10, "the server has made the table smaller");
+    for (client, count) in (20..60).zip([1, 8].into_iter().cycle()) {
+        // Readers keep a writer out; one that writes is known, and the readers beside it read on.
+        let readers = crowd(client, count);
+        let leases: Vec<String> =
+            readers.iter().map(|reader| format!("{{sparse}}:{reader}:rwlock_timeout:1")).collect();
+        run(format!("HSET sparse mode read{}", fields(&readers))).await;
+        run(format!("MSET {} 1", leases.join(" 1 "))).await;
+        let asked = redis.acquire(Mode::Write, &name, &redis.request(&other, LEASE)).await.unwrap();
+        assert!(left(asked).is_some(), "it came in beside readers");
+        run(format!("HSET sparse mode write {writer}:write until:9000000000000000")).await;
+        let asked = redis.acquire(Mode::Write, &name, &redis.request(&other, LEASE)).await.unwrap();
+        assert!(left(asked).is_some(), "it came in beside {writer}");
+        assert_eq!(redis.release(Mode::Write, &name, &writer, None).await.unwrap(), RELEASED);
+        let asked = redis.acquire(Mode::Write, &name, &redis.request(&other, LEASE)).await.unwrap();
+        assert!(left(asked).is_some(), "readers lost it with {writer}");
+        // By hand: the lock, and its table, would go with the last of them.
+        run(format!("HDEL sparse {}", readers.join(" "))).await;
+        run(format!("DEL {}", leases.join(" "))).await;
+    }
+    // A writer that is alone leaves the lock to all.
+    run(format!("HSET sparse mode write {writer}:write 1")).await;
+    assert_eq!(redis.release(Mode::Write, &name, &writer, None).await.unwrap(), RELEASED);
+    let asked = redis.acquire(Mode::Write, &name, &redis.request(&other, LEASE)).await.unwrap();
+    assert_eq!(left(asked), None, "it is free");
+}
+
+#[tokio::test]
+async fn lock_lasts_as_long_as_the_longest_lease_whichever_comes_first() {
+    let mut stage = Stage::read_write("rw:whichever").await;
+    let [first, last, leaves, cut] = [1, 2, 3, 4].map(|client| id(client, 1));
+    for [long, short] in [[4, 2], [2, 4]] {
+        for (reader, times) in [(&first, long), (&last, short), (&leaves, 9)] {
+            let read = stage.redis.request(reader, LEASE * times);
+            assert_eq!(left(stage.ask_to_read(&read).await.unwrap()), None);
+        }
+        assert!(stage.release_read(&leaves).await);
+        stage.assert_lasts("{}", LEASE * 4).await;
+        // Redisson's watchdog sets the lock's end to its own timeout.
+        stage.read(&cut).await;
+        let () = stage.run("PEXPIRE {} 90000").await;
+        assert!(stage.release_read(&cut).await);
+        let lasts: u64 = stage.run("PTTL {}").await;
+        assert!(Duration::from_millis(lasts) > LEASE, "a lease ends with the lock in {lasts} ms");
+        assert!(stage.release_read(&first).await && stage.release_read(&last).await);
+    }
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn lock_lasts_as_long_as_a_writer_that_has_asked_for_more_than_it_reads() {
+    let mut stage = Stage::read_write("rw:asks:more").await;
+    let (writer, reader, other) = (id(1, 1), id(1, 2), id(2, 1));
+    stage.take(&writer).await;
+    assert_eq!(left(stage.ask_beside(&reader, &writer, None).await.unwrap()), None);
+    let longer = stage.redis.request(&writer, LEASE * 4);
+    assert_eq!(left(stage.redis.acquire(Mode::Write, &stage.name, &longer).await.unwrap()), None);
+    stage.assert_lasts("{}", LEASE * 4).await;
+    // Of one that writes no more others hear how long it reads.
+    let () = stage.run(&format!("HSET {{}} {writer}:write until:1")).await;
+    let left = stage.wait(&other, 0).await;
+    assert!(left > LEASE * 3 && left <= LEASE * 4, "{left:?}");
+    stage.listen(&other).await;
+    assert!(stage.release_read(&reader).await);
+    stage.assert_granted(&[&other]).await;
+    stage.release(&other, None).await;
+    stage.end().await;
+}
+
+/// The ends of the lock and of the reader's lease were taken away. Both have one again when it is renewed.
+#[tokio::test]
+async fn reader_without_an_end_reads_on_when_its_writer_leaves() {
+    let mut stage = Stage::read_write("rw:unending").await;
+    let (writer, reader, other) = (id(1, 1), id(1, 2), id(2, 1));
+    for asks_again in [false, true] {
+        stage.take(&writer).await;
+        assert_eq!(left(stage.ask_beside(&reader, &writer, None).await.unwrap()), None);
+        let () = stage.run(&format!("PERSIST {}", lease_key(&reader.to_string(), 1))).await;
+        let () = stage.run("PERSIST {}").await;
+        if asks_again {
+            stage.take(&writer).await;
+        }
+        assert_eq!(stage.release(&writer, None).await, RELEASED);
+        stage.wait(&other, 0).await;
+        let lasts: i64 = stage.run("PTTL {}").await;
+        assert!(lasts == -1 || lasts > 300_000, "the lock ends in {lasts} ms, and the reader reads on");
+        stage.listen(&other).await;
+        assert!(stage.release_read(&reader).await);
+        stage.assert_heard(&["1", &other.to_string()]).await;
+        stage.release(&other, None).await;
+        let _ = stage.heard().await;
+    }
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn readers_that_wait_behind_a_dead_writer_are_told_when_the_lock_is_free() {
+    let mut stage = Stage::read_write("rw:behind:dead").await;
+    let (holder, dead, reader) = (id(1, 1), id(2, 1), id(3, 1));
+    stage.read(&holder).await;
+    stage.wait(&dead, 9).await;
+    stage.listen(&dead).await;
+    stage.wait_to_read(&reader, 0).await;
+    stage.end_position(&dead).await;
+    assert!(stage.release_read(&holder).await);
+    stage.assert_heard(&["1"]).await;
+    stage.read(&reader).await;
+    assert!(stage.release_read(&reader).await);
+    stage.end().await;
+}
+
+/// They would all ask in vain.
+#[tokio::test]
+async fn readers_are_not_told_of_a_writer_that_gives_up_if_others_keep_them_out() {
+    let mut stage = Stage::read_write("rw:vain").await;
+    let [holder, first, second, reader] = [1, 2, 3, 4].map(|client| id(client, 1));
+    for writer in [&first, &second] {
+        stage.listen(writer).await;
+    }
+    // A writer that has the lock.
+    stage.take(&holder).await;
+    stage.wait(&first, 9).await;
+    stage.wait_to_read(&reader, 0).await;
+    stage.release(&first, None).await;
+    stage.assert_heard(&[]).await;
+    // What is another kind of lock now.
+    stage.wait(&first, 9).await;
+    let () = stage.run("DEL {}").await;
+    let () = stage.run(&format!("HSET {{}} mode lock {holder} 1")).await;
+    let () = stage.run("PEXPIRE {} 600000").await;
+    stage.release(&first, None).await;
+    stage.assert_heard(&[]).await;
+    let () = stage.run("DEL {}").await;
+    assert!(!stage.release_read(&reader).await);
+    // A writer that came before both.
+    stage.read(&holder).await;
+    stage.wait(&first, 9).await;
+    stage.wait(&second, 5).await;
+    stage.wait_to_read(&reader, 0).await;
+    stage.release(&second, None).await;
+    stage.assert_heard(&[]).await;
+    stage.release(&first, None).await;
+    stage.assert_heard(&["1"]).await;
+    assert!(!stage.release_read(&reader).await);
+    assert!(stage.release_read(&holder).await);
+    stage.end().await;
+}
+
+/// Two readers have their turn before a writer, and one of them has come.
+async fn in_turn(stage: &mut Stage, [holder, writer, came, late]: [&LeaseId; 4]) {
+    stage.take(holder).await;
+    stage.wait(writer, 9).await;
+    stage.listen(writer).await;
+    stage.wait_to_read(came, 0).await;
+    stage.wait_to_read(late, 0).await;
+    assert_eq!(stage.release(holder, None).await, RELEASED);
+    stage.assert_heard(&["1"]).await;
+    stage.read(came).await;
+}
+
+#[tokio::test]
+async fn reader_that_came_in_its_turn_is_unlocked_by_force_while_another_may_come_yet() {
+    let mut stage = Stage::read_write("rw:inturn:forced").await;
+    let [holder, writer, came, late] = [1, 2, 3, 4].map(|client| id(client, 1));
+    in_turn(&mut stage, [&holder, &writer, &came, &late]).await;
+    assert!(stage.force_release().await);
+    stage.assert_granted(&[&writer]).await;
+    assert_eq!(stage.readers().await, []);
+    assert!(!stage.release_read(&late).await);
+    stage.release(&writer, None).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn writer_asks_when_the_turn_is_over_of_readers_that_are_dead_or_have_not_come() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let mut stage = Stage::read_write("rw:inturn:dead").await;
+    let [holder, writer, came, late] = [1, 2, 3, 4].map(|client| id(client, 1));
+    in_turn(&mut stage, [&holder, &writer, &came, &late]).await;
+    stage.assert_lasts("{}", LEASE).await;
+    let () = stage.run(&format!("DEL {}", lease_key(&came.to_string(), 1))).await;
+    assert!(left(stage.ask(&writer, Some(position(9))).await.unwrap()).is_none_or(|left| left <= SECOND));
+    // The turn began two seconds ago.
+    let () = stage.run("ZINCRBY {}:latchwork:{{}}:rw_turn -2000000 phase").await;
+    stage.take(&writer).await;
+    stage.release(&writer, None).await;
+    assert!(!stage.release_read(&late).await);
+    let _ = stage.heard().await;
+    stage.end().await;
+}
