@@ -23,7 +23,7 @@ local AGAIN = -3
 -- lease(id, millis, lock): leases it to the id.
 -- free(over, lock): frees it, as nobody of ours can be granted it, and tells others. `over`: ids whose positions are over.
 -- let_in(lock): its holder leaves, and others come before the queue: if so, it is theirs now, and true.
--- gone(lock, id, began): the id, which had a position since then, leaves the queue.
+-- gone(lock, id, began): the id, which had a position since then, is about to leave the queue, and may.
 -- bury(lock): takes out what is dead of a lock that stays with its holder.
 local found, lasts, lease, free, let_in, gone, bury
 

@@ -252,7 +252,6 @@ function gone(lock, id, began)
     local next = first(id, math.huge)
     -- (If that is not known, they ask for nothing.)
     if not next or tonumber(redis.call('zscore', KEYS[2], next.id)) > began then
-        must('zrem')
         tell(ARGV[4], ARGV[8])
     end
 end
