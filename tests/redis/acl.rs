@@ -171,7 +171,7 @@ async fn lock_that_may_not_be_looked_at_is_an_error_to_whom_asks_who_has_it_or_r
     assert_named("+hget", Err(texts(&said)));
 }
 
-/// Some of those who come to read take out the many who are dead.
+/// Some readers that come take out the many that are dead.
 #[tokio::test]
 async fn reader_that_may_not_take_out_the_dead_reads_or_leaves_nothing() {
     let server = RedisServer::start();

@@ -73,7 +73,7 @@ async fn writer_behind_many_that_are_gone_comes_before_later_readers_and_has_the
 async fn readers_that_come_take_out_many_dead_though_others_read_among_them() {
     for alive in [100, 300] {
         let mut stage = Stage::read_write(&format!("rw:crowd:{alive}")).await;
-        // Two dead for each, among them, as neighbours are looked at together. By hand: nobody looks yet.
+        // Two dead for each, among them, as neighbours are looked at together. By hand: none looks yet.
         let () = stage.run("HSET {} mode read").await;
         let () = stage.run("PEXPIRE {} 600000").await;
         for number in 1..=alive {

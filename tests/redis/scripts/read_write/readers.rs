@@ -13,7 +13,7 @@ async fn read(stage: &Stage, id: &LeaseId, times: u32) {
     assert_eq!(left(stage.ask_to_read(&stage.redis.request(id, LEASE * times)).await.unwrap()), None);
 }
 
-/// The lock was evicted, or freed by force among so many readers that the key of its own lease was not looked for.
+/// Evicted, or freed by force among so many readers that the key of its own lease was not looked for.
 #[tokio::test]
 async fn reader_of_a_lock_that_is_gone_has_nothing_though_its_own_lease_is_there() {
     let mut stage = Stage::read_write("rw:gone").await;
@@ -47,7 +47,7 @@ async fn reader_that_died_comes_back_behind_the_writers_that_wait() {
     stage.end().await;
 }
 
-/// Somebody has taken it away.
+/// It was taken away.
 #[tokio::test]
 async fn reader_whose_lease_has_no_end_reads_on_and_leaves_as_others_do() {
     let mut stage = Stage::read_write("rw:reads:on").await;
@@ -192,7 +192,7 @@ async fn reader_that_comes_or_leaves_takes_out_positions_that_are_over() {
     stage.assert_queue(&[]).await;
     stage.wait(&over, 0).await;
     stage.end_position(&over).await;
-    // The lock is gone. What is left of it leaves nothing, and tells nobody.
+    // The lock is gone. What is left of it leaves nothing, and no message.
     let () = stage.run("DEL {}").await;
     for id in [&reader, &second] {
         assert!(!stage.release_read(id).await);
