@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::by_hand;
+use crate::scripts::stage::{fields, id};
 use latchwork::backend::{Backend, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome};
 use latchwork::redis::{Error, ErrorKind, Redis, RedisBuilder, ShardedMessages};
 use latchwork::{Lease, LeaseId, LockClient, LockError, LockOptions};
@@ -180,15 +181,13 @@ async fn reader_that_may_not_take_out_the_dead_reads_or_leaves_nothing() {
     let url = user(&server, "careful", &rights).await;
     let redis = Redis::connect(&url).await.map_err(|error| texts(&error)).unwrap();
     let name = LockName::new("orders:1").unwrap();
-    let id = |client: u32| format!("{client:08x}-0795-4907-87fd-6c719a6b4586:1");
-    let dead: Vec<String> = (0..600).map(|client| id(0xdead_0000 + client)).collect();
-    let dead: Vec<&str> = dead.iter().flat_map(|id| [&**id, "1"]).collect();
-    let hash = ["HSET", "orders:1", "mode", "read"];
-    let () = run(&server, &[&hash[..], &dead].concat()).await;
-    for number in 1..2000 {
-        let reader: LeaseId = id(number).parse().unwrap();
+    let dead = fields((0..600).map(|client| id(0xdead_0000 + client, 1)), 1);
+    let hash = format!("HSET orders:1 mode read{dead}");
+    let () = run(&server, &hash.split(' ').collect::<Vec<_>>()).await;
+    for client in 1..2000 {
+        let reader = id(client, 1);
         let asked = redis.acquire(Mode::Read, &name, &redis.request(&reader, SOON * 60)).await;
-        let reads: bool = run(&server, &["HEXISTS", "orders:1", &id(number)]).await;
+        let reads: bool = run(&server, &["HEXISTS", "orders:1", &reader.to_string()]).await;
         assert_eq!(reads, asked.is_ok(), "{asked:?}");
         if let Err(error) = asked {
             assert_named("+hdel", Err(texts(&error)));
@@ -211,9 +210,6 @@ async fn use_fair(url: &str, server: &RedisServer) -> Result<(), Error> {
 const NAMES: [&str; 2] = ["orders:1", "orders:{1}"];
 
 async fn use_fair_lock(redis: &Redis, name: &LockName, server: &RedisServer) -> Result<(), Error> {
-    let id = |client: u32, number: u64| -> LeaseId {
-        format!("{client:08x}-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap()
-    };
     let (holder, waiter, next) = (id(1, 1), id(2, 1), id(1, 2));
     let lease = Duration::from_secs(60);
     let position = QueuePosition { waited: Duration::ZERO, kept: lease };
@@ -241,9 +237,6 @@ async fn use_read_write(url: &str, server: &RedisServer) -> Result<(), Error> {
 }
 
 async fn use_read_write_lock(redis: &Redis, name: &LockName, server: &RedisServer) -> Result<(), Error> {
-    let id = |client: u32, number: u64| -> LeaseId {
-        format!("{client:08x}-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap()
-    };
     let (holder, waiter, next, reader, beside) = (id(1, 1), id(2, 1), id(1, 2), id(3, 1), id(1, 3));
     let lease = Duration::from_secs(60);
     let position = QueuePosition { waited: Duration::ZERO, kept: lease };

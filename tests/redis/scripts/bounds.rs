@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use super::stage::{fields, id};
 use crate::by_hand::{command, connection};
 use futures_util::stream::{self, StreamExt};
 use latchwork::LeaseId;
@@ -31,18 +32,14 @@ const TIME_OF_FEW: Duration = Duration::from_millis(10);
 const LEASE: Duration = Duration::from_secs(600);
 const KEPT: Duration = Duration::from_secs(120);
 
-fn id(client: u32) -> LeaseId {
-    format!("{client:08x}-0795-4907-87fd-6c719a6b4586:1").parse().unwrap()
-}
-
 /// The ids of so many clients that are gone.
 fn dead() -> impl Iterator<Item = LeaseId> {
-    (1..=MANY).map(|client| id(0xdead_0000 + client))
+    (1..=MANY).map(|client| id(0xdead_0000 + client, 1))
 }
 
 /// One of a client that lives.
 fn alive(number: u32) -> LeaseId {
-    id(0xa11e_0000 + number)
+    id(0xa11e_0000 + number, 1)
 }
 
 fn position(waited: u64, kept: Duration) -> Option<QueuePosition> {
@@ -154,6 +151,19 @@ impl Stage {
         let most = if cost.scripts < 5 { TIME_OF_FEW } else { TIME };
         assert!(self.watch != Watch::Time || cost.time <= most, "{what}: {cost:?}");
         outcome
+    }
+
+    /// So many of the dead read by data, each so often.
+    async fn put_dead(&mut self, count: usize, holds: u32) {
+        let () = self.run(&format!("HSET bounds mode read{}", fields(dead().take(count), holds))).await;
+        let () = self.run("PEXPIRE bounds 600000").await;
+    }
+
+    /// Whether a writer has to wait, and what that took to say.
+    async fn cost_of_asking(&mut self, writer: &LeaseId) -> (bool, Cost) {
+        let asks = async |stage: &mut Self| stage.ask_to_write(writer, position(0, KEPT)).await;
+        let (asked, cost) = self.costs(asks).await;
+        (is_held(&asked), cost)
     }
 
     async fn ask_fair(&self, id: &LeaseId, position: Option<QueuePosition>) -> AcquireOutcome {
@@ -345,7 +355,7 @@ async fn write_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
         assert!(!is_held(&read.await));
         stage.dead_want_to_write(kept).await;
         let gone = stage.bounded("leave", async |stage| {
-            stage.redis.release(Mode::Write, &stage.name, &id(0xdead_0001), None).await
+            stage.redis.release(Mode::Write, &stage.name, &id(0xdead_0001, 1), None).await
         });
         assert_eq!(gone.await.unwrap(), ReleaseOutcome::NotHeld);
         let force =
@@ -518,24 +528,17 @@ async fn readers_of_one_page_are_told_from_the_dead_by_short_scripts() {
     assert_eq!(found, readers[..500]);
 }
 
-/// As `HSET` takes them: so many of the dead, each of which has read so often.
-fn fields(count: usize, holds: u32) -> String {
-    dead().take(count).map(|id| format!(" {id} {holds}")).collect()
-}
-
 /// One is enough to keep a writer out, and to let another leave.
 #[tokio::test]
 async fn few_readers_are_not_all_asked_for() {
     let mut stage = Stage::set(Watch::Commands).await;
     let writer = alive(1);
-    let () = stage.run(&format!("HSET bounds mode read{}", fields(90, 1))).await;
-    let () = stage.run("PEXPIRE bounds 600000").await;
+    stage.put_dead(90, 1).await;
     for id in dead().take(90) {
         let () = stage.run(&format!("SET {{bounds}}:{id}:rwlock_timeout:1 1 PX 600000")).await;
     }
-    let asks = async |stage: &mut Stage| stage.ask_to_write(&writer, position(0, KEPT)).await;
-    let (asked, cost) = stage.costs(asks).await;
-    assert!(is_held(&asked) && cost.commands <= 20, "{cost:?}");
+    let (is_held, cost) = stage.cost_of_asking(&writer).await;
+    assert!(is_held && cost.commands <= 20, "{cost:?}");
     for id in dead().take(10) {
         // It may be the longest lease of all, so that the others are compared with it.
         for key in ["bounds".to_owned(), format!("{{bounds}}:{id}:rwlock_timeout:1")] {
@@ -551,19 +554,16 @@ async fn few_readers_are_not_all_asked_for() {
 async fn dead_that_are_few_are_passed_by_one_script() {
     let mut stage = Stage::set(Watch::Commands).await;
     let [writer, reader] = [1, 2].map(alive);
-    let dead = fields(20, 1);
     // The server knows the scripts then.
     assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
     stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
     for reads in [true, false] {
-        let () = stage.run(&format!("HSET bounds mode read{dead}")).await;
-        let () = stage.run("PEXPIRE bounds 600000").await;
+        stage.put_dead(20, 1).await;
         if reads {
             assert!(!is_held(&stage.ask_to_read(&reader, None).await));
         }
-        let asks = async |stage: &mut Stage| stage.ask_to_write(&writer, position(0, KEPT)).await;
-        let (asked, cost) = stage.costs(asks).await;
-        assert_eq!((is_held(&asked), cost.scripts), (reads, 1), "{cost:?}");
+        let (is_held, cost) = stage.cost_of_asking(&writer).await;
+        assert_eq!((is_held, cost.scripts), (reads, 1), "{cost:?}");
         assert_eq!(stage.fields().await, 2);
         stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
         let () = stage.run("FLUSHALL").await;
@@ -577,11 +577,9 @@ async fn crowd_that_stands_in_the_data_is_looked_at_in_batches() {
         let mut stage = Stage::set(Watch::Commands).await;
         let writer = alive(1);
         let () = stage.run(&format!("CONFIG SET hash-max-ziplist-entries {in_one_page}")).await;
-        let () = stage.run(&format!("HSET bounds mode read{}", fields(1000, 1))).await;
-        let () = stage.run("PEXPIRE bounds 600000").await;
-        let asks = async |stage: &mut Stage| stage.ask_to_write(&writer, position(0, KEPT)).await;
-        let (asked, cost) = stage.costs(asks).await;
-        assert!(!is_held(&asked) && cost.commands <= COMMANDS, "{cost:?}");
+        stage.put_dead(1000, 1).await;
+        let (is_held, cost) = stage.cost_of_asking(&writer).await;
+        assert!(!is_held && cost.commands <= COMMANDS, "{cost:?}");
         // Each takes out about a hundred; where few are left, some are met twice.
         assert!(cost.scripts <= 50, "{cost:?}");
     }
@@ -593,8 +591,7 @@ async fn holds_that_data_says_of_many_readers_are_counted_together() {
     let writer = alive(1);
     // A reader that cannot be looked at reads as long as the lock lasts.
     for (readers, reads) in [(90, true), (4, false)] {
-        let () = stage.run(&format!("HSET bounds mode read{}", fields(readers, 100))).await;
-        let () = stage.run("PEXPIRE bounds 600000").await;
+        stage.put_dead(readers, 100).await;
         let asks = async |stage: &mut Stage| stage.ask_to_write(&writer, position(0, KEPT)).await;
         assert_eq!(is_held(&stage.bounded("ask", asks).await), reads);
         let () = stage.run("FLUSHALL").await;
@@ -645,14 +642,11 @@ async fn number_of_holds(watch: Watch) {
     assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
     // Those that are over keep no writer out, if no more are named than are looked at.
     let () = stage.run("FLUSHALL").await;
-    let readers: Vec<String> = dead().take(4).map(|id| format!("{id} 100")).collect();
-    let () = stage.run(&format!("HSET bounds {} mode read", readers.join(" "))).await;
-    let () = stage.run("PEXPIRE bounds 600000").await;
+    stage.put_dead(4, 100).await;
     assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
     // So many fields has no lock.
     let () = stage.run("FLUSHALL").await;
-    let fields: Vec<String> = dead().map(|id| format!("{id} 1")).collect();
-    let () = stage.run(&format!("HSET bounds mode fair {}", fields.join(" "))).await;
+    let () = stage.run(&format!("HSET bounds mode fair{}", fields(dead(), 1))).await;
     stage
         .bounded("crowd", async |stage| {
             for _ in 0..20 {

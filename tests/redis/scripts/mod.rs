@@ -8,4 +8,4 @@ mod queue;
 mod random;
 mod read_write;
 mod refusals;
-mod stage;
+pub(crate) mod stage;

@@ -280,7 +280,7 @@ fn named(word: &str) -> String {
 }
 
 /// Words about so many clients, none of which listens.
-pub(super) fn crowd(clients: usize, words: impl Fn(String) -> String) -> String {
+fn crowd(clients: usize, words: impl Fn(String) -> String) -> String {
     let clients = (0..clients).map(|client| format!("{client:08x}-0795-4907-87fd-6c719a6b4586"));
     clients.map(words).collect::<Vec<_>>().join(" ")
 }

@@ -1,6 +1,7 @@
 //! A lock that has a queue on a real server, its backend, and a connection that sees each key and message.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -38,6 +39,11 @@ pub(crate) fn position(steps: u32) -> QueuePosition {
 /// A waiter of that position.
 pub(crate) fn next(id: &LeaseId, steps: u32, tokens: u64) -> NextWaiter {
     NextWaiter { id: id.clone(), lease: LEASE, tokens, position: position(steps) }
+}
+
+/// Fields of a lock as `HSET` takes them behind others: of each of these ids, and of all the same value.
+pub(crate) fn fields(ids: impl IntoIterator<Item: Display>, value: u32) -> String {
+    ids.into_iter().map(|id| format!(" {id} {value}")).collect()
 }
 
 /// The key of a reader's lease, of its hold with that number.
@@ -198,6 +204,16 @@ impl Stage {
 
     pub(crate) async fn read(&self, id: &LeaseId) {
         assert_eq!(self.reader_waits(id, Some(position(0))).await, None, "{id}");
+    }
+
+    pub(crate) async fn read_for(&self, id: &LeaseId, lease: Duration) {
+        let read = self.redis.request(id, lease);
+        assert_eq!(left(self.ask_to_read(&read).await.unwrap()), None, "{id}");
+    }
+
+    /// As one that writes already.
+    pub(crate) async fn read_beside(&self, id: &LeaseId, writer: &LeaseId) {
+        assert_eq!(left(self.ask_beside(id, writer, None).await.unwrap()), None, "{id}");
     }
 
     pub(crate) async fn wait_to_read(&self, id: &LeaseId, steps: u32) -> Duration {

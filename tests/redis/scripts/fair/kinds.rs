@@ -6,7 +6,7 @@ use latchwork::LockKind;
 use latchwork::backend::{AcquireOutcome, Backend as _, Failure, Mode, ReleaseOutcome};
 use latchwork::redis::{Error, ErrorKind};
 
-use super::super::stage::{KEPT, LEASE, Stage, id, position};
+use super::super::stage::{KEPT, LEASE, Stage, fields, id, position};
 use latchwork_conformance::commands::Commands as _;
 
 #[track_caller]
@@ -130,8 +130,8 @@ async fn hash_of_many_fields_is_another_kind() {
     // Of a dozen all are in the first page that a script reads, of a thousand only some, and perhaps few.
     for more in [11, 1000] {
         let mut stage = Stage::fair(&format!("fair:crowd:{more}")).await;
-        let fields: Vec<_> = (0..more).map(|number| format!("{} 1", id(9, number))).collect();
-        let () = stage.run(&format!("HSET {{}} mode fair {}", fields.join(" "))).await;
+        let crowd = fields((0..more).map(|number| id(9, number)), 1);
+        let () = stage.run(&format!("HSET {{}} mode fair{crowd}")).await;
         let () = stage.run("PEXPIRE {} 600000").await;
         for wants in [&id(2, 1), &id(9, 0)] {
             assert_other_kind(&stage, stage.ask(wants, Some(position(0))).await, LockKind::Unknown);

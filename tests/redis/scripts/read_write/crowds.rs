@@ -2,7 +2,7 @@
 
 use latchwork::LeaseId;
 
-use super::super::stage::{LEASE, Stage, id, lease_key};
+use super::super::stage::{LEASE, Stage, fields, id, lease_key};
 
 /// The ids of so many clients that are gone.
 fn gone(many: u32) -> impl Iterator<Item = LeaseId> {
@@ -11,8 +11,7 @@ fn gone(many: u32) -> impl Iterator<Item = LeaseId> {
 
 /// As many readers whose leases are over.
 async fn dead_read(stage: &mut Stage, many: u32) {
-    let fields: Vec<String> = gone(many).map(|reader| format!("{reader} 1")).collect();
-    let () = stage.run(&format!("HSET {{}} {}", fields.join(" "))).await;
+    let () = stage.run(&format!("HSET {{}}{}", fields(gone(many), 1))).await;
 }
 
 /// As many writers whose clients are gone, before all others in the queue.

@@ -8,7 +8,7 @@ use latchwork::backend::{Backend as _, LockName, Mode};
 use latchwork_conformance::commands::{Commands as _, RELEASED, left};
 use latchwork_testkit::RedisServer;
 
-use super::super::stage::{KEPT, LEASE, Stage, id, lease_key, position};
+use super::super::stage::{KEPT, LEASE, Stage, fields, id, lease_key, position};
 use crate::by_hand::{command, connection};
 
 /// So many ids of a client.
@@ -21,15 +21,10 @@ fn labelled_write(ids: &[String]) -> Vec<String> {
     ids.iter().map(|id| format!("{id}:write")).collect()
 }
 
-/// As `HSET` takes them.
-fn fields(readers: &[String]) -> String {
-    readers.iter().map(|reader| format!(" {reader} 1")).collect()
-}
-
 impl Stage {
     /// All are readers of the lock, in this order. They are dead as long as they have no leases.
     async fn put(&mut self, mode: &str, readers: &[String]) {
-        let () = self.run(&format!("HSET {{}} mode {mode}{}", fields(readers))).await;
+        let () = self.run(&format!("HSET {{}} mode {mode}{}", fields(readers, 1))).await;
         let () = self.run("PEXPIRE {} 600000").await;
     }
 
@@ -140,7 +135,7 @@ async fn forced_unlock_leaves_no_reader_behind() {
     stage.release(&writer, None).await;
     // To readers that wait.
     stage.take(&holder).await;
-    assert_eq!(left(stage.ask_beside(&beside, &holder, None).await.unwrap()), None);
+    stage.read_beside(&beside, &holder).await;
     stage.wait_to_read(&reader, 0).await;
     assert!(stage.force_release().await);
     stage.assert_fields(&["mode=read".to_owned()]).await;
@@ -296,7 +291,7 @@ async fn fields_of_a_lock_that_lie_far_apart_are_all_found() {
     let name = LockName::new("sparse").unwrap();
     let (writer, other) = (id(1, 1), id(2, 1));
     let chaff = crowd(10, 5000);
-    run(format!("HSET sparse mode read{}", fields(&chaff))).await;
+    run(format!("HSET sparse mode read{}", fields(&chaff, 1))).await;
     run("PEXPIRE sparse 600000".to_owned()).await;
     run("BGSAVE".to_owned()).await;
     for some in chaff.chunks(1000) {
@@ -310,7 +305,7 @@ async fn fields_of_a_lock_that_lie_far_apart_are_all_found() {
         let readers = crowd(client, count);
         let leases: Vec<String> =
             readers.iter().map(|reader| format!("{{sparse}}:{reader}:rwlock_timeout:1")).collect();
-        run(format!("HSET sparse mode read{}", fields(&readers))).await;
+        run(format!("HSET sparse mode read{}", fields(&readers, 1))).await;
         run(format!("MSET {} 1", leases.join(" 1 "))).await;
         let asked = redis.acquire(Mode::Write, &name, &redis.request(&other, LEASE)).await.unwrap();
         assert!(left(asked).is_some(), "it came in beside readers");
@@ -337,8 +332,7 @@ async fn lock_lasts_as_long_as_the_longest_lease_whichever_comes_first() {
     let [first, last, leaves, cut] = [1, 2, 3, 4].map(|client| id(client, 1));
     for [long, short] in [[4, 2], [2, 4]] {
         for (reader, times) in [(&first, long), (&last, short), (&leaves, 9)] {
-            let read = stage.redis.request(reader, LEASE * times);
-            assert_eq!(left(stage.ask_to_read(&read).await.unwrap()), None);
+            stage.read_for(reader, LEASE * times).await;
         }
         assert!(stage.release_read(&leaves).await);
         stage.assert_lasts("{}", LEASE * 4).await;
@@ -358,7 +352,7 @@ async fn lock_lasts_as_long_as_a_writer_that_has_asked_for_more_than_it_reads() 
     let mut stage = Stage::read_write("rw:asks:more").await;
     let (writer, reader, other) = (id(1, 1), id(1, 2), id(2, 1));
     stage.take(&writer).await;
-    assert_eq!(left(stage.ask_beside(&reader, &writer, None).await.unwrap()), None);
+    stage.read_beside(&reader, &writer).await;
     let longer = stage.redis.request(&writer, LEASE * 4);
     assert_eq!(left(stage.redis.acquire(Mode::Write, &stage.name, &longer).await.unwrap()), None);
     stage.assert_lasts("{}", LEASE * 4).await;
@@ -380,7 +374,7 @@ async fn reader_without_an_end_reads_on_when_its_writer_leaves() {
     let (writer, reader, other) = (id(1, 1), id(1, 2), id(2, 1));
     for asks_again in [false, true] {
         stage.take(&writer).await;
-        assert_eq!(left(stage.ask_beside(&reader, &writer, None).await.unwrap()), None);
+        stage.read_beside(&reader, &writer).await;
         let () = stage.run(&format!("PERSIST {}", lease_key(&reader.to_string(), 1))).await;
         let () = stage.run("PERSIST {}").await;
         if asks_again {

@@ -34,8 +34,7 @@ async fn lock_lasts_as_long_as_its_longest_lease_and_no_longer() {
     let mut stage = Stage::read_write("rw:longest").await;
     let [short, long, middle, other] = [1, 2, 3, 4].map(|client| id(client, 1));
     for (reader, times) in [(&short, 1), (&long, 9), (&other, 2), (&middle, 4)] {
-        let read = stage.redis.request(reader, LEASE * times);
-        assert_eq!(left(stage.ask_to_read(&read).await.unwrap()), None);
+        stage.read_for(reader, LEASE * times).await;
     }
     stage.assert_lasts("{}", LEASE * 9).await;
     // A reader that leaves cuts no other short, and no other's lease keeps the lock.
@@ -83,7 +82,7 @@ async fn writer_that_leaves_the_lock_to_a_crowd_of_its_own_readers_leaves_nothin
     for _ in 0..3 {
         stage.take(&writer).await;
         for number in 2..=500 {
-            assert_eq!(left(stage.ask_beside(&id(1, number), &writer, None).await.unwrap()), None);
+            stage.read_beside(&id(1, number), &writer).await;
         }
         assert_eq!(stage.release(&writer, None).await, RELEASED);
         assert!(!stage.run::<bool>(&format!("HEXISTS {{}} {writer}:write")).await);
@@ -249,7 +248,7 @@ async fn readers_label_is_not_taken_for_a_writer() {
     stage.listen(&writer).await;
     assert!(stage.release_read(&labelled).await);
     stage.assert_granted(&[&writer]).await;
-    assert_eq!(left(stage.ask_beside(&labelled, &writer, None).await.unwrap()), None);
+    stage.read_beside(&labelled, &writer).await;
     assert_eq!(stage.writer().await.unwrap().id.as_ref(), Some(&writer));
     let () = stage.run(&format!("DEL {}", lease_key(&labelled.to_string(), 1))).await;
     assert_eq!(stage.writer().await.unwrap().id.as_ref(), Some(&writer));

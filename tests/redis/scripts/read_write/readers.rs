@@ -8,11 +8,6 @@ use latchwork::backend::{Backend as _, Mode, QueuePosition};
 use super::super::stage::{KEPT, LEASE, Stage, id, lease_key, position};
 use latchwork_conformance::commands::{Commands as _, RELEASED, keys, left};
 
-/// Reads for so many leases.
-async fn read(stage: &Stage, id: &LeaseId, times: u32) {
-    assert_eq!(left(stage.ask_to_read(&stage.redis.request(id, LEASE * times)).await.unwrap()), None);
-}
-
 /// Evicted, or freed by force among so many readers that the key of its own lease was not looked for.
 #[tokio::test]
 async fn reader_of_a_lock_that_is_gone_has_nothing_though_its_own_lease_is_there() {
@@ -66,8 +61,8 @@ async fn reader_whose_lease_has_no_end_reads_on_and_leaves_as_others_do() {
     assert_eq!(stage.keys().await, ["rw:reads:on"]);
     stage.release(&writer, None).await;
     // Others read on for as long as they would without it.
-    read(&stage, &reader, 9).await;
-    read(&stage, &other, 1).await;
+    stage.read_for(&reader, LEASE * 9).await;
+    stage.read_for(&other, LEASE).await;
     let () = stage.run(&format!("PERSIST {lease}")).await;
     assert!(stage.release_read(&reader).await);
     stage.assert_lasts("{}", LEASE).await;
@@ -99,7 +94,7 @@ async fn reader_beside_a_writer_makes_its_lease_to_write_neither_longer_nor_shor
     // The end of the lock was taken away, and with it the writer's.
     stage.take(&writer).await;
     let () = stage.run("PERSIST {}").await;
-    assert_eq!(left(stage.ask_beside(&one, &writer, None).await.unwrap()), None);
+    stage.read_beside(&one, &writer).await;
     assert_eq!(stage.writer().await.expect("it writes").id.as_ref(), Some(&writer));
     stage.assert_lasts("{}", LEASE).await;
     assert!(stage.release_read(&one).await);
@@ -112,12 +107,12 @@ async fn reader_that_leaves_cuts_no_other_short_whichever_came_first() {
     let mut stage = Stage::read_write("rw:short:first").await;
     let [short, middle, long] = [1, 2, 3].map(|client| id(client, 1));
     for (reader, times) in [(&short, 1), (&middle, 2), (&long, 9)] {
-        read(&stage, reader, times).await;
+        stage.read_for(reader, LEASE * times).await;
     }
     assert!(stage.release_read(&short).await);
     stage.assert_lasts("{}", LEASE * 9).await;
     // The end of the lock was taken away. It gets one with the next renewal.
-    read(&stage, &short, 1).await;
+    stage.read_for(&short, LEASE).await;
     let () = stage.run("PERSIST {}").await;
     assert!(stage.release_read(&short).await);
     let lasts: i64 = stage.run("PTTL {}").await;

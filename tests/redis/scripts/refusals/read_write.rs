@@ -8,11 +8,11 @@ use super::{
 
 pub(in super::super) const QUEUE: &str = "{s}lock:latchwork:rw_queue";
 pub(in super::super) const POSITIONS: &str = "{s}lock:latchwork:rw_positions";
-pub(in super::super) const READERS: &str = "{s}lock:latchwork:rw_readers";
+const READERS: &str = "{s}lock:latchwork:rw_readers";
 pub(in super::super) const TURN: &str = "{s}lock:latchwork:rw_turn";
-pub(in super::super) const OURS: &str = "{s}lock:8743c9c0-0795-4907-87fd-6c719a6b4586:1:rwlock_timeout:1";
+const OURS: &str = "{s}lock:8743c9c0-0795-4907-87fd-6c719a6b4586:1:rwlock_timeout:1";
 const US_TO_WRITE: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:1:write";
-pub(in super::super) const CHANNEL: &str = "redisson_rwlock:{s}lock";
+const CHANNEL: &str = "redisson_rwlock:{s}lock";
 pub(in super::super) const GRANTS: &str = "{s}lock:latchwork:rw_grant:";
 
 /// A script of read-write locks.
@@ -25,7 +25,7 @@ macro_rules! of_read_write {
 pub(super) const ACQUIRE: &str = of_read_write!("queue_acquire");
 pub(in super::super) const RELEASE: &str =
     script!("read_write_kind" "hand_off" "queue" "read_write" "queue_release");
-pub(in super::super) const RELEASE_IN_FULL: &str = of_read_write!("queue_release");
+pub(super) const RELEASE_IN_FULL: &str = of_read_write!("queue_release");
 pub(in super::super) const FORCE_RELEASE: &str = of_read_write!("queue_force_release");
 pub(super) const READ_ACQUIRE: &str = of_read_write!("read_acquire");
 pub(super) const READ_RELEASE: &str = of_read_write!("read_release");
