@@ -111,16 +111,45 @@ async fn reader_that_leaves_cuts_no_other_short_whichever_came_first() {
     }
     assert!(stage.release_read(&short).await);
     stage.assert_lasts("{}", LEASE * 9).await;
-    // The end of the lock was taken away. It gets one with the next renewal.
-    stage.read_for(&short, LEASE).await;
-    let () = stage.run("PERSIST {}").await;
-    assert!(stage.release_read(&short).await);
-    let lasts: i64 = stage.run("PTTL {}").await;
-    assert!(lasts == -1 || lasts > 5_000_000, "{lasts}");
-    let renewed = stage.redis.renew(Mode::Read, &keys(&stage.name, &[&long]), LEASE * 9).await.unwrap();
-    assert_eq!(renewed, [true]);
-    stage.assert_lasts("{}", LEASE * 9).await;
     assert!(stage.release_read(&long).await && stage.release_read(&middle).await);
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn reader_that_comes_or_is_renewed_cuts_no_other_short_though_the_lock_has_lost_its_end() {
+    let mut stage = Stage::read_write("rw:short:endless").await;
+    let [short, middle, long] = [1, 2, 3].map(|client| id(client, 1));
+    stage.read_for(&long, LEASE * 9).await;
+    for times in [1, 2] {
+        let () = stage.run("PERSIST {}").await;
+        stage.read_for(&middle, LEASE * times).await;
+        stage.read_for(&short, LEASE).await;
+        let renewed = stage.redis.renew(Mode::Read, &keys(&stage.name, &[&short]), LEASE).await.unwrap();
+        assert_eq!(renewed, [true]);
+        assert!(stage.release_read(&short).await);
+        let lasts: i64 = stage.run("PTTL {}").await;
+        assert!(lasts == -1 || lasts > 5_000_000, "the lock ends in {lasts} ms, and another reads on");
+    }
+    assert!(stage.release_read(&long).await);
+    let lasts: i64 = stage.run("PTTL {}").await;
+    assert!(lasts == -1 || lasts > 1_000_000, "the lock ends in {lasts} ms, and another reads on");
+    assert!(stage.release_read(&middle).await);
+    // Nor do a writer that reads as well, and another of its reads.
+    let [writer, one, two] = [1, 2, 3].map(|number| id(4, number));
+    let beside = async |stage: &Stage, reader, times| {
+        let request = stage.redis.request(reader, LEASE * times).under(writer.clone());
+        assert_eq!(left(stage.ask_to_read(&request).await.unwrap()), None);
+    };
+    stage.take(&writer).await;
+    beside(&stage, &one, 9).await;
+    let () = stage.run("PERSIST {}").await;
+    beside(&stage, &two, 1).await;
+    let renewed = stage.redis.renew(Mode::Write, &keys(&stage.name, &[&writer]), LEASE).await.unwrap();
+    assert_eq!(renewed, [true]);
+    let lasts: i64 = stage.run("PTTL {}").await;
+    assert!(lasts == -1 || lasts > 5_000_000, "the lock ends in {lasts} ms, and its owner reads on");
+    assert!(stage.release_read(&two).await && stage.release_read(&one).await);
+    stage.release(&writer, None).await;
     stage.end().await;
 }
 
