@@ -98,8 +98,23 @@ mod tests {
         }
         assert_eq!(passed_on.0.lock().by_name.len(), MOST);
         assert!(!passed_on.is_enough(&name(0)) && passed_on.is_enough(&name(MOST)));
-        passed_on.count(&name(MOST), false, now + IDLE);
+        // All are looked at once a second: here half a second too early, and not again before they are idle.
+        for half_seconds in [119, 120] {
+            passed_on.count(&name(MOST), false, now + half_seconds * IDLE / 120);
+            assert!(passed_on.is_enough(&name(MOST)), "after {half_seconds} / 2 s");
+        }
+        passed_on.count(&name(MOST), false, now + 121 * IDLE / 120);
         assert!(!passed_on.is_enough(&name(MOST)));
         assert_eq!(passed_on.0.lock().by_name.len(), 1);
+    }
+
+    #[test]
+    fn idle_names_are_kept_while_there_is_room() {
+        let (passed_on, now) = (PassedOn::default(), Instant::now());
+        for _ in 0..LEFT_TO_STRANGERS {
+            passed_on.count(&name(0), false, now);
+        }
+        passed_on.count(&name(1), false, now + 2 * IDLE);
+        assert!(passed_on.is_enough(&name(0)));
     }
 }

@@ -24,7 +24,7 @@ use super::desired::{Desired, tell};
 const CHUNK: usize = 500;
 
 /// What a subscriber is to do about a channel.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Subscribe,
     /// As `Subscribe`, after messages may have been lost.

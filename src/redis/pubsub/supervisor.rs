@@ -226,7 +226,7 @@ mod tests {
     };
     use super::*;
     use crate::registry::Registry;
-    use crate::sync::atomic::{AtomicBool, Ordering};
+    use crate::sync::atomic::{AtomicU64, Ordering};
     use crate::transport::{Inbox, Transport};
 
     /// One that does not answer.
@@ -252,25 +252,46 @@ mod tests {
         }
     }
 
-    struct OneNode {
+    /// Two nodes, number 7 and 8. All slots are with one of them, or with none.
+    struct Nodes {
         messages: Messages,
-        node: Arc<Node>,
-        /// Whether a slot is with the node, or with none.
-        has_slots: AtomicBool,
+        nodes: [Arc<Node>; 2],
+        with: AtomicU64,
+        looks: AtomicU64,
     }
 
-    impl Topology for OneNode {
+    impl Nodes {
+        /// All slots go there. `0`: to none.
+        fn give(&self, node: u64) {
+            // Ordering: Relaxed, all is on one thread.
+            self.with.store(node, Ordering::Relaxed);
+        }
+
+        /// How often it was looked where they are, since this was asked last.
+        fn looks(&self) -> u64 {
+            // Ordering: Relaxed, all is on one thread.
+            self.looks.swap(0, Ordering::Relaxed)
+        }
+    }
+
+    impl Topology for Nodes {
         fn node(&self, _: &str) -> Option<Arc<Node>> {
             unreachable!("it is asked for messages only")
         }
 
         fn source(&self, _: &str) -> Option<Arc<Node>> {
             // Ordering: Relaxed, all is on one thread.
-            self.has_slots.load(Ordering::Relaxed).then(|| Arc::clone(&self.node))
+            let with = self.with.load(Ordering::Relaxed);
+            self.nodes.iter().find(|node| node.number == with).cloned()
         }
 
         fn messages(&self) -> Messages {
             self.messages
+        }
+
+        fn refresh_in_background(&self) {
+            // Ordering: Relaxed, all is on one thread.
+            self.looks.fetch_add(1, Ordering::Relaxed);
         }
 
         fn with_own_connections(&self) -> Arc<dyn Topology> {
@@ -278,19 +299,22 @@ mod tests {
         }
     }
 
-    impl fmt::Debug for OneNode {
+    impl fmt::Debug for Nodes {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("OneNode")
+            f.write_str("Nodes")
         }
     }
 
-    fn supervisor(messages: Messages) -> (Supervisor, Arc<OneNode>) {
+    fn supervisor(messages: Messages) -> (Supervisor, Arc<Nodes>) {
         let runtime = TokioRuntime::current();
         let common = Arc::new(Common::new(Timing::default(), runtime.clone()));
-        let (server, desired) = (Arc::new(Silent), Arc::new(Desired::default()));
-        let commands = Connection::new(Arc::clone(&server) as Arc<dyn Server>, &common, None);
-        let node = Arc::new(Node { number: 7, commands, listening: server });
-        let topology = Arc::new(OneNode { messages, node, has_slots: AtomicBool::new(true) });
+        let desired = Arc::new(Desired::default());
+        let nodes = [7, 8].map(|number| {
+            let listening = Arc::new(Silent);
+            let commands = Connection::new(Arc::clone(&listening) as Arc<dyn Server>, &common, None);
+            Arc::new(Node { number, commands, listening })
+        });
+        let topology = Arc::new(Nodes { messages, nodes, with: AtomicU64::new(7), looks: AtomicU64::new(0) });
         let supervisor = Supervisor {
             topology: Arc::clone(&topology) as Arc<dyn Topology>,
             nonces: Arc::new(Nonces::new(&runtime)),
@@ -304,6 +328,26 @@ mod tests {
             back_off: BackOff::between_dials(),
         };
         (supervisor, topology)
+    }
+
+    /// A supervisor whose orders to both nodes come here: node, channel, wish.
+    fn supervisor_of_orders() -> (Supervisor, Arc<Nodes>, impl FnMut() -> Vec<(u64, Arc<str>, Wish)>) {
+        let (mut supervisor, topology) = supervisor(Messages::Sharded);
+        let mut orders = [7, 8].map(|node| {
+            let (orders, to_do) = mpsc::unbounded_channel();
+            supervisor.subscribers.insert(node, orders);
+            (node, to_do)
+        });
+        let said = move || {
+            let of_each = orders.iter_mut().map(|(node, to_do)| {
+                let node = *node;
+                std::iter::from_fn(|| to_do.try_recv().ok())
+                    .map(|(channel, wish)| (node, channel, wish))
+                    .collect::<Vec<_>>()
+            });
+            of_each.flatten().collect()
+        };
+        (supervisor, topology, said)
     }
 
     /// The first waiter need not wait for a connection to the one place that plain messages come from. Of the
@@ -340,8 +384,7 @@ mod tests {
         supervisor.bring_into_line(Arc::clone(&channel));
         desired.confirm(&channel, false);
         assert!(first.is_ready());
-        // Ordering: Relaxed, all is on one thread.
-        topology.has_slots.store(false, Ordering::Relaxed);
+        topology.give(0);
         supervisor.hear(News::Gone { node: 7, channel: Arc::clone(&channel) });
         drop(first);
         let next = registry.subscribe(&channel);
@@ -351,5 +394,89 @@ mod tests {
         assert!(!next.is_ready(), "none has it yet");
         desired.confirm(&channel, true);
         assert!(next.is_ready());
+    }
+
+    #[tokio::test]
+    async fn waiter_that_comes_again_is_confirmed_again_and_one_that_has_left_is_not_subscribed() {
+        let (mut supervisor, _, mut said) = supervisor_of_orders();
+        let channel: Arc<str> = "orders".into();
+        let registry = Registry::new(To(Arc::clone(&supervisor.desired)));
+        let interest = registry.subscribe(&channel);
+        for _ in 0..2 {
+            supervisor.bring_into_line(Arc::clone(&channel));
+            assert_eq!(said(), [(7, Arc::clone(&channel), Wish::Subscribe)]);
+        }
+        drop(interest);
+        supervisor.bring_into_line(Arc::clone(&channel));
+        assert_eq!(said(), [(7, Arc::clone(&channel), Wish::Unsubscribe)]);
+        supervisor.bring_into_line(channel);
+        assert!(said().is_empty() && supervisor.placed.is_empty());
+    }
+
+    #[tokio::test]
+    async fn channel_goes_after_its_slot_and_what_was_sent_on_the_way_counts_as_lost() {
+        let (mut supervisor, topology, mut said) = supervisor_of_orders();
+        let (channel, desired): (Arc<str>, _) = ("orders".into(), Arc::clone(&supervisor.desired));
+        let registry = Registry::new(To(Arc::clone(&desired)));
+        let interest = registry.subscribe(&channel);
+        supervisor.bring_into_line(Arc::clone(&channel));
+        supervisor.compare();
+        desired.confirm(&channel, false);
+        assert_eq!(said().len(), 1, "where it is, it stays");
+        topology.give(8);
+        let before = supervisor.common.runtime.now();
+        supervisor.compare();
+        assert_eq!(said(), [(7, Arc::clone(&channel), Wish::Unsubscribe)]);
+        assert!(!desired.is_active(&channel));
+        assert!(!supervisor.subscribers.contains_key(&7), "nothing comes from there any more");
+        assert!(supervisor.next_try > before);
+        // What the old node says now is about what was there.
+        let ended = News::Gone { node: 7, channel: Arc::clone(&channel) };
+        supervisor.place_astray();
+        assert_eq!(said(), [(8, Arc::clone(&channel), Wish::Resubscribe)]);
+        supervisor.hear(ended);
+        assert_eq!(supervisor.placed.get(&channel), Some(&8));
+        supervisor.hear(News::Gone { node: 8, channel: Arc::clone(&channel) });
+        assert!(supervisor.placed.is_empty() && supervisor.astray.contains(&channel));
+        // Not at once for the next waiter: that would ask a Cluster that is on the move again and again.
+        supervisor.bring_into_line(Arc::clone(&channel));
+        assert!(said().is_empty());
+        supervisor.place_astray();
+        assert_eq!(said(), [(8, Arc::clone(&channel), Wish::Resubscribe)]);
+        // One that nothing waits for goes nowhere.
+        supervisor.hear(News::Gone { node: 8, channel: Arc::clone(&channel) });
+        drop(interest);
+        supervisor.place_astray();
+        assert!(said().is_empty() && supervisor.placed.is_empty() && supervisor.astray.is_empty());
+    }
+
+    #[tokio::test]
+    async fn it_is_looked_once_where_slots_are_for_all_channels_that_have_lost_theirs() {
+        let (mut supervisor, topology, _said) = supervisor_of_orders();
+        let registry = Registry::new(To(Arc::clone(&supervisor.desired)));
+        let interests =
+            ["one", "two"].map(|channel| (Arc::<str>::from(channel), registry.subscribe(channel)));
+        for (channel, _) in &interests {
+            supervisor.bring_into_line(Arc::clone(channel));
+        }
+        let mut next_tries = Vec::new();
+        for (channel, _) in &interests {
+            supervisor.hear(News::Gone { node: 7, channel: Arc::clone(channel) });
+            next_tries.push(supervisor.next_try);
+        }
+        assert_eq!(topology.looks(), 1);
+        assert_eq!(next_tries[0], next_tries[1]);
+        // Of one that is lost alone as well, as its slots may be another's soon.
+        supervisor.hear(News::Down { node: 7 });
+        assert_eq!(topology.looks(), 1);
+        assert!(!supervisor.subscribers.contains_key(&7) && supervisor.subscribers.contains_key(&8));
+    }
+
+    #[tokio::test]
+    async fn next_try_is_waited_for() {
+        let runtime = TokioRuntime::current();
+        let deadline = runtime.now() + Duration::from_millis(20);
+        until(&runtime, deadline).await;
+        assert!(runtime.now() >= deadline);
     }
 }
