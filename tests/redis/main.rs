@@ -5,6 +5,7 @@ mod acl;
 mod announced;
 #[path = "../by_hand/mod.rs"]
 mod by_hand;
+mod commands;
 mod configuration;
 mod endless;
 mod linger;

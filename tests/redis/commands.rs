@@ -1,0 +1,82 @@
+//! What calls of the backend send to the server, and what they make of the replies.
+
+use std::time::Duration;
+
+use latchwork::backend::{Backend as _, LeaseKey, LockName, Mode, ReleaseOutcome, Transport as _};
+use latchwork::redis::Redis;
+use latchwork_conformance::commands::{Commands as _, is_acquired};
+use latchwork_testkit::RedisServer;
+use redis::{Client, cmd};
+
+use crate::by_hand::connection;
+use crate::scripts::stage::{LEASE, Stage, id};
+
+crate::waiting::waiting_for!(Duration::from_secs(10));
+
+/// How often scripts have run at the server since its figures were set back.
+async fn scripts_run(server: &RedisServer) -> usize {
+    let stats: String =
+        cmd("INFO").arg("commandstats").query_async(&mut connection(server).await).await.unwrap();
+    let calls = stats.split_once("cmdstat_evalsha:calls=").map_or("0", |(_, rest)| rest);
+    calls.split(',').next().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn leases_that_are_renewed_together_cost_a_command_a_hundred() {
+    let server = RedisServer::start();
+    let redis = Redis::connect(&server.url()).await.unwrap();
+    let names: Vec<_> = (0..250).map(|number| LockName::new(&format!("many:{number}")).unwrap()).collect();
+    let leases: Vec<_> = names.into_iter().map(|name| LeaseKey { name, id: id(1, 1) }).collect();
+    for LeaseKey { name, id } in &leases[1..] {
+        assert!(is_acquired(redis.acquire(Mode::Plain, name, &redis.request(id, LEASE)).await.unwrap()));
+    }
+    // The first time the server does not know the script.
+    for _ in 0..2 {
+        let () = cmd("CONFIG").arg("RESETSTAT").query_async(&mut connection(&server).await).await.unwrap();
+        let renewed = redis.renew(Mode::Plain, &leases, LEASE).await.unwrap();
+        assert!(!renewed[0] && renewed[1..].iter().all(|held| *held), "{renewed:?}");
+    }
+    assert_eq!(scripts_run(&server).await, 3);
+}
+
+/// By that a client knows whether others wait for the lock.
+#[tokio::test]
+async fn release_has_been_heard_by_as_many_as_listen_beside_its_own_process() {
+    const NAME: &str = "heard";
+    const CHANNEL: &str = "redisson_lock__channel:{heard}";
+    let server = RedisServer::start();
+    let redis = Redis::connect(&server.url()).await.unwrap();
+    let (name, id) = (LockName::new(NAME).unwrap(), id(1, 1));
+    let heard = async || {
+        assert!(is_acquired(redis.acquire(Mode::Plain, &name, &redis.request(&id, LEASE)).await.unwrap()));
+        match redis.release(Mode::Plain, &name, &id, None).await.unwrap() {
+            ReleaseOutcome::Released { receivers } => receivers,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(heard().await, 0);
+    let other = Client::open(server.url()).unwrap();
+    let mut other = other.get_async_pubsub().await.unwrap();
+    other.subscribe(CHANNEL).await.unwrap();
+    assert_eq!(heard().await, 1);
+    let _interest = redis.registry().subscribe(CHANNEL);
+    eventually("subscribe", async || redis.registry().transport().is_active(CHANNEL)).await;
+    assert_eq!(heard().await, 1);
+    other.unsubscribe(CHANNEL).await.unwrap();
+    assert_eq!(heard().await, 0);
+}
+
+/// The lock's own key is as it was: to say that it is lost would be wrong.
+#[tokio::test]
+async fn release_that_meets_a_queue_of_a_wrong_type_fails_and_the_lease_is_kept() {
+    let mut stage = Stage::fair("wrong:queue").await;
+    stage.take(&id(1, 1)).await;
+    let queue = "{}:latchwork:{{}}:fair_queue";
+    let () = stage.run(&format!("SET {queue} text")).await;
+    let released = stage.redis.release(Mode::Fair, &stage.name, &id(1, 1), None).await;
+    assert!(released.is_err(), "{released:?}");
+    stage.assert_holder(&id(1, 1), LEASE).await;
+    let () = stage.run(&format!("DEL {queue}")).await;
+    stage.release(&id(1, 1), None).await;
+    stage.end().await;
+}
