@@ -63,3 +63,41 @@ impl Drop for UnansweredAttempt<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ::redis::RedisError;
+    use uuid::Uuid;
+
+    use super::super::connection::{Timing, TokioRuntime};
+    use super::*;
+
+    fn id(number: u64) -> LeaseId {
+        format!("{}:{number}", Uuid::max()).parse().unwrap()
+    }
+
+    /// Nothing is sent again for others, not even where the server ends no connection.
+    #[tokio::test]
+    async fn attempts_that_may_come_late_are_those_that_were_not_answered_or_were_sent_twice() {
+        let late = LateAttempts::default();
+        let common = Common::new(Timing::default(), TokioRuntime::current());
+        common.cannot_end(&RedisError::from(std::io::Error::other("refused")));
+        let (dropped, never_sent) = (id(1), id(9));
+        drop(late.attempt(&dropped));
+        late.attempt(&id(2)).answered(Sent::Once);
+        late.attempt(&id(3)).answered(Sent::Again);
+        assert!(late.may_come(&never_sent, &common).is_none());
+        assert!(late.may_come(&id(2), &common).is_none());
+        assert!(late.may_come(&dropped, &common).is_some() && late.may_come(&id(3), &common).is_some());
+        assert!(late.may_come(&dropped, &common).is_none(), "it is undone already");
+    }
+
+    #[test]
+    fn late_attempts_whose_leases_are_never_given_back_do_not_pile_up() {
+        let late = LateAttempts::default();
+        for number in 0..=MOST as u64 {
+            drop(late.attempt(&id(number)));
+        }
+        assert_eq!(late.0.lock().len(), 1);
+    }
+}

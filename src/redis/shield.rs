@@ -66,3 +66,41 @@ impl Drop for Shielded {
         survive("dropping a caller's waker", || drop(self.0.take()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Counts, and panics when it is dropped.
+    struct Hostile(Arc<AtomicUsize>);
+
+    impl Wake for Hostile {
+        fn wake(self: Arc<Self>) {
+            // Ordering: Relaxed, all is on one thread.
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Drop for Hostile {
+        fn drop(&mut self) {
+            panic!("a waker is dropped");
+        }
+    }
+
+    #[test]
+    fn shield_stands_for_the_waker_of_the_last_poll_and_is_made_once_for_each() {
+        let counts = [(), ()].map(|()| Arc::new(AtomicUsize::new(0)));
+        let wakers = counts.each_ref().map(|count| Waker::from(Arc::new(Hostile(Arc::clone(count)))));
+        let mut shield = Shield::default();
+        let first = shield.over(&wakers[0]).clone();
+        assert!(shield.over(&wakers[0]).will_wake(&first));
+        shield.over(&wakers[1]).wake_by_ref();
+        // Ordering: Relaxed, all is on one thread.
+        assert_eq!(counts.each_ref().map(|count| count.load(Ordering::Relaxed)), [0, 1]);
+        drop(wakers);
+        // These have the last copies, and the panics of those end here.
+        drop((first, shield));
+    }
+}

@@ -42,7 +42,7 @@ impl Common {
     }
 
     /// The server refuses to end a connection that was given up.
-    pub(super) fn cannot_end(&self, _refusal: &RedisError) {
+    pub(crate) fn cannot_end(&self, _refusal: &RedisError) {
         *self.late_until.lock() = self.runtime.now().checked_add(LATEST_RUN);
         // Ordering: Relaxed, it only keeps the same from being said twice.
         if !self.told.swap(true, Ordering::Relaxed) {
