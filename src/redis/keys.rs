@@ -183,6 +183,13 @@ mod tests {
         assert_eq!(read_lease("orders:{42}", &id), format!("orders:{{42}}:{thread}:rwlock_timeout:1"));
     }
 
+    /// Of all versions of the crate, which may be at work at the same time.
+    #[test]
+    fn keys_of_a_queue_keep_their_names() {
+        assert_eq!(grants("orders"), "orders:latchwork:{orders}:fair_grant:");
+        assert_eq!(grants("orders:{42}"), "orders:{42}:latchwork:fair_grant:");
+    }
+
     const ID: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:7";
 
     /// What is kept for a lock of this name, and nowhere else, and where its waiters are told.

@@ -43,9 +43,9 @@ mod tests {
 
     #[test]
     fn nonce_is_of_one_process_one_channel_and_one_number() {
-        let [ours, theirs] = [[1, 2], [1, 3]].map(|key| Nonces { key });
+        let [ours, theirs, third] = [[1, 2], [1, 3], [3, 2]].map(|key| Nonces { key });
         assert_eq!(ours.of("a", 1), ours.of("a", 1));
-        let others = [ours.of("a", 2), ours.of("b", 1), theirs.of("a", 1)];
+        let others = [ours.of("a", 2), ours.of("b", 1), theirs.of("a", 1), third.of("a", 1)];
         assert!(!others.contains(&ours.of("a", 1)), "{others:x?}");
         assert_eq!(u64::from_str_radix(&ours.text("a", 1), 16), Ok(ours.of("a", 1)));
     }
