@@ -130,3 +130,47 @@ impl fmt::Debug for Dialer {
         f.debug_struct("Dialer").field("address", &self.address()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ::redis::IntoConnectionInfo as _;
+
+    use super::super::runtime::TokioRuntime;
+    use super::super::timing::Timing;
+    use super::*;
+
+    fn dialer(url: &str, introduction: ConnectOptions, timing: Timing) -> Result<Dialer, Error> {
+        let common = Arc::new(Common::new(timing, TokioRuntime::current()));
+        Dialer::new(url.into_connection_info().unwrap(), introduction, &common)
+    }
+
+    /// A command is a small packet, which the system would keep until the one before it was confirmed.
+    #[tokio::test]
+    async fn small_packets_go_out_at_once_and_three_probes_are_as_long_as_the_silence_before_them() {
+        const SILENCE: Duration = Duration::from_secs(30);
+        let timing = Timing { keepalive: SILENCE, ..Timing::default() };
+        let dialer = dialer("redis://127.0.0.1", ConnectOptions::default(), timing).unwrap();
+        let tcp = dialer.info.tcp_settings();
+        assert!(tcp.nodelay());
+        let wanted = TcpKeepalive::new().with_time(SILENCE).with_interval(SILENCE / 3);
+        assert_eq!(format!("{:?}", tcp.keepalive()), format!("{:?}", Some(wanted)));
+    }
+
+    /// As CLIENT LIST shows it.
+    #[tokio::test]
+    async fn server_is_told_the_librarys_name_and_version() {
+        let dialer = dialer("redis://127.0.0.1", ConnectOptions::default(), Timing::default()).unwrap();
+        let redis = dialer.info.redis_settings();
+        assert_eq!((redis.lib_name(), redis.lib_ver()), (Some("latchwork"), Some(env!("CARGO_PKG_VERSION"))));
+    }
+
+    /// And not by each dial, which would be repeated.
+    #[cfg(feature = "tls")]
+    #[tokio::test]
+    async fn certificate_that_cannot_be_read_is_told_before_anything_is_dialled() {
+        let tls = Tls { root_certificate: Some(b"none".to_vec()), ..Tls::default() };
+        let introduction = ConnectOptions { tls, ..ConnectOptions::default() };
+        let error = dialer("rediss://127.0.0.1", introduction, Timing::default()).unwrap_err();
+        assert_eq!(error.kind(), super::super::ErrorKind::Certificate);
+    }
+}
