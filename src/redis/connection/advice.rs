@@ -166,16 +166,10 @@ fn denied_in_line(command: &Cmd, error: &RedisError) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use ::redis::{Value, cmd, parse_redis_value};
+    use ::redis::cmd;
 
+    use super::super::error::tests::refusal;
     use super::*;
-
-    fn refusal(reply: &str) -> RedisError {
-        match parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap() {
-            Value::ServerError(error) => error.into(),
-            other => panic!("{other:?}"),
-        }
-    }
 
     /// The redis crate has an error of its own for what servers before 6.0 answer to HELLO.
     #[test]

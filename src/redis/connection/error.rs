@@ -365,14 +365,14 @@ fn kind(mode: &str) -> LockKind {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::error::Error as _;
 
     use ::redis::{ErrorKind as Kind, RedisError, Value, parse_redis_value};
 
     use super::{Error, ErrorKind, Meaning, is_broken, out_of_step, what_to_do};
 
-    fn refusal(reply: &str) -> RedisError {
+    pub(in super::super) fn refusal(reply: &str) -> RedisError {
         match parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap() {
             Value::ServerError(error) => error.into(),
             other => panic!("{other:?}"),

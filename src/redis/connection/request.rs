@@ -120,10 +120,8 @@ impl<'a> WireRequest<'a> {
 #[cfg(test)]
 mod tests {
     use ::redis::cmd;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::super::multiplexed::MultiplexedConnection;
-    use super::super::runtime::TokioRuntime;
     use super::*;
 
     const WORDS: &(dyn Fn(&mut Cmd, Instant) + Sync) = &|command, _| _ = command.arg("ECHO");
@@ -132,23 +130,12 @@ mod tests {
         WireRequest::plain(WORDS, Duration::from_secs(3))
     }
 
-    /// What is sent, of commands of one word, and what is made of the replies, of which each is a line.
-    async fn query(request: &WireRequest<'_>, asking: bool, replies: &str) -> (String, RedisResult<Value>) {
-        let (ours, mut server) = tokio::io::duplex(1 << 16);
-        let connection = MultiplexedConnection::over(ours, &TokioRuntime::current()).await;
+    async fn query(request: &WireRequest<'_>, asking: bool, lines: &[&str]) -> (RedisResult<Value>, String) {
         let command = request.command(false, Instant::now());
-        let answers = async {
-            let mut sent = vec![0; 1 << 16];
-            // In one piece, whatever it is.
-            let length = server.read(&mut sent).await.unwrap();
-            server.write_all(replies.replace(' ', "\r\n").as_bytes()).await.unwrap();
-            let sent = String::from_utf8(sent[..length].to_vec()).unwrap();
-            sent.split("\r\n").filter(|word| !word.contains(['*', '$'])).collect::<Vec<_>>().join(" ")
-        };
-        let (sent, reply) = tokio::join!(answers, async {
+        let asks = async |connection: &mut MultiplexedConnection| {
             request.query(&command, asking, &mut connection.unlimited()).await
-        });
-        (sent.trim_end().to_owned(), reply)
+        };
+        MultiplexedConnection::answered(lines, asks).await
     }
 
     fn said(reply: &str) -> Value {
@@ -160,35 +147,37 @@ mod tests {
         let announced = WireRequest { announced: true, ..plain() };
         let followed = WireRequest { followed_by: Some(cmd("TIME")), ..plain() };
         let both = WireRequest { announced: true, ..followed.clone() };
-        for (request, asking, sent, replies, with_next) in [
-            (&plain(), false, "ECHO", "+it ", false),
-            (&plain(), true, "ASKING ECHO", "+OK +it ", false),
-            (&announced, false, "PING ECHO", "+PONG +it ", false),
+        let (it, next) = ("+it", "+next");
+        for (request, asking, sent, lines) in [
+            (&plain(), false, "ECHO", &[it][..]),
+            (&plain(), true, "ASKING ECHO", &["+OK", it]),
+            (&announced, false, "PING ECHO", &["+PONG", it]),
             // A command that has to ask its way is not in time anyway.
-            (&announced, true, "ASKING ECHO", "+OK +it ", false),
-            (&followed, false, "ECHO TIME", "+it +next ", true),
-            (&followed, true, "ASKING ECHO TIME", "+OK +it +next ", true),
-            (&both, false, "PING ECHO TIME", "+PONG +it +next ", true),
-            (&both, true, "ASKING ECHO TIME", "+OK +it +next ", true),
+            (&announced, true, "ASKING ECHO", &["+OK", it]),
+            (&followed, false, "ECHO TIME", &[it, next]),
+            (&followed, true, "ASKING ECHO TIME", &["+OK", it, next]),
+            (&both, false, "PING ECHO TIME", &["+PONG", it, next]),
+            (&both, true, "ASKING ECHO TIME", &["+OK", it, next]),
         ] {
-            let wanted = if with_next { Value::Array(vec![said("it"), said("next")]) } else { said("it") };
-            let (went, reply) = query(request, asking, replies).await;
-            assert_eq!((&*went, reply.unwrap()), (sent, wanted));
+            let is_followed = request.followed_by.is_some();
+            let wanted = if is_followed { Value::Array(vec![said("it"), said("next")]) } else { said("it") };
+            let (reply, went) = query(request, asking, lines).await;
+            assert_eq!((reply.unwrap(), &*went), (wanted, sent));
         }
     }
 
     #[tokio::test]
     async fn refusal_is_the_commands_or_says_that_it_could_not_be_asked_for() {
         let code = |reply: RedisResult<Value>| reply.unwrap_err().code().map(str::to_owned);
-        for (asking, replies, wanted) in [
-            (false, "-REFUSED ", "REFUSED"),
-            (true, "+OK -REFUSED ", "REFUSED"),
-            (true, "-NOPERM -MOVED ", "NOPERM"),
+        for (asking, lines, wanted) in [
+            (false, &["-REFUSED"][..], "REFUSED"),
+            (true, &["+OK", "-REFUSED"], "REFUSED"),
+            (true, &["-NOPERM", "-MOVED"], "NOPERM"),
         ] {
-            assert_eq!(code(query(&plain(), asking, replies).await.1).as_deref(), Some(wanted));
+            assert_eq!(code(query(&plain(), asking, lines).await.0).as_deref(), Some(wanted));
         }
         let announced = WireRequest { announced: true, ..plain() };
-        assert_eq!(query(&announced, false, "-NOPERM +it ").await.1.unwrap(), said("it"));
+        assert_eq!(query(&announced, false, &["-NOPERM", "+it"]).await.0.unwrap(), said("it"));
     }
 
     #[test]
