@@ -79,8 +79,8 @@ pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
 /// A refusal of the greeting, in words of ours: those of the server may repeat what it was sent, the password
 /// included, in whole or in part.
 pub(super) fn of_greeting(error: RedisError) -> RedisError {
-    // The server has not said anything, or it is no Redis server; of what that said nothing is shown. Or it is
-    // too old, which the redis crate says in words of its own.
+    // The server has not said anything, or it is no Redis server; of what that said nothing is shown. Or it
+    // is too old, which the redis crate says in words of its own.
     if matches!(error.kind(), Kind::Io | Kind::Parse | Kind::RESP3NotSupported) {
         return error;
     }

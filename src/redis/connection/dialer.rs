@@ -139,9 +139,10 @@ mod tests {
     use super::super::timing::Timing;
     use super::*;
 
-    fn dialer(url: &str, introduction: ConnectOptions, timing: Timing) -> Result<Dialer, Error> {
+    fn dialer(timing: Timing) -> Dialer {
         let common = Arc::new(Common::new(timing, TokioRuntime::current()));
-        Dialer::new(url.into_connection_info().unwrap(), introduction, &common)
+        let info = "redis://127.0.0.1".into_connection_info().unwrap();
+        Dialer::new(info, ConnectOptions::default(), &common).unwrap()
     }
 
     /// A command is a small packet, which the system would keep until the one before it was confirmed.
@@ -149,7 +150,7 @@ mod tests {
     async fn small_packets_go_out_at_once_and_three_probes_are_as_long_as_the_silence_before_them() {
         const SILENCE: Duration = Duration::from_secs(30);
         let timing = Timing { keepalive: SILENCE, ..Timing::default() };
-        let dialer = dialer("redis://127.0.0.1", ConnectOptions::default(), timing).unwrap();
+        let dialer = dialer(timing);
         let tcp = dialer.info.tcp_settings();
         assert!(tcp.nodelay());
         let wanted = TcpKeepalive::new().with_time(SILENCE).with_interval(SILENCE / 3);
@@ -159,18 +160,8 @@ mod tests {
     /// As CLIENT LIST shows it.
     #[tokio::test]
     async fn server_is_told_the_librarys_name_and_version() {
-        let dialer = dialer("redis://127.0.0.1", ConnectOptions::default(), Timing::default()).unwrap();
+        let dialer = dialer(Timing::default());
         let redis = dialer.info.redis_settings();
         assert_eq!((redis.lib_name(), redis.lib_ver()), (Some("latchwork"), Some(env!("CARGO_PKG_VERSION"))));
-    }
-
-    /// And not by each dial, which would be repeated.
-    #[cfg(feature = "tls")]
-    #[tokio::test]
-    async fn certificate_that_cannot_be_read_is_told_before_anything_is_dialled() {
-        let tls = Tls { root_certificate: Some(b"none".to_vec()), ..Tls::default() };
-        let introduction = ConnectOptions { tls, ..ConnectOptions::default() };
-        let error = dialer("rediss://127.0.0.1", introduction, Timing::default()).unwrap_err();
-        assert_eq!(error.kind(), super::super::ErrorKind::Certificate);
     }
 }

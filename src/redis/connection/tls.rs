@@ -76,10 +76,16 @@ mod built_in {
 
     #[cfg(test)]
     mod tests {
+        use std::sync::Arc;
+
         use redis::IntoConnectionInfo as _;
         use rustls::crypto::CryptoProvider;
 
+        use super::super::super::common::Common;
+        use super::super::super::dialer::{ConnectOptions, Dialer};
         use super::super::super::error::ErrorKind;
+        use super::super::super::runtime::TokioRuntime;
+        use super::super::super::timing::Timing;
         use super::*;
 
         fn client(url: &str, tls: &Tls) -> Result<Client, Error> {
@@ -121,6 +127,17 @@ mod built_in {
             }
             let error = client("redis://127.0.0.1", &shows(&certificate, &key)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Url);
+        }
+
+        /// Not only by a dial, which would be repeated.
+        #[tokio::test]
+        async fn certificate_that_cannot_be_read_is_told_before_anything_is_dialled() {
+            let tls = Tls { root_certificate: Some(b"none".to_vec()), ..Tls::default() };
+            let introduction = ConnectOptions { tls, ..ConnectOptions::default() };
+            let common = Arc::new(Common::new(Timing::default(), TokioRuntime::current()));
+            let info = "rediss://127.0.0.1".into_connection_info().unwrap();
+            let error = Dialer::new(info, introduction, &common).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Certificate);
         }
     }
 }
