@@ -233,30 +233,51 @@ async fn server_that_repeats_the_greeting_is_not_repeated() {
     }
 }
 
+/// What becomes of a greeting with this password that is answered so, given what it says.
+async fn refused_greeting(password: &str, answer: impl FnOnce(&str) -> String) -> Error {
+    let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://user:{password}@{}", proxy.local_addr().unwrap());
+    let refuses = async {
+        let (mut connection, _) = proxy.accept().await.unwrap();
+        let mut greeting = vec![0; 2048];
+        let length = connection.read(&mut greeting).await.unwrap();
+        let said = String::from_utf8_lossy(&greeting[..length]).replace("\r\n", " ");
+        // To each of its commands: the redis crate looks at the first reply when it has all of them.
+        let replies = format!("-{}\r\n", answer(&said)).repeat(1 + said.matches("SETINFO").count());
+        connection.write_all(replies.as_bytes()).await.unwrap();
+        // Until it has heard.
+        while connection.read(&mut greeting).await.is_ok_and(|length| length > 0) {}
+    };
+    let connects = tokio::time::timeout(Duration::from_secs(10), Redis::connect(&url));
+    let (connected, ()) = tokio::join!(connects, refuses);
+    let error = connected.expect("it answers").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
+    let why = error.source().expect("it says why").to_string();
+    assert!(!why.contains("in time"), "{why}");
+    assert_error_silent(&error);
+    error
+}
+
 /// Servers and proxies refuse in words of their own, under any code, and may break off anywhere.
 #[tokio::test]
 async fn refusal_of_the_greeting_is_told_in_words_of_ours() {
     for refusal in ["ERR unknown command, with args beginning with:", "NOAUTH for", "DENIED", "WRONGPASS"] {
-        let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("redis://user:{}@{}", PASSWORD.repeat(50), proxy.local_addr().unwrap());
-        let refuses = async {
-            let (mut connection, _) = proxy.accept().await.unwrap();
-            let mut greeting = vec![0; 2048];
-            let length = connection.read(&mut greeting).await.unwrap();
-            let said = String::from_utf8_lossy(&greeting[..length]).replace("\r\n", " ");
+        refused_greeting(&PASSWORD.repeat(50), |said| {
             let from = said.find(PASSWORD).expect("it introduces itself");
-            let reply = format!("-{refusal} {}\r\n", &said[from..from + 107]);
-            connection.write_all(reply.as_bytes()).await.unwrap();
-            // Until it has heard.
-            while connection.read(&mut greeting).await.is_ok_and(|length| length > 0) {}
-        };
-        let connects = tokio::time::timeout(Duration::from_secs(10), Redis::connect(&url));
-        let (connected, ()) = tokio::join!(connects, refuses);
-        let error = connected.expect("it answers").unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Connection, "{refusal}: {error:?}");
-        assert!(error.source().is_some(), "{refusal}: does not say why");
-        assert_error_silent(&error);
+            format!("{refusal} {}", &said[from..from + 107])
+        })
+        .await;
     }
+}
+
+/// As it was answered before 6.0.
+#[tokio::test]
+async fn server_that_does_not_know_the_greeting_is_told_to_be_too_old() {
+    let answer = |_: &str| {
+        format!("ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `user`, `{PASSWORD}`, ")
+    };
+    let error = refused_greeting(PASSWORD, answer).await;
+    assert!(error.to_string().contains("too old"), "{error}");
 }
 
 #[tokio::test]

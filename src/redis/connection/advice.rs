@@ -79,8 +79,9 @@ pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
 /// A refusal of the greeting, in words of ours: those of the server may repeat what it was sent, the password
 /// included, in whole or in part.
 pub(super) fn of_greeting(error: RedisError) -> RedisError {
-    // The server has not said anything, or it is no Redis server; of what that said nothing is shown.
-    if matches!(error.kind(), Kind::Io | Kind::Parse) {
+    // The server has not said anything, or it is no Redis server; of what that said nothing is shown. Or it
+    // is too old, which the redis crate says in words of its own.
+    if matches!(error.kind(), Kind::Io | Kind::Parse | Kind::RESP3NotSupported) {
         return error;
     }
     let (code, detail) = (error.code().unwrap_or_default(), error.detail().unwrap_or_default());
@@ -161,4 +162,49 @@ fn denied_in_line(command: &Cmd, error: &RedisError) -> Option<String> {
     // What stands right behind it is the command's second word.
     let second = quoted.next().filter(|between| *between == ", ").and_then(|_| quoted.next());
     Some(second.map_or_else(|| name.clone(), |second| format!("{name} {}", second.to_uppercase())))
+}
+
+#[cfg(test)]
+mod tests {
+    use ::redis::cmd;
+
+    use super::super::error::tests::refusal;
+    use super::*;
+
+    /// The redis crate has an error of its own for what servers before 6.0 answer to HELLO.
+    #[test]
+    fn server_that_is_too_old_for_the_greeting_is_told_to_be_so() {
+        let error = RedisError::from((Kind::RESP3NotSupported, "it does not support HELLO"));
+        let told = of_greeting(error);
+        assert_eq!(advice(&told), Some(UNKNOWN_COMMAND));
+        assert!(told.to_string().contains("HELLO"), "{told}");
+    }
+
+    #[test]
+    fn command_is_quoted_with_its_first_key_and_how_many_more_it_has() {
+        for (words, quoted) in [
+            ("GET a", r#"GET on "a""#),
+            ("PING", "PING"),
+            ("EVALSHA hash 0", "EVALSHA"),
+            ("EVALSHA hash 0 argument", "EVALSHA"),
+            ("EVALSHA hash none argument", "EVALSHA"),
+            ("EVALSHA hash 1 a argument", r#"EVALSHA on "a""#),
+            ("EVAL text 3 a b c argument", r#"EVAL on "a" and 2 more"#),
+        ] {
+            let mut command = Cmd::new();
+            command.arg(words.split(' ').collect::<Vec<_>>());
+            assert_eq!(quote(&command), quoted);
+        }
+    }
+
+    #[test]
+    fn command_in_a_script_is_named_if_it_is_denied_and_not_if_it_met_something_else() {
+        let mut script = cmd("EVAL");
+        script.arg("local key = KEYS[1]\nredis.call('hset', key, 'a', 'b')").arg(1).arg("key");
+        let at = "script: 0123456789abcdef, on @user_script:2.";
+        let denied_there = refusal(&format!("ERR ACL failure in script: no permission {at}"));
+        assert_eq!(denied(Some(&script), &denied_there).as_deref(), Some("HSET"));
+        let other = refusal(&format!("WRONGTYPE Operation against a key {at}"));
+        assert_eq!(denied(Some(&script), &other), None);
+    }
 }

@@ -61,6 +61,7 @@ mod tests {
             assert!((limit / 2..=limit).contains(&wait), "{wait:?} of {limit:?}");
             limit = (limit * 2).min(TO);
         }
+        assert_eq!(limit, TO);
         back_off.reset();
         assert!(back_off.next(random()) <= from);
     }

@@ -56,16 +56,36 @@ impl Common {
 
     /// Until when something may come late over a connection that could not be ended; `None` if nothing may.
     pub(crate) fn late_until(&self) -> Option<Instant> {
-        let mut late_until = self.late_until.lock();
-        if late_until.is_some_and(|until| until <= self.runtime.now()) {
-            *late_until = None;
-        }
-        *late_until
+        self.late_until.lock().filter(|until| *until > self.runtime.now())
     }
 }
 
 impl fmt::Debug for Common {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Common").field("timing", &self.timing).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ::redis::ErrorKind as Kind;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_cannot_be_ended_may_come_late_for_as_long_as_anything_may() {
+        let runtime = TokioRuntime::current();
+        let common = Common::new(Timing::default(), runtime.clone());
+        assert_eq!(common.late_until(), None);
+        for _ in 0..2 {
+            let begun = runtime.now();
+            common.cannot_end(&RedisError::from((Kind::Client, "it is refused")));
+            let until = common.late_until().expect("it may come");
+            assert!((begun + LATEST_RUN..=runtime.now() + LATEST_RUN).contains(&until), "{until:?}");
+        }
+        *common.late_until.lock() = Some(runtime.now() - Duration::from_millis(1));
+        assert_eq!(common.late_until(), None);
     }
 }

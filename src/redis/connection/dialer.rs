@@ -130,3 +130,38 @@ impl fmt::Debug for Dialer {
         f.debug_struct("Dialer").field("address", &self.address()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ::redis::IntoConnectionInfo as _;
+
+    use super::super::runtime::TokioRuntime;
+    use super::super::timing::Timing;
+    use super::*;
+
+    fn dialer(timing: Timing) -> Dialer {
+        let common = Arc::new(Common::new(timing, TokioRuntime::current()));
+        let info = "redis://127.0.0.1".into_connection_info().unwrap();
+        Dialer::new(info, ConnectOptions::default(), &common).unwrap()
+    }
+
+    /// A command is a small packet, which the system would keep until the one before it was confirmed.
+    #[tokio::test]
+    async fn small_packets_go_out_at_once_and_three_probes_are_as_long_as_the_silence_before_them() {
+        const SILENCE: Duration = Duration::from_secs(30);
+        let timing = Timing { keepalive: SILENCE, ..Timing::default() };
+        let dialer = dialer(timing);
+        let tcp = dialer.info.tcp_settings();
+        assert!(tcp.nodelay());
+        let wanted = TcpKeepalive::new().with_time(SILENCE).with_interval(SILENCE / 3);
+        assert_eq!(format!("{:?}", tcp.keepalive()), format!("{:?}", Some(wanted)));
+    }
+
+    /// As CLIENT LIST shows it.
+    #[tokio::test]
+    async fn server_is_told_the_librarys_name_and_version() {
+        let dialer = dialer(Timing::default());
+        let redis = dialer.info.redis_settings();
+        assert_eq!((redis.lib_name(), redis.lib_ver()), (Some("latchwork"), Some(env!("CARGO_PKG_VERSION"))));
+    }
+}

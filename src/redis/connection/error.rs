@@ -365,12 +365,14 @@ fn kind(mode: &str) -> LockKind {
 }
 
 #[cfg(test)]
-mod tests {
-    use ::redis::{RedisError, Value, parse_redis_value};
+pub(super) mod tests {
+    use std::error::Error as _;
 
-    use super::{Error, ErrorKind, Meaning, what_to_do};
+    use ::redis::{ErrorKind as Kind, RedisError, Value, parse_redis_value};
 
-    fn refusal(reply: &str) -> RedisError {
+    use super::{Error, ErrorKind, Meaning, is_broken, out_of_step, what_to_do};
+
+    pub(in super::super) fn refusal(reply: &str) -> RedisError {
         match parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap() {
             Value::ServerError(error) => error.into(),
             other => panic!("{other:?}"),
@@ -413,5 +415,40 @@ mod tests {
         // What only speaks of one is none.
         let other = refusal(&format!("{script} ERR no such key 'READONLY'"));
         assert_eq!(Meaning::of(&other), Meaning::Refused);
+    }
+
+    #[test]
+    fn server_that_is_busy_is_waited_for_and_keys_of_two_nodes_are_asked_for_apart() {
+        for (reply, meaning) in [
+            ("BUSY Redis is busy running a script. You can only call SCRIPT KILL.", Meaning::NotServing),
+            ("ERR Script attempted to access a non local key in a cluster node", Meaning::CrossSlot),
+        ] {
+            assert_eq!(Meaning::of(&refusal(reply)), meaning, "{reply}");
+        }
+    }
+
+    #[test]
+    fn connection_is_broken_by_what_is_no_answer_and_by_no_refusal() {
+        let silence = RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        assert!(is_broken(&silence) && is_broken(&out_of_step()));
+        assert!(!is_broken(&refusal("NOPERM it may not")) && !is_broken(&refusal("LOADING it is")));
+    }
+
+    #[test]
+    fn replicas_that_were_waited_for_are_counted_in_words() {
+        for (wanted, said) in [(1, "only 0 of 1 replica had"), (2, "only 0 of 2 replicas had")] {
+            let error = Error::not_replicated("host:1", 0, wanted, None).to_string();
+            assert!(error.contains(said) && error.contains("the replicas of Redis at host:1"), "{error}");
+        }
+    }
+
+    /// Only a detail may repeat a part of the URL.
+    #[test]
+    fn why_a_url_cannot_be_used_is_told_unless_it_may_quote_the_url() {
+        let why = Error::unusable_url(RedisError::from((Kind::InvalidClientConfig, "it has no host")));
+        assert!(why.source().is_some_and(|why| why.to_string().contains("no host")), "{why:?}");
+        let quotes = RedisError::from((Kind::InvalidClientConfig, "its host is wrong", "hunter2".to_owned()));
+        let silent = Error::unusable_url(quotes);
+        assert!(silent.source().is_none() && !format!("{silent:?}").contains("hunter2"), "{silent:?}");
     }
 }

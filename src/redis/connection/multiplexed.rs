@@ -70,6 +70,28 @@ impl MultiplexedConnection {
         }
     }
 
+    /// What `asks` has from a server that answers with these lines, and then breaks off; and the words that
+    /// the server was sent.
+    #[cfg(test)]
+    pub(super) async fn answered<T>(lines: &[&str], asks: impl AsyncFnOnce(&mut Self) -> T) -> (T, String) {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+        let (ours, mut server) = tokio::io::duplex(1 << 16);
+        let mut connection = Self::over(ours, &TokioRuntime::current()).await;
+        let answers = async move {
+            let mut sent = vec![0; 1 << 16];
+            // In one piece, whatever it is.
+            let length = server.read(&mut sent).await.unwrap();
+            for line in lines {
+                server.write_all(format!("{line}\r\n").as_bytes()).await.unwrap();
+            }
+            String::from_utf8(sent[..length].to_vec()).unwrap()
+        };
+        let (had, sent) = tokio::join!(asks(&mut connection), answers);
+        let words = sent.lines().filter(|line| !line.starts_with(['*', '$']));
+        (had, words.collect::<Vec<_>>().join(" "))
+    }
+
     #[allow(dead_code, reason = "only Sentinel subscribes here, which need not be built in")]
     pub(crate) async fn subscribe(&mut self, channel: &str) -> RedisResult<()> {
         within(&self.runtime, self.limit, self.inner.subscribe(channel)).await

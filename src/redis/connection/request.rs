@@ -116,3 +116,74 @@ impl<'a> WireRequest<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ::redis::cmd;
+
+    use super::super::multiplexed::MultiplexedConnection;
+    use super::*;
+
+    const WORDS: &(dyn Fn(&mut Cmd, Instant) + Sync) = &|command, _| _ = command.arg("ECHO");
+
+    fn plain() -> WireRequest<'static> {
+        WireRequest::plain(WORDS, Duration::from_secs(3))
+    }
+
+    async fn query(request: &WireRequest<'_>, asking: bool, lines: &[&str]) -> (RedisResult<Value>, String) {
+        let command = request.command(false, Instant::now());
+        let asks = async |connection: &mut MultiplexedConnection| {
+            request.query(&command, asking, &mut connection.unlimited()).await
+        };
+        MultiplexedConnection::answered(lines, asks).await
+    }
+
+    fn said(reply: &str) -> Value {
+        Value::SimpleString(reply.to_owned())
+    }
+
+    #[tokio::test]
+    async fn reply_is_the_commands_whatever_is_sent_before_and_behind_it() {
+        let announced = WireRequest { announced: true, ..plain() };
+        let followed = WireRequest { followed_by: Some(cmd("TIME")), ..plain() };
+        let both = WireRequest { announced: true, ..followed.clone() };
+        let (it, next) = ("+it", "+next");
+        for (request, asking, sent, lines) in [
+            (&plain(), false, "ECHO", &[it][..]),
+            (&plain(), true, "ASKING ECHO", &["+OK", it]),
+            (&announced, false, "PING ECHO", &["+PONG", it]),
+            // A command that has to ask its way is not in time anyway.
+            (&announced, true, "ASKING ECHO", &["+OK", it]),
+            (&followed, false, "ECHO TIME", &[it, next]),
+            (&followed, true, "ASKING ECHO TIME", &["+OK", it, next]),
+            (&both, false, "PING ECHO TIME", &["+PONG", it, next]),
+            (&both, true, "ASKING ECHO TIME", &["+OK", it, next]),
+        ] {
+            let is_followed = request.followed_by.is_some();
+            let wanted = if is_followed { Value::Array(vec![said("it"), said("next")]) } else { said("it") };
+            let (reply, went) = query(request, asking, lines).await;
+            assert_eq!((reply.unwrap(), &*went), (wanted, sent));
+        }
+    }
+
+    #[tokio::test]
+    async fn refusal_is_the_commands_or_says_that_it_could_not_be_asked_for() {
+        let code = |reply: RedisResult<Value>| reply.unwrap_err().code().map(str::to_owned);
+        for (asking, lines, wanted) in [
+            (false, &["-REFUSED"][..], "REFUSED"),
+            (true, &["+OK", "-REFUSED"], "REFUSED"),
+            (true, &["-NOPERM", "-MOVED"], "NOPERM"),
+        ] {
+            assert_eq!(code(query(&plain(), asking, lines).await.0).as_deref(), Some(wanted));
+        }
+        let announced = WireRequest { announced: true, ..plain() };
+        assert_eq!(query(&announced, false, &["-NOPERM", "+it"]).await.0.unwrap(), said("it"));
+    }
+
+    #[test]
+    fn command_that_takes_long_is_given_as_much_more_time() {
+        let takes = Duration::from_millis(200);
+        let request = WireRequest { takes, ..plain() };
+        assert_eq!(request.patience(), plain().patience() + takes);
+    }
+}

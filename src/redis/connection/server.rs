@@ -62,3 +62,23 @@ impl ServerEpoch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn epoch_ends_when_another_server_is_known_and_not_when_none_can_be_told_any_more() {
+        let known = watch::Sender::new(Some("host:1".into()));
+        let epoch = || ServerEpoch::until_moved(known.subscribe());
+        let (moved, mut ends) = (epoch(), Box::pin(epoch().ended()));
+        assert!(!moved.has_ended() && ends.as_mut().now_or_never().is_none());
+        known.send_replace(None);
+        assert!(moved.has_ended() && ends.as_mut().now_or_never().is_some());
+        let (lasts, mut never_ends) = (epoch(), Box::pin(epoch().ended()));
+        drop(known);
+        assert!(!lasts.has_ended() && never_ends.as_mut().now_or_never().is_none());
+    }
+}

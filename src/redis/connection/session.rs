@@ -40,3 +40,37 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> Session {
+        Session { id: "7".into(), address: "host:1".into() }
+    }
+
+    #[tokio::test]
+    async fn session_is_what_the_server_says_and_unknown_to_a_user_that_may_not_ask() {
+        let of = async |lines: &[&str]| MultiplexedConnection::answered(lines, Session::of).await;
+        let (told, sent) = of(&["+id=7 addr=host:1 laddr=host:2 user=default"]).await;
+        assert_eq!((told.unwrap(), &*sent), (Some(session()), "CLIENT INFO"));
+        assert_eq!(of(&["-NOPERM it has no permissions"]).await.0.unwrap(), None);
+        // What has no connection cannot know whether it may ask.
+        assert!(of(&[]).await.0.is_err());
+    }
+
+    #[tokio::test]
+    async fn session_is_ended_by_both_its_parts_and_a_refusal_is_no_broken_connection() {
+        let end = async |lines: &[&str]| {
+            let end = async |connection: &mut MultiplexedConnection| session().end(connection).await;
+            MultiplexedConnection::answered(lines, end).await
+        };
+        let (told, sent) = end(&[":1"]).await;
+        assert!(matches!(told, Ok(Ok(()))), "{told:?}");
+        assert_eq!(sent, "CLIENT KILL ID 7 ADDR host:1");
+        let told = end(&["-NOPERM it has no permissions"]).await.0;
+        assert!(matches!(told, Ok(Err(_))), "{told:?}");
+        let told = end(&[]).await.0;
+        assert!(told.is_err(), "{told:?}");
+    }
+}

@@ -28,7 +28,7 @@ impl Tls {
 #[cfg(feature = "tls")]
 mod built_in {
     use ::redis::{Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, TlsCertificates};
-    use rustls::crypto::{CryptoProvider, ring};
+    use rustls::crypto::ring;
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -40,8 +40,8 @@ mod built_in {
             let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
             // The redis crate takes the process's, and would panic if none had been chosen and another crate
             // had built in a second kind.
-            if is_tls && CryptoProvider::get_default().is_none() {
-                // Refused if another thread was faster, and then there is one.
+            if is_tls {
+                // Refused if there is one.
                 let _ = ring::default_provider().install_default();
             }
             if self.root_certificate.is_none() && self.client_certificate.is_none() {
@@ -72,5 +72,72 @@ mod built_in {
 
     fn has_certificate(pem: &[u8]) -> bool {
         CertificateDer::pem_slice_iter(pem).next().is_some_and(|first| first.is_ok())
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::sync::Arc;
+
+        use redis::IntoConnectionInfo as _;
+        use rustls::crypto::CryptoProvider;
+
+        use super::super::super::common::Common;
+        use super::super::super::dialer::{ConnectOptions, Dialer};
+        use super::super::super::error::ErrorKind;
+        use super::super::super::runtime::TokioRuntime;
+        use super::super::super::timing::Timing;
+        use super::*;
+
+        fn client(url: &str, tls: &Tls) -> Result<Client, Error> {
+            tls.client(url.into_connection_info().unwrap())
+        }
+
+        /// The process's owner may choose another kind for what else is done there.
+        #[test]
+        fn kind_of_cryptography_is_chosen_by_the_first_url_that_needs_one() {
+            // In a process of its own: any other test may have chosen.
+            const ALONE: &str = "LATCHWORK_TEST_OF_TLS";
+            if std::env::var_os(ALONE).is_none() {
+                let name = std::thread::current().name().unwrap().to_owned();
+                let test = std::env::current_exe().unwrap();
+                let run = std::process::Command::new(test).args([&*name, "--exact"]).env(ALONE, "").output();
+                let run = run.unwrap();
+                assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+                return;
+            }
+            client("redis://127.0.0.1", &Tls::default()).unwrap();
+            assert!(CryptoProvider::get_default().is_none());
+            client("rediss://127.0.0.1", &Tls::default()).unwrap();
+            assert!(CryptoProvider::get_default().is_some());
+        }
+
+        #[test]
+        fn certificate_that_is_to_be_shown_is_read_or_told_to_be_unreadable() {
+            let made = rcgen::generate_simple_self_signed(["localhost".into()]).unwrap();
+            let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+            let shows = |certificate: &str, key: &str| Tls {
+                client_certificate: Some((certificate.into(), key.into())),
+                root_certificate: None,
+            };
+            client("rediss://127.0.0.1", &shows(&certificate, &key)).unwrap();
+            for (certificate, key) in [("", &*key), (&*certificate, "no key")] {
+                let error = client("rediss://127.0.0.1", &shows(certificate, key)).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Certificate);
+                assert!(error.to_string().contains("the client's"), "{error}");
+            }
+            let error = client("redis://127.0.0.1", &shows(&certificate, &key)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Url);
+        }
+
+        /// Not only by a dial, which would be repeated.
+        #[tokio::test]
+        async fn certificate_that_cannot_be_read_is_told_before_anything_is_dialled() {
+            let tls = Tls { root_certificate: Some(b"none".to_vec()), ..Tls::default() };
+            let introduction = ConnectOptions { tls, ..ConnectOptions::default() };
+            let common = Arc::new(Common::new(Timing::default(), TokioRuntime::current()));
+            let info = "rediss://127.0.0.1".into_connection_info().unwrap();
+            let error = Dialer::new(info, introduction, &common).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Certificate);
+        }
     }
 }
