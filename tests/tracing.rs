@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use latchwork::backend::Runtime as _;
+use latchwork::backend::{Backend as _, Runtime as _};
 use latchwork::blocking::LockClient;
 use latchwork::local::ThreadRuntime;
 use latchwork::redis::{Redis, TokioRuntime};
@@ -300,10 +300,18 @@ fn sentinel_that_lets_no_client_follow_is_told(record: &Record) {
         redis::cmd("ACL").arg("SETUSER").arg(&rights).exec(&mut raw).unwrap();
     }
     let url = set.url() + "?sentinel_username=locks&sentinel_password=hunter2";
-    let _redis = Redis::builder().blocking_connect(&url).unwrap();
+    let redis = Redis::builder().blocking_connect(&url).unwrap();
     let told = record.wait_for("Sentinel lost", None);
     assert!(
         told.fields["error"].contains("does not answer SUBSCRIBE: the user has no permission"),
         "{told:?}"
     );
+    assert_eq!(record.wait_for("master found", None).level, Level::INFO);
+    // The next connection finds the same one.
+    let subscription = redis.registry().subscribe("channel");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(subscription.subscribed()).unwrap();
+    let all = record.0.lock().unwrap();
+    let found = all.iter().filter(|seen| seen.fields["message"] == "master found");
+    assert_eq!(found.count(), 1, "{all:#?}");
 }

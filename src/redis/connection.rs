@@ -46,7 +46,8 @@ use crate::runtime::Runtime;
 use crate::sync::Mutex;
 
 pub(crate) use self::address::Address;
-pub(crate) use self::back_off::{BackOff, random_part};
+pub(crate) use self::back_off::BackOff;
+use self::back_off::random_part;
 pub(crate) use self::common::Common;
 pub use self::credentials::Credentials;
 pub(crate) use self::dialer::{ConnectOptions, Dialer};
@@ -350,9 +351,7 @@ async fn tend(shared: Weak<Shared>, number: u64, standing: ServerEpoch) {
     tokio::pin!(moved);
     let mut _refused = false;
     loop {
-        // Not all at the same time, however many began at the same time.
-        let heartbeat = common.timing.heartbeat;
-        let pause = heartbeat * 3 / 4 + random_part(heartbeat / 2, common.runtime.random());
+        let pause = common.timing.heartbeat_pause(common.runtime.random());
         let has_moved = tokio::select! {
             biased;
             () = &mut moved => true,

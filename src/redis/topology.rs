@@ -9,6 +9,8 @@
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 mod contract;
+#[cfg(test)]
+mod fake;
 mod router;
 #[cfg(feature = "sentinel")]
 mod sentinel;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::back_off::random_part;
+
 /// The shortest and the longest time that one sending of a command is given, within its limit.
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(1));
 
@@ -52,6 +54,12 @@ impl Timing {
         self.heartbeat * 4 / 5
     }
 
+    /// Until the next heartbeat. Not the same for all, however many began at the same time. `random`: the
+    /// runtime's.
+    pub(crate) fn heartbeat_pause(&self, random: u64) -> Duration {
+        self.heartbeat * 3 / 4 + random_part(self.heartbeat / 2, random)
+    }
+
     /// Over how long a time the clients of a silent server come back to it. There is time left then for a
     /// command that waits for that.
     pub(crate) fn spread(&self) -> Duration {
@@ -62,5 +70,19 @@ impl Timing {
     /// taken for dead, and there is time left for another.
     pub(crate) fn patience(limit: Duration) -> Duration {
         (limit / 3).clamp(PATIENCE.0, PATIENCE.1).min(limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Timing;
+
+    #[test]
+    fn heartbeats_are_a_quarter_more_or_less_apart_than_is_said() {
+        let timing = Timing { heartbeat: Duration::from_secs(8), ..Timing::default() };
+        let [least, most] = [0, u64::MAX].map(|random| timing.heartbeat_pause(random));
+        assert_eq!((least, most), (Duration::from_secs(6), Duration::from_secs(10)));
     }
 }

@@ -11,6 +11,8 @@
 mod error;
 mod follow;
 mod shared;
+#[cfg(test)]
+mod tests;
 mod url;
 
 use std::sync::Arc;

@@ -119,3 +119,63 @@ impl Server for Fixed {
         ServerEpoch::until_moved(self.known.subscribe())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::sync::atomic::{AtomicBool, Ordering};
+
+    use super::super::super::connection::{Common, Dialer, Server, Timing, TokioRuntime};
+    use super::super::fake::Fake;
+    use super::super::url;
+    use super::{ConnectOptions, Fixed, Meaning};
+
+    fn server_at(port: u16) -> Fixed {
+        let common = Arc::new(Common::new(Timing::default(), TokioRuntime::current()));
+        let info = url::parse(&format!("redis://127.0.0.1:{port}")).unwrap();
+        Fixed::new(Arc::new(Dialer::new(info, ConnectOptions::default(), &common).unwrap()), None)
+    }
+
+    #[tokio::test]
+    async fn server_that_answers_can_be_connected_to_whether_it_serves_or_not() {
+        for answer in
+            ["+PONG\r\n", "-LOADING Redis is loading the dataset in memory\r\n", "-BUSY a script\r\n"]
+        {
+            let fake = Fake::start(|_| answer.to_owned()).await;
+            assert!(server_at(fake.port).dial(Arc::new(|_| {})).await.is_ok(), "{answer}");
+        }
+    }
+
+    /// As when an answer was lost between here and there: all that follow would be taken for another's.
+    #[tokio::test]
+    async fn answer_to_something_else_ends_the_connection() {
+        let right = Arc::new(AtomicBool::new(true));
+        let fake = Fake::start({
+            let right = Arc::clone(&right);
+            // Ordering: Relaxed, the connection is in between.
+            move |_| if right.load(Ordering::Relaxed) { "+PONG\r\n" } else { "+OK\r\n" }.to_owned()
+        })
+        .await;
+        let server = server_at(fake.port);
+        let (mut connection, _) = server.dial(Arc::new(|_| {})).await.unwrap();
+        assert!(server.heartbeat(&mut connection).await.is_ok());
+        // Ordering: Relaxed, as above.
+        right.store(false, Ordering::Relaxed);
+        let error = server.heartbeat(&mut connection).await.unwrap_err();
+        assert_eq!(Meaning::of(&error), Meaning::Lost);
+    }
+
+    /// Its name is looked up anew then, for all that were connected by it.
+    #[tokio::test]
+    async fn server_that_turns_out_to_be_the_wrong_one_is_left_by_all_and_once() {
+        let server = server_at(1);
+        let (standing, other) = (server.moved(), server.moved());
+        server.invalidate(&standing);
+        assert!(standing.has_ended() && other.has_ended());
+        let next = server.moved();
+        // Found out late, about the one before.
+        server.invalidate(&other);
+        assert!(!next.has_ended());
+    }
+}

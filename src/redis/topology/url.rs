@@ -176,6 +176,27 @@ mod tests {
         assert_eq!(parse("redis://[::1]", false).unwrap().addr().to_string(), "::1:6379");
         assert_eq!(parse("redis+unix:///a", false).unwrap().addr().to_string(), "/a");
     }
+
+    #[test]
+    fn what_is_wrong_with_a_url_is_named() {
+        for (url, says) in [
+            ("redis://localhost:0", "its port"),
+            ("redis://user:1#hunter2@localhost", "%23"),
+            ("redis://user:1?hunter2@localhost", "%3F"),
+            ("unix://hunter2@localhost/run/redis.sock", "?user=…&pass=…"),
+            ("unix://:hunter2@localhost/run/redis.sock", "?user=…&pass=…"),
+            ("redis://localhost?db=1", "before the ?"),
+            ("redis://localhost?hunter2", "before the ?"),
+            ("unix:///run/redis.sock?hunter2", "db, user and pass"),
+            ("unix:///run/redis.sock?protocol=2", "3 only"),
+        ] {
+            let error = parse(url, true).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Url, "{url}");
+            assert!(error.to_string().contains(says), "{url}: {error}");
+            assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+        }
+    }
+
     const WORDS: [&str; 26] = [
         "redis://",
         "rediss://",

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::runtime::Runtime;
 
-use super::super::super::connection::{BackOff, Common, Error, MultiplexedConnection, Push, random_part};
+use super::super::super::connection::{BackOff, Common, Error, MultiplexedConnection, Push};
 use super::shared::{Shared, address};
 
 /// What a Sentinel publishes when the master has changed: the master's name, its old host and port, its new
@@ -44,7 +44,7 @@ pub(super) async fn follow(shared: Arc<Shared>, common: Arc<Common>) {
 }
 
 /// A subscription to one Sentinel.
-struct Line {
+pub(super) struct Line {
     shared: Arc<Shared>,
     sentinel: usize,
     connection: MultiplexedConnection,
@@ -52,7 +52,7 @@ struct Line {
 }
 
 impl Line {
-    async fn connect(shared: &Arc<Shared>, sentinel: usize) -> Result<Self, Error> {
+    pub(super) async fn connect(shared: &Arc<Shared>, sentinel: usize) -> Result<Self, Error> {
         let broken = Arc::new(Notify::new());
         let push: Push = Arc::new({
             let (broken, shared) = (Arc::clone(&broken), Arc::clone(shared));
@@ -75,7 +75,7 @@ impl Line {
     /// Until the Sentinel does not answer, or does not know the master; or until another one is preferred,
     /// which is no error. It is asked again and again: it may have been told what we were not, and the link
     /// may be cut in silence.
-    async fn listen(&mut self, common: &Common, back_off: &mut BackOff) -> Result<(), Error> {
+    pub(super) async fn listen(&mut self, common: &Common, back_off: &mut BackOff) -> Result<(), Error> {
         let (shared, dialer) = (&self.shared, &self.shared.sentinels[self.sentinel]);
         let mut pause = Duration::ZERO;
         loop {
@@ -102,8 +102,7 @@ impl Line {
             } else {
                 shared.prefer(self.sentinel);
             }
-            let heartbeat = common.timing.heartbeat;
-            pause = heartbeat * 3 / 4 + random_part(heartbeat / 2, common.runtime.random());
+            pause = common.timing.heartbeat_pause(common.runtime.random());
         }
     }
 }

@@ -59,14 +59,13 @@ pub(super) fn parse(url: &str, tls: bool) -> Result<SentinelUrl, Error> {
     let sentinels =
         hosts.iter().map(|host| sentinel(plain, host, &credentials)).collect::<Result<_, Error>>()?;
 
-    let user = if user.is_empty() { String::new() } else { format!("{user}@") };
-    let server = parse_redis_url(&format!("{plain}://{user}{}/{database}", hosts[0]));
+    let server = parse_redis_url(&format!("{plain}://{user}@{}/{database}", hosts[0]));
     let server = server.and_then(|url| url.into_connection_info().ok());
     let server = server.ok_or_else(|| wrong("user, password or database cannot be read"))?;
     Ok(SentinelUrl { master: master.to_owned(), sentinels, server })
 }
 
-/// How to connect to one of the Sentinels.
+/// How to connect to one of the Sentinels. `host`: with neither `/` nor `@`.
 fn sentinel(
     scheme: &str,
     host: &str,
@@ -77,7 +76,6 @@ fn sentinel(
         return Err(wrong(BAD_PORT));
     }
     let url = parse_redis_url(&format!("{scheme}://{host}"));
-    let url = url.filter(|url| url.path().is_empty() && url.username().is_empty());
     let mut url = url.ok_or_else(|| wrong("the host of a Sentinel cannot be read"))?;
     if url.port().is_none() && url.set_port(Some(PORT)).is_err() {
         return Err(wrong("the host of a Sentinel is missing"));
@@ -117,6 +115,8 @@ fn credentials(options: Option<&str>) -> Result<(Option<String>, Option<String>)
 mod tests {
     use super::super::super::super::hostile::attack;
     use super::{ErrorKind, parse};
+    #[cfg(feature = "tls")]
+    use ::redis::ConnectionAddr;
 
     #[test]
     fn every_part_is_read() {
@@ -179,6 +179,24 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::TlsNotBuiltIn);
         assert!(parse("redis+sentinel://:hunter2@one/mymaster", false).is_ok());
     }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn tls_is_asked_of_sentinels_and_server_alike() {
+        for (url, asked) in
+            [("rediss+sentinel://one,two/mymaster", true), ("redis+sentinel://one/mymaster", false)]
+        {
+            let parsed = parse(url, true).unwrap();
+            for info in parsed.sentinels.iter().chain([&parsed.server]) {
+                assert_eq!(
+                    matches!(info.addr(), ConnectionAddr::TcpTls { insecure: false, .. }),
+                    asked,
+                    "{url}"
+                );
+            }
+        }
+    }
+
     #[test]
     fn hostile_urls_of_sentinels_are_read_or_refused_in_silence() {
         let words = [
