@@ -199,6 +199,8 @@ mod backend;
 mod builder;
 mod connection;
 #[cfg(test)]
+mod fake;
+#[cfg(test)]
 mod hostile;
 mod keys;
 mod late;

@@ -9,8 +9,6 @@
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 mod contract;
-#[cfg(test)]
-mod fake;
 mod router;
 #[cfg(feature = "sentinel")]
 mod sentinel;

@@ -127,7 +127,7 @@ mod tests {
     use crate::sync::atomic::{AtomicBool, Ordering};
 
     use super::super::super::connection::{Common, Dialer, Server, Timing, TokioRuntime};
-    use super::super::fake::Fake;
+    use super::super::super::fake::Fake;
     use super::super::url;
     use super::{ConnectOptions, Fixed, Meaning};
 

@@ -12,7 +12,7 @@ use super::super::super::connection::{
     BackOff, Boxed, Common, ConnectOptions, Credentials, Dialer, ErrorKind, Meaning, Push, Server, Timing,
     TokioRuntime,
 };
-use super::super::fake::{Fake, SOON};
+use super::super::super::fake::{Fake, SOON};
 use super::follow::{Line, follow};
 use super::shared::Shared;
 use super::url;
