@@ -354,7 +354,7 @@ mod tests {
         assert!(take(3 * SOON));
         assert!(!take(3 * SOON) && !take(4 * SOON));
         assert!(take(SOON));
-        assert!(!take(2 * SOON));
+        assert!(!take(2 * SOON) && !take(SOON));
         assert!(take(SHORT));
     }
 
@@ -363,10 +363,10 @@ mod tests {
     async fn timer_ends_with_its_connection() {
         let (room, mut server) = Room::untimed().await;
         let timer = tokio::spawn(Arc::clone(&room.seats).keep(room.runtime.clone()));
-        // It looks, and has nothing to wait for.
+        let seated = room.seats.take(&room.connection, room.begun + LONG);
+        // It looks, and waits for that limit.
         tokio::task::yield_now().await;
-        drop(room.seats.take(&room.connection, room.begun + LONG));
-        drop(room.connection);
+        drop((seated, room.connection));
         room.seats.end();
         tokio::time::timeout(SOON, timer).await.expect("it is told").unwrap();
         let closed = tokio::time::timeout(SOON, server.read(&mut [0])).await.expect("no clone is left");

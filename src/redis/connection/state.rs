@@ -159,7 +159,6 @@ mod tests {
 
     use super::super::runtime::TokioRuntime;
     use super::*;
-    use crate::runtime::Runtime as _;
 
     const MILLI: Duration = Duration::from_millis(1);
     const SOON: Duration = Duration::from_secs(10);
@@ -203,9 +202,12 @@ mod tests {
     #[tokio::test]
     async fn connection_is_closed_when_the_last_one_lets_go_of_it() {
         let (live, mut server) = live(1).await;
-        let runtime = TokioRuntime::current();
-        runtime.spawn(Arc::clone(&live.seats).keep(runtime.clone()));
-        drop(live.seats.take(&live.inner, Instant::now() + SOON));
+        tokio::spawn(Arc::clone(&live.seats).keep(TokioRuntime::current()));
+        {
+            let _seated = live.seats.take(&live.inner, Instant::now() + 2 * SOON);
+            // Its timer waits for that limit.
+            tokio::task::yield_now().await;
+        }
         drop(live);
         let closed = tokio::time::timeout(SOON, server.read(&mut [0])).await.expect("none has it");
         assert_eq!(closed.unwrap(), 0);
