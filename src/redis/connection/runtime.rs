@@ -234,8 +234,8 @@ impl Runtime for TokioRuntime {
     }
 }
 
-/// Whether this thread cannot be inside of a runtime any more: at its very end, when tokio's own thread-locals
-/// are gone. That is where a guard is dropped that was kept in a thread-local.
+/// Whether this thread cannot be inside of a runtime any more: at its very end, when tokio's own
+/// thread-locals are gone. That is where a guard is dropped that was kept in a thread-local.
 fn is_over_for_tokio() -> bool {
     Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }
@@ -432,15 +432,13 @@ mod tests {
         assert_eq!(tasks(), 0);
     }
 
-    /// Where a guard is dropped that was kept in a thread-local.
     #[test]
     fn timer_that_is_set_at_the_very_end_of_a_thread_fires() {
-        struct Late(TokioRuntime, mpsc::Sender<(Instant, TokioSleep)>);
+        struct Late(TokioRuntime, mpsc::Sender<(bool, Instant, TokioSleep)>);
         impl Drop for Late {
             fn drop(&mut self) {
-                assert!(is_over_for_tokio());
                 let deadline = self.0.now() + SHORT;
-                let _ = self.1.send((deadline, self.0.sleep_until(deadline)));
+                let _ = self.1.send((is_over_for_tokio(), deadline, self.0.sleep_until(deadline)));
             }
         }
         thread_local!(static LATE: RefCell<Option<Late>> = const { RefCell::new(None) });
@@ -454,7 +452,8 @@ mod tests {
             assert!(!is_over_for_tokio());
         });
         ends.join().unwrap();
-        let (deadline, sleep) = told.recv().unwrap();
+        let (is_over, deadline, sleep) = told.recv().unwrap();
+        assert!(is_over);
         let (tell, fired) = mpsc::channel();
         let clock = runtime.clone();
         runtime.spawn(async move {
