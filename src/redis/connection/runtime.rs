@@ -85,9 +85,9 @@ impl TokioRuntime {
         let (notices_end, last_clone) = oneshot::channel();
         let tells_end = TellsEnd(Arc::clone(&ended));
         handle.spawn(async move {
+            let _until_then = tells_end;
             // Nothing is ever sent: an error is the last clone's being dropped.
             let _ = last_clone.await;
-            drop(tells_end);
         });
         let life = Arc::new(Life { ended, _thread: thread, _notices_end: notices_end });
         Self(Place::Tokio(Tokio { handle, life }))
@@ -139,16 +139,6 @@ impl TokioRuntime {
             let _ = runtime.block_on(end);
         })?;
         Ok(Self::new(handle, Some(life)))
-    }
-
-    /// Whether this thread can be inside of the runtime: not at its very end, when tokio's own thread-locals
-    /// are gone. That is where a guard is dropped that was kept in a thread-local.
-    pub(crate) fn is_at_hand(&self) -> bool {
-        match &self.0 {
-            Place::Tokio(_) => !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()),
-            #[cfg(latchwork_simulation)]
-            Place::Simulated(_) => true,
-        }
     }
 
     // === For tasks of this runtime ===
@@ -207,7 +197,7 @@ impl Runtime for TokioRuntime {
 
     fn sleep_until(&self, deadline: Instant) -> TokioSleep {
         match &self.0 {
-            Place::Tokio(tokio) if !self.is_at_hand() => {
+            Place::Tokio(tokio) if is_over_for_tokio() => {
                 let sleep = async move { tokio::time::sleep_until(deadline.into()).await };
                 TokioSleep::new(Timer::Elsewhere(tokio.handle.spawn(sleep)))
             }
@@ -242,6 +232,12 @@ impl Runtime for TokioRuntime {
             Place::Simulated(_) => false,
         }
     }
+}
+
+/// Whether this thread cannot be inside of a runtime any more: at its very end, when tokio's own
+/// thread-locals are gone. That is where a guard is dropped that was kept in a thread-local.
+fn is_over_for_tokio() -> bool {
+    Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }
 
 impl Tokio {
@@ -355,5 +351,115 @@ impl fmt::Debug for TokioSleep {
             Timer::Simulated(_) => &mut shown,
         };
         shown.finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::panic;
+    use std::sync::{Once, mpsc};
+    use std::task::Waker;
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(20);
+    const LONG: Duration = Duration::from_secs(3600);
+    const SOON: Duration = Duration::from_secs(10);
+
+    /// A runtime that runs its tasks while it is blocked on.
+    fn runtime() -> (tokio::runtime::Runtime, TokioRuntime) {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let ours = TokioRuntime::new(runtime.handle().clone(), None);
+        (runtime, ours)
+    }
+
+    /// Polls it, and says how often this thread has panicked meanwhile, be it caught or not.
+    fn poll(sleep: &mut TokioSleep) -> (Poll<()>, usize) {
+        thread_local!(static PANICS: Cell<usize> = const { Cell::new(0) });
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            let before = panic::take_hook();
+            panic::set_hook(Box::new(move |panic| {
+                PANICS.set(PANICS.get() + 1);
+                before(panic);
+            }));
+        });
+        let before = PANICS.get();
+        let polled = Pin::new(sleep).poll(&mut Context::from_waker(Waker::noop()));
+        (polled, PANICS.get() - before)
+    }
+
+    /// A panic would end a process that is built to abort.
+    #[test]
+    fn timers_that_outlive_their_runtime_are_ready_and_do_not_panic() {
+        let (runtime, ours) = runtime();
+        let far = || ours.sleep_until(ours.now() + LONG);
+        let (mut polled, unpolled) = (far(), far());
+        assert_eq!(poll(&mut polled), (Poll::Pending, 0));
+        drop(runtime);
+        assert!(ours.has_ended());
+        for mut sleep in [polled, unpolled, far()] {
+            assert_eq!(poll(&mut sleep), (Poll::Ready(()), 0));
+        }
+    }
+
+    #[test]
+    fn panic_of_tokio_in_a_poll_is_passed_on_unless_the_runtime_has_ended_meanwhile() {
+        for is_over in [false, true] {
+            let (runtime, _) = runtime();
+            let sleep = {
+                let _inside = runtime.enter();
+                Box::pin(tokio::time::sleep(LONG))
+            };
+            drop(runtime);
+            let ended = Arc::new(Ended { is_over: AtomicBool::new(is_over), tells: Notify::new() });
+            let mut timer = TokioTimer { sleep, told: Box::pin(std::future::pending()), ended };
+            let mut poll = || timer.poll(&mut Context::from_waker(Waker::noop())).is_ready();
+            assert_eq!(catch_unwind(AssertUnwindSafe(&mut poll)).ok(), is_over.then_some(true));
+        }
+    }
+
+    #[test]
+    fn timers_take_no_task_and_the_last_clone_leaves_none() {
+        let (runtime, ours) = runtime();
+        let tasks = || runtime.metrics().num_alive_tasks();
+        let only = tasks();
+        let sleeps: Vec<_> = (0..10).map(|_| ours.sleep_until(ours.now() + LONG)).collect();
+        assert_eq!(tasks(), only);
+        drop((sleeps, ours));
+        runtime.block_on(tokio::task::yield_now());
+        assert_eq!(tasks(), 0);
+    }
+
+    #[test]
+    fn timer_that_is_set_at_the_very_end_of_a_thread_fires() {
+        struct Late(TokioRuntime, mpsc::Sender<(bool, Instant, TokioSleep)>);
+        impl Drop for Late {
+            fn drop(&mut self) {
+                let deadline = self.0.now() + SHORT;
+                let _ = self.1.send((is_over_for_tokio(), deadline, self.0.sleep_until(deadline)));
+            }
+        }
+        thread_local!(static LATE: RefCell<Option<Late>> = const { RefCell::new(None) });
+
+        let runtime = TokioRuntime::background().unwrap();
+        let (tell, told) = mpsc::channel();
+        let late = Late(runtime.clone(), tell);
+        let ends = thread::spawn(|| {
+            // Before tokio's own, so it is dropped after those.
+            LATE.set(Some(late));
+            assert!(!is_over_for_tokio());
+        });
+        ends.join().unwrap();
+        let (is_over, deadline, sleep) = told.recv().unwrap();
+        assert!(is_over);
+        let (tell, fired) = mpsc::channel();
+        let clock = runtime.clone();
+        runtime.spawn(async move {
+            sleep.await;
+            tell.send(clock.now()).unwrap();
+        });
+        assert!(fired.recv_timeout(SOON).expect("it fires") >= deadline);
     }
 }

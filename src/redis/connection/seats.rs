@@ -106,8 +106,8 @@ impl Seats {
 
     /// Wakes the callers whose time is over, and says when to look again. `None` once the connection is gone.
     fn look(&self, now: Instant) -> Option<Option<Instant>> {
-        let (mut over, mut unused) = (Vec::new(), Vec::new());
-        let next = {
+        let mut over = Vec::new();
+        let (next, _unused) = {
             let mut state = self.state.lock();
             if state.is_gone {
                 return None;
@@ -121,13 +121,12 @@ impl Seats {
             }
             *looks_at = all.iter().filter_map(|(until, _)| *until).min();
             // There may never be as many at a time again.
-            if all.len() == free.len() {
+            let unused = (all.len() == free.len()).then(|| {
                 all.clear();
-                unused = mem::take(free);
-            }
-            *looks_at
+                mem::take(free)
+            });
+            (*looks_at, unused)
         };
-        drop(unused);
         over.iter().for_each(Caller::wake_by_ref);
         Some(next)
     }
@@ -202,13 +201,11 @@ impl Caller {
     /// To be woken by this waker. False if it was to be woken before.
     fn waits(&self, waker: &Waker) -> bool {
         // Cloned and dropped while the mutex is free, as that is foreign code.
-        let mut waker = Some(waker.clone());
-        let mut wakes = self.0.lock();
-        let is_early = mem::take(&mut wakes.early);
-        if !is_early {
-            mem::swap(&mut wakes.waker, &mut waker);
-        }
-        drop(wakes);
+        let waker = waker.clone();
+        let (is_early, _before) = {
+            let mut wakes = self.0.lock();
+            (mem::take(&mut wakes.early), wakes.waker.replace(waker))
+        };
         !is_early
     }
 }
@@ -235,6 +232,7 @@ impl Wake for Caller {
 mod tests {
     use std::time::Duration;
 
+    use futures_util::FutureExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
     use super::*;
@@ -244,21 +242,27 @@ mod tests {
     const LONG: Duration = Duration::from_secs(3600);
     const SOON: Duration = Duration::from_secs(10);
 
-    /// A connection, and its seats with their timer.
+    /// A connection, and its seats.
     struct Room {
         runtime: TokioRuntime,
+        begun: Instant,
         seats: Arc<Seats>,
         connection: MultiplexedConnection,
     }
 
     impl Room {
-        /// And the other end, which says what the test writes.
+        /// With the timer. And the other end, which says what the test writes.
         async fn new() -> (Self, DuplexStream) {
+            let (room, server) = Self::untimed().await;
+            room.runtime.spawn(Arc::clone(&room.seats).keep(room.runtime.clone()));
+            (room, server)
+        }
+
+        async fn untimed() -> (Self, DuplexStream) {
             let (runtime, seats) = (TokioRuntime::current(), Arc::<Seats>::default());
             let (ours, server) = tokio::io::duplex(1 << 16);
             let connection = MultiplexedConnection::over(ours, &runtime).await;
-            runtime.spawn(Arc::clone(&seats).keep(runtime.clone()));
-            (Self { runtime, seats, connection }, server)
+            (Self { begun: runtime.now(), runtime, seats, connection }, server)
         }
 
         async fn ping(&self, limit: Duration) -> RedisResult<Value> {
@@ -326,8 +330,52 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn timer_looks_when_the_next_limit_is_over_and_rests_when_no_command_is_under_way() {
+        let (room, _server) = Room::untimed().await;
+        let [first, second, third] = [1, 2, 3].map(|times| room.begun + SOON * times);
+        let early = room.seats.take(&room.connection, first);
+        let late = room.seats.take(&room.connection, second);
+        assert_eq!(room.seats.look(first - SHORT), Some(Some(first)));
+        assert_eq!(room.seats.look(first), Some(Some(second)));
+        drop(early);
+        assert_eq!(room.seats.look(second), Some(None));
+        drop(room.seats.take(&room.connection, third));
+        assert_eq!(room.seats.look(first), Some(None));
+        drop(late);
+    }
+
+    #[tokio::test]
+    async fn timer_is_told_of_limits_that_are_earlier_and_of_no_others() {
+        let (room, _server) = Room::untimed().await;
+        let take = |limit| {
+            let _seated = room.seats.take(&room.connection, room.begun + limit);
+            room.seats.earlier.notified().now_or_never().is_some()
+        };
+        assert!(take(3 * SOON));
+        assert!(!take(3 * SOON) && !take(4 * SOON));
+        assert!(take(SOON));
+        assert!(!take(2 * SOON) && !take(SOON));
+        assert!(take(SHORT));
+    }
+
+    /// And with it the seats, which would keep the connection open.
+    #[tokio::test]
+    async fn timer_ends_with_its_connection() {
+        let (room, mut server) = Room::untimed().await;
+        let timer = tokio::spawn(Arc::clone(&room.seats).keep(room.runtime.clone()));
+        let seated = room.seats.take(&room.connection, room.begun + LONG);
+        // It looks, and waits for that limit.
+        tokio::task::yield_now().await;
+        drop((seated, room.connection));
+        room.seats.end();
+        tokio::time::timeout(SOON, timer).await.expect("it is told").unwrap();
+        let closed = tokio::time::timeout(SOON, server.read(&mut [0])).await.expect("no clone is left");
+        assert_eq!(closed.unwrap(), 0);
+    }
+
+    #[tokio::test]
     async fn seats_are_kept_for_the_next_commands_until_none_is_under_way() {
-        let (room, _server) = Room::new().await;
+        let (room, mut server) = Room::new().await;
         let seats = || room.seats.state.lock().all.len();
         for _ in 0..3 {
             let mut ping = pin!(room.ping(LONG));
@@ -336,12 +384,18 @@ mod tests {
         }
         let _ = room.seats.look(room.runtime.now());
         assert_eq!(seats(), 0);
+        let serve = async {
+            server.read_exact(&mut [0; b"*1\r\n$4\r\nPING\r\n".len()]).await.unwrap();
+            server.write_all(b"+PONG\r\n").await.unwrap();
+        };
+        let (reply, ()) = tokio::join!(room.ping(SOON), serve);
+        assert_eq!(reply.unwrap(), Value::SimpleString("PONG".to_owned()));
     }
 
     #[test]
     fn caller_that_is_woken_early_does_not_wait() {
         let caller = Arc::<Caller>::default();
-        caller.wake_by_ref();
+        Waker::from(Arc::clone(&caller)).wake();
         assert!(!caller.waits(Waker::noop()) && caller.waits(Waker::noop()));
         caller.wake_by_ref();
         assert!(caller.waits(Waker::noop()));

@@ -151,3 +151,132 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ::redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
+    use tokio::io::{AsyncReadExt as _, DuplexStream};
+
+    use super::super::runtime::TokioRuntime;
+    use super::*;
+
+    const MILLI: Duration = Duration::from_millis(1);
+    const SOON: Duration = Duration::from_secs(10);
+
+    /// A connection, and its other end.
+    async fn live(number: u64) -> (Arc<Live>, DuplexStream) {
+        let (ours, server) = tokio::io::duplex(1 << 10);
+        let inner = MultiplexedConnection::over(ours, &TokioRuntime::current()).await;
+        let standing = ServerEpoch::until_moved(watch::Sender::new(None).subscribe());
+        (Arc::new(Live::new(number, inner, standing, None)), server)
+    }
+
+    /// With the first connection.
+    async fn connected() -> (State, u64) {
+        let mut state = State::default();
+        let number = state.begin_dial().0;
+        assert!(!state.established(live(number).await.0));
+        (state, number)
+    }
+
+    /// How long the next dial waits.
+    fn pause(state: &State, now: Instant) -> Duration {
+        state.not_before.expect("the next dial waits") - now
+    }
+
+    #[tokio::test]
+    async fn any_reply_is_as_good_as_one_to_a_heartbeat() {
+        let (live, _server) = live(1).await;
+        let refused = RedisError::from((Kind::Server(ServerErrorKind::ResponseError), "refused"));
+        let broken = RedisError::from((Kind::Io, "broken"));
+        assert!(!live.was_used());
+        live.answered(&Err(broken));
+        assert!(!live.was_used());
+        for reply in [Ok(Value::Nil), Err(refused)] {
+            live.answered(&reply);
+            assert!(live.was_used());
+            assert!(!live.was_used(), "once for each");
+        }
+    }
+
+    #[tokio::test]
+    async fn connection_is_closed_when_the_last_one_lets_go_of_it() {
+        let (live, mut server) = live(1).await;
+        tokio::spawn(Arc::clone(&live.seats).keep(TokioRuntime::current()));
+        {
+            let _seated = live.seats.take(&live.inner, Instant::now() + 2 * SOON);
+            // Its timer waits for that limit.
+            tokio::task::yield_now().await;
+        }
+        drop(live);
+        let closed = tokio::time::timeout(SOON, server.read(&mut [0])).await.expect("none has it");
+        assert_eq!(closed.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn loss_of_an_earlier_connection_does_not_touch_the_one_in_use() {
+        let (mut state, first) = connected().await;
+        let current = state.current();
+        assert_eq!(*current.borrow(), first);
+        assert!(state.lose(first, Instant::now(), Duration::ZERO, || 0));
+        assert!(state.usable().is_none() && *current.borrow() == 0);
+        assert!(!state.lose(first, Instant::now(), Duration::ZERO, || 0), "it is lost once");
+        let second = state.begin_dial().0;
+        assert!(state.established(live(second).await.0), "there was one before");
+        assert!(!state.lose(first, Instant::now(), Duration::ZERO, || 0));
+        assert!(state.usable().is_some() && *current.borrow() == second);
+        assert!(state.live(first).is_none());
+        assert!(state.live(second).is_some_and(|live| live.number == second));
+    }
+
+    #[tokio::test]
+    async fn next_connection_that_is_made_ends_those_that_were_given_up() {
+        let (mut state, first) = connected().await;
+        assert!(state.lose(first, Instant::now(), Duration::ZERO, || 0));
+        assert_eq!(state.begin_dial().1.len(), 1);
+        state.failed(Error::runtime_ended(), Instant::now(), 0);
+        let (third, given_up) = state.begin_dial();
+        assert_eq!(given_up.len(), 1, "it may be there still");
+        state.established(live(third).await.0);
+        // It is in use, but its server has moved.
+        assert_eq!(state.begin_dial().1.len(), 1, "that one, and not those that were ended");
+        assert!(state.usable().is_none());
+    }
+
+    #[tokio::test]
+    async fn pauses_grow_with_each_failure_until_a_connection_is_proved() {
+        let (now, spread) = (Instant::now(), 300 * MILLI);
+        let (mut state, first) = connected().await;
+        assert!(state.not_before.is_none() && state.failure.is_none());
+        assert!(state.lose(first, now, spread, || 0));
+        assert_eq!(pause(&state, now), spread + 10 * MILLI);
+        for pause_is in [20, 40, 80] {
+            state.begin_dial();
+            state.failed(Error::runtime_ended(), now, 0);
+            assert_eq!(pause(&state, now), pause_is * MILLI);
+            assert!(state.failure.is_some());
+        }
+        let number = state.begin_dial().0;
+        state.established(live(number).await.0);
+        assert!(state.failure.is_none());
+        state.proved(first);
+        assert!(state.lose(number, now, Duration::ZERO, || 0));
+        assert_eq!(pause(&state, now), 160 * MILLI, "no heartbeat was answered since");
+        state.proved(number);
+        let number = state.begin_dial().0;
+        state.established(live(number).await.0);
+        state.proved(number);
+        assert!(state.lose(number, now, Duration::ZERO, || 0));
+        assert_eq!(pause(&state, now), 10 * MILLI);
+        // Chance makes it longer.
+        state.failed(Error::runtime_ended(), now, u64::MAX);
+        assert_eq!(pause(&state, now), 40 * MILLI);
+    }
+
+    #[test]
+    fn no_connection_has_the_number_that_says_that_there_is_none() {
+        let mut state = State::default();
+        assert_eq!(*state.current().borrow(), 0);
+        assert_eq!((state.begin_dial().0, state.begin_dial().0), (1, 2));
+    }
+}

@@ -75,9 +75,41 @@ impl Timing {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use super::*;
 
-    use super::Timing;
+    const fn tenths(count: u64) -> Duration {
+        Duration::from_millis(100 * count)
+    }
+
+    #[test]
+    fn defaults_are_those_that_the_builder_names() {
+        let Timing { connect, response, linger, heartbeat, keepalive } = Timing::default();
+        assert_eq!([connect, response, linger, heartbeat, keepalive], [10, 30, 10, 10, 150].map(tenths));
+    }
+
+    #[test]
+    fn heartbeats_reply_has_most_of_the_time_until_the_next_one() {
+        for heartbeat in [tenths(10), tenths(600), LONGEST] {
+            let limit = Timing { heartbeat, ..Timing::default() }.heartbeat_limit();
+            assert!((heartbeat * 3 / 4..heartbeat).contains(&limit), "{limit:?} of {heartbeat:?}");
+        }
+    }
+
+    #[test]
+    fn clients_come_back_to_a_silent_server_before_a_heartbeat_or_a_command_is_over() {
+        for (heartbeat, response, spread) in [(10, 60, 5), (100, 60, 10), (600, 30, 5)] {
+            let timing =
+                Timing { heartbeat: tenths(heartbeat), response: tenths(response), ..Timing::default() };
+            assert_eq!(timing.spread(), tenths(spread));
+        }
+    }
+
+    #[test]
+    fn command_may_be_sent_three_times_but_is_waited_for_long_enough_each_time() {
+        for (limit, patience) in [(1, 1), (3, 3), (9, 5), (21, 7), (30, 10), (600, 10)] {
+            assert_eq!(Timing::patience(tenths(limit)), tenths(patience));
+        }
+    }
 
     #[test]
     fn heartbeats_are_a_quarter_more_or_less_apart_than_is_said() {
