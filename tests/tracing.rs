@@ -145,10 +145,12 @@ fn life_of_a_lock_can_be_watched() {
     server.restart();
     record.wait_for("subscriptions are back", None);
 
+    let _without_ping = without_ping(&server);
     panics_in_the_background_are_told(&record);
     refused_courtesy_is_told_once(&record, &server);
     failing_releases_are_told_once(&record, &server);
     sentinel_that_lets_no_client_follow_is_told(&record);
+    refused_heartbeats_are_told_once(&record, &server);
 
     let all = format!("{:?}", record.0.lock().unwrap());
     assert!(!all.contains("hunter2"), "{all}");
@@ -289,6 +291,42 @@ fn refused_courtesy_is_told_once(record: &Record, server: &RedisServer) {
     let seen = record.0.lock().unwrap();
     let told = seen.iter().filter(|seen| seen.fields["message"].starts_with("CLIENT KILL is refused"));
     assert_eq!(told.map(|seen| seen.level).collect::<Vec<_>>(), [Level::WARN]);
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < SOON, "no {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// A client of a user that was allowed PING when it connected. It has two connections, whose heartbeats are
+/// refused from now on.
+fn without_ping(server: &RedisServer) -> Redis {
+    run(server, "ACL SETUSER faint on >hunter2 ~* &* +@all");
+    let often = Redis::builder().heartbeat(Duration::from_millis(500));
+    let redis = often.blocking_connect(&url_of("faint", server)).unwrap();
+    until("both connections", || query::<String>(server, "CLIENT LIST").matches("user=faint").count() == 2);
+    run(server, "ACL SETUSER faint -ping");
+    redis
+}
+
+fn refused_heartbeats_are_told_once(record: &Record, server: &RedisServer) {
+    let refused = || {
+        let log = query::<Vec<Vec<redis::Value>>>(server, "ACL LOG");
+        let is_ping = |entry: &&Vec<redis::Value>| entry.contains(&redis::Value::BulkString(b"ping".into()));
+        log.iter().find(is_ping).map_or(0, |entry| i64::from_redis_value_ref(&entry[1]).unwrap())
+    };
+    // All but the last one of each connection have been judged then.
+    until("refused heartbeats", || refused() >= 6);
+    let seen = record.0.lock().unwrap();
+    let told = seen.iter().filter(|seen| seen.fields["message"] == "heartbeat refused");
+    let levels: Vec<Level> = told.map(|seen| seen.level).collect();
+    assert!(
+        (1..=2).contains(&levels.len()) && levels.iter().all(|level| *level == Level::WARN),
+        "{levels:?}"
+    );
 }
 
 /// The master is found all the same; that it changed would be learnt late.

@@ -365,9 +365,7 @@ async fn tend(shared: Weak<Shared>, number: u64, standing: ServerEpoch) {
             return;
         }
         if !live.was_used() {
-            // Dropped before the reply is awaited, which would keep the connection alive.
             let mut connection = live.inner.clone();
-            drop(live);
             let beat =
                 common.runtime.timeout(common.timing.heartbeat_limit(), server.heartbeat(&mut connection));
             match beat.await.unwrap_or_else(|| Err(timed_out())) {
@@ -398,5 +396,405 @@ impl fmt::Debug for Connection {
             .field("address", &self.0.server.address())
             .field("live", &self.0.usable().is_some())
             .finish_non_exhaustive()
+    }
+}
+
+/// By a clock that jumps to the next timer when all tasks wait.
+#[cfg(test)]
+mod tests {
+    use ::redis::{Cmd, cmd};
+    use futures_util::future::{join, join_all};
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
+    use tokio::sync::watch;
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+
+    const MOMENT: Duration = Duration::from_millis(100);
+    const SECOND: Duration = Duration::from_secs(1);
+    /// The longest first pause between two dials. A timer of tokio's is a millisecond late.
+    const AT_ONCE: Duration = Duration::from_millis(22);
+    /// A limit that gives one sending a second.
+    const LIMIT: Duration = Duration::from_secs(3);
+    const SILENT: Duration = Duration::MAX;
+
+    /// A server, as far as the connections see it.
+    struct Fake {
+        runtime: TokioRuntime,
+        known: watch::Sender<Known>,
+        told: Arc<Mutex<Told>>,
+    }
+
+    #[derive(Default)]
+    struct Told {
+        /// When it was dialled.
+        dials: Vec<Instant>,
+        /// How many dials are still to fail.
+        fails: usize,
+        /// Tell the connections that were made what comes unasked.
+        pushes: Vec<Push>,
+        /// Over which connection a command came, and when.
+        commands: Vec<(usize, Instant, String)>,
+        /// What is answered to commands that begin so, and after what time. `SILENT`: that connection has no
+        /// answer to anything any more.
+        replies: Vec<(&'static str, Duration, &'static str)>,
+        invalidations: usize,
+    }
+
+    impl Server for Fake {
+        fn address(&self) -> Arc<str> {
+            "fake".into()
+        }
+
+        fn dial(&self, push: Push) -> Boxed<'_, Result<(MultiplexedConnection, ServerEpoch), Error>> {
+            let mut told = self.told.lock();
+            told.dials.push(self.runtime.now());
+            if told.fails > 0 {
+                told.fails -= 1;
+                let refused = RedisError::from((Kind::Io, "refused"));
+                return Box::pin(async { Err(Error::connection("fake", refused)) });
+            }
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            self.runtime.spawn(serve(
+                Arc::clone(&self.told),
+                told.pushes.len(),
+                theirs,
+                self.runtime.clone(),
+            ));
+            told.pushes.push(push);
+            let standing = self.moved();
+            Box::pin(async move { Ok((MultiplexedConnection::over(ours, &self.runtime).await, standing)) })
+        }
+
+        fn heartbeat<'a>(&'a self, connection: &'a mut MultiplexedConnection) -> Boxed<'a, RedisResult<()>> {
+            Box::pin(async { cmd("PING").exec_async(connection).await })
+        }
+
+        fn invalidate(&self, _: &ServerEpoch) {
+            self.told.lock().invalidations += 1;
+        }
+
+        fn moved(&self) -> ServerEpoch {
+            ServerEpoch::until_moved(self.known.subscribe())
+        }
+    }
+
+    /// Answers what comes over the connection with this number. No word of a command has an end of line.
+    async fn serve(told: Arc<Mutex<Told>>, number: usize, stream: DuplexStream, runtime: TokioRuntime) {
+        let (read, mut write) = tokio::io::split(stream);
+        let mut lines = BufReader::new(read).lines();
+        let mut is_silent = false;
+        while let Ok(Some(count)) = lines.next_line().await {
+            let mut command = Vec::new();
+            for _ in 0..count[1..].parse().unwrap() {
+                let _length = lines.next_line().await.unwrap();
+                command.push(lines.next_line().await.unwrap().unwrap());
+            }
+            let command = command.join(" ");
+            let (takes, reply) = {
+                let mut told = told.lock();
+                let reply = told.replies.iter().find(|(begin, ..)| command.starts_with(begin));
+                let reply = reply.map_or((Duration::ZERO, "+OK"), |(_, takes, reply)| (*takes, *reply));
+                told.commands.push((number, runtime.now(), command));
+                reply
+            };
+            is_silent |= takes == SILENT;
+            if !is_silent {
+                sleep(takes).await;
+                // An error: the connection is dropped.
+                let _ = write.write_all(format!("{reply}\r\n").as_bytes()).await;
+            }
+        }
+    }
+
+    struct Stage {
+        fake: Arc<Fake>,
+        common: Arc<Common>,
+        connection: Connection,
+    }
+
+    impl Stage {
+        fn new(heartbeat: Duration, push: Option<Push>) -> Self {
+            let runtime = TokioRuntime::current();
+            let timing = Timing { heartbeat, ..Timing::default() };
+            let common = Arc::new(Common::new(timing, runtime.clone()));
+            let fake = Fake { runtime, known: watch::Sender::new(None), told: Arc::default() };
+            let fake = Arc::new(fake);
+            let connection = Connection::new(Arc::clone(&fake) as Arc<dyn Server>, &common, push);
+            let stage = Self { fake, common, connection };
+            stage.reply("CLIENT INFO", Duration::ZERO, "+id=7 addr=10.0.0.1:5");
+            stage.reply("CLIENT KILL", Duration::ZERO, ":1");
+            stage
+        }
+
+        /// Without heartbeats, for all that a test sees.
+        fn quiet() -> Self {
+            Self::new(1000 * SECOND, None)
+        }
+
+        /// From now on, to the commands that begin with this.
+        fn reply(&self, to: &'static str, takes: Duration, reply: &'static str) {
+            self.fake.told.lock().replies.insert(0, (to, takes, reply));
+        }
+
+        async fn live(&self) -> Arc<Live> {
+            self.connection.live().await.unwrap()
+        }
+
+        /// One command, over a connection that there is; and how long it takes.
+        async fn send(&self, again: bool, give_up: Duration) -> (Result<Value, SendError>, Duration) {
+            self.live().await;
+            let words = |command: &mut Cmd, _: Instant| _ = command.arg("GET");
+            let request = WireRequest { again, ..WireRequest::plain(&words, LIMIT) };
+            let now = self.common.runtime.now();
+            let reply = timeout(2 * LIMIT, self.connection.send(&request, false, now, now + give_up)).await;
+            (reply.expect("it ends"), self.common.runtime.now() - now)
+        }
+
+        /// How long after this the connection, which is lost, is dialled anew.
+        async fn is_back_after(&self) -> Duration {
+            let (lost, dials) = (self.common.runtime.now(), self.fake.told.lock().dials.len());
+            self.live().await;
+            self.fake.told.lock().dials[dials] - lost
+        }
+
+        /// With a back-off that has grown to a second.
+        async fn after_many_failures(heartbeat: Duration) -> Self {
+            let stage = Self::new(heartbeat, None);
+            stage.fake.told.lock().fails = 6;
+            for _ in 0..6 {
+                assert!(stage.connection.live().await.is_err());
+            }
+            stage.live().await;
+            stage
+        }
+
+        /// The moments at which commands came that begin so, over the connection with this number.
+        fn came(&self, over: usize, begin: &str) -> Vec<Instant> {
+            let told = self.fake.told.lock();
+            let came = told.commands.iter().filter(|(at, _, said)| *at == over && said.starts_with(begin));
+            came.map(|(_, at, _)| *at).collect()
+        }
+    }
+
+    fn is_timeout(reply: &Result<Value, SendError>) -> bool {
+        matches!(reply, Err(SendError::Met(error)) if error.is_timeout())
+    }
+
+    // === Sending ===
+
+    #[tokio::test(start_paused = true)]
+    async fn command_that_may_be_sent_again_waits_a_third_of_its_limit_and_another_to_the_end() {
+        let stage = Stage::quiet();
+        stage.reply("GET", SILENT, "");
+        for (again, give_up, waits) in
+            [(true, LIMIT, LIMIT / 3), (false, LIMIT, LIMIT), (true, 2 * MOMENT, 2 * MOMENT)]
+        {
+            let (reply, took) = stage.send(again, give_up).await;
+            assert!(is_timeout(&reply), "{reply:?}");
+            assert!((waits..waits + MOMENT).contains(&took), "{took:?} of {waits:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn script_that_is_sent_in_full_has_as_long_as_it_had_by_its_hash() {
+        let stage = Stage::quiet();
+        stage.live().await;
+        stage.reply("EVALSHA", 9 * MOMENT, "-NOSCRIPT No matching script.");
+        stage.reply("EVAL text", 9 * MOMENT, "+ran");
+        let words = |_: &mut Cmd, _: Instant| {};
+        let request = WireRequest { script: Some(("hash", "text")), ..WireRequest::plain(&words, LIMIT) };
+        let now = stage.common.runtime.now();
+        let reply = stage.connection.send(&request, false, now, now + SECOND).await;
+        assert_eq!(reply.unwrap(), Value::SimpleString("ran".to_owned()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reply_of_a_server_that_was_replaced_meanwhile_means_nothing() {
+        let stage = Stage::quiet();
+        stage.live().await;
+        stage.reply("GET", 2 * MOMENT, "+old");
+        let moves = async {
+            sleep(MOMENT).await;
+            stage.fake.known.send_replace(Some("elsewhere".into()));
+        };
+        let ((reply, _), ()) = join(stage.send(true, LIMIT), moves).await;
+        assert!(matches!(reply, Err(SendError::Met(_))) && !is_timeout(&reply), "{reply:?}");
+    }
+
+    // === Being connected ===
+
+    #[tokio::test(start_paused = true)]
+    async fn callers_that_wait_for_a_dial_share_its_failure_and_later_ones_dial_calmly() {
+        let stage = Stage::quiet();
+        stage.fake.told.lock().fails = 100;
+        let all = join_all((0..5).map(|_| stage.connection.live())).await;
+        assert!(all.iter().all(Result::is_err));
+        assert_eq!(stage.fake.told.lock().dials.len(), 1);
+        for _ in 0..7 {
+            assert!(stage.connection.live().await.is_err());
+        }
+        let dials = stage.fake.told.lock().dials.clone();
+        assert_eq!(dials.len(), 8);
+        let mut limit = AT_ONCE;
+        for pair in dials.windows(2) {
+            let pause = pair[1] - pair[0];
+            assert!((limit * 4 / 10..=limit).contains(&pause), "{pause:?} of {limit:?}");
+            limit = (2 * limit).min(SECOND + MOMENT);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_that_is_told_to_be_lost_is_dialled_anew_at_once() {
+        // Each time without a back-off. By chance a longer pause may be this short, and not so often.
+        for round in 0..3 {
+            let stage = Stage::quiet();
+            stage.live().await;
+            assert!(format!("{:?}", stage.connection).contains("live: true"));
+            let push = Arc::clone(&stage.fake.told.lock().pushes[0]);
+            push(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
+            assert!(format!("{:?}", stage.connection).contains("live: false"));
+            let pause = stage.is_back_after().await;
+            assert!(pause <= AT_ONCE, "{round}: {pause:?} after its end");
+
+            let stage = Stage::quiet();
+            let live = stage.live().await;
+            stage.connection.give_up(&live);
+            timeout(MOMENT, stage.connection.ended(&live)).await.expect("it is in use");
+            let pause = stage.is_back_after().await;
+            assert!(pause <= AT_ONCE, "{round}: {pause:?} after it was given up");
+
+            let stage = Stage::quiet();
+            stage.reply("GET", Duration::ZERO, "-READONLY You can't write against a read only replica.");
+            assert!(stage.send(true, LIMIT).await.0.is_err());
+            assert_eq!(stage.fake.told.lock().invalidations, 1);
+            let pause = stage.is_back_after().await;
+            assert!(pause <= AT_ONCE, "{round}: {pause:?} after a replica's refusal");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_of_a_silent_server_come_back_one_by_one() {
+        let mut pauses = Vec::new();
+        for _ in 0..5 {
+            let stage = Stage::quiet();
+            stage.reply("GET", SILENT, "");
+            assert!(is_timeout(&stage.send(true, LIMIT).await.0));
+            pauses.push(stage.is_back_after().await);
+        }
+        let spread = Timing::default().spread();
+        assert!(pauses.iter().all(|pause| *pause <= spread + AT_ONCE), "{pauses:?}");
+        assert!(pauses.iter().any(|pause| *pause > AT_ONCE), "{pauses:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_to_a_server_that_is_busy_or_without_its_cluster_is_kept() {
+        let stage = Stage::quiet();
+        let live = stage.live().await;
+        for refusal in
+            ["-BUSY Redis is busy running a script.", "-CLUSTERDOWN The cluster is down", "-ERR no"]
+        {
+            stage.reply("GET", Duration::ZERO, refusal);
+            assert!(stage.send(true, LIMIT).await.0.is_err());
+            assert_eq!(stage.live().await.number, live.number, "{refusal}");
+        }
+        assert_eq!(stage.fake.told.lock().invalidations, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_that_was_given_up_is_ended_or_what_comes_late_is_waited_for() {
+        let lose = async |stage: &Stage| {
+            stage.connection.give_up(&*stage.live().await);
+            stage.live().await;
+        };
+        let stage = Stage::quiet();
+        lose(&stage).await;
+        assert_eq!(stage.came(1, "CLIENT KILL ID 7 ADDR 10.0.0.1:5").len(), 1);
+        assert_eq!(stage.common.late_until(), None);
+
+        for refused in ["CLIENT KILL", "CLIENT INFO"] {
+            let stage = Stage::quiet();
+            stage.reply(refused, Duration::ZERO, "-NOPERM no permissions");
+            lose(&stage).await;
+            assert!(stage.common.late_until().is_some(), "{refused}");
+        }
+
+        // What is late there takes and frees nothing.
+        let stage = Stage::new(1000 * SECOND, Some(Arc::new(|_| {})));
+        lose(&stage).await;
+        assert!(stage.came(1, "CLIENT").is_empty());
+    }
+
+    // === Heartbeats ===
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_connection_has_a_heartbeat_each_second_on_average() {
+        let stage = Stage::new(SECOND, None);
+        stage.live().await;
+        sleep(100 * SECOND).await;
+        let beats = stage.came(0, "PING");
+        assert!(beats.len() > 75, "{}", beats.len());
+        for pair in beats.windows(2) {
+            let pause = pair[1] - pair[0];
+            assert!((SECOND * 3 / 4..SECOND * 5 / 4 + AT_ONCE).contains(&pause), "{pause:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_in_use_has_no_heartbeats() {
+        let stage = Stage::new(SECOND, None);
+        for _ in 0..50 {
+            stage.send(true, LIMIT).await.0.unwrap();
+            sleep(MOMENT).await;
+        }
+        assert_eq!(stage.came(0, "PING").len(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_whose_heartbeat_is_not_answered_is_lost() {
+        let stage = Stage::new(SECOND, None);
+        stage.reply("PING", SILENT, "");
+        let live = stage.live().await;
+        timeout(SECOND * 5 / 2, stage.connection.ended(&live)).await.expect("it is in use");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_to_a_server_that_was_replaced_is_left_at_once() {
+        // As above.
+        for _ in 0..3 {
+            let stage = Stage::new(SECOND, None);
+            let live = stage.live().await;
+            stage.fake.known.send_replace(Some("elsewhere".into()));
+            timeout(MOMENT, stage.connection.ended(&live)).await.expect("it is in use");
+            let pause = stage.is_back_after().await;
+            assert!(pause <= AT_ONCE, "{pause:?}");
+            sleep(10 * SECOND).await;
+            assert!(stage.came(0, "PING").is_empty() && !stage.came(1, "PING").is_empty());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn heartbeat_that_is_answered_or_refused_begins_the_back_off_anew() {
+        for reply in ["+PONG", "-NOPERM no permissions"] {
+            let stage = Stage::after_many_failures(SECOND).await;
+            stage.reply("PING", Duration::ZERO, reply);
+            let live = stage.live().await;
+            sleep(2 * SECOND).await;
+            stage.connection.give_up(&live);
+            let pause = stage.is_back_after().await;
+            assert!(pause <= AT_ONCE, "{pause:?} after {reply}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn heartbeat_that_a_busy_server_refuses_keeps_the_connection_and_its_back_off() {
+        let stage = Stage::after_many_failures(SECOND).await;
+        stage.reply("PING", Duration::ZERO, "-BUSY Redis is busy running a script.");
+        let live = stage.live().await;
+        sleep(4 * SECOND).await;
+        assert_eq!(stage.live().await.number, live.number);
+        stage.connection.give_up(&live);
+        let pause = stage.is_back_after().await;
+        assert!(pause > SECOND / 3, "{pause:?}");
     }
 }
