@@ -8,8 +8,8 @@ use tokio::task::JoinHandle;
 
 use crate::sync::Mutex;
 
-/// Answers one command after the other with what `answer` says to its words; ends when that is `None`, or when
-/// the other end does.
+/// Answers one command after the other with what `answer` says to its words. Ends when that is `None`, or
+/// when the other end does.
 pub(super) async fn act(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     mut answer: impl FnMut(&str) -> Option<String>,
@@ -57,6 +57,8 @@ impl Actor {
         self.serves = Some(tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
+                // Replies to a greeting that came in one piece are not to wait for each other.
+                stream.set_nodelay(true).unwrap();
                 let (answer, heard) = (Arc::clone(&answer), Arc::clone(&heard));
                 tokio::spawn(act(stream, move |command| {
                     let reply = match command.split(' ').next().unwrap_or_default() {

@@ -282,7 +282,7 @@ mod tests {
     /// The connection breaks instead.
     const BREAK: &str = "";
 
-    /// What the servers were sent, by whom and when.
+    /// What was sent to which server, and when.
     type Heard = Arc<Mutex<Vec<(&'static str, String, Instant)>>>;
 
     /// A server that answers what it is told to, or that cannot be connected to.
