@@ -1,12 +1,36 @@
 //! Servers of the unit tests: they say what they are told to.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use super::super::connection::Timing;
 use crate::sync::Mutex;
+
+/// How often all tasks are polled until what waits for no time has been done.
+const TURNS: usize = 500;
+
+/// Gives nothing up on a machine that is busy.
+pub(super) fn patient() -> Timing {
+    Timing { connect: Duration::from_secs(10), response: Duration::from_secs(30), ..Timing::default() }
+}
+
+/// What becomes of `future` without waiting for any time to pass.
+pub(super) async fn at_once<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    for _ in 0..TURNS {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return Some(output);
+        }
+        tokio::task::yield_now().await;
+    }
+    None
+}
 
 /// Answers one command after the other with what `answer` says to its words. Ends when that is `None`, or
 /// when the other end does.

@@ -188,8 +188,8 @@ impl fmt::Debug for Cluster {
 mod tests {
     use std::time::Duration;
 
-    use super::super::super::connection::{ErrorKind, Timing, TokioRuntime};
-    use super::super::actor::{Actor, layout};
+    use super::super::super::connection::{ErrorKind, TokioRuntime};
+    use super::super::actor::{Actor, layout, patient};
     use super::slot::SLOTS;
     use super::*;
 
@@ -214,7 +214,7 @@ mod tests {
     }
 
     async fn connected(url: &str, sharded: ShardedMessages) -> Result<Arc<dyn Topology>, Error> {
-        let common = Arc::new(Common::new(Timing::default(), TokioRuntime::current()));
+        let common = Arc::new(Common::new(patient(), TokioRuntime::current()));
         connect(url, ConnectOptions::default(), sharded, &common).await
     }
 
@@ -311,12 +311,11 @@ mod tests {
             });
             cluster.redirect(&asked, "a", &error).unwrap().unwrap()
         };
-        let [before, heard] = [1, 2].map(|actor| actors[actor].heard().len());
         let hop = redirected("ASK", actors[1].port);
         assert!(hop.asking && port(&hop.node) == actors[1].port);
         assert!(Arc::ptr_eq(&cluster.node("a").unwrap(), &asked), "the slot has not gone yet");
-        assert_eq!([1, 2].map(|actor| actors[actor].heard().len()), [before, heard]);
 
+        let heard = actors[2].heard().len();
         let hop = redirected("MOVED", actors[2].port);
         assert!(!hop.asking && port(&hop.node) == actors[2].port);
         assert!(Arc::ptr_eq(&cluster.node("a").unwrap(), &hop.node));

@@ -74,7 +74,7 @@ impl Router {
         let give_up = now + request.limit;
         let hop = self.topology.node(request.key).map(|node| Hop { node, asking: false });
         let failure = match &hop {
-            Some(hop) => match hop.node.commands.send(request, false, now, give_up).await {
+            Some(hop) => match hop.node.commands.send(request, hop.asking, now, give_up).await {
                 Ok(reply) => return self.read(request, hop, reply, Sent::Once).map_err(CrossSlot::Failed),
                 Err(failure) => Some(failure),
             },
@@ -257,7 +257,6 @@ enum Remedy {
 #[cfg(test)]
 mod tests {
     use std::fmt;
-    use std::task::{Context, Poll, Waker};
 
     use ::redis::{Cmd, RedisError, RedisResult};
     use tokio::sync::watch;
@@ -265,7 +264,7 @@ mod tests {
     use super::super::super::connection::{
         Boxed, Connection, ErrorKind, MultiplexedConnection, Push, Server, ServerEpoch, Timing, TokioRuntime,
     };
-    use super::super::actor::act;
+    use super::super::actor::{act, at_once};
     use super::super::contract::Node;
     use super::*;
     use crate::sync::Mutex;
@@ -275,8 +274,6 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(10);
     /// For what is tried in vain until then.
     const SHORT: Duration = Duration::from_millis(80);
-    /// How often all tasks are polled until what waits for no time has been done.
-    const TURNS: usize = 500;
     const DOWN: &str = "-CLUSTERDOWN it is down\r\n";
     const DONE: &str = "+done\r\n";
     /// The connection breaks instead.
@@ -447,18 +444,6 @@ mod tests {
         })
     }
 
-    /// What becomes of `future` without waiting for any time to pass.
-    async fn at_once<F: Future>(future: F) -> Option<F::Output> {
-        let mut future = pin!(future);
-        for _ in 0..TURNS {
-            if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                return Some(output);
-            }
-            tokio::task::yield_now().await;
-        }
-        None
-    }
-
     #[tokio::test]
     async fn redirects_are_followed_at_once_but_not_for_ever() {
         let (stage, router) = Stage::new(
@@ -521,9 +506,9 @@ mod tests {
     async fn error_says_most_about_what_became_of_the_command() {
         let gone = Err(ErrorKind::Connection);
         // What a server has said counts for more than that there is none, whichever came first.
-        for ways in [[Some(0), Some(1)], [Some(1), Some(0)]] {
+        for (ways, limit) in [([Some(0), Some(1)], SHORT), ([Some(1), Some(0)], 4 * SHORT)] {
             let (stage, router) = Stage::new(&[Ok(&[DOWN]), gone], &ways).await;
-            assert_eq!(sent(&router, SHORT).await.unwrap_err().kind(), ErrorKind::Refused);
+            assert_eq!(sent(&router, limit).await.unwrap_err().kind(), ErrorKind::Refused);
             assert!(stage.seen().0 > 0);
         }
         let (_, router) = Stage::new(&[gone], &[None, Some(0)]).await;
