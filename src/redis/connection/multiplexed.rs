@@ -55,7 +55,7 @@ impl MultiplexedConnection {
 
     /// To what is at the other end of the stream, which is not greeted.
     #[cfg(test)]
-    pub(super) async fn over(stream: tokio::io::DuplexStream, runtime: &TokioRuntime) -> Self {
+    pub(crate) async fn over(stream: tokio::io::DuplexStream, runtime: &TokioRuntime) -> Self {
         let info = ::redis::RedisConnectionInfo::default().set_skip_set_lib_name();
         let info = info.set_protocol(::redis::ProtocolVersion::RESP2);
         let config = AsyncConnectionConfig::new().set_response_timeout(None);

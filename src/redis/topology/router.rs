@@ -74,7 +74,7 @@ impl Router {
         let give_up = now + request.limit;
         let hop = self.topology.node(request.key).map(|node| Hop { node, asking: false });
         let failure = match &hop {
-            Some(hop) => match hop.node.commands.send(request, false, now, give_up).await {
+            Some(hop) => match hop.node.commands.send(request, hop.asking, now, give_up).await {
                 Ok(reply) => return self.read(request, hop, reply, Sent::Once).map_err(CrossSlot::Failed),
                 Err(failure) => Some(failure),
             },
@@ -148,7 +148,7 @@ impl Router {
             Remedy::Wait(error, did_answer) => {
                 let is_first = tried.refusal.is_none() && tried.lost.is_none();
                 // Such as a master that the Sentinels do not know.
-                if !did_answer && is_first && !error.may_pass() {
+                if is_first && !error.may_pass() {
                     return Err(CrossSlot::Failed(error));
                 }
                 if did_answer {
@@ -252,4 +252,291 @@ enum Remedy {
     /// Of several keys, not all are with the same node.
     CrossSlot(Error),
     Failed(Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use ::redis::{Cmd, RedisError, RedisResult};
+    use tokio::sync::watch;
+
+    use super::super::super::connection::{
+        Boxed, Connection, ErrorKind, MultiplexedConnection, Push, Server, ServerEpoch, Timing, TokioRuntime,
+    };
+    use super::super::actor::{act, at_once};
+    use super::super::contract::Node;
+    use super::*;
+    use crate::sync::Mutex;
+    use crate::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Nothing here takes as long.
+    const LIMIT: Duration = Duration::from_secs(10);
+    /// For what is tried in vain until then.
+    const SHORT: Duration = Duration::from_millis(80);
+    const DOWN: &str = "-CLUSTERDOWN it is down\r\n";
+    const DONE: &str = "+done\r\n";
+    /// The connection breaks instead.
+    const BREAK: &str = "";
+
+    /// What was sent to which server, and when.
+    type Heard = Arc<Mutex<Vec<(&'static str, String, Instant)>>>;
+
+    /// A server that answers what it is told to, or that cannot be connected to.
+    struct Actor {
+        name: &'static str,
+        replies: Result<Arc<Mutex<Vec<&'static str>>>, ErrorKind>,
+        heard: Heard,
+        runtime: TokioRuntime,
+        known: watch::Sender<Option<Arc<str>>>,
+    }
+
+    impl Server for Actor {
+        fn address(&self) -> Arc<str> {
+            self.name.into()
+        }
+
+        fn dial(&self, _: Push) -> Boxed<'_, Result<(MultiplexedConnection, ServerEpoch), Error>> {
+            Box::pin(async move {
+                let replies = match &self.replies {
+                    Ok(replies) => Arc::clone(replies),
+                    Err(kind) => return Err(Error::new(*kind, self.name.to_owned(), None)),
+                };
+                let (ours, theirs) = tokio::io::duplex(1 << 16);
+                let (name, heard) = (self.name, Arc::clone(&self.heard));
+                tokio::spawn(act(theirs, move |command| {
+                    if command.starts_with("CLIENT") {
+                        // Its connections have no names.
+                        return Some("-ERR unknown command\r\n".to_owned());
+                    }
+                    heard.lock().push((name, command.to_owned(), Instant::now()));
+                    if command == "ASKING" {
+                        return Some("+OK\r\n".to_owned());
+                    }
+                    let mut replies = replies.lock();
+                    let reply = if replies.len() > 1 { replies.remove(0) } else { replies[0] };
+                    (reply != BREAK).then(|| reply.to_owned())
+                }));
+                Ok((MultiplexedConnection::over(ours, &self.runtime).await, self.moved()))
+            })
+        }
+
+        fn heartbeat<'a>(&'a self, _: &'a mut MultiplexedConnection) -> Boxed<'a, RedisResult<()>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn invalidate(&self, _: &ServerEpoch) {}
+
+        fn moved(&self) -> ServerEpoch {
+            ServerEpoch::until_moved(self.known.subscribe())
+        }
+    }
+
+    /// Servers, and which of them the key is with.
+    struct Stage {
+        nodes: Vec<Arc<Node>>,
+        /// Each look finds the next of these.
+        ways: Vec<Option<usize>>,
+        looks: AtomicUsize,
+        refreshes: AtomicUsize,
+        heard: Heard,
+    }
+
+    impl Topology for Stage {
+        fn node(&self, _: &str) -> Option<Arc<Node>> {
+            let (looks, refreshes) = self.seen();
+            let way = self.ways[(looks + refreshes).min(self.ways.len() - 1)];
+            way.map(|node| Arc::clone(&self.nodes[node]))
+        }
+
+        fn source(&self, _: &str) -> Option<Arc<Node>> {
+            unreachable!("it is asked for commands only")
+        }
+
+        fn redirect(&self, _: &Node, _: &str, error: &RedisError) -> Option<Result<Hop, Error>> {
+            let (to, _) = error.redirect_node()?;
+            let to = to.split(':').next()?;
+            let node = self.nodes.iter().find(|node| *node.commands.server().address() == *to)?;
+            Some(Ok(Hop { node: Arc::clone(node), asking: error.code() == Some("ASK") }))
+        }
+
+        fn look_again(&self) -> Boxed<'_, ()> {
+            Box::pin(async {
+                // Ordering: Relaxed, all is on one thread.
+                self.looks.fetch_add(1, Ordering::Relaxed);
+            })
+        }
+
+        fn refresh_in_background(&self) {
+            // Ordering: Relaxed, as above.
+            self.refreshes.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn with_own_connections(&self) -> Arc<dyn Topology> {
+            unreachable!("it is asked for commands only")
+        }
+    }
+
+    impl fmt::Debug for Stage {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("Stage")
+        }
+    }
+
+    impl Stage {
+        /// `actors`: what they say one after the other, the last of it for ever; or why they cannot be
+        /// connected to. They are called `a`, `b` and `c`.
+        async fn new(
+            actors: &[Result<&[&'static str], ErrorKind>],
+            ways: &[Option<usize>],
+        ) -> (Arc<Self>, Router) {
+            let runtime = TokioRuntime::current();
+            let timing = Timing { response: LIMIT, heartbeat: LIMIT, ..Timing::default() };
+            let common = Arc::new(Common::new(timing, runtime.clone()));
+            let (heard, mut nodes) = (Heard::default(), Vec::new());
+            for (number, (replies, name)) in actors.iter().zip(["a", "b", "c"]).enumerate() {
+                let replies = replies.map(|replies| Arc::new(Mutex::new(replies.to_vec())));
+                let is_there = replies.is_ok();
+                let (heard, runtime) = (Arc::clone(&heard), runtime.clone());
+                let server = Actor { name, replies, heard, runtime, known: watch::Sender::new(None) };
+                let server: Arc<dyn Server> = Arc::new(server);
+                let commands = Connection::new(Arc::clone(&server), &common, None);
+                if is_there {
+                    commands.live().await.unwrap();
+                }
+                nodes.push(Arc::new(Node { number: number as u64, commands, listening: server }));
+            }
+            let (looks, refreshes) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let stage = Arc::new(Self { nodes, ways: ways.to_vec(), looks, refreshes, heard });
+            let router = Router::new(Arc::clone(&stage) as Arc<dyn Topology>, common);
+            (stage, router)
+        }
+
+        /// How often it was looked, by a caller that waits and in the background.
+        fn seen(&self) -> (usize, usize) {
+            // Ordering: Relaxed, as above.
+            (self.looks.load(Ordering::Relaxed), self.refreshes.load(Ordering::Relaxed))
+        }
+
+        fn heard(&self) -> Vec<String> {
+            self.heard.lock().iter().map(|(name, command, _)| format!("{name}:{command}")).collect()
+        }
+
+        /// The time between a command and the next.
+        fn pause_after(&self, command: usize) -> Duration {
+            let heard = self.heard.lock();
+            heard[command + 1].2 - heard[command].2
+        }
+    }
+
+    fn words(command: &mut Cmd, _: Instant) {
+        let _ = command.arg("GET");
+    }
+
+    fn get(limit: Duration) -> WireRequest<'static> {
+        WireRequest::plain(&words, limit)
+    }
+
+    async fn sent(router: &Router, limit: Duration) -> Result<Sent, Error> {
+        router.send::<String>(&get(limit)).await.map(|(reply, sent)| {
+            assert_eq!(reply, "done");
+            sent
+        })
+    }
+
+    #[tokio::test]
+    async fn redirects_are_followed_at_once_but_not_for_ever() {
+        let (stage, router) = Stage::new(
+            &[Ok(&["-MOVED 7 b:1\r\n"]), Ok(&["-MOVED 7 a:1\r\n", "-MOVED 7 a:1\r\n", DONE])],
+            &[Some(0)],
+        )
+        .await;
+        let mut reply = pin!(sent(&router, LIMIT));
+        let early = at_once(reply.as_mut()).await;
+        assert!(stage.heard().len() >= 5, "{:?}", stage.heard());
+        let reply = if let Some(reply) = early { reply } else { reply.await };
+        assert_eq!(reply.unwrap(), Sent::Once);
+        assert_eq!(stage.heard(), ["a:GET", "b:GET", "a:GET", "b:GET", "a:GET", "b:GET"]);
+        assert!(stage.pause_after(4) >= BACK_OFF.0 / 2, "{:?}", stage.pause_after(4));
+        assert_eq!(stage.seen(), (0, 0));
+
+        let (stage, router) = Stage::new(&[Ok(&["-ASK 7 b:1\r\n"]), Ok(&[DONE])], &[Some(0)]).await;
+        assert_eq!(at_once(sent(&router, LIMIT)).await.expect("at once").unwrap(), Sent::Once);
+        assert_eq!(stage.heard(), ["a:GET", "b:ASKING", "b:GET"]);
+    }
+
+    #[tokio::test]
+    async fn command_that_did_not_run_is_tried_again_after_pauses_that_grow() {
+        let (stage, router) = Stage::new(&[Ok(&[DOWN, DOWN, DONE])], &[Some(0)]).await;
+        assert_eq!(sent(&router, LIMIT).await.unwrap(), Sent::Once);
+        assert_eq!(stage.heard(), ["a:GET"; 3]);
+        assert!(stage.pause_after(0) >= BACK_OFF.0 / 2 && stage.pause_after(1) >= BACK_OFF.0);
+        assert_eq!(stage.seen(), (2, 0));
+
+        let keys = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n";
+        let (stage, router) = Stage::new(&[Ok(&[keys, DONE])], &[Some(0)]).await;
+        assert_eq!(sent(&router, LIMIT).await.unwrap(), Sent::Once);
+        assert!(stage.heard() == ["a:GET"; 2] && stage.pause_after(0) >= BACK_OFF.0 / 2);
+        assert_eq!(stage.seen(), (0, 0));
+
+        // One that does not wait for its keys.
+        let (stage, router) = Stage::new(&[Ok(&[keys, DONE])], &[Some(0)]).await;
+        let request = WireRequest { patient: false, ..get(LIMIT) };
+        let told = router.send_together::<String>(&request).await;
+        assert!(matches!(told, Err(CrossSlot::Keys)));
+        assert_eq!(stage.heard(), ["a:GET"]);
+    }
+
+    #[tokio::test]
+    async fn lost_command_is_sent_again_at_once_if_it_may_be() {
+        let (stage, router) = Stage::new(&[Ok(&[BREAK]), Ok(&[DONE])], &[Some(0), Some(1)]).await;
+        assert_eq!(at_once(sent(&router, LIMIT)).await.expect("at once").unwrap(), Sent::Again);
+        assert_eq!(stage.heard(), ["a:GET", "b:GET"]);
+        assert_eq!(stage.seen(), (0, 1));
+
+        let (stage, router) = Stage::new(&[Ok(&[BREAK])], &[Some(0)]).await;
+        let request = WireRequest { again: false, ..get(LIMIT) };
+        let error = router.send::<String>(&request).await.unwrap_err();
+        assert_eq!((error.kind(), stage.heard().len()), (ErrorKind::Unknown, 1));
+        // The next command is not to meet the same.
+        assert_eq!(stage.seen(), (0, 1));
+    }
+
+    #[tokio::test]
+    async fn error_says_most_about_what_became_of_the_command() {
+        let gone = Err(ErrorKind::Connection);
+        // What a server has said counts for more than that there is none, whichever came first.
+        for (ways, limit) in [([Some(0), Some(1)], SHORT), ([Some(1), Some(0)], 4 * SHORT)] {
+            let (stage, router) = Stage::new(&[Ok(&[DOWN]), gone], &ways).await;
+            assert_eq!(sent(&router, limit).await.unwrap_err().kind(), ErrorKind::Refused);
+            assert!(stage.seen().0 > 0);
+        }
+        let (_, router) = Stage::new(&[gone], &[None, Some(0)]).await;
+        let error = sent(&router, SHORT).await.unwrap_err();
+        assert!(error.to_string().contains("no node of the Cluster has slot"), "{error}");
+        // And that it may have run for more than all else.
+        let (_, router) = Stage::new(&[Ok(&[BREAK]), gone], &[Some(0), Some(1)]).await;
+        assert_eq!(sent(&router, SHORT).await.unwrap_err().kind(), ErrorKind::Unknown);
+        // What cannot be mended by waiting is told at once.
+        let (_, router) = Stage::new(&[Ok(&[DOWN, "-ERR no\r\n"])], &[Some(0)]).await;
+        let error = sent(&router, LIMIT).await.unwrap_err();
+        assert_eq!(error.redis_error().and_then(RedisError::code), Some("ERR"));
+    }
+
+    #[tokio::test]
+    async fn server_that_cannot_be_found_is_waited_for_only_if_there_was_one() {
+        let (unknown, gone) = (Err(ErrorKind::UnknownMaster), Err(ErrorKind::Connection));
+        let (stage, router) = Stage::new(&[unknown], &[Some(0)]).await;
+        assert_eq!(sent(&router, SHORT).await.unwrap_err().kind(), ErrorKind::UnknownMaster);
+        assert_eq!(stage.seen(), (0, 0));
+        for (first, told) in [(Ok(&[DOWN, DONE][..]), Sent::Once), (Ok(&[BREAK, DONE]), Sent::Again)] {
+            let (stage, router) = Stage::new(&[first, unknown], &[Some(0), Some(1), Some(0)]).await;
+            assert_eq!(sent(&router, LIMIT).await.unwrap(), told);
+            assert_eq!(stage.heard(), ["a:GET"; 2]);
+        }
+        // One that may come back is.
+        let (stage, router) = Stage::new(&[Ok(&[DONE]), gone], &[Some(1), Some(0)]).await;
+        assert_eq!(sent(&router, LIMIT).await.unwrap(), Sent::Once);
+        assert_eq!((stage.heard().len(), stage.seen()), (1, (1, 0)));
+    }
 }

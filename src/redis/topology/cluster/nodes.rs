@@ -186,7 +186,8 @@ impl Nodes {
     }
 
     fn learn(&self, shards: Vec<Shard>) {
-        let gone = {
+        // Closes the connections of those that are gone; after the mutex is free again.
+        let _gone = {
             let mut map = self.map.lock();
             let mut old = std::mem::take(&mut map.known);
             let mut owners = vec![None; usize::from(SLOTS)];
@@ -204,8 +205,6 @@ impl Nodes {
             }
             (old, std::mem::replace(&mut map.owners, owners))
         };
-        // Closes their connections; after the mutex is free again.
-        drop(gone);
     }
 }
 
@@ -238,28 +237,148 @@ impl fmt::Debug for Nodes {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use super::super::super::super::connection::{ConnectOptions, Timing, TokioRuntime};
+    use super::super::super::actor::{Actor, at_once, layout, patient};
     use super::super::super::url::parse;
     use super::*;
+
+    const REFUSED: &str = "-ERR not for you\r\n";
+
+    /// Reserved, so there is no listener.
+    const NOT_THERE: u16 = 1;
+
+    fn address(port: u16) -> Address {
+        Address { host: "127.0.0.1".into(), port }
+    }
+
+    fn nodes_with(response: Duration, seeds: &[u16]) -> Arc<Nodes> {
+        let timing = Timing { response, ..patient() };
+        let common = Arc::new(Common::new(timing, TokioRuntime::current()));
+        let info = parse("redis://127.0.0.1:7000").unwrap();
+        let dialer = Arc::new(Dialer::new(info, ConnectOptions::default(), &common).unwrap());
+        Nodes::new(dialer, common, seeds.iter().map(|port| address(*port)).collect())
+    }
+
+    fn nodes(seeds: &[u16]) -> Arc<Nodes> {
+        nodes_with(Timing::default().response, seeds)
+    }
+
+    fn ports(nodes: &[Arc<Node>]) -> Vec<u16> {
+        let address = |node: &Arc<Node>| Address::parse(&node.commands.server().address()).unwrap();
+        nodes.iter().map(|node| address(node).port).collect()
+    }
+
+    fn shard(slots: std::ops::RangeInclusive<u16>, ports: &[u16]) -> Shard {
+        let mut nodes = ports.iter().map(|port| address(*port));
+        Shard { slots, master: nodes.next(), replicas: nodes.collect() }
+    }
 
     /// One that is down would be waited for twice.
     #[tokio::test]
     async fn no_node_is_asked_twice_in_one_look() {
-        let common = Arc::new(Common::new(Timing::default(), TokioRuntime::current()));
-        let info = parse("redis://127.0.0.1:7000").unwrap();
-        let dialer = Arc::new(Dialer::new(info, ConnectOptions::default(), &common).unwrap());
-        let address = |port| Address { host: "127.0.0.1".into(), port };
-        let nodes = Nodes::new(dialer, common, vec![address(7000), address(7001), address(7000)]);
+        let nodes = nodes(&[7000, 7001, 7000]);
         let other = nodes.at(address(7002));
         for first in [None, Some(other)] {
             for _ in 0..3 {
-                let candidates = nodes.candidates(first.clone());
-                let asked = candidates.iter().map(|node| node.commands.server().address().to_string());
-                let mut asked: Vec<_> = asked.collect();
-                assert!(first.is_none() || asked[0] == "127.0.0.1:7002", "{asked:?}");
+                let mut asked = ports(&nodes.candidates(first.clone()));
+                assert!(first.is_none() || asked[0] == 7002, "{asked:?}");
                 asked.sort_unstable();
-                assert_eq!(asked, ["127.0.0.1:7000", "127.0.0.1:7001", "127.0.0.1:7002"]);
+                assert_eq!(asked, [7000, 7001, 7002]);
             }
         }
+    }
+
+    /// The same one may be cut off each time.
+    #[tokio::test]
+    async fn looks_begin_with_each_known_node_in_turn() {
+        let nodes = nodes(&[7000]);
+        let known: Vec<u16> = (7001..7007).collect();
+        for port in &known {
+            nodes.at(address(*port));
+        }
+        let mut firsts: Vec<u16> = (0..12).map(|_| ports(&nodes.candidates(None))[0]).collect();
+        // The seed became known with the first look.
+        firsts.retain(|port| *port != 7000);
+        let begin = usize::from(firsts[0] - 7001);
+        for (turn, first) in firsts.iter().enumerate() {
+            assert_eq!(*first, known[(begin + turn) % known.len()], "{firsts:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn node_stays_the_same_for_as_long_as_the_cluster_has_it() {
+        let nodes = nodes(&[7000]);
+        nodes.learn(vec![shard(0..=8191, &[7001, 7002]), shard(8192..=SLOTS - 1, &[7003])]);
+        let owners = || [0, 8191, 8192, SLOTS - 1].map(|slot| nodes.owner(slot).unwrap());
+        let before = owners();
+        assert_eq!(ports(&before), [7001, 7001, 7003, 7003]);
+        let mut known = ports(&nodes.candidates(None));
+        known.sort_unstable();
+        assert_eq!(known, [7000, 7001, 7002, 7003]);
+        // A replica takes over. What is no slot is left out.
+        nodes.learn(vec![shard(0..=8191, &[7002, 7001]), shard(8192..=u16::MAX, &[7003])]);
+        let after = owners();
+        assert_eq!(ports(&after), [7002, 7002, 7003, 7003]);
+        assert!(Arc::ptr_eq(&after[3], &before[3]) && Arc::ptr_eq(&nodes.at(address(7001)), &before[0]));
+        // One slot alone has moved, to a node that was not known.
+        let to = nodes.moved(8191, address(7004));
+        assert!(Arc::ptr_eq(&to, &nodes.owner(8191).unwrap()) && ports(&[to]) == [7004]);
+        nodes.learn(vec![shard(0..=8191, &[7002])]);
+        assert!(nodes.owner(8192).is_none() && ports(&[nodes.owner(8191).unwrap()]) == [7002]);
+    }
+
+    #[tokio::test]
+    async fn look_goes_on_until_a_node_has_answered() {
+        let [silent, mut refuses, mut has_left, mut knows] =
+            [Actor::silent().await, Actor::silent().await, Actor::silent().await, Actor::silent().await];
+        refuses.answer(|_| Some(REFUSED.into()));
+        has_left.answer(|_| Some(layout(&[])));
+        let all = layout(&[(0, SLOTS - 1, &[knows.port])]);
+        knows.answer(move |_| Some(all.clone()));
+        let nodes = nodes(&[NOT_THERE, silent.port, refuses.port, has_left.port, knows.port]);
+        nodes.refresh(None).await.unwrap();
+        assert_eq!(ports(&[nodes.owner(0).unwrap()]), [knows.port]);
+        assert_eq!(knows.heard(), ["CLUSTER SLOTS"]);
+        // Two that come at the same time are content with one look.
+        let (one, other) = tokio::join!(nodes.refresh(None), nodes.refresh(None));
+        assert!(one.is_ok() && other.is_ok());
+        assert_eq!(knows.heard().len(), 2);
+        nodes.refresh(None).await.unwrap();
+        assert_eq!(knows.heard().len(), 3);
+    }
+
+    #[tokio::test]
+    async fn look_in_vain_says_what_a_node_has_said() {
+        let mut refuses = Actor::silent().await;
+        refuses.answer(|_| Some(REFUSED.into()));
+        for seeds in [[NOT_THERE, refuses.port], [refuses.port, NOT_THERE]] {
+            let error = nodes(&seeds).refresh(None).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        }
+        let mut has_left = Actor::silent().await;
+        has_left.answer(|_| Some(layout(&[])));
+        let error = nodes(&[has_left.port]).refresh(None).await.unwrap_err();
+        assert!(error.to_string().contains("knows of no Cluster's slots"), "{error}");
+    }
+
+    /// A command that has found its node gone has time left for another one.
+    #[tokio::test]
+    async fn look_at_a_silent_node_ends_before_its_command() {
+        const RESPONSE: Duration = Duration::from_millis(300);
+        let mut silent = Actor::silent().await;
+        silent.answer(|_| Some(String::new()));
+        let nodes = nodes_with(RESPONSE, &[silent.port]);
+        nodes.at(address(silent.port)).commands.live().await.unwrap();
+        let mut look = pin!(nodes.refresh(None));
+        let ended = match futures_util::future::select(&mut look, pin!(tokio::time::sleep(RESPONSE))).await {
+            futures_util::future::Either::Left((ended, _)) => Some(ended),
+            // The machine has slept over both.
+            futures_util::future::Either::Right(_) => at_once(look).await,
+        };
+        let error = ended.expect("it has ended before").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        assert_eq!(silent.heard(), ["CLUSTER SLOTS"]);
     }
 }

@@ -59,3 +59,51 @@ pub(super) async fn in_touch(connection: &mut MultiplexedConnection) -> RedisRes
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::super::connection::{
+        Address, Common, ConnectOptions, Dialer, ErrorKind, TokioRuntime,
+    };
+    use super::super::super::actor::{Actor, patient};
+    use super::super::super::url::parse;
+    use super::*;
+
+    fn info(state: &str) -> Option<String> {
+        let info = format!("cluster_enabled:1\r\ncluster_state:{state}\r\ncluster_slots_fail:0\r\n");
+        Some(format!("${}\r\n{info}\r\n", info.len()))
+    }
+
+    /// What becomes of a connection to a node that says so.
+    async fn dialled(reply: Option<String>) -> Result<(SubscribedNode, ServerEpoch), Error> {
+        let common = Arc::new(Common::new(patient(), TokioRuntime::current()));
+        let mut actor = Actor::silent().await;
+        actor.answer(move |_| reply.clone());
+        let dialer = Dialer::new(parse("redis://a").unwrap(), ConnectOptions::default(), &common).unwrap();
+        let at = Address { host: "127.0.0.1".into(), port: actor.port };
+        let node = SubscribedNode::at(Arc::new(Fixed::new(Arc::new(dialer), Some(at))));
+        let dialled = node.dial(Arc::new(|_| {})).await;
+        assert_eq!(actor.heard(), ["CLUSTER INFO"]);
+        dialled.map(|(_, standing)| (node, standing))
+    }
+
+    #[tokio::test]
+    async fn node_that_is_cut_off_is_not_subscribed_at() {
+        assert!(dialled(info("ok")).await.is_ok());
+        // It answers, which is all that can be known of it.
+        assert!(dialled(Some("-NOPERM not allowed\r\n".into())).await.is_ok());
+        for reply in [info("fail"), Some("-LOADING it begins\r\n".into()), None] {
+            let Err(error) = dialled(reply.clone()).await else { panic!("{reply:?}") };
+            assert_eq!(error.kind(), ErrorKind::Connection);
+        }
+    }
+
+    /// Its name may lead to another server by now.
+    #[tokio::test]
+    async fn node_that_is_not_the_one_that_is_meant_is_dialled_anew() {
+        let Ok((node, standing)) = dialled(info("ok")).await else { panic!("it answers") };
+        assert!(!standing.has_ended());
+        node.invalidate(&standing);
+        assert!(standing.has_ended());
+    }
+}
