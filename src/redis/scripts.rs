@@ -137,8 +137,8 @@ fn faults() -> [(bool, &'static str, &'static str); 8] {
         ),
         (
             fault!(ScriptLastsForTheFirstReader),
-            "if lock_left < tonumber(millis) then",
-            "if lock_left == -2 then",
+            "if lock_left < tonumber(millis) and not (",
+            "if lock_left == -2 and not (",
         ),
         (fault!(ScriptReadersHaveTheWritersToken), "ARGV[10] == '1', true", "ARGV[10] == '1', false"),
     ]
