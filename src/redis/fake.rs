@@ -1,51 +1,119 @@
 //! [`Fake`]: a server that answers as a test has it, and is to be found where Redis or a Sentinel would be.
 
+#![allow(dead_code, reason = "which of it is needed depends on the features")]
+
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
+    BufReader,
+};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
+
+use super::connection::Timing;
 
 /// More than anything here takes, on a busy machine too.
 pub(super) const SOON: Duration = Duration::from_secs(20);
 
+/// How often all tasks are polled until what waits for no time has been done.
+const TURNS: usize = 500;
+
+/// Gives nothing up on a machine that is busy.
+pub(super) fn patient() -> Timing {
+    Timing { connect: Duration::from_secs(10), response: Duration::from_secs(30), ..Timing::default() }
+}
+
+/// What becomes of `future` without waiting for any time to pass.
+pub(super) async fn at_once<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    for _ in 0..TURNS {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return Some(output);
+        }
+        tokio::task::yield_now().await;
+    }
+    None
+}
+
 /// Ends with the test's runtime.
 pub(super) struct Fake {
     pub(super) port: u16,
+    /// Until it is to answer.
+    listener: Option<TcpListener>,
     /// All commands so far.
     heard: watch::Sender<Vec<String>>,
     /// How often all connections were cut.
     cuts: watch::Sender<u32>,
 }
 
-/// What a command, its words in a line, is answered by, in the server's own spelling. Greetings are always
-/// accepted.
-type Answer = Arc<dyn Fn(&str) -> String + Send + Sync>;
+/// What a command, its words in a line, is answered by, in the server's own spelling; `None`: the connection
+/// breaks. Greetings are always accepted.
+type Answer = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 impl Fake {
-    pub(super) async fn start(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
+    /// Takes connections, and is silent on them. For answers that name its port.
+    pub(super) async fn silent() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (heard, cuts) = (watch::Sender::new(Vec::new()), watch::Sender::new(0));
-        let (answer, hears, cut): (Answer, _, _) = (Arc::new(answer), heard.clone(), cuts.subscribe());
+        Self { port, listener: Some(listener), heard, cuts }
+    }
+
+    pub(super) async fn start<A: Into<Option<String>>>(
+        answer: impl Fn(&str) -> A + Send + Sync + 'static,
+    ) -> Self {
+        let mut fake = Self::silent().await;
+        fake.answer(answer);
+        fake
+    }
+
+    /// Begins to answer.
+    pub(super) fn answer<A: Into<Option<String>>>(
+        &mut self,
+        answer: impl Fn(&str) -> A + Send + Sync + 'static,
+    ) {
+        let listener = self.listener.take().expect("it does not answer yet");
+        let answer: Answer = Arc::new(move |command| answer(command).into());
+        let (hears, cut) = (self.heard.clone(), self.cuts.subscribe());
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
+                // Replies to a greeting that came in one piece are not to wait for each other.
+                stream.set_nodelay(true).unwrap();
                 // What comes from now on: the cuts so far were of others.
                 let mut cut = cut.clone();
                 cut.mark_unchanged();
                 let (answer, hears) = (Arc::clone(&answer), hears.clone());
+                let acts = act(stream, move |command| {
+                    let reply = match command.split(' ').next().unwrap_or_default() {
+                        "HELLO" => Some("%0\r\n".to_owned()),
+                        "CLIENT" => Some("+OK\r\n".to_owned()),
+                        _ => answer(&command),
+                    };
+                    hears.send_modify(|heard| heard.push(command));
+                    reply
+                });
                 tokio::spawn(async move {
                     tokio::select! {
                         _ = cut.changed() => {}
-                        _ = serve(stream, answer, hears) => {}
+                        _ = acts => {}
                     }
                 });
             }
         });
-        Self { port, heard, cuts }
+    }
+
+    /// What it was sent, but greetings and heartbeats.
+    pub(super) fn heard(&self) -> Vec<String> {
+        let heard = self.heard.borrow();
+        let of_callers =
+            |command: &&String| !["HELLO", "CLIENT", "PING"].iter().any(|it| command.starts_with(it));
+        heard.iter().filter(of_callers).cloned().collect()
     }
 
     /// How many commands began so.
@@ -70,8 +138,12 @@ fn count(heard: &[String], begins: &str) -> usize {
     heard.iter().filter(|heard| heard.starts_with(begins)).count()
 }
 
-/// `None`: the other side has ended the connection.
-async fn serve(stream: TcpStream, answer: Answer, hears: watch::Sender<Vec<String>>) -> Option<()> {
+/// Answers one command after the other, its words in a line, by what `answer` says. Ends when that is `None`,
+/// or when the other side does.
+pub(super) async fn act(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    mut answer: impl FnMut(String) -> Option<String>,
+) -> Option<()> {
     let mut stream = BufReader::new(stream);
     loop {
         let mut words = Vec::new();
@@ -80,20 +152,33 @@ async fn serve(stream: TcpStream, answer: Answer, hears: watch::Sender<Vec<Strin
             stream.read_exact(&mut word).await.ok()?;
             words.push(String::from_utf8(word).unwrap().trim_end().to_owned());
         }
-        let command = words.join(" ");
-        let answer = match &*words[0] {
-            "HELLO" => "%0\r\n".to_owned(),
-            "CLIENT" => "+OK\r\n".to_owned(),
-            _ => answer(&command),
-        };
-        hears.send_modify(|heard| heard.push(command));
-        stream.write_all(answer.as_bytes()).await.ok()?;
+        let reply = answer(words.join(" "))?;
+        stream.write_all(reply.as_bytes()).await.ok()?;
     }
 }
 
 /// What stands behind the first character of the next line.
-async fn number(stream: &mut BufReader<TcpStream>) -> Option<usize> {
+async fn number(stream: &mut (impl AsyncBufRead + Unpin)) -> Option<usize> {
     let mut line = String::new();
     stream.read_line(&mut line).await.ok()?;
     line.get(1..)?.trim_end().parse().ok()
+}
+
+/// Answers PING, too, by which it is known that a server is there.
+pub(super) fn alive<A: Into<Option<String>>>(
+    answer: impl Fn(&str) -> A + Send + Sync + 'static,
+) -> impl Fn(&str) -> Option<String> + Send + Sync + 'static {
+    move |command| if command == "PING" { Some("+PONG\r\n".to_owned()) } else { answer(command).into() }
+}
+
+/// A reply to CLUSTER SLOTS: the first and the last slot of each shard, and the ports of its nodes.
+pub(super) fn layout(shards: &[(u16, u16, &[u16])]) -> String {
+    let mut reply = format!("*{}\r\n", shards.len());
+    for (first, last, ports) in shards {
+        reply += &format!("*{}\r\n:{first}\r\n:{last}\r\n", 2 + ports.len());
+        for port in *ports {
+            reply += &format!("*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n");
+        }
+    }
+    reply
 }

@@ -6,8 +6,6 @@
 //! | `single` on the master that `sentinel` finds | one at a time | the Sentinels say so, or the server does |
 //! | `cluster` | one master for each slot | slots move, masters fail |
 
-#[cfg(all(test, feature = "cluster"))]
-mod actor;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 mod contract;

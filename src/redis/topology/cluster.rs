@@ -189,7 +189,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::super::connection::{ErrorKind, TokioRuntime};
-    use super::super::actor::{Actor, layout, patient};
+    use super::super::super::fake::{Fake, alive, layout, patient};
     use super::slot::SLOTS;
     use super::*;
 
@@ -199,18 +199,18 @@ mod tests {
 
     /// A Cluster of three, of which the first has all slots. `answers`: what they say to the question whether
     /// they know sharded messages; if nothing, their connection breaks.
-    async fn three(answers: [&'static str; 3]) -> [Actor; 3] {
-        let mut actors = [Actor::silent().await, Actor::silent().await, Actor::silent().await];
-        let ports = [actors[0].port, actors[1].port, actors[2].port];
-        for (actor, answer) in actors.iter_mut().zip(answers) {
-            actor.answer(move |command| match command {
+    async fn three(answers: [&'static str; 3]) -> [Fake; 3] {
+        let mut fakes = [Fake::silent().await, Fake::silent().await, Fake::silent().await];
+        let ports = [fakes[0].port, fakes[1].port, fakes[2].port];
+        for (fake, answer) in fakes.iter_mut().zip(answers) {
+            fake.answer(alive(move |command| match command {
                 LOOK => Some(layout(&[(0, SLOTS - 1, &ports)])),
                 QUESTION => Some(answer.to_owned()).filter(|answer| !answer.is_empty()),
                 "CLUSTER INFO" => Some("+cluster_state:ok\r\n".to_owned()),
                 _ => Some("+OK\r\n".to_owned()),
-            });
+            }));
         }
-        actors
+        fakes
     }
 
     async fn connected(url: &str, sharded: ShardedMessages) -> Result<Arc<dyn Topology>, Error> {
@@ -218,8 +218,8 @@ mod tests {
         connect(url, ConnectOptions::default(), sharded, &common).await
     }
 
-    fn url(actors: &[Actor; 3]) -> String {
-        let [first, second, third] = [0, 1, 2].map(|actor| actors[actor].port);
+    fn url(fakes: &[Fake; 3]) -> String {
+        let [first, second, third] = [0, 1, 2].map(|fake| fakes[fake].port);
         format!("redis-cluster://127.0.0.1:{first},127.0.0.1:{second},127.0.0.1:{third}")
     }
 
@@ -228,9 +228,9 @@ mod tests {
     }
 
     async fn messages(answers: [&'static str; 3]) -> Result<Messages, Error> {
-        let actors = three(answers).await;
-        let cluster = connected(&url(&actors), ShardedMessages::Auto).await;
-        let heard: Vec<_> = actors.iter().flat_map(Actor::heard).collect();
+        let fakes = three(answers).await;
+        let cluster = connected(&url(&fakes), ShardedMessages::Auto).await;
+        let heard: Vec<_> = fakes.iter().flat_map(Fake::heard).collect();
         assert!(heard.iter().all(|command| [LOOK, QUESTION].contains(&&command[..])), "{heard:?}");
         cluster.map(|cluster| cluster.messages())
     }
@@ -259,10 +259,10 @@ mod tests {
 
     #[tokio::test]
     async fn last_node_that_could_not_be_asked_is_named() {
-        let mut knows = Actor::silent().await;
+        let mut knows = Fake::silent().await;
         // No node listens there.
         let all = layout(&[(0, SLOTS - 1, &[1])]);
-        knows.answer(move |command| (command == LOOK).then(|| all.clone()));
+        knows.answer(alive(move |command| (command == LOOK).then(|| all.clone())));
         let url = format!("redis-cluster://127.0.0.1:{},127.0.0.1:2", knows.port);
         let error = connected(&url, ShardedMessages::Auto).await.unwrap_err();
         assert!(error.to_string().contains("cannot connect to Redis at 127.0.0.1:2"), "{error}");
@@ -270,15 +270,15 @@ mod tests {
 
     #[tokio::test]
     async fn kind_of_messages_that_is_asked_for_is_taken() {
-        let actors = three([""; 3]).await;
-        let plain = connected(&url(&actors), ShardedMessages::Off).await.unwrap();
+        let fakes = three([""; 3]).await;
+        let plain = connected(&url(&fakes), ShardedMessages::Off).await.unwrap();
         assert_eq!(plain.messages(), Messages::Plain);
         assert!(!plain.knows_all_listeners(), "they may be at any node");
-        let sharded = connected(&url(&actors), ShardedMessages::On).await.unwrap();
+        let sharded = connected(&url(&fakes), ShardedMessages::On).await.unwrap();
         assert_eq!(sharded.messages(), Messages::Sharded);
         assert!(sharded.knows_all_listeners());
         let (source, node) = (sharded.source("a").unwrap(), sharded.node("a").unwrap());
-        assert!(Arc::ptr_eq(&source, &node) && port(&node) == actors[0].port);
+        assert!(Arc::ptr_eq(&source, &node) && port(&node) == fakes[0].port);
 
         // Plain ones come from any node: each connection is to the next one, and says to which.
         let source = plain.source("a").unwrap();
@@ -293,15 +293,15 @@ mod tests {
             assert!(last.replace(standing).is_none_or(|before| before.has_ended()));
         }
         seen.sort_unstable();
-        let mut ports = [0, 1, 2].map(|actor| actors[actor].port);
+        let mut ports = [0, 1, 2].map(|fake| fakes[fake].port);
         ports.sort_unstable();
         assert_eq!(seen, ports);
     }
 
     #[tokio::test]
     async fn redirects_are_learned_from() {
-        let actors = three([YES; 3]).await;
-        let cluster = connected(&url(&actors), ShardedMessages::On).await.unwrap();
+        let fakes = three([YES; 3]).await;
+        let cluster = connected(&url(&fakes), ShardedMessages::On).await.unwrap();
         let asked = cluster.node("a").unwrap();
         let redirected = |word: &str, to: u16| {
             let said = format!("-{word} {} 127.0.0.1:{to}\r\n", cluster.slot("a"));
@@ -311,29 +311,29 @@ mod tests {
             });
             cluster.redirect(&asked, "a", &error).unwrap().unwrap()
         };
-        let hop = redirected("ASK", actors[1].port);
-        assert!(hop.asking && port(&hop.node) == actors[1].port);
+        let hop = redirected("ASK", fakes[1].port);
+        assert!(hop.asking && port(&hop.node) == fakes[1].port);
         assert!(Arc::ptr_eq(&cluster.node("a").unwrap(), &asked), "the slot has not gone yet");
 
-        let heard = actors[2].heard().len();
-        let hop = redirected("MOVED", actors[2].port);
-        assert!(!hop.asking && port(&hop.node) == actors[2].port);
+        let heard = fakes[2].heard().len();
+        let hop = redirected("MOVED", fakes[2].port);
+        assert!(!hop.asking && port(&hop.node) == fakes[2].port);
         assert!(Arc::ptr_eq(&cluster.node("a").unwrap(), &hop.node));
         assert!(!Arc::ptr_eq(&cluster.node("b").unwrap(), &hop.node), "of others it has said nothing");
         // The one where it has gone is asked first what else has.
         let looked = async {
-            while actors[2].heard().len() == heard {
+            while fakes[2].heard().len() == heard {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         tokio::time::timeout(Duration::from_secs(10), looked).await.expect("it looks again");
-        assert_eq!(actors[2].heard().last().unwrap(), LOOK);
+        assert_eq!(fakes[2].heard().last().unwrap(), LOOK);
     }
 
     #[tokio::test]
     async fn names_whose_keys_would_be_apart_are_refused() {
-        let actors = three([YES; 3]).await;
-        let cluster = connected(&url(&actors), ShardedMessages::On).await.unwrap();
+        let fakes = three([YES; 3]).await;
+        let cluster = connected(&url(&fakes), ShardedMessages::On).await.unwrap();
         assert!(cluster.check_name(&LockName::new("{}").unwrap()).is_err());
         assert!(cluster.check_name(&LockName::new("{a}").unwrap()).is_ok());
     }

@@ -264,7 +264,7 @@ mod tests {
     use super::super::super::connection::{
         Boxed, Connection, ErrorKind, MultiplexedConnection, Push, Server, ServerEpoch, Timing, TokioRuntime,
     };
-    use super::super::actor::{act, at_once};
+    use super::super::super::fake::{act, at_once};
     use super::super::contract::Node;
     use super::*;
     use crate::sync::Mutex;
@@ -309,8 +309,9 @@ mod tests {
                         // Its connections have no names.
                         return Some("-ERR unknown command\r\n".to_owned());
                     }
-                    heard.lock().push((name, command.to_owned(), Instant::now()));
-                    if command == "ASKING" {
+                    let asks = command == "ASKING";
+                    heard.lock().push((name, command, Instant::now()));
+                    if asks {
                         return Some("+OK\r\n".to_owned());
                     }
                     let mut replies = replies.lock();

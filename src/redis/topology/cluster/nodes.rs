@@ -240,7 +240,7 @@ mod tests {
     use std::pin::pin;
 
     use super::super::super::super::connection::{ConnectOptions, Timing, TokioRuntime};
-    use super::super::super::actor::{Actor, at_once, layout, patient};
+    use super::super::super::super::fake::{Fake, alive, at_once, layout, patient};
     use super::super::super::url::parse;
     use super::*;
 
@@ -332,11 +332,11 @@ mod tests {
     #[tokio::test]
     async fn look_goes_on_until_a_node_has_answered() {
         let [silent, mut refuses, mut has_left, mut knows] =
-            [Actor::silent().await, Actor::silent().await, Actor::silent().await, Actor::silent().await];
-        refuses.answer(|_| Some(REFUSED.into()));
-        has_left.answer(|_| Some(layout(&[])));
+            [Fake::silent().await, Fake::silent().await, Fake::silent().await, Fake::silent().await];
+        refuses.answer(alive(|_| REFUSED.to_owned()));
+        has_left.answer(alive(|_| layout(&[])));
         let all = layout(&[(0, SLOTS - 1, &[knows.port])]);
-        knows.answer(move |_| Some(all.clone()));
+        knows.answer(alive(move |_| all.clone()));
         let nodes = nodes(&[NOT_THERE, silent.port, refuses.port, has_left.port, knows.port]);
         nodes.refresh(None).await.unwrap();
         assert_eq!(ports(&[nodes.owner(0).unwrap()]), [knows.port]);
@@ -351,14 +351,14 @@ mod tests {
 
     #[tokio::test]
     async fn look_in_vain_says_what_a_node_has_said() {
-        let mut refuses = Actor::silent().await;
-        refuses.answer(|_| Some(REFUSED.into()));
+        let mut refuses = Fake::silent().await;
+        refuses.answer(alive(|_| REFUSED.to_owned()));
         for seeds in [[NOT_THERE, refuses.port], [refuses.port, NOT_THERE]] {
             let error = nodes(&seeds).refresh(None).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
         }
-        let mut has_left = Actor::silent().await;
-        has_left.answer(|_| Some(layout(&[])));
+        let mut has_left = Fake::silent().await;
+        has_left.answer(alive(|_| layout(&[])));
         let error = nodes(&[has_left.port]).refresh(None).await.unwrap_err();
         assert!(error.to_string().contains("knows of no Cluster's slots"), "{error}");
     }
@@ -367,8 +367,8 @@ mod tests {
     #[tokio::test]
     async fn look_at_a_silent_node_ends_before_its_command() {
         const RESPONSE: Duration = Duration::from_millis(300);
-        let mut silent = Actor::silent().await;
-        silent.answer(|_| Some(String::new()));
+        let mut silent = Fake::silent().await;
+        silent.answer(alive(|_| String::new()));
         let nodes = nodes_with(RESPONSE, &[silent.port]);
         nodes.at(address(silent.port)).commands.live().await.unwrap();
         let mut look = pin!(nodes.refresh(None));

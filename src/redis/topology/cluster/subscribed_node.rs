@@ -65,7 +65,7 @@ mod tests {
     use super::super::super::super::connection::{
         Address, Common, ConnectOptions, Dialer, ErrorKind, TokioRuntime,
     };
-    use super::super::super::actor::{Actor, patient};
+    use super::super::super::super::fake::{Fake, alive, patient};
     use super::super::super::url::parse;
     use super::*;
 
@@ -77,13 +77,13 @@ mod tests {
     /// What becomes of a connection to a node that says so.
     async fn dialled(reply: Option<String>) -> Result<(SubscribedNode, ServerEpoch), Error> {
         let common = Arc::new(Common::new(patient(), TokioRuntime::current()));
-        let mut actor = Actor::silent().await;
-        actor.answer(move |_| reply.clone());
+        let mut fake = Fake::silent().await;
+        fake.answer(alive(move |_| reply.clone()));
         let dialer = Dialer::new(parse("redis://a").unwrap(), ConnectOptions::default(), &common).unwrap();
-        let at = Address { host: "127.0.0.1".into(), port: actor.port };
+        let at = Address { host: "127.0.0.1".into(), port: fake.port };
         let node = SubscribedNode::at(Arc::new(Fixed::new(Arc::new(dialer), Some(at))));
         let dialled = node.dial(Arc::new(|_| {})).await;
-        assert_eq!(actor.heard(), ["CLUSTER INFO"]);
+        assert_eq!(fake.heard(), ["CLUSTER INFO"]);
         dialled.map(|(_, standing)| (node, standing))
     }
 

@@ -166,7 +166,8 @@ async fn heartbeat_tells_the_master_from_one_that_was_made_a_replica() {
         let is_master = Arc::clone(&is_master);
         // Ordering: Relaxed, the connection is in between.
         move |_| {
-            if is_master.load(Ordering::Relaxed) { "*1\r\n+master\r\n" } else { "*1\r\n+slave\r\n" }.into()
+            if is_master.load(Ordering::Relaxed) { "*1\r\n+master\r\n" } else { "*1\r\n+slave\r\n" }
+                .to_owned()
         }
     })
     .await;
