@@ -69,9 +69,8 @@ impl Drop for Shielded {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use super::*;
+    use crate::sync::atomic::{AtomicUsize, Ordering};
 
     /// Counts, and panics when it is dropped.
     struct Hostile(Arc<AtomicUsize>);
