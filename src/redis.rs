@@ -211,6 +211,8 @@ mod queue;
 mod read_write;
 mod scripts;
 mod shield;
+#[cfg(test)]
+mod tests;
 mod topology;
 
 pub use self::backend::Redis;

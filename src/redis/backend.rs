@@ -55,12 +55,10 @@ impl Replicas {
 
     /// Whether enough of them have it.
     fn check(self, router: &Router, had: Result<usize, RedisError>) -> Result<(), Error> {
-        let (had, why) = match had {
-            Ok(had) if had >= self.count => return Ok(()),
-            Ok(had) => (had, None),
-            Err(error) => (0, Some(error)),
-        };
-        Err(Error::not_replicated(&router.address(), had, self.count, why))
+        match had {
+            Ok(had) if had >= self.count => Ok(()),
+            had => Err(Error::not_replicated(&router.address(), had, self.count)),
+        }
     }
 }
 
@@ -143,7 +141,7 @@ impl Backend for Redis {
     }
 
     fn renewal_group(&self, name: &LockName) -> u64 {
-        self.router.topology().node(name.as_str()).map_or(u64::MAX, |node| node.number)
+        self.router.topology().node(name.as_str()).map_or(0, |node| node.number)
     }
 
     fn failure(&self, error: &Error) -> Failure {
@@ -392,15 +390,25 @@ impl Redis {
         let Some(until) = self.late.may_come(id, &self.common) else { return };
         let (this, router, name, id) = (self.clone(), router.clone(), name.clone(), id.clone());
         self.common.runtime.spawn(async move {
-            let runtime = &this.common.runtime;
-            while runtime.now() < until && !runtime.has_ended() {
-                runtime.sleep_until(runtime.now() + UNDO_AFTER).await;
-                // If that fails, the next one may not.
-                if free_once(&this, &router, &name, &id).await {
-                    event!(WARN, lock = name.as_str(), "an attempt that came late was undone");
-                }
-            }
+            this.undo_until(until, &name, || free_once(&this, &router, &name, &id)).await;
         });
+    }
+
+    /// `free_once`: as above.
+    pub(super) async fn undo_until<'a>(
+        &self,
+        until: Instant,
+        _name: &LockName,
+        free_once: impl Fn() -> Boxed<'a, bool> + Send,
+    ) {
+        let runtime = &self.common.runtime;
+        while runtime.now() < until && !runtime.has_ended() {
+            runtime.sleep_until(runtime.now() + UNDO_AFTER).await;
+            // If that fails, the next one may not.
+            if free_once().await {
+                event!(WARN, lock = _name.as_str(), "an attempt that came late was undone");
+            }
+        }
     }
 
     async fn free_once(
@@ -500,7 +508,7 @@ impl Redis {
     ) -> Result<Vec<bool>, Error> {
         // While their slot moves, some are with one node and some with the other, which can last. Then each
         // goes by itself.
-        match self.renew_together(renewal, leases, indices, lease, indices.len() == 1).await {
+        match self.renew_together(renewal, leases, indices, lease, false).await {
             Ok(renewed) => return Ok(renewed),
             Err(CrossSlot::Failed(error)) => return Err(error),
             Err(CrossSlot::Keys) => {}

@@ -302,7 +302,7 @@ impl RedisBuilder {
     pub fn blocking_connect(self, url: &str) -> Result<Redis, Error> {
         let runtime = TokioRuntime::background().map_err(Error::no_thread)?;
         let url = url.to_owned();
-        let (done, outcome) = mpsc::sync_channel(1);
+        let (done, outcome) = mpsc::channel();
         // `block_on` of tokio's would panic if the caller is in async code.
         runtime.spawn({
             let runtime = runtime.clone();

@@ -121,6 +121,11 @@ impl Fake {
         count(&self.heard.borrow(), begins)
     }
 
+    /// The commands that began so, in the order in which they came.
+    pub(super) fn heard(&self, begins: &str) -> Vec<String> {
+        self.heard.borrow().iter().filter(|heard| heard.starts_with(begins)).cloned().collect()
+    }
+
     /// Waits until so many commands began so.
     pub(super) async fn until(&self, begins: &str, times: usize) {
         let mut heard = self.heard.subscribe();

@@ -153,7 +153,7 @@ impl Redis {
                 return Ok((reply, any));
             }
         }
-        Err(Error::endless(name, MOST_TIMES))
+        Err(Error::endless(name))
     }
 
     /// An attempt by `id` to take a lock, in whichever way.
@@ -172,7 +172,7 @@ impl Redis {
                 return attempted(name, reply);
             }
         }
-        Err(Error::endless(name, MOST_TIMES))
+        Err(Error::endless(name))
     }
 
     /// Takes the lock if no waiter is before `id`, which gets a position otherwise.

@@ -65,7 +65,7 @@ impl Redis {
                 None => return Ok(holders),
             }
         }
-        Err(Error::endless(name, MOST_TIMES))
+        Err(Error::endless(name))
     }
 
     pub(super) async fn end_read(

@@ -9,6 +9,7 @@ use crate::backend::{Failure, LockName};
 use crate::foreign::message;
 use crate::lock::{LockError, LockKind};
 
+use super::super::scripts::MOST_TIMES;
 use super::advice::{advice, denied, of_greeting, quote, said_in_script, what_to_do};
 
 /// What went wrong between here and the server.
@@ -166,20 +167,20 @@ impl Error {
     }
 
     /// `why`: why the replicas could not be waited for, if they could not.
-    pub(crate) fn not_replicated(address: &str, had: usize, wanted: usize, why: Option<RedisError>) -> Self {
+    pub(crate) fn not_replicated(address: &str, had: Result<usize, RedisError>, wanted: usize) -> Self {
         let replicas = |count| if count == 1 { "replica" } else { "replicas" };
-        let context = match &why {
-            None => format!(
+        let context = match &had {
+            Ok(had) => format!(
                 "only {had} of {wanted} {} had the lock in time, so it is given back; see whether the {} of Redis at \
                  {address} follow it, or allow them more time",
                 replicas(wanted),
                 replicas(2),
             ),
-            Some(error) => {
+            Err(error) => {
                 format!("Redis at {address} refused WAIT, so the lock is given back: {}", what_to_do(error))
             }
         };
-        Self::new(ErrorKind::NotReplicated, context, why)
+        Self::new(ErrorKind::NotReplicated, context, had.err())
     }
 
     pub(crate) fn no_owner(slot: u16) -> Self {
@@ -253,10 +254,10 @@ impl Error {
         Self::new(ErrorKind::OtherKind(found), context, None)
     }
 
-    /// A call was answered `times` times that it must be repeated to see the rest.
-    pub(crate) fn endless(name: &LockName, times: usize) -> Self {
+    /// A call was answered [`MOST_TIMES`] that it must be repeated to see the rest.
+    pub(crate) fn endless(name: &LockName) -> Self {
         let context = format!(
-            "the server has answered {times} times that there is more to do for {name:?}, as none does that runs \
+            "the server has answered {MOST_TIMES} times that there is more to do for {name:?}, as none does that runs \
              the scripts it was sent: see what stands between it and this client"
         );
         Self::new(ErrorKind::Refused, context, None)
@@ -370,7 +371,7 @@ pub(super) mod tests {
 
     use ::redis::{ErrorKind as Kind, RedisError, Value, parse_redis_value};
 
-    use super::{Error, ErrorKind, Meaning, is_broken, out_of_step, what_to_do};
+    use super::{Error, ErrorKind, LockName, Meaning, is_broken, out_of_step, what_to_do};
 
     pub(in super::super) fn refusal(reply: &str) -> RedisError {
         match parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap() {
@@ -437,9 +438,15 @@ pub(super) mod tests {
     #[test]
     fn replicas_that_were_waited_for_are_counted_in_words() {
         for (wanted, said) in [(1, "only 0 of 1 replica had"), (2, "only 0 of 2 replicas had")] {
-            let error = Error::not_replicated("host:1", 0, wanted, None).to_string();
+            let error = Error::not_replicated("host:1", Ok(0), wanted).to_string();
             assert!(error.contains(said) && error.contains("the replicas of Redis at host:1"), "{error}");
         }
+    }
+
+    #[test]
+    fn call_that_has_no_end_says_how_often_it_was_repeated() {
+        let error = Error::endless(&LockName::new("orders").unwrap()).to_string();
+        assert!(error.contains("10000 times") && error.contains("orders"), "{error}");
     }
 
     /// Only a detail may repeat a part of the URL.

@@ -1,0 +1,379 @@
+//! What the calls of a [`Redis`] send, and what they make of the answers: of a server that says what a test
+//! has it say.
+
+use std::cell::Cell;
+use std::collections::{HashSet, VecDeque};
+use std::future::ready;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ::redis::RedisError;
+use tokio::time::timeout;
+
+use super::backend::Redis;
+use super::builder::RedisBuilder;
+use super::connection::{Boxed, Error, ErrorKind};
+use super::fake::{Fake, SOON};
+use super::queue::QueueKind;
+use super::topology::cluster::ShardedMessages;
+use crate::backend::{
+    AcquireOutcome, AcquireRequest, Backend, LeaseId, LeaseKey, LockName, Mode, NextWaiter, QueuePosition,
+    ReleaseOutcome, Runtime as _,
+};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+
+/// What ends a connection as if its reply were lost: it is none. The command is sent again.
+const LOST: &str = "?\r\n";
+const ACQUIRED: &str = "*0\r\n";
+/// There is more to do.
+const AGAIN: &str = ":-3\r\n";
+const NO: &str = ":0\r\n";
+const YES: &str = ":1\r\n";
+/// No reply at all.
+const SILENCE: &str = "";
+const TWO_NODES: &str = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n";
+const REFUSED: &str = "-NOPERM this user has no permissions\r\n";
+
+const QUEUED: [Mode; 3] = [Mode::Fair, Mode::Write, Mode::Read];
+const LEASE: Duration = Duration::from_secs(30);
+const POSITION: QueuePosition = QueuePosition { waited: Duration::ZERO, kept: LEASE };
+/// No test lasts until then.
+const NEVER: Duration = Duration::from_secs(3600);
+
+/// A client, and its server, which gives one of `answers` to each command but heartbeats, the last of them
+/// again and again.
+async fn connect(builder: RedisBuilder, answers: &[&'static str]) -> (Redis, Fake) {
+    let answers = Mutex::new(VecDeque::from(answers.to_vec()));
+    let fake = Fake::start(move |command| {
+        let mut answers = answers.lock();
+        let answer = if command == "PING" {
+            "+PONG\r\n"
+        } else if answers.len() > 1 {
+            answers.pop_front().unwrap()
+        } else {
+            answers[0]
+        };
+        answer.to_owned()
+    })
+    .await;
+    let redis = builder.heartbeat(NEVER).connect(&format!("redis://127.0.0.1:{}", fake.port)).await.unwrap();
+    (redis, fake)
+}
+
+fn name() -> LockName {
+    LockName::new("orders").unwrap()
+}
+
+fn id(number: u64) -> LeaseId {
+    format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap()
+}
+
+fn lease(number: u64) -> LeaseKey {
+    LeaseKey { name: name(), id: id(number) }
+}
+
+fn next() -> NextWaiter {
+    NextWaiter { id: id(2), lease: LEASE, tokens: 0, position: POSITION }
+}
+
+async fn acquire(redis: &Redis, mode: Mode) -> Result<AcquireOutcome, Error> {
+    let request = AcquireRequest::new(id(1), LEASE, Instant::now().into());
+    redis.acquire(mode, &name(), &request).await
+}
+
+async fn release(redis: &Redis, mode: Mode) -> Result<ReleaseOutcome, Error> {
+    redis.release(mode, &name(), &id(1), None).await
+}
+
+const RELEASED: ReleaseOutcome = ReleaseOutcome::Released { receivers: 0 };
+
+#[tokio::test]
+async fn call_is_repeated_while_there_is_more_to_do() {
+    for mode in QUEUED {
+        let (redis, _fake) = connect(Redis::builder(), &[AGAIN, ACQUIRED, AGAIN, YES, AGAIN, YES]).await;
+        assert_eq!(acquire(&redis, mode).await.unwrap(), AcquireOutcome::Acquired { last_token: 0 });
+        assert_eq!(release(&redis, mode).await.unwrap(), RELEASED, "{mode:?}");
+        assert!(redis.force_release(mode, &name()).await.unwrap(), "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn release_that_finds_no_hold_has_ended_it_if_it_was_sent_again() {
+    for mode in QUEUED {
+        let (redis, fake) = connect(Redis::builder(), &[NO, LOST, NO]).await;
+        assert_eq!(release(&redis, mode).await.unwrap(), ReleaseOutcome::NotHeld, "{mode:?}");
+        assert!(!redis.passed_on[QueueKind::of(mode) as usize].last_time(&name()), "{mode:?}");
+        assert_eq!(release(&redis, mode).await.unwrap(), RELEASED, "{mode:?}");
+        assert_eq!(fake.count("EVALSHA"), 3);
+    }
+}
+
+/// By then another owner may have the lock.
+#[tokio::test]
+async fn forced_release_is_not_sent_again() {
+    for mode in [Mode::Plain, Mode::Fair, Mode::Write] {
+        let (redis, fake) = connect(Redis::builder(), &[LOST, YES]).await;
+        let error = redis.force_release(mode, &name()).await.unwrap_err();
+        assert_eq!((error.kind(), fake.count("EVALSHA")), (ErrorKind::Unknown, 1), "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn only_releases_leave_a_lock_to_strangers_and_only_those_that_name_no_waiter_are_announced() {
+    let (redis, fake) = connect(Redis::builder(), &[YES]).await;
+    let passed_on = &redis.passed_on[QueueKind::ReadWrite as usize];
+    while !passed_on.is_enough(&name()) {
+        passed_on.count(&name(), false, Instant::now());
+    }
+    // Both connections stand, and are not greeted meanwhile.
+    fake.until("PING", 2).await;
+    // Whether the last call said so of its release, and whether it was announced.
+    let pings = Cell::new(fake.count("PING"));
+    let told = || {
+        let before = pings.replace(fake.count("PING"));
+        let last = fake.heard("EVALSHA").pop().unwrap();
+        let spare = last.split(' ').skip_while(|word| *word != "granted:").nth(3).unwrap().to_owned();
+        (spare == "1", fake.count("PING") - before)
+    };
+    for mode in [Mode::Write, Mode::Read] {
+        acquire(&redis, mode).await.unwrap();
+        assert_eq!(told(), (false, 0), "{mode:?}");
+        release(&redis, mode).await.unwrap();
+        assert_eq!(told(), (true, 1), "{mode:?}");
+    }
+    redis.force_release(Mode::Write, &name()).await.unwrap();
+    assert_eq!(told(), (false, 0));
+    redis.release(Mode::Write, &name(), &id(1), Some(&next())).await.unwrap();
+    assert_eq!(told(), (true, 0));
+}
+
+#[tokio::test]
+async fn grant_to_the_next_waiter_passes_the_lock_on() {
+    let (redis, _fake) = connect(Redis::builder(), &["*1\r\n:7\r\n"]).await;
+    let granted = redis.release(Mode::Fair, &name(), &id(1), Some(&next())).await.unwrap();
+    assert_eq!(granted, ReleaseOutcome::GrantedToNext { last_token: 7 });
+    assert!(redis.passed_on[QueueKind::Fair as usize].last_time(&name()));
+}
+
+#[tokio::test]
+async fn what_is_acquired_counts_when_replicas_have_it_and_what_is_not_needs_none() {
+    let not_replicated = Err(ErrorKind::NotReplicated);
+    for (reply, replicas, wanted) in [
+        (ACQUIRED, ":2\r\n", Ok(AcquireOutcome::Acquired { last_token: 0 })),
+        (ACQUIRED, YES, not_replicated),
+        (ACQUIRED, REFUSED, not_replicated),
+        (":5\r\n", NO, Ok(AcquireOutcome::Held { left: Duration::from_millis(5) })),
+    ] {
+        let builder = Redis::builder().wait_for_replicas(2, Duration::from_millis(10));
+        let (redis, fake) = connect(builder, &[reply, replicas]).await;
+        let outcome = acquire(&redis, Mode::Fair).await.map_err(|error| error.kind());
+        assert_eq!(outcome, wanted, "{reply} {replicas}");
+        assert_eq!(fake.count("WAIT 2 10"), 1);
+        assert!(!redis.grants_suffice(), "a grant waits for no replica");
+    }
+    let (redis, _fake) = connect(Redis::builder(), &[YES]).await;
+    assert!(redis.grants_suffice());
+    let builder = Redis::builder().wait_for_replicas(1, Duration::from_millis(10));
+    let error = builder.connect("redis-cluster://127.0.0.1:1").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Url);
+}
+
+/// It would be undone for minutes, each second.
+#[tokio::test]
+async fn attempt_that_was_answered_and_sent_once_does_not_come_late() {
+    let may_come = |redis: &Redis, number| {
+        redis.common.cannot_end(&RedisError::from(std::io::Error::other("refused")));
+        redis.late.may_come(&id(number), &redis.common).is_some()
+    };
+    let replicas = Redis::builder().wait_for_replicas(1, Duration::from_millis(10));
+    for builder in [Redis::builder(), replicas] {
+        let (redis, _fake) = connect(builder.clone(), &[YES]).await;
+        acquire(&redis, Mode::Fair).await.unwrap();
+        assert!(!may_come(&redis, 1));
+        let (redis, _fake) = connect(builder, &[LOST, YES]).await;
+        acquire(&redis, Mode::Fair).await.unwrap();
+        assert!(may_come(&redis, 1));
+    }
+    let (redis, _fake) = connect(Redis::builder(), &[YES, LOST, YES]).await;
+    for sent_again in [false, true] {
+        redis.release(Mode::Fair, &name(), &id(1), Some(&next())).await.unwrap();
+        assert_eq!(may_come(&redis, 2), sent_again);
+    }
+}
+
+/// The server does not say how its connections are called, so none is ended.
+#[tokio::test]
+async fn attempt_that_may_come_late_is_undone_after_its_release() {
+    let undone = async |mode| {
+        let (redis, fake) = connect(Redis::builder(), &[LOST, ACQUIRED, YES]).await;
+        acquire(&redis, mode).await.unwrap();
+        release(&redis, mode).await.unwrap();
+        fake.until("EVALSHA", 4).await;
+        let calls = fake.heard("EVALSHA");
+        assert!(calls[0] == calls[1] && calls[2] == calls[3], "{mode:?}: {calls:?}");
+    };
+    tokio::join!(undone(Mode::Plain), undone(Mode::Fair), undone(Mode::Write), undone(Mode::Read));
+}
+
+#[tokio::test]
+async fn late_attempt_is_undone_once_a_second_and_only_while_it_may_come() {
+    let (redis, _fake) = connect(Redis::builder(), &[YES]).await;
+    let (begun, times) = (redis.runtime().now(), AtomicUsize::new(0));
+    let undo = || -> Boxed<'static, bool> {
+        // Ordering: Relaxed, of this thread only.
+        times.fetch_add(1, Ordering::Relaxed);
+        Box::pin(ready(false))
+    };
+    timeout(SOON, redis.undo_until(begun + Duration::from_millis(100), &name(), undo)).await.unwrap();
+    // Ordering: Relaxed, as above.
+    assert_eq!(times.load(Ordering::Relaxed), 1);
+    assert!(redis.runtime().now() - begun >= Duration::from_secs(1));
+}
+
+/// Its timers end at once.
+#[tokio::test]
+async fn nothing_is_undone_when_the_runtime_has_ended() {
+    let fake = Fake::start(|_| "+PONG\r\n".to_owned()).await;
+    let url = format!("redis://127.0.0.1:{}", fake.port);
+    let connects = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(Redis::connect(&url)).unwrap()
+    };
+    let redis = tokio::task::spawn_blocking(connects).await.unwrap();
+    let until = redis.runtime().now() + Duration::from_millis(100);
+    redis.undo_until(until, &name(), || unreachable!("it would turn and turn")).await;
+}
+
+#[tokio::test]
+async fn release_that_fails_is_over_only_if_another_key_is_in_the_place_of_a_lease_that_has_ended() {
+    const WRONG: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
+    const ENDED: &str = "*1\r\n:0\r\n";
+    const HELD: &str = "*1\r\n:1\r\n";
+    for (met, lease, wanted) in [
+        (WRONG, ENDED, Ok(ReleaseOutcome::NotHeld)),
+        (WRONG, HELD, Err(ErrorKind::Refused)),
+        (REFUSED, ENDED, Err(ErrorKind::Refused)),
+    ] {
+        let (redis, _fake) = connect(Redis::builder(), &[met, lease]).await;
+        let outcome = release(&redis, Mode::Plain).await.map_err(|error| error.kind());
+        assert_eq!(outcome, wanted, "{met} {lease}");
+    }
+}
+
+#[tokio::test]
+async fn leases_that_are_with_two_nodes_are_renewed_apart() {
+    const HELD: &str = "*1\r\n:1\r\n";
+    const ENDED: &str = "*1\r\n:0\r\n";
+    let (one, two) = ([lease(1)], [lease(1), lease(2)]);
+    for (leases, answers, wanted) in [
+        (&two[..], &[TWO_NODES, TWO_NODES, HELD, ENDED][..], Ok(vec![true, false])),
+        (&one, &[TWO_NODES, TWO_NODES, HELD], Ok(vec![true])),
+        (&two, &[REFUSED, HELD], Err(ErrorKind::Refused)),
+        (&two, &[TWO_NODES, HELD, REFUSED], Err(ErrorKind::Refused)),
+    ] {
+        let (redis, fake) = connect(Redis::builder(), answers).await;
+        let renewed = redis.renew(Mode::Plain, leases, LEASE).await.map_err(|error| error.kind());
+        assert_eq!(renewed, wanted, "{answers:?}");
+        let sent = if answers[0] == REFUSED { 1 } else { answers.len() };
+        assert_eq!(fake.count("EVALSHA"), sent, "{answers:?}");
+    }
+}
+
+#[tokio::test]
+async fn renewal_leaves_time_for_another_and_takes_no_longer_than_any_command() {
+    let fails_within = async |response, lasts, limit| {
+        let (redis, _fake) = connect(Redis::builder().response_timeout(response), &[SILENCE]).await;
+        let begun = Instant::now();
+        redis.renew(Mode::Plain, &[lease(1)], lasts).await.unwrap_err();
+        assert!(begun.elapsed() < limit, "{:?}", begun.elapsed());
+    };
+    let [tenth, short, second] = [100, 1500, 3000].map(Duration::from_millis);
+    tokio::join!(fails_within(NEVER, short, second), fails_within(tenth, NEVER, second));
+}
+
+#[tokio::test]
+async fn message_of_the_other_kind_is_published_where_both_are_wanted() {
+    let (redis, fake) = connect(Redis::builder(), &[NO]).await;
+    assert_eq!(release(&redis, Mode::Plain).await.unwrap(), RELEASED);
+    assert_eq!(fake.count("spublish"), 0);
+    for told in [NO, REFUSED] {
+        let both = Redis::builder().publish_both_kinds(true);
+        let (redis, fake) = connect(both, &[NO, told]).await;
+        assert_eq!(release(&redis, Mode::Plain).await.unwrap(), RELEASED);
+        assert_eq!(fake.heard("spublish"), ["spublish redisson_lock__channel:{orders} 0"]);
+    }
+}
+
+#[tokio::test]
+async fn holders_are_asked_for_page_by_page() {
+    const FIRST: &str = "*3\r\n_\r\n*2\r\n$1\r\n7\r\n$1\r\n8\r\n*2\r\n$3\r\none\r\n:5\r\n";
+    const LAST: &str = "*3\r\n_\r\n_\r\n*2\r\n$3\r\ntwo\r\n:6\r\n";
+    let (redis, fake) = connect(Redis::builder(), &[FIRST, LAST]).await;
+    assert_eq!(redis.holders(Mode::Read, &name()).await.unwrap().len(), 2);
+    let asked = fake.heard("EVALSHA");
+    assert!(asked.len() == 2 && asked[0].ends_with(" 0 0") && asked[1].ends_with(" 7 8"), "{asked:?}");
+}
+
+/// Two nodes that have the lower slots, and about half of the others.
+async fn cluster(builder: RedisBuilder) -> (Redis, [Fake; 2]) {
+    let ports = Arc::new(Mutex::new(Vec::new()));
+    let node = async || {
+        let ports = Arc::clone(&ports);
+        Fake::start(move |command| match command {
+            "PING" => "+PONG\r\n".to_owned(),
+            "CLUSTER SLOTS" => {
+                let ports = ports.lock();
+                let node = |index: usize| format!("*2\r\n$9\r\n127.0.0.1\r\n:{}\r\n", ports[index]);
+                let (one, other) = (node(0), node(1));
+                format!("*2\r\n*3\r\n:0\r\n:8191\r\n{one}*3\r\n:8192\r\n:12287\r\n{other}")
+            }
+            _ => ACQUIRED.to_owned(),
+        })
+        .await
+    };
+    let nodes = [node().await, node().await];
+    ports.lock().extend(nodes.each_ref().map(|node| node.port));
+    let url = format!("redis-cluster://127.0.0.1:{}", nodes[0].port);
+    (builder.heartbeat(NEVER).connect(&url).await.unwrap(), nodes)
+}
+
+#[tokio::test]
+async fn locks_of_a_cluster_are_renewed_with_those_of_their_node_and_have_names_with_a_slot() {
+    let (redis, _nodes) = cluster(Redis::builder()).await;
+    let group_of = |slots: Range<u16>| {
+        let names = (0..).map(|number| LockName::new(&format!("name:{number}")).unwrap());
+        let has = |name: &LockName| slots.contains(&redis.router.topology().slot(name.as_str()));
+        let groups = names.filter(has).take(2).map(|name| redis.renewal_group(&name));
+        groups.collect::<HashSet<_>>()
+    };
+    // The last ones are with no node.
+    let groups = [group_of(0..8192), group_of(8192..12_288), group_of(12_288..16_384)];
+    assert!(groups.iter().all(|group| group.len() == 1), "{groups:?}");
+    assert_eq!(groups.iter().flatten().collect::<HashSet<_>>().len(), 3, "{groups:?}");
+    assert!(redis.check_name(&LockName::new("{}orders").unwrap()).is_err());
+    assert!(redis.check_name(&name()).is_ok());
+}
+
+/// With the first, the other, and whether the node knows of all that listen.
+#[tokio::test]
+async fn scripts_publish_in_the_kinds_that_are_wanted() {
+    for (sharded, both, wanted) in [
+        (ShardedMessages::On, false, "spublish  1"),
+        (ShardedMessages::On, true, "spublish publish 0"),
+        (ShardedMessages::Off, false, "publish  0"),
+        (ShardedMessages::Off, true, "publish spublish 0"),
+    ] {
+        let builder = Redis::builder().sharded_messages(sharded).publish_both_kinds(both);
+        let (redis, nodes) = cluster(builder).await;
+        acquire(&redis, Mode::Fair).await.unwrap();
+        let heard = nodes.each_ref().map(|node| node.heard("EVALSHA")).concat();
+        assert!(heard[0].contains(&format!(" {wanted} ")), "{sharded:?} {both}: {heard:?}");
+    }
+    for (both, wanted) in [(false, "publish  1"), (true, "publish spublish 1")] {
+        let (redis, fake) = connect(Redis::builder().publish_both_kinds(both), &[ACQUIRED]).await;
+        acquire(&redis, Mode::Fair).await.unwrap();
+        assert!(fake.heard("EVALSHA")[0].contains(&format!(" {wanted} ")), "{both}");
+    }
+}
