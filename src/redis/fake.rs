@@ -139,6 +139,11 @@ impl Fake {
     }
 }
 
+/// What a subscription is confirmed by, or its end.
+pub(super) fn push(kind: &str, channel: &str) -> String {
+    format!(">3\r\n${}\r\n{kind}\r\n${}\r\n{channel}\r\n:1\r\n", kind.len(), channel.len())
+}
+
 fn count(heard: &[String], begins: &str) -> usize {
     heard.iter().filter(|heard| heard.starts_with(begins)).count()
 }

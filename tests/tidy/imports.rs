@@ -44,6 +44,7 @@ fn redis_uses_public_items_only() {
         "crate::lock::LeaseId;",
         "crate::lock::NameError;",
         "crate::registry::Registry",
+        "crate::registry::{Registry, Subscription}",
         "crate::runtime::Runtime",
         "crate::backend::",
         "crate::transport::",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ::redis::{Msg, PushInfo, PushKind};
+use ::redis::{Msg, PushInfo};
 
 use crate::fault::fault;
 use crate::transport::Message;
@@ -25,9 +25,7 @@ impl Deliveries {
 
     /// Hands a message on. Runs on the connection's task.
     pub(super) fn dispatch(&self, push: PushInfo) {
-        if !matches!(push.kind, PushKind::Message | PushKind::SMessage) {
-            return;
-        }
+        // `None` is of what comes besides messages.
         let Some(message) = Msg::from_push_info(push) else { return };
         let channel = message.get_channel_name();
         // Otherwise it is not of the lock's: another program uses the channel.
@@ -59,6 +57,8 @@ fn read(payload: &[u8], nonce: impl Fn(u64) -> u64) -> Option<Message> {
 
 #[cfg(test)]
 mod tests {
+    use ::redis::PushKind;
+
     use super::super::super::connection::TokioRuntime;
     use super::super::super::hostile::{WORDS, attack, reply};
     use super::*;

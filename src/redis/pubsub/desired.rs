@@ -154,6 +154,18 @@ impl Desired {
     }
 }
 
+/// For tests without a supervisor.
+#[cfg(test)]
+impl crate::transport::Transport for Arc<Desired> {
+    fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
+        self.add(channel, 0, inbox);
+    }
+
+    fn unsubscribe(&self, channel: &Arc<str>) {
+        self.leave(channel, 0, tokio::time::Instant::now().into_std());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::registry::Registry;
@@ -192,5 +204,42 @@ mod tests {
         // Of the other one nothing is left that would keep it.
         assert_eq!(desired.leave(&channel, 0, now), Leftover::Lingers);
         assert_eq!(desired.take_left(Duration::ZERO, now), (vec![channel], false));
+    }
+
+    /// No server has it, as far as is known, so that there is nothing to wait with.
+    #[test]
+    fn channel_that_was_never_confirmed_is_gone_when_it_is_left() {
+        let desired = Arc::new(Desired::default());
+        let registry = Registry::new(Keeps::default());
+        let _interest = registry.subscribe("orders");
+        let inbox = registry.transport().0.lock().take().expect("it is the first interest");
+        desired.add(&"orders".into(), 0, inbox);
+        assert_eq!(desired.leave("orders", 0, Instant::now()), Leftover::Gone);
+        assert!(!desired.contains("orders"));
+    }
+
+    #[test]
+    fn waiters_look_again_when_a_confirmation_says_that_messages_were_lost() {
+        let desired = Arc::new(Desired::default());
+        let registry = Registry::new(Arc::clone(&desired));
+        let interest = registry.subscribe("orders");
+        for (lost_some, times) in [(false, 0), (true, 1)] {
+            desired.confirm("orders", lost_some);
+            assert!(interest.is_ready());
+            assert_eq!(registry.stats().resubscriptions, times);
+        }
+    }
+
+    /// What is done about them is the same then each time that it is tried.
+    #[test]
+    fn channels_that_have_lingered_are_in_an_order() {
+        let desired = Arc::new(Desired::default());
+        let registry = Registry::new(Arc::clone(&desired));
+        let channels: Vec<Arc<str>> = (10..30).map(|number| format!("orders:{number}").into()).collect();
+        for channel in &channels {
+            let _interest = registry.subscribe(channel);
+            desired.confirm(channel, false);
+        }
+        assert_eq!(desired.take_left(Duration::ZERO, Instant::now()), (channels, false));
     }
 }

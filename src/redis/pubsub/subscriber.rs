@@ -8,9 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use ::redis::{
-    ErrorKind as Kind, FromRedisValue, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value,
-};
+use ::redis::{FromRedisValue, PushInfo, PushKind, RedisError, RedisResult, Value};
 use tokio::sync::mpsc;
 
 use crate::transport::SubscribeError;
@@ -140,9 +138,8 @@ impl Subscriber {
                 *lost_some |= self.subscribed.contains(channel);
                 self.desired.mark_lost(channel);
             }
-            if self.tell.send(News::Down { node: self.node.number }).is_err() {
-                return;
-            }
+            // Fails only when the sender of orders is gone, too.
+            let _ = self.tell.send(News::Down { node: self.node.number });
         }
     }
 
@@ -239,9 +236,7 @@ impl Subscriber {
     /// An error if the whole connection is no good.
     fn not_subscribed(&mut self, channel: &Arc<str>, error: RedisError) -> RedisResult<()> {
         match Meaning::of(&error) {
-            Meaning::Elsewhere if error.kind() == Kind::Server(ServerErrorKind::Moved) => {
-                self.gone(Arc::clone(channel));
-            }
+            Meaning::Elsewhere => self.gone(Arc::clone(channel)),
             Meaning::NotServing | Meaning::Lost => return Err(error),
             _ => {
                 self.ours.remove(channel);
@@ -294,4 +289,181 @@ fn note(ours: &mut BTreeMap<Arc<str>, bool>, channel: Arc<str>, wish: Wish) -> A
 /// The channel that a notice is about.
 fn channel_of(data: &[Value]) -> Option<String> {
     String::from_redis_value_ref(data.first()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::super::super::connection::{ConnectOptions, Timing, TokioRuntime};
+    use super::super::super::fake::{Fake, SOON, push};
+    use super::super::super::nonces::Nonces;
+    use super::super::super::topology::{self, Options};
+    use super::*;
+    use crate::registry::{Registry, Subscription};
+    use crate::sync::Mutex;
+
+    /// A subscriber, and the node that it subscribes at.
+    struct Subscribing {
+        fake: Fake,
+        /// What commands are answered by, each once, where that is not what a node says.
+        instead: Arc<Mutex<Vec<(&'static str, String)>>>,
+        registry: Registry<Arc<Desired>>,
+        orders: mpsc::UnboundedSender<(Arc<str>, Wish)>,
+        news: mpsc::UnboundedReceiver<News>,
+    }
+
+    impl Subscribing {
+        async fn start() -> Self {
+            let instead = Arc::<Mutex<Vec<(&str, String)>>>::default();
+            let answers = Arc::clone(&instead);
+            let fake = Fake::start(move |command| {
+                let mut instead = answers.lock();
+                match (instead.iter().position(|(to, _)| *to == command), command.split_once(' ')) {
+                    (Some(at), _) => instead.remove(at).1,
+                    (None, Some((name, channel))) => push(&name.to_lowercase(), channel),
+                    (None, None) => "+PONG\r\n".to_owned(),
+                }
+            })
+            .await;
+            let common = Arc::new(Common::new(Timing::default(), TokioRuntime::current()));
+            let url = format!("redis://127.0.0.1:{}", fake.port);
+            let topology = topology::connect(&url, ConnectOptions::default(), Options::default(), &common)
+                .await
+                .unwrap();
+            let node = topology.source("").expect("there is one for all");
+            let desired = Arc::new(Desired::default());
+            let deliveries = Deliveries::new(&desired, &Arc::new(Nonces::new(&common.runtime)));
+            let ((orders, to_do), (tell, news)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+            let subscriber = Subscriber::new(node, Messages::Sharded, &common, deliveries, to_do, tell);
+            tokio::spawn(subscriber.run());
+            Self { fake, instead, registry: Registry::new(desired), orders, news }
+        }
+
+        fn once(&self, command: &'static str, answer: impl Into<String>) {
+            self.instead.lock().push((command, answer.into()));
+        }
+
+        fn order(&self, channel: &str, wish: Wish) {
+            self.orders.send((channel.into(), wish)).expect("it runs");
+        }
+
+        /// One that waits, and that the subscriber is told of.
+        fn want(&self, channel: &str) -> Subscription<Arc<Desired>> {
+            let subscription = self.registry.subscribe(channel);
+            self.order(channel, Wish::Subscribe);
+            subscription
+        }
+
+        /// The same, of one that is confirmed: all that was ordered before is done.
+        async fn have(&self, channel: &str) -> Subscription<Arc<Desired>> {
+            let subscription = self.want(channel);
+            confirmed(&subscription).await;
+            subscription
+        }
+
+        fn resubscribed(&self) -> u64 {
+            self.registry.stats().resubscriptions
+        }
+
+        async fn hear(&mut self) -> News {
+            timeout(SOON, self.news.recv()).await.expect("no news").expect("it runs")
+        }
+
+        async fn hear_of(&mut self, gone: &str) {
+            let news = self.hear().await;
+            assert!(matches!(&news, News::Gone { node: 0, channel } if &**channel == gone));
+        }
+
+        async fn hear_of_another_connection(&mut self) {
+            assert!(matches!(self.hear().await, News::Down { node: 0 }));
+        }
+    }
+
+    async fn confirmed(subscription: &Subscription<Arc<Desired>>) {
+        timeout(SOON, subscription.subscribed()).await.expect("it is not confirmed").unwrap();
+    }
+
+    /// The supervisor looks for the node that has it. Its waiters go on waiting.
+    #[tokio::test]
+    async fn channel_that_is_another_nodes_is_told_to_be_gone_and_not_asked_for_again() {
+        let mut at = Subscribing::start().await;
+        at.once("SSUBSCRIBE a", "-MOVED 1 127.0.0.1:1\r\n");
+        let a = at.want("a");
+        at.hear_of("a").await;
+        assert!(a.failure().is_none());
+        at.fake.cut();
+        at.hear_of_another_connection().await;
+        let _ = at.have("b").await;
+        assert_eq!(at.fake.count("SSUBSCRIBE a"), 1);
+    }
+
+    /// As when its slot moves. What we have ended ourselves is answered in the same words.
+    #[tokio::test]
+    async fn subscription_that_the_node_ends_is_told_to_be_gone_and_can_be_had_again() {
+        let mut at = Subscribing::start().await;
+        let _a = at.have("a").await;
+        at.once("SSUBSCRIBE b", push("ssubscribe", "b") + &push("sunsubscribe", "a"));
+        let _b = at.have("b").await;
+        at.hear_of("a").await;
+        at.order("a", Wish::Subscribe);
+        at.fake.until("SSUBSCRIBE a", 2).await;
+        at.order("a", Wish::Unsubscribe);
+        at.fake.until("SUNSUBSCRIBE a", 1).await;
+        let _ = at.have("c").await;
+        assert!(at.news.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn waiters_are_told_that_a_channel_is_refused_and_it_is_not_asked_for_again() {
+        let mut at = Subscribing::start().await;
+        at.once("SSUBSCRIBE a", "-NOPERM No permissions to access a channel\r\n");
+        let a = at.want("a");
+        timeout(SOON, a.subscribed()).await.expect("it is not told").unwrap_err();
+        at.fake.cut();
+        at.hear_of_another_connection().await;
+        let _ = at.have("b").await;
+        assert_eq!(at.fake.count("SSUBSCRIBE a"), 1);
+    }
+
+    /// A server that cannot say yet, or the reply to another command: from there on, all would be another's.
+    #[tokio::test]
+    async fn connection_whose_replies_say_nothing_is_left_for_another_one() {
+        let mut at = Subscribing::start().await;
+        let mut have = vec![at.have("a").await];
+        for (channel, command, said) in [
+            ("b", "SSUBSCRIBE b", "-LOADING Redis is loading the dataset in memory\r\n".to_owned()),
+            ("c", "SSUBSCRIBE c", push("ssubscribe", "a")),
+            ("d", "SSUBSCRIBE d", push("sunsubscribe", "d")),
+        ] {
+            let (connections, lost) = (at.fake.count("HELLO"), at.resubscribed() + have.len() as u64);
+            at.once(command, &said);
+            let next = at.want(channel);
+            at.hear_of_another_connection().await;
+            confirmed(&next).await;
+            assert_eq!(at.fake.count("HELLO"), connections + 1, "{said}");
+            assert_eq!(at.resubscribed(), lost, "{said}: messages of those before may have been lost");
+            have.push(next);
+        }
+    }
+
+    #[tokio::test]
+    async fn waiters_look_again_where_messages_may_have_been_lost_and_only_there() {
+        let mut at = Subscribing::start().await;
+        let _a = at.have("a").await;
+        assert_eq!(at.resubscribed(), 0);
+        // It came from another node. And another waiter comes while that is under way.
+        let b = at.registry.subscribe("b");
+        at.order("b", Wish::Resubscribe);
+        at.order("b", Wish::Subscribe);
+        confirmed(&b).await;
+        assert_eq!(at.resubscribed(), 1);
+        at.order("b", Wish::Subscribe);
+        let _c = at.have("c").await;
+        assert_eq!(at.resubscribed(), 1, "nothing was lost since");
+        at.fake.cut();
+        at.hear_of_another_connection().await;
+        let _ = at.have("d").await;
+        assert_eq!(at.resubscribed(), 1 + 3);
+    }
 }

@@ -227,7 +227,6 @@ mod tests {
     use super::*;
     use crate::registry::Registry;
     use crate::sync::atomic::{AtomicU64, Ordering};
-    use crate::transport::{Inbox, Transport};
 
     /// One that does not answer.
     struct Silent;
@@ -361,25 +360,12 @@ mod tests {
         }
     }
 
-    /// Its subscriptions, as the transport has them.
-    struct To(Arc<Desired>);
-
-    impl Transport for To {
-        fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
-            self.0.add(channel, 0, inbox);
-        }
-
-        fn unsubscribe(&self, channel: &Arc<str>) {
-            self.0.leave(channel, 0, Instant::now());
-        }
-    }
-
     /// Its messages do not arrive until then.
     #[tokio::test]
     async fn channel_whose_slot_no_node_has_is_not_ready_for_its_next_waiter() {
         let (mut supervisor, topology) = supervisor(Messages::Sharded);
         let (channel, desired): (Arc<str>, _) = ("orders".into(), Arc::clone(&supervisor.desired));
-        let registry = Registry::new(To(Arc::clone(&desired)));
+        let registry = Registry::new(Arc::clone(&desired));
         let first = registry.subscribe(&channel);
         supervisor.bring_into_line(Arc::clone(&channel));
         desired.confirm(&channel, false);
@@ -400,7 +386,7 @@ mod tests {
     async fn waiter_that_comes_again_is_confirmed_again_and_one_that_has_left_is_not_subscribed() {
         let (mut supervisor, _, mut said) = supervisor_of_orders();
         let channel: Arc<str> = "orders".into();
-        let registry = Registry::new(To(Arc::clone(&supervisor.desired)));
+        let registry = Registry::new(Arc::clone(&supervisor.desired));
         let interest = registry.subscribe(&channel);
         for _ in 0..2 {
             supervisor.bring_into_line(Arc::clone(&channel));
@@ -417,7 +403,7 @@ mod tests {
     async fn channel_goes_after_its_slot_and_what_was_sent_on_the_way_counts_as_lost() {
         let (mut supervisor, topology, mut said) = supervisor_of_orders();
         let (channel, desired): (Arc<str>, _) = ("orders".into(), Arc::clone(&supervisor.desired));
-        let registry = Registry::new(To(Arc::clone(&desired)));
+        let registry = Registry::new(Arc::clone(&desired));
         let interest = registry.subscribe(&channel);
         supervisor.bring_into_line(Arc::clone(&channel));
         supervisor.compare();
@@ -453,7 +439,7 @@ mod tests {
     #[tokio::test]
     async fn it_is_looked_once_where_slots_are_for_all_channels_that_have_lost_theirs() {
         let (mut supervisor, topology, _said) = supervisor_of_orders();
-        let registry = Registry::new(To(Arc::clone(&supervisor.desired)));
+        let registry = Registry::new(Arc::clone(&supervisor.desired));
         let interests =
             ["one", "two"].map(|channel| (Arc::<str>::from(channel), registry.subscribe(channel)));
         for (channel, _) in &interests {

@@ -115,13 +115,97 @@ async fn sweep(
         if !more {
             return;
         }
-        // Not at the very end of each: looking takes time in proportion to all channels.
-        runtime.sleep(linger / 2).await;
+        // So one may linger for twice as long. Looking takes time in proportion to all channels.
+        runtime.sleep(linger).await;
     }
 }
 
 impl fmt::Debug for RedisTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisTransport").field("channels", &self.desired.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::super::super::connection::{ConnectOptions, Timing};
+    use super::super::super::fake::{Fake, SOON, push};
+    use super::super::super::topology::{self, Options};
+    use super::*;
+    use crate::registry::Registry;
+    use crate::sync::atomic::{AtomicBool, Ordering};
+
+    /// Otherwise a client has ever more of them that nothing waits for.
+    #[tokio::test]
+    async fn channel_that_is_left_while_there_is_no_connection_is_not_subscribed_to_on_the_next() {
+        let serves = Arc::new(AtomicBool::new(true));
+        let fake = Fake::start({
+            let serves = Arc::clone(&serves);
+            move |command| match command.split_once(' ') {
+                Some((name, channel)) => push(&name.to_lowercase(), channel),
+                // Ordering: Relaxed, all is on one thread.
+                None if serves.load(Ordering::Relaxed) => "+PONG\r\n".to_owned(),
+                None => "-ERR it does not serve\r\n".to_owned(),
+            }
+        })
+        .await;
+        // PING is sent by new connections only.
+        let timing = Timing { heartbeat: Duration::from_secs(3600), ..Timing::default() };
+        let common = Arc::new(Common::new(timing, TokioRuntime::current()));
+        let url = format!("redis://127.0.0.1:{}", fake.port);
+        let topology =
+            topology::connect(&url, ConnectOptions::default(), Options::default(), &common).await.unwrap();
+        let nonces = Arc::new(Nonces::new(&common.runtime));
+        let registry = Registry::new(RedisTransport::start(topology, &common, &nonces));
+        let left = registry.subscribe("left");
+        timeout(SOON, left.subscribed()).await.expect("it is not confirmed").unwrap();
+        assert!(format!("{:?}", registry.transport()).contains("channels: 1"));
+        // Ordering: Relaxed, as above.
+        serves.store(false, Ordering::Relaxed);
+        let dials = fake.count("PING");
+        fake.cut();
+        fake.until("PING", dials + 1).await;
+        assert!(!registry.transport().is_active("left"));
+        drop(left);
+        // Ordering: Relaxed, as above.
+        serves.store(true, Ordering::Relaxed);
+        let next = registry.subscribe("next");
+        timeout(SOON, next.subscribed()).await.expect("it is not confirmed").unwrap();
+        assert_eq!(fake.count("SUBSCRIBE left"), 1);
+    }
+
+    /// Has it linger from now on.
+    fn leave(desired: &Arc<Desired>, channel: &str) {
+        let _interest = Registry::new(Arc::clone(desired)).subscribe(channel);
+        desired.confirm(channel, false);
+    }
+
+    #[tokio::test]
+    async fn channel_is_given_up_once_it_has_lingered_and_then_the_sweep_ends() {
+        let (linger, desired, runtime) =
+            (Duration::from_millis(30), Arc::new(Desired::default()), TokioRuntime::current());
+        let (changed, mut changes) = mpsc::unbounded_channel();
+        let left = runtime.now();
+        leave(&desired, "orders");
+        let sweep = tokio::spawn(sweep(desired, changed.downgrade(), linger, runtime.clone()));
+        let given_up = timeout(SOON, changes.recv()).await.expect("it lingers still");
+        assert_eq!(given_up.as_deref(), Some("orders"));
+        assert!(runtime.now() - left >= linger);
+        timeout(SOON, sweep).await.expect("nothing lingers").unwrap();
+    }
+
+    /// With the last sender the supervisor ends, and the connection.
+    #[tokio::test]
+    async fn transport_ends_at_once_though_a_channel_lingers() {
+        let desired = Arc::new(Desired::default());
+        let (changed, mut changes) = mpsc::unbounded_channel();
+        leave(&desired, "orders");
+        let sweep = tokio::spawn(sweep(desired, changed.downgrade(), SOON * 100, TokioRuntime::current()));
+        tokio::task::yield_now().await;
+        assert!(!sweep.is_finished(), "it lingers still");
+        drop(changed);
+        assert_eq!(timeout(SOON, changes.recv()).await, Ok(None));
     }
 }
