@@ -613,16 +613,17 @@ fn commands_have_other_names(scripts: &[&str]) {
 }
 
 /// Notes each command that a script sends.
-const NOTED: &str =
-    "local server = redis\nlocal redis = { acl_check_cmd = server.acl_check_cmd, call = function(...)
+const NOTED: &str = "local server = redis
+local redis = { acl_check_cmd = server.acl_check_cmd, pcall = server.pcall, call = function(...)
     server.call('sadd', 'sent', (...))
     return server.call(...)
 end }\n";
 
 for_each_script!(script_needs_no_right_to_what_it_neither_names_nor_does, other_rights_are_missing);
 
-/// It names the keys, but for the leases of those that it finds reading. What it may have to do besides what it
-/// does, it asks for as well: those scripts that hand the lock on to a waiter of the same client, or to readers.
+/// It names the keys, but for the leases of those that it finds reading. Those scripts that hand the lock on to
+/// a waiter of the same client, or to readers, ask for what else they may have to do as well, but not for what
+/// belongs to tokens or to strangers.
 fn other_rights_are_missing(scripts: &[&str]) {
     let Stage { mut admin, mut user, server } = Stage::set();
     if !can_be_asked(&mut admin) {
@@ -640,17 +641,17 @@ fn other_rights_are_missing(scripts: &[&str]) {
             if eval(noted, call.keys).arg(call.args).exec(&mut admin).is_err() {
                 continue;
             }
-            let mut sent: BTreeSet<String> = run(&mut admin, "SMEMBERS sent");
+            let sent: BTreeSet<String> = run(&mut admin, "SMEMBERS sent");
             let () = run(&mut admin, "DEL sent");
             let done = state(&mut admin);
-            if !EXACT.contains(&call.text) || call.args.contains(&NEXT) {
-                sent.insert("@all".to_owned());
-            } else if sent.contains("zadd") {
-                // A queue that lasts longer is not given another end.
-                sent.insert("pexpire".to_owned());
-            }
             let mut rights = "ACL SETUSER user -@all +eval resetkeys ~{s}lock:*:rwlock_timeout:*".to_owned();
             call.keys.iter().for_each(|key| rights.extend([" ~", key]));
+            if !EXACT.contains(&call.text) || call.args.contains(&NEXT) {
+                rights.push_str(" +@all -get -del");
+            } else if sent.contains("zadd") {
+                // A queue that lasts longer is not given another end.
+                rights.push_str(" +pexpire");
+            }
             sent.iter().for_each(|command| rights.extend([" +", command]));
             find(&mut admin, found);
             let () = run(&mut admin, &rights);
