@@ -621,9 +621,9 @@ end }\n";
 
 for_each_script!(script_needs_no_right_to_what_it_neither_names_nor_does, other_rights_are_missing);
 
-/// It names the keys, but for the leases of those that it finds reading. Those scripts that hand the lock on to
-/// a waiter of the same client, or to readers, ask for what else they may have to do as well, but not for what
-/// belongs to tokens or to strangers.
+/// It names the keys, but for the leases of those that it finds reading. The scripts that hand the lock on
+/// to a waiter of the same client, or to readers, ask for what else they may have to do as well, but not for
+/// what belongs to tokens or to strangers.
 fn other_rights_are_missing(scripts: &[&str]) {
     let Stage { mut admin, mut user, server } = Stage::set();
     if !can_be_asked(&mut admin) {
