@@ -80,20 +80,16 @@ local function must(...)
     end
 end
 
--- `must` for whoever grants the lock. The first write has to be a removal, which needs no memory: what follows is not refused for want of it. That
--- is the winner's place in the queue, and its own question; but before 7.0 HSET comes first, as it cannot be asked for, and a removal of nothing
--- before it.
+-- `must` for whoever grants the lock. The first write has to be a removal, which needs no memory: what follows is not refused for want of it. So it
+-- is one of nothing, and its own question.
 local function must_grant(...)
     must('hset', 'hdel', 'pexpire', ARGV[1], ARGV[2] ~= '' and ARGV[2], ...)
-    if not redis.acl_check_cmd then
-        redis.call('zrem', KEYS[2], '')
-    end
+    redis.call('zrem', KEYS[2], '')
 end
 
--- The same, and something is written before.
+-- The same, and somebody is enqueued before.
 local function must_write_and_grant(...)
     must_grant('zadd', 'pttl', ...)
-    redis.call('zrem', KEYS[2], '')
 end
 
 -- PEXPIRE 0 deletes; `must` has checked the right to it.
@@ -192,7 +188,7 @@ local function enqueue(id, kept, began, nonce)
     end
 end
 
--- Takes ids (false: none) out of the queue that are in it. Nothing looks at the queue after that: a key that this removed is missing, and in a
+-- Takes ids (false: none) out of the queue. Nothing looks at the queue after that: a key that this removed is missing, and in a
 -- slot that moves the server refuses to look for it.
 local function dequeue(ids)
     local gone = {}
@@ -223,17 +219,12 @@ local function take_out(fields, but)
     end
 end
 
--- Leases the lock to the first in the queue, and tells it. It leaves the queue with those that are `over`, at the time that `must_grant` says.
--- (Without its nonce, which a server may have evicted, the message only makes the waiter ask.)
+-- Leases the lock to the first in the queue, and tells it. It leaves the queue with those that are `over`: not before HSET, for the reason given in
+-- `must`. (Without its nonce, which a server may have evicted, the message only makes the waiter ask.)
 local function grant(winner, over, lock)
     over[#over + 1] = winner.id
-    if redis.acl_check_cmd then
-        dequeue(over)
-    end
     lease(winner.id, winner.millis, lock)
-    if not redis.acl_check_cmd then
-        dequeue(over)
-    end
+    dequeue(over)
     tell(ARGV[6] .. string.sub(winner.id, 1, 36), ARGV[7] .. string.match(winner.id, ':(%d+)', 37) .. ':' .. winner.nonce)
 end
 

@@ -12,10 +12,9 @@ end
 if next and lock.holder == next then
     -- This ran before. Its lease is not made shorter: this may come late, when its client has asked for a longer one since.
     must('zrem', 'hset', 'pexpire', 'pttl', 'hdel', tokens ~= '0' and 'get')
-    local waits = redis.call('zscore', KEYS[2], id)
     local token = reserve(tokens)
     lease(next, math.max(tonumber(millis), lasts(lock)), lock)
-    dequeue({ waits and id })
+    dequeue({ id })
     return token
 end
 if lock.holder ~= id then
@@ -30,7 +29,7 @@ if lock.holder ~= id then
         end
     end
     local leaves = waits or over[1]
-    over[#over + 1] = waits and id or nil
+    over[#over + 1] = waits and id
     if winner then
         must_grant()
         grant(winner, over, lock)

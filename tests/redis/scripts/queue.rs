@@ -11,7 +11,7 @@ use super::refusals::{
     FENCED_KEYS, FIRST, GRANTS, LOCK, LONG, NEXT, NONCE, POSITIONS, QUEUE, SECOND, SHORT, THEM, US, connect,
     eval, read_write, run,
 };
-use super::stage::id;
+use super::stage::{fields, id};
 
 /// How many of a queue one call looks at.
 const BATCH: usize = 100;
@@ -73,6 +73,13 @@ impl Stage {
         let () = self.run(&format!("HSET {POSITIONS} {id} {kept}:1111"));
         for key in [QUEUE, POSITIONS] {
             let () = self.run(&format!("PEXPIRE {key} {SHORT}"));
+        }
+    }
+
+    /// One more than a call looks at, none of which can be told.
+    fn enqueue_crowd(&mut self) {
+        for number in 0..=BATCH {
+            self.enqueue(&deaf(number), 1 + number, LASTS);
         }
     }
 
@@ -157,12 +164,30 @@ fn first_that_can_be_told_is_found_wherever_it_stands_in_a_batch() {
     }
 }
 
+/// Whether or not it has the lock.
+#[test]
+fn release_asks_again_if_none_of_a_batch_can_be_told() {
+    let mut stage = Stage::set();
+    for (text, own, holder) in [
+        (FAIR_RELEASE, &[US][..], None),
+        (FAIR_RELEASE, &[US], Some(US)),
+        (FAIR_FORCE_RELEASE, &[], Some(US)),
+    ] {
+        stage.free();
+        if let Some(holder) = holder {
+            stage.leased_to(holder);
+        }
+        stage.enqueue_crowd();
+        assert_eq!(stage.eval(text, FAIR_KEYS, PLAIN, own), AGAIN, "{own:?} of {holder:?}");
+        assert_eq!(stage.queue(), [deaf(BATCH)]);
+        assert_eq!(stage.holders(), Vec::from_iter(holder));
+    }
+}
+
 #[test]
 fn newcomer_asks_again_if_none_of_a_batch_can_be_told() {
     let mut stage = Stage::set();
-    for number in 0..=BATCH {
-        stage.enqueue(&deaf(number), 1 + number, LASTS);
-    }
+    stage.enqueue_crowd();
     assert_eq!(stage.eval(FAIR_ACQUIRE, FAIR_KEYS, PLAIN, &[SHORT, US, "0"]), AGAIN);
     assert_eq!(stage.queue(), [deaf(BATCH)]);
     assert!(stage.holders().is_empty());
@@ -324,7 +349,9 @@ fn words<'a>(spare: &'static str, own: &[&'a str]) -> Vec<&'a str> {
 fn release_that_leaves_the_lock_to_strangers_enqueues_its_next_waiter() {
     let mut stage = Stage::set();
     let _listens = stage.listen("SUBSCRIBE");
-    for (next, waits) in [(false, vec![]), (true, vec![NEXT])] {
+    // What is over is left in the queue as another comes, so that the key is not away in between, and a slot
+    // that moves not in the way.
+    for (next, waits) in [(false, vec![]), (true, vec![THEM, NEXT])] {
         stage.free();
         let () = stage.run(&format!("HSET {LOCK} mode write {US}:write 1"));
         let () = stage.run(&format!("PEXPIRE {LOCK} {SHORT}"));
@@ -334,8 +361,7 @@ fn release_that_leaves_the_lock_to_strangers_enqueues_its_next_waiter() {
         let own = words("1", if next { &own } else { &own[..1] });
         assert_eq!(stage.eval(read_write::RELEASE, read_write::KEYS, WRITES, &own), Value::Int(2));
         assert!(stage.holders().is_empty());
-        let mut queue: Vec<String> = stage.run(&format!("ZRANGE {} 0 -1", read_write::QUEUE));
-        queue.retain(|id| id != THEM);
+        let queue: Vec<String> = stage.run(&format!("ZRANGE {} 0 -1", read_write::QUEUE));
         assert_eq!(queue, waits);
         let positions: Vec<String> = stage.run(&format!("HKEYS {}", read_write::POSITIONS));
         assert_eq!(positions.contains(&NEXT.to_owned()), next);
@@ -396,4 +422,79 @@ fn forced_release_of_a_free_lock_says_so() {
     stage.leased_to(US);
     assert_eq!(stage.eval(FAIR_FORCE_RELEASE, FAIR_KEYS, PLAIN, &[]), Value::Int(1));
     assert!(stage.holders().is_empty());
+}
+
+/// Readers, one and a half of what a call looks at.
+fn crowd_of_readers() -> impl Iterator<Item = String> {
+    (0..BATCH + BATCH / 2).map(deaf)
+}
+
+impl Stage {
+    /// They read, and the first waits to write.
+    fn many_read(&mut self) {
+        self.free();
+        let () = self.run(&format!("HSET {LOCK} mode read{}", fields(crowd_of_readers(), 1)));
+        let () = self.run(&format!("PEXPIRE {LOCK} {SHORT}"));
+        let () = self.run(&format!("ZADD {} 1 {FIRST}", read_write::QUEUE));
+        let () = self.run(&format!("HSET {} {FIRST} {LASTS}:1111", read_write::POSITIONS));
+    }
+
+    fn eval_of_writers(&mut self, text: &str, own: &[&str]) -> Value {
+        self.eval(text, read_write::KEYS, WRITES, &words("", own))
+    }
+}
+
+/// Another may read yet, among those that it has not looked at.
+#[test]
+fn release_among_a_crowd_of_the_dead_asks_again_before_it_grants_the_lock() {
+    let mut stage = Stage::set();
+    let _listens = stage.listen_to("SUBSCRIBE", read_write::GRANTS);
+    for (text, own) in [(read_write::RELEASE, &[US][..]), (read_write::FORCE_RELEASE, &[])] {
+        stage.many_read();
+        assert_eq!(stage.eval_of_writers(text, own), AGAIN, "{own:?}");
+        assert_eq!(stage.holders().len(), BATCH / 2, "{own:?}");
+        assert_eq!(stage.eval_of_writers(text, own), Value::Int(0), "{own:?}");
+        assert_eq!(stage.holders(), [format!("{FIRST}:write")], "{own:?}");
+    }
+}
+
+/// They cannot all be taken out, and a writer would be among those that stay.
+#[test]
+fn forced_release_of_a_crowd_of_readers_leaves_the_lock_to_those_that_ask() {
+    let mut stage = Stage::set();
+    let _listens = stage.listen_to("SUBSCRIBE", read_write::GRANTS);
+    stage.many_read();
+    for reader in crowd_of_readers() {
+        let () = stage.run(&format!("SET {{s}}lock:{reader}:rwlock_timeout:1 1 PX {SHORT}"));
+    }
+    assert_eq!(stage.eval_of_writers(read_write::FORCE_RELEASE, &[]), Value::Int(1));
+    assert!(stage.holders().is_empty());
+}
+
+#[test]
+fn writer_that_asks_once_more_takes_out_the_dead_beside_it() {
+    let mut stage = Stage::set();
+    for beside in [format!("{US}:write 1 {THEM} 1"), format!("{THEM} 1 {US}:write 1")] {
+        stage.free();
+        let () = stage.run(&format!("HSET {LOCK} mode write {beside}"));
+        let () = stage.run(&format!("PEXPIRE {LOCK} {SHORT}"));
+        let own = [SHORT, US, "0"];
+        assert_eq!(stage.eval_of_writers(read_write::ACQUIRE, &own), Value::Array(Vec::new()));
+        assert_eq!(stage.holders(), [format!("{US}:write")], "{beside}");
+    }
+}
+
+/// Readers are told of a writer that they need wait for no more: this one was none.
+#[test]
+fn release_of_what_neither_has_the_lock_nor_waits_tells_no_reader() {
+    let mut stage = Stage::set();
+    let _listens = stage.listen_to("SUBSCRIBE", read_write::GRANTS);
+    let () = stage.run(&format!("HSET {LOCK} mode read {THEM} 1"));
+    let () = stage.run(&format!("SET {{s}}lock:{THEM}:rwlock_timeout:1 1 PX {SHORT}"));
+    for key in [read_write::QUEUE, "{s}lock:latchwork:rw_readers"] {
+        let () = stage.run(&format!("ZADD {key} {LASTS} {FIRST}"));
+    }
+    let () = stage.run(&format!("HSET {} {FIRST} {LASTS}:1111", read_write::POSITIONS));
+    assert_eq!(stage.eval_of_writers(read_write::RELEASE, &[US]), Value::Int(0));
+    assert_eq!(stage.holders(), [THEM]);
 }

@@ -125,6 +125,14 @@ const FIRST_WAITS: [&str; 4] = [
     "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
+/// One does.
+const ONE_WAITS: [&str; 4] = [
+    "ZADD {s}lock:latchwork:fair_queue 2 {first}",
+    "PEXPIRE {s}lock:latchwork:fair_queue 60000",
+    "HSET {s}lock:latchwork:fair_positions {first} {far}:1111",
+    "PEXPIRE {s}lock:latchwork:fair_positions 60000",
+];
+
 /// Three wait for it, of which the first was silent for too long.
 const WAITED_FOR: [&str; 4] = [
     "ZADD {s}lock:latchwork:fair_queue 1 {dead} 2 {first} 3 {second}",
@@ -138,6 +146,14 @@ const DEAD_QUEUE: [&str; 4] = [
     "ZADD {s}lock:latchwork:fair_queue 1 {dead}",
     "PEXPIRE {s}lock:latchwork:fair_queue 60000",
     "HSET {s}lock:latchwork:fair_positions {dead} {past}:0",
+    "PEXPIRE {s}lock:latchwork:fair_positions 60000",
+];
+
+/// One that does not listen.
+const DEAF_QUEUE: [&str; 4] = [
+    "ZADD {s}lock:latchwork:fair_queue 1 {them}",
+    "PEXPIRE {s}lock:latchwork:fair_queue 60000",
+    "HSET {s}lock:latchwork:fair_positions {them} {far}:3333",
     "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
@@ -176,6 +192,10 @@ fn found() -> Vec<Vec<&'static str>> {
             all.push([&[lock, "PEXPIRE {s}lock 60000"], &queue[..], &OTHERS].concat());
         }
     }
+    let held = ["HSET {s}lock mode fair {us} 1", "PEXPIRE {s}lock 60000"];
+    all.push([&held[..], &ONE_WAITS, &OTHERS].concat());
+    // Free, and waited for by one that cannot be told.
+    all.push(DEAF_QUEUE.to_vec());
     all.push([&CROWD[..], &OTHERS].concat());
     all
 }
@@ -592,12 +612,76 @@ fn commands_have_other_names(scripts: &[&str]) {
     assert!(ran > 100 && refused > 100, "{ran} ran and {refused} were refused");
 }
 
+/// Notes each command that a script sends.
+const NOTED: &str = "local server = redis
+local redis = { acl_check_cmd = server.acl_check_cmd, pcall = server.pcall, call = function(...)
+    server.call('sadd', 'sent', (...))
+    return server.call(...)
+end }\n";
+
+for_each_script!(script_needs_no_right_to_what_it_neither_names_nor_does, other_rights_are_missing);
+
+/// It names the keys, but for the leases of those that it finds reading. The scripts that hand the lock on
+/// to a waiter of the same client, or to readers, ask for what else they may have to do as well, but not for
+/// what belongs to tokens or to strangers.
+fn other_rights_are_missing(scripts: &[&str]) {
+    let Stage { mut admin, mut user, server } = Stage::set();
+    if !can_be_asked(&mut admin) {
+        return;
+    }
+    let mut listens = connect(server.url());
+    let _listener = listener(&mut listens);
+    const EXACT: [&str; 5] =
+        [FAIR_ACQUIRE, FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FAIR_FORCE_RELEASE, read_write::ACQUIRE];
+    let mut served = 0;
+    for (call, found) in everything(scripts) {
+        let noted = &*[NOTED, call.text].concat();
+        for found in &found {
+            find(&mut admin, found);
+            if eval(noted, call.keys).arg(call.args).exec(&mut admin).is_err() {
+                continue;
+            }
+            let sent: BTreeSet<String> = run(&mut admin, "SMEMBERS sent");
+            let () = run(&mut admin, "DEL sent");
+            let done = state(&mut admin);
+            let mut rights = "ACL SETUSER user -@all +eval resetkeys ~{s}lock:*:rwlock_timeout:*".to_owned();
+            call.keys.iter().for_each(|key| rights.extend([" ~", key]));
+            if !EXACT.contains(&call.text) || call.args.contains(&NEXT) {
+                rights.push_str(" +@all -get -del");
+            } else if sent.contains("zadd") {
+                // A queue that lasts longer is not given another end.
+                rights.push_str(" +pexpire");
+            }
+            sent.iter().for_each(|command| rights.extend([" +", command]));
+            find(&mut admin, found);
+            let () = run(&mut admin, &rights);
+            let reply = call.run(&mut user);
+            let text = call.text.lines().next().unwrap();
+            assert!(reply.is_ok(), "{text} with {rights:?} on {found:?}: {reply:?}");
+            assert_eq!(state(&mut admin), done, "{text} with {rights:?} on {found:?}: {reply:?}");
+            served += 1;
+        }
+    }
+    assert!(served > 10, "only {served} were served, so nothing was tested");
+}
+
 #[test]
 fn renewal_gives_a_lease_without_an_end_its_end_back() {
     let mut stage = Stage::set();
     let () = run(&mut stage.admin, "HSET {s}lock mode lock {us} 1");
     CALLS[4].run(&mut stage.user).unwrap();
     assert_eq!(state(&mut stage.admin)[LOCK].1, 10);
+}
+
+/// Servers before 7.0 are asked for the right to give the queue an end by a call that could end it.
+#[test]
+fn queue_without_an_end_keeps_its_waiters_where_the_server_cannot_be_asked() {
+    let mut stage = Stage::set();
+    let () = run(&mut stage.admin, "HSET {s}lock mode fair {them} 1");
+    let () = run(&mut stage.admin, FIRST_WAITS[0]);
+    CALLS[7].run_if(Asks::Never, &mut stage.user).unwrap();
+    let queue: Vec<String> = run(&mut stage.admin, "ZRANGE {s}lock:latchwork:fair_queue 0 -1");
+    assert_eq!(queue, [FIRST, SECOND, US]);
 }
 
 /// It could not be given back otherwise.

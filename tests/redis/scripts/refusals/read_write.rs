@@ -22,7 +22,7 @@ macro_rules! of_read_write {
     };
 }
 
-pub(super) const ACQUIRE: &str = of_read_write!("queue_acquire");
+pub(in super::super) const ACQUIRE: &str = of_read_write!("queue_acquire");
 pub(in super::super) const RELEASE: &str =
     script!("read_write_kind" "hand_off" "queue" "read_write" "queue_release");
 pub(super) const RELEASE_IN_FULL: &str = of_read_write!("queue_release");
@@ -152,6 +152,10 @@ pub(super) fn found() -> Vec<Vec<&'static str>> {
         // Free, behind a writer that waits no more.
         WRITERS[2].to_vec(),
         READ_ON.to_vec(),
+        // One that says until when it writes, without readers.
+        vec!["HSET {s}lock mode write {them}:write until:9000000000000000", "PEXPIRE {s}lock 60000"],
+        // Beside one that is dead.
+        vec!["HSET {s}lock mode write {us}:write 1 {dead} 1", "PEXPIRE {s}lock 60000"],
     ];
     let waiting = [(0, 0), (1, 0), (0, 1), (1, 1), (2, 2), (3, 0), (3, 1)];
     for held in HELD {
@@ -180,4 +184,14 @@ fn reader_leaves_the_lock_to_another_on_a_server_without_memory() {
     let release = Call { text: READ_RELEASE, keys: READER_KEYS, args: args!["", US] };
     assert_eq!(release.run(&mut user).unwrap(), Value::Int(1));
     assert_eq!(state(&mut admin)[LOCK].0, ["1", NEXT, "mode", "read"]);
+}
+
+#[test]
+fn writer_leaves_the_lock_to_strangers_on_a_server_without_memory() {
+    let Stage { mut admin, mut user, server: _server } = Stage::set();
+    find(&mut admin, &[HELD[1], &["PEXPIRE {s}lock 60000"]].concat());
+    let () = run(&mut admin, "CONFIG SET maxmemory 1");
+    let release = Call { text: RELEASE, keys: KEYS, args: args!["1", US] };
+    assert_eq!(release.run(&mut user).unwrap(), Value::Int(2));
+    assert!(state(&mut admin).is_empty());
 }
