@@ -109,7 +109,7 @@ impl Fake {
     }
 
     /// What it was sent, but greetings and heartbeats.
-    pub(super) fn heard(&self) -> Vec<String> {
+    pub(super) fn calls(&self) -> Vec<String> {
         let heard = self.heard.borrow();
         let of_callers =
             |command: &&String| !["HELLO", "CLIENT", "PING"].iter().any(|it| command.starts_with(it));

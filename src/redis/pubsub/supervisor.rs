@@ -329,8 +329,11 @@ mod tests {
         (supervisor, topology)
     }
 
-    /// A supervisor whose orders to both nodes come here: node, channel, wish.
-    fn supervisor_of_orders() -> (Supervisor, Arc<Nodes>, impl FnMut() -> Vec<(u64, Arc<str>, Wish)>) {
+    /// Which node is ordered what about which channel.
+    type Order = (u64, Arc<str>, Wish);
+
+    /// A supervisor whose orders to both nodes come here.
+    fn supervisor_of_orders() -> (Supervisor, Arc<Nodes>, impl FnMut() -> Vec<Order>) {
         let (mut supervisor, topology) = supervisor(Messages::Sharded);
         let mut orders = [7, 8].map(|node| {
             let (orders, to_do) = mpsc::unbounded_channel();

@@ -230,7 +230,7 @@ mod tests {
     async fn messages(answers: [&'static str; 3]) -> Result<Messages, Error> {
         let fakes = three(answers).await;
         let cluster = connected(&url(&fakes), ShardedMessages::Auto).await;
-        let heard: Vec<_> = fakes.iter().flat_map(Fake::heard).collect();
+        let heard: Vec<_> = fakes.iter().flat_map(Fake::calls).collect();
         assert!(heard.iter().all(|command| [LOOK, QUESTION].contains(&&command[..])), "{heard:?}");
         cluster.map(|cluster| cluster.messages())
     }
@@ -315,19 +315,19 @@ mod tests {
         assert!(hop.asking && port(&hop.node) == fakes[1].port);
         assert!(Arc::ptr_eq(&cluster.node("a").unwrap(), &asked), "the slot has not gone yet");
 
-        let heard = fakes[2].heard().len();
+        let heard = fakes[2].calls().len();
         let hop = redirected("MOVED", fakes[2].port);
         assert!(!hop.asking && port(&hop.node) == fakes[2].port);
         assert!(Arc::ptr_eq(&cluster.node("a").unwrap(), &hop.node));
         assert!(!Arc::ptr_eq(&cluster.node("b").unwrap(), &hop.node), "of others it has said nothing");
         // The one where it has gone is asked first what else has.
         let looked = async {
-            while fakes[2].heard().len() == heard {
+            while fakes[2].calls().len() == heard {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         tokio::time::timeout(Duration::from_secs(10), looked).await.expect("it looks again");
-        assert_eq!(fakes[2].heard().last().unwrap(), LOOK);
+        assert_eq!(fakes[2].calls().last().unwrap(), LOOK);
     }
 
     #[tokio::test]

@@ -340,13 +340,13 @@ mod tests {
         let nodes = nodes(&[NOT_THERE, silent.port, refuses.port, has_left.port, knows.port]);
         nodes.refresh(None).await.unwrap();
         assert_eq!(ports(&[nodes.owner(0).unwrap()]), [knows.port]);
-        assert_eq!(knows.heard(), ["CLUSTER SLOTS"]);
+        assert_eq!(knows.calls(), ["CLUSTER SLOTS"]);
         // Two that come at the same time are content with one look.
         let (one, other) = tokio::join!(nodes.refresh(None), nodes.refresh(None));
         assert!(one.is_ok() && other.is_ok());
-        assert_eq!(knows.heard().len(), 2);
+        assert_eq!(knows.calls().len(), 2);
         nodes.refresh(None).await.unwrap();
-        assert_eq!(knows.heard().len(), 3);
+        assert_eq!(knows.calls().len(), 3);
     }
 
     #[tokio::test]
@@ -379,6 +379,6 @@ mod tests {
         };
         let error = ended.expect("it has ended before").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
-        assert_eq!(silent.heard(), ["CLUSTER SLOTS"]);
+        assert_eq!(silent.calls(), ["CLUSTER SLOTS"]);
     }
 }

@@ -83,7 +83,7 @@ mod tests {
         let at = Address { host: "127.0.0.1".into(), port: fake.port };
         let node = SubscribedNode::at(Arc::new(Fixed::new(Arc::new(dialer), Some(at))));
         let dialled = node.dial(Arc::new(|_| {})).await;
-        assert_eq!(fake.heard(), ["CLUSTER INFO"]);
+        assert_eq!(fake.calls(), ["CLUSTER INFO"]);
         dialled.map(|(_, standing)| (node, standing))
     }
 
