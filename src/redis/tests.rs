@@ -173,6 +173,11 @@ async fn what_is_acquired_counts_when_replicas_have_it_and_what_is_not_needs_non
         assert_eq!(fake.count("WAIT 2 10"), 1);
         assert!(!redis.grants_suffice(), "a grant waits for no replica");
     }
+    // 0 would wait for ever.
+    let builder = Redis::builder().wait_for_replicas(2, Duration::from_micros(1));
+    let (redis, fake) = connect(builder, &[ACQUIRED, ":2\r\n"]).await;
+    acquire(&redis, Mode::Fair).await.unwrap();
+    assert_eq!(fake.count("WAIT 2 1"), 1);
     let (redis, _fake) = connect(Redis::builder(), &[YES]).await;
     assert!(redis.grants_suffice());
     let builder = Redis::builder().wait_for_replicas(1, Duration::from_millis(10));
