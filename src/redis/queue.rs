@@ -13,7 +13,7 @@ use crate::runtime::Runtime;
 use super::backend::{Redis, attempted, freed, millis};
 use super::connection::{Error, WireRequest};
 use super::keys;
-use super::scripts::{AGAIN, MOST_TIMES, QueueScripts, Reply, Script};
+use super::scripts::{AGAIN, MOST_TIMES, QueueScripts, Reply, Script, endless};
 use super::topology::{Messages, Router, Sent};
 
 /// What they wait for.
@@ -153,7 +153,7 @@ impl Redis {
                 return Ok((reply, any));
             }
         }
-        Err(Error::endless(name))
+        Err(endless(name))
     }
 
     /// An attempt by `id` to take a lock, in whichever way.
@@ -172,7 +172,7 @@ impl Redis {
                 return attempted(name, reply);
             }
         }
-        Err(Error::endless(name))
+        Err(endless(name))
     }
 
     /// Takes the lock if no waiter is before `id`, which gets a position otherwise.

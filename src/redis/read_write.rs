@@ -12,7 +12,7 @@ use super::backend::{Redis, duration, millis};
 use super::connection::Error;
 use super::keys;
 use super::queue::{Call, QueueKind, counter};
-use super::scripts::{MOST_TIMES, Reply};
+use super::scripts::{MOST_TIMES, Reply, endless};
 use super::topology::{Router, Sent};
 
 /// The holders of a read-write lock: a writer, readers, or a writer that reads as well.
@@ -65,7 +65,7 @@ impl Redis {
                 None => return Ok(holders),
             }
         }
-        Err(Error::endless(name))
+        Err(endless(name))
     }
 
     pub(super) async fn end_read(

@@ -2,9 +2,11 @@
 
 mod reply;
 
+use crate::backend::LockName;
 use crate::fault::fault;
 
 pub(super) use self::reply::Reply;
+use super::connection::{Error, ErrorKind};
 
 pub(super) struct Scripts {
     pub(super) acquire: Script,
@@ -76,6 +78,15 @@ pub(super) const AGAIN: i64 = -3;
 /// How often a call asks on, at a hundred waiters or readers each time. A server that would go on after a
 /// million is none that runs these scripts.
 pub(super) const MOST_TIMES: usize = 10_000;
+
+/// A call was answered [`MOST_TIMES`] that it must be repeated to see the rest.
+pub(super) fn endless(name: &LockName) -> Error {
+    let context = format!(
+        "the server has answered {MOST_TIMES} times that there is more to do for {name:?}, as none does that runs \
+         the scripts it was sent: see what stands between it and this client"
+    );
+    Error::new(ErrorKind::Refused, context, None)
+}
 
 pub(super) struct Script {
     /// As it goes to the server: without what only its readers need.
@@ -161,6 +172,12 @@ mod tests {
         for (_, line, _) in faults() {
             assert!(all().any(|script| script.text.contains(line)), "{line:?} is in no script");
         }
+    }
+
+    #[test]
+    fn call_that_has_no_end_says_how_often_it_was_repeated() {
+        let error = endless(&LockName::new("orders").unwrap()).to_string();
+        assert!(error.contains("10000 times") && error.contains("orders"), "{error}");
     }
 
     #[test]

@@ -9,7 +9,6 @@ use crate::backend::{Failure, LockName};
 use crate::foreign::message;
 use crate::lock::{LockError, LockKind};
 
-use super::super::scripts::MOST_TIMES;
 use super::advice::{advice, denied, of_greeting, quote, said_in_script, what_to_do};
 
 /// What went wrong between here and the server.
@@ -254,15 +253,6 @@ impl Error {
         Self::new(ErrorKind::OtherKind(found), context, None)
     }
 
-    /// A call was answered [`MOST_TIMES`] that it must be repeated to see the rest.
-    pub(crate) fn endless(name: &LockName) -> Self {
-        let context = format!(
-            "the server has answered {MOST_TIMES} times that there is more to do for {name:?}, as none does that runs \
-             the scripts it was sent: see what stands between it and this client"
-        );
-        Self::new(ErrorKind::Refused, context, None)
-    }
-
     /// What this means for the command that met it.
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -371,7 +361,7 @@ pub(super) mod tests {
 
     use ::redis::{ErrorKind as Kind, RedisError, Value, parse_redis_value};
 
-    use super::{Error, ErrorKind, LockName, Meaning, is_broken, out_of_step, what_to_do};
+    use super::{Error, ErrorKind, Meaning, is_broken, out_of_step, what_to_do};
 
     pub(in super::super) fn refusal(reply: &str) -> RedisError {
         match parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap() {
@@ -441,12 +431,6 @@ pub(super) mod tests {
             let error = Error::not_replicated("host:1", Ok(0), wanted).to_string();
             assert!(error.contains(said) && error.contains("the replicas of Redis at host:1"), "{error}");
         }
-    }
-
-    #[test]
-    fn call_that_has_no_end_says_how_often_it_was_repeated() {
-        let error = Error::endless(&LockName::new("orders").unwrap()).to_string();
-        assert!(error.contains("10000 times") && error.contains("orders"), "{error}");
     }
 
     /// Only a detail may repeat a part of the URL.
