@@ -23,8 +23,9 @@ use latchwork_conformance::commands::{Commands as _, RELEASED, did_read};
 const MANY: u32 = 5000;
 /// So many commands a script may send: a renewal takes four for each of a hundred leases.
 const COMMANDS: usize = 450;
-/// For so long half of them may run. (Any may have to wait for the processor.)
-const TIME: Duration = Duration::from_millis(1);
+/// For so long half of them may run: one that looks at a hundred takes up to 1.1 ms on a slow machine, and to
+/// look at all would take fifty times as long. (Any may have to wait for the processor.)
+const TIME: Duration = Duration::from_millis(2);
 /// The same where there are too few for a half of them to mean anything: a part of what looking at all would
 /// take.
 const TIME_OF_FEW: Duration = Duration::from_millis(10);
