@@ -29,3 +29,14 @@ pub(crate) fn command(words: &str) -> Cmd {
 pub(crate) async fn run<T: FromRedisValue>(server: &RedisServer, words: &str) -> T {
     command(words).query_async(&mut connection(server).await).await.unwrap()
 }
+
+/// How often the server has run `command` so far, in scripts too.
+pub(crate) async fn calls(server: &RedisServer, command: &str) -> usize {
+    calls_in(&run::<String>(server, "INFO commandstats").await, command)
+}
+
+/// The same, by what INFO has said.
+pub(crate) fn calls_in(stats: &str, command: &str) -> usize {
+    let calls = stats.split_once(&format!("cmdstat_{command}:calls=")).map_or("0", |(_, rest)| rest);
+    calls.split(',').next().unwrap().parse().unwrap()
+}

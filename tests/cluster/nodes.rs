@@ -6,6 +6,8 @@ use latchwork::redis::{Redis, ShardedMessages};
 use latchwork::{LockClient, LockOptions};
 use latchwork_testkit::RedisCluster;
 
+use crate::by_hand::calls_in;
+
 /// Far longer than anything here takes, and shorter than the leases that a lost wake-up would wait for.
 pub(crate) const SOON: Duration = Duration::from_secs(12);
 crate::waiting::waiting_for!(SOON);
@@ -64,6 +66,5 @@ pub(crate) fn keys(cluster: &RedisCluster) -> Vec<String> {
 /// How often a node has run `command`, in scripts too.
 pub(crate) fn calls(cluster: &RedisCluster, node: usize, command: &str) -> usize {
     let stats: String = cluster.ask(node, &["INFO", "commandstats"]);
-    let calls = stats.split_once(&format!("cmdstat_{command}:calls=")).map_or("0", |(_, rest)| rest);
-    calls.split(',').next().unwrap().parse().unwrap()
+    calls_in(&stats, command)
 }

@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use crate::by_hand::{connection, run};
+use crate::by_hand::{calls, connection, run};
 use latchwork::redis::{Error, ErrorKind, Redis};
 use latchwork::{Guard, LockClient, LockError, LockOptions, LossReason};
 use latchwork_conformance::Store;
@@ -295,12 +295,7 @@ async fn master_that_falls_silent_is_left() {
 
 /// How many scripts the server has run.
 async fn scripts(server: &RedisServer) -> usize {
-    let stats: String = run(server, "INFO commandstats").await;
-    let calls = |command: &str| -> usize {
-        let calls = stats.split_once(&format!("cmdstat_{command}:calls=")).map_or("0", |(_, rest)| rest);
-        calls.split(',').next().unwrap().parse().unwrap()
-    };
-    calls("evalsha") + calls("eval")
+    calls(server, "evalsha").await + calls(server, "eval").await
 }
 
 /// How many follow the Sentinel.

@@ -6,20 +6,12 @@ use latchwork::backend::{Backend as _, LeaseKey, LockName, Mode, ReleaseOutcome,
 use latchwork::redis::Redis;
 use latchwork_conformance::commands::{Commands as _, is_acquired};
 use latchwork_testkit::RedisServer;
-use redis::{Client, cmd};
+use redis::Client;
 
-use crate::by_hand::connection;
+use crate::by_hand::{calls, run};
 use crate::scripts::stage::{LEASE, Stage, id};
 
 crate::waiting::waiting_for!(Duration::from_secs(10));
-
-/// How often scripts have run at the server since its figures were set back.
-async fn scripts_run(server: &RedisServer) -> usize {
-    let stats: String =
-        cmd("INFO").arg("commandstats").query_async(&mut connection(server).await).await.unwrap();
-    let calls = stats.split_once("cmdstat_evalsha:calls=").map_or("0", |(_, rest)| rest);
-    calls.split(',').next().unwrap().parse().unwrap()
-}
 
 #[tokio::test]
 async fn leases_that_are_renewed_together_cost_a_command_a_hundred() {
@@ -32,11 +24,11 @@ async fn leases_that_are_renewed_together_cost_a_command_a_hundred() {
     }
     // The first time the server does not know the script.
     for _ in 0..2 {
-        let () = cmd("CONFIG").arg("RESETSTAT").query_async(&mut connection(&server).await).await.unwrap();
+        let () = run(&server, "CONFIG RESETSTAT").await;
         let renewed = redis.renew(Mode::Plain, &leases, LEASE).await.unwrap();
         assert!(!renewed[0] && renewed[1..].iter().all(|held| *held), "{renewed:?}");
     }
-    assert_eq!(scripts_run(&server).await, 3);
+    assert_eq!(calls(&server, "evalsha").await, 3);
 }
 
 /// By that a client knows whether others wait for the lock.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::by_hand;
-use crate::by_hand::run;
+use crate::by_hand::{calls, run};
 use latchwork::backend::Backend as _;
 use latchwork::redis::{Credentials, ErrorKind, Redis, RedisBuilder};
 use latchwork::{LockClient, LockOptions};
@@ -153,24 +153,18 @@ async fn connections_have_the_clients_name() {
     assert!(error.to_string().contains("CLIENT SETNAME"), "{error}");
 }
 
-async fn pings(server: &RedisServer) -> usize {
-    let stats: String = run(server, "INFO commandstats").await;
-    let calls = stats.split_once("cmdstat_ping:calls=").map_or("0", |(_, rest)| rest);
-    calls.split(',').next().unwrap().parse().unwrap()
-}
-
 #[tokio::test]
 async fn heartbeats_come_as_often_as_configured() {
     let server = RedisServer::start();
     let _slow = Redis::builder().heartbeat(Duration::from_secs(60)).connect(&server.url()).await.unwrap();
     sleep(Duration::from_millis(500)).await;
     // One for each connection that was made.
-    let before = pings(&server).await;
+    let before = calls(&server, "ping").await;
     sleep(Duration::from_secs(2)).await;
-    assert_eq!(pings(&server).await, before);
+    assert_eq!(calls(&server, "ping").await, before);
     let _fast = Redis::builder().heartbeat(Duration::from_millis(100)).connect(&server.url()).await.unwrap();
     sleep(Duration::from_secs(2)).await;
-    assert!(pings(&server).await > before + 10);
+    assert!(calls(&server, "ping").await > before + 10);
 }
 
 /// For how long still the system waits before it probes each of our connections to `server`: timer 2 of

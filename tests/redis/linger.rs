@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::by_hand::connection;
+use crate::by_hand::{calls_in, connection};
 use latchwork::redis::Redis;
 use latchwork::{Guard, LockClient};
 use latchwork_testkit::{ChaosProxy, RedisServer};
@@ -52,10 +52,7 @@ async fn client_that_comes_back_soon_costs_three_commands_a_hand_off() {
         guard = next(guard, &clients[round % 2]).await;
     }
     let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut raw).await.unwrap();
-    let calls = |command: &str| -> usize {
-        let calls = stats.split_once(&format!("cmdstat_{command}:calls=")).map_or("0", |(_, rest)| rest);
-        calls.split(',').next().unwrap().parse().unwrap()
-    };
+    let calls = |command| calls_in(&stats, command);
     // To give it back, to ask in vain, to get it.
     assert_eq!(calls("evalsha"), 3 * ROUNDS, "{stats}");
     assert_eq!((calls("subscribe"), calls("unsubscribe")), (0, 0), "{stats}");

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use crate::by_hand;
-use crate::by_hand::run;
+use crate::by_hand::{calls, run};
 use latchwork::backend::Backend as _;
 use latchwork::lock::{LockName, Mode};
 use latchwork::redis::Redis;
@@ -219,13 +219,6 @@ async fn run_on<T: redis::FromRedisValue>(raw: &mut redis::aio::MultiplexedConne
     by_hand::command(words).query_async(raw).await.unwrap()
 }
 
-/// How often scripts were run by their hashes.
-async fn scripts(raw: &mut redis::aio::MultiplexedConnection) -> u64 {
-    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(raw).await.unwrap();
-    let calls = stats.split_once("cmdstat_evalsha:calls=").map_or("0", |(_, rest)| rest);
-    calls.split(',').next().unwrap().parse().unwrap()
-}
-
 /// A user that may publish can make waiters ask, and not how often.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_make_waiters_ask_at_a_bounded_rate_and_none_is_lost() {
@@ -251,14 +244,14 @@ async fn messages_make_waiters_ask_at_a_bounded_rate_and_none_is_lost() {
         let queued =
             async || run::<usize>(&server, &format!("ZCARD {name}:latchwork:{{{name}}}:{queue}")).await;
         eventually("all wait", async || queued().await == WAITERS).await;
-        let (asked, begun) = (scripts(&mut raw).await, Instant::now());
+        let (asked, begun) = (calls(&server, "evalsha").await, Instant::now());
         let mut messages = 0;
         while begun.elapsed() < FLOOD {
             // One by one: what comes in a piece is answered by one question anyway.
             let () = run_on(&mut raw, &format!("PUBLISH redisson_rwlock:{{{name}}} 1")).await;
             messages += 1;
         }
-        let (asked, took) = (scripts(&mut raw).await - asked, begun.elapsed());
+        let (asked, took) = (calls(&server, "evalsha").await - asked, begun.elapsed());
         // 20 at once and 20 a second each, and a few that are under way or were asked for another reason.
         let most = WAITERS as f64 * (25.0 + 21.0 * took.as_secs_f64());
         assert!((asked as f64) < most, "{asked} questions in {took:?} for {messages} messages");

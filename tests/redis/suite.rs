@@ -83,11 +83,5 @@ async fn waiters_of_one_process_cost_the_server_two_commands_a_tenure() {
 }
 
 async fn scripts_run(server: &RedisServer) -> usize {
-    let mut connection = by_hand::connection(server).await;
-    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.unwrap();
-    let calls = |command: &str| -> usize {
-        let calls = stats.split_once(&format!("cmdstat_{command}:calls=")).map_or("0", |(_, rest)| rest);
-        calls.split(',').next().unwrap().parse().unwrap()
-    };
-    calls("evalsha") + calls("eval")
+    by_hand::calls(server, "evalsha").await + by_hand::calls(server, "eval").await
 }

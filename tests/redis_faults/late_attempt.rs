@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::by_hand::run;
+use crate::by_hand::{calls, run};
 use latchwork::backend::{Backend as _, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome};
 use latchwork::redis::Redis;
 use latchwork::{Lease, LeaseId, Lock, LockClient};
@@ -30,12 +30,6 @@ async fn start(rules: &str) -> (RedisServer, ChaosProxy, LockClient) {
     both.write().lock().await.unwrap().unlock().await.unwrap();
     both.read().lock().await.unwrap().unlock().await.unwrap();
     (server, proxy, client)
-}
-
-async fn calls(server: &RedisServer, command: &str) -> usize {
-    let stats: String = run(server, "INFO commandstats").await;
-    let calls = stats.split_once(&format!("cmdstat_{command}:calls=")).map_or("0", |(_, rest)| rest);
-    calls.split(',').next().unwrap().parse().unwrap()
 }
 
 async fn attempt_that_comes_late_leaves_the_lock_free(rules: &str, lock: impl Fn(&LockClient) -> Lock) {

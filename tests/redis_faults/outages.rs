@@ -44,13 +44,6 @@ impl Scene {
         by_hand::command(command).query_async(&mut self.admin).await.unwrap()
     }
 
-    /// How often the server has run a script.
-    async fn scripts_run(&mut self) -> usize {
-        let stats: String = self.run("INFO commandstats").await;
-        let calls = stats.split_once("cmdstat_evalsha:calls=").map_or("0", |(_, rest)| rest);
-        calls.split(',').next().unwrap().parse().unwrap()
-    }
-
     /// A task that waits for the lock, subscribed.
     async fn waiter(&mut self, client: &LockClient, name: &str) -> JoinHandle<Result<Guard, LockError>> {
         let lock = client.get_lock(name).unwrap();
@@ -71,13 +64,14 @@ impl Scene {
         let held = ours.get_lock("held").unwrap().lock().await.unwrap();
         let dropped = ours.get_lock("dropped").unwrap().lock_with_lease(HOUR).await.unwrap();
         let unlocked = ours.get_lock("unlocked").unwrap().lock_with_lease(HOUR).await.unwrap();
-        let (mut waiters, before) = (Vec::new(), self.scripts_run().await);
+        let (mut waiters, before) = (Vec::new(), by_hand::calls(&self.server, "evalsha").await);
         for name in ["dropped", "unlocked"] {
             waiters.push(self.waiter(&theirs, name).await);
         }
         let last = self.waiter(&theirs, "held").await;
         // Each asks before it subscribes and after. A question that comes into an outage may be refused.
-        eventually("their questions", async || self.scripts_run().await >= before + 6).await;
+        eventually("their questions", async || by_hand::calls(&self.server, "evalsha").await >= before + 6)
+            .await;
 
         let dials = self.proxy.arrivals().len();
         begin(&mut self).await;
