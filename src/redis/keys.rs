@@ -76,8 +76,8 @@ pub(super) fn read_lease(name: &str, id: &LeaseId) -> String {
 
 /// The text of an id: what `to_string` says, in one allocation.
 pub(super) fn id(id: &LeaseId) -> String {
-    // Of a uuid, and a number of 20 digits at most. With a label it grows.
-    let mut text = String::with_capacity(57);
+    // Of a uuid, and a number of 20 digits at most.
+    let mut text = String::with_capacity(36 + 21 + id.label().map_or(0, |label| 1 + label.len()));
     let _ = write!(text, "{id}");
     text
 }
