@@ -197,8 +197,8 @@ impl RedisBuilder {
         self
     }
 
-    /// How long a channel stays subscribed to after the last waiter has left, at least, and at most twice as
-    /// long; 1 s by default. Where a lock goes to and fro between processes, a waiter that comes back
+    /// How long a channel stays subscribed to after the last waiter has left, at least, and at most half as
+    /// long again; 1 s by default. Where a lock goes to and fro between processes, a waiter that comes back
     /// meanwhile costs the server one command instead of three.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.timing.linger = linger;

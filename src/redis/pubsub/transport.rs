@@ -115,8 +115,8 @@ async fn sweep(
         if !more {
             return;
         }
-        // So one may linger for twice as long. Looking takes time in proportion to all channels.
-        runtime.sleep(linger).await;
+        // Not at the very end of each: looking takes time in proportion to all channels.
+        runtime.sleep(linger / 2).await;
     }
 }
 
@@ -194,6 +194,24 @@ mod tests {
         assert_eq!(given_up.as_deref(), Some("orders"));
         assert!(runtime.now() - left >= linger);
         timeout(SOON, sweep).await.expect("nothing lingers").unwrap();
+    }
+
+    /// Whenever the sweep looked before.
+    #[tokio::test(start_paused = true)]
+    async fn channel_lingers_for_half_as_long_again_at_most() {
+        let (linger, desired, runtime) =
+            (Duration::from_secs(1), Arc::new(Desired::default()), TokioRuntime::current());
+        let (changed, mut changes) = mpsc::unbounded_channel();
+        leave(&desired, "first");
+        tokio::spawn(sweep(Arc::clone(&desired), changed.downgrade(), linger, runtime.clone()));
+        tokio::time::sleep(linger / 10).await;
+        let left = runtime.now();
+        leave(&desired, "orders");
+        for channel in ["first", "orders"] {
+            assert_eq!(changes.recv().await.as_deref(), Some(channel));
+        }
+        let lingered = runtime.now() - left;
+        assert!((linger..=linger * 3 / 2).contains(&lingered), "{lingered:?}");
     }
 
     /// With the last sender the supervisor ends, and the connection.
