@@ -82,8 +82,8 @@ pub(super) const MOST_TIMES: usize = 10_000;
 /// A call was answered [`MOST_TIMES`] that it must be repeated to see the rest.
 pub(super) fn endless(name: &LockName) -> Error {
     let context = format!(
-        "the server has answered {MOST_TIMES} times that there is more to do for {name:?}, as none does that runs \
-         the scripts it was sent: see what stands between it and this client"
+        "the server has answered {MOST_TIMES} times that there is more to do for {name:?}, as none does that \
+         runs the scripts it was sent: see what stands between it and this client"
     );
     Error::new(ErrorKind::Refused, context, None)
 }

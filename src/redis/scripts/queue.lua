@@ -80,14 +80,14 @@ local function must(...)
     end
 end
 
--- `must` for whoever grants the lock. The first write has to be a removal, which needs no memory: what follows is not refused for want of it. So it
+-- `must` before a grant of the lock. The first write has to be a removal, which needs no memory: what follows is not refused for want of it. So it
 -- is one of nothing, and its own question.
 local function must_grant(...)
     must('hset', 'hdel', 'pexpire', ARGV[1], ARGV[2] ~= '' and ARGV[2], ...)
     redis.call('zrem', KEYS[2], '')
 end
 
--- The same, and somebody is enqueued before.
+-- The same, and a waiter is enqueued before.
 local function must_write_and_grant(...)
     must_grant('zadd', 'pttl', ...)
 end

@@ -81,7 +81,7 @@ end
 if left < tonumber(millis) then
     redis.call('set', KEYS[6], '1', 'px', millis)
 end
--- If somebody has taken its end away (-1), it gets none from one of several leases, which may be the shortest.
+-- Without an end (-1: taken away by hand) it gets none from one of several leases, which may be the shortest.
 if lock_left < tonumber(millis) and not (lock_left == -1 and (mode == 'read' or lock.ends)) then
     redis.call('pexpire', KEYS[1], millis)
 end

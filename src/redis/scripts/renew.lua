@@ -33,7 +33,7 @@ for i = 1, #KEYS, each do
             redis.call('hset', lock, field, string.format('until:%.0f', now + lease * 1000))
         end
     end
-    -- Also if it has no end (-1): somebody has taken that away. From a reader it gets none, as others may have leases that are longer.
+    -- Also if it has no end (-1: taken away by hand). From a reader it gets none, as others may have leases that are longer.
     local left = held and redis.call('pttl', lock)
     if held and left < lease and not (left == -1 and (own or ends)) then
         redis.call('pexpire', lock, ARGV[1])
