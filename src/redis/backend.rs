@@ -589,21 +589,3 @@ impl fmt::Debug for Redis {
             .finish_non_exhaustive()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lease_ends_at_the_server_no_earlier_than_here() {
-        for (lease, expected) in [
-            (Duration::from_nanos(1), 1),
-            (Duration::from_millis(1), 1),
-            (Duration::from_micros(1_001), 2),
-            (Duration::from_secs(30), 30_000),
-            (Duration::MAX, u64::MAX),
-        ] {
-            assert_eq!(millis(lease), expected, "{lease:?}");
-        }
-    }
-}

@@ -404,10 +404,11 @@ impl fmt::Debug for Connection {
 mod tests {
     use ::redis::{Cmd, cmd};
     use futures_util::future::{join, join_all};
-    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
+    use tokio::io::{AsyncWriteExt as _, BufReader, DuplexStream};
     use tokio::sync::watch;
     use tokio::time::{sleep, timeout};
 
+    use super::super::fake::next_command;
     use super::*;
 
     const MOMENT: Duration = Duration::from_millis(100);
@@ -419,7 +420,7 @@ mod tests {
     const SILENT: Duration = Duration::MAX;
 
     /// A server, as far as the connections see it.
-    struct Fake {
+    struct FakeServer {
         runtime: TokioRuntime,
         known: watch::Sender<Known>,
         told: Arc<Mutex<Told>>,
@@ -441,7 +442,7 @@ mod tests {
         invalidations: usize,
     }
 
-    impl Server for Fake {
+    impl Server for FakeServer {
         fn address(&self) -> Arc<str> {
             "fake".into()
         }
@@ -479,18 +480,11 @@ mod tests {
         }
     }
 
-    /// Answers what comes over the connection with this number. No word of a command has an end of line.
+    /// Answers what comes over the connection with this number.
     async fn serve(told: Arc<Mutex<Told>>, number: usize, stream: DuplexStream, runtime: TokioRuntime) {
-        let (read, mut write) = tokio::io::split(stream);
-        let mut lines = BufReader::new(read).lines();
+        let mut stream = BufReader::new(stream);
         let mut is_silent = false;
-        while let Ok(Some(count)) = lines.next_line().await {
-            let mut command = Vec::new();
-            for _ in 0..count[1..].parse().unwrap() {
-                let _length = lines.next_line().await.unwrap();
-                command.push(lines.next_line().await.unwrap().unwrap());
-            }
-            let command = command.join(" ");
+        while let Some(command) = next_command(&mut stream).await {
             let (takes, reply) = {
                 let mut told = told.lock();
                 let reply = told.replies.iter().find(|(begin, ..)| command.starts_with(begin));
@@ -502,13 +496,13 @@ mod tests {
             if !is_silent {
                 sleep(takes).await;
                 // An error: the connection is dropped.
-                let _ = write.write_all(format!("{reply}\r\n").as_bytes()).await;
+                let _ = stream.write_all(format!("{reply}\r\n").as_bytes()).await;
             }
         }
     }
 
     struct Stage {
-        fake: Arc<Fake>,
+        fake: Arc<FakeServer>,
         common: Arc<Common>,
         connection: Connection,
     }
@@ -518,7 +512,7 @@ mod tests {
             let runtime = TokioRuntime::current();
             let timing = Timing { heartbeat, ..Timing::default() };
             let common = Arc::new(Common::new(timing, runtime.clone()));
-            let fake = Fake { runtime, known: watch::Sender::new(None), told: Arc::default() };
+            let fake = FakeServer { runtime, known: watch::Sender::new(None), told: Arc::default() };
             let fake = Arc::new(fake);
             let connection = Connection::new(Arc::clone(&fake) as Arc<dyn Server>, &common, push);
             let stage = Self { fake, common, connection };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use ::redis::{RedisError, Value, parse_redis_value};
 use tokio::io::{
     AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
     BufReader,
@@ -15,18 +16,11 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::connection::Timing;
-
 /// More than anything here takes, on a busy machine too.
 pub(super) const SOON: Duration = Duration::from_secs(20);
 
 /// How often all tasks are polled until what waits for no time has been done.
 const TURNS: usize = 500;
-
-/// Gives nothing up on a machine that is busy.
-pub(super) fn patient() -> Timing {
-    Timing { connect: Duration::from_secs(10), response: Duration::from_secs(30), ..Timing::default() }
-}
 
 /// What becomes of `future` without waiting for any time to pass.
 pub(super) async fn at_once<F: Future>(future: F) -> Option<F::Output> {
@@ -108,6 +102,10 @@ impl Fake {
         });
     }
 
+    pub(super) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
     /// What it was sent, but greetings and heartbeats.
     pub(super) fn calls(&self) -> Vec<String> {
         let heard = self.heard.borrow();
@@ -139,6 +137,14 @@ impl Fake {
     }
 }
 
+/// An error as the redis crate makes it of such a reply.
+pub(super) fn refusal(reply: &str) -> RedisError {
+    match parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap() {
+        Value::ServerError(error) => error.into(),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// What a subscription is confirmed by, or its end.
 pub(super) fn push(kind: &str, channel: &str) -> String {
     format!(">3\r\n${}\r\n{kind}\r\n${}\r\n{channel}\r\n:1\r\n", kind.len(), channel.len())
@@ -156,15 +162,20 @@ pub(super) async fn act(
 ) -> Option<()> {
     let mut stream = BufReader::new(stream);
     loop {
-        let mut words = Vec::new();
-        for _ in 0..number(&mut stream).await? {
-            let mut word = vec![0; number(&mut stream).await? + "\r\n".len()];
-            stream.read_exact(&mut word).await.ok()?;
-            words.push(String::from_utf8(word).unwrap().trim_end().to_owned());
-        }
-        let reply = answer(words.join(" "))?;
+        let reply = answer(next_command(&mut stream).await?)?;
         stream.write_all(reply.as_bytes()).await.ok()?;
     }
+}
+
+/// The words of the next command, in a line. `None`: the other side has ended the connection.
+pub(super) async fn next_command(stream: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
+    let mut words = Vec::new();
+    for _ in 0..number(stream).await? {
+        let mut word = vec![0; number(stream).await? + "\r\n".len()];
+        stream.read_exact(&mut word).await.ok()?;
+        words.push(String::from_utf8(word).unwrap().trim_end().to_owned());
+    }
+    Some(words.join(" "))
 }
 
 /// What stands behind the first character of the next line.

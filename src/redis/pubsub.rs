@@ -14,3 +14,13 @@ mod supervisor;
 mod transport;
 
 pub use self::transport::RedisTransport;
+
+/// As a client finds it by the URL.
+#[cfg(test)]
+async fn topology_of(
+    fake: &super::fake::Fake,
+    common: &std::sync::Arc<super::connection::Common>,
+) -> std::sync::Arc<dyn super::topology::Topology> {
+    let (introduction, options) = Default::default();
+    super::topology::connect(&fake.url(), introduction, options, common).await.unwrap()
+}

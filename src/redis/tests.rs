@@ -5,16 +5,15 @@ use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};
 use std::future::ready;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::redis::RedisError;
 use tokio::time::timeout;
 
-use super::backend::Redis;
+use super::backend::{Redis, millis};
 use super::builder::RedisBuilder;
 use super::connection::{Boxed, Error, ErrorKind};
-use super::fake::{Fake, SOON};
+use super::fake::{Fake, SOON, alive, layout};
 use super::queue::QueueKind;
 use super::topology::cluster::ShardedMessages;
 use crate::backend::{
@@ -46,19 +45,13 @@ const NEVER: Duration = Duration::from_secs(3600);
 /// again and again.
 async fn connect(builder: RedisBuilder, answers: &[&'static str]) -> (Redis, Fake) {
     let answers = Mutex::new(VecDeque::from(answers.to_vec()));
-    let fake = Fake::start(move |command| {
+    let fake = Fake::start(alive(move |_| {
         let mut answers = answers.lock();
-        let answer = if command == "PING" {
-            "+PONG\r\n"
-        } else if answers.len() > 1 {
-            answers.pop_front().unwrap()
-        } else {
-            answers[0]
-        };
+        let answer = if answers.len() > 1 { answers.pop_front().unwrap() } else { answers[0] };
         answer.to_owned()
-    })
+    }))
     .await;
-    let redis = builder.heartbeat(NEVER).connect(&format!("redis://127.0.0.1:{}", fake.port)).await.unwrap();
+    let redis = builder.heartbeat(NEVER).connect(&fake.url()).await.unwrap();
     (redis, fake)
 }
 
@@ -241,7 +234,7 @@ async fn late_attempt_is_undone_once_a_second_and_only_while_it_may_come() {
 #[tokio::test]
 async fn nothing_is_undone_when_the_runtime_has_ended() {
     let fake = Fake::start(|_| "+PONG\r\n".to_owned()).await;
-    let url = format!("redis://127.0.0.1:{}", fake.port);
+    let url = fake.url();
     let connects = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(Redis::connect(&url)).unwrap()
@@ -323,23 +316,16 @@ async fn holders_are_asked_for_page_by_page() {
 
 /// Two nodes that have the lower slots, and about half of the others.
 async fn cluster(builder: RedisBuilder) -> (Redis, [Fake; 2]) {
-    let ports = Arc::new(Mutex::new(Vec::new()));
-    let node = async || {
-        let ports = Arc::clone(&ports);
-        Fake::start(move |command| match command {
-            "PING" => "+PONG\r\n".to_owned(),
-            "CLUSTER SLOTS" => {
-                let ports = ports.lock();
-                let node = |index: usize| format!("*2\r\n$9\r\n127.0.0.1\r\n:{}\r\n", ports[index]);
-                let (one, other) = (node(0), node(1));
-                format!("*2\r\n*3\r\n:0\r\n:8191\r\n{one}*3\r\n:8192\r\n:12287\r\n{other}")
-            }
-            _ => ACQUIRED.to_owned(),
-        })
-        .await
-    };
-    let nodes = [node().await, node().await];
-    ports.lock().extend(nodes.each_ref().map(|node| node.port));
+    let mut nodes = [Fake::silent().await, Fake::silent().await];
+    let slots = layout(&[(0, 8191, &[nodes[0].port]), (8192, 12_287, &[nodes[1].port])]);
+    for node in &mut nodes {
+        let slots = slots.clone();
+        node.answer(alive(
+            move |command| {
+                if command == "CLUSTER SLOTS" { slots.clone() } else { ACQUIRED.to_owned() }
+            },
+        ));
+    }
     let url = format!("redis-cluster://127.0.0.1:{}", nodes[0].port);
     (builder.heartbeat(NEVER).connect(&url).await.unwrap(), nodes)
 }
@@ -380,5 +366,18 @@ async fn scripts_publish_in_the_kinds_that_are_wanted() {
         let (redis, fake) = connect(Redis::builder().publish_both_kinds(both), &[ACQUIRED]).await;
         acquire(&redis, Mode::Fair).await.unwrap();
         assert!(fake.heard("EVALSHA")[0].contains(&format!(" {wanted} ")), "{both}");
+    }
+}
+
+#[test]
+fn lease_ends_at_the_server_no_earlier_than_here() {
+    for (lease, expected) in [
+        (Duration::from_nanos(1), 1),
+        (Duration::from_millis(1), 1),
+        (Duration::from_micros(1_001), 2),
+        (Duration::from_secs(30), 30_000),
+        (Duration::MAX, u64::MAX),
+    ] {
+        assert_eq!(millis(lease), expected, "{lease:?}");
     }
 }

@@ -168,7 +168,7 @@ fn denied_in_line(command: &Cmd, error: &RedisError) -> Option<String> {
 mod tests {
     use ::redis::cmd;
 
-    use super::super::error::tests::refusal;
+    use super::super::super::fake::refusal;
     use super::*;
 
     /// The redis crate has an error of its own for what servers before 6.0 answer to HELLO.

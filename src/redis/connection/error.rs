@@ -356,19 +356,13 @@ fn kind(mode: &str) -> LockKind {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use std::error::Error as _;
 
-    use ::redis::{ErrorKind as Kind, RedisError, Value, parse_redis_value};
+    use ::redis::{ErrorKind as Kind, RedisError};
 
+    use super::super::super::fake::refusal;
     use super::{Error, ErrorKind, Meaning, is_broken, out_of_step, what_to_do};
-
-    pub(in super::super) fn refusal(reply: &str) -> RedisError {
-        match parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap() {
-            Value::ServerError(error) => error.into(),
-            other => panic!("{other:?}"),
-        }
-    }
 
     /// Until 7.0 the reply begins with the script, and what the script met stands behind that.
     #[test]

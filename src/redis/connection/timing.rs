@@ -49,6 +49,13 @@ impl Timing {
         self
     }
 
+    /// Gives nothing up on a machine that is busy. For tests.
+    #[cfg(test)]
+    #[allow(dead_code, reason = "only a Cluster's tests need it, which need not be built in")]
+    pub(crate) fn unhurried() -> Self {
+        Self { connect: Duration::from_secs(10), response: Duration::from_secs(30), ..Self::default() }
+    }
+
     /// How long a heartbeat's reply may take.
     pub(crate) fn heartbeat_limit(&self) -> Duration {
         self.heartbeat * 4 / 5

@@ -295,10 +295,10 @@ fn channel_of(data: &[Value]) -> Option<String> {
 mod tests {
     use tokio::time::timeout;
 
-    use super::super::super::connection::{ConnectOptions, Timing, TokioRuntime};
+    use super::super::super::connection::{Timing, TokioRuntime};
     use super::super::super::fake::{Fake, SOON, push};
     use super::super::super::nonces::Nonces;
-    use super::super::super::topology::{self, Options};
+    use super::super::topology_of;
     use super::*;
     use crate::registry::{Registry, Subscription};
     use crate::sync::Mutex;
@@ -327,11 +327,7 @@ mod tests {
             })
             .await;
             let common = Arc::new(Common::new(Timing::default(), TokioRuntime::current()));
-            let url = format!("redis://127.0.0.1:{}", fake.port);
-            let topology = topology::connect(&url, ConnectOptions::default(), Options::default(), &common)
-                .await
-                .unwrap();
-            let node = topology.source("").expect("there is one for all");
+            let node = topology_of(&fake, &common).await.source("").expect("there is one for all");
             let desired = Arc::new(Desired::default());
             let deliveries = Deliveries::new(&desired, &Arc::new(Nonces::new(&common.runtime)));
             let ((orders, to_do), (tell, news)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
@@ -378,6 +374,14 @@ mod tests {
         async fn hear_of_another_connection(&mut self) {
             assert!(matches!(self.hear().await, News::Down { node: 0 }));
         }
+
+        /// Over the next connection neither.
+        async fn assert_not_asked_for_again(&mut self, subscribe: &str) {
+            self.fake.cut();
+            self.hear_of_another_connection().await;
+            let _ = self.have("b").await;
+            assert_eq!(self.fake.count(subscribe), 1);
+        }
     }
 
     async fn confirmed(subscription: &Subscription<Arc<Desired>>) {
@@ -392,10 +396,7 @@ mod tests {
         let a = at.want("a");
         at.hear_of("a").await;
         assert!(a.failure().is_none());
-        at.fake.cut();
-        at.hear_of_another_connection().await;
-        let _ = at.have("b").await;
-        assert_eq!(at.fake.count("SSUBSCRIBE a"), 1);
+        at.assert_not_asked_for_again("SSUBSCRIBE a").await;
     }
 
     /// As when its slot moves. What we have ended ourselves is answered in the same words.
@@ -420,10 +421,7 @@ mod tests {
         at.once("SSUBSCRIBE a", "-NOPERM No permissions to access a channel\r\n");
         let a = at.want("a");
         timeout(SOON, a.subscribed()).await.expect("it is not told").unwrap_err();
-        at.fake.cut();
-        at.hear_of_another_connection().await;
-        let _ = at.have("b").await;
-        assert_eq!(at.fake.count("SSUBSCRIBE a"), 1);
+        at.assert_not_asked_for_again("SSUBSCRIBE a").await;
     }
 
     /// A server that cannot say yet, or the reply to another command: from there on, all would be another's.

@@ -130,9 +130,9 @@ impl fmt::Debug for RedisTransport {
 mod tests {
     use tokio::time::timeout;
 
-    use super::super::super::connection::{ConnectOptions, Timing};
+    use super::super::super::connection::Timing;
     use super::super::super::fake::{Fake, SOON, push};
-    use super::super::super::topology::{self, Options};
+    use super::super::topology_of;
     use super::*;
     use crate::registry::Registry;
     use crate::sync::atomic::{AtomicBool, Ordering};
@@ -154,9 +154,7 @@ mod tests {
         // PING is sent by new connections only.
         let timing = Timing { heartbeat: Duration::from_secs(3600), ..Timing::default() };
         let common = Arc::new(Common::new(timing, TokioRuntime::current()));
-        let url = format!("redis://127.0.0.1:{}", fake.port);
-        let topology =
-            topology::connect(&url, ConnectOptions::default(), Options::default(), &common).await.unwrap();
+        let topology = topology_of(&fake, &common).await;
         let nonces = Arc::new(Nonces::new(&common.runtime));
         let registry = Registry::new(RedisTransport::start(topology, &common, &nonces));
         let left = registry.subscribe("left");

@@ -186,10 +186,8 @@ impl fmt::Debug for Cluster {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use super::super::super::connection::{ErrorKind, TokioRuntime};
-    use super::super::super::fake::{Fake, alive, layout, patient};
+    use super::super::super::connection::{ErrorKind, Timing, TokioRuntime};
+    use super::super::super::fake::{Fake, alive, layout, refusal};
     use super::slot::SLOTS;
     use super::*;
 
@@ -214,7 +212,7 @@ mod tests {
     }
 
     async fn connected(url: &str, sharded: ShardedMessages) -> Result<Arc<dyn Topology>, Error> {
-        let common = Arc::new(Common::new(patient(), TokioRuntime::current()));
+        let common = Arc::new(Common::new(Timing::unhurried(), TokioRuntime::current()));
         connect(url, ConnectOptions::default(), sharded, &common).await
     }
 
@@ -304,30 +302,20 @@ mod tests {
         let cluster = connected(&url(&fakes), ShardedMessages::On).await.unwrap();
         let asked = cluster.node("a").unwrap();
         let redirected = |word: &str, to: u16| {
-            let said = format!("-{word} {} 127.0.0.1:{to}\r\n", cluster.slot("a"));
-            let error = RedisError::from(match ::redis::parse_redis_value(said.as_bytes()).unwrap() {
-                ::redis::Value::ServerError(error) => error,
-                other => panic!("{other:?}"),
-            });
+            let error = refusal(&format!("{word} {} 127.0.0.1:{to}", cluster.slot("a")));
             cluster.redirect(&asked, "a", &error).unwrap().unwrap()
         };
         let hop = redirected("ASK", fakes[1].port);
         assert!(hop.asking && port(&hop.node) == fakes[1].port);
         assert!(Arc::ptr_eq(&cluster.node("a").unwrap(), &asked), "the slot has not gone yet");
 
-        let heard = fakes[2].calls().len();
+        let looks = fakes[2].count(LOOK);
         let hop = redirected("MOVED", fakes[2].port);
         assert!(!hop.asking && port(&hop.node) == fakes[2].port);
         assert!(Arc::ptr_eq(&cluster.node("a").unwrap(), &hop.node));
         assert!(!Arc::ptr_eq(&cluster.node("b").unwrap(), &hop.node), "of others it has said nothing");
         // The one where it has gone is asked first what else has.
-        let looked = async {
-            while fakes[2].calls().len() == heard {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(10), looked).await.expect("it looks again");
-        assert_eq!(fakes[2].calls().last().unwrap(), LOOK);
+        fakes[2].until(LOOK, looks + 1).await;
     }
 
     #[tokio::test]

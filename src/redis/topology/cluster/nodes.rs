@@ -240,7 +240,7 @@ mod tests {
     use std::pin::pin;
 
     use super::super::super::super::connection::{ConnectOptions, Timing, TokioRuntime};
-    use super::super::super::super::fake::{Fake, alive, at_once, layout, patient};
+    use super::super::super::super::fake::{Fake, alive, at_once, layout};
     use super::super::super::url::parse;
     use super::*;
 
@@ -254,7 +254,7 @@ mod tests {
     }
 
     fn nodes_with(response: Duration, seeds: &[u16]) -> Arc<Nodes> {
-        let timing = Timing { response, ..patient() };
+        let timing = Timing { response, ..Timing::unhurried() };
         let common = Arc::new(Common::new(timing, TokioRuntime::current()));
         let info = parse("redis://127.0.0.1:7000").unwrap();
         let dialer = Arc::new(Dialer::new(info, ConnectOptions::default(), &common).unwrap());

@@ -63,9 +63,9 @@ pub(super) async fn in_touch(connection: &mut MultiplexedConnection) -> RedisRes
 #[cfg(test)]
 mod tests {
     use super::super::super::super::connection::{
-        Address, Common, ConnectOptions, Dialer, ErrorKind, TokioRuntime,
+        Address, Common, ConnectOptions, Dialer, ErrorKind, Timing, TokioRuntime,
     };
-    use super::super::super::super::fake::{Fake, alive, patient};
+    use super::super::super::super::fake::{Fake, alive};
     use super::super::super::url::parse;
     use super::*;
 
@@ -76,7 +76,7 @@ mod tests {
 
     /// What becomes of a connection to a node that says so.
     async fn dialled(reply: Option<String>) -> Result<(SubscribedNode, ServerEpoch), Error> {
-        let common = Arc::new(Common::new(patient(), TokioRuntime::current()));
+        let common = Arc::new(Common::new(Timing::unhurried(), TokioRuntime::current()));
         let mut fake = Fake::silent().await;
         fake.answer(alive(move |_| reply.clone()));
         let dialer = Dialer::new(parse("redis://a").unwrap(), ConnectOptions::default(), &common).unwrap();

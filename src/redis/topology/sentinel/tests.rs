@@ -12,12 +12,11 @@ use super::super::super::connection::{
     BackOff, Boxed, Common, ConnectOptions, Credentials, Dialer, ErrorKind, Meaning, Push, Server, Timing,
     TokioRuntime,
 };
-use super::super::super::fake::{Fake, SOON};
+use super::super::super::fake::{Fake, SOON, push};
 use super::follow::{Line, follow};
 use super::shared::Shared;
 use super::url;
 
-const SUBSCRIBED: &str = ">3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n";
 const UNKNOWN: &str = "*-1\r\n";
 
 /// No test lasts until then.
@@ -30,7 +29,8 @@ async fn server(role: &'static str) -> Fake {
 
 /// A Sentinel that may be followed.
 async fn sentinel(says: impl Fn() -> String + Send + Sync + 'static) -> Fake {
-    Fake::start(move |asked| if asked.starts_with("SENTINEL") { says() } else { SUBSCRIBED.to_owned() }).await
+    let subscribed = push("subscribe", "+switch-master");
+    Fake::start(move |asked| if asked.starts_with("SENTINEL") { says() } else { subscribed.clone() }).await
 }
 
 /// What a Sentinel says whose master is at `port`.
