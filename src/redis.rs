@@ -45,12 +45,12 @@
 //! | whose turn it is | the same, moved to `…:rw_turn` when a writer has left, with `phase` by the time when that was. While one of them has not come yet, at most for a second, a lock without readers is left with `read` as `mode` |
 //!
 //! Redisson's readers do not mind writers that wait, ours included. Its clients that wait leave nothing on
-//! the server that tells of them: so after 31 releases of a name by a process, each of which has passed it
-//! on, the next one leaves it to whichever client asks first, and tells all.
+//! the server that tells of them: so after 31 releases of a read-write lock by a process, none of which has
+//! left it free, the next one leaves it to whichever client asks first, and tells all.
 //!
 //! While a reader of Redisson's is there, its watchdog sets the lock's end to its own timeout, and up to 3.x
 //! every reader's lease: give both sides the same timeout. A longer lease to read is made whole again each
-//! third of it.
+//! third of `watchdog_timeout`.
 //!
 //! A Redisson client on the same name takes turns with this one, and each wakes the other. Its plain, fair,
 //! fenced and spin locks have no `mode`, and look the same; as the fair and the spin lock wake no waiter of
@@ -63,10 +63,11 @@
 //! fair lock of ours, and a name that they hold is an error there
 //! ([`LockError::OtherKind`](crate::LockError::OtherKind)), not a wait.
 //!
-//! Every key but the counter of the tokens has a time to live, always. A script does all that it is to do or
-//! nothing, whichever command in it the server refuses. (Servers before 7.0 cannot be asked what a user may
-//! do; there a counter may have been raised for nothing, which leaves a gap, and a server that is out of
-//! memory still leases locks.)
+//! Every key but the counter of the tokens has a time to live, always. One from which it is taken by hand
+//! (`PERSIST`) has none until the lock is released, if need be by `force_unlock`: no other command gives a
+//! lease an earlier end. A script does all that it is to do or nothing, whichever command in it the server
+//! refuses. (Servers before 7.0 cannot be asked what a user may do; there a counter may have been raised for
+//! nothing, which leaves a gap, and a server that is out of memory still leases locks.)
 //!
 //! # Connections
 //!
@@ -177,8 +178,9 @@
 //!
 //! One Redis server is not consensus. A lock that was written to a master which fails before its replica has
 //! heard of it is free on the new master; two holders can then believe in it until the first one's next
-//! renewal. In the same way the counter of the tokens can be set back, and begins anew if it is deleted or
-//! evicted. [`RedisBuilder::wait_for_replicas`] makes that less likely, and says what is left.
+//! renewal (if its lease is not renewed, `lock_with_lease`, until that ends). In the same way the counter of
+//! the tokens can be set back, and begins anew if it is deleted or evicted.
+//! [`RedisBuilder::wait_for_replicas`] makes that less likely, and says what is left.
 //!
 //! A master that is cut off from its Sentinels, but not from us, is believed for as long as the Sentinels
 //! that we reach name it; the server's own `min-replicas-to-write` is the remedy for that.

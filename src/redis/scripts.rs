@@ -79,7 +79,7 @@ pub(super) const AGAIN: i64 = -3;
 /// million is none that runs these scripts.
 pub(super) const MOST_TIMES: usize = 10_000;
 
-/// A call was answered [`MOST_TIMES`] that it must be repeated to see the rest.
+/// A call was answered [`MOST_TIMES`] times that it must be repeated to see the rest.
 pub(super) fn endless(name: &LockName) -> Error {
     let context = format!(
         "the server has answered {MOST_TIMES} times that there is more to do for {name:?}, as none does that \
@@ -124,7 +124,7 @@ fn broken(text: String) -> String {
 /// Whether each is seeded, a line of a script, and what stands in its place.
 fn faults() -> [(bool, &'static str, &'static str); 8] {
     [
-        (fault!(ScriptShortensTheLease), "if left < tonumber(ARGV[1]) then", "do"),
+        (fault!(ScriptShortensTheLease), "if left ~= -1 and left < tonumber(ARGV[1]) then", "do"),
         (
             fault!(ScriptFreesForAnother),
             "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then",
@@ -133,7 +133,7 @@ fn faults() -> [(bool, &'static str, &'static str); 8] {
         (fault!(ScriptFreesInSilence), "redis.call(ARGV[3], ARGV[4], ARGV[2])", "0"),
         (
             fault!(ScriptForgetsTheReadersLease),
-            "elseif own and own < lease then",
+            "elseif own and own ~= -1 and own < lease then",
             "elseif own and false then",
         ),
         (
@@ -143,13 +143,13 @@ fn faults() -> [(bool, &'static str, &'static str); 8] {
         ),
         (
             fault!(ScriptEndsWithOneReader),
-            "lock.holder and writes_for(lock) or 1, lock.reads or 1, lock.turn",
+            "lock.holder and holds_for(lock) or 1, lock.reads or 1, lock.turn",
             "1",
         ),
         (
             fault!(ScriptLastsForTheFirstReader),
-            "if lock_left < tonumber(millis) and not (",
-            "if lock_left == -2 and not (",
+            "if lock_left ~= -1 and lock_left < tonumber(millis) then",
+            "if lock_left == -2 then",
         ),
         (fault!(ScriptReadersHaveTheWritersToken), "ARGV[10] == '1', true", "ARGV[10] == '1', false"),
     ]

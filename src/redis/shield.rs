@@ -1,6 +1,6 @@
 //! Callers' wakers in code of other crates: tasks of the redis crate and timers of tokio call them, and would
 //! end by a panic. What hands a caller's waker to those is polled by [`shielded`], and theirs is one that
-//! reports the panic and returns. (What waits for a reply has one of its connection: `connection/limits.rs`.)
+//! reports the panic and returns. (What waits for a reply has one of its connection: `connection/seats.rs`.)
 
 use std::future::poll_fn;
 use std::pin::Pin;

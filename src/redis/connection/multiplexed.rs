@@ -13,7 +13,7 @@ use super::runtime::TokioRuntime;
 pub(super) use ::redis::aio::MultiplexedConnection as Unlimited;
 
 /// The redis crate's connection. It makes a timer for each command that has a limit; so its own limits are
-/// off, and those of commands are kept by [`Limits`](super::limits::Limits). For all else that is sent over
+/// off, and those of commands are kept by [`Seats`](super::seats::Seats). For all else that is sent over
 /// it, by tasks of the runtime, there is one limit. Clones are the same connection.
 #[derive(Clone)]
 pub(crate) struct MultiplexedConnection {

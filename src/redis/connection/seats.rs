@@ -107,6 +107,7 @@ impl Seats {
     /// Wakes the callers whose time is over, and says when to look again. `None` once the connection is gone.
     fn look(&self, now: Instant) -> Option<Option<Instant>> {
         let mut over = Vec::new();
+        // Dropped while the mutex is free: a connection is foreign code.
         let (next, _unused) = {
             let mut state = self.state.lock();
             if state.is_gone {
@@ -133,6 +134,7 @@ impl Seats {
 
     /// The connection is gone, and no command is under way on it.
     pub(super) fn end(&self) {
+        // As in `look`.
         let _unused = {
             let mut state = self.state.lock();
             state.is_gone = true;
@@ -218,9 +220,9 @@ impl Wake for Caller {
     fn wake_by_ref(self: &Arc<Self>) {
         let waker = {
             let mut wakes = self.0.lock();
-            let waker = wakes.waker.take();
-            wakes.early = waker.is_none();
-            waker
+            // Though one was there: another task may poll the caller just now, and say then that it waits.
+            wakes.early = true;
+            wakes.waker.take()
         };
         if let Some(waker) = waker {
             survive("waking a caller", || waker.wake());
@@ -397,7 +399,9 @@ mod tests {
         let caller = Arc::<Caller>::default();
         Waker::from(Arc::clone(&caller)).wake();
         assert!(!caller.waits(Waker::noop()) && caller.waits(Waker::noop()));
+        // The reply comes when another task has polled it, and before that says that it waits: the first one
+        // is woken, which has it no more.
         caller.wake_by_ref();
-        assert!(caller.waits(Waker::noop()));
+        assert!(!caller.waits(Waker::noop()) && caller.waits(Waker::noop()));
     }
 }

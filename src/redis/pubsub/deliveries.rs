@@ -25,7 +25,7 @@ impl Deliveries {
 
     /// Hands a message on. Runs on the connection's task.
     pub(super) fn dispatch(&self, push: PushInfo) {
-        // `None` is of what comes besides messages.
+        // `None`: a confirmation, which comes here as well. No patterns are subscribed to.
         let Some(message) = Msg::from_push_info(push) else { return };
         let channel = message.get_channel_name();
         // Otherwise it is not of the lock's: another program uses the channel.

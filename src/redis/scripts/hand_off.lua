@@ -12,7 +12,7 @@ if may and not SPARE and not ARGV[OWN + 1] and ARGV[2] == '' then
         local deaf = ARGV[3] == '1' and redis.call('pubsub', listens, channel)[2] == 0
         local kept, clock = not deaf and redis.call('hget', KEYS[3], first) or '', redis.call('time')
         local left = (tonumber(string.sub(kept, 1, 16)) or 0) - clock[1] * 1000000 - clock[2]
-        -- As `must_grant` does. (What is refused here is refused there, with its reason.)
+        -- The rights that `must_grant` asks for; a removal comes first here as well. (What is refused here is refused there, with its reason.)
         if left > 0 and may('hset', KEYS[1], 'mode', '') and may('hdel', KEYS[1], '') and may('pexpire', KEYS[1], '1') and may(ARGV[1], channel, '') then
             redis.call('zrem', KEYS[2], first)
             redis.call('hdel', KEYS[3], first)

@@ -42,7 +42,8 @@ local function harmless(name)
     elseif name == 'zrem' then
         return KEYS[2], ''
     elseif name == 'pexpire' then
-        return KEYS[2], redis.acl_check_cmd and '1' or math.max(redis.call('pttl', KEYS[2]), 1)
+        -- Where it is done, it must not cut the queue short, which may have lost its end (-1).
+        return KEYS[2], redis.acl_check_cmd and '1' or math.max(redis.call('pttl', KEYS[2]), 60000)
     elseif name == 'zadd' then
         return KEYS[2], 'xx', '0', ''
     elseif name == 'pttl' then
@@ -80,8 +81,8 @@ local function must(...)
     end
 end
 
--- `must` before a grant of the lock. The first write has to be a removal, which needs no memory: what follows is not refused for want of it. So it
--- is one of nothing, and its own question.
+-- `must` before a grant of the lock. The first write has to be a removal, which needs no memory: what follows is not refused for want of it. So an
+-- id is removed that is not there. It is its own question: a user who may not do that is refused before anything is written.
 local function must_grant(...)
     must('hset', 'hdel', 'pexpire', ARGV[1], ARGV[2] ~= '' and ARGV[2], ...)
     redis.call('zrem', KEYS[2], '')
@@ -201,6 +202,25 @@ local function dequeue(ids)
     end
 end
 
+-- Until when a key lasts that has so many ms (us): through the whole of its last one.
+local function end_in(millis)
+    return (math.floor(now() / 1000) + millis + 1) * 1000
+end
+
+-- For how many ms the holder's lease lasts, as PTTL says it (-1: no end). `ends`: until when it says so itself (us), where the lock may last for
+-- longer.
+local function holds_for(lock)
+    return lock.ends and math.ceil((lock.ends - end_in(0)) / 1000) or redis.call('pttl', KEYS[1])
+end
+
+-- Makes the holder's lease last for so long at least, for the reason given in acquire.lua.
+local function extend(id, millis, lock)
+    local left = holds_for(lock)
+    if left ~= -1 then
+        lease(id, math.max(tonumber(millis), left), lock)
+    end
+end
+
 -- The end of a call whose batch was not enough: see `AGAIN`.
 local function again(over)
     must('zrem', 'hdel')
@@ -219,8 +239,8 @@ local function take_out(fields, but)
     end
 end
 
--- Leases the lock to the first in the queue, and tells it. It leaves the queue with those that are `over`: not before HSET, for the reason given in
--- `must`. (Without its nonce, which a server may have evicted, the message only makes the waiter ask.)
+-- Leases the lock to the first in the queue, and tells it. It leaves the queue with those that are `over`, but not before HSET: that may still be
+-- refused before 7.0, and then it waits on. (Without its nonce, which a server may have evicted, the message only makes the waiter ask.)
 local function grant(winner, over, lock)
     over[#over + 1] = winner.id
     lease(winner.id, winner.millis, lock)

@@ -47,6 +47,10 @@ end
 local leaves = over[1] or lock.goes[ours and 2 or 1]
 must('pexpire', ours and 'pttl', leaves and 'hdel', over[1] and 'zrem', tokens ~= '0' and 'hset', tokens ~= '0' and 'get')
 local token = reserve(tokens)
-lease(id, ours and math.max(tonumber(millis), lasts(lock)) or millis, lock)
+if ours then
+    extend(id, millis, lock)
+else
+    lease(id, millis, lock)
+end
 dequeue(over)
 return token

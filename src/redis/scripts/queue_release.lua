@@ -10,10 +10,10 @@ if lock.again then
     return bury(lock)
 end
 if next and lock.holder == next then
-    -- This ran before. Its lease is not made shorter: this may come late, when its client has asked for a longer one since.
+    -- This ran before.
     must('zrem', 'hset', 'pexpire', 'pttl', 'hdel', tokens ~= '0' and 'get')
     local token = reserve(tokens)
-    lease(next, math.max(tonumber(millis), lasts(lock)), lock)
+    extend(next, millis, lock)
     dequeue({ id })
     return token
 end

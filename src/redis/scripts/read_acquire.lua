@@ -63,7 +63,7 @@ local crowd = page and (page[1] ~= '0' or #page[2] >= 4 * BATCH) and found(true)
 must('set', 'pexpire', (over[1] or invited or waits) and 'zrem', (lock.over or over[1] or crowd.dead) and 'hdel', fenced ~= '' and 'hset', fenced ~= '' and 'get')
 -- From now on the lock may last for longer than its writer.
 local lock_left = mode and redis.call('pttl', KEYS[1]) or -2
-local ends = beside and not lock.ends and lock_left >= 0 and string.format('until:%.0f', now() + lock_left * 1000)
+local ends = beside and not lock.ends and lock_left >= 0 and string.format('until:%.0f', end_in(lock_left))
 -- Readers do not keep each other out: they have the same token until a writer has used up another. That is greater
 -- than the writer's own, see `SPACED`, so what the writer sends late is refused beside them.
 local token = {}
@@ -78,11 +78,11 @@ end
 if ends then
     redis.call('hset', KEYS[1], lock.writer, ends)
 end
-if left < tonumber(millis) then
+-- What has no end (-1: taken away by hand) has none until it is released.
+if left ~= -1 and left < tonumber(millis) then
     redis.call('set', KEYS[6], '1', 'px', millis)
 end
--- Without an end (-1: taken away by hand) it gets none from one of several leases, which may be the shortest.
-if lock_left < tonumber(millis) and not (lock_left == -1 and (mode == 'read' or lock.ends)) then
+if lock_left ~= -1 and lock_left < tonumber(millis) then
     redis.call('pexpire', KEYS[1], millis)
 end
 if waits then

@@ -15,6 +15,11 @@ local PAGE = '100'
 -- One of so many readers that come looks for those among many who are dead.
 local CROWD_EACH = 32
 
+-- The longer of two leases in ms (-2: none, -1: one without end).
+local function longer(one, other)
+    return math.min(one, other) == -1 and -1 or math.max(one, other)
+end
+
 -- For how many ms the reader's lease lasts, -2 if it is over. Its keys are put to `leases`. How many to look at is a
 -- number that stands in the data: `left.keys` says how many may be looked at. If there are others, it reads at least
 -- as long as the lock lasts (-1: without end), as one of these may. So does one whose lease has lost its end: taken
@@ -28,7 +33,7 @@ local function reads_for(reader, holds, leases, left)
         local lasts = redis.call('pttl', key)
         if lasts > -2 then
             leases[#leases + 1] = key
-            longest = math.max(longest, lasts == -1 and redis.call('pttl', KEYS[1]) or lasts)
+            longest = longer(longest, lasts == -1 and redis.call('pttl', KEYS[1]) or lasts)
         elseif not left.is_here then
             -- In a slot that is just coming here, a key that is not yet here cannot be told from one that is nowhere, and only what asks for
             -- several is refused then: for one that is missing that is enough. (It is not among KEYS: who reads is known only now.)
@@ -36,7 +41,7 @@ local function reads_for(reader, holds, leases, left)
             left.is_here = true
         end
     end
-    return math.max(longest, many > some and redis.call('pttl', KEYS[1]) or -2)
+    return longer(longest, many > some and redis.call('pttl', KEYS[1]) or -2)
 end
 
 -- Until when the writer's field with that value says that it writes (us), if it says so.
@@ -139,7 +144,7 @@ function found(all, but)
         seen = seen + 1
         local reads = not alone and field ~= but and reads_for(field, its, lock.leases, left) or -2
         if reads > -2 then
-            lock.reads = math.max(lock.reads or -1, reads)
+            lock.reads = longer(lock.reads or -2, reads)
             lock.readers[#lock.readers + 1] = { field, reads }
             lock.more = mode == 'read' and all ~= true and (not all or reads >= all - 1)
         else
@@ -158,7 +163,7 @@ function found(all, but)
     end
     lock.again = lock.more and not lock.reads and lock.dead[1]
     if lock.more and (all or mode == 'write') then
-        lock.reads = math.max(lock.reads or -1, redis.call('pttl', KEYS[1]))
+        lock.reads = longer(lock.reads or -2, redis.call('pttl', KEYS[1]))
     end
     if lock.writer then
         lock.ends = writes_until(value)
@@ -177,13 +182,8 @@ function found(all, but)
     return lock
 end
 
--- For how many ms the holder's lease lasts.
-local function writes_for(lock)
-    return lock.ends and math.ceil((lock.ends - now()) / 1000) or redis.call('pttl', KEYS[1])
-end
-
 function lasts(lock)
-    local left = lock.holder and writes_for(lock) or redis.call('pttl', KEYS[1])
+    local left = lock.holder and holds_for(lock) or redis.call('pttl', KEYS[1])
     if lock.holder and lock.reads and not lock.ends then
         -- One of Redisson's, which may go on as a reader, and tells nobody.
         return (left < 0 or left > 1000) and 1000 or left
@@ -203,7 +203,7 @@ end
 -- Only one who writes already has readers beside it. The lock is never deleted in between, for the reason given above `dequeue`.
 function lease(id, millis, lock)
     local field, reads = id .. ':write', lock.reads
-    redis.call('hset', KEYS[1], 'mode', 'write', field, reads and string.format('until:%.0f', now() + millis * 1000) or '1')
+    redis.call('hset', KEYS[1], 'mode', 'write', field, reads and string.format('until:%.0f', end_in(millis)) or '1')
     take_out(lock.goes, field)
     if reads then
         last_for(tonumber(millis), reads)

@@ -29,4 +29,4 @@ if ends < #page then
 elseif next ~= '0' then
     rest = { next, '0' }
 end
-return { lock.holder and { lock.holder, writes_for(lock) } or false, rest, unpack(found_here) }
+return { lock.holder and { lock.holder, holds_for(lock) } or false, rest, unpack(found_here) }

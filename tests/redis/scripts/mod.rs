@@ -2,6 +2,7 @@
 //! server may refuse them.
 
 mod bounds;
+mod endless;
 mod fair;
 mod plain;
 mod queue;

@@ -665,14 +665,6 @@ fn other_rights_are_missing(scripts: &[&str]) {
     assert!(served > 10, "only {served} were served, so nothing was tested");
 }
 
-#[test]
-fn renewal_gives_a_lease_without_an_end_its_end_back() {
-    let mut stage = Stage::set();
-    let () = run(&mut stage.admin, "HSET {s}lock mode lock {us} 1");
-    CALLS[4].run(&mut stage.user).unwrap();
-    assert_eq!(state(&mut stage.admin)[LOCK].1, 10);
-}
-
 /// Servers before 7.0 are asked for the right to give the queue an end by a call that could end it.
 #[test]
 fn queue_without_an_end_keeps_its_waiters_where_the_server_cannot_be_asked() {
@@ -682,6 +674,16 @@ fn queue_without_an_end_keeps_its_waiters_where_the_server_cannot_be_asked() {
     CALLS[7].run_if(Asks::Never, &mut stage.user).unwrap();
     let queue: Vec<String> = run(&mut stage.admin, "ZRANGE {s}lock:latchwork:fair_queue 0 -1");
     assert_eq!(queue, [FIRST, SECOND, US]);
+    // A release asks the same, and gives the queue no end afterwards.
+    for words in ["PERSIST {s}lock:latchwork:fair_queue", FIRST_WAITS[2]] {
+        let () = run(&mut stage.admin, words);
+    }
+    let release = Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![THEM] };
+    let mut connection = connect(stage.server.url());
+    let _listener = listener(&mut connection);
+    assert_eq!(release.run_if(Asks::Never, &mut stage.user).unwrap(), Value::Int(1));
+    let left: i64 = run(&mut stage.admin, "PTTL {s}lock:latchwork:fair_queue");
+    assert!(left > 10_000, "{left} ms, and two are in it");
 }
 
 /// It could not be given back otherwise.

@@ -367,7 +367,7 @@ async fn lock_lasts_as_long_as_a_writer_that_has_asked_for_more_than_it_reads() 
     stage.end().await;
 }
 
-/// The ends of the lock and of the reader's lease were taken away. Both have one again when it is renewed.
+/// The ends of the lock and of the reader's lease were taken away.
 #[tokio::test]
 async fn reader_without_an_end_reads_on_when_its_writer_leaves() {
     let mut stage = Stage::read_write("rw:unending").await;

@@ -91,7 +91,7 @@ async fn writer_that_leaves_the_lock_to_a_crowd_of_its_own_readers_leaves_nothin
     }
 }
 
-/// Its end was taken away. It gets one back when it is renewed.
+/// Its end was taken away.
 #[tokio::test]
 async fn reader_whose_lease_has_no_end_reads() {
     let mut stage = Stage::read_write("rw:endless").await;
@@ -109,9 +109,6 @@ async fn reader_whose_lease_has_no_end_reads() {
     assert!(stage.release_read(&other).await);
     stage.assert_lasts_beyond(Duration::from_secs(1000)).await;
     assert!(stage.wait(&writer, 0).await > KEPT);
-    let keys = [LeaseKey { name: stage.name.clone(), id: reader.clone() }];
-    assert_eq!(stage.redis.renew(Mode::Read, &keys, LEASE).await.unwrap(), [true]);
-    stage.assert_lasts(&lease, LEASE).await;
     stage.listen(&writer).await;
     assert!(stage.release_read(&reader).await);
     stage.assert_granted(&[&writer]).await;
@@ -153,6 +150,24 @@ async fn writer_that_reads_for_longer_than_it_writes_ends_when_it_said() {
     assert_eq!(left(stage.ask_to_read(&beside).await.unwrap()), None);
     assert!(stage.release_read(&reader).await);
     stage.assert_lasts("{}", LEASE).await;
+    stage.release(&writer, None).await;
+    stage.end().await;
+}
+
+/// From then on the writer's lease ends by its field, and no earlier than the key would have.
+#[tokio::test]
+async fn reader_that_comes_beside_a_writer_takes_no_millisecond_from_its_lease() {
+    let mut stage = Stage::read_write("rw:last:ms").await;
+    let (writer, reader) = (id(1, 1), id(1, 2));
+    stage.take(&writer).await;
+    let [seconds, _]: [u64; 2] = stage.run("TIME").await;
+    let last = (seconds + 300) * 1000;
+    let () = stage.run(&format!("PEXPIREAT {{}} {last}")).await;
+    stage.read_beside(&reader, &writer).await;
+    let until: String = stage.run(&format!("HGET {{}} {writer}:write")).await;
+    let until: u64 = until.strip_prefix("until:").unwrap().parse().unwrap();
+    assert!(until >= (last + 1) * 1000 && until < (last + 3) * 1000, "{until} us, and the key: {last} ms");
+    assert!(stage.release_read(&reader).await);
     stage.release(&writer, None).await;
     stage.end().await;
 }

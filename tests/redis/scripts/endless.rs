@@ -1,0 +1,121 @@
+//! Locks whose ends were taken away by hand (`PERSIST`): no command but a release makes a lease shorter, and
+//! one without an end is the longest.
+
+use std::time::Duration;
+
+use latchwork::backend::{Backend as _, LeaseKey, Mode, ReleaseOutcome};
+use latchwork_conformance::commands::{Commands as _, left};
+
+use super::stage::{KEPT, LEASE, Stage, id, lease_key, next, position};
+
+/// What only asks whether a lease lasts.
+const QUESTION: Duration = Duration::from_millis(1);
+
+impl Stage {
+    async fn assert_endless(&mut self, key: &str) {
+        assert_eq!(self.run::<i64>(&format!("PTTL {key}")).await, -1, "{key}");
+    }
+
+    async fn assert_renewed(&self, mode: Mode, number: u64, lease: Duration) {
+        let keys = [LeaseKey { name: self.name.clone(), id: id(1, number) }];
+        assert_eq!(self.redis.renew(mode, &keys, lease).await.unwrap(), [true], "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn lock_without_an_end_has_none_until_it_is_released() {
+    let (holder, waiter, gone) = (id(1, 1), id(2, 1), id(1, 2));
+    for mode in [Mode::Plain, Mode::Fair, Mode::Write] {
+        let mut stage = match mode {
+            Mode::Write => Stage::read_write("endless:write").await,
+            _ => Stage::fair(&format!("endless:{mode:?}")).await,
+        };
+        let request = stage.redis.request(&holder, LEASE);
+        let take = async |stage: &Stage| {
+            assert_eq!(left(stage.redis.acquire(mode, &stage.name, &request).await.unwrap()), None);
+        };
+        take(&stage).await;
+        let () = stage.run("PERSIST {}").await;
+        take(&stage).await;
+        stage.assert_endless("{}").await;
+        stage.assert_renewed(mode, 1, QUESTION).await;
+        stage.assert_endless("{}").await;
+        stage.assert_renewed(mode, 1, LEASE).await;
+        stage.assert_endless("{}").await;
+        let other = stage.redis.request(&waiter, LEASE);
+        let told = left(stage.redis.acquire(mode, &stage.name, &other).await.unwrap());
+        assert_eq!(told, Some(Duration::MAX));
+        if mode != Mode::Plain {
+            // The release by which the holder has it, once more.
+            let again = stage.release(&gone, Some(&next(&holder, 0, 0))).await;
+            assert_eq!(again, ReleaseOutcome::GrantedToNext { last_token: 0 });
+            stage.assert_endless("{}").await;
+        }
+        let released = stage.redis.release(mode, &stage.name, &holder, None).await.unwrap();
+        assert_ne!(released, ReleaseOutcome::NotHeld);
+        stage.end().await;
+    }
+}
+
+#[tokio::test]
+async fn reader_without_an_end_has_none_until_it_leaves() {
+    let mut stage = Stage::read_write("endless:read").await;
+    let (reader, other, writer) = (id(1, 1), id(2, 1), id(3, 1));
+    stage.read(&reader).await;
+    let lease = lease_key(&reader.to_string(), 1);
+    let () = stage.run(&format!("PERSIST {lease}")).await;
+    let () = stage.run("PERSIST {}").await;
+    stage.read(&reader).await;
+    stage.assert_renewed(Mode::Read, 1, QUESTION).await;
+    stage.assert_renewed(Mode::Read, 1, LEASE).await;
+    stage.read(&other).await;
+    assert!(stage.release_read(&other).await);
+    stage.assert_endless(&lease).await;
+    stage.assert_endless("{}").await;
+    assert!(stage.wait(&writer, 0).await > KEPT);
+    stage.listen(&writer).await;
+    assert!(stage.release_read(&reader).await);
+    stage.assert_granted(&[&writer]).await;
+    stage.assert_lasts("{}", KEPT).await;
+    stage.release(&writer, None).await;
+    stage.end().await;
+}
+
+/// The read would be the shorter lease of the two.
+#[tokio::test]
+async fn writer_without_an_end_has_none_beside_a_reader() {
+    let mut stage = Stage::read_write("endless:beside").await;
+    let (writer, reader, other) = (id(1, 1), id(1, 2), id(2, 1));
+    stage.take(&writer).await;
+    let () = stage.run("PERSIST {}").await;
+    let brief = stage.redis.request(&reader, LEASE / 9).under(writer.clone());
+    assert_eq!(left(stage.ask_to_read(&brief).await.unwrap()), None);
+    stage.take(&writer).await;
+    stage.assert_renewed(Mode::Write, 1, LEASE).await;
+    stage.assert_endless("{}").await;
+    assert_eq!(stage.writer().await.expect("it writes").id.as_ref(), Some(&writer));
+    // It is looked at as one of Redisson's, which does not say until when it writes.
+    assert_eq!(stage.wait(&other, 0).await, Duration::from_secs(1));
+    // When the writer leaves, the lock lasts as long as the reader.
+    stage.release(&writer, None).await;
+    stage.assert_lasts("{}", LEASE / 9).await;
+    assert!(stage.release_read(&reader).await);
+    assert_eq!(left(stage.ask(&other, Some(position(1))).await.unwrap()), None);
+    stage.release(&other, None).await;
+    stage.end().await;
+}
+
+/// Of one that reads with more leases than a call looks at, it is not known which is the longest.
+#[tokio::test]
+async fn readers_of_a_lock_without_an_end_that_are_not_all_known_have_none_when_the_writer_leaves() {
+    let mut stage = Stage::read_write("endless:many").await;
+    let (writer, reader) = (id(1, 1), id(1, 2));
+    stage.take(&writer).await;
+    stage.read_beside(&reader, &writer).await;
+    let () = stage.run(&format!("HSET {{}} {reader} 500")).await;
+    let () = stage.run("PERSIST {}").await;
+    stage.release(&writer, None).await;
+    stage.assert_endless("{}").await;
+    assert!(stage.force_release().await);
+    stage.end().await;
+}
