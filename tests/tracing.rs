@@ -136,6 +136,8 @@ fn life_of_a_lock_can_be_watched() {
     assert_eq!(record.wait_for("lost", Some("dropped")).level, Level::WARN);
 
     let guard = lock.lock().unwrap();
+    let back = "subscriptions are back";
+    assert!(record.0.lock().unwrap().iter().all(|seen| seen.fields["message"] != back), "from where?");
     server.kill_9();
     guard.lost_timeout(SOON).expect("not lost");
     for message in ["connection for commands lost", "connection for subscriptions lost", "cannot connect"] {
@@ -143,7 +145,7 @@ fn life_of_a_lock_can_be_watched() {
     }
     assert_eq!(record.wait_for("renewal failed", None).level, Level::WARN);
     server.restart();
-    record.wait_for("subscriptions are back", None);
+    record.wait_for(back, None);
 
     let _without_ping = without_ping(&server);
     panics_in_the_background_are_told(&record);

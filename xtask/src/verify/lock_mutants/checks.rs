@@ -89,7 +89,7 @@ const ALL: &[&str] = &[""];
 const REDIS: &[&str] = &["src/redis"];
 const SCRIPTS: &[&str] = &["src/redis/scripts"];
 /// What depends on how many servers there are.
-const TOPOLOGY: &[&str] = &["src/redis/topology", "src/redis/queue"];
+const TOPOLOGY: &[&str] = &["src/redis/topology", "src/redis/queue", "src/redis/backend"];
 /// What depends on how a link fares.
 const LINKS: &[&str] = &[
     "src/redis/connection",
