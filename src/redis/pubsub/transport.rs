@@ -152,7 +152,7 @@ mod tests {
         })
         .await;
         // PING is sent by new connections only.
-        let timing = Timing { heartbeat: Duration::from_secs(3600), ..Timing::default() };
+        let timing = Timing { heartbeat: Duration::from_secs(3600), ..Timing::unhurried() };
         let common = Arc::new(Common::new(timing, TokioRuntime::current()));
         let topology = topology_of(&fake, &common).await;
         let nonces = Arc::new(Nonces::new(&common.runtime));
