@@ -55,7 +55,7 @@ fn url_of(sentinels: &[u16]) -> String {
 
 fn shared_over(common: &Arc<Common>, sentinels: &[u16]) -> Arc<Shared> {
     let url = url::parse(&url_of(sentinels), false).unwrap();
-    let dialer = |info| Dialer::new(info, ConnectOptions::default(), common).unwrap();
+    let dialer = |info| Dialer::plain(info, common);
     let sentinels = url.sentinels.into_iter().map(dialer).collect();
     Arc::new(Shared::new(url.master.into(), sentinels, dialer(url.server)))
 }
