@@ -173,9 +173,14 @@ pub(super) fn refusal(reply: &str) -> RedisError {
     }
 }
 
+/// A text, as it stands in a reply.
+pub(super) fn bulk(text: &str) -> String {
+    format!("${}\r\n{text}\r\n", text.len())
+}
+
 /// What a subscription is confirmed by, or its end.
 pub(super) fn push(kind: &str, channel: &str) -> String {
-    format!(">3\r\n${}\r\n{kind}\r\n${}\r\n{channel}\r\n:1\r\n", kind.len(), channel.len())
+    format!(">3\r\n{}{}:1\r\n", bulk(kind), bulk(channel))
 }
 
 fn count(heard: &[String], begins: &str) -> usize {
@@ -228,7 +233,7 @@ pub(super) fn layout(shards: &[(u16, u16, &[u16])]) -> String {
     for (first, last, ports) in shards {
         reply += &format!("*{}\r\n:{first}\r\n:{last}\r\n", 2 + ports.len());
         for port in *ports {
-            reply += &format!("*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n");
+            reply += &format!("*2\r\n{}:{port}\r\n", bulk("127.0.0.1"));
         }
     }
     reply

@@ -63,12 +63,11 @@ pub(super) async fn in_touch(connection: &mut MultiplexedConnection) -> RedisRes
 #[cfg(test)]
 mod tests {
     use super::super::super::super::connection::{Address, Common, Dialer, ErrorKind, Timing, TokioRuntime};
-    use super::super::super::super::fake::{Fake, alive};
+    use super::super::super::super::fake::{Fake, alive, bulk};
     use super::*;
 
     fn info(state: &str) -> Option<String> {
-        let info = format!("cluster_enabled:1\r\ncluster_state:{state}\r\ncluster_slots_fail:0\r\n");
-        Some(format!("${}\r\n{info}\r\n", info.len()))
+        Some(bulk(&format!("cluster_enabled:1\r\ncluster_state:{state}\r\ncluster_slots_fail:0\r\n")))
     }
 
     /// What becomes of a connection to a node that says so.

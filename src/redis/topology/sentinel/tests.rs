@@ -12,7 +12,7 @@ use super::super::super::connection::{
     BackOff, Boxed, Common, ConnectOptions, Credentials, Dialer, ErrorKind, Meaning, Push, Server, Timing,
     TokioRuntime,
 };
-use super::super::super::fake::{Fake, SOON, push};
+use super::super::super::fake::{Fake, SOON, bulk, push};
 use super::follow::{Line, follow};
 use super::shared::Shared;
 use super::url;
@@ -24,7 +24,7 @@ const NEVER: Duration = Duration::from_secs(3600);
 
 /// A server that is what `role` says.
 async fn server(role: &'static str) -> Fake {
-    Fake::start(move |_| format!("*1\r\n${}\r\n{role}\r\n", role.len())).await
+    Fake::start(move |_| format!("*1\r\n{}", bulk(role))).await
 }
 
 /// A Sentinel that may be followed.
@@ -35,13 +35,13 @@ async fn sentinel(says: impl Fn() -> String + Send + Sync + 'static) -> Fake {
 
 /// What a Sentinel says whose master is at `port`.
 fn at(port: u16) -> String {
-    format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.to_string().len())
+    format!("*2\r\n{}{}", bulk("127.0.0.1"), bulk(&port.to_string()))
 }
 
 /// That the master is at `port` from now on.
 fn switched(port: u16) -> String {
     let message = format!("mymaster 127.0.0.1 9 127.0.0.1 {port}");
-    format!(">3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n${}\r\n{message}\r\n", message.len())
+    [">3\r\n".to_owned(), bulk("message"), bulk("+switch-master"), bulk(&message)].concat()
 }
 
 fn common(heartbeat: Duration) -> Arc<Common> {
