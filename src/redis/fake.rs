@@ -1,20 +1,23 @@
 //! [`Fake`]: a server that answers as a test has it, and is to be found where Redis or a Sentinel would be.
 
-#![allow(dead_code, reason = "which of it is needed depends on the features")]
-
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ::redis::{RedisError, Value, parse_redis_value};
+use futures_util::FutureExt as _;
 use tokio::io::{
     AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
     BufReader,
 };
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
+
+use crate::sync::Mutex;
 
 /// More than anything here takes, on a busy machine too.
 pub(super) const SOON: Duration = Duration::from_secs(20);
@@ -34,7 +37,7 @@ pub(super) async fn at_once<F: Future>(future: F) -> Option<F::Output> {
     None
 }
 
-/// Ends with the test's runtime.
+/// Ends with the test's runtime. A panic of what it is answered by is passed on to the test.
 pub(super) struct Fake {
     pub(super) port: u16,
     /// Until it is to answer.
@@ -43,7 +46,11 @@ pub(super) struct Fake {
     heard: watch::Sender<Vec<String>>,
     /// How often all connections were cut.
     cuts: watch::Sender<u32>,
+    panicked: Panicked,
 }
+
+/// What the first of its tasks to panic has panicked with: the test would see a broken connection only.
+type Panicked = Arc<Mutex<Option<Box<dyn Any + Send>>>>;
 
 /// What a command, its words in a line, is answered by, in the server's own spelling; `None`: the connection
 /// breaks. Greetings are always accepted.
@@ -55,7 +62,7 @@ impl Fake {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (heard, cuts) = (watch::Sender::new(Vec::new()), watch::Sender::new(0));
-        Self { port, listener: Some(listener), heard, cuts }
+        Self { port, listener: Some(listener), heard, cuts, panicked: Panicked::default() }
     }
 
     pub(super) async fn start<A: Into<Option<String>>>(
@@ -74,7 +81,8 @@ impl Fake {
         let listener = self.listener.take().expect("it does not answer yet");
         let answer: Answer = Arc::new(move |command| answer(command).into());
         let (hears, cut) = (self.heard.clone(), self.cuts.subscribe());
-        tokio::spawn(async move {
+        let panicked = Arc::clone(&self.panicked);
+        spawn(&self.panicked, async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 // Replies to a greeting that came in one piece are not to wait for each other.
@@ -92,7 +100,7 @@ impl Fake {
                     hears.send_modify(|heard| heard.push(command));
                     reply
                 });
-                tokio::spawn(async move {
+                spawn(&panicked, async move {
                     tokio::select! {
                         _ = cut.changed() => {}
                         _ = acts => {}
@@ -137,6 +145,26 @@ impl Fake {
     }
 }
 
+impl Drop for Fake {
+    fn drop(&mut self) {
+        if let Some(panic) = self.panicked.lock().take()
+            && !std::thread::panicking()
+        {
+            resume_unwind(panic);
+        }
+    }
+}
+
+/// Runs a task of a server's.
+fn spawn(panicked: &Panicked, task: impl Future<Output = ()> + Send + 'static) {
+    let panicked = Arc::clone(panicked);
+    tokio::spawn(async move {
+        if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
+            panicked.lock().get_or_insert(panic);
+        }
+    });
+}
+
 /// An error as the redis crate makes it of such a reply.
 pub(super) fn refusal(reply: &str) -> RedisError {
     match parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap() {
@@ -145,9 +173,14 @@ pub(super) fn refusal(reply: &str) -> RedisError {
     }
 }
 
+/// A text, as it stands in a reply.
+pub(super) fn bulk(text: &str) -> String {
+    format!("${}\r\n{text}\r\n", text.len())
+}
+
 /// What a subscription is confirmed by, or its end.
 pub(super) fn push(kind: &str, channel: &str) -> String {
-    format!(">3\r\n${}\r\n{kind}\r\n${}\r\n{channel}\r\n:1\r\n", kind.len(), channel.len())
+    format!(">3\r\n{}{}:1\r\n", bulk(kind), bulk(channel))
 }
 
 fn count(heard: &[String], begins: &str) -> usize {
@@ -171,9 +204,11 @@ pub(super) async fn act(
 pub(super) async fn next_command(stream: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
     let mut words = Vec::new();
     for _ in 0..number(stream).await? {
-        let mut word = vec![0; number(stream).await? + "\r\n".len()];
+        let length = number(stream).await?;
+        let mut word = vec![0; length + "\r\n".len()];
         stream.read_exact(&mut word).await.ok()?;
-        words.push(String::from_utf8(word).unwrap().trim_end().to_owned());
+        word.truncate(length);
+        words.push(String::from_utf8(word).unwrap());
     }
     Some(words.join(" "))
 }
@@ -198,8 +233,18 @@ pub(super) fn layout(shards: &[(u16, u16, &[u16])]) -> String {
     for (first, last, ports) in shards {
         reply += &format!("*{}\r\n:{first}\r\n:{last}\r\n", 2 + ports.len());
         for port in *ports {
-            reply += &format!("*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n");
+            reply += &format!("*2\r\n{}:{port}\r\n", bulk("127.0.0.1"));
         }
     }
     reply
+}
+
+#[tokio::test]
+#[should_panic = "no answer to that"]
+async fn panic_of_an_answer_is_passed_on_to_the_test() {
+    let fake = Fake::start(|_| -> String { panic!("no answer to that") }).await;
+    let mut stream = TcpStream::connect(("127.0.0.1", fake.port)).await.unwrap();
+    stream.write_all(b"*1\r\n$4\r\nPING\r\n").await.unwrap();
+    let ended = timeout(SOON, stream.read(&mut [0])).await.expect("it hangs");
+    assert_eq!(ended.unwrap(), 0, "as if the server were gone");
 }

@@ -10,7 +10,7 @@ use latchwork::backend::Backend as _;
 use latchwork::redis::{Credentials, ErrorKind, Redis, RedisBuilder};
 use latchwork::{LockClient, LockOptions};
 use latchwork_testkit::{ChaosProxy, RedisCluster, RedisServer, SentinelSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 const PASSWORD: &str = "hunter2/#?@";
 const SOON: Duration = Duration::from_secs(12);
@@ -155,16 +155,16 @@ async fn connections_have_the_clients_name() {
 
 #[tokio::test]
 async fn heartbeats_come_as_often_as_configured() {
-    let server = RedisServer::start();
-    let _slow = Redis::builder().heartbeat(Duration::from_secs(60)).connect(&server.url()).await.unwrap();
-    sleep(Duration::from_millis(500)).await;
+    let [slow, fast] = [RedisServer::start(), RedisServer::start()];
+    // By which it was seen that the server had started.
+    let before = calls(&slow, "ping").await;
+    let _slow = Redis::builder().heartbeat(Duration::from_secs(60)).connect(&slow.url()).await.unwrap();
     // One for each connection that was made.
-    let before = calls(&server, "ping").await;
-    sleep(Duration::from_secs(2)).await;
-    assert_eq!(calls(&server, "ping").await, before);
-    let _fast = Redis::builder().heartbeat(Duration::from_millis(100)).connect(&server.url()).await.unwrap();
-    sleep(Duration::from_secs(2)).await;
-    assert!(calls(&server, "ping").await > before + 10);
+    eventually("both connections", async || calls(&slow, "ping").await == before + 2).await;
+    let _fast = Redis::builder().heartbeat(Duration::from_millis(100)).connect(&fast.url()).await.unwrap();
+    // More than there would be without this setting, and in more time than it would take the others to come.
+    eventually("heartbeats", async || calls(&fast, "ping").await >= before + 2 + 40).await;
+    assert_eq!(calls(&slow, "ping").await, before + 2);
 }
 
 /// For how long still the system waits before it probes each of our connections to `server`: timer 2 of

@@ -67,6 +67,12 @@ impl Dialer {
         Ok(Self { info, introduction, common: Arc::clone(common) })
     }
 
+    /// One that introduces itself by what the URL says alone.
+    #[cfg(test)]
+    pub(crate) fn plain(url: impl ::redis::IntoConnectionInfo, common: &Arc<Common>) -> Self {
+        Self::new(url.into_connection_info().unwrap(), ConnectOptions::default(), common).unwrap()
+    }
+
     /// Of the server that the URL names.
     pub(crate) fn address(&self) -> Arc<str> {
         self.info.addr().to_string().into()
@@ -133,16 +139,12 @@ impl fmt::Debug for Dialer {
 
 #[cfg(test)]
 mod tests {
-    use ::redis::IntoConnectionInfo as _;
-
     use super::super::runtime::TokioRuntime;
     use super::super::timing::Timing;
     use super::*;
 
     fn dialer(timing: Timing) -> Dialer {
-        let common = Arc::new(Common::new(timing, TokioRuntime::current()));
-        let info = "redis://127.0.0.1".into_connection_info().unwrap();
-        Dialer::new(info, ConnectOptions::default(), &common).unwrap()
+        Dialer::plain("redis://127.0.0.1", &Arc::new(Common::new(timing, TokioRuntime::current())))
     }
 
     /// A command is a small packet, which the system would keep until the one before it was confirmed.

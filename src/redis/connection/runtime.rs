@@ -361,11 +361,11 @@ mod tests {
     use std::sync::{Once, mpsc};
     use std::task::Waker;
 
+    use super::super::super::fake::SOON;
     use super::*;
 
     const SHORT: Duration = Duration::from_millis(20);
     const LONG: Duration = Duration::from_secs(3600);
-    const SOON: Duration = Duration::from_secs(10);
 
     /// A runtime that runs its tasks while it is blocked on.
     fn runtime() -> (tokio::runtime::Runtime, TokioRuntime) {

@@ -237,12 +237,12 @@ mod tests {
     use futures_util::FutureExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
+    use super::super::super::fake::SOON;
     use super::*;
     use crate::sync::atomic::{AtomicBool, Ordering};
 
     const SHORT: Duration = Duration::from_millis(50);
     const LONG: Duration = Duration::from_secs(3600);
-    const SOON: Duration = Duration::from_secs(10);
 
     /// A connection, and its seats.
     struct Room {

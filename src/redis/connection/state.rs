@@ -157,11 +157,11 @@ mod tests {
     use ::redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
     use tokio::io::{AsyncReadExt as _, DuplexStream};
 
+    use super::super::super::fake::SOON;
     use super::super::runtime::TokioRuntime;
     use super::*;
 
     const MILLI: Duration = Duration::from_millis(1);
-    const SOON: Duration = Duration::from_secs(10);
 
     /// A connection, and its other end.
     async fn live(number: u64) -> (Arc<Live>, DuplexStream) {

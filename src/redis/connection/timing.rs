@@ -51,7 +51,6 @@ impl Timing {
 
     /// Gives nothing up on a machine that is busy. For tests.
     #[cfg(test)]
-    #[allow(dead_code, reason = "only a Cluster's tests need it, which need not be built in")]
     pub(crate) fn unhurried() -> Self {
         Self { connect: Duration::from_secs(10), response: Duration::from_secs(30), ..Self::default() }
     }

@@ -293,6 +293,8 @@ fn channel_of(data: &[Value]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::time::timeout;
 
     use super::super::super::connection::{Timing, TokioRuntime};
@@ -326,7 +328,9 @@ mod tests {
                 }
             })
             .await;
-            let common = Arc::new(Common::new(Timing::default(), TokioRuntime::current()));
+            // One that is given up is made anew, and tests count connections.
+            let timing = Timing { heartbeat: Duration::from_secs(3600), ..Timing::unhurried() };
+            let common = Arc::new(Common::new(timing, TokioRuntime::current()));
             let node = topology_of(&fake, &common).await.source("").expect("there is one for all");
             let desired = Arc::new(Desired::default());
             let deliveries = Deliveries::new(&desired, &Arc::new(Nonces::new(&common.runtime)));

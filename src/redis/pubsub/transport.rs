@@ -128,6 +128,8 @@ impl fmt::Debug for RedisTransport {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use tokio::time::timeout;
 
     use super::super::super::connection::Timing;
@@ -152,7 +154,7 @@ mod tests {
         })
         .await;
         // PING is sent by new connections only.
-        let timing = Timing { heartbeat: Duration::from_secs(3600), ..Timing::default() };
+        let timing = Timing { heartbeat: Duration::from_secs(3600), ..Timing::unhurried() };
         let common = Arc::new(Common::new(timing, TokioRuntime::current()));
         let topology = topology_of(&fake, &common).await;
         let nonces = Arc::new(Nonces::new(&common.runtime));
@@ -200,16 +202,20 @@ mod tests {
         let (linger, desired, runtime) =
             (Duration::from_secs(1), Arc::new(Desired::default()), TokioRuntime::current());
         let (changed, mut changes) = mpsc::unbounded_channel();
-        leave(&desired, "first");
+        leave(&desired, "0");
+        let mut left = HashMap::from([("0".to_owned(), runtime.now())]);
+        let begun = runtime.now();
         tokio::spawn(sweep(Arc::clone(&desired), changed.downgrade(), linger, runtime.clone()));
-        tokio::time::sleep(linger / 10).await;
-        let left = runtime.now();
-        leave(&desired, "orders");
-        for channel in ["first", "orders"] {
-            assert_eq!(changes.recv().await.as_deref(), Some(channel));
+        for tenths in [1, 4, 6, 9] {
+            runtime.sleep_until(begun + linger * tenths / 10).await;
+            leave(&desired, &tenths.to_string());
+            left.insert(tenths.to_string(), runtime.now());
         }
-        let lingered = runtime.now() - left;
-        assert!((linger..=linger * 3 / 2).contains(&lingered), "{lingered:?}");
+        while !left.is_empty() {
+            let channel = timeout(SOON, changes.recv()).await.expect("it lingers still").unwrap();
+            let lingered = runtime.now() - left.remove(&*channel).expect("it is given up once");
+            assert!((linger..=linger * 3 / 2).contains(&lingered), "{channel}: {lingered:?}");
+        }
     }
 
     /// With the last sender the supervisor ends, and the connection.

@@ -303,14 +303,14 @@ mod tests {
                     Err(kind) => return Err(Error::new(*kind, self.name.to_owned(), None)),
                 };
                 let (ours, theirs) = tokio::io::duplex(1 << 16);
-                let (name, heard) = (self.name, Arc::clone(&self.heard));
+                let (name, heard, clock) = (self.name, Arc::clone(&self.heard), self.runtime.clone());
                 tokio::spawn(act(theirs, move |command| {
                     if command.starts_with("CLIENT") {
                         // Its connections have no names.
                         return Some("-ERR unknown command\r\n".to_owned());
                     }
                     let asks = command == "ASKING";
-                    heard.lock().push((name, command, Instant::now()));
+                    heard.lock().push((name, command, clock.now()));
                     if asks {
                         return Some("+OK\r\n".to_owned());
                     }
@@ -445,7 +445,7 @@ mod tests {
         })
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn redirects_are_followed_at_once_but_not_for_ever() {
         let (stage, router) = Stage::new(
             &[Ok(&["-MOVED 7 b:1\r\n"]), Ok(&["-MOVED 7 a:1\r\n", "-MOVED 7 a:1\r\n", DONE])],
@@ -466,7 +466,7 @@ mod tests {
         assert_eq!(stage.heard(), ["a:GET", "b:ASKING", "b:GET"]);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn command_that_did_not_run_is_tried_again_after_pauses_that_grow() {
         let (stage, router) = Stage::new(&[Ok(&[DOWN, DOWN, DONE])], &[Some(0)]).await;
         assert_eq!(sent(&router, LIMIT).await.unwrap(), Sent::Once);
@@ -488,7 +488,7 @@ mod tests {
         assert_eq!(stage.heard(), ["a:GET"]);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn lost_command_is_sent_again_at_once_if_it_may_be() {
         let (stage, router) = Stage::new(&[Ok(&[BREAK]), Ok(&[DONE])], &[Some(0), Some(1)]).await;
         assert_eq!(at_once(sent(&router, LIMIT)).await.expect("at once").unwrap(), Sent::Again);
@@ -503,7 +503,7 @@ mod tests {
         assert_eq!(stage.seen(), (0, 1));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn error_says_most_about_what_became_of_the_command() {
         let gone = Err(ErrorKind::Connection);
         // What a server has said counts for more than that there is none, whichever came first.
@@ -524,7 +524,7 @@ mod tests {
         assert_eq!(error.redis_error().and_then(RedisError::code), Some("ERR"));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn server_that_cannot_be_found_is_waited_for_only_if_there_was_one() {
         let (unknown, gone) = (Err(ErrorKind::UnknownMaster), Err(ErrorKind::Connection));
         let (stage, router) = Stage::new(&[unknown], &[Some(0)]).await;

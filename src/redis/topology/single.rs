@@ -128,13 +128,11 @@ mod tests {
 
     use super::super::super::connection::{Common, Dialer, Server, Timing, TokioRuntime};
     use super::super::super::fake::Fake;
-    use super::super::url;
-    use super::{ConnectOptions, Fixed, Meaning};
+    use super::{Fixed, Meaning};
 
     fn server_at(port: u16) -> Fixed {
         let common = Arc::new(Common::new(Timing::default(), TokioRuntime::current()));
-        let info = url::parse(&format!("redis://127.0.0.1:{port}")).unwrap();
-        Fixed::new(Arc::new(Dialer::new(info, ConnectOptions::default(), &common).unwrap()), None)
+        Fixed::new(Arc::new(Dialer::plain(format!("redis://127.0.0.1:{port}"), &common)), None)
     }
 
     #[tokio::test]

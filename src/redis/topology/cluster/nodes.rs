@@ -239,9 +239,8 @@ impl fmt::Debug for Nodes {
 mod tests {
     use std::pin::pin;
 
-    use super::super::super::super::connection::{ConnectOptions, Timing, TokioRuntime};
+    use super::super::super::super::connection::{Timing, TokioRuntime};
     use super::super::super::super::fake::{Fake, alive, at_once, layout};
-    use super::super::super::url::parse;
     use super::*;
 
     const REFUSED: &str = "-ERR not for you\r\n";
@@ -256,8 +255,7 @@ mod tests {
     fn nodes_with(response: Duration, seeds: &[u16]) -> Arc<Nodes> {
         let timing = Timing { response, ..Timing::unhurried() };
         let common = Arc::new(Common::new(timing, TokioRuntime::current()));
-        let info = parse("redis://127.0.0.1:7000").unwrap();
-        let dialer = Arc::new(Dialer::new(info, ConnectOptions::default(), &common).unwrap());
+        let dialer = Arc::new(Dialer::plain("redis://127.0.0.1:7000", &common));
         Nodes::new(dialer, common, seeds.iter().map(|port| address(*port)).collect())
     }
 

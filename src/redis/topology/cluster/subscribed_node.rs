@@ -62,16 +62,12 @@ pub(super) async fn in_touch(connection: &mut MultiplexedConnection) -> RedisRes
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::super::connection::{
-        Address, Common, ConnectOptions, Dialer, ErrorKind, Timing, TokioRuntime,
-    };
-    use super::super::super::super::fake::{Fake, alive};
-    use super::super::super::url::parse;
+    use super::super::super::super::connection::{Address, Common, Dialer, ErrorKind, Timing, TokioRuntime};
+    use super::super::super::super::fake::{Fake, alive, bulk};
     use super::*;
 
     fn info(state: &str) -> Option<String> {
-        let info = format!("cluster_enabled:1\r\ncluster_state:{state}\r\ncluster_slots_fail:0\r\n");
-        Some(format!("${}\r\n{info}\r\n", info.len()))
+        Some(bulk(&format!("cluster_enabled:1\r\ncluster_state:{state}\r\ncluster_slots_fail:0\r\n")))
     }
 
     /// What becomes of a connection to a node that says so.
@@ -79,7 +75,7 @@ mod tests {
         let common = Arc::new(Common::new(Timing::unhurried(), TokioRuntime::current()));
         let mut fake = Fake::silent().await;
         fake.answer(alive(move |_| reply.clone()));
-        let dialer = Dialer::new(parse("redis://a").unwrap(), ConnectOptions::default(), &common).unwrap();
+        let dialer = Dialer::plain("redis://a", &common);
         let at = Address { host: "127.0.0.1".into(), port: fake.port };
         let node = SubscribedNode::at(Arc::new(Fixed::new(Arc::new(dialer), Some(at))));
         let dialled = node.dial(Arc::new(|_| {})).await;
