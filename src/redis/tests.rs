@@ -384,3 +384,38 @@ fn lease_ends_at_the_server_no_earlier_than_here() {
         assert_eq!(millis(lease), expected, "{lease:?}");
     }
 }
+
+/// An attempt that was dropped may still be on its way, behind those that wait for replicas: a rollback over
+/// another connection would come before it.
+#[tokio::test]
+async fn rollback_goes_over_the_connection_of_attempts_and_a_release_does_not() {
+    for mode in [Mode::Plain, Mode::Fair, Mode::Write, Mode::Read] {
+        let builder = Redis::builder().wait_for_replicas(1, Duration::from_millis(10));
+        let (redis, fake) = connect(builder, &[YES]).await;
+        // Those of commands and of subscriptions are greeted. That of attempts is not made before the first.
+        fake.until("HELLO", 2).await;
+        release(&redis, mode).await.unwrap();
+        assert_eq!(fake.count("HELLO"), 2, "{mode:?}");
+        redis.roll_back(mode, &name(), &id(1)).await.unwrap();
+        assert_eq!(fake.count("HELLO"), 3, "{mode:?}");
+        acquire(&redis, mode).await.unwrap();
+        assert_eq!(fake.count("HELLO"), 3, "{mode:?}");
+    }
+}
+
+/// One that was sent twice, over links that were not ended, may come twice.
+#[tokio::test]
+async fn late_attempt_that_was_undone_is_undone_again_while_it_may_come() {
+    let (redis, _fake) = connect(Redis::builder(), &[YES]).await;
+    // By a clock that jumps from here on.
+    tokio::time::pause();
+    let times = AtomicUsize::new(0);
+    let undo = || -> Boxed<'static, bool> {
+        // Ordering: Relaxed, of this thread only.
+        times.fetch_add(1, Ordering::Relaxed);
+        Box::pin(ready(true))
+    };
+    redis.undo_until(redis.runtime().now() + Duration::from_millis(2500), &name(), undo).await;
+    // Ordering: Relaxed, as above.
+    assert_eq!(times.load(Ordering::Relaxed), 3);
+}

@@ -12,6 +12,7 @@ mod fair_lock;
 mod foreign;
 mod hold_ends;
 mod leases;
+mod meanwhile;
 mod messages;
 mod metrics;
 mod no_answer;

@@ -30,7 +30,8 @@ impl Transport for Deaf {
 
 type Act = Box<dyn FnOnce() + Send>;
 
-/// What happens before the next attempt is answered, which takes no waiting otherwise.
+/// What happens before the next attempt of a plain lock, or release of a fair one, is answered, which takes
+/// no waiting otherwise.
 #[derive(Clone, Default)]
 struct Meanwhile(Arc<Mutex<Option<Act>>>);
 
@@ -38,7 +39,7 @@ impl Between for Meanwhile {
     type Error = OtherKind;
 
     async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        if let Command::Acquire(Mode::Plain) = command {
+        if let Command::Acquire(Mode::Plain) | Command::Release(Mode::Fair) = command {
             let meanwhile = self.0.lock().unwrap().take();
             if let Some(meanwhile) = meanwhile {
                 meanwhile();
@@ -211,4 +212,59 @@ fn failure_of_a_subscription_that_was_not_confirmed_in_time_is_told() {
     deaf.0.lock().unwrap()[0].failed(SubscribeError::new("on purpose"));
     let Poll::Ready(Err(error)) = poll(waits) else { panic!("it waits for what cannot come") };
     assert!(matches!(error, LockError::Subscribe(_)), "{error:?}");
+}
+
+/// It is confirmed on the way of an answer that says that the lock is held. The release was published before,
+/// and its message does not come.
+#[tokio::test]
+async fn confirmation_that_comes_before_the_answer_to_a_question_wakes_a_waiter() {
+    let (runtime, deaf, meanwhile) = (ThreadRuntime::paused(), Deaf::default(), Meanwhile::default());
+    let local = Local::with_runtime(runtime.clone());
+    let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
+    let client = LockClient::new(OverLocal::with_transport(local, meanwhile.clone(), deaf.clone()));
+    let lock = client.get_lock("orders").unwrap();
+    let held = theirs.lock().await.unwrap();
+    let waits = tokio::spawn(async move { lock.lock().await.unwrap() });
+    until("it subscribes", || !deaf.0.lock().unwrap().is_empty()).await;
+    let inbox = deaf.0.lock().unwrap()[0].clone();
+    *meanwhile.0.lock().unwrap() = Some(Box::new(move || {
+        ready(held.unlock()).unwrap();
+        inbox.ready();
+    }));
+    // It does not wait for the confirmation any longer, and asks.
+    until("it asks", || {
+        runtime.advance(Duration::from_millis(100));
+        meanwhile.0.lock().unwrap().is_none()
+    })
+    .await;
+    // No time passes from here on.
+    let guard = tokio::time::timeout(SOON, waits).await.expect("asleep beside a free lock").unwrap();
+    guard.unlock().await.unwrap();
+}
+
+/// The release that names the waiter lets another client's go first, and that passes the lock on before the
+/// waiter's subscription is confirmed: the message does not come. The confirmation does, before the answer.
+#[tokio::test]
+async fn waiter_that_is_named_asks_for_itself_if_its_subscription_was_confirmed_after_the_release_was_sent() {
+    let (runtime, deaf, meanwhile) = (ThreadRuntime::paused(), Deaf::default(), Meanwhile::default());
+    let local = Local::with_runtime(runtime);
+    let theirs = LockClient::new(local.clone()).get_fair_lock("orders").unwrap();
+    let client = LockClient::new(OverLocal::with_transport(local, meanwhile.clone(), deaf.clone()));
+    let lock = client.get_fair_lock("orders").unwrap();
+    let held = lock.lock().await.unwrap();
+    let mut first = Box::pin(async move { theirs.lock().await });
+    assert!(poll(first.as_mut()).is_pending());
+    let mut named = pin!(lock.lock());
+    assert!(poll(named.as_mut()).is_pending());
+    let inboxes = Arc::clone(&deaf.0);
+    *meanwhile.0.lock().unwrap() = Some(Box::new(move || {
+        let Poll::Ready(Ok(guard)) = poll(first.as_mut()) else { panic!("it is not its turn") };
+        ready(guard.unlock()).unwrap();
+        inboxes.lock().unwrap().iter().for_each(Inbox::ready);
+    }));
+    drop(held);
+    assert!(meanwhile.0.lock().unwrap().is_none(), "nothing was released");
+    // No time passes.
+    let guard = tokio::time::timeout(SOON, named).await.expect("asleep with a lock granted to it").unwrap();
+    guard.unlock().await.unwrap();
 }

@@ -233,6 +233,7 @@ fn take<E: Alarmed>(entries: &mut BTreeMap<Key, Weak<E>>, by: Moment, most: usiz
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -347,5 +348,57 @@ mod tests {
         alarm.ring(&entry, at(2));
         // Ordering: Relaxed, as above.
         assert_eq!(started.load(Ordering::Relaxed), 2);
+    }
+
+    /// Lets a thread come to the mutex and wait there. Where it does not by then, a test shows nothing, and
+    /// does not fail.
+    fn let_wait() {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(1) {
+            thread::yield_now();
+        }
+    }
+
+    /// Both wait for the mutex before, in this order, so that the ring comes as early as it can.
+    #[test]
+    fn ring_that_comes_while_the_watchdog_finds_nothing_due_is_seen_or_starts_another_one() {
+        const ROUNDS: usize = 100;
+        for _ in 0..ROUNDS {
+            let (alarm, started) = alarm();
+            let entry = entry(&alarm);
+            alarm.ring(&entry, at(1));
+            assert_eq!(alarm.take_due(at(1), 1).len(), 1);
+            let set = alarm.set.lock();
+            let next = thread::scope(|scope| {
+                let watchdog = scope.spawn(|| alarm.next());
+                let_wait();
+                scope.spawn(|| alarm.ring(&entry, at(2)));
+                let_wait();
+                drop(set);
+                watchdog.join().unwrap()
+            });
+            // Ordering: Relaxed, as the threads have ended.
+            assert!(next == at(2) || started.load(Ordering::Relaxed) == 2, "no watchdog looks at it");
+        }
+    }
+
+    /// The ring waits for the mutex before, and the other one comes meanwhile.
+    #[test]
+    fn entry_that_rings_while_it_is_put_back_is_looked_at_when_it_rings_for() {
+        const ROUNDS: usize = 20;
+        let (alarm, _) = alarm();
+        let entry = entry(&alarm);
+        for _ in 0..ROUNDS {
+            let set = alarm.set.lock();
+            thread::scope(|scope| {
+                scope.spawn(|| alarm.ring(&entry, at(1)));
+                let_wait();
+                scope.spawn(|| alarm.put_back(&entry, at(2)));
+                let_wait();
+                drop(set);
+            });
+            assert_eq!(alarm.next(), at(1));
+            alarm.take_due(at(9), 9);
+        }
     }
 }

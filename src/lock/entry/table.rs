@@ -217,4 +217,19 @@ mod tests {
         let again = table.get(&name, || unreachable!("it is there"));
         assert!(Arc::ptr_eq(&again, &next));
     }
+
+    /// Such as a hold that another thread forgets: it keeps the entry, which would be let go after that.
+    #[test]
+    fn whether_an_entry_is_needed_is_asked_while_no_thread_can_keep_it() {
+        let table = Arc::new(Table::default());
+        let name = LockName::new("orders").unwrap();
+        table.keep(&name, &table.get(&name, || Entry(Arc::clone(&table), name.clone(), None)));
+        let mut was_asked = false;
+        table.let_go_unless(&name, || {
+            was_asked = true;
+            assert!(table.0.try_lock().is_none(), "it may be kept now");
+            false
+        });
+        assert!(was_asked && table.len() == 0);
+    }
 }

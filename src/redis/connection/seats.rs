@@ -404,4 +404,24 @@ mod tests {
         caller.wake_by_ref();
         assert!(!caller.waits(Waker::noop()) && caller.waits(Waker::noop()));
     }
+
+    /// A thread that takes it as soon as it is free has its own waker there, which is not to be cleared.
+    #[tokio::test]
+    async fn seat_is_free_when_nothing_of_its_caller_is_left_in_it() {
+        let (room, _server) = Room::untimed().await;
+        let seated = room.seats.take(&room.connection, room.begun + LONG);
+        let caller = Arc::clone(&seated.seat.as_ref().expect("it is not dropped").caller);
+        assert!(caller.waits(Waker::noop()));
+        // No seat can be free before this is.
+        let state = room.seats.state.lock();
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(seated));
+            let begun = Instant::now();
+            while caller.0.lock().waker.is_some() {
+                assert!(begun.elapsed() < SOON, "it is free before it is cleared");
+                std::thread::yield_now();
+            }
+            drop(state);
+        });
+    }
 }

@@ -168,7 +168,10 @@ impl crate::transport::Transport for Arc<Desired> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use crate::registry::Registry;
+    use crate::sync::atomic::{AtomicBool, Ordering};
     use crate::transport::Transport;
 
     use super::*;
@@ -241,5 +244,50 @@ mod tests {
             desired.confirm(channel, false);
         }
         assert_eq!(desired.take_left(Duration::ZERO, Instant::now()), (channels, false));
+    }
+
+    /// At any time of that, as far as a test can say so, which takes long as there are many.
+    #[test]
+    fn channel_that_a_waiter_comes_back_to_stays_while_those_that_have_lingered_are_taken_out() {
+        const ROUNDS: u32 = 100;
+        let (desired, waiters) = (Desired::default(), Registry::new(Keeps::default()));
+        let _interest = waiters.subscribe("orders");
+        let inbox = waiters.transport().0.lock().take().expect("it is the first interest");
+        let channels: Vec<Arc<str>> = (0..500).map(|number| format!("orders:{number}").into()).collect();
+        let leave_all = || {
+            for channel in &channels {
+                desired.add(channel, 0, inbox.clone());
+                desired.confirm(channel, false);
+                desired.leave(channel, 0, Instant::now());
+            }
+        };
+        let take_left = || {
+            let begun = Instant::now();
+            desired.take_left(Duration::ZERO, begun);
+            begun.elapsed()
+        };
+        leave_all();
+        let takes = take_left();
+        for round in 0..ROUNDS {
+            leave_all();
+            let has_begun = AtomicBool::new(false);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    // Ordering: Relaxed, as nothing is read through it.
+                    has_begun.store(true, Ordering::Relaxed);
+                    take_left();
+                });
+                // Ordering: Relaxed, as above.
+                while !has_begun.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+                let begun = Instant::now();
+                while begun.elapsed() < takes * round / ROUNDS {
+                    std::hint::spin_loop();
+                }
+                desired.add(&channels[0], 0, inbox.clone());
+            });
+            assert!(desired.contains(&channels[0]), "its waiter waits for messages that do not come");
+        }
     }
 }

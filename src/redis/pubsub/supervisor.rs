@@ -468,4 +468,27 @@ mod tests {
         until(&runtime, deadline).await;
         assert!(runtime.now() >= deadline);
     }
+
+    /// As in a failover: no node has the slot for longer than it takes to look once.
+    #[tokio::test]
+    async fn channel_is_looked_after_until_a_node_has_its_slot_however_often_there_was_none() {
+        let (mut supervisor, topology, mut said) = supervisor_of_orders();
+        let channel: Arc<str> = "orders".into();
+        let registry = Registry::new(Arc::clone(&supervisor.desired));
+        let _interest = registry.subscribe(&channel);
+        topology.give(0);
+        supervisor.bring_into_line(Arc::clone(&channel));
+        assert_eq!(topology.looks(), 1);
+        for _ in 0..3 {
+            let before = supervisor.next_try;
+            supervisor.place_astray();
+            assert!(said().is_empty() && supervisor.placed.is_empty());
+            assert_eq!(topology.looks(), 1, "where it is then is asked each time");
+            assert!(supervisor.next_try > before, "it would turn and turn");
+        }
+        topology.give(8);
+        supervisor.place_astray();
+        assert_eq!(said(), [(8, channel, Wish::Resubscribe)]);
+        assert!(supervisor.astray.is_empty());
+    }
 }

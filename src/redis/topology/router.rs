@@ -540,4 +540,16 @@ mod tests {
         assert_eq!(sent(&router, LIMIT).await.unwrap(), Sent::Once);
         assert_eq!((stage.heard().len(), stage.seen()), (1, (1, 0)));
     }
+
+    /// An acquisition of which that is told is rolled back, and one that was refused is not.
+    #[tokio::test]
+    async fn command_that_may_have_run_is_told_as_such_whatever_a_server_says_before_and_after_that() {
+        for (first, ways) in [(&[BREAK][..], &[0, 1][..]), (&[DOWN, BREAK], &[0, 0, 1])] {
+            let ways: Vec<_> = ways.iter().copied().map(Some).collect();
+            let (stage, router) = Stage::new(&[Ok(first), Ok(&[DOWN])], &ways).await;
+            let error = sent(&router, SHORT).await.unwrap_err();
+            assert!(stage.heard().ends_with(&["b:GET".to_owned()]), "{:?}", stage.heard());
+            assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        }
+    }
 }

@@ -176,4 +176,21 @@ mod tests {
         server.invalidate(&other);
         assert!(!next.has_ended());
     }
+
+    /// Commands have found out meanwhile that what its name leads to is the wrong one.
+    #[tokio::test]
+    async fn connection_to_a_server_that_was_left_while_it_was_dialled_does_not_stand() {
+        let mut fake = Fake::silent().await;
+        let server = server_at(fake.port);
+        let dial = async {
+            let (_, standing) = server.dial(Arc::new(|_| {})).await.unwrap();
+            assert!(standing.has_ended());
+        };
+        // It is not answered before.
+        let is_left = async {
+            server.invalidate(&server.moved());
+            fake.answer(|_| "+PONG\r\n".to_owned());
+        };
+        tokio::join!(biased; dial, is_left);
+    }
 }

@@ -1,0 +1,127 @@
+//! What comes while the runtime is asked for something, as it may from another thread: it is either seen by
+//! what is looked at after that, or told.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use latchwork::backend::Runtime;
+use latchwork::local::{Local, Sleep, ThreadRuntime};
+use latchwork::{LockClient, LossReason};
+
+use crate::polled::{poll, poll_by, ready};
+
+type Once = Box<dyn FnOnce() + Send>;
+
+/// What is done inside of the next call.
+#[derive(Clone, Default)]
+struct Act(Arc<Mutex<Option<Once>>>);
+
+impl Act {
+    fn set(&self, act: impl FnOnce() + Send + 'static) {
+        *self.0.lock().unwrap() = Some(Box::new(act));
+    }
+
+    fn run(&self) {
+        let act = self.0.lock().unwrap().take();
+        if let Some(act) = act {
+            act();
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Meanwhile {
+    clock: ThreadRuntime,
+    /// While a task reads the clock in its first poll. In others a store may read it, with its mutex locked.
+    task_reads_clock: Act,
+    is_asked_for_its_end: Act,
+    spawns: Arc<AtomicBool>,
+}
+
+impl Meanwhile {
+    fn client() -> (Self, LockClient) {
+        let (task_reads_clock, is_asked_for_its_end) = Default::default();
+        let (clock, spawns) = (ThreadRuntime::paused(), Arc::default());
+        let runtime = Self { clock, task_reads_clock, is_asked_for_its_end, spawns };
+        (runtime.clone(), LockClient::new(Local::with_runtime(runtime)))
+    }
+}
+
+impl Runtime for Meanwhile {
+    type Sleep = Sleep;
+
+    fn now(&self) -> Instant {
+        // Ordering: SeqCst, for no reason but that it is a test.
+        if self.spawns.load(Ordering::SeqCst) {
+            self.task_reads_clock.run();
+        }
+        self.clock.now()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Sleep {
+        self.clock.sleep_until(deadline)
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        // Ordering: SeqCst, as above. It is polled by this.
+        self.spawns.store(true, Ordering::SeqCst);
+        self.clock.spawn(task);
+        self.spawns.store(false, Ordering::SeqCst);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.is_asked_for_its_end.run();
+        self.clock.has_ended()
+    }
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        // Ordering: SeqCst, as above.
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// It has found that nothing is due before the renewal of a watched lock, in a third of a lease. The hold
+/// that is taken then ends before that, and has a waiter behind it, which has no timer of its own.
+#[test]
+fn waiter_that_comes_while_the_watchdog_goes_to_sleep_has_its_turn_in_time() {
+    const SHORT: Duration = Duration::from_secs(3);
+    let (runtime, client) = Meanwhile::client();
+    let waits = Arc::new(Mutex::new(None));
+    runtime.task_reads_clock.set({
+        let (lock, waits) = (client.get_lock("short").unwrap(), Arc::clone(&waits));
+        move || {
+            std::mem::forget(ready(lock.lock_with_lease(SHORT)).unwrap());
+            let mut waiter = Box::pin(async move { lock.lock().await });
+            assert!(poll(waiter.as_mut()).is_pending());
+            *waits.lock().unwrap() = Some(waiter);
+        }
+    });
+    let _watched = ready(client.get_lock("orders").unwrap().lock()).unwrap();
+    let mut waits = waits.lock().unwrap().take().expect("the watchdog has read the clock");
+    let woken = Arc::new(Woken::default());
+    assert!(poll_by(waits.as_mut(), &Waker::from(Arc::clone(&woken))).is_pending());
+    runtime.clock.advance(SHORT + Duration::from_millis(10));
+    // Ordering: SeqCst, as above.
+    assert!(woken.0.load(Ordering::SeqCst), "it sleeps on beside a free lock");
+    assert!(poll(waits.as_mut()).is_ready());
+}
+
+#[test]
+fn loss_that_comes_while_the_wait_for_it_begins_is_told() {
+    let (runtime, client) = Meanwhile::client();
+    let lock = client.get_lock("orders").unwrap();
+    let guard = ready(lock.lock()).unwrap();
+    let mut lost = pin!(guard.lost());
+    runtime.is_asked_for_its_end.set(move || assert!(ready(lock.force_unlock()).unwrap()));
+    // No time passes.
+    assert_eq!(poll(lost.as_mut()), Poll::Ready(LossReason::Gone));
+    assert!(runtime.is_asked_for_its_end.0.lock().unwrap().is_none());
+}
