@@ -294,6 +294,15 @@ async fn renewal_leaves_time_for_another_and_takes_no_longer_than_any_command() 
     tokio::join!(fails_within(NEVER, short, second), fails_within(tenth, NEVER, second));
 }
 
+/// It makes no lease longer that it would have to be in time for.
+#[tokio::test]
+async fn question_whether_a_lease_lasts_is_given_time_for_an_answer() {
+    let (redis, _fake) = connect(Redis::builder(), &[SILENCE]).await;
+    let begun = Instant::now();
+    redis.renew(Mode::Plain, &[lease(1)], Duration::from_millis(1)).await.unwrap_err();
+    assert!(begun.elapsed() >= Duration::from_millis(400), "{:?}", begun.elapsed());
+}
+
 #[tokio::test]
 async fn message_of_the_other_kind_is_published_where_both_are_wanted() {
     let (redis, fake) = connect(Redis::builder(), &[NO]).await;

@@ -419,6 +419,21 @@ mod tests {
         assert!(at.news.try_recv().is_err());
     }
 
+    /// Over the next one the channel is subscribed to.
+    #[tokio::test]
+    async fn subscription_that_ended_with_its_connection_has_not_ended_over_the_next_one() {
+        let mut at = Subscribing::start().await;
+        let _a = at.have("a").await;
+        // Behind the notice comes what is no reply.
+        at.once("SSUBSCRIBE b", push("sunsubscribe", "a") + "?\r\n");
+        let b = at.want("b");
+        at.hear_of_another_connection().await;
+        confirmed(&b).await;
+        let _ = at.have("c").await;
+        assert!(at.news.try_recv().is_err());
+        assert_eq!(at.fake.count("SSUBSCRIBE a"), 2);
+    }
+
     #[tokio::test]
     async fn waiters_are_told_that_a_channel_is_refused_and_it_is_not_asked_for_again() {
         let mut at = Subscribing::start().await;
