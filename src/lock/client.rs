@@ -130,7 +130,8 @@ impl LockClient {
     ///   a third of the [watchdog's timeout](crate::LockOptions::watchdog_timeout) at most, and for 10 s at
     ///   most. It waits anew then;
     /// * the waiters of the client whose lock was forced free, or whose lease ended by itself, are in the
-    ///   store's queue within a second after that, by when they began to wait;
+    ///   store's queue within a second after that, by when they began to wait. One that had just been
+    ///   granted the lock, and had not been polled since, waits anew;
     /// * after a failover or flush of the store the waiters queue anew, by when they began to wait.
     ///
     /// [`Lock::try_lock`] overtakes no waiter.

@@ -91,6 +91,14 @@ fn comes_along<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     owner(call).is_some() && view.scene.calls.values().any(|other| same(other) && other.began < call.began)
 }
 
+/// Whether no other call of its process waits for longer.
+fn is_first_of_its_member<S: Store>(view: &View<'_, S>, waiter: &Call, lock: Which) -> bool {
+    let came_before = |other: &Call| {
+        other.member == waiter.member && other.began < waiter.began && waited_for(other) == Some(lock)
+    };
+    !view.scene.calls.values().any(came_before)
+}
+
 /// Whether the owner of a hold has the lock by another one, too.
 pub(super) fn is_again<S: Store>(view: &View<'_, S>, id: u64) -> bool {
     let Some(hold) = view.scene.holds.get(&id) else { return true };
@@ -114,15 +122,18 @@ impl Order {
             && view.scene.members[call.member].stood_still_until < call.began
             && !self.was_held_up(view, waiter, lock)
             && !self.was_recalled(view, waiter, lock)
-            && !self.is_forced(view, lock)
+            && !self.is_forced(view, waiter, lock)
             && positions_last(view)
     }
 
-    fn is_forced<S: Store>(&self, view: &View<'_, S>, lock: Which) -> bool {
+    fn is_forced<S: Store>(&self, view: &View<'_, S>, waiter: &Call, lock: Which) -> bool {
         let forces =
             |call: &Call| matches!(call.op, Op::ForceUnlock { lock: other, .. } if other.name == lock.name);
         let told = |at: &Nanos| at + TOLD_OF_FORCE + hand_off(view.program) > view.now;
-        view.scene.calls.values().any(forces) || self.forced.get(&lock.name).is_some_and(told)
+        // If the lock was its by then, and it had not been polled since, it waits anew.
+        let may_wait_anew = |at: &Nanos| waiter.began <= *at && is_first_of_its_member(view, waiter, lock);
+        view.scene.calls.values().any(forces)
+            || self.forced.get(&lock.name).is_some_and(|at| told(at) || may_wait_anew(at))
     }
 
     /// Whether its owner had the other side meanwhile: then it has entered anew.
