@@ -428,3 +428,10 @@ async fn late_attempt_that_was_undone_is_undone_again_while_it_may_come() {
     // Ordering: Relaxed, as above.
     assert_eq!(times.load(Ordering::Relaxed), 3);
 }
+
+/// A supervisor of channels has it from there.
+#[tokio::test]
+async fn channels_linger_for_as_long_as_the_builder_says() {
+    let (redis, _fake) = connect(Redis::builder().linger(NEVER), &[YES]).await;
+    assert_eq!(redis.common.timing.linger, NEVER);
+}
