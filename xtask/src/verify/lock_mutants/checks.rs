@@ -90,7 +90,7 @@ const ALL: &[&str] = &[""];
 const REDIS: &[&str] = &["src/redis"];
 const SCRIPTS: &[&str] = &["src/redis/scripts"];
 /// What depends on how many servers there are.
-const TOPOLOGY: &[&str] = &["src/redis/topology", "src/redis/queue", "src/redis/backend"];
+const TOPOLOGY: &[&str] = &["src/redis/topology", "src/redis/pubsub", "src/redis/queue", "src/redis/backend"];
 /// What depends on how a link fares.
 const LINKS: &[&str] = &[
     "src/redis/connection",
@@ -98,6 +98,8 @@ const LINKS: &[&str] = &[
     "src/redis/passed_on",
     "src/redis/late",
     "src/redis/backend",
+    "src/redis/queue",
+    "src/redis/read_write",
     "src/redis/topology/router",
     "src/redis/topology/single",
 ];
