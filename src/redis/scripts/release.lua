@@ -5,9 +5,8 @@
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
     return -1
 end
--- A reader has a field as well, and others may read or write beside it. (A plain lock of Redisson's has no mode.)
-local mode = redis.call('hget', KEYS[1], 'mode')
-if mode and mode ~= 'lock' then
+-- A reader has a field as well, and others may read or write beside it.
+if redis.call('hget', KEYS[1], 'mode') ~= 'lock' then
     return -1
 end
 -- Nobody can act on the message before this script has ended. Were it published after the deletion, a user who may not

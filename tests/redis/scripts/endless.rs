@@ -105,6 +105,22 @@ async fn writer_without_an_end_has_none_beside_a_reader() {
     stage.end().await;
 }
 
+/// Nor does it end before one that writes for longer than the lock lasts.
+#[tokio::test]
+async fn lock_lasts_for_as_long_as_its_writer_beside_a_reader_without_an_end() {
+    let mut stage = Stage::read_write("endless:longer").await;
+    let (writer, reader) = (id(1, 1), id(1, 2));
+    stage.take(&writer).await;
+    stage.read_beside(&reader, &writer).await;
+    let () = stage.run(&format!("PERSIST {}", lease_key(&reader.to_string(), 1))).await;
+    let longer = stage.redis.request(&writer, LEASE * 4);
+    assert_eq!(left(stage.redis.acquire(Mode::Write, &stage.name, &longer).await.unwrap()), None);
+    stage.assert_lasts("{}", LEASE * 4).await;
+    stage.release(&writer, None).await;
+    assert!(stage.release_read(&reader).await);
+    stage.end().await;
+}
+
 /// Of one that reads with more leases than a call looks at, it is not known which is the longest.
 #[tokio::test]
 async fn readers_of_a_lock_without_an_end_that_are_not_all_known_have_none_when_the_writer_leaves() {

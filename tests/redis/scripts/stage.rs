@@ -98,6 +98,12 @@ impl Stage {
         command(&words).query_async(&mut self.raw).await.unwrap_or_else(|error| panic!("{words}: {error}"))
     }
 
+    /// The server's time in ms.
+    pub(crate) async fn millis(&mut self) -> u64 {
+        let [seconds, micros]: [u64; 2] = self.run("TIME").await;
+        seconds * 1000 + micros / 1000
+    }
+
     /// To a channel, with `{}` for the lock's name.
     pub(crate) async fn listen_to(&mut self, channel: &str) {
         self.sink.subscribe(channel.replace("{}", self.name.as_str())).await.unwrap();

@@ -160,14 +160,37 @@ async fn reader_that_comes_beside_a_writer_takes_no_millisecond_from_its_lease()
     let mut stage = Stage::read_write("rw:last:ms").await;
     let (writer, reader) = (id(1, 1), id(1, 2));
     stage.take(&writer).await;
-    let [seconds, _]: [u64; 2] = stage.run("TIME").await;
-    let last = (seconds + 300) * 1000;
+    let last = stage.millis().await + 300_000;
     let () = stage.run(&format!("PEXPIREAT {{}} {last}")).await;
     stage.read_beside(&reader, &writer).await;
     let until: String = stage.run(&format!("HGET {{}} {writer}:write")).await;
     let until: u64 = until.strip_prefix("until:").unwrap().parse().unwrap();
     assert!(until >= (last + 1) * 1000 && until < (last + 3) * 1000, "{until} us, and the key: {last} ms");
+    // Nor does one that leaves.
     assert!(stage.release_read(&reader).await);
+    let left: u64 = stage.run("PTTL {}").await;
+    assert!(stage.millis().await + left >= last);
+    // Nor a renewal beside it, whose lease a key would have.
+    stage.read_beside(&reader, &writer).await;
+    let begun = stage.millis().await;
+    let keys = [LeaseKey { name: stage.name.clone(), id: writer.clone() }];
+    assert_eq!(stage.redis.renew(Mode::Write, &keys, LEASE).await.unwrap(), [true]);
+    let until: String = stage.run(&format!("HGET {{}} {writer}:write")).await;
+    let until: u128 = until.strip_prefix("until:").unwrap().parse().unwrap();
+    assert!(until >= (u128::from(begun) + LEASE.as_millis() + 1) * 1000, "{until} us, from {begun} ms on");
+    assert!(stage.release_read(&reader).await);
+    stage.release(&writer, None).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn writer_that_comes_after_a_dead_reader_has_no_longer_lease_than_it_asked_for() {
+    let mut stage = Stage::read_write("rw:dead:long").await;
+    let (dead, writer) = (id(1, 1), id(2, 1));
+    stage.read_for(&dead, LEASE * 9).await;
+    let () = stage.run(&format!("DEL {}", lease_key(&dead.to_string(), 1))).await;
+    stage.take(&writer).await;
+    stage.assert_lasts("{}", LEASE).await;
     stage.release(&writer, None).await;
     stage.end().await;
 }
