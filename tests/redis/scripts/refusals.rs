@@ -728,8 +728,15 @@ const HANDED_OFF: [&[&str]; 14] = [
 ];
 
 /// Releases that name no next waiter: the text, that in full, the keys, and the arguments.
-const RELEASES: [(&str, &str, &[&str], &[&str]); 2] = [
+const RELEASES: [(&str, &str, &[&str], &[&str]); 3] = [
     (FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FAIR_KEYS, args![US]),
+    // A node of a Cluster that does not know of all who listen.
+    (
+        FAIR_RELEASE,
+        FAIR_RELEASE_IN_FULL,
+        FAIR_KEYS,
+        &["publish", "", "0", CHANNEL, "0", GRANTS, "granted:", US],
+    ),
     (FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FAIR_KEYS, args![FIRST]),
 ];
 
