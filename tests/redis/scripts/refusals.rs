@@ -730,7 +730,7 @@ const HANDED_OFF: [&[&str]; 14] = [
 /// Releases that name no next waiter: the text, that in full, the keys, and the arguments.
 const RELEASES: [(&str, &str, &[&str], &[&str]); 3] = [
     (FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FAIR_KEYS, args![US]),
-    // A node of a Cluster that does not know of all who listen.
+    // A node of a Cluster that does not know of all subscribers.
     (
         FAIR_RELEASE,
         FAIR_RELEASE_IN_FULL,
