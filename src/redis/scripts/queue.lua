@@ -42,7 +42,7 @@ local function harmless(name)
     elseif name == 'zrem' then
         return KEYS[2], ''
     elseif name == 'pexpire' then
-        -- Where it is done, it must not cut the queue short, which may have lost its end (-1).
+        -- Where it is done, it must not cut the queue short, which may have lost its end (-1). No client keeps a position for so long.
         return KEYS[2], redis.acl_check_cmd and '1' or math.max(redis.call('pttl', KEYS[2]), 60000)
     elseif name == 'zadd' then
         return KEYS[2], 'xx', '0', ''
@@ -82,7 +82,7 @@ local function must(...)
 end
 
 -- `must` before a grant of the lock. The first write has to be a removal, which needs no memory: what follows is not refused for want of it. So an
--- id is removed that is not there. It is its own question: a user who may not do that is refused before anything is written.
+-- id is removed that is not there. It is its own question: without the right to it, it fails before anything is written.
 local function must_grant(...)
     must('hset', 'hdel', 'pexpire', ARGV[1], ARGV[2] ~= '' and ARGV[2], ...)
     redis.call('zrem', KEYS[2], '')
