@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use latchwork::backend::{Backend as _, LeaseKey, Mode, ReleaseOutcome};
+use latchwork::backend::{Backend as _, Mode, ReleaseOutcome};
 use latchwork_conformance::commands::{Commands as _, left};
 
 use super::stage::{KEPT, LEASE, Stage, id, lease_key, next, position};
@@ -14,11 +14,6 @@ const QUESTION: Duration = Duration::from_millis(1);
 impl Stage {
     async fn assert_endless(&mut self, key: &str) {
         assert_eq!(self.run::<i64>(&format!("PTTL {key}")).await, -1, "{key}");
-    }
-
-    async fn assert_renewed(&self, mode: Mode, number: u64, lease: Duration) {
-        let keys = [LeaseKey { name: self.name.clone(), id: id(1, number) }];
-        assert_eq!(self.redis.renew(mode, &keys, lease).await.unwrap(), [true], "{mode:?}");
     }
 }
 
@@ -38,9 +33,9 @@ async fn lock_without_an_end_has_none_until_it_is_released() {
         let () = stage.run("PERSIST {}").await;
         take(&stage).await;
         stage.assert_endless("{}").await;
-        stage.assert_renewed(mode, 1, QUESTION).await;
+        stage.renew(mode, &holder, QUESTION).await;
         stage.assert_endless("{}").await;
-        stage.assert_renewed(mode, 1, LEASE).await;
+        stage.renew(mode, &holder, LEASE).await;
         stage.assert_endless("{}").await;
         let other = stage.redis.request(&waiter, LEASE);
         let told = left(stage.redis.acquire(mode, &stage.name, &other).await.unwrap());
@@ -66,8 +61,8 @@ async fn reader_without_an_end_has_none_until_it_leaves() {
     let () = stage.run(&format!("PERSIST {lease}")).await;
     let () = stage.run("PERSIST {}").await;
     stage.read(&reader).await;
-    stage.assert_renewed(Mode::Read, 1, QUESTION).await;
-    stage.assert_renewed(Mode::Read, 1, LEASE).await;
+    stage.renew(Mode::Read, &reader, QUESTION).await;
+    stage.renew(Mode::Read, &reader, LEASE).await;
     stage.read(&other).await;
     assert!(stage.release_read(&other).await);
     stage.assert_endless(&lease).await;
@@ -91,7 +86,7 @@ async fn writer_without_an_end_has_none_beside_a_reader() {
     let brief = stage.redis.request(&reader, LEASE / 9).under(writer.clone());
     assert_eq!(left(stage.ask_to_read(&brief).await.unwrap()), None);
     stage.take(&writer).await;
-    stage.assert_renewed(Mode::Write, 1, LEASE).await;
+    stage.renew(Mode::Write, &writer, LEASE).await;
     stage.assert_endless("{}").await;
     assert_eq!(stage.writer().await.expect("it writes").id.as_ref(), Some(&writer));
     // It is looked at as one of Redisson's, which does not say until when it writes.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use latchwork::backend::{AcquireOutcome, Backend as _, LeaseKey, LockName, Mode, ReleaseOutcome};
-use latchwork_conformance::commands::{Commands as _, left};
+use latchwork_conformance::commands::{Commands as _, keys, left};
 
 use super::stage::{LEASE, Stage, id};
 
@@ -53,8 +53,7 @@ async fn lock_of_another_kind_is_neither_renewed_nor_released_as_a_plain_one() {
         let mut stage = Stage::fair("plain:another:kind").await;
         let () = stage.run(&format!("HSET {{}} {}", fields.replace("{us}", &ours.to_string()))).await;
         let () = stage.run("PEXPIRE {} 60000").await;
-        let lease = [LeaseKey { name: stage.name.clone(), id: ours.clone() }];
-        let renewed = stage.redis.renew(Mode::Plain, &lease, LEASE).await.unwrap();
+        let renewed = stage.redis.renew(Mode::Plain, &keys(&stage.name, &[&ours]), LEASE).await.unwrap();
         assert_eq!(renewed, [fields.contains("fair")], "{fields}");
         let released = stage.redis.release(Mode::Plain, &stage.name, &ours, None).await.unwrap();
         assert_eq!(released, ReleaseOutcome::NotHeld, "{fields}");

@@ -11,7 +11,7 @@ use latchwork::backend::{
 };
 use latchwork::redis::{Error, Redis};
 use latchwork::{Holder, LeaseId};
-use latchwork_conformance::commands::{Commands as _, did_read, left};
+use latchwork_conformance::commands::{Commands as _, did_read, keys, left};
 use latchwork_testkit::RedisServer;
 use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
 use redis::{Client, FromRedisValue};
@@ -228,6 +228,12 @@ impl Stage {
 
     pub(crate) async fn release_read(&self, id: &LeaseId) -> bool {
         did_read(self.redis.release(Mode::Read, &self.name, id, None).await.unwrap())
+    }
+
+    /// Renews a lease that the id has.
+    pub(crate) async fn renew(&self, mode: Mode, id: &LeaseId, lease: Duration) {
+        let renewed = self.redis.renew(mode, &keys(&self.name, &[id]), lease).await.unwrap();
+        assert_eq!(renewed, [true], "{mode:?} {id}");
     }
 
     pub(crate) async fn writer(&self) -> Option<Holder> {

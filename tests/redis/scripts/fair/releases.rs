@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use latchwork::LeaseId;
-use latchwork::backend::{AcquireOutcome, Backend as _, LeaseKey, Mode, NextWaiter, ReleaseOutcome};
+use latchwork::backend::{AcquireOutcome, Backend as _, Mode, NextWaiter, ReleaseOutcome};
 
 use super::super::stage::{KEPT, LEASE, Stage, id, next, position};
 use latchwork_conformance::commands::{Commands as _, RELEASED};
@@ -202,8 +202,7 @@ async fn holder_that_asks_again_has_the_longer_lease() {
     stage.release(&holder, None).await;
     stage.assert_granted(&[&waits]).await;
     stage.assert_holder(&waits, KEPT).await;
-    let key = LeaseKey { name: stage.name.clone(), id: waits.clone() };
-    assert_eq!(stage.redis.renew(Mode::Plain, &[key], LEASE).await.unwrap(), [true]);
+    stage.renew(Mode::Plain, &waits, LEASE).await;
     stage.assert_holder(&waits, LEASE).await;
     let shown = stage.redis.holder(Mode::Plain, &stage.name).await.unwrap().expect("it is held");
     assert_eq!(shown.id.as_ref(), Some(&waits));

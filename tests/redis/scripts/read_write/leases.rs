@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use latchwork::LeaseId;
-use latchwork::backend::{AcquireOutcome, Backend as _, LeaseKey, Mode};
+use latchwork::backend::{AcquireOutcome, Backend as _, Mode};
 
 use super::super::stage::{KEPT, LEASE, Stage, id, lease_key, position};
-use latchwork_conformance::commands::{Commands as _, RELEASED, left};
+use latchwork_conformance::commands::{Commands as _, RELEASED, keys, left};
 
 #[tokio::test]
 async fn lock_is_written_as_redisson_does() {
@@ -42,8 +42,7 @@ async fn lock_lasts_as_long_as_its_longest_lease_and_no_longer() {
     stage.assert_lasts("{}", LEASE * 9).await;
     assert!(stage.release_read(&long).await);
     stage.assert_lasts("{}", LEASE * 4).await;
-    let keys = [LeaseKey { name: stage.name.clone(), id: middle.clone() }];
-    assert_eq!(stage.redis.renew(Mode::Read, &keys, LEASE * 6).await.unwrap(), [true]);
+    stage.renew(Mode::Read, &middle, LEASE * 6).await;
     stage.assert_lasts("{}", LEASE * 6).await;
     stage.assert_lasts(&lease_key(&middle.to_string(), 1), LEASE * 6).await;
     assert!(stage.release_read(&middle).await);
@@ -130,8 +129,7 @@ async fn writer_that_reads_for_longer_than_it_writes_ends_when_it_said() {
     };
     assert_eq!(writes(&stage).await, 10);
     assert!(stage.wait_to_read(&other, 0).await <= LEASE);
-    let keys = [LeaseKey { name: stage.name.clone(), id: writer.clone() }];
-    assert_eq!(stage.redis.renew(Mode::Write, &keys, LEASE * 2).await.unwrap(), [true]);
+    stage.renew(Mode::Write, &writer, LEASE * 2).await;
     assert_eq!(writes(&stage).await, 20);
     // To write anew makes it no shorter.
     stage.take(&writer).await;
@@ -140,6 +138,7 @@ async fn writer_that_reads_for_longer_than_it_writes_ends_when_it_said() {
     stage.assert_lasts("{}", LEASE * 9).await;
     // Its lease is over, and not to be renewed. Its reads go on, and others read with it.
     let () = stage.run(&format!("HSET {{}} {writer}:write until:1")).await;
+    let keys = keys(&stage.name, &[&writer]);
     assert_eq!(stage.redis.renew(Mode::Write, &keys, LEASE).await.unwrap(), [false]);
     assert_eq!(writes(&stage).await, 0);
     stage.read(&other).await;
@@ -154,6 +153,12 @@ async fn writer_that_reads_for_longer_than_it_writes_ends_when_it_said() {
     stage.end().await;
 }
 
+/// Until when the writer's field says that it writes (us).
+async fn writes_until(stage: &mut Stage, writer: &LeaseId) -> u64 {
+    let until: String = stage.run(&format!("HGET {{}} {writer}:write")).await;
+    until.strip_prefix("until:").expect("it reads as well").parse().unwrap()
+}
+
 /// From then on the writer's lease ends by its field, and no earlier than the key would have.
 #[tokio::test]
 async fn reader_that_comes_beside_a_writer_takes_no_millisecond_from_its_lease() {
@@ -163,8 +168,7 @@ async fn reader_that_comes_beside_a_writer_takes_no_millisecond_from_its_lease()
     let last = stage.millis().await + 300_000;
     let () = stage.run(&format!("PEXPIREAT {{}} {last}")).await;
     stage.read_beside(&reader, &writer).await;
-    let until: String = stage.run(&format!("HGET {{}} {writer}:write")).await;
-    let until: u64 = until.strip_prefix("until:").unwrap().parse().unwrap();
+    let until = writes_until(&mut stage, &writer).await;
     assert!(until >= (last + 1) * 1000 && until < (last + 3) * 1000, "{until} us, and the key: {last} ms");
     // Nor does one that leaves.
     assert!(stage.release_read(&reader).await);
@@ -173,11 +177,9 @@ async fn reader_that_comes_beside_a_writer_takes_no_millisecond_from_its_lease()
     // Nor a renewal beside it, whose lease a key would have.
     stage.read_beside(&reader, &writer).await;
     let begun = stage.millis().await;
-    let keys = [LeaseKey { name: stage.name.clone(), id: writer.clone() }];
-    assert_eq!(stage.redis.renew(Mode::Write, &keys, LEASE).await.unwrap(), [true]);
-    let until: String = stage.run(&format!("HGET {{}} {writer}:write")).await;
-    let until: u128 = until.strip_prefix("until:").unwrap().parse().unwrap();
-    assert!(until >= (u128::from(begun) + LEASE.as_millis() + 1) * 1000, "{until} us, from {begun} ms on");
+    stage.renew(Mode::Write, &writer, LEASE).await;
+    let until = writes_until(&mut stage, &writer).await;
+    assert!(until >= (begun + LEASE.as_secs() * 1000 + 1) * 1000, "{until} us, from {begun} ms on");
     assert!(stage.release_read(&reader).await);
     stage.release(&writer, None).await;
     stage.end().await;
@@ -215,7 +217,7 @@ async fn lock_is_one_to_read_once_a_reader_leaves_it_to_another_beside_a_writer_
 async fn reader_whose_lease_is_over_is_ended_by_the_next_command() {
     let mut stage = Stage::read_write("rw:dead").await;
     let (dead, alive, writer) = (id(1, 1), id(2, 1), id(3, 1));
-    let keys = [LeaseKey { name: stage.name.clone(), id: dead.clone() }];
+    let keys = keys(&stage.name, &[&dead]);
     // By a writer, which it would keep out; by the last reader; and by itself.
     for ended_by in ["writer", "reader", "itself", "force"] {
         stage.read(&dead).await;
