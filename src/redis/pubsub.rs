@@ -15,6 +15,14 @@ mod transport;
 
 pub use self::transport::RedisTransport;
 
+/// What connections share that are given up only if a test says so, and made anew only then.
+#[cfg(test)]
+fn unhurried() -> std::sync::Arc<super::connection::Common> {
+    use super::connection::{Common, Timing, TokioRuntime};
+    let timing = Timing { heartbeat: std::time::Duration::from_secs(3600), ..Timing::unhurried() };
+    std::sync::Arc::new(Common::new(timing, TokioRuntime::current()))
+}
+
 /// As a client finds it by the URL.
 #[cfg(test)]
 async fn topology_of(

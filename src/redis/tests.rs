@@ -215,21 +215,24 @@ async fn attempt_that_may_come_late_is_undone_after_its_release() {
     tokio::join!(undone(Mode::Plain), undone(Mode::Fair), undone(Mode::Write), undone(Mode::Read));
 }
 
+/// Also if there was one to undo: what was sent twice, over links that were not ended, may come twice.
 #[tokio::test]
 async fn late_attempt_is_undone_once_a_second_and_only_while_it_may_come() {
     let (redis, _fake) = connect(Redis::builder(), &[YES]).await;
     // Nothing is sent from here on, so a clock that jumps makes nothing late.
     tokio::time::pause();
-    let (begun, times) = (redis.runtime().now(), AtomicUsize::new(0));
-    let undo = || -> Boxed<'static, bool> {
-        // Ordering: Relaxed, of this thread only.
-        times.fetch_add(1, Ordering::Relaxed);
-        Box::pin(ready(false))
-    };
-    timeout(SOON, redis.undo_until(begun + Duration::from_millis(2500), &name(), undo)).await.unwrap();
-    // Ordering: Relaxed, as above.
-    assert_eq!(times.load(Ordering::Relaxed), 3);
-    assert!(redis.runtime().now() - begun >= Duration::from_secs(3));
+    for had_come in [false, true] {
+        let (begun, times) = (redis.runtime().now(), AtomicUsize::new(0));
+        let undo = || -> Boxed<'static, bool> {
+            // Ordering: Relaxed, of this thread only.
+            times.fetch_add(1, Ordering::Relaxed);
+            Box::pin(ready(had_come))
+        };
+        timeout(SOON, redis.undo_until(begun + Duration::from_millis(2500), &name(), undo)).await.unwrap();
+        // Ordering: Relaxed, as above.
+        assert_eq!(times.load(Ordering::Relaxed), 3, "{had_come}");
+        assert!(redis.runtime().now() - begun >= Duration::from_secs(3), "{had_come}");
+    }
 }
 
 /// Its timers end at once.
@@ -410,23 +413,6 @@ async fn rollback_goes_over_the_connection_of_attempts_and_a_release_does_not() 
         acquire(&redis, mode).await.unwrap();
         assert_eq!(fake.count("HELLO"), 3, "{mode:?}");
     }
-}
-
-/// One that was sent twice, over links that were not ended, may come twice.
-#[tokio::test]
-async fn late_attempt_that_was_undone_is_undone_again_while_it_may_come() {
-    let (redis, _fake) = connect(Redis::builder(), &[YES]).await;
-    // By a clock that jumps from here on.
-    tokio::time::pause();
-    let times = AtomicUsize::new(0);
-    let undo = || -> Boxed<'static, bool> {
-        // Ordering: Relaxed, of this thread only.
-        times.fetch_add(1, Ordering::Relaxed);
-        Box::pin(ready(true))
-    };
-    redis.undo_until(redis.runtime().now() + Duration::from_millis(2500), &name(), undo).await;
-    // Ordering: Relaxed, as above.
-    assert_eq!(times.load(Ordering::Relaxed), 3);
 }
 
 /// A supervisor of channels has it from there.

@@ -101,7 +101,7 @@ of_both! {
 /// Counts how often it is woken, and does nothing about it: as `select!` does with a branch that it does not
 /// look at.
 #[derive(Default)]
-struct Counts(AtomicUsize);
+pub(crate) struct Counts(pub(crate) AtomicUsize);
 
 impl Wake for Counts {
     fn wake(self: Arc<Self>) {

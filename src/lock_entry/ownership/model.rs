@@ -1535,18 +1535,22 @@ fn store_is_asked_at_once_about_what_was_granted_before_a_forced_unlock_and_is_k
         (StoreKind::Shared, &granted, Event::Answer(0)),
         (StoreKind::Queue, &told, Event::Hear),
     ] {
-        let mut world = World::after(&[Request::new(1)], kind, before);
-        world.step(Event::Force);
-        world.engine.forced(world.now);
-        world.step(known);
-        assert!(matches!(world.stages[0], Stage::Holding(_)), "{kind:?}: it was not granted");
-        world.now = world.now + Duration::from_millis(1);
-        world.renew_what_is_due();
-        let Stage::Holding(grant) = &world.stages[0] else { unreachable!() };
-        let state = world.engine.state_of(grant, world.now);
-        assert_eq!(state, Err(LossReason::Gone), "{kind:?}: it believes in what was forced free");
-        world.bring_to_an_end();
+        force_unheard(World::after(&[Request::new(1)], kind, before), kind, known);
     }
+}
+
+/// The lock is forced free before it is `known` to be granted to the first task.
+fn force_unheard(mut world: World, kind: StoreKind, known: Event) {
+    world.step(Event::Force);
+    world.engine.forced(world.now);
+    world.step(known);
+    assert!(matches!(world.stages[0], Stage::Holding(_)), "{kind:?}: it was not granted");
+    world.now = world.now + Duration::from_millis(1);
+    world.renew_what_is_due();
+    let Stage::Holding(grant) = &world.stages[0] else { unreachable!() };
+    let state = world.engine.state_of(grant, world.now);
+    assert_eq!(state, Err(LossReason::Gone), "{kind:?}: it believes in what was forced free");
+    world.bring_to_an_end();
 }
 
 /// The first one is long over when the lock is asked for. What it forced free says nothing about the second.
@@ -1555,18 +1559,9 @@ fn store_is_asked_at_once_about_what_was_granted_before_the_last_of_several_forc
     let mut world = World::after(&[Request::new(1)], StoreKind::Plain, &[]);
     world.engine.forced(world.now);
     world.now = world.now + Duration::from_millis(1);
-    for event in [Event::Enter(0), Event::Ask(0), Event::Force] {
-        world.step(event);
-    }
-    world.engine.forced(world.now);
-    world.step(Event::Answer(0));
-    assert!(matches!(world.stages[0], Stage::Holding(_)), "it was not granted");
-    world.now = world.now + Duration::from_millis(1);
-    world.renew_what_is_due();
-    let Stage::Holding(grant) = &world.stages[0] else { unreachable!() };
-    let state = world.engine.state_of(grant, world.now);
-    assert_eq!(state, Err(LossReason::Gone), "it believes in what was forced free");
-    world.bring_to_an_end();
+    world.step(Event::Enter(0));
+    world.step(Event::Ask(0));
+    force_unheard(world, StoreKind::Plain, Event::Answer(0));
 }
 
 /// Others that share it renew theirs when they like, twice meanwhile, and cut all leases to that of a

@@ -293,14 +293,11 @@ fn channel_of(data: &[Value]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::time::timeout;
 
-    use super::super::super::connection::{Timing, TokioRuntime};
     use super::super::super::fake::{Fake, SOON, push};
     use super::super::super::nonces::Nonces;
-    use super::super::topology_of;
+    use super::super::{topology_of, unhurried};
     use super::*;
     use crate::registry::{Registry, Subscription};
     use crate::sync::Mutex;
@@ -328,9 +325,7 @@ mod tests {
                 }
             })
             .await;
-            // One that is given up is made anew, and tests count connections.
-            let timing = Timing { heartbeat: Duration::from_secs(3600), ..Timing::unhurried() };
-            let common = Arc::new(Common::new(timing, TokioRuntime::current()));
+            let common = unhurried();
             let node = topology_of(&fake, &common).await.source("").expect("there is one for all");
             let desired = Arc::new(Desired::default());
             let deliveries = Deliveries::new(&desired, &Arc::new(Nonces::new(&common.runtime)));

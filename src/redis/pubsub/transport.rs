@@ -132,9 +132,8 @@ mod tests {
 
     use tokio::time::timeout;
 
-    use super::super::super::connection::Timing;
     use super::super::super::fake::{Fake, SOON, push};
-    use super::super::topology_of;
+    use super::super::{topology_of, unhurried};
     use super::*;
     use crate::registry::Registry;
     use crate::sync::atomic::{AtomicBool, Ordering};
@@ -154,8 +153,7 @@ mod tests {
         })
         .await;
         // PING is sent by new connections only.
-        let timing = Timing { heartbeat: Duration::from_secs(3600), ..Timing::unhurried() };
-        let common = Arc::new(Common::new(timing, TokioRuntime::current()));
+        let common = unhurried();
         let topology = topology_of(&fake, &common).await;
         let nonces = Arc::new(Nonces::new(&common.runtime));
         let registry = Registry::new(RedisTransport::start(topology, &common, &nonces));

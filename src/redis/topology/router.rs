@@ -542,7 +542,7 @@ mod tests {
     }
 
     /// An acquisition of which that is told is rolled back, and one that was refused is not.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn command_that_may_have_run_is_told_as_such_whatever_a_server_says_before_and_after_that() {
         for (first, ways) in [(&[BREAK][..], &[0, 1][..]), (&[DOWN, BREAK], &[0, 0, 1])] {
             let ways: Vec<_> = ways.iter().copied().map(Some).collect();
