@@ -612,6 +612,13 @@ impl LockEntry {
         self.event(|ownership, effects| ownership.extending(extension, sent, effects))
     }
 
+    /// A command that leases the name may run once more when it has been answered: it was sent twice. Said
+    /// before the answer is. What there is of its number is rolled back in the end, as if one of its commands
+    /// had not been answered; at once by `roll_back`, if the lease is not in hand any more.
+    pub fn may_run_again(&self, roll_back: PendingRelease) -> Effects {
+        self.event(|ownership, effects| ownership.may_run_again(roll_back, effects)).1
+    }
+
     /// The command for an [`Extension`] did not run, and never will.
     pub fn not_extended(&self, extension: Extension) {
         self.inside().not_extended(extension);

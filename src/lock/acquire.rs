@@ -458,19 +458,25 @@ impl<'a> AcquireParams<'a> {
         let answered = attended.until_answered(pin!(context.until(give_up, answer))).await;
         let Some((mut unfinished, answer)) = answered else { return Ok(Step::Enter) };
         let Some(outcome) = answer else { return Ok(Step::Unanswered) };
+        let may_run_again = entry.may_run_again(&asked.id);
         match outcome {
             Ok(AcquireOutcome::Acquired { last_token }) => {
                 unfinished.0 = None;
                 let now = entry.now();
                 let (grant, effects) = entry.state.adopt(&request, attempt, last_token, now);
                 entry.apply_granted(grant, effects);
+                if may_run_again {
+                    entry.apply(entry.state.may_run_again(attempt.to_rollback()));
+                }
                 if !request.is_watched() && sent + lease <= now {
                     return Err(LockError::Lease(LeaseError::OverBeforeAnswer));
                 }
                 Ok(grant.map_or(Step::Enter, |grant| Step::Granted(self.guard(&request, grant, now))))
             }
             Ok(AcquireOutcome::Held { .. }) => {
-                unfinished.0 = None;
+                if !may_run_again {
+                    unfinished.0 = None;
+                }
                 // It does not write any more, unless its lease was begun anew meanwhile: it asks again then.
                 // By a clock that stands still it would do so for ever.
                 if let Some(other) = entry.other_side()
@@ -483,7 +489,7 @@ impl<'a> AcquireParams<'a> {
                 Ok(Step::Enter)
             }
             Err(error) => {
-                if error.failure != Failure::Indeterminate {
+                if error.failure != Failure::Indeterminate && !may_run_again {
                     unfinished.0 = None;
                 }
                 Err(context.failed(&entry.name, error))

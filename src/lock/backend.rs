@@ -261,6 +261,15 @@ pub trait Backend: Send + Sync + Sized + 'static {
         Failure::Indeterminate
     }
 
+    /// Whether an attempt by this id that was answered may run once more: it was sent twice, and what was
+    /// sent first may be on its way still. Asked once after each answer, which includes an error that is not
+    /// [`Indeterminate`](Failure::Indeterminate). If so, what there is of the id is [rolled
+    /// back](Self::roll_back) in the end, by which it has to be undone however late it comes.
+    fn may_run_again(&self, id: &LeaseId) -> bool {
+        let _ = id;
+        false
+    }
+
     /// How often a connection to the store was made anew, after it had stood. For [`Metrics`](crate::Metrics)
     /// only.
     fn reconnects(&self) -> u64 {

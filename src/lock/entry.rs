@@ -260,6 +260,11 @@ impl Entry {
         self.context.store.acquire(self.mode, &self.name, request)
     }
 
+    /// Whether the attempt with this id, which was answered, may run once more.
+    pub(super) fn may_run_again(&self, id: &LeaseId) -> bool {
+        self.context.store.may_run_again(id)
+    }
+
     /// Whether the store grants the lock unasked, and its message may be taken for the lease.
     pub(super) fn believes_grants(&self) -> bool {
         self.mode.is_queued() && self.context.store.grants_suffice()

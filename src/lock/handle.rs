@@ -481,11 +481,12 @@ impl Lock {
             return Ok(0);
         }
         let sent = self.entry.now();
-        let is_there = self.entry.lease_check().await?;
-        for (number, _) in before {
-            if !is_there(number) {
-                self.entry.gone(number, sent);
-            }
+        let numbers: Vec<u64> = before.into_iter().map(|(number, _)| number).collect();
+        let there = self.entry.are_there(&numbers).await?;
+        for number in
+            numbers.into_iter().zip(there).filter_map(|(number, is_there)| (!is_there).then_some(number))
+        {
+            self.entry.gone(number, sent);
         }
         let count = |(_, count): (u64, u32)| u64::from(if fault!(OneHoldCounted) { 1 } else { count });
         Ok(holds().into_iter().map(count).sum())

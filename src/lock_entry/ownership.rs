@@ -472,6 +472,10 @@ impl Ownership {
     /// Goes on to another phase: the one place where it changes, but for [`take_phase`](Self::take_phase).
     #[inline]
     fn transition(&mut self, next: Phase) {
+        debug_assert!(
+            !matches!(&self.phase, Phase::Competing(head) if head.has_waker()),
+            "the queue head's waker, which is foreign code, is dropped under the entry's mutex"
+        );
         self.phase = next;
     }
 

@@ -1175,21 +1175,74 @@ fn waker_of_a_call_that_need_not_wait_is_dropped_when_the_entry_is_free() {
 }
 
 /// It asks the entry, which would wait for itself: the waker of a queue head that gives up, or that is none
-/// any more.
+/// any more, or that has the lock.
 #[test]
 fn waker_of_a_queue_head_is_dropped_when_the_entry_is_free() {
-    for gives_up_before in [false, true] {
+    let gives_up = |entry: &LockEntry, head: &HeadTicket, now| drop(entry.abandon(head, now));
+    let gets_it = |entry: &LockEntry, head: &HeadTicket, now| {
+        granted(entry, head, 1, 0, now);
+    };
+    let gets_it_too_late = |entry: &LockEntry, head: &HeadTicket, now| {
+        let attempt = entry.attempt(head, 1, now, LEASE).expect("it is the queue head");
+        let told = entry.answered(head, attempt, Answer::Granted { last_token: 0 }, now + LEASE).0;
+        assert!(matches!(told, AttemptOutcome::TooLate));
+        drop(entry.abandon(head, now));
+    };
+    let none = |_: &LockEntry, _: &HeadTicket, _| {};
+    type Event = fn(&LockEntry, &HeadTicket, Moment);
+    let ends: [(Event, Event); 4] =
+        [(gives_up, none), (none, gives_up), (none, gets_it), (none, gets_it_too_late)];
+    for (case, (before, after)) in ends.into_iter().enumerate() {
         let (entry, now) = idle();
         let entry = Arc::new(entry);
         let (waker, asked) = asks_when_dropped(&entry);
         let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
-        if gives_up_before {
-            drop(entry.abandon(&head, now));
-        }
+        before(&entry, &head, now);
         drop(entry.event(|ownership, effects| ownership.register_head(head.serial, waker, effects)));
-        drop(entry.abandon(&head, now));
+        after(&entry, &head, now);
         // Ordering: Relaxed, on one thread.
-        assert_eq!(asked.load(Ordering::Relaxed), 2, "1: it was dropped under the mutex");
+        let asked = asked.load(Ordering::Relaxed);
+        assert_eq!(asked, 2, "{case}; 0: it is kept, 1: it was dropped under the mutex");
+    }
+}
+
+/// What was sent first may come when the second sending has been answered, and its lease is given back.
+#[test]
+fn attempt_that_may_run_again_is_rolled_back_whatever_was_answered() {
+    let asked = |entry: &LockEntry, now| {
+        let EnterOutcome::Head(head) = enter(entry, 1, now) else { panic!("it is idle") };
+        (head, entry.attempt(&head, 7, now, LEASE).expect("it is the queue head"))
+    };
+    let may_run_again = |entry: &LockEntry, attempt: &Attempt| {
+        entry.may_run_again(attempt.to_rollback()).roll_back().map(|roll_back| roll_back.number)
+    };
+    let (entry, now) = idle();
+    let (head, attempt) = asked(&entry, now);
+    assert_eq!(may_run_again(&entry, &attempt), None, "it is in hand");
+    drop(entry.answered(&head, attempt, Answer::Held { kept: None }, now));
+    assert_eq!(entry.abandon(&head, now).roll_back().map(|roll_back| roll_back.number), Some(7));
+    assert_eq!(may_run_again(&entry, &attempt), Some(7), "its waiter has left");
+
+    for (given_back, beside_the_queue) in [(now, false), (now + LEASE * 2, false), (now, true)] {
+        let (entry, now) = idle();
+        let (head, attempt) = asked(&entry, now);
+        if !beside_the_queue {
+            drop(entry.may_run_again(attempt.to_rollback()));
+        }
+        let AttemptOutcome::Granted(grant) =
+            entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0
+        else {
+            panic!("the store has granted it")
+        };
+        if beside_the_queue {
+            drop(entry.may_run_again(attempt.to_rollback()));
+        }
+        let (left, effects) = entry.leave(&grant, given_back);
+        let release = match left {
+            LeaveOutcome::Return(release) => Some(release),
+            _ => effects.pending_release(),
+        };
+        assert!(release.is_some_and(|release| release.number == 7 && release.rolls_back), "{left:?}");
     }
 }
 

@@ -13,7 +13,7 @@ use crate::backend::{
     NextWaiter, ReleaseOutcome,
 };
 use crate::fault::fault;
-use crate::lock::{Holder, LeaseId, NameError};
+use crate::lock::{Holder, Lease, LeaseId, NameError};
 use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::transport::Transport;
@@ -32,7 +32,7 @@ const RENEWALS_PER_COMMAND: usize = 100;
 /// How many such commands are under way at a time.
 const RENEWING_COMMANDS: usize = 64;
 
-/// A renewal that only asks whether a lease is there has no lease to be in time for.
+/// For so long a renewal is tried at least, however short the lease.
 const SHORTEST_RENEWAL: Duration = Duration::from_millis(500);
 
 /// How long an attempt that comes late may keep others out.
@@ -172,7 +172,15 @@ impl Backend for Redis {
     }
 
     async fn roll_back(&self, mode: Mode, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
-        self.release_over(self.attempts(), mode, name, id, None).await
+        let released = self.release_over(self.attempts(), mode, name, id, None).await?;
+        if let Some(until) = self.common.late_until() {
+            self.undo_in_background(until, mode, name, id);
+        }
+        Ok(released)
+    }
+
+    fn may_run_again(&self, id: &LeaseId) -> bool {
+        self.late.take(id)
     }
 
     async fn renew(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
@@ -232,7 +240,7 @@ impl Redis {
     ) -> Result<ReleaseOutcome, Error> {
         let lease = [LeaseKey { name: name.clone(), id: id.clone() }];
         // A lease is never made shorter, so this only asks.
-        match self.renew_all(Renewal::of(mode), &lease, Duration::from_millis(1)).await {
+        match self.renew_all(Renewal::of(mode), &lease, Lease::MIN).await {
             Ok(held) if held == [false] => Ok(ReleaseOutcome::NotHeld),
             _ => Err(error),
         }
@@ -249,7 +257,11 @@ impl Redis {
                 true => command.arg(2).arg(name.as_str()).arg(keys::token(name.as_str())),
                 false => command.arg(1).arg(name.as_str()),
             };
-            command.arg(millis(*lease)).arg(keys::Shown(id)).arg(tokens);
+            command.arg(millis(*lease)).arg(keys::Shown(id));
+            // Each word is read by the server, whether the script looks at it or not.
+            if *tokens > 0 {
+                command.arg(tokens);
+            }
         };
         let request = self.request(&self.scripts.acquire, name, &words);
         attempted(name, self.attempt_once(id, &request).await?)
@@ -338,11 +350,10 @@ impl Redis {
         id: &LeaseId,
         request: &WireRequest<'_>,
     ) -> Result<Option<Reply>, Error> {
-        let attempt = self.late.attempt(id);
         let reply = match &self.acquisitions {
             None => {
                 let (reply, sent) = self.router.send(request).await?;
-                attempt.answered(sent);
+                self.late.answered(id, sent, &self.common);
                 reply
             }
             // Cold: boxed, to keep the hot future small.
@@ -355,7 +366,7 @@ impl Redis {
                         ..request.clone()
                     };
                     let ((reply, had), sent): ((Option<Reply>, _), _) = router.send(&request).await?;
-                    attempt.answered(sent);
+                    self.late.answered(id, sent, &self.common);
                     // A lock that was not acquired has nothing that replicas could have.
                     if !matches!(reply, Some(Reply::Number(_) | Reply::Mode(_))) {
                         replicas.check(router, had)?;
@@ -368,58 +379,44 @@ impl Redis {
         Ok(reply)
     }
 
-    /// Frees the lock if `id` has it.
-    async fn free(&self, router: &Router, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
-        let outcome = self.free_once(router, name, id).await?;
-        self.undo_late(router, name, id, |redis, router, name, id| {
-            Box::pin(async move {
-                matches!(redis.free_once(router, name, id).await, Ok(ReleaseOutcome::Released { .. }))
-            })
-        });
-        Ok(outcome)
-    }
-
-    /// Releases by this id, whose lease is given back, again and again if an attempt by it may come late.
-    ///
-    /// `free_once`: sends the release of an id once, over that router. True if it freed the lock.
-    pub(super) fn undo_late<F>(&self, router: &Router, name: &LockName, id: &LeaseId, free_once: F)
-    where
-        F: for<'a> Fn(&'a Self, &'a Router, &'a LockName, &'a LeaseId) -> Boxed<'a, bool>,
-        F: Send + Sync + 'static,
-    {
-        let Some(until) = self.late.may_come(id, &self.common) else { return };
-        let (this, router, name, id) = (self.clone(), router.clone(), name.clone(), id.clone());
+    /// Rolls back again and again, as long as what was rolled back may come late.
+    fn undo_in_background(&self, until: Instant, mode: Mode, name: &LockName, id: &LeaseId) {
+        let (this, name, id) = (self.clone(), name.clone(), id.clone());
         self.common.runtime.spawn(async move {
-            this.undo_until(until, &name, || free_once(&this, &router, &name, &id)).await;
+            let release = || -> Boxed<'_, bool> {
+                Box::pin(async {
+                    let released = this.release_over(this.attempts(), mode, &name, &id, None).await;
+                    matches!(released, Ok(ReleaseOutcome::Released { .. }))
+                })
+            };
+            this.undo_until(until, &name, release).await;
         });
     }
 
-    /// `free_once`: as above.
+    /// `release`: sends the release once. True if there was something to undo.
     pub(super) async fn undo_until<'a>(
         &self,
         until: Instant,
         _name: &LockName,
-        free_once: impl Fn() -> Boxed<'a, bool> + Send,
+        release: impl Fn() -> Boxed<'a, bool> + Send,
     ) {
         let runtime = &self.common.runtime;
         while runtime.now() < until && !runtime.has_ended() {
             runtime.sleep_until(runtime.now() + UNDO_AFTER).await;
             // If that fails, the next one may not.
-            if free_once().await {
+            if release().await {
                 event!(WARN, lock = _name.as_str(), "an attempt that came late was undone");
             }
         }
     }
 
-    async fn free_once(
-        &self,
-        router: &Router,
-        name: &LockName,
-        id: &LeaseId,
-    ) -> Result<ReleaseOutcome, Error> {
+    /// Frees the lock if `id` has it.
+    async fn free(&self, router: &Router, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
         let words = |command: &mut Cmd, _: Instant| {
-            command.arg(1).arg(name.as_str()).arg(keys::Shown(id)).arg(keys::UNLOCK_MESSAGE);
-            command.arg(self.publish()).arg(keys::channel(name.as_str()));
+            command.arg(1).arg(name.as_str()).arg(keys::Shown(id)).arg(keys::channel(name.as_str()));
+            if self.publish() != "publish" {
+                command.arg(self.publish());
+            }
         };
         let request = self.request(&self.scripts.release, name, &words);
         let (heard, sent): (i64, Sent) = self.send_and_tell(router, &request, name).await?;
@@ -545,7 +542,11 @@ impl Redis {
         let request = self.request(&self.scripts.renew, &leases[indices[0]].name, &words);
         // A reply that is lost leaves time to ask once more, over another connection. However long the lease,
         // a command takes no longer than any other.
-        let limit = (lease / 3).max(SHORTEST_RENEWAL).min(self.common.timing.response);
+        let limit = match lease {
+            // Only asks.
+            Lease::MIN => self.common.timing.response,
+            lease => (lease / 3).max(SHORTEST_RENEWAL).min(self.common.timing.response),
+        };
         Ok(self.router.send_together(&WireRequest { limit, patient, ..request }).await?.0)
     }
 }

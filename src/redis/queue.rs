@@ -204,24 +204,6 @@ impl Redis {
         next: Option<&NextWaiter>,
     ) -> Result<ReleaseOutcome, Error> {
         let kind = QueueKind::of(mode);
-        let outcome = self.pass_on_once(kind, router, name, id, next).await?;
-        self.undo_late(router, name, id, move |redis, router, name, id| {
-            Box::pin(async move {
-                let undone = redis.pass_on_once(kind, router, name, id, None).await;
-                matches!(undone, Ok(ReleaseOutcome::Released { .. }))
-            })
-        });
-        Ok(outcome)
-    }
-
-    async fn pass_on_once(
-        &self,
-        kind: QueueKind,
-        router: &Router,
-        name: &LockName,
-        id: &LeaseId,
-        next: Option<&NextWaiter>,
-    ) -> Result<ReleaseOutcome, Error> {
         let tokens = next.map_or(0, |next| next.tokens);
         let position = next.map(|next| next.position);
         let mut own = vec![keys::id(id)];
@@ -231,13 +213,8 @@ impl Redis {
         }
         let keys = counter(name, tokens);
         let words = self.words(Call { kind, name, releases: true, keys, own, position });
-        // It is an attempt by the next one, too, and one that comes late may lease the lock to it.
-        let attempt = next.map(|next| self.late.attempt(&next.id));
         let script = &self.queue_scripts(kind).release;
         let (reply, sent) = self.send_words(router, name, script, &words, true).await?;
-        if let Some(attempt) = attempt {
-            attempt.answered(sent);
-        }
         Ok(match reply {
             Reply::Token(last_token) => {
                 self.released(kind, name, 1);

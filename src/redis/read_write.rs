@@ -74,14 +74,6 @@ impl Redis {
         name: &LockName,
         id: &LeaseId,
     ) -> Result<ReleaseOutcome, Error> {
-        let did_read = self.end_read_once(router, name, id).await?;
-        self.undo_late(router, name, id, |redis, router, name, id| {
-            Box::pin(async move { redis.end_read_once(router, name, id).await.unwrap_or(false) })
-        });
-        Ok(if did_read { ReleaseOutcome::Released { receivers: 0 } } else { ReleaseOutcome::NotHeld })
-    }
-
-    async fn end_read_once(&self, router: &Router, name: &LockName, id: &LeaseId) -> Result<bool, Error> {
         let keys = vec![keys::read_lease(name.as_str(), id)];
         let (kind, own) = (QueueKind::ReadWrite, vec![keys::id(id)]);
         let words = self.words(Call { kind, name, releases: true, keys, own, position: None });
@@ -89,7 +81,8 @@ impl Redis {
         let reply = ended(name, reply)?;
         // Or the first sending has ended it. (That it was lost before then cannot be told from that, and
         // comes to the same.)
-        Ok(self.released(kind, name, reply) || sent == Sent::Again)
+        let did_read = self.released(kind, name, reply) || sent == Sent::Again;
+        Ok(if did_read { ReleaseOutcome::Released { receivers: 0 } } else { ReleaseOutcome::NotHeld })
     }
 }
 

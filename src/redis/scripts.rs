@@ -124,13 +124,17 @@ fn broken(text: String) -> String {
 /// Whether each is seeded, a line of a script, and what stands in its place.
 fn faults() -> [(bool, &'static str, &'static str); 8] {
     [
-        (fault!(ScriptShortensTheLease), "if left ~= -1 and left < tonumber(ARGV[1]) then", "do"),
+        (
+            fault!(ScriptShortensTheLease),
+            "if left == -2 or left ~= -1 and left < tonumber(ARGV[1]) then",
+            "do",
+        ),
         (
             fault!(ScriptFreesForAnother),
             "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then",
             "if false then",
         ),
-        (fault!(ScriptFreesInSilence), "redis.call(ARGV[3], ARGV[4], ARGV[2])", "0"),
+        (fault!(ScriptFreesInSilence), "redis.call(ARGV[3] or 'publish', ARGV[2], '0')", "0"),
         (
             fault!(ScriptForgetsTheReadersLease),
             "elseif own and own ~= -1 and own < lease then",

@@ -7,7 +7,6 @@ use std::future::ready;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use ::redis::RedisError;
 use tokio::time::timeout;
 
 use super::backend::{Redis, millis};
@@ -181,33 +180,26 @@ async fn what_is_acquired_counts_when_replicas_have_it_and_what_is_not_needs_non
 /// It would be undone for minutes, each second.
 #[tokio::test]
 async fn attempt_that_was_answered_and_sent_once_does_not_come_late() {
-    let may_come = |redis: &Redis, number| {
-        redis.common.cannot_end(&RedisError::from(std::io::Error::other("refused")));
-        redis.late.may_come(&id(number), &redis.common).is_some()
-    };
     let replicas = Redis::builder().wait_for_replicas(1, Duration::from_millis(10));
     for builder in [Redis::builder(), replicas] {
         let (redis, _fake) = connect(builder.clone(), &[YES]).await;
         acquire(&redis, Mode::Fair).await.unwrap();
-        assert!(!may_come(&redis, 1));
-        let (redis, _fake) = connect(builder, &[LOST, YES]).await;
-        acquire(&redis, Mode::Fair).await.unwrap();
-        assert!(may_come(&redis, 1));
-    }
-    let (redis, _fake) = connect(Redis::builder(), &[YES, LOST, YES]).await;
-    for sent_again in [false, true] {
-        redis.release(Mode::Fair, &name(), &id(1), Some(&next())).await.unwrap();
-        assert_eq!(may_come(&redis, 2), sent_again);
+        assert!(!redis.may_run_again(&id(1)));
+        for answer in [YES, NO, ":5\r\n"] {
+            let (redis, _fake) = connect(builder.clone(), &[LOST, answer]).await;
+            let _ = acquire(&redis, Mode::Fair).await;
+            assert_eq!([id(2), id(1), id(1)].map(|id| redis.may_run_again(&id)), [false, true, false]);
+        }
     }
 }
 
 /// The server does not say how its connections are called, so none is ended.
 #[tokio::test]
-async fn attempt_that_may_come_late_is_undone_after_its_release() {
+async fn attempt_that_may_come_late_is_undone_after_its_rollback() {
     let undone = async |mode| {
         let (redis, fake) = connect(Redis::builder(), &[LOST, ACQUIRED, YES]).await;
         acquire(&redis, mode).await.unwrap();
-        release(&redis, mode).await.unwrap();
+        redis.roll_back(mode, &name(), &id(1)).await.unwrap();
         fake.until("EVALSHA", 4).await;
         let calls = fake.heard("EVALSHA");
         assert!(calls[0] == calls[1] && calls[2] == calls[3], "{mode:?}: {calls:?}");

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use latchwork::LockClient;
 use latchwork::backend::{Backend as _, LeaseKey, LockName, Mode, ReleaseOutcome, Transport as _};
 use latchwork::redis::Redis;
 use latchwork_conformance::commands::{Commands as _, is_acquired};
@@ -29,6 +30,28 @@ async fn leases_that_are_renewed_together_cost_a_command_a_hundred() {
         assert!(!renewed[0] && renewed[1..].iter().all(|held| *held), "{renewed:?}");
     }
     assert_eq!(calls(&server, "evalsha").await, 3);
+}
+
+/// Of a list that takes several questions it may be missing: between two of them another one leaves, and it
+/// changes its place.
+#[tokio::test]
+async fn reader_asks_after_its_own_lease_and_not_for_a_list_of_all() {
+    let server = RedisServer::start();
+    let redis = Redis::connect(&server.url()).await.unwrap();
+    let name = LockName::new("read:by:many").unwrap();
+    let others = (1..=120).map(|number| id(1, number));
+    for id in others {
+        assert!(is_acquired(redis.acquire(Mode::Read, &name, &redis.request(&id, LEASE)).await.unwrap()));
+    }
+    let client = LockClient::new(redis);
+    let (me, lock) = (client.owner(), client.get_read_write_lock(name.as_str()).unwrap().read().clone());
+    let guard = lock.owned_by(&me).lock().await.unwrap();
+    guard.ensure_held().await.unwrap();
+    let () = run(&server, "CONFIG RESETSTAT").await;
+    guard.ensure_held().await.unwrap();
+    assert!(lock.is_held_by(&me).await.unwrap());
+    assert_eq!(calls(&server, "evalsha").await, 2);
+    guard.unlock().await.unwrap();
 }
 
 /// By that a client knows whether others wait for the lock.

@@ -52,7 +52,7 @@ fn cause(error: &LockError) -> &Error {
 
 /// The greatest number of instants within any `window`.
 fn most_within(window: Duration, times: &[Instant]) -> usize {
-    let until = |from: Instant| times.iter().filter(|time| (from..from + window).contains(time)).count();
+    let until = |from: Instant| times.iter().filter(|time| (from..from + window).contains(*time)).count();
     times.iter().map(|from| until(*from)).max().unwrap_or(0)
 }
 

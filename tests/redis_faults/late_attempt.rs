@@ -1,6 +1,8 @@
 //! Commands that come when their callers have gone, at a server that does not let its clients end
 //! connections: managed ones do not, nor does an ACL with `-@dangerous`.
 
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use crate::by_hand::{calls, run};
@@ -173,6 +175,66 @@ async fn attempt_to_read_that_was_sent_again_and_comes_late_is_undone_after_its_
 async fn attempt_to_write_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
     let write = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().write().clone();
     attempt_that_was_sent_again_and_comes_late_is_undone(write).await;
+}
+
+/// What was sent first comes when the other owner has left.
+async fn attempt_that_is_refused_when_it_is_sent_again_is_undone(
+    held: impl Fn(&LockClient) -> Lock,
+    lock: impl Fn(&LockClient) -> Lock,
+) {
+    let (server, proxy, client) = start("-client +client|info").await;
+    let other = LockClient::new(Redis::connect(&server.url()).await.unwrap());
+    let guard = held(&other).lock().await.unwrap();
+    let link = proxy.wait_for_link_of("EVAL");
+    link.silence(Way::ToServer);
+    link.silence(Way::ToClient);
+    // It is sent over another link, too.
+    let begins = lock(&client).try_lock().await;
+    assert!(!matches!(begins, Ok(Some(_))), "{begins:?}");
+    guard.unlock().await.unwrap();
+    eventually("its end", async || run::<usize>(&server, "DBSIZE").await == 0).await;
+    let taken = calls(&server, "hset").await;
+    proxy.heal();
+    eventually("its coming", async || calls(&server, "hset").await == taken + 1).await;
+    eventually("its being undone", async || run::<usize>(&server, "DBSIZE").await == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_that_is_refused_when_it_is_sent_again_and_comes_late_is_undone() {
+    let plain = |client: &LockClient| client.get_lock(NAME).unwrap();
+    let fair = |client: &LockClient| client.get_fair_lock(NAME).unwrap();
+    let read = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().read().clone();
+    let write = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().write().clone();
+    tokio::join!(
+        attempt_that_is_refused_when_it_is_sent_again_is_undone(plain, plain),
+        attempt_that_is_refused_when_it_is_sent_again_is_undone(fair, fair),
+        attempt_that_is_refused_when_it_is_sent_again_is_undone(write, read),
+        attempt_that_is_refused_when_it_is_sent_again_is_undone(read, write),
+        // It is held as another kind of lock.
+        attempt_that_is_refused_when_it_is_sent_again_is_undone(read, plain),
+    );
+}
+
+/// Its call is kept, and polled no more: another waiter takes its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_whose_call_is_polled_no_more_is_undone() {
+    let (server, proxy, client) = start("-client +client|info").await;
+    let (lock, elsewhere) = (client.get_lock(NAME).unwrap(), client.get_lock("elsewhere").unwrap());
+    let taken = calls(&server, "hset").await;
+    let link = proxy.wait_for_link_of("EVAL");
+    link.silence(Way::ToServer);
+    link.silence(Way::ToClient);
+    let mut kept = pin!(lock.lock());
+    assert!(kept.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    // Over another link, when this one is given up.
+    elsewhere.lock().await.unwrap().unlock().await.unwrap();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    eventually("all releases", async || run::<usize>(&server, "DBSIZE").await == 0).await;
+    assert_eq!(calls(&server, "hset").await, taken + 2);
+    proxy.heal();
+    // So does what was sent elsewhere first.
+    eventually("its coming", async || calls(&server, "hset").await == taken + 4).await;
+    eventually("its being undone", async || run::<usize>(&server, "DBSIZE").await == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

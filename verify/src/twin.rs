@@ -173,6 +173,10 @@ impl<B: Backend, C: Chance> Backend for Twinned<B, C> {
         self.backend.grants_suffice()
     }
 
+    fn may_run_again(&self, id: &LeaseId) -> bool {
+        self.backend.may_run_again(id)
+    }
+
     fn reconnects(&self) -> u64 {
         self.backend.reconnects()
     }

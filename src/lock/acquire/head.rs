@@ -205,6 +205,10 @@ impl<'a> Head<'a> {
         now: Moment,
     ) -> Result<Asked, LockError> {
         let (entry, attempt) = (self.entry, question.attempt);
+        let may_run_again = entry.may_run_again(&question.asked.id);
+        if may_run_again && outcome.is_ok() {
+            entry.apply(entry.state.may_run_again(attempt.to_rollback()));
+        }
         let (answer, left) = match outcome {
             Ok(AcquireOutcome::Acquired { last_token }) => (Answer::Granted { last_token }, Duration::ZERO),
             Ok(AcquireOutcome::Held { left }) => {
@@ -213,7 +217,7 @@ impl<'a> Head<'a> {
                 (Answer::Held { kept }, left)
             }
             Err(error) => {
-                if error.failure != Failure::Indeterminate || fault!(UnansweredNeverRan) {
+                if error.failure != Failure::Indeterminate && !may_run_again || fault!(UnansweredNeverRan) {
                     let (_, effects) = entry.state.answered(&self.ticket, attempt, Answer::DidNotRun, now);
                     entry.apply(effects);
                 }

@@ -97,6 +97,7 @@ pub(in crate::lock) trait Store: Commands + Any + Send + Sync {
     fn supports(&self, mode: Mode) -> bool;
     fn channels(&self, mode: Mode, name: &LockName, client: &str) -> Channels;
     fn grants_suffice(&self) -> bool;
+    fn may_run_again(&self, id: &LeaseId) -> bool;
     fn reconnects(&self) -> u64;
     fn check_name(&self, name: &LockName) -> Result<(), NameError>;
     fn renewal_group(&self, name: &LockName) -> u64;
@@ -187,6 +188,10 @@ impl<B: Backend> Store for B {
 
     fn grants_suffice(&self) -> bool {
         Backend::grants_suffice(self)
+    }
+
+    fn may_run_again(&self, id: &LeaseId) -> bool {
+        Backend::may_run_again(self, id)
     }
 
     fn reconnects(&self) -> u64 {

@@ -62,6 +62,9 @@ impl Entry {
         self.apply(effects);
         let Some(lease) = lease.map(whole_millis) else { return Ok(Err(LossReason::Expired)) };
         let id = context.lease_id(number);
+        // The command may begin anew what was given back meanwhile.
+        let roll_back = PendingRelease { number, until: sent + lease, appoints: false, rolls_back: true };
+        let mut may_run_again = false;
         let answer = match extension {
             Extension::Renew { .. } => {
                 let key = LeaseKey { name: self.name.clone(), id };
@@ -70,8 +73,12 @@ impl Entry {
             }
             Extension::Token { .. } => {
                 let asked = AcquireRequest::new(id, lease, sent).tokens(1);
-                let asked = self.acquire(&asked).await;
-                asked.map(|outcome| match outcome {
+                let answer = self.acquire(&asked).await;
+                may_run_again = self.may_run_again(&asked.id);
+                if may_run_again && answer.is_ok() {
+                    self.apply(self.state.may_run_again(roll_back));
+                }
+                answer.map(|outcome| match outcome {
                     AcquireOutcome::Acquired { last_token } => (true, Some(last_token)),
                     AcquireOutcome::Held { .. } => (false, None),
                 })
@@ -80,7 +87,7 @@ impl Entry {
         let (held, token) = match answer {
             Ok(answer) => answer,
             Err(error) => {
-                if error.failure != Failure::Indeterminate {
+                if error.failure != Failure::Indeterminate && !may_run_again {
                     self.state.not_extended(extension);
                 }
                 return Err(context.failed(&self.name, error));
@@ -94,15 +101,8 @@ impl Entry {
         let (in_hand, effects) = self.state.extended(number, sent, lease, token, self.now());
         self.apply(effects);
         if !in_hand {
-            // It was given back meanwhile, and the command may have begun it anew.
-            let until = sent + lease;
             if !fault!(LateTokenNotUndone) {
-                self.release_in_background(PendingRelease {
-                    number,
-                    until,
-                    appoints: false,
-                    rolls_back: true,
-                });
+                self.release_in_background(roll_back);
             }
             return Ok(Err(LossReason::Expired));
         }
@@ -121,8 +121,8 @@ impl Entry {
                 Err(reason) => return Ok(Err(reason)),
             };
             let sent = self.now();
-            let is_there = self.lease_check().await?;
-            if !is_there(number) && !fault!(EnsuredInMemory) {
+            let is_there = self.are_there(&[number]).await? == [true];
+            if !is_there && !fault!(EnsuredInMemory) {
                 self.gone(number, sent);
             }
             // The lease may have ended while we asked, or a shared hold have gone on by another one.
@@ -137,20 +137,22 @@ impl Entry {
     /// away, or after that. Should it not answer, the next renewal or release does.
     pub(in crate::lock) async fn verify_lease(self: &Arc<Self>, number: u64) {
         let sent = self.now();
-        if let Ok(is_there) = self.lease_check().await
-            && !is_there(number)
+        if let Ok(is_there) = self.are_there(&[number]).await
+            && is_there != [true]
         {
             self.gone(number, sent);
         }
     }
 
-    /// Asks the store which leases there are.
-    pub(in crate::lock) async fn lease_check(&self) -> Result<impl Fn(u64) -> bool, LockError> {
-        let holders = self.holders().await?;
-        Ok(move |number| {
-            let id = Some(self.context.lease_id(number));
-            holders.iter().any(|holder| holder.id == id)
-        })
+    /// Asks the store which of these leases there are: by a renewal that makes none longer. (The list of the
+    /// holders may take several questions, between which others leave and a lease changes its place.)
+    pub(in crate::lock) async fn are_there(&self, numbers: &[u64]) -> Result<Vec<bool>, LockError> {
+        let context = &self.context;
+        context.check_origin()?;
+        let key = |number: &u64| LeaseKey { name: self.name.clone(), id: context.lease_id(*number) };
+        let leases: Vec<LeaseKey> = numbers.iter().map(key).collect();
+        let there = context.store.renew(self.mode, &leases, Lease::MIN).await;
+        there.map_err(|error| context.failed(&self.name, error))
     }
 
     /// The holder of the lock, among all clients.

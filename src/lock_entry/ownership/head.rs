@@ -67,6 +67,10 @@ impl HeadState {
         HeadTicket { serial, steps, since, has_position }
     }
 
+    pub(super) fn has_waker(&self) -> bool {
+        self.waker.is_some()
+    }
+
     pub(super) fn take_waker(&mut self) -> Option<Waker> {
         self.waker.take()
     }
@@ -196,6 +200,20 @@ impl Ownership {
     pub(super) fn answered_of_hold_before(&mut self, number: u64) {
         if let Some(head) = self.head_by_number(number) {
             head.inherited_answered();
+        }
+    }
+
+    /// A command that leases the name may run once more when it has been answered, and is to be undone by
+    /// `roll_back` then. Said before what the answer was, so it leaves one unanswered.
+    pub(in crate::lock_entry) fn may_run_again(&mut self, roll_back: PendingRelease, effects: &mut Effects) {
+        let number = roll_back.number;
+        if let Some((_, lease)) = self.held_by_number(number) {
+            lease.may_run_again();
+        } else if let Some(head) = self.head_by_number(number) {
+            head.unanswered += 1;
+        } else {
+            // Its waiter has left.
+            effects.more().roll_back = Some(roll_back);
         }
     }
 
@@ -330,6 +348,7 @@ impl Ownership {
             }
             return AttemptOutcome::TooLate;
         }
+        effects.keep_waker(head.take_waker());
         let won_at_once = head.offered && head.tries == 1;
         let mut tokens = attempt.granted_tokens(last_token);
         if kept_block && let Some(before) = &inherited {

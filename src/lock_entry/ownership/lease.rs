@@ -180,6 +180,11 @@ impl StoreLease {
         self.begun = now.max(sent + Duration::from_nanos(1));
     }
 
+    /// A command that leases the name, and was answered, may run once more.
+    pub(super) fn may_run_again(&mut self) {
+        self.unanswered += 1;
+    }
+
     /// A command that leases the name was answered, or did not run.
     pub(super) fn attempt_answered(&mut self) {
         self.unanswered = self.unanswered.saturating_sub(1);

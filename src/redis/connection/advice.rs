@@ -155,7 +155,10 @@ fn denied_in_line(command: &Cmd, error: &RedisError) -> Option<String> {
     if let Some(argument) = called.strip_prefix("ARGV[") {
         let number: usize = argument.split_once(']')?.0.parse().ok()?;
         let keys: usize = word(2)?.parse().ok()?;
-        return word(2 + keys + number).map(str::to_uppercase);
+        if let Some(given) = word(2 + keys + number) {
+            return Some(given.to_uppercase());
+        }
+        // What stands there for one that is not given.
     }
     let mut quoted = called.split('\'').skip(1);
     let name = quoted.next()?.to_uppercase();

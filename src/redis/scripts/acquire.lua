@@ -1,11 +1,11 @@
 -- Leases the lock to the id for so long, if it is free; for so long at least, if it is leased to it already. A lease never becomes shorter: this may
 -- come late, when its client counts on a longer one. One without an end (-1: taken away by hand) has none until it is released.
 -- KEYS: 1 the lock, 2 if tokens are wanted, their counter.
--- ARGV: 1 lease in ms, 2 id, 3 how many tokens.
+-- ARGV: 1 lease in ms, 2 id, 3 how many tokens, if they are wanted.
 -- Returns nil when leased, or the last of the tokens in an array of one. Otherwise, if another has it, in how many ms to ask again at the
 -- latest (-1: the lease has no end), or the text of its `mode` if it is another kind of lock.
-local ours = redis.call('hget', KEYS[1], ARGV[2])
 local left = redis.call('pttl', KEYS[1])
+local ours = left ~= -2 and redis.call('hget', KEYS[1], ARGV[2])
 if left ~= -2 then
     local mode = redis.call('hget', KEYS[1], 'mode')
     if mode and mode ~= 'lock' then
@@ -42,7 +42,7 @@ if KEYS[2] then
 end
 -- The mode keeps Redisson's read and write locks out, which take a hash without it for free. It is no owner.
 redis.call('hset', KEYS[1], 'mode', 'lock', ARGV[2], '1')
-if left ~= -1 and left < tonumber(ARGV[1]) then
+if left == -2 or left ~= -1 and left < tonumber(ARGV[1]) then
     redis.call('pexpire', KEYS[1], ARGV[1])
 end
 return token

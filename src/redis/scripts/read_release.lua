@@ -41,7 +41,7 @@ elseif field then
     end
     redis.call('hdel', KEYS[1], id)
     if lock.vacant or longest and lock_left >= 0 then
-        last_for(lock.holder and holds_for(lock) or 1, lock.reads or 1, lock.turn)
+        last_for(lock.ends and through(holds_for(lock)) or lock.holder and holds_for(lock) or 1, lock.reads or 1, lock.turn)
     end
 end
 if left > -2 then

@@ -200,13 +200,19 @@ local function last_for(...)
     end
 end
 
+-- For how many ms the lock's key is to last for one who writes for so many by its field. (Since 7.2 the time of a script's keys is that of its
+-- beginning, and TIME goes on: a millisecond may lie between them.)
+local function through(millis)
+    return tonumber(millis) + 1
+end
+
 -- Only one who writes already has readers beside it. The lock is never deleted in between, for the reason given above `dequeue`.
 function lease(id, millis, lock)
     local field, reads = id .. ':write', lock.reads
     redis.call('hset', KEYS[1], 'mode', 'write', field, reads and string.format('until:%.0f', end_in(millis)) or '1')
     take_out(lock.goes, field)
     if reads then
-        last_for(tonumber(millis), reads)
+        last_for(through(millis), reads)
     else
         redis.call('pexpire', KEYS[1], millis)
     end

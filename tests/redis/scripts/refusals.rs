@@ -70,9 +70,9 @@ macro_rules! args {
 }
 
 const CALLS: [Call; 15] = [
-    Call { text: ACQUIRE, keys: &[LOCK], args: &[SHORT, US, "0", "0", "publish", CHANNEL] },
-    Call { text: ACQUIRE, keys: &[LOCK, COUNTER], args: &[SHORT, US, "3", "0", "publish", CHANNEL] },
-    Call { text: RELEASE, keys: &[LOCK], args: &[US, "0", "publish", CHANNEL] },
+    Call { text: ACQUIRE, keys: &[LOCK], args: &[SHORT, US] },
+    Call { text: ACQUIRE, keys: &[LOCK, COUNTER], args: &[SHORT, US, "3"] },
+    Call { text: RELEASE, keys: &[LOCK], args: &[US, CHANNEL] },
     Call { text: FORCE_RELEASE, keys: &[LOCK], args: &["0", "publish", CHANNEL] },
     Call { text: RENEW, keys: &[LOCK, OTHER], args: &[LONG, "1", US, US] },
     Call { text: HOLDER, keys: &[LOCK], args: &[] },

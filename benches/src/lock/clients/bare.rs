@@ -25,13 +25,12 @@ impl Client for Bare {
     }
 
     async fn lock(&self) {
-        self.0.lock(0).await;
+        self.0.lock(None).await;
     }
 
     async fn unlock(&self, (): ()) {
         let Pair { channel, owner, .. } = &self.0;
-        let heard: i64 =
-            self.0.unlock(|release| _ = release.arg(owner).arg(0).arg("publish").arg(channel)).await;
+        let heard: i64 = self.0.unlock(|release| _ = release.arg(owner).arg(channel)).await;
         assert!(heard >= 0, "it was held");
     }
 }

@@ -45,13 +45,15 @@ redis.call(ARGV[4], KEYS[2], ARGV[3])
 redis.call('del', KEYS[1])
 return 1";
 
-/// A connection as latchwork makes it: RESP3, without Nagle's delay.
+/// A connection as latchwork makes it: RESP3, without Nagle's delay, and no bound of commands under way.
 pub(super) async fn connection(url: &str, response_timeout: Option<Duration>) -> MultiplexedConnection {
     let info = url.into_connection_info().expect("a URL");
     let tcp = info.tcp_settings().clone().set_nodelay(true);
     let resp3 = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
     let server = Server::open(info.set_tcp_settings(tcp).set_redis_settings(resp3)).expect("a URL");
-    let config = AsyncConnectionConfig::new().set_response_timeout(response_timeout);
+    let config = AsyncConnectionConfig::new()
+        .set_pipeline_buffer_size(tokio::sync::Semaphore::MAX_PERMITS)
+        .set_response_timeout(response_timeout);
     server.get_multiplexed_async_connection_with_config(&config).await.expect("a server")
 }
 
@@ -74,10 +76,13 @@ impl Pair {
         Self::all(url, &[name.to_owned()], scripts).await.swap_remove(0)
     }
 
-    /// `last`: the third word of the script.
-    pub(super) async fn lock(&self, last: u64) {
+    /// `last`: the third word of the script, if it has one.
+    pub(super) async fn lock(&self, last: Option<u64>) {
         let mut acquire = self.acquire.key(&self.name);
-        acquire.arg(LEASE.as_millis() as u64).arg(&self.owner).arg(last);
+        acquire.arg(LEASE.as_millis() as u64).arg(&self.owner);
+        if let Some(last) = last {
+            acquire.arg(last);
+        }
         let left: Option<i64> = acquire.invoke_async(&mut self.connection.clone()).await.expect("a reply");
         assert_eq!(left, None, "this row cannot wait");
     }
@@ -111,7 +116,7 @@ impl Client for Raw {
     }
 
     async fn lock(&self) {
-        self.0.lock(1).await;
+        self.0.lock(Some(1)).await;
     }
 
     async fn unlock(&self, (): ()) {

@@ -8,7 +8,7 @@ use latchwork::backend::{Backend as _, LockName, Mode};
 use latchwork_conformance::commands::{Commands as _, RELEASED, left};
 use latchwork_testkit::RedisServer;
 
-use super::super::stage::{KEPT, LEASE, Stage, fields, id, lease_key, position};
+use super::super::stage::{KEPT, LEASE, MILLISECOND, Stage, fields, id, lease_key, position};
 use crate::by_hand::{command, connection};
 
 /// So many ids of a client.
@@ -355,7 +355,7 @@ async fn lock_lasts_as_long_as_a_writer_that_has_asked_for_more_than_it_reads() 
     stage.read_beside(&reader, &writer).await;
     let longer = stage.redis.request(&writer, LEASE * 4);
     assert_eq!(left(stage.redis.acquire(Mode::Write, &stage.name, &longer).await.unwrap()), None);
-    stage.assert_lasts("{}", LEASE * 4).await;
+    stage.assert_lasts("{}", LEASE * 4 + MILLISECOND).await;
     // Of one that writes no more others hear how long it reads.
     let () = stage.run(&format!("HSET {{}} {writer}:write until:1")).await;
     let left = stage.wait(&other, 0).await;
@@ -364,6 +364,35 @@ async fn lock_lasts_as_long_as_a_writer_that_has_asked_for_more_than_it_reads() 
     assert!(stage.release_read(&reader).await);
     stage.assert_granted(&[&other]).await;
     stage.release(&other, None).await;
+    stage.end().await;
+}
+
+/// The time of a script's keys may be a millisecond before that of its fields.
+#[tokio::test]
+async fn lock_lasts_through_the_millisecond_that_its_writer_says() {
+    let mut stage = Stage::read_write("rw:through").await;
+    let (writer, reader) = (id(1, 1), id(1, 2));
+    for reads_longer in [false, true] {
+        stage.take(&writer).await;
+        stage.read_beside(&reader, &writer).await;
+        let reads = stage.redis.request(&reader, LEASE * 8).under(Some(writer.clone()));
+        if reads_longer {
+            assert_eq!(left(stage.redis.acquire(Mode::Read, &stage.name, &reads).await.unwrap()), None);
+        }
+        let longer = stage.redis.request(&writer, LEASE * 4);
+        assert_eq!(left(stage.redis.acquire(Mode::Write, &stage.name, &longer).await.unwrap()), None);
+        if reads_longer {
+            assert!(stage.release_read(&reader).await);
+        }
+        let until: String = stage.run(&format!("HGET {{}} {writer}:write")).await;
+        let until: u64 = until.strip_prefix("until:").unwrap().parse().unwrap();
+        let ends: u64 = stage.run("PEXPIRETIME {}").await;
+        assert!((until..=until + 100_000).contains(&(ends * 1000)), "{ends} ms, until {until} us");
+        stage.release(&writer, None).await;
+        if !reads_longer {
+            assert!(stage.release_read(&reader).await);
+        }
+    }
     stage.end().await;
 }
 

@@ -165,11 +165,16 @@ impl Round<'_> {
             0 => self.script(both, HOLDER, &[name], &[]),
             1 => self.script(both, FORCE_RELEASE, &[name], &[message, publish, channel]),
             2..5 => self.renew(both),
-            5..11 => self.script(both, RELEASE, &[name], &[id, message, publish, channel]),
+            5..11 => {
+                let other = Some(publish).filter(|publish| publish != "publish");
+                let args: Vec<String> = [id, channel].into_iter().chain(other).collect();
+                self.script(both, RELEASE, &[name], &args)
+            }
             _ => {
                 let tokens = self.tokens();
                 let keys: Vec<String> = [name].into_iter().chain(self.counter(tokens > 0)).collect();
-                let args = [self.millis(), id, tokens.to_string(), message, publish, channel];
+                let wanted = (tokens > 0).then(|| tokens.to_string());
+                let args: Vec<String> = [self.millis(), id].into_iter().chain(wanted).collect();
                 self.script(both, ACQUIRE, &keys, &args)
             }
         }
