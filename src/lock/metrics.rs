@@ -141,6 +141,15 @@ impl Recorder {
 mod tests {
     use super::*;
 
+    #[test]
+    fn figures_of_the_registry_are_told_by_their_names() {
+        let registry = RegistryStats { wakes_useful: 1, wakes_spurious: 2, ..RegistryStats::default() };
+        let metrics = Recorder::default().snapshot(&registry, 3, 4);
+        let told =
+            (metrics.wakes_useful, metrics.wakes_spurious, metrics.releases_pending, metrics.reconnects);
+        assert_eq!(told, (1, 2, 3, 4));
+    }
+
     /// The figures are read one after the other while channels come and go. A gauge that is below zero for a
     /// moment is one of 18 trillions.
     #[test]

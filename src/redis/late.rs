@@ -3,9 +3,9 @@
 //! An attempt that comes after its own release holds the lock unused, until its lease ends. That can happen
 //! to one that was sent over a connection that was given up, if the server refuses to end that connection. (A
 //! release that comes late finds nothing, as no id is used again; a renewal as well.) One that was not
-//! answered is rolled back by its client; of one that was, after it was sent again, the client is told that
-//! by `Backend::may_run_again`. Its id says whose it is, so it is undone: the release is sent again and again, as
-//! long as it may come.
+//! answered is rolled back by its client; of one that was, after it was sent again, the client is told so by
+//! `Backend::may_run_again`. Its id says whose it is, so it is undone: the release is sent again and again,
+//! as long as it may come.
 
 use std::collections::HashSet;
 

@@ -353,6 +353,24 @@ fn release_that_comes_late_frees_no_lock_of_another_kind() {
     stage.read(&reader, SHORT).unwrap();
 }
 
+/// It waited for a fair lock, heard nothing, and the name is another kind of lock by now.
+#[test]
+fn fair_waiter_that_leaves_a_name_of_another_kind_is_in_no_queue() {
+    let stage = Stage::new();
+    let [fair, gone, writer, next] = [(); 4].map(|()| stage.one());
+    stage.acquire(Mode::Fair, &fair, SHORT).unwrap();
+    assert!(stage.acquire(Mode::Fair, &gone, LEASE).is_err());
+    stage.runtime.advance(SHORT);
+    stage.write(&writer, LEASE).unwrap();
+    let left = ready(stage.local.release(Mode::Fair, &stage.name, &gone.id, None)).unwrap();
+    assert_eq!(left, ReleaseOutcome::NotHeld);
+    stage.release_write(&writer);
+    // Another waiter of its client listens.
+    let channel = stage.local.channels(Mode::Fair, &stage.name, &gone.id.client_id()).own;
+    let _listens = stage.local.registry().subscribe(&channel);
+    stage.acquire(Mode::Fair, &next, LEASE).unwrap();
+}
+
 /// Readers that waited before the name became one of a fair lock have no turn at that.
 #[test]
 fn fair_lock_is_kept_for_no_readers() {

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use latchwork::local::Local;
+use latchwork::local::{Local, ThreadRuntime};
 use latchwork::lock::Mode;
 use latchwork::redis::Redis;
 use latchwork::{Lease, Lock, LockClient};
@@ -95,6 +95,25 @@ async fn list_in_memory() {
     list_has_what_is_held_and_what_is_waited_for(LockClient::new(local.clone()), LockClient::new(local))
         .await;
     sides_of_a_read_write_lock_say_which_they_are(LockClient::local()).await;
+}
+
+/// By it operators tell a lock that is stuck.
+#[tokio::test]
+async fn list_says_for_how_long_it_is_held_and_for_how_long_yet() {
+    let runtime = ThreadRuntime::paused();
+    let local = Local::with_runtime(runtime.clone());
+    let (client, other) = (LockClient::new(local.clone()), LockClient::new(local));
+    let (lock, lease) = (client.get_lock("orders").unwrap(), Duration::from_secs(60));
+    let guard = lock.lock_with_lease(lease).await.unwrap();
+    runtime.advance(Duration::from_secs(2));
+    let theirs = other.get_lock("orders").unwrap();
+    let mut competes = pin!(theirs.lock());
+    assert!(competes.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    runtime.advance(Duration::from_secs(5));
+    let held = &client.held()[0];
+    assert_eq!((held.held_for, held.left), (Duration::from_secs(7), Duration::from_secs(53)));
+    assert_eq!(other.waiting()[0].competes_for, Some(Duration::from_secs(5)));
+    guard.unlock().await.unwrap();
 }
 
 mod on_a_server {

@@ -124,6 +124,39 @@ async fn every_figure_is_exported_in_the_exposition_format() {
 }
 
 #[test]
+fn each_figure_is_exported_by_its_own_name() {
+    let mut metrics = LockClient::local().metrics();
+    let fields = [
+        ("given_up_total", &mut metrics.given_up),
+        ("hand_offs_local_total", &mut metrics.hand_offs_local),
+        ("hand_offs_remote_total", &mut metrics.hand_offs_remote),
+        ("superseded_total", &mut metrics.superseded),
+        ("releases_failed_total", &mut metrics.releases_failed),
+        ("renewals_sent_total", &mut metrics.renewals_sent),
+        ("renewals_late_total", &mut metrics.renewals_late),
+        ("renewals_failed_total", &mut metrics.renewals_failed),
+        ("leases_lost_total", &mut metrics.leases_lost),
+        ("wakes_useful_total", &mut metrics.wakes_useful),
+        ("wakes_spurious_total", &mut metrics.wakes_spurious),
+        ("reconnects_total", &mut metrics.reconnects),
+        ("held", &mut metrics.held),
+        ("waiting", &mut metrics.waiting),
+        ("releases_pending", &mut metrics.releases_pending),
+        ("subscriptions", &mut metrics.subscriptions),
+    ];
+    let names: Vec<_> =
+        (1..).zip(fields).map(|(number, (name, field))| (name, std::mem::replace(field, number))).collect();
+    let (types, samples) = parse(&metrics.to_prometheus(&[]));
+    // Two are histograms.
+    assert_eq!(types.len(), names.len() + 2);
+    for (number, (name, _)) in (1_u32..).zip(names) {
+        let name = format!("latchwork_lock_{name}");
+        let sample = samples.iter().find(|(sample, ..)| *sample == name);
+        assert_eq!(sample.map(|sample| sample.2), Some(f64::from(number)), "{name}");
+    }
+}
+
+#[test]
 fn label_that_is_none_is_refused() {
     let metrics = LockClient::local().metrics();
     for name in ["client id", "", "2nd", "a:b", "le"] {

@@ -42,6 +42,17 @@ async fn user_and_password_may_be_given_apart_from_the_url() {
     assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
 }
 
+/// As a program without a runtime of its own connects.
+#[test]
+fn options_hold_for_a_connection_that_threads_make() {
+    let server = RedisServer::start();
+    let builder = Redis::builder().wait_for_replicas(1, Duration::from_millis(10)).client_name("a-thread");
+    let redis = builder.blocking_connect(&server.url()).unwrap();
+    let lock = latchwork::blocking::LockClient::new(redis).get_lock(NAME).unwrap();
+    let error = lock.try_lock().expect_err("no replica has it");
+    assert!(error.to_string().contains("replica"), "{error}");
+}
+
 /// Tokens that expire: each connection is made with the one of its time.
 #[tokio::test]
 async fn credentials_are_asked_for_at_each_connection() {

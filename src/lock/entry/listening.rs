@@ -115,3 +115,42 @@ impl Listening {
         }
     }
 }
+
+#[cfg(all(test, not(latchwork_loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::sync::Mutex;
+    use crate::transport::Inbox;
+
+    /// Keeps the inboxes, in the order in which they came.
+    #[derive(Clone, Debug, Default)]
+    struct Keeps(Arc<Mutex<Vec<Inbox>>>);
+
+    impl Transport for Keeps {
+        fn subscribe(&self, _channel: &Arc<str>, inbox: Inbox) {
+            self.0.lock().push(inbox);
+        }
+
+        fn unsubscribe(&self, _channel: &Arc<str>) {}
+    }
+
+    /// A grant comes on the one and a release on the other: without either the waiter sleeps beside a free
+    /// lock.
+    #[test]
+    fn waiter_hears_all_when_both_channels_are_confirmed() {
+        let keeps = Keeps::default();
+        let registry = Registry::new(keeps.clone()).erased();
+        let channels = Channels { own: "own".into(), common: Some("common".into()) };
+        for first in [0, 1] {
+            let listening = Listening::new(&registry, &channels);
+            let inboxes = std::mem::take(&mut *keeps.0.lock());
+            assert_eq!(inboxes.len(), 2);
+            inboxes[first].ready();
+            assert!(!listening.is_ready(), "{first}");
+            inboxes[1 - first].ready();
+            assert!(listening.is_ready());
+        }
+    }
+}

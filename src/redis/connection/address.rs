@@ -29,3 +29,25 @@ impl fmt::Display for Address {
         write!(f, "{}:{}", self.host, self.port)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ::redis::IntoConnectionInfo as _;
+
+    use super::*;
+
+    #[test]
+    fn server_that_others_announce_is_reached_as_the_one_of_the_url_is() {
+        let at = |url: &str| {
+            let address = Address { host: "10.0.0.2".into(), port: 7001 };
+            address.into_info(&url.into_connection_info().unwrap()).addr().clone()
+        };
+        assert!(matches!(at("redis://a"), ConnectionAddr::Tcp(host, 7001) if host == "10.0.0.2"));
+        for (url, is_insecure) in [("rediss://a", false), ("rediss://a/#insecure", true)] {
+            let ConnectionAddr::TcpTls { host, port: 7001, insecure, .. } = at(url) else {
+                panic!("{url}: its commands, and its password, go over the network in clear")
+            };
+            assert_eq!((&*host, insecure), ("10.0.0.2", is_insecure), "{url}");
+        }
+    }
+}

@@ -64,3 +64,23 @@ pub(crate) type NoCredentials = Box<dyn Error + Send + Sync>;
 /// Asked for each new connection.
 pub(crate) type CredentialsCallback =
     Arc<dyn Fn() -> Boxed<'static, Result<Credentials, NoCredentials>> + Send + Sync>;
+
+#[cfg(test)]
+mod tests {
+    use ::redis::IntoConnectionInfo as _;
+
+    use super::*;
+
+    #[test]
+    fn credentials_take_the_place_of_those_in_the_url_with_a_user_or_without() {
+        let told = |credentials: Credentials| {
+            let info = "redis://former:old@a".into_connection_info().unwrap();
+            let info = credentials.into_info(info);
+            let redis = info.redis_settings();
+            (redis.username().map(str::to_owned), redis.password().map(str::to_owned))
+        };
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(told(Credentials::new("locks", "new")), (text("locks"), text("new")));
+        assert_eq!(told(Credentials::password("new")), (text("former"), text("new")));
+    }
+}

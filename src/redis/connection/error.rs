@@ -362,7 +362,21 @@ mod tests {
     use ::redis::{ErrorKind as Kind, RedisError};
 
     use super::super::super::fake::refusal;
-    use super::{Error, ErrorKind, Meaning, is_broken, out_of_step, what_to_do};
+    use super::{Error, ErrorKind, Failure, Meaning, is_broken, out_of_step, what_to_do};
+
+    /// The others end a call at once.
+    #[test]
+    fn what_may_pass_is_a_server_that_is_not_found_or_does_not_serve_yet() {
+        let error = |kind| Error::new(kind, String::new(), None);
+        for kind in [ErrorKind::Connection, ErrorKind::NoSentinel, ErrorKind::NotMaster] {
+            assert!(error(kind).may_pass() && error(kind).failure() == Failure::Unreachable, "{kind:?}");
+        }
+        for kind in [ErrorKind::Url, ErrorKind::Unknown, ErrorKind::Refused] {
+            assert!(!error(kind).may_pass(), "{kind:?}");
+        }
+        let loading = Error::new(ErrorKind::Refused, String::new(), Some(refusal("LOADING it begins")));
+        assert!(loading.may_pass());
+    }
 
     /// Until 7.0 the reply begins with the script, and what the script met stands behind that.
     #[test]

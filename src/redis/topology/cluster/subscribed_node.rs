@@ -65,6 +65,7 @@ mod tests {
     use super::super::super::super::connection::{Address, Common, Dialer, ErrorKind, Timing, TokioRuntime};
     use super::super::super::super::fake::{Fake, alive, bulk};
     use super::*;
+    use crate::sync::atomic::{AtomicBool, Ordering};
 
     fn info(state: &str) -> Option<String> {
         Some(bulk(&format!("cluster_enabled:1\r\ncluster_state:{state}\r\ncluster_slots_fail:0\r\n")))
@@ -92,6 +93,27 @@ mod tests {
             let Err(error) = dialled(reply.clone()).await else { panic!("{reply:?}") };
             assert_eq!(error.kind(), ErrorKind::Connection);
         }
+    }
+
+    /// Each heartbeat asks: it may be cut off at any time, and answers all the same.
+    #[tokio::test]
+    async fn node_that_is_cut_off_later_is_left_at_the_next_heartbeat() {
+        let common = Arc::new(Common::new(Timing::unhurried(), TokioRuntime::current()));
+        let is_cut_off = Arc::new(AtomicBool::new(false));
+        let mut fake = Fake::silent().await;
+        fake.answer(alive({
+            let is_cut_off = Arc::clone(&is_cut_off);
+            // Ordering: Relaxed, a flag by itself.
+            move |_| info(if is_cut_off.load(Ordering::Relaxed) { "fail" } else { "ok" })
+        }));
+        let dialer = Dialer::plain("redis://a", &common);
+        let at = Address { host: "127.0.0.1".into(), port: fake.port };
+        let node = SubscribedNode::at(Arc::new(Fixed::new(Arc::new(dialer), Some(at))));
+        let (mut connection, _) = node.dial(Arc::new(|_| {})).await.unwrap_or_else(|error| panic!("{error}"));
+        node.heartbeat(&mut connection).await.unwrap();
+        // Ordering: Relaxed, as above.
+        is_cut_off.store(true, Ordering::Relaxed);
+        assert!(node.heartbeat(&mut connection).await.is_err());
     }
 
     /// Its name may lead to another server by now.
