@@ -322,6 +322,7 @@ model! {
         assert_nothing_left(&server, &registry);
     }
     fails_if_one_is_called: CallsOne, "was not woken";
+    fails_if_none_is_called: ResubscribedSilently, "was not woken";
     fails_without_the_look: NoLook, "was not woken";
 }
 

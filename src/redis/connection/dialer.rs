@@ -34,6 +34,13 @@ pub(crate) struct ConnectOptions {
     pub(crate) address_map: Option<AddressMap>,
 }
 
+impl ConnectOptions {
+    /// As these, for Sentinels: user, password and name are the server's.
+    pub(crate) fn of_no_user(&self) -> Self {
+        Self { instead: (None, None), credentials: None, name: None, ..self.clone() }
+    }
+}
+
 /// Makes connections: to the server that its URL names, or to another one that is to be reached in the same
 /// way.
 pub(crate) struct Dialer {

@@ -38,17 +38,12 @@ pub(super) async fn connect(
     common: &Arc<Common>,
 ) -> Result<Arc<dyn Topology>, Error> {
     let url = url::parse(url, TLS_IS_BUILT_IN)?;
-    let to_sentinels = for_sentinels(&introduction);
+    let to_sentinels = introduction.of_no_user();
     let sentinel = |info| Dialer::new(info, to_sentinels.clone(), common);
     let sentinels = url.sentinels.into_iter().map(sentinel).collect::<Result<_, Error>>()?;
     let server = Dialer::new(url.server, introduction, common)?;
     let shared = Shared::new(url.master.into(), sentinels, server);
     Single::connect_to(Arc::new(Sentinels::new(shared, common)), common).await
-}
-
-/// As `introduction`. But user, password and name are the server's.
-fn for_sentinels(introduction: &ConnectOptions) -> ConnectOptions {
-    ConnectOptions { instead: (None, None), credentials: None, name: None, ..introduction.clone() }
 }
 
 /// The Sentinels of one master, for as long as connections to it are wanted.

@@ -196,17 +196,6 @@ async fn master_that_turns_out_to_be_none_is_left_by_all_and_once() {
     assert_eq!(known(&sentinels.shared).as_deref(), Some("other:1"));
 }
 
-#[cfg(feature = "tls")]
-#[test]
-fn sentinels_are_met_with_the_same_certificates_as_their_master() {
-    let mut introduction = ConnectOptions::default();
-    introduction.tls.root_certificate = Some(b"root".to_vec());
-    introduction.tls.client_certificate = Some((b"ours".to_vec(), b"key".to_vec()));
-    let to_sentinels = super::for_sentinels(&introduction).tls;
-    assert_eq!(to_sentinels.root_certificate.as_deref(), Some(&b"root"[..]));
-    assert!(to_sentinels.client_certificate.is_some());
-}
-
 #[tokio::test]
 async fn what_introduces_us_to_the_server_is_not_told_to_sentinels() {
     let master = server("master").await;
