@@ -46,7 +46,7 @@ impl Redis {
         let leases = keys::read_leases(name.as_str());
         let holder = |(id, left): (String, _)| Holder::new(id.parse().ok(), duration(left));
         let (mut seen, mut holders) = (HashSet::new(), ReadWriteHolders::default());
-        let mut from = ("0".to_owned(), "0".to_owned());
+        let mut from = ("0".to_owned(), String::new());
         for _ in 0..MOST_TIMES {
             // What only changes need is not there.
             let args = ["", "", "", "", "", "", "", "", &*leases, "", &*from.0, &*from.1];
@@ -57,7 +57,7 @@ impl Redis {
                 Found::Page(page) => page,
             };
             holders.writer = page.writer.map(holder);
-            // A hash that grows or shrinks meanwhile may show a field twice.
+            // A hash that grows or shrinks meanwhile may show a field twice, and none never that stays.
             let new = page.readers.into_iter().filter(|(id, _)| seen.insert(id.clone()));
             holders.readers.extend(new.map(holder));
             match page.next {

@@ -1,32 +1,37 @@
 -- Who has the lock: a page of it.
 -- KEYS: the lock.
--- ARGV, from OWN on: where the page begins, as the page before says; first `0`, `0`.
+-- ARGV, from OWN on: where the page begins, as the page before says; first `0` and nothing.
 -- Returns an array: the writer and for how many ms its lease lasts, or nil; where the next page begins, or nil if there is none; and each reader of
 -- the page and for how many ms its lease lasts. Or the text of the lock's `mode` if it is another kind of lock.
 
 -- So many readers at most, and fewer than a batch: each costs at least one question more, for its lease.
 local READERS = 50
 
-local cursor, passed = ARGV[OWN], tonumber(ARGV[OWN + 1])
+local cursor, after = ARGV[OWN], ARGV[OWN + 1]
 local lock = found()
 if lock.other then
     return lock.other
 end
 local next, page = unpack(redis.call('hscan', KEYS[1], cursor, 'count', READERS))
-local ends = math.min(#page, 2 * (passed + READERS))
+-- (A hash that is small is in one page, however many a page is to hold.) Behind the field that was the last one, and not at its place: with each
+-- reader that leaves the others move up. If that very one has left, all are shown again.
+local begins = 1
+for i = 1, after ~= '' and #page or 0, 2 do
+    begins = page[i] == after and i + 2 or begins
+end
+local ends = math.min(#page, begins - 1 + 2 * READERS)
 local left, found_here = { keys = 4 * BATCH }, {}
-for i = 2 * passed + 1, ends, 2 do
+for i = begins, ends, 2 do
     local reader = page[i]
     local reads = reader ~= lock.writer and reads_for(reader, page[i + 1], {}, left) or -2
     if reads > -2 then
         found_here[#found_here + 1] = { reader, reads }
     end
 end
--- (A hash that is small is in one page, however many a page is to hold.)
 local rest = false
 if ends < #page then
-    rest = { cursor, tostring(ends / 2) }
+    rest = { cursor, page[ends - 1] }
 elseif next ~= '0' then
-    rest = { next, '0' }
+    rest = { next, '' }
 end
 return { lock.holder and { lock.holder, holds_for(lock) } or false, rest, unpack(found_here) }

@@ -1,6 +1,10 @@
 //! Many readers, dead or alive, and many writers that wait: what is not looked at counts as well.
 
+use std::collections::HashSet;
+
 use latchwork::LeaseId;
+use latchwork::backend::{Backend as _, Mode};
+use latchwork_conformance::commands::did_read;
 
 use super::super::stage::{LEASE, Stage, fields, id, lease_key};
 
@@ -116,6 +120,29 @@ async fn each_reader_is_listed_once_however_many_read() {
         assert_eq!(readers, (1..many).filter(|number| *number != 2).collect::<Vec<_>>());
         assert!(stage.force_release().await);
     }
+}
+
+/// A list takes several questions, and with each reader that leaves between two of them the others move up.
+#[tokio::test]
+async fn reader_that_stays_is_listed_whoever_leaves_meanwhile() {
+    let mut stage = Stage::read_write("rw:list:leaving").await;
+    for number in 1..=110 {
+        stage.read(&id(1, number)).await;
+    }
+    let (redis, name) = (stage.redis.clone(), stage.name.clone());
+    let leave = tokio::spawn(async move {
+        for number in 1..=40 {
+            assert!(did_read(redis.release(Mode::Read, &name, &id(1, number), None).await.unwrap()));
+        }
+    });
+    while !leave.is_finished() {
+        let listed: HashSet<_> =
+            stage.readers().await.into_iter().map(|it| it.id.unwrap().number()).collect();
+        let missing: Vec<_> = (41..=110).filter(|number| !listed.contains(number)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+    leave.await.unwrap();
+    assert!(stage.force_release().await);
 }
 
 /// How often it writes stands in its field, as often as a reader reads in a reader's.

@@ -61,7 +61,7 @@ pub(super) const CALLS: [Call; 17] = [
     Call { text: READ_ACQUIRE, keys: READER_KEYS, args: args!["", SHORT, US, "", "", SHORT, "0"] },
     Call { text: READ_ACQUIRE, keys: FENCED_READER_KEYS, args: args!["", LONG, US, THEM, "1"] },
     Call { text: READ_RELEASE, keys: READER_KEYS, args: args!["", US] },
-    Call { text: HOLDERS, keys: &[LOCK], args: &["", "", "", "", "", "", "", "", "{s}lock:", ""] },
+    Call { text: HOLDERS, keys: &[LOCK], args: &["", "", "", "", "", "", "", "", "{s}lock:", "", "0", ""] },
     Call { text: RENEW, keys: &[LOCK, OURS], args: &[LONG, "2", US] },
     Call { text: RENEW, keys: &[LOCK], args: &[LONG, "1", US_TO_WRITE] },
 ];

@@ -284,7 +284,7 @@ impl Round<'_> {
             0 => {
                 let (name, leases) = (self.name.to_owned(), self.read_leases());
                 let mut args = vec![String::new(); 8];
-                args.extend([leases, String::new(), "0".to_owned(), "0".to_owned()]);
+                args.extend([leases, String::new(), "0".to_owned(), String::new()]);
                 self.script(both, READ_WRITE_HOLDERS, &[name], &args)
             }
             1..9 => {
