@@ -613,8 +613,9 @@ impl LockEntry {
     }
 
     /// A command that leases the name may run once more when it has been answered: it was sent twice. Said
-    /// before the answer is. What there is of its number is rolled back in the end, as if one of its commands
-    /// had not been answered; at once by `roll_back`, if the lease is not in hand any more.
+    /// before the answer to a queue head, or to an extension, is told; after [`adopt`](Self::adopt). What
+    /// there is of its number is rolled back in the end, as if one of its commands had not been answered; at
+    /// once by `roll_back`, if no queue head and no lease has it.
     pub fn may_run_again(&self, roll_back: PendingRelease) -> Effects {
         self.event(|ownership, effects| ownership.may_run_again(roll_back, effects)).1
     }

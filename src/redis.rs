@@ -133,8 +133,9 @@
 //! What was sent over a connection that is given up may still be on its way. A release that comes late finds
 //! nothing, as an id is not used again. An attempt that comes late would hold the lock unused until its lease
 //! ends, so the next connection has the server end the one before it (`CLIENT KILL`), before anything else is
-//! sent. Where the server refuses that, or is older than 6.2, the attempt's id is released again each second
-//! for two minutes after its lease was given back: so it keeps others out for a second.
+//! sent. Where the server refuses that, or is older than 6.2, the id of an attempt that was not answered, or
+//! was sent twice, is released again each second when its lease was given back, until two minutes after that
+//! connection was given up: so it keeps others out for a second.
 //!
 //! # Rights
 //!

@@ -464,10 +464,11 @@ impl<'a> AcquireParams<'a> {
                 unfinished.0 = None;
                 let now = entry.now();
                 let (grant, effects) = entry.state.adopt(&request, attempt, last_token, now);
-                entry.apply_granted(grant, effects);
                 if may_run_again {
+                    // Before wakers are called, one of which may panic.
                     entry.apply(entry.state.may_run_again(attempt.to_rollback()));
                 }
+                entry.apply_granted(grant, effects);
                 if !request.is_watched() && sent + lease <= now {
                     return Err(LockError::Lease(LeaseError::OverBeforeAnswer));
                 }

@@ -92,8 +92,8 @@ pub const LATEST_RUN: Duration = Duration::from_secs(120);
 /// Commands of a client, of one id or of several, may be under way side by side, may run twice, and may run
 /// in another order than they were sent in. One that has failed as [`Failure::Indeterminate`], or whose
 /// future was dropped, may still run, after its error and after commands that were sent later. One that has
-/// failed otherwise did not run, and never will; one that was answered does not run any more, and its answer
-/// is that of its last run.
+/// failed otherwise did not run, and never will; one that was answered does not run any more, unless
+/// [`may_run_again`](Self::may_run_again) says so, and its answer is that of its last run.
 ///
 /// All of that is harmless by three rules, which the client and the store keep together:
 ///
@@ -263,7 +263,8 @@ pub trait Backend: Send + Sync + Sized + 'static {
 
     /// Whether an attempt by this id that was answered may run once more: it was sent twice, and what was
     /// sent first may be on its way still. Asked once after each answer, which includes an error that is not
-    /// [`Indeterminate`](Failure::Indeterminate). If so, what there is of the id is [rolled
+    /// [`Indeterminate`](Failure::Indeterminate), of a backend that does not answer at once; not if the
+    /// caller has gone. If so, what there is of the id is [rolled
     /// back](Self::roll_back) in the end, by which it has to be undone however late it comes.
     fn may_run_again(&self, id: &LeaseId) -> bool {
         let _ = id;

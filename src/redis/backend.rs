@@ -383,6 +383,7 @@ impl Redis {
     fn undo_in_background(&self, until: Instant, mode: Mode, name: &LockName, id: &LeaseId) {
         let (this, name, id) = (self.clone(), name.clone(), id.clone());
         self.common.runtime.spawn(async move {
+            let Some(_undoing) = this.late.undo(&id) else { return };
             let release = || -> Boxed<'_, bool> {
                 Box::pin(async {
                     let released = this.release_over(this.attempts(), mode, &name, &id, None).await;

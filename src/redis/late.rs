@@ -18,10 +18,23 @@ use super::topology::Sent;
 
 /// More than these are not remembered.
 const MOST: usize = 10_000;
+/// More than these are not undone at a time: each costs the server a command a second, for two minutes.
+const MOST_UNDONE: usize = 1_000;
 
-/// Ids of attempts that were answered, and may come once more.
+/// Ids of attempts that may come late.
 #[derive(Debug, Default)]
-pub(super) struct LateAttempts(Mutex<HashSet<LeaseId>>);
+pub(super) struct LateAttempts {
+    /// That were answered, and may come once more.
+    answered: Mutex<HashSet<LeaseId>>,
+    /// That are being undone.
+    undone: Mutex<HashSet<LeaseId>>,
+}
+
+/// An attempt is being undone until this is dropped.
+pub(super) struct Undoing<'a> {
+    all: &'a LateAttempts,
+    id: &'a LeaseId,
+}
 
 impl LateAttempts {
     /// An attempt by this id was answered.
@@ -29,7 +42,7 @@ impl LateAttempts {
         if sent == Sent::Once || common.late_until().is_none() {
             return;
         }
-        let mut ids = self.0.lock();
+        let mut ids = self.answered.lock();
         // Those that no client has asked for.
         if ids.len() == MOST {
             ids.clear();
@@ -39,9 +52,21 @@ impl LateAttempts {
 
     /// Whether an attempt by this id may come once more. It is forgotten by that.
     pub(super) fn take(&self, id: &LeaseId) -> bool {
-        let mut ids = self.0.lock();
+        let mut ids = self.answered.lock();
         // Nearly always there are none, and nothing is hashed.
         !ids.is_empty() && ids.remove(id) && !fault!(LateAttemptsForgotten)
+    }
+
+    /// `None` if it is undone already, or too many are.
+    pub(super) fn undo<'a>(&'a self, id: &'a LeaseId) -> Option<Undoing<'a>> {
+        let mut ids = self.undone.lock();
+        (ids.len() < MOST_UNDONE && ids.insert(id.clone())).then(|| Undoing { all: self, id })
+    }
+}
+
+impl Drop for Undoing<'_> {
+    fn drop(&mut self) {
+        self.all.undone.lock().remove(self.id);
     }
 }
 
@@ -80,6 +105,18 @@ mod tests {
         for number in 0..=MOST as u64 {
             late.answered(&id(number), Sent::Again, &common);
         }
-        assert_eq!(late.0.lock().len(), 1);
+        assert_eq!(late.answered.lock().len(), 1);
+    }
+
+    #[test]
+    fn attempt_is_undone_by_one_task_and_not_by_more_than_there_may_be() {
+        let late = LateAttempts::default();
+        let ids: Vec<LeaseId> = (0..=MOST_UNDONE as u64).map(id).collect();
+        let first = late.undo(&ids[0]).expect("it is not undone yet");
+        assert!(late.undo(&ids[0]).is_none());
+        let others: Vec<_> = ids[1..].iter().filter_map(|id| late.undo(id)).collect();
+        assert_eq!(others.len(), MOST_UNDONE - 1);
+        drop(first);
+        assert!(late.undo(&ids[MOST_UNDONE]).is_some());
     }
 }

@@ -204,7 +204,8 @@ impl Ownership {
     }
 
     /// A command that leases the name may run once more when it has been answered, and is to be undone by
-    /// `roll_back` then. Said before what the answer was, so it leaves one unanswered.
+    /// `roll_back` then: it leaves one unanswered. Said as soon as the number is the head's, or that of a
+    /// lease.
     pub(in crate::lock_entry) fn may_run_again(&mut self, roll_back: PendingRelease, effects: &mut Effects) {
         let number = roll_back.number;
         if let Some((_, lease)) = self.held_by_number(number) {

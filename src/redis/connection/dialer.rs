@@ -9,6 +9,8 @@ use ::redis::{
     AsyncConnectionConfig, ConnectionInfo, ErrorKind as Kind, ProtocolVersion, PushInfo, RedisError,
 };
 
+use crate::backend::LATEST_RUN;
+
 use super::address::Address;
 use super::common::Common;
 use super::credentials::CredentialsCallback;
@@ -61,6 +63,10 @@ impl Dialer {
             [timing.keepalive, timing.keepalive / 3].map(|time| time.clamp(KEEPALIVE.0, KEEPALIVE.1));
         let keepalive = TcpKeepalive::new().with_time(time).with_interval(interval);
         let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
+        // A caller that is kept and not polled keeps its connection open. What that has not delivered by then
+        // is to be over when `LATEST_RUN` is.
+        #[cfg(any(target_os = "android", target_os = "linux"))]
+        let tcp = tcp.set_user_timeout(LATEST_RUN / 2);
         let mut redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         redis = redis.set_lib_name("latchwork", env!("CARGO_PKG_VERSION"));
         if let Some(username) = &introduction.instead.0 {

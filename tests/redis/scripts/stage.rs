@@ -21,9 +21,9 @@ use crate::by_hand::{command, connection};
 static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 
 /// Far longer than a test takes, and different, so that a time to live says which of them it comes from.
+pub(crate) const LEASE: Duration = Duration::from_secs(600);
 /// By which a lock may outlast what the field of a writer beside readers says.
 pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
-pub(crate) const LEASE: Duration = Duration::from_secs(600);
 pub(crate) const KEPT: Duration = Duration::from_secs(120);
 /// The time between two arrivals. What commands take is nothing beside it.
 pub(crate) const STEP: Duration = Duration::from_secs(1000);

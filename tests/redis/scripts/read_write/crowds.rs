@@ -125,7 +125,7 @@ async fn each_reader_is_listed_once_however_many_read() {
 /// A list takes several questions, and with each reader that leaves between two of them the others move up.
 #[tokio::test]
 async fn reader_that_stays_is_listed_whoever_leaves_meanwhile() {
-    let mut stage = Stage::read_write("rw:list:leaving").await;
+    let stage = Stage::read_write("rw:list:leaving").await;
     for number in 1..=110 {
         stage.read(&id(1, number)).await;
     }
