@@ -38,6 +38,7 @@ pub(crate) struct ConnectOptions {
 
 impl ConnectOptions {
     /// As these, for Sentinels: user, password and name are the server's.
+    #[allow(dead_code, reason = "Sentinel need not be built in")]
     pub(crate) fn of_no_user(&self) -> Self {
         Self { instead: (None, None), credentials: None, name: None, ..self.clone() }
     }
