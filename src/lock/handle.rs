@@ -483,10 +483,10 @@ impl Lock {
         let sent = self.entry.now();
         let numbers: Vec<u64> = before.into_iter().map(|(number, _)| number).collect();
         let there = self.entry.are_there(&numbers).await?;
-        for number in
-            numbers.into_iter().zip(there).filter_map(|(number, is_there)| (!is_there).then_some(number))
-        {
-            self.entry.gone(number, sent);
+        for (number, is_there) in numbers.into_iter().zip(there) {
+            if !is_there {
+                self.entry.gone(number, sent);
+            }
         }
         let count = |(_, count): (u64, u32)| u64::from(if fault!(OneHoldCounted) { 1 } else { count });
         Ok(holds().into_iter().map(count).sum())

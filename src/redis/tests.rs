@@ -177,7 +177,7 @@ async fn what_is_acquired_counts_when_replicas_have_it_and_what_is_not_needs_non
     assert_eq!(error.kind(), ErrorKind::Url);
 }
 
-/// It would be undone for minutes, each second.
+/// Its lease would be rolled back in the end, and that be repeated for minutes, each second.
 #[tokio::test]
 async fn attempt_that_was_answered_and_sent_once_does_not_come_late() {
     let replicas = Redis::builder().wait_for_replicas(1, Duration::from_millis(10));

@@ -144,12 +144,15 @@ fn each_figure_is_exported_by_its_own_name() {
         ("releases_pending", &mut metrics.releases_pending),
         ("subscriptions", &mut metrics.subscriptions),
     ];
-    let names: Vec<_> =
-        (1..).zip(fields).map(|(number, (name, field))| (name, std::mem::replace(field, number))).collect();
+    let numbered = (1_u32..).zip(fields).map(|(number, (name, field))| {
+        *field = number.into();
+        (name, number)
+    });
+    let numbered: Vec<_> = numbered.collect();
     let (types, samples) = parse(&metrics.to_prometheus(&[]));
     // Two are histograms.
-    assert_eq!(types.len(), names.len() + 2);
-    for (number, (name, _)) in (1_u32..).zip(names) {
+    assert_eq!(types.len(), numbered.len() + 2);
+    for (name, number) in numbered {
         let name = format!("latchwork_lock_{name}");
         let sample = samples.iter().find(|(sample, ..)| *sample == name);
         assert_eq!(sample.map(|sample| sample.2), Some(f64::from(number)), "{name}");

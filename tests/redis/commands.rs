@@ -32,15 +32,13 @@ async fn leases_that_are_renewed_together_cost_a_command_a_hundred() {
     assert_eq!(calls(&server, "evalsha").await, 3);
 }
 
-/// Of a list that takes several questions it may be missing: between two of them another one leaves, and it
-/// changes its place.
+/// A list of many takes several questions, and then is of no one moment.
 #[tokio::test]
 async fn reader_asks_after_its_own_lease_and_not_for_a_list_of_all() {
     let server = RedisServer::start();
     let redis = Redis::connect(&server.url()).await.unwrap();
     let name = LockName::new("read:by:many").unwrap();
-    let others = (1..=120).map(|number| id(1, number));
-    for id in others {
+    for id in (1..=120).map(|number| id(1, number)) {
         assert!(is_acquired(redis.acquire(Mode::Read, &name, &redis.request(&id, LEASE)).await.unwrap()));
     }
     let client = LockClient::new(redis);

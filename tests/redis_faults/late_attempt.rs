@@ -9,7 +9,7 @@ use crate::by_hand::{calls, run};
 use latchwork::backend::{Backend as _, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome};
 use latchwork::redis::Redis;
 use latchwork::{Lease, LeaseId, Lock, LockClient};
-use latchwork_testkit::{ChaosProxy, RedisServer, Way};
+use latchwork_testkit::{ChaosProxy, Link, RedisServer, Way};
 use tokio::time::{sleep, timeout};
 
 use latchwork_conformance::commands::Commands as _;
@@ -34,13 +34,19 @@ async fn start(rules: &str) -> (RedisServer, ChaosProxy, LockClient) {
     (server, proxy, client)
 }
 
+/// The link of the commands, over which nothing comes through any more.
+fn silenced(proxy: &ChaosProxy) -> Link {
+    let link = proxy.wait_for_link_of("EVAL");
+    link.silence(Way::ToServer);
+    link.silence(Way::ToClient);
+    link
+}
+
 async fn attempt_that_comes_late_leaves_the_lock_free(rules: &str, lock: impl Fn(&LockClient) -> Lock) {
     let (server, proxy, client) = start(rules).await;
     let lock = lock(&client);
     let taken = calls(&server, "hset").await;
-    let link = proxy.wait_for_link_of("EVAL");
-    link.silence(Way::ToServer);
-    link.silence(Way::ToClient);
+    silenced(&proxy);
     let begins = lock.try_lock_for(Duration::from_millis(300), Lease::Watched).await;
     assert!(!matches!(begins, Ok(Some(_))), "{begins:?}");
     // It is rolled back over another link.
@@ -122,9 +128,7 @@ async fn release_that_comes_late_grants_the_lock_to_no_waiter(mode: Mode) {
     let position = QueuePosition { waited: Duration::ZERO, kept: lease };
     let next = NextWaiter { id: id(2), lease, tokens: 0, position };
     redis.acquire(mode, &name, &redis.request(&id(1), lease)).await.unwrap();
-    let link = proxy.wait_for_link_of("EVAL");
-    link.silence(Way::ToServer);
-    link.silence(Way::ToClient);
+    silenced(&proxy);
     let released = timeout(Duration::from_millis(300), redis.release(mode, &name, &id(1), Some(&next))).await;
     assert!(released.is_err(), "{released:?}");
     redis.roll_back(mode, &name, &next.id).await.unwrap();
@@ -139,9 +143,7 @@ async fn release_that_comes_late_grants_the_lock_to_no_waiter(mode: Mode) {
 async fn attempt_that_was_sent_again_and_comes_late_is_undone(lock: impl Fn(&LockClient) -> Lock) {
     let (server, proxy, client) = start("-client +client|info").await;
     let lock = lock(&client);
-    let link = proxy.wait_for_link_of("EVAL");
-    link.silence(Way::ToServer);
-    link.silence(Way::ToClient);
+    silenced(&proxy);
     // Over another link.
     lock.lock().await.unwrap().unlock().await.unwrap();
     let taken = calls(&server, "hset").await;
@@ -185,9 +187,7 @@ async fn attempt_that_is_refused_when_it_is_sent_again_is_undone(
     let (server, proxy, client) = start("-client +client|info").await;
     let other = LockClient::new(Redis::connect(&server.url()).await.unwrap());
     let guard = held(&other).lock().await.unwrap();
-    let link = proxy.wait_for_link_of("EVAL");
-    link.silence(Way::ToServer);
-    link.silence(Way::ToClient);
+    silenced(&proxy);
     // It is sent over another link, too.
     let begins = lock(&client).try_lock().await;
     assert!(!matches!(begins, Ok(Some(_))), "{begins:?}");
@@ -221,9 +221,7 @@ async fn attempt_whose_call_is_polled_no_more_is_undone() {
     let (server, proxy, client) = start("-client +client|info").await;
     let (lock, elsewhere) = (client.get_lock(NAME).unwrap(), client.get_lock("elsewhere").unwrap());
     let taken = calls(&server, "hset").await;
-    let link = proxy.wait_for_link_of("EVAL");
-    link.silence(Way::ToServer);
-    link.silence(Way::ToClient);
+    silenced(&proxy);
     let mut kept = pin!(lock.lock());
     assert!(kept.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     // Over another link, when this one is given up.
@@ -244,9 +242,7 @@ async fn release_that_comes_late_frees_nothing_where_no_connection_can_be_ended(
     let lock = client.get_lock(NAME).unwrap().owned_by(&me);
     let first = lock.lock().await.unwrap();
     let freed = calls(&server, "publish").await;
-    let link = proxy.wait_for_link_of("EVAL");
-    link.silence(Way::ToServer);
-    link.silence(Way::ToClient);
+    silenced(&proxy);
     first.unlock().await.unwrap();
     eventually("the release over another link", async || calls(&server, "publish").await == freed + 1).await;
     let second = lock.lock().await.unwrap();
@@ -262,9 +258,7 @@ async fn attempt_comes_no_more_where_the_connection_can_be_ended() {
     let (server, proxy, client) = start("").await;
     let lock = client.get_lock(NAME).unwrap();
     let taken = calls(&server, "hset").await;
-    let link = proxy.wait_for_link_of("EVAL");
-    link.silence(Way::ToServer);
-    link.silence(Way::ToClient);
+    let link = silenced(&proxy);
     let begins = lock.try_lock_for(Duration::from_millis(300), Lease::Watched).await;
     assert!(!matches!(begins, Ok(Some(_))), "{begins:?}");
     eventually("the rollback", async || client.metrics().releases_pending == 0).await;

@@ -145,7 +145,7 @@ impl Entry {
     }
 
     /// Asks the store which of these leases there are: by a renewal that makes none longer. (The list of the
-    /// holders may take several questions, between which others leave and a lease changes its place.)
+    /// holders may take several questions, and then is of no one moment.)
     pub(in crate::lock) async fn are_there(&self, numbers: &[u64]) -> Result<Vec<bool>, LockError> {
         let context = &self.context;
         context.check_origin()?;

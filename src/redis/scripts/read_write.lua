@@ -200,7 +200,7 @@ local function last_for(...)
     end
 end
 
--- For how many ms the lock's key is to last for one who writes for so many by its field. (Since 7.2 the time of a script's keys is that of its
+-- For how many ms the lock's key is to last for a writer that writes for so many by its field. (Since 7.2 the time of a script's keys is that of its
 -- beginning, and TIME goes on: a millisecond may lie between them.)
 local function through(millis)
     return tonumber(millis) + 1

@@ -318,6 +318,12 @@ impl Stage {
         assert_eq!(self.fields().await, fields);
     }
 
+    /// Until when the writer's field says that it writes (us).
+    pub(crate) async fn writes_until(&mut self, writer: &LeaseId) -> u64 {
+        let until: String = self.run(&format!("HGET {{}} {writer}:write")).await;
+        until.strip_prefix("until:").expect("it reads as well").parse().unwrap()
+    }
+
     /// That a key, with `{}` for the lock's name, lasts for so long.
     pub(crate) async fn assert_lasts(&mut self, key: &str, left: Duration) {
         let lasts: i64 = self.run(&format!("PTTL {key}")).await;

@@ -71,14 +71,19 @@ mod tests {
         Some(bulk(&format!("cluster_enabled:1\r\ncluster_state:{state}\r\ncluster_slots_fail:0\r\n")))
     }
 
-    /// What becomes of a connection to a node that says so.
-    async fn dialled(reply: Option<String>) -> Result<(SubscribedNode, ServerEpoch), Error> {
+    /// A node that says so.
+    async fn node(says: impl Fn() -> Option<String> + Send + Sync + 'static) -> (SubscribedNode, Fake) {
         let common = Arc::new(Common::new(Timing::unhurried(), TokioRuntime::current()));
         let mut fake = Fake::silent().await;
-        fake.answer(alive(move |_| reply.clone()));
+        fake.answer(alive(move |_| says()));
         let dialer = Dialer::plain("redis://a", &common);
         let at = Address { host: "127.0.0.1".into(), port: fake.port };
-        let node = SubscribedNode::at(Arc::new(Fixed::new(Arc::new(dialer), Some(at))));
+        (SubscribedNode::at(Arc::new(Fixed::new(Arc::new(dialer), Some(at)))), fake)
+    }
+
+    /// What becomes of a connection to a node that says so.
+    async fn dialled(reply: Option<String>) -> Result<(SubscribedNode, ServerEpoch), Error> {
+        let (node, fake) = node(move || reply.clone()).await;
         let dialled = node.dial(Arc::new(|_| {})).await;
         assert_eq!(fake.calls(), ["CLUSTER INFO"]);
         dialled.map(|(_, standing)| (node, standing))
@@ -98,17 +103,13 @@ mod tests {
     /// Each heartbeat asks: it may be cut off at any time, and answers all the same.
     #[tokio::test]
     async fn node_that_is_cut_off_later_is_left_at_the_next_heartbeat() {
-        let common = Arc::new(Common::new(Timing::unhurried(), TokioRuntime::current()));
         let is_cut_off = Arc::new(AtomicBool::new(false));
-        let mut fake = Fake::silent().await;
-        fake.answer(alive({
+        let says = {
             let is_cut_off = Arc::clone(&is_cut_off);
             // Ordering: Relaxed, a flag by itself.
-            move |_| info(if is_cut_off.load(Ordering::Relaxed) { "fail" } else { "ok" })
-        }));
-        let dialer = Dialer::plain("redis://a", &common);
-        let at = Address { host: "127.0.0.1".into(), port: fake.port };
-        let node = SubscribedNode::at(Arc::new(Fixed::new(Arc::new(dialer), Some(at))));
+            move || info(if is_cut_off.load(Ordering::Relaxed) { "fail" } else { "ok" })
+        };
+        let (node, _fake) = node(says).await;
         let (mut connection, _) = node.dial(Arc::new(|_| {})).await.unwrap_or_else(|error| panic!("{error}"));
         node.heartbeat(&mut connection).await.unwrap();
         // Ordering: Relaxed, as above.

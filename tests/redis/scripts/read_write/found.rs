@@ -384,8 +384,7 @@ async fn lock_lasts_through_the_millisecond_that_its_writer_says() {
         if reads_longer {
             assert!(stage.release_read(&reader).await);
         }
-        let until: String = stage.run(&format!("HGET {{}} {writer}:write")).await;
-        let until: u64 = until.strip_prefix("until:").unwrap().parse().unwrap();
+        let until = stage.writes_until(&writer).await;
         let ends: u64 = stage.run("PEXPIRETIME {}").await;
         assert!((until..=until + 100_000).contains(&(ends * 1000)), "{ends} ms, until {until} us");
         stage.release(&writer, None).await;

@@ -153,12 +153,6 @@ async fn writer_that_reads_for_longer_than_it_writes_ends_when_it_said() {
     stage.end().await;
 }
 
-/// Until when the writer's field says that it writes (us).
-async fn writes_until(stage: &mut Stage, writer: &LeaseId) -> u64 {
-    let until: String = stage.run(&format!("HGET {{}} {writer}:write")).await;
-    until.strip_prefix("until:").expect("it reads as well").parse().unwrap()
-}
-
 /// From then on the writer's lease ends by its field, and no earlier than the key would have.
 #[tokio::test]
 async fn reader_that_comes_beside_a_writer_takes_no_millisecond_from_its_lease() {
@@ -168,7 +162,7 @@ async fn reader_that_comes_beside_a_writer_takes_no_millisecond_from_its_lease()
     let last = stage.millis().await + 300_000;
     let () = stage.run(&format!("PEXPIREAT {{}} {last}")).await;
     stage.read_beside(&reader, &writer).await;
-    let until = writes_until(&mut stage, &writer).await;
+    let until = stage.writes_until(&writer).await;
     assert!(until >= (last + 1) * 1000 && until < (last + 3) * 1000, "{until} us, and the key: {last} ms");
     // Nor does one that leaves.
     assert!(stage.release_read(&reader).await);
@@ -178,7 +172,7 @@ async fn reader_that_comes_beside_a_writer_takes_no_millisecond_from_its_lease()
     stage.read_beside(&reader, &writer).await;
     let begun = stage.millis().await;
     stage.renew(Mode::Write, &writer, LEASE).await;
-    let until = writes_until(&mut stage, &writer).await;
+    let until = stage.writes_until(&writer).await;
     assert!(until >= (begun + LEASE.as_secs() * 1000 + 1) * 1000, "{until} us, from {begun} ms on");
     assert!(stage.release_read(&reader).await);
     stage.release(&writer, None).await;
