@@ -620,6 +620,13 @@ impl LockEntry {
         self.event(|ownership, effects| ownership.may_run_again(roll_back, effects)).1
     }
 
+    /// The answer to an extension for a token is not read: its future is dropped, or says that it may have
+    /// run. The command may have been sent behind the rollback of a lease that was given back meanwhile; then
+    /// `roll_back` is to go behind it. (For a queue head, [`Answer::Unanswered`] says the same.)
+    pub fn unread(&self, roll_back: PendingRelease) -> Effects {
+        self.event(|ownership, effects| ownership.unread(roll_back, effects)).1
+    }
+
     /// The command for an [`Extension`] did not run, and never will.
     pub fn not_extended(&self, extension: Extension) {
         self.inside().not_extended(extension);

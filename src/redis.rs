@@ -135,7 +135,9 @@
 //! ends, so the next connection has the server end the one before it (`CLIENT KILL`), before anything else is
 //! sent. Where the server refuses that, or is older than 6.2, the id of an attempt that was not answered, or
 //! was sent twice, is released again each second when its lease was given back, until two minutes after that
-//! connection was given up: so it keeps others out for a second.
+//! connection was given up: so it keeps others out for a second. A process does that for a thousand ids at a
+//! time, says so (feature `tracing`) if there are more, and does not wait for it to be over in
+//! [`shutdown`](crate::LockClient::shutdown).
 //!
 //! # Rights
 //!

@@ -544,7 +544,7 @@ fn queue_head_that_gives_up_rolls_back_for_as_long_as_the_hold_before_has_made_t
     let (entry, extension, head, _after) = handed_over_beside_a_token(now);
     assert!(entry.extended(extension.number(), now, LEASE, Some(7), later).0);
     let roll_back = entry.abandon(&head, later).roll_back().expect("it has the lease");
-    assert_eq!((roll_back.until, roll_back.appoints, roll_back.rolls_back), (later + LEASE, false, true));
+    assert_eq!((roll_back.until, roll_back.appoints, roll_back.rolls_back), (later + LEASE, false, false));
 }
 
 /// A hold without a token, by a lease that has some left.
@@ -917,6 +917,36 @@ fn competes_by_position(request: &Request) -> (LockEntry, Moment, HeadTicket) {
     let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
     let EnterOutcome::Head(head) = entry.enter(request, true, now).0 else { panic!("it is idle") };
     (entry, now, head)
+}
+
+/// Nothing of it is under way, so no late command of it has to be looked for afterwards.
+#[test]
+fn position_that_is_given_up_is_rolled_back_only_if_a_command_may_be_under_way() {
+    for (answers, rolls_back) in [
+        (&[HAS_POSITION, HAS_POSITION][..], false),
+        (&[Answer::Unanswered, HAS_POSITION], true),
+        (&[HAS_POSITION, Answer::Unanswered], true),
+    ] {
+        let (entry, now, head) = competes_by_position(&Request::new(1));
+        for answer in answers {
+            let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
+            let _ = entry.answered(&head, attempt, *answer, now);
+        }
+        let given_up = entry.abandon(&head, now).roll_back().expect("it has a position");
+        assert_eq!((given_up.number, given_up.rolls_back), (1, rolls_back), "{answers:?}");
+    }
+}
+
+/// The answer to a command for a token is not read, which may have been sent behind the rollback.
+#[test]
+fn token_whose_answer_is_not_read_is_rolled_back_once_its_lease_is_given_back() {
+    let (entry, now) = idle();
+    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let grant = granted(&entry, &head, 1, 0, now);
+    let roll_back = PendingRelease { number: 1, until: now + LEASE, appoints: false, rolls_back: true };
+    assert_eq!(entry.unread(roll_back).roll_back(), None, "it is in hand, and released in the end");
+    assert!(matches!(entry.leave(&grant, now).0, LeaveOutcome::Return(_)));
+    assert_eq!(entry.unread(roll_back).roll_back(), Some(roll_back));
 }
 
 /// By which number, and what came of it.

@@ -383,26 +383,26 @@ impl Redis {
     fn undo_in_background(&self, until: Instant, mode: Mode, name: &LockName, id: &LeaseId) {
         let (this, name, id) = (self.clone(), name.clone(), id.clone());
         self.common.runtime.spawn(async move {
-            let Some(_undoing) = this.late.undo(&id) else { return };
+            let Some(undoing) = this.late.undo(&id, until) else { return };
             let release = || -> Boxed<'_, bool> {
                 Box::pin(async {
                     let released = this.release_over(this.attempts(), mode, &name, &id, None).await;
                     matches!(released, Ok(ReleaseOutcome::Released { .. }))
                 })
             };
-            this.undo_until(until, &name, release).await;
+            this.undo_until(|| undoing.until(), &name, release).await;
         });
     }
 
     /// `release`: sends the release once. True if there was something to undo.
     pub(super) async fn undo_until<'a>(
         &self,
-        until: Instant,
+        until: impl Fn() -> Instant + Send,
         _name: &LockName,
         release: impl Fn() -> Boxed<'a, bool> + Send,
     ) {
         let runtime = &self.common.runtime;
-        while runtime.now() < until && !runtime.has_ended() {
+        while runtime.now() < until() && !runtime.has_ended() {
             runtime.sleep_until(runtime.now() + UNDO_AFTER).await;
             // If that fails, the next one may not.
             if release().await {

@@ -7,7 +7,8 @@
 //! `Backend::may_run_again`. Its id says whose it is, so it is undone: the release is sent again and again,
 //! as long as it may come.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
 
 use crate::fault::fault;
 use crate::lock::LeaseId;
@@ -26,8 +27,8 @@ const MOST_UNDONE: usize = 1_000;
 pub(super) struct LateAttempts {
     /// That were answered, and may come once more.
     answered: Mutex<HashSet<LeaseId>>,
-    /// That are being undone.
-    undone: Mutex<HashSet<LeaseId>>,
+    /// That are being undone, and until when.
+    undone: Mutex<HashMap<LeaseId, Instant>>,
 }
 
 /// An attempt is being undone until this is dropped.
@@ -57,10 +58,30 @@ impl LateAttempts {
         !ids.is_empty() && ids.remove(id) && !fault!(LateAttemptsForgotten)
     }
 
-    /// `None` if it is undone already, or too many are.
-    pub(super) fn undo<'a>(&'a self, id: &'a LeaseId) -> Option<Undoing<'a>> {
-        let mut ids = self.undone.lock();
-        (ids.len() < MOST_UNDONE && ids.insert(id.clone())).then(|| Undoing { all: self, id })
+    /// `None` if it is undone already, which goes on until then at least, or if too many are.
+    pub(super) fn undo<'a>(&'a self, id: &'a LeaseId, until: Instant) -> Option<Undoing<'a>> {
+        let is_one_too_many = {
+            let mut ids = self.undone.lock();
+            if let Some(before) = ids.get_mut(id) {
+                *before = until.max(*before);
+                return None;
+            }
+            let is_full = ids.len() == MOST_UNDONE;
+            if !is_full {
+                ids.insert(id.clone(), until);
+            }
+            is_full
+        };
+        if is_one_too_many {
+            event!(WARN, %id, "too many attempts may come late: this one would hold its lock until its lease ends");
+        }
+        (!is_one_too_many).then(|| Undoing { all: self, id })
+    }
+}
+
+impl Undoing<'_> {
+    pub(super) fn until(&self) -> Instant {
+        *self.all.undone.lock().get(self.id).expect("it is there until this is dropped")
     }
 }
 
@@ -110,13 +131,25 @@ mod tests {
 
     #[test]
     fn attempt_is_undone_by_one_task_and_not_by_more_than_there_may_be() {
-        let late = LateAttempts::default();
+        let (late, until) = (LateAttempts::default(), Instant::now());
         let ids: Vec<LeaseId> = (0..=MOST_UNDONE as u64).map(id).collect();
-        let first = late.undo(&ids[0]).expect("it is not undone yet");
-        assert!(late.undo(&ids[0]).is_none());
-        let others: Vec<_> = ids[1..].iter().filter_map(|id| late.undo(id)).collect();
+        let first = late.undo(&ids[0], until).expect("it is not undone yet");
+        assert!(late.undo(&ids[0], until).is_none());
+        let others: Vec<_> = ids[1..].iter().filter_map(|id| late.undo(id, until)).collect();
         assert_eq!(others.len(), MOST_UNDONE - 1);
         drop(first);
-        assert!(late.undo(&ids[MOST_UNDONE]).is_some());
+        assert!(late.undo(&ids[MOST_UNDONE], until).is_some());
+    }
+
+    /// The second time it may have come over a connection that was given up later.
+    #[test]
+    fn attempt_that_is_rolled_back_once_more_is_undone_for_as_long_as_the_later_of_both_may_come() {
+        let (late, begun, id) = (LateAttempts::default(), Instant::now(), id(1));
+        let [soon, later] = [1, 2].map(|seconds| begun + std::time::Duration::from_secs(seconds));
+        let undoing = late.undo(&id, soon).expect("it is not undone yet");
+        for (until, undone_until) in [(later, later), (soon, later)] {
+            assert!(late.undo(&id, until).is_none());
+            assert_eq!(undoing.until(), undone_until);
+        }
     }
 }

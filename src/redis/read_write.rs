@@ -57,7 +57,7 @@ impl Redis {
                 Found::Page(page) => page,
             };
             holders.writer = page.writer.map(holder);
-            // A hash that grows or shrinks meanwhile may show a field twice, and none never that stays.
+            // A hash that changes meanwhile may show a field twice, and none never that stays.
             let new = page.readers.into_iter().filter(|(id, _)| seen.insert(id.clone()));
             holders.readers.extend(new.map(holder));
             match page.next {

@@ -220,7 +220,7 @@ async fn late_attempt_is_undone_once_a_second_and_only_while_it_may_come() {
             times.fetch_add(1, Ordering::Relaxed);
             Box::pin(ready(had_come))
         };
-        timeout(SOON, redis.undo_until(begun + Duration::from_millis(2500), &name(), undo)).await.unwrap();
+        timeout(SOON, redis.undo_until(|| begun + Duration::from_millis(2500), &name(), undo)).await.unwrap();
         // Ordering: Relaxed, as above.
         assert_eq!(times.load(Ordering::Relaxed), 3, "{had_come}");
         assert!(redis.runtime().now() - begun >= Duration::from_secs(3), "{had_come}");
@@ -238,7 +238,7 @@ async fn nothing_is_undone_when_the_runtime_has_ended() {
     };
     let redis = tokio::task::spawn_blocking(connects).await.unwrap();
     let until = redis.runtime().now() + NEVER;
-    redis.undo_until(until, &name(), || unreachable!("it would turn and turn")).await;
+    redis.undo_until(|| until, &name(), || unreachable!("it would turn and turn")).await;
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //! guards, a shutdown or a future that is not polled beside a question outside of the queue, a timer that is
 //! late.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -17,6 +17,7 @@ use latchwork::{Guard, Lock, LockClient, LockOptions, Owner};
 use tokio::sync::Semaphore;
 
 use crate::foreign::wakers::Untimed;
+use crate::meanwhile::Act;
 use crate::over_local::{Between, Command, OverLocal};
 use crate::polled::{poll, ready};
 
@@ -26,17 +27,23 @@ const HOUR: Duration = Duration::from_secs(3600);
 const ROUNDS: usize = 5_000;
 crate::waiting::waiting_for!(SOON);
 
-/// Stops one kind of command on its way to the store, or its answer on the way back, until it is let through.
+/// Stops one kind of command on its way to the store, or its answer on the way back, or both, until it is let
+/// through.
 #[derive(Clone)]
 struct Stops {
     what: fn(Command<'_>) -> bool,
+    commands: bool,
     answers: bool,
     let_through: Arc<Semaphore>,
 }
 
 impl Stops {
     fn new(answers: bool, what: fn(Command<'_>) -> bool) -> Self {
-        Self { what, answers, let_through: Arc::new(Semaphore::new(0)) }
+        Self { what, commands: !answers, answers, let_through: Arc::new(Semaphore::new(0)) }
+    }
+
+    fn both(what: fn(Command<'_>) -> bool) -> Self {
+        Self { commands: true, ..Self::new(true, what) }
     }
 
     fn over(&self, local: &Local) -> OverLocal<Self> {
@@ -56,7 +63,7 @@ impl Between for Stops {
     type Error = OtherKind;
 
     async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        if !self.answers && (self.what)(command) {
+        if self.commands && (self.what)(command) {
             self.stop().await;
         }
         Ok(())
@@ -768,6 +775,68 @@ fn token_that_comes_when_its_hold_was_given_back_is_rolled_back() {
     stops.let_through.add_permits(1);
     assert!(ready(inner).unwrap_err().is_lost());
     assert!(ready(theirs.try_lock()).unwrap().is_some(), "the store keeps what nobody has");
+}
+
+/// It comes to the store behind the rollback, and whether it was granted is not known.
+#[test]
+fn token_whose_answer_is_not_read_leaves_nothing_of_a_hold_that_was_given_back() {
+    let local = Local::new();
+    let stops = Stops::both(|command| matches!(command, Command::Acquire(_)));
+    let (client, other) = (LockClient::new(stops.over(&local)), LockClient::new(local));
+    let (lock, theirs) = (client.get_lock("orders").unwrap(), other.get_lock("orders").unwrap());
+    let me = client.owner();
+    let lock = lock.owned_by(&me);
+    stops.let_through.add_permits(2);
+    let _outer = ready(lock.lock()).unwrap();
+    let fenced = lock.fenced();
+    let mut inner = Box::pin(fenced.lock());
+    assert!(poll(inner.as_mut()).is_pending(), "it asks for a token");
+    for _ in 0..2 {
+        ready(lock.unlock(&me)).unwrap();
+    }
+    assert!(!ready(theirs.is_locked()).unwrap());
+    stops.let_through.add_permits(1);
+    assert!(poll(inner.as_mut()).is_pending(), "it is granted, and not answered");
+    drop(inner);
+    assert!(ready(theirs.try_lock()).unwrap().is_some(), "the store keeps what nobody has");
+}
+
+/// Something else is done as soon as the queue head's command is on its way, and its answer stays away.
+#[derive(Clone, Default)]
+struct OnItsWay(Act);
+
+impl Between for OnItsWay {
+    type Error = OtherKind;
+
+    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
+        if let Command::Acquire(_) = command {
+            self.0.run();
+        }
+        Ok(())
+    }
+
+    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
+        if let Command::Acquire(_) = command {
+            pending::<()>().await;
+        }
+        Ok(())
+    }
+}
+
+/// Its rollback goes first. Its future is dropped then, or is kept and not polled again.
+#[test]
+fn attempt_of_a_queue_head_that_is_superseded_while_it_is_sent_leaves_nothing() {
+    for kept in [false, true] {
+        let (local, on_its_way) = (Local::new(), OnItsWay::default());
+        let client = LockClient::new(OverLocal::new(&local, on_its_way.clone()));
+        let (lock, theirs) =
+            (client.get_lock("orders").unwrap(), LockClient::new(local).get_lock("orders").unwrap());
+        on_its_way.0.set(move || assert!(poll(pin!(client.shutdown(SOON))).is_ready()));
+        let mut asks = Box::pin(lock.lock());
+        let _ = poll(asks.as_mut());
+        let _asks = kept.then_some(asks);
+        assert!(ready(theirs.try_lock()).unwrap().is_some(), "the store keeps what nobody has: {kept}");
+    }
 }
 
 /// A store that says so at the very moment when it has granted the lease is asked twice, and not for ever.

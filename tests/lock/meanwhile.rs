@@ -18,14 +18,14 @@ type Once = Box<dyn FnOnce() + Send>;
 
 /// What is done inside of the next call.
 #[derive(Clone, Default)]
-struct Act(Arc<Mutex<Option<Once>>>);
+pub(crate) struct Act(Arc<Mutex<Option<Once>>>);
 
 impl Act {
-    fn set(&self, act: impl FnOnce() + Send + 'static) {
+    pub(crate) fn set(&self, act: impl FnOnce() + Send + 'static) {
         *self.0.lock().unwrap() = Some(Box::new(act));
     }
 
-    fn run(&self) {
+    pub(crate) fn run(&self) {
         let act = self.0.lock().unwrap().take();
         if let Some(act) = act {
             act();

@@ -24,7 +24,7 @@ use crate::fault::fault;
 use crate::lock_entry::{Answer, Attempt, AttemptOutcome, Effects, Grant, HeadTicket, Moment, Request};
 
 use crate::lock::backend::{AcquireOutcome, AcquireRequest, Failed, Failure};
-use crate::lock::entry::Entry;
+use crate::lock::entry::{Entry, OnDrop};
 use crate::lock::error::LockError;
 use crate::lock::lease::LeaseError;
 
@@ -129,11 +129,15 @@ impl<'a> Head<'a> {
                 // An answer that took no waiting took no time.
                 Some(outcome) => self.answered(&question, outcome, now),
                 None => {
+                    let mut unread = self.unread(&question);
                     let answer = pin!(as_head(entry, &ticket, answer));
                     match entry.context.until(give_up, answer).await {
                         None => return Ok(Competed::Unanswered),
                         Some(None) => return Ok(Competed::Superseded),
-                        Some(Some(outcome)) => self.answered(&question, outcome, entry.now()),
+                        Some(Some(outcome)) => {
+                            unread.0 = None;
+                            self.answered(&question, outcome, entry.now())
+                        }
                     }
                 }
             };
@@ -183,8 +187,21 @@ impl<'a> Head<'a> {
     /// Asks the store once, at `sent`.
     async fn ask(&mut self, sent: Moment) -> Result<Asked, LockError> {
         let Some(question) = self.question(sent) else { return Ok(Asked::Over(Competed::Superseded)) };
+        let mut unread = self.unread(&question);
         let outcome = self.entry.acquire(&question.asked).await;
+        unread.0 = None;
         self.answered(&question, outcome, self.entry.now())
+    }
+
+    /// Dropped before the answer to the question is read, says so: the question may have been sent behind the
+    /// rollback of a queue head that was superseded just then.
+    fn unread(&self, question: &Question) -> OnDrop<impl FnOnce() + use<'a>> {
+        let (entry, ticket, attempt) = (self.entry, self.ticket, question.attempt);
+        OnDrop(Some(move || {
+            if entry.context.is_here() {
+                entry.apply(entry.state.answered(&ticket, attempt, Answer::Unanswered, entry.now()).1);
+            }
+        }))
     }
 
     /// What to ask the store at `sent`. `None` if it is the queue head no more.
@@ -217,10 +234,12 @@ impl<'a> Head<'a> {
                 (Answer::Held { kept }, left)
             }
             Err(error) => {
-                if error.failure != Failure::Indeterminate && !may_run_again || fault!(UnansweredNeverRan) {
-                    let (_, effects) = entry.state.answered(&self.ticket, attempt, Answer::DidNotRun, now);
-                    entry.apply(effects);
-                }
+                let may_run = error.failure == Failure::Indeterminate || may_run_again;
+                let answer = match may_run && !fault!(UnansweredNeverRan) {
+                    true => Answer::Unanswered,
+                    false => Answer::DidNotRun,
+                };
+                entry.apply(entry.state.answered(&self.ticket, attempt, answer, now).1);
                 return Err(entry.context.failed(&entry.name, error));
             }
         };
@@ -282,7 +301,11 @@ where
     let waker = Waker::from(Arc::clone(entry));
     poll_fn(|task| match entry.state.poll_head(ticket, task.waker()) {
         Poll::Ready(_) => Poll::Ready(None),
-        Poll::Pending => Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).map(Some),
+        Poll::Pending => match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
+            // It may have sent a command behind the rollback of what it was, and not be polled again.
+            Poll::Pending if !entry.state.is_head(ticket) => Poll::Ready(None),
+            polled => polled.map(Some),
+        },
     })
     .await
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::fault::fault;
 use crate::lock_entry::{Extension, Grant, LossReason, PendingRelease};
 
-use super::Entry;
+use super::{Entry, OnDrop};
 use crate::lock::backend::{AcquireOutcome, AcquireRequest, Failure, Holder, LeaseKey, Mode};
 use crate::lock::error::LockError;
 use crate::lock::lease::Lease;
@@ -73,7 +73,9 @@ impl Entry {
             }
             Extension::Token { .. } => {
                 let asked = AcquireRequest::new(id, lease, sent).tokens(1);
+                let mut unread = OnDrop(Some(|| self.unread(roll_back)));
                 let answer = self.acquire(&asked).await;
+                unread.0 = None;
                 may_run_again = self.may_run_again(&asked.id);
                 if may_run_again && answer.is_ok() {
                     self.apply(self.state.may_run_again(roll_back));
@@ -89,6 +91,8 @@ impl Entry {
             Err(error) => {
                 if error.failure != Failure::Indeterminate && !may_run_again {
                     self.state.not_extended(extension);
+                } else if let Extension::Token { .. } = extension {
+                    self.unread(roll_back);
                 }
                 return Err(context.failed(&self.name, error));
             }
@@ -107,6 +111,14 @@ impl Entry {
             return Ok(Err(LossReason::Expired));
         }
         Ok(Ok(token))
+    }
+
+    /// The answer to a command that leases the name is not read. The command may have been sent late, behind the
+    /// rollback of a lease that was given back meanwhile.
+    fn unread(self: &Arc<Self>, roll_back: PendingRelease) {
+        if self.context.is_here() {
+            self.apply(self.state.unread(roll_back));
+        }
     }
 
     /// Asks the store whether the hold is there; if not, it is lost.

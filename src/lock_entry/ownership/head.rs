@@ -128,17 +128,20 @@ impl HeadState {
         Unconfirmed { until, unanswered: before.unanswered + unanswered }
     }
 
-    /// What may be at the store.
+    /// What may be at the store. It is rolled back if a command may be under way still; what was answered, as a
+    /// position that is given up, is released like a lease.
     pub(super) fn to_rollback(&self) -> Option<PendingRelease> {
+        let rolls_back = self.unanswered > 0 && !fault!(UnsettledReleased);
         let Some(lease) = &self.inherited else {
             let (number, until) = self.number.zip(self.at_store)?;
-            return Some(PendingRelease { number, until, appoints: false, rolls_back: true });
+            return Some(PendingRelease { number, until, appoints: false, rolls_back });
         };
         if self.at_store.is_none() && fault!(LeaseDiesWithLastWaiter) {
             return None;
         }
         let until = self.at_store.max(Some(lease.unconfirmed().until))?;
-        Some(PendingRelease { until, rolls_back: true, ..lease.to_release(false) })
+        let release = lease.to_release(false);
+        Some(PendingRelease { until, rolls_back: rolls_back || release.rolls_back, ..release })
     }
 }
 
@@ -214,6 +217,15 @@ impl Ownership {
             head.unanswered += 1;
         } else {
             // Its waiter has left.
+            effects.more().roll_back = Some(roll_back);
+        }
+    }
+
+    /// The answer to a command that leases the name is not read. It may be sent behind the rollback of its
+    /// number: `roll_back` undoes it then, unless the number is in hand still, where it counts as unanswered.
+    pub(in crate::lock_entry) fn unread(&mut self, roll_back: PendingRelease, effects: &mut Effects) {
+        let number = roll_back.number;
+        if self.held_by_number(number).is_none() && self.head_by_number(number).is_none() {
             effects.more().roll_back = Some(roll_back);
         }
     }

@@ -355,7 +355,10 @@ impl World {
         }
         self.releases.extend(effects.more_pending_releases().iter().copied().map(Release::from));
         if let Some(roll_back) = effects.roll_back() {
-            assert!(roll_back.rolls_back, "a rollback may come before what it undoes");
+            assert!(
+                roll_back.rolls_back || !self.may_come_late(roll_back.number),
+                "a release may come before what it undoes"
+            );
             self.releases.push(roll_back.into());
         }
         self.disturbed |= effects.superseded() > 0;
@@ -392,10 +395,13 @@ impl World {
 
     /// What was answered is released at once, and not until nothing of it can come late any more.
     fn check_rolls_back(&self, release: &PendingRelease) {
-        let number = release.number;
-        let may_come_late =
-            self.unsettled.contains(&number) || self.commands.iter().any(|command| command.number == number);
-        assert!(!release.rolls_back || may_come_late, "it is rolled back, and all was answered");
+        let is_late = self.may_come_late(release.number);
+        assert!(!release.rolls_back || is_late, "it is rolled back, and all was answered");
+    }
+
+    /// Whether a command by this number may run that was sent before now.
+    fn may_come_late(&self, number: u64) -> bool {
+        self.unsettled.contains(&number) || self.commands.iter().any(|command| command.number == number)
     }
 
     /// The holds that have guards, by serial.

@@ -145,6 +145,23 @@ async fn reader_that_stays_is_listed_whoever_leaves_meanwhile() {
     assert!(stage.force_release().await);
 }
 
+/// Another one comes, by whose long label the server keeps all of them in another order.
+#[tokio::test]
+async fn reader_that_stays_is_listed_though_all_are_sorted_anew_meanwhile() {
+    for round in 0..8 {
+        let stage = Stage::read_write(&format!("rw:list:anew:{round}")).await;
+        for number in 1..=110 {
+            stage.read(&id(1, number)).await;
+        }
+        let comes = format!("{}:{}", id(2, 1000), "l".repeat(40)).parse().unwrap();
+        let (listed, _) = tokio::join!(stage.readers(), stage.read(&comes));
+        let listed: HashSet<_> = listed.into_iter().map(|it| it.id.unwrap().number()).collect();
+        let missing: Vec<_> = (1..=110).filter(|number| !listed.contains(number)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+        assert!(stage.force_release().await);
+    }
+}
+
 /// How often it writes stands in its field, as often as a reader reads in a reader's.
 #[tokio::test]
 async fn writer_of_redissons_is_no_reader_however_often_it_has_entered() {
