@@ -32,15 +32,19 @@ pub fn is_ours(row: &str) -> bool {
     OF_OURS.contains(&row) || row.starts_with("latchwork")
 }
 
+/// Rows that show what is possible, and do not what ours does: the first of them is compared with where there
+/// is nothing else.
+const FLOORS: [&str; 2] = ["raw", "bare"];
+
 /// Our value, and the best one of others.
 pub fn compared(figure: &Figure) -> Option<(&Value, &Value)> {
     let of = |name: &str| figure.values.iter().find(|value| value.row == name);
     let ours = OF_OURS.iter().find_map(|name| of(name))?;
-    let peers = figure.values.iter().filter(|value| !is_ours(&value.row) && value.row != "raw");
-    let peers = peers.filter(|value| value.mid.is_finite());
+    let is_peer = |value: &&Value| !is_ours(&value.row) && !FLOORS.contains(&value.row.as_str());
+    let peers = figure.values.iter().filter(is_peer).filter(|value| value.mid.is_finite());
     let better = |a: &&Value, b: &&Value| a.mid.total_cmp(&b.mid);
     let best = if figure.more_is_better { peers.max_by(better) } else { peers.min_by(better) };
-    Some((ours, best?))
+    Some((ours, best.or_else(|| of(FLOORS[0]))?))
 }
 
 /// How much worse than the best peer ours is: above one where it loses.

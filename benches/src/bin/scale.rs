@@ -359,6 +359,8 @@ fn crowd<C: Client>(server: &mut Server, clients: usize, time: Duration) -> Poin
                 (turns, longest, client)
             });
         }
+        // All wait by then, with the connections that they wait on.
+        tokio::time::sleep(time / 2).await;
         let after = memory(server);
         let all = tasks.join_all().await;
         // Those that wait when the time is over have their turns still.

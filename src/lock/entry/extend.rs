@@ -113,8 +113,8 @@ impl Entry {
         Ok(Ok(token))
     }
 
-    /// The answer to a command that leases the name is not read. The command may have been sent late, behind the
-    /// rollback of a lease that was given back meanwhile.
+    /// The answer to a command that leases the name is not read. The command may have been sent late, behind
+    /// the rollback of a lease that was given back meanwhile.
     fn unread(self: &Arc<Self>, roll_back: PendingRelease) {
         if self.context.is_here() {
             self.apply(self.state.unread(roll_back));

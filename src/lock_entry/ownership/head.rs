@@ -128,8 +128,8 @@ impl HeadState {
         Unconfirmed { until, unanswered: before.unanswered + unanswered }
     }
 
-    /// What may be at the store. It is rolled back if a command may be under way still; what was answered, as a
-    /// position that is given up, is released like a lease.
+    /// What may be at the store. It is rolled back if a command may be under way still; what was answered, as
+    /// a position that is given up, is released like a lease.
     pub(super) fn to_rollback(&self) -> Option<PendingRelease> {
         let rolls_back = self.unanswered > 0 && !fault!(UnsettledReleased);
         let Some(lease) = &self.inherited else {
