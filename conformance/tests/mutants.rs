@@ -58,7 +58,7 @@ const FOUND_BY: [(Mutant, Mode, &str); 24] = [
     (FallsBehindItsTokens, Mode::Fair, "tokens_rise_however_the_lock_is_granted"),
     (ForcesNothing, Mode::Fair, "forced_release_frees_whichever_id_has_the_name"),
     (FindsNothing, Mode::Plain, "another_owner_is_kept_out"),
-    (RollsNothingBack, Mode::Fair, "waiter_that_leaves_when_it_is_granted_the_lock_passes_it_on"),
+    (RollsNothingBack, Mode::Plain, "commands_that_run_twice_mean_the_same"),
     (MixesKinds, Mode::Fair, "kinds_refuse_each_other"),
     (ReversesTheQueue, Mode::Fair, "queue_is_ordered_by_how_long_each_has_waited"),
     (QueuesWhatDoesNotWait, Mode::Fair, "attempt_without_a_position_does_not_queue"),
