@@ -116,8 +116,8 @@ impl Effects {
         self.more.as_ref().map_or(&[], |more| &more.parallel)
     }
 
-    /// The same, of what a queue head may have at the store. It always [rolls
-    /// back](PendingRelease::rolls_back).
+    /// The same, of what a queue head may have at the store, or of a command whose answer is not read. It
+    /// [rolls back](PendingRelease::rolls_back) if a command may be under way still.
     pub fn roll_back(&self) -> Option<PendingRelease> {
         self.more.as_ref()?.roll_back
     }
