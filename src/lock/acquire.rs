@@ -458,13 +458,13 @@ impl<'a> AcquireParams<'a> {
         let answered = attended.until_answered(pin!(context.until(give_up, answer))).await;
         let Some((mut unfinished, answer)) = answered else { return Ok(Step::Enter) };
         let Some(outcome) = answer else { return Ok(Step::Unanswered) };
-        let may_run_again = entry.may_run_again(&asked.id);
+        let may_run_yet = entry.may_run_yet(&asked.id, &outcome);
         match outcome {
             Ok(AcquireOutcome::Acquired { last_token }) => {
                 unfinished.0 = None;
                 let now = entry.now();
                 let (grant, effects) = entry.state.adopt(&request, attempt, last_token, now);
-                if may_run_again {
+                if may_run_yet {
                     // Before wakers are called, one of which may panic.
                     entry.apply(entry.state.may_run_again(attempt.to_rollback()));
                 }
@@ -475,7 +475,7 @@ impl<'a> AcquireParams<'a> {
                 Ok(grant.map_or(Step::Enter, |grant| Step::Granted(self.guard(&request, grant, now))))
             }
             Ok(AcquireOutcome::Held { .. }) => {
-                if !may_run_again {
+                if !may_run_yet {
                     unfinished.0 = None;
                 }
                 // It does not write any more, unless its lease was begun anew meanwhile: it asks again then.
@@ -490,7 +490,7 @@ impl<'a> AcquireParams<'a> {
                 Ok(Step::Enter)
             }
             Err(error) => {
-                if error.failure != Failure::Indeterminate && !may_run_again {
+                if !may_run_yet {
                     unfinished.0 = None;
                 }
                 Err(context.failed(&entry.name, error))

@@ -26,7 +26,9 @@ use self::alarm::{Alarmed, Due};
 use self::attended::Attends;
 use self::listening::Listening;
 use self::table::{Table, Tables};
-use crate::lock::backend::{AcquireOutcome, AcquireRequest, Channels, CommandFuture, Mode, QueuePosition};
+use crate::lock::backend::{
+    AcquireOutcome, AcquireRequest, Channels, CommandFuture, Failed, Failure, Mode, QueuePosition,
+};
 use crate::lock::context::Context;
 use crate::lock::metrics::stats::Counters;
 use crate::lock::name::LockName;
@@ -260,9 +262,11 @@ impl Entry {
         self.context.store.acquire(self.mode, &self.name, request)
     }
 
-    /// Whether the attempt with this id, which was answered, may run once more.
-    pub(super) fn may_run_again(&self, id: &LeaseId) -> bool {
+    /// Whether the attempt with this id may run yet, of which the store has said that.
+    pub(super) fn may_run_yet<T>(&self, id: &LeaseId, said: &Result<T, Failed>) -> bool {
+        // Asked first: the store forgets it by that.
         self.context.store.may_run_again(id)
+            || said.as_ref().is_err_and(|error| error.failure == Failure::Indeterminate)
     }
 
     /// Whether the store grants the lock unasked, and its message may be taken for the lease.
@@ -394,6 +398,14 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
             run();
         }
     }
+}
+
+/// Awaits `answer`. Dropped before it has come, does `unread`, behind what the answer's future has sent.
+pub(super) async fn read_or<T>(answer: impl Future<Output = T>, unread: impl FnOnce()) -> T {
+    let mut unread = OnDrop(Some(unread));
+    let answer = answer.await;
+    unread.0 = None;
+    answer
 }
 
 /// What one poll of `future` comes to, with a waker that wakes no task: it is to be polled again.

@@ -60,22 +60,20 @@ impl LateAttempts {
 
     /// `None` if it is undone already, which goes on until then at least, or if too many are.
     pub(super) fn undo<'a>(&'a self, id: &'a LeaseId, until: Instant) -> Option<Undoing<'a>> {
-        let is_one_too_many = {
+        {
             let mut ids = self.undone.lock();
             if let Some(before) = ids.get_mut(id) {
                 *before = until.max(*before);
                 return None;
             }
-            let is_full = ids.len() == MOST_UNDONE;
-            if !is_full {
+            if ids.len() < MOST_UNDONE {
                 ids.insert(id.clone(), until);
+                return Some(Undoing { all: self, id });
             }
-            is_full
-        };
-        if is_one_too_many {
-            event!(WARN, %id, "too many attempts may come late: this one would hold its lock until its lease ends");
         }
-        (!is_one_too_many).then(|| Undoing { all: self, id })
+        // Told while the mutex is free: that is foreign code.
+        event!(WARN, %id, "too many attempts may come late: this one keeps its lock until its lease ends");
+        None
     }
 }
 
@@ -93,6 +91,8 @@ impl Drop for Undoing<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use ::redis::RedisError;
     use uuid::Uuid;
 
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn attempt_that_is_rolled_back_once_more_is_undone_for_as_long_as_the_later_of_both_may_come() {
         let (late, begun, id) = (LateAttempts::default(), Instant::now(), id(1));
-        let [soon, later] = [1, 2].map(|seconds| begun + std::time::Duration::from_secs(seconds));
+        let [soon, later] = [1, 2].map(|seconds| begun + Duration::from_secs(seconds));
         let undoing = late.undo(&id, soon).expect("it is not undone yet");
         for (until, undone_until) in [(later, later), (soon, later)] {
             assert!(late.undo(&id, until).is_none());

@@ -24,7 +24,7 @@ use crate::fault::fault;
 use crate::lock_entry::{Answer, Attempt, AttemptOutcome, Effects, Grant, HeadTicket, Moment, Request};
 
 use crate::lock::backend::{AcquireOutcome, AcquireRequest, Failed, Failure};
-use crate::lock::entry::{Entry, OnDrop};
+use crate::lock::entry::{Entry, read_or};
 use crate::lock::error::LockError;
 use crate::lock::lease::LeaseError;
 
@@ -129,15 +129,12 @@ impl<'a> Head<'a> {
                 // An answer that took no waiting took no time.
                 Some(outcome) => self.answered(&question, outcome, now),
                 None => {
-                    let mut unread = self.unread(&question);
+                    let answer = pin!(read_or(answer, self.unread(&question)));
                     let answer = pin!(as_head(entry, &ticket, answer));
                     match entry.context.until(give_up, answer).await {
                         None => return Ok(Competed::Unanswered),
                         Some(None) => return Ok(Competed::Superseded),
-                        Some(Some(outcome)) => {
-                            unread.0 = None;
-                            self.answered(&question, outcome, entry.now())
-                        }
+                        Some(Some(outcome)) => self.answered(&question, outcome, entry.now()),
                     }
                 }
             };
@@ -187,21 +184,19 @@ impl<'a> Head<'a> {
     /// Asks the store once, at `sent`.
     async fn ask(&mut self, sent: Moment) -> Result<Asked, LockError> {
         let Some(question) = self.question(sent) else { return Ok(Asked::Over(Competed::Superseded)) };
-        let mut unread = self.unread(&question);
-        let outcome = self.entry.acquire(&question.asked).await;
-        unread.0 = None;
+        let outcome = read_or(self.entry.acquire(&question.asked), self.unread(&question)).await;
         self.answered(&question, outcome, self.entry.now())
     }
 
-    /// Dropped before the answer to the question is read, says so: the question may have been sent behind the
-    /// rollback of a queue head that was superseded just then.
-    fn unread(&self, question: &Question) -> OnDrop<impl FnOnce() + use<'a>> {
+    /// Says that the answer to the question is not read, which may have been sent behind the rollback of a
+    /// queue head that was superseded just then.
+    fn unread(&self, question: &Question) -> impl FnOnce() + use<'a> {
         let (entry, ticket, attempt) = (self.entry, self.ticket, question.attempt);
-        OnDrop(Some(move || {
+        move || {
             if entry.context.is_here() {
                 entry.apply(entry.state.answered(&ticket, attempt, Answer::Unanswered, entry.now()).1);
             }
-        }))
+        }
     }
 
     /// What to ask the store at `sent`. `None` if it is the queue head no more.
@@ -222,8 +217,8 @@ impl<'a> Head<'a> {
         now: Moment,
     ) -> Result<Asked, LockError> {
         let (entry, attempt) = (self.entry, question.attempt);
-        let may_run_again = entry.may_run_again(&question.asked.id);
-        if may_run_again && outcome.is_ok() {
+        let may_run_yet = entry.may_run_yet(&question.asked.id, &outcome);
+        if may_run_yet && outcome.is_ok() {
             entry.apply(entry.state.may_run_again(attempt.to_rollback()));
         }
         let (answer, left) = match outcome {
@@ -234,8 +229,7 @@ impl<'a> Head<'a> {
                 (Answer::Held { kept }, left)
             }
             Err(error) => {
-                let may_run = error.failure == Failure::Indeterminate || may_run_again;
-                let answer = match may_run && !fault!(UnansweredNeverRan) {
+                let answer = match may_run_yet && !fault!(UnansweredNeverRan) {
                     true => Answer::Unanswered,
                     false => Answer::DidNotRun,
                 };

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::fault::fault;
 use crate::lock_entry::{Extension, Grant, LossReason, PendingRelease};
 
-use super::{Entry, OnDrop};
-use crate::lock::backend::{AcquireOutcome, AcquireRequest, Failure, Holder, LeaseKey, Mode};
+use super::{Entry, read_or};
+use crate::lock::backend::{AcquireOutcome, AcquireRequest, Holder, LeaseKey, Mode};
 use crate::lock::error::LockError;
 use crate::lock::lease::Lease;
 use crate::lock::owner::Owner;
@@ -64,7 +64,6 @@ impl Entry {
         let id = context.lease_id(number);
         // The command may begin anew what was given back meanwhile.
         let roll_back = PendingRelease { number, until: sent + lease, appoints: false, rolls_back: true };
-        let mut may_run_again = false;
         let answer = match extension {
             Extension::Renew { .. } => {
                 let key = LeaseKey { name: self.name.clone(), id };
@@ -73,12 +72,12 @@ impl Entry {
             }
             Extension::Token { .. } => {
                 let asked = AcquireRequest::new(id, lease, sent).tokens(1);
-                let mut unread = OnDrop(Some(|| self.unread(roll_back)));
-                let answer = self.acquire(&asked).await;
-                unread.0 = None;
-                may_run_again = self.may_run_again(&asked.id);
-                if may_run_again && answer.is_ok() {
-                    self.apply(self.state.may_run_again(roll_back));
+                let answer = read_or(self.acquire(&asked), || self.unread(roll_back)).await;
+                match (&answer, self.may_run_yet(&asked.id, &answer)) {
+                    (Ok(_), true) => self.apply(self.state.may_run_again(roll_back)),
+                    (Ok(_), false) => {}
+                    (Err(_), true) => self.unread(roll_back),
+                    (Err(_), false) => self.state.not_extended(extension),
                 }
                 answer.map(|outcome| match outcome {
                     AcquireOutcome::Acquired { last_token } => (true, Some(last_token)),
@@ -86,17 +85,7 @@ impl Entry {
                 })
             }
         };
-        let (held, token) = match answer {
-            Ok(answer) => answer,
-            Err(error) => {
-                if error.failure != Failure::Indeterminate && !may_run_again {
-                    self.state.not_extended(extension);
-                } else if let Extension::Token { .. } = extension {
-                    self.unread(roll_back);
-                }
-                return Err(context.failed(&self.name, error));
-            }
-        };
+        let (held, token) = answer.map_err(|error| context.failed(&self.name, error))?;
         if !held && !fault!(GoneCountsAsExtended) {
             self.state.not_extended(extension);
             self.gone(number, sent);
