@@ -13,6 +13,7 @@ use tokio::io::ReadBuf;
 use crate::store::Network;
 use crate::world::{Nanos, Process, Sleep, World};
 
+use super::faults::LATEST_RUN;
 use super::server::{Data, Key, Server};
 use super::way::{Parcel, Way};
 
@@ -42,6 +43,8 @@ pub(super) struct Inner {
     pub(super) has_heartbeats: bool,
     /// How often a foreign client forges a message, in thousandths of attempts.
     pub(super) strangers: u32,
+    /// No client may end the server's end of a link.
+    pub(super) refuses_kill: bool,
     pub(super) links: BTreeMap<u64, Link>,
     links_made: u64,
     /// By the server's number of the connection.
@@ -103,6 +106,7 @@ impl Links {
             harms: 0,
             has_heartbeats,
             strangers: 0,
+            refuses_kill: false,
             links: BTreeMap::new(),
             links_made: 0,
             by_session: BTreeMap::new(),
@@ -295,10 +299,16 @@ impl Inner {
         }
     }
 
-    /// The client's end is closed. What it has sent before is under way still.
+    /// The client's end is closed. What it has sent before is under way still: where no client can end the
+    /// server's end, for as long as the lock has to reckon with.
     pub(super) fn close(&mut self, link: u64) {
         if self.links.get_mut(&link).is_some_and(|link| !std::mem::replace(&mut link.is_closed, true)) {
             self.send(link, To::Server, Parcel::End);
+            if self.refuses_kill
+                && let Some(link) = self.links.get_mut(&link)
+            {
+                link.up.give_up_at(self.world.now() + LATEST_RUN);
+            }
             self.forget_ended(link);
         }
     }

@@ -22,6 +22,8 @@ pub(super) struct Way {
     last: Nanos,
     /// Nothing arrives before.
     held_until: Nanos,
+    /// What has not arrived by then never does.
+    given_up_at: Option<Nanos>,
     /// What is sent from now on goes nowhere.
     is_cut: bool,
 }
@@ -40,7 +42,7 @@ impl Way {
 
     /// When there is something to take.
     pub(super) fn next(&self) -> Option<Nanos> {
-        self.parcels.front().map(|(at, _)| (*at).max(self.held_until))
+        self.first().map(|at| self.given_up_at.map_or(at, |limit| limit.min(at)))
     }
 
     /// What has arrived by now.
@@ -48,7 +50,22 @@ impl Way {
         if self.next()? > now {
             return None;
         }
+        if self.given_up_at.is_some_and(|limit| self.first() > Some(limit)) {
+            self.parcels.clear();
+            self.is_cut = true;
+            return Some(Parcel::Broken);
+        }
         self.parcels.pop_front().map(|(_, parcel)| parcel)
+    }
+
+    /// When the first would arrive if it were not given up.
+    fn first(&self) -> Option<Nanos> {
+        self.parcels.front().map(|(at, _)| (*at).max(self.held_until))
+    }
+
+    /// What has not arrived by `then` is lost, and the receiver is told so instead.
+    pub(super) fn give_up_at(&mut self, then: Nanos) {
+        self.given_up_at = Some(then);
     }
 
     /// Nothing arrives before `then`.
@@ -93,6 +110,17 @@ mod tests {
         assert_eq!((way.take(19), way.next(), way.under_way()), (None, Some(20), 2));
         let taken: Vec<_> = std::iter::from_fn(|| way.take(20)).collect();
         assert_eq!(taken, [bytes(1), bytes(2), Parcel::End]);
+    }
+
+    #[test]
+    fn nothing_arrives_after_it_was_given_up() {
+        let mut way = Way::default();
+        way.send(bytes(1), 10);
+        way.send(bytes(2), 30);
+        way.send(Parcel::End, 31);
+        way.give_up_at(20);
+        assert_eq!((way.take(10), way.take(19), way.next()), (Some(bytes(1)), None, Some(20)));
+        assert_eq!((way.take(20), way.take(31), way.next()), (Some(Parcel::Broken), None, None));
     }
 
     #[test]
