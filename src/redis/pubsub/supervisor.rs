@@ -491,4 +491,44 @@ mod tests {
         assert_eq!(said(), [(8, channel, Wish::Resubscribe)]);
         assert!(supervisor.astray.is_empty());
     }
+
+    #[tokio::test]
+    async fn node_that_is_lost_keeps_its_subscriber_while_a_channel_comes_from_it_or_could_from_no_other() {
+        for (messages, has_channel, stays) in [
+            (Messages::Sharded, true, true),
+            (Messages::Sharded, false, false),
+            (Messages::Plain, false, true),
+        ] {
+            let (mut supervisor, _) = supervisor(messages);
+            let registry = Registry::new(Arc::clone(&supervisor.desired));
+            let interest = registry.subscribe("orders");
+            supervisor.bring_into_line("orders".into());
+            assert!(supervisor.subscribers.contains_key(&7));
+            if !has_channel {
+                drop(interest);
+                supervisor.bring_into_line("orders".into());
+            }
+            supervisor.hear(News::Down { node: 7 });
+            assert_eq!(supervisor.subscribers.contains_key(&7), stays, "{messages:?}, {has_channel}");
+        }
+    }
+
+    /// A channel that finds its node and loses it again, over and over, is asked about ever more seldom.
+    #[tokio::test]
+    async fn tries_begin_anew_once_each_channel_has_its_node_when_it_is_looked_around() {
+        let (mut supervisor, topology) = supervisor(Messages::Sharded);
+        let registry = Registry::new(Arc::clone(&supervisor.desired));
+        let _interest = registry.subscribe("orders");
+        topology.give(0);
+        supervisor.bring_into_line("orders".into());
+        supervisor.place_astray();
+        supervisor.compare();
+        let shortest = BackOff::between_dials().next(0);
+        assert_eq!(supervisor.back_off.next(0), 4 * shortest, "it has no node yet");
+        topology.give(8);
+        supervisor.place_astray();
+        assert_eq!(supervisor.back_off.next(0), 8 * shortest, "it could be gone at once");
+        supervisor.compare();
+        assert_eq!(supervisor.back_off.next(0), shortest);
+    }
 }
