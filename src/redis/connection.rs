@@ -639,6 +639,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn callers_that_wait_for_a_dial_share_its_connection() {
+        let stage = Stage::quiet();
+        let all = join_all((0..5).map(|_| stage.live())).await;
+        assert!(all.iter().all(|live| Arc::ptr_eq(live, &all[0])));
+        assert_eq!(stage.fake.told.lock().dials.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn connection_that_is_told_to_be_lost_is_dialled_anew_at_once() {
         // Each time without a back-off. By chance a longer pause may be this short, and not so often.
         for round in 0..3 {

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::backend::{Redis, millis};
 use super::builder::RedisBuilder;
-use super::connection::{Boxed, Error, ErrorKind};
+use super::connection::{Boxed, Error, ErrorKind, Timing};
 use super::fake::{Fake, SOON, alive, layout};
 use super::queue::QueueKind;
 use super::topology::cluster::ShardedMessages;
@@ -409,7 +409,9 @@ async fn rollback_goes_over_the_connection_of_attempts_and_a_release_does_not() 
 
 /// A supervisor of channels has it from there.
 #[tokio::test]
-async fn channels_linger_for_as_long_as_the_builder_says() {
-    let (redis, _fake) = connect(Redis::builder().linger(NEVER), &[YES]).await;
-    assert_eq!(redis.common.timing.linger, NEVER);
+async fn connections_and_channels_have_the_times_that_the_builder_was_told() {
+    let builder = Redis::builder().linger(NEVER).heartbeat(NEVER).keepalive(NEVER);
+    let (redis, _fake) = connect(builder, &[YES]).await;
+    let Timing { linger, heartbeat, keepalive, .. } = redis.common.timing;
+    assert_eq!([linger, heartbeat, keepalive], [NEVER; 3]);
 }

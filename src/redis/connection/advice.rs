@@ -207,6 +207,16 @@ mod tests {
         let at = "script: 0123456789abcdef, on @user_script:2.";
         let denied_there = refusal(&format!("ERR ACL failure in script: no permission {at}"));
         assert_eq!(denied(Some(&script), &denied_there).as_deref(), Some("HSET"));
+        // The command that publishes is an argument, or what stands there for one that is not given.
+        let mut release = cmd("EVAL");
+        release
+            .arg("redis.call('get', KEYS[1])\nredis.call(ARGV[2] or 'publish', KEYS[1], '0')")
+            .arg(1)
+            .arg("key")
+            .arg(7);
+        assert_eq!(denied(Some(&release), &denied_there).as_deref(), Some("PUBLISH"));
+        release.arg("spublish");
+        assert_eq!(denied(Some(&release), &denied_there).as_deref(), Some("SPUBLISH"));
         let other = refusal(&format!("WRONGTYPE Operation against a key {at}"));
         assert_eq!(denied(Some(&script), &other), None);
     }

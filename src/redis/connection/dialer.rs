@@ -173,6 +173,14 @@ mod tests {
         assert_eq!(format!("{:?}", tcp.keepalive()), format!("{:?}", Some(wanted)));
     }
 
+    /// Of what a system may do longest there is time left for the rest of the way.
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    #[tokio::test]
+    async fn what_is_not_confirmed_is_given_up_before_a_command_is_expected_no_more() {
+        let limit = dialer(Timing::default()).info.tcp_settings().user_timeout().expect("there is a limit");
+        assert!((LATEST_RUN / 4..LATEST_RUN).contains(&limit), "{limit:?}");
+    }
+
     /// As CLIENT LIST shows it.
     #[tokio::test]
     async fn server_is_told_the_librarys_name_and_version() {
