@@ -127,10 +127,10 @@ async fn head_of_redissons_fair_queue_is_told_that_the_lock_is_free() {
 /// A fair lock has one holder, and perhaps some that have lost it; what is more than that is no lock.
 #[tokio::test]
 async fn hash_of_many_fields_is_another_kind() {
-    // Of a dozen all are in the first page that a script reads; of hundreds there are more, or so few that a lock
-    // could have them.
-    for (fewest, is_crowd) in [(11, None), (600, Some(true)), (600, Some(false))] {
-        let (stage, more) = stage_with_page(fewest, is_crowd).await;
+    // Of a dozen all are in the first page that a script reads; of hundreds more than ten are, or so few that
+    // a lock could have them.
+    for (fewest, is_crowded) in [(11, None), (600, Some(true)), (600, Some(false))] {
+        let (mut stage, more) = hash_of_fields(fewest, is_crowded).await;
         for wants in [&id(2, 1), &id(9, 0)] {
             assert_other_kind(&stage, stage.ask(wants, Some(position(0))).await, LockKind::Unknown);
             assert_eq!(stage.release(wants, None).await, ReleaseOutcome::NotHeld);
@@ -141,16 +141,16 @@ async fn hash_of_many_fields_is_another_kind() {
     }
 }
 
-/// A hash of so many fields at least besides its mode, and how many. If `is_crowd` is given, it has more than one
-/// page, and the first has more than ten fields or has not: that depends on the server's hash function.
-async fn stage_with_page(fewest: u64, is_crowd: Option<bool>) -> (Stage, u64) {
+/// A hash of so many fields at least besides its mode, and how many. If `is_crowded` is given, it has more
+/// than one page, and the first has more than ten fields or has not: the server's hash function decides.
+async fn hash_of_fields(fewest: u64, is_crowded: Option<bool>) -> (Stage, u64) {
     for more in fewest.. {
         let mut stage = Stage::fair(&format!("fair:crowd:{more}")).await;
         let crowd = fields((0..more).map(|number| id(9, number)), 1);
         let () = stage.run(&format!("HSET {{}} mode fair{crowd}")).await;
         let () = stage.run("PEXPIRE {} 600000").await;
         let (cursor, page): (u64, Vec<String>) = stage.run("HSCAN {} 0").await;
-        if is_crowd.is_none_or(|is_crowd| cursor != 0 && is_crowd == (page.len() > 20)) {
+        if is_crowded.is_none_or(|is_crowded| cursor != 0 && is_crowded == (page.len() > 20)) {
             return (stage, more);
         }
         let () = stage.run("DEL {}").await;

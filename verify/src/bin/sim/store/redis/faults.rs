@@ -1,7 +1,5 @@
 //! What goes wrong with links and server.
 
-use latchwork::backend;
-
 use crate::store::Harm;
 use crate::world::{MS, Nanos, SECOND};
 
@@ -12,9 +10,6 @@ use super::link::{Inner, To};
 const LONGEST_SILENCE: Nanos = 180 * SECOND;
 /// A server that is not told of the end of a connection finds out within this time.
 pub(super) const KEEPALIVE: Nanos = 300 * SECOND;
-
-/// What is left of a link that its client has closed arrives within this time: the lock reckons with no more.
-pub(super) const LATEST_RUN: Nanos = backend::LATEST_RUN.as_secs() * SECOND;
 
 /// How often the data is copied, for a replica that takes over.
 const COPY_EACH: Nanos = SECOND / 4;

@@ -8,14 +8,17 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
+use latchwork::backend;
 use tokio::io::ReadBuf;
 
 use crate::store::Network;
-use crate::world::{Nanos, Process, Sleep, World};
+use crate::world::{Nanos, Process, SECOND, Sleep, World};
 
-use super::faults::LATEST_RUN;
 use super::server::{Data, Key, Server};
 use super::way::{Parcel, Way};
+
+/// What is left of a link that its client has closed arrives within this time: the lock reckons with no more.
+const LATEST_RUN: Nanos = backend::LATEST_RUN.as_secs() * SECOND;
 
 /// All links, and the server. Clones are the same.
 #[derive(Clone)]
