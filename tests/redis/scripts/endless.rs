@@ -76,6 +76,21 @@ async fn reader_without_an_end_has_none_until_it_leaves() {
     stage.end().await;
 }
 
+/// Its readers' leases have their ends.
+#[tokio::test]
+async fn lock_of_readers_that_has_lost_its_end_has_none_until_the_last_one_leaves() {
+    let mut stage = Stage::read_write("endless:readers").await;
+    let readers = [id(1, 1), id(2, 1)];
+    for reader in &readers {
+        stage.read(reader).await;
+    }
+    let () = stage.run("PERSIST {}").await;
+    assert!(stage.release_read(&readers[0]).await);
+    stage.assert_endless("{}").await;
+    assert!(stage.release_read(&readers[1]).await);
+    stage.end().await;
+}
+
 /// The read would be the shorter lease of the two.
 #[tokio::test]
 async fn writer_without_an_end_has_none_beside_a_reader() {

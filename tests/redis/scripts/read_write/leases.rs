@@ -51,6 +51,20 @@ async fn lock_lasts_as_long_as_its_longest_lease_and_no_longer() {
     stage.end().await;
 }
 
+/// As one does that wrote before the reader came, if that was put there by hand.
+#[tokio::test]
+async fn reader_that_leaves_a_writer_that_does_not_say_until_when_it_writes_leaves_it_its_lease() {
+    let mut stage = Stage::read_write("rw:silent-writer").await;
+    let (writer, reader) = (id(1, 1), id(2, 1));
+    stage.take(&writer).await;
+    let () = stage.run(&format!("HSET {{}} {reader} 1")).await;
+    let () = stage.run(&format!("SET {} 1 PX 600000", lease_key(&reader.to_string(), 1))).await;
+    assert!(stage.release_read(&reader).await);
+    stage.assert_lasts("{}", LEASE).await;
+    stage.release(&writer, None).await;
+    stage.end().await;
+}
+
 /// More readers than one script looks at, and not the same each time.
 #[tokio::test]
 async fn lock_of_a_crowd_lasts_as_long_as_leases_that_a_release_has_not_looked_at() {

@@ -154,6 +154,8 @@ pub(super) fn found() -> Vec<Vec<&'static str>> {
         READ_ON.to_vec(),
         // One that says until when it writes, without readers.
         vec!["HSET {s}lock mode write {them}:write until:9000000000000000", "PEXPIRE {s}lock 60000"],
+        // One that writes no more, without others.
+        vec!["HSET {s}lock mode write {them}:write until:1", "PEXPIRE {s}lock 60000"],
         // Beside one that is dead.
         vec!["HSET {s}lock mode write {us}:write 1 {dead} 1", "PEXPIRE {s}lock 60000"],
     ];
