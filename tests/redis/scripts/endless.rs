@@ -76,9 +76,9 @@ async fn reader_without_an_end_has_none_until_it_leaves() {
     stage.end().await;
 }
 
-/// Its readers' leases have their ends.
+/// The leases beside it have their ends.
 #[tokio::test]
-async fn lock_of_readers_that_has_lost_its_end_has_none_until_the_last_one_leaves() {
+async fn lock_that_has_lost_its_end_has_none_until_the_last_one_leaves() {
     let mut stage = Stage::read_write("endless:readers").await;
     let readers = [id(1, 1), id(2, 1)];
     for reader in &readers {
@@ -88,6 +88,14 @@ async fn lock_of_readers_that_has_lost_its_end_has_none_until_the_last_one_leave
     assert!(stage.release_read(&readers[0]).await);
     stage.assert_endless("{}").await;
     assert!(stage.release_read(&readers[1]).await);
+    // One that says until when it writes, beside its reader.
+    let (writer, reader) = (id(1, 2), id(1, 3));
+    stage.take(&writer).await;
+    stage.read_beside(&reader, &writer).await;
+    let () = stage.run("PERSIST {}").await;
+    assert!(stage.release_read(&reader).await);
+    stage.assert_endless("{}").await;
+    stage.release(&writer, None).await;
     stage.end().await;
 }
 
