@@ -159,7 +159,7 @@ pub(super) fn found() -> Vec<Vec<&'static str>> {
         // Beside one that is dead.
         vec!["HSET {s}lock mode write {us}:write 1 {dead} 1", "PEXPIRE {s}lock 60000"],
     ];
-    let waiting = [(0, 0), (1, 0), (0, 1), (1, 1), (2, 2), (3, 0), (3, 1)];
+    let waiting = [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (2, 2), (3, 0), (3, 1)];
     for held in HELD {
         for (writers, readers) in waiting.map(|(writers, readers)| (WRITERS[writers], READERS_WAIT[readers]))
         {
