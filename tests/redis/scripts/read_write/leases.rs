@@ -51,6 +51,33 @@ async fn lock_lasts_as_long_as_its_longest_lease_and_no_longer() {
     stage.end().await;
 }
 
+/// Its client counts from when it has sent its command.
+#[tokio::test]
+async fn writer_that_says_until_when_it_writes_does_so_for_all_of_its_lease() {
+    let mut stage = Stage::read_write("rw:until").await;
+    let (writer, reader) = (id(1, 1), id(1, 2));
+    stage.take(&writer).await;
+    stage.read_beside(&reader, &writer).await;
+    for times in 2..6 {
+        let (seconds, micros): (u64, u64) = stage.run("TIME").await;
+        let lease = LEASE * times;
+        if times % 2 == 0 {
+            stage.renew(Mode::Write, &writer, lease).await;
+        } else {
+            let request = stage.redis.request(&writer, lease);
+            let taken = stage.redis.acquire(Mode::Write, &stage.name, &request).await;
+            assert_eq!(left(taken.unwrap()), None);
+        }
+        let until: String = stage.run(&format!("HGET {{}} {writer}:write")).await;
+        let until: u64 = until.strip_prefix("until:").unwrap().parse().unwrap();
+        let least = Duration::from_secs(seconds) + Duration::from_micros(micros) + lease;
+        assert!(Duration::from_micros(until) >= least, "{until} < {least:?}");
+    }
+    assert!(stage.release_read(&reader).await);
+    stage.release(&writer, None).await;
+    stage.end().await;
+}
+
 /// As one does that wrote before the reader came, if that was put there by hand.
 #[tokio::test]
 async fn reader_that_leaves_a_writer_that_does_not_say_until_when_it_writes_leaves_it_its_lease() {
