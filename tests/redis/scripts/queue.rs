@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write as _};
 use std::net::TcpStream;
 
 use latchwork_testkit::RedisServer;
-use redis::{Connection, Value};
+use redis::{Connection, Value, from_redis_value};
 
 use super::refusals::{
     CHANNEL, COUNTER, FAIR_ACQUIRE, FAIR_FORCE_RELEASE, FAIR_KEYS, FAIR_RELEASE, FAIR_RELEASE_IN_FULL,
@@ -469,6 +469,54 @@ fn forced_release_of_a_crowd_of_readers_leaves_the_lock_to_those_that_ask() {
     }
     assert_eq!(stage.eval_of_writers(read_write::FORCE_RELEASE, &[]), Value::Int(1));
     assert!(stage.holders().is_empty());
+}
+
+impl Stage {
+    /// A page of readers, and where the next one begins.
+    fn page_of_readers(&mut self, begins: [String; 2]) -> (Vec<String>, Option<[String; 2]>) {
+        let own = [&*begins[0], &*begins[1]];
+        let told = self.eval(read_write::HOLDERS, &[LOCK], WRITES, &words("", &own));
+        let mut told: Vec<Value> = from_redis_value(told).unwrap();
+        let readers =
+            told.split_off(2).into_iter().map(|it| from_redis_value::<(String, i64)>(it).unwrap().0);
+        (readers.collect(), from_redis_value(told.remove(1)).unwrap())
+    }
+}
+
+/// What was shown last may be anywhere then, behind others that were not shown.
+#[test]
+fn readers_are_all_shown_again_where_their_hash_is_a_list_no_more() {
+    let mut stage = Stage::set();
+    let mut readers: Vec<String> = (0..BATCH + BATCH / 10).map(deaf).collect();
+    for reader in &readers {
+        let () = stage.run(&format!("SET {{s}}lock:{reader}:rwlock_timeout:1 1 PX {SHORT}"));
+    }
+    // A list has them as they came; a table in an order that depends on the server's hash function.
+    for _ in 0..readers.len() {
+        readers.rotate_left(1);
+        let () = stage.run(&format!("DEL {LOCK}"));
+        let () = stage.run(&format!("HSET {LOCK} mode read{}", fields(readers.iter(), 1)));
+        let () = stage.run(&format!("PEXPIRE {LOCK} {SHORT}"));
+        let (mut shown, mut next) = stage.page_of_readers(["0".to_owned(), String::new()]);
+        let last = next.clone().expect("it has several pages")[1].clone();
+        // With so long a field it is a table.
+        let () = stage.run(&format!("HSET {LOCK} {US}:{} 1", "l".repeat(100)));
+        let (_, page): (u64, Vec<String>) = stage.run(&format!("HSCAN {LOCK} 0 COUNT {}", BATCH / 2));
+        let fields: Vec<_> = page.into_iter().step_by(2).collect();
+        let is_hidden = |field: &String| readers.contains(field) && !shown.contains(field);
+        let before = fields.iter().take_while(|field| **field != last);
+        if !fields.contains(&last) || !before.clone().any(is_hidden) {
+            continue;
+        }
+        while let Some(begins) = next {
+            let page;
+            (page, next) = stage.page_of_readers(begins);
+            shown.extend(page);
+        }
+        assert!(readers.iter().all(|reader| shown.contains(reader)), "{shown:?}");
+        return;
+    }
+    panic!("what was shown last is never behind what was not");
 }
 
 #[test]

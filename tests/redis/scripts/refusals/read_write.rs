@@ -29,7 +29,7 @@ pub(super) const RELEASE_IN_FULL: &str = of_read_write!("queue_release");
 pub(in super::super) const FORCE_RELEASE: &str = of_read_write!("queue_force_release");
 pub(super) const READ_ACQUIRE: &str = of_read_write!("read_acquire");
 pub(super) const READ_RELEASE: &str = of_read_write!("read_release");
-pub(super) const HOLDERS: &str = of_read_write!("read_write_holders");
+pub(in super::super) const HOLDERS: &str = of_read_write!("read_write_holders");
 
 pub(in super::super) const KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, READERS, TURN];
 const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, READERS, TURN, COUNTER];
