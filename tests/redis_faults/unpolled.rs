@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use latchwork::redis::Redis;
-use latchwork::{Lock, LockClient};
+use latchwork::{Lock, LockClient, LockOptions};
 use latchwork_testkit::{ChaosProxy, RedisServer, Way};
 use tokio::time::timeout;
 
@@ -80,7 +80,9 @@ async fn unpolled_release_lets_its_owner_go_on() {
 #[tokio::test]
 async fn unpolled_release_reaches_the_waiters() {
     let server = RedisServer::start();
-    let client = client(&server.url()).await;
+    // The lease does not go back to the server between two turns, however slow these are.
+    let options = LockOptions::default().tenure(Duration::from_secs(3600));
+    let client = LockClient::with_options(Redis::connect(&server.url()).await.unwrap(), &options).unwrap();
     let lock = client.get_lock("wanted").unwrap();
     let guard = lock.lock().await.unwrap();
     let waiter = tokio::spawn({

@@ -200,8 +200,8 @@ local function last_for(...)
     end
 end
 
--- For how many ms the lock's key is to last for a writer that writes for so many by its field. (Since 7.2 the time of a script's keys is that of its
--- beginning, and TIME goes on: a millisecond may lie between them.)
+-- For how many ms the lock's key is to last for a writer that writes for so many by its field. (Servers differ in which of them stands still
+-- in a script, the time of its keys or TIME: a millisecond may lie between them.)
 local function through(millis)
     return tonumber(millis) + 1
 end

@@ -532,6 +532,29 @@ fn writer_that_asks_once_more_takes_out_the_dead_beside_it() {
     }
 }
 
+/// The turn is of before, and seems to last as the server's clock was set back.
+#[test]
+fn writer_is_forced_out_though_readers_seem_to_have_their_turn() {
+    let mut stage = Stage::set();
+    let () = stage.run(&format!("HSET {LOCK} mode write {THEM}:write 1"));
+    let () = stage.run(&format!("PEXPIRE {LOCK} {SHORT}"));
+    let now = stage.time();
+    let () = stage.run(&format!("ZADD {} {now} phase {LASTS} {US}", read_write::TURN));
+    assert_eq!(stage.eval_of_writers(read_write::FORCE_RELEASE, &[]), Value::Int(1));
+    assert!(stage.holders().is_empty());
+}
+
+/// Beside a writer that does not say until when it writes, as one without an end.
+#[test]
+fn reader_whose_label_is_that_of_writers_is_not_taken_for_one() {
+    let mut stage = Stage::set();
+    let reader = format!("{}:write", id(1, 8));
+    let () = stage.run(&format!("HSET {LOCK} mode write {US}:write 1 {reader} 1"));
+    let () = stage.run(&format!("SET {{s}}lock:{reader}:rwlock_timeout:1 1 PX {SHORT}"));
+    assert_eq!(stage.eval_of_writers(read_write::RELEASE, &[US]), Value::Int(1));
+    assert_eq!(stage.holders(), [reader]);
+}
+
 /// Readers are told of a writer that they need wait for no more: this one was none.
 #[test]
 fn release_of_what_neither_has_the_lock_nor_waits_tells_no_reader() {

@@ -157,6 +157,14 @@ const DEAF_QUEUE: [&str; 4] = [
     "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
+/// And one behind it that does not either, and waits no more.
+const DEAF_AND_DEAD_QUEUE: [&str; 4] = [
+    "ZADD {s}lock:latchwork:fair_queue 1 {them} 2 {dead}",
+    "PEXPIRE {s}lock:latchwork:fair_queue 60000",
+    "HSET {s}lock:latchwork:fair_positions {them} {far}:3333 {dead} {past}:0",
+    "PEXPIRE {s}lock:latchwork:fair_positions 60000",
+];
+
 /// More than a script looks at, none of which listens.
 const CROWD: [&str; 6] = [
     "HSET {s}lock mode fair {us} 1",
@@ -196,6 +204,8 @@ fn found() -> Vec<Vec<&'static str>> {
     all.push([&held[..], &ONE_WAITS, &OTHERS].concat());
     // Free, and waited for by one that cannot be told.
     all.push(DEAF_QUEUE.to_vec());
+    all.push(DEAF_AND_DEAD_QUEUE.to_vec());
+    all.push([&held[..], &DEAF_AND_DEAD_QUEUE].concat());
     all.push([&CROWD[..], &OTHERS].concat());
     all
 }

@@ -105,7 +105,7 @@ const READ_ON: [&str; 4] = [
 ];
 
 /// The waiting writer.
-const WRITERS: [&[&str]; 4] = [
+const WRITERS: [&[&str]; 5] = [
     &[],
     &[
         "ZADD {s}lock:latchwork:rw_queue 1 {dead} 2 {first} 3 {second}",
@@ -124,6 +124,13 @@ const WRITERS: [&[&str]; 4] = [
         "ZADD {s}lock:latchwork:rw_queue 2 {first} 3 {second}",
         "PEXPIRE {s}lock:latchwork:rw_queue 60000",
         "HSET {s}lock:latchwork:rw_positions {first} {soon}:1111 {second} {far}:2222",
+        "PEXPIRE {s}lock:latchwork:rw_positions 60000",
+    ],
+    // None of which listens, and the second waits no more.
+    &[
+        "ZADD {s}lock:latchwork:rw_queue 1 {them} 2 {dead}",
+        "PEXPIRE {s}lock:latchwork:rw_queue 60000",
+        "HSET {s}lock:latchwork:rw_positions {them} {far}:3333 {dead} {past}:0",
         "PEXPIRE {s}lock:latchwork:rw_positions 60000",
     ],
 ];
@@ -159,7 +166,7 @@ pub(super) fn found() -> Vec<Vec<&'static str>> {
         // Beside one that is dead.
         vec!["HSET {s}lock mode write {us}:write 1 {dead} 1", "PEXPIRE {s}lock 60000"],
     ];
-    let waiting = [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (2, 2), (3, 0), (3, 1)];
+    let waiting = [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (2, 2), (3, 0), (3, 1), (4, 0)];
     for held in HELD {
         for (writers, readers) in waiting.map(|(writers, readers)| (WRITERS[writers], READERS_WAIT[readers]))
         {
