@@ -79,7 +79,7 @@ async fn reader_without_an_end_has_none_until_it_leaves() {
 /// The leases beside it have their ends.
 #[tokio::test]
 async fn lock_that_has_lost_its_end_has_none_until_the_last_one_leaves() {
-    let mut stage = Stage::read_write("endless:readers").await;
+    let mut stage = Stage::read_write("endless:lock").await;
     let readers = [id(1, 1), id(2, 1)];
     for reader in &readers {
         stage.read(reader).await;

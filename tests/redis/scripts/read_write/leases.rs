@@ -54,7 +54,7 @@ async fn lock_lasts_as_long_as_its_longest_lease_and_no_longer() {
 /// Its client counts from when it has sent its command.
 #[tokio::test]
 async fn writer_that_says_until_when_it_writes_does_so_for_all_of_its_lease() {
-    let mut stage = Stage::read_write("rw:until").await;
+    let mut stage = Stage::read_write("rw:whole-lease").await;
     let (writer, reader) = (id(1, 1), id(1, 2));
     stage.take(&writer).await;
     stage.read_beside(&reader, &writer).await;
@@ -68,8 +68,7 @@ async fn writer_that_says_until_when_it_writes_does_so_for_all_of_its_lease() {
             let taken = stage.redis.acquire(Mode::Write, &stage.name, &request).await;
             assert_eq!(left(taken.unwrap()), None);
         }
-        let until: String = stage.run(&format!("HGET {{}} {writer}:write")).await;
-        let until: u64 = until.strip_prefix("until:").unwrap().parse().unwrap();
+        let until = stage.writes_until(&writer).await;
         let least = Duration::from_secs(seconds) + Duration::from_micros(micros) + lease;
         assert!(Duration::from_micros(until) >= least, "{until} < {least:?}");
     }
@@ -81,7 +80,7 @@ async fn writer_that_says_until_when_it_writes_does_so_for_all_of_its_lease() {
 /// As one does that wrote before the reader came, if that was put there by hand.
 #[tokio::test]
 async fn reader_that_leaves_a_writer_that_does_not_say_until_when_it_writes_leaves_it_its_lease() {
-    let mut stage = Stage::read_write("rw:silent-writer").await;
+    let mut stage = Stage::read_write("rw:by-hand").await;
     let (writer, reader) = (id(1, 1), id(2, 1));
     stage.take(&writer).await;
     let () = stage.run(&format!("HSET {{}} {reader} 1")).await;
@@ -95,7 +94,7 @@ async fn reader_that_leaves_a_writer_that_does_not_say_until_when_it_writes_leav
 /// More readers than one script looks at, and not the same each time.
 #[tokio::test]
 async fn lock_of_a_crowd_lasts_as_long_as_leases_that_a_release_has_not_looked_at() {
-    let mut stage = Stage::read_write("rw:crowd").await;
+    let mut stage = Stage::read_write("rw:crowd:leases").await;
     let read = async |stage: &Stage, id: &LeaseId, times| {
         let request = stage.redis.request(id, LEASE * times);
         assert_eq!(left(stage.ask_to_read(&request).await.unwrap()), None);
@@ -158,7 +157,7 @@ async fn reader_whose_lease_has_no_end_reads() {
 
 #[tokio::test]
 async fn writer_that_reads_for_longer_than_it_writes_ends_when_it_said() {
-    let mut stage = Stage::read_write("rw:beside").await;
+    let mut stage = Stage::read_write("rw:beside:ends").await;
     let (writer, reader, other) = (id(1, 1), id(1, 2), id(2, 1));
     stage.take(&writer).await;
     let beside = stage.redis.request(&reader, LEASE * 9).under(writer.clone());
@@ -234,7 +233,7 @@ async fn writer_that_comes_after_a_dead_reader_has_no_longer_lease_than_it_asked
 
 #[tokio::test]
 async fn lock_is_one_to_read_once_a_reader_leaves_it_to_another_beside_a_writer_that_is_over() {
-    let mut stage = Stage::read_write("rw:over").await;
+    let mut stage = Stage::read_write("rw:over:ends").await;
     let (writer, reads_on, reader) = (id(1, 1), id(1, 2), id(1, 3));
     stage.take(&writer).await;
     for id in [&reads_on, &reader] {
@@ -250,7 +249,7 @@ async fn lock_is_one_to_read_once_a_reader_leaves_it_to_another_beside_a_writer_
 
 #[tokio::test]
 async fn reader_whose_lease_is_over_is_ended_by_the_next_command() {
-    let mut stage = Stage::read_write("rw:dead").await;
+    let mut stage = Stage::read_write("rw:dead:ended").await;
     let (dead, alive, writer) = (id(1, 1), id(2, 1), id(3, 1));
     let keys = keys(&stage.name, &[&dead]);
     // By a writer, which it would keep out; by the last reader; and by itself.

@@ -165,7 +165,7 @@ async fn readers_beside_a_writer_read_on_and_let_others_in_when_it_leaves() {
 /// as ours wait. The releases of another name, which is free after each, count for that one alone.
 #[tokio::test]
 async fn every_32nd_release_of_a_name_leaves_it_to_others_and_no_waiter_of_ours_is_overtaken() {
-    let mut stage = Stage::read_write("rw:strangers").await;
+    let mut stage = Stage::read_write("rw:strangers:write").await;
     let quiet = LockName::new("rw:strangers:quiet").unwrap();
     let mut holder = id(1, 1);
     stage.take(&holder).await;
