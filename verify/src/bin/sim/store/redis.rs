@@ -71,9 +71,8 @@ impl Store for SimulatedRedis {
         let (world, links) = (world.clone(), Links::new(world, network, heartbeat == HEARTBEAT));
         let (refuses_kill, strangers) = world.chance(|draw| (draw.u8(..4) == 0, draw.u8(..4) == 0));
         let mut inner = links.inner();
-        inner.refuses_kill = refuses_kill;
         if refuses_kill {
-            inner.server.refuse_kill();
+            inner.refuse_kill();
         }
         inner.strangers = if strangers { STRANGERS } else { 0 };
         drop(inner);

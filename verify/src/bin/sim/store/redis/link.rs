@@ -47,7 +47,7 @@ pub(super) struct Inner {
     /// How often a foreign client forges a message, in thousandths of attempts.
     pub(super) strangers: u32,
     /// No client may end the server's end of a link.
-    pub(super) refuses_kill: bool,
+    refuses_kill: bool,
     pub(super) links: BTreeMap<u64, Link>,
     links_made: u64,
     /// By the server's number of the connection.
@@ -300,6 +300,11 @@ impl Inner {
         if let Some(reader) = link.reader.take() {
             reader.wake();
         }
+    }
+
+    pub(super) fn refuse_kill(&mut self) {
+        self.refuses_kill = true;
+        self.server.refuse_kill();
     }
 
     /// The client's end is closed. What it has sent before is under way still: where no client can end the
