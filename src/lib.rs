@@ -109,6 +109,7 @@ mod trace;
 
 #[cfg(feature = "lock")]
 pub mod blocking;
+mod budget;
 mod channel_entry;
 mod counter;
 mod event;
@@ -176,6 +177,9 @@ pub mod backend {
     pub use crate::lock_entry::Moment;
     #[doc(inline)]
     pub use crate::runtime::Runtime;
+    #[doc(inline)]
+    #[cfg(feature = "tokio")]
+    pub use crate::runtime::{TokioRuntime, TokioSleep};
     #[doc(no_inline)]
     pub use crate::subscription::{Inbox, Message, Registry, SubscribeError, Transport};
 }

@@ -215,17 +215,16 @@ mod pubsub;
 mod queue;
 mod read_write;
 mod scripts;
-mod shield;
 #[cfg(test)]
 mod tests;
 mod topology;
 
 pub use self::backend::Redis;
 pub use self::builder::RedisBuilder;
-#[cfg(latchwork_simulation)]
-#[doc(hidden)]
-pub use self::connection::{Bytes, Surroundings};
-pub use self::connection::{Credentials, Error, ErrorKind, TokioRuntime, TokioSleep};
+pub use self::connection::{Credentials, Error, ErrorKind};
 pub use self::pubsub::RedisTransport;
 #[cfg(feature = "cluster")]
 pub use self::topology::cluster::ShardedMessages;
+#[cfg(latchwork_simulation)]
+#[doc(hidden)]
+pub use crate::runtime::{Bytes, Surroundings};

@@ -1,7 +1,21 @@
 //! [`Runtime`]: what the lock asks of its surroundings, namely a clock, timers, and a place for work that
 //! outlives its caller.
 
+#[cfg(feature = "tokio")]
+mod shield;
+#[cfg(latchwork_simulation)]
+mod surroundings;
+#[cfg(feature = "tokio")]
+mod tokio_runtime;
+
 use std::time::Instant;
+
+#[cfg(feature = "redis")]
+pub(crate) use self::shield::{shielded, survive};
+#[cfg(latchwork_simulation)]
+pub use self::surroundings::{Bytes, Surroundings};
+#[cfg(feature = "tokio")]
+pub use self::tokio_runtime::{TokioRuntime, TokioSleep};
 
 /// A clock, timers and detached tasks.
 ///

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use latchwork::backend::TokioRuntime;
 use latchwork::backend::{Backend as _, Runtime as _};
 use latchwork::blocking::LockClient;
 use latchwork::local::ThreadRuntime;
-use latchwork::redis::{Redis, TokioRuntime};
+use latchwork::redis::Redis;
 use latchwork::{Lease, LockOptions, LossReason};
 use latchwork_testkit::{RedisServer, SentinelSet, is_older_than_7};
 use redis::FromRedisValue;

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
+use crate::budget::Budget;
 use crate::fault::fault;
 use crate::foreign::Panics;
 use crate::lock_entry::{Attempt, Effects, EnterOutcome, Extension, Grant, Moment, Request, WaitOutcome};
@@ -95,6 +96,7 @@ struct Progress<'a> {
     /// it has waited before.
     patient: bool,
     stage: Stage<'a>,
+    budget: Budget,
 }
 
 /// Where an acquisition stands.
@@ -126,7 +128,8 @@ enum Step<'a> {
 impl<'a, O> Acquisition<'a, O> {
     pub(super) fn new(wanted: AcquireParams<'a>) -> Self {
         let patient = wanted.wait.is_some();
-        let progress = Progress { wanted, begun: None, patient, stage: Stage::Entering };
+        let progress =
+            Progress { wanted, begun: None, patient, stage: Stage::Entering, budget: Budget::default() };
         Self { progress, outcome: PhantomData }
     }
 }
@@ -144,7 +147,8 @@ impl Progress<'_> {
     /// Not generic, and so compiled here, and not once more in each crate that takes a lock. `None`: the time
     /// to wait is over.
     fn drive(&mut self, task: &mut TaskContext<'_>) -> Poll<Result<Option<Guard>, LockError>> {
-        let Self { wanted, begun, patient, stage } = self;
+        let Self { wanted, begun, patient, stage, budget } = self;
+        ready!(budget.poll_take(task));
         loop {
             let step = match stage {
                 Stage::Entering => {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::budget::Budget;
 use crate::fault::fault;
 use crate::foreign::Panics;
 use crate::lock_entry::LeaveOutcome;
@@ -368,6 +369,7 @@ impl Lock {
     pub async fn force_unlock(&self) -> Result<bool, LockError> {
         let context = &self.entry.context;
         context.check_origin()?;
+        Budget::take().await;
         context.polls_wake_at_the_end(self.force()).await
     }
 
@@ -430,6 +432,7 @@ impl Lock {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub async fn holder(&self) -> Result<Option<Holder>, LockError> {
+        Budget::take().await;
         Ok(self.entry.holders().await?.into_iter().max_by_key(|holder| holder.left))
     }
 
@@ -475,6 +478,7 @@ impl Lock {
         if !self.knows(owner) {
             return Ok(0);
         }
+        Budget::take().await;
         let holds = || self.entry.state.holds_of(owner.number(), self.entry.now());
         let before = holds();
         if before.is_empty() {

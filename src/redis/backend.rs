@@ -18,7 +18,7 @@ use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::transport::Transport;
 
-use super::connection::{Boxed, Common, Error, TokioRuntime, WireRequest};
+use super::connection::{Boxed, Common, Error, WireRequest};
 use super::keys;
 use super::late::LateAttempts;
 use super::nonces::Nonces;
@@ -26,6 +26,7 @@ use super::passed_on::PassedOn;
 use super::pubsub::RedisTransport;
 use super::scripts::{Reply, Script, Scripts};
 use super::topology::{CrossSlot, Router, Sent};
+use crate::runtime::TokioRuntime;
 
 /// As in Redisson: renewals go out this many to a command, so that one script does not hold up the server.
 const RENEWALS_PER_COMMAND: usize = 100;

@@ -7,15 +7,14 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::registry::Registry;
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, TokioRuntime, shielded};
 
 use super::backend::{Redis, Replicas};
-use super::connection::{Boxed, Common, ConnectOptions, Credentials, Error, Timing, TokioRuntime};
+use super::connection::{Boxed, Common, ConnectOptions, Credentials, Error, Timing};
 use super::late::LateAttempts;
 use super::nonces::Nonces;
 use super::pubsub::RedisTransport;
 use super::scripts::Scripts;
-use super::shield::shielded;
 #[cfg(feature = "cluster")]
 use super::topology::cluster::ShardedMessages;
 use super::topology::{self, Options, Router};
@@ -318,7 +317,7 @@ impl RedisBuilder {
     #[doc(hidden)]
     pub async fn simulated_connect(
         self,
-        surroundings: Arc<dyn super::Surroundings>,
+        surroundings: Arc<dyn crate::runtime::Surroundings>,
         url: &str,
     ) -> Result<Redis, Error> {
         self.connect_on(TokioRuntime::simulated(surroundings), url).await

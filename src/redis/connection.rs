@@ -20,15 +20,12 @@ mod dialer;
 mod error;
 mod multiplexed;
 mod request;
-mod runtime;
 mod seats;
 mod server;
 mod session;
 #[cfg(latchwork_simulation)]
 mod simulated;
 mod state;
-#[cfg(latchwork_simulation)]
-mod surroundings;
 mod timing;
 mod tls;
 
@@ -42,7 +39,7 @@ use ::redis::{ErrorKind as Kind, PushInfo, PushKind, RedisError, RedisResult, Se
 use futures_util::FutureExt;
 
 use crate::fault::fault;
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, shielded};
 use crate::sync::Mutex;
 
 pub(crate) use self::address::Address;
@@ -56,16 +53,12 @@ pub(crate) use self::error::{Meaning, out_of_step};
 pub(crate) use self::multiplexed::MultiplexedConnection;
 use self::multiplexed::timed_out;
 pub(crate) use self::request::WireRequest;
-pub use self::runtime::{TokioRuntime, TokioSleep};
 pub(crate) use self::server::{Boxed, Known, Push, Server, ServerEpoch};
 use self::session::Session;
 pub(crate) use self::state::Live;
 use self::state::State;
-#[cfg(latchwork_simulation)]
-pub use self::surroundings::{Bytes, Surroundings};
 pub(crate) use self::timing::Timing;
 pub(crate) use self::tls::BUILT_IN as TLS_IS_BUILT_IN;
-use super::shield::shielded;
 
 /// The supervised connection. Clones are the same one.
 #[derive(Clone)]

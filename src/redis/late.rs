@@ -96,8 +96,9 @@ mod tests {
     use ::redis::RedisError;
     use uuid::Uuid;
 
-    use super::super::connection::{Timing, TokioRuntime};
+    use super::super::connection::Timing;
     use super::*;
+    use crate::runtime::TokioRuntime;
 
     fn id(number: u64) -> LeaseId {
         format!("{}:{number}", Uuid::max()).parse().unwrap()

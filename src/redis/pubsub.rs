@@ -18,7 +18,8 @@ pub use self::transport::RedisTransport;
 /// What connections share that are given up only if a test says so, and made anew only then.
 #[cfg(test)]
 fn unhurried() -> std::sync::Arc<super::connection::Common> {
-    use super::connection::{Common, Timing, TokioRuntime};
+    use super::connection::{Common, Timing};
+    use crate::runtime::TokioRuntime;
     let timing = Timing { heartbeat: std::time::Duration::from_secs(3600), ..Timing::unhurried() };
     std::sync::Arc::new(Common::new(timing, TokioRuntime::current()))
 }

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+
+use crate::budget::Budget;
 
 use super::AsyncSemaphore;
 use super::engine::{Ended, Engine, Enqueued, MAX_PERMITS, OwnedNode, Refused, Taken};
@@ -17,6 +19,7 @@ struct Wait {
     min: usize,
     /// How many more are taken along if they are free when the wait is over.
     extra: usize,
+    budget: Budget,
 }
 
 enum Stage {
@@ -32,7 +35,7 @@ impl Wait {
     fn new(min: usize, max: usize) -> Self {
         assert!(max <= MAX_PERMITS, "cannot acquire {max} permits, more than MAX_PERMITS");
         assert!(min <= max, "cannot acquire at least {min} permits and at most {max}");
-        Self { stage: Stage::New, min, extra: max - min }
+        Self { stage: Stage::New, min, extra: max - min, budget: Budget::default() }
     }
 
     /// `engine` is the same in every call.
@@ -46,6 +49,7 @@ impl Wait {
         if !matches!(self.stage, Stage::New) {
             return self.poll_queued(engine, context);
         }
+        ready!(self.budget.poll_take(context));
         if self.extra == 0 && engine.try_take_free(self.min) == Some(true) {
             return self.done(Ok(HeldPermits::new(self.min, Taken::Free)));
         }

@@ -8,7 +8,7 @@ use latchwork::latch::{Latch, Notification};
 use latchwork::local::{LocalTransport, Sleep, ThreadRuntime};
 use latchwork::lock::LockName;
 use latchwork::lock_entry::LockEntry;
-use latchwork::redis::{Redis, RedisBuilder, RedisTransport, TokioRuntime};
+use latchwork::redis::{Redis, RedisBuilder, RedisTransport};
 use latchwork::semaphore::{Acquire, AcquireOwned};
 use latchwork::striped::{Stripe, StripeGuard, StripedSemaphores, StripesGuard};
 use latchwork::subscription::*;

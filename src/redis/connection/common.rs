@@ -10,8 +10,8 @@ use crate::runtime::Runtime;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::runtime::TokioRuntime;
 use super::timing::Timing;
+use crate::runtime::TokioRuntime;
 
 /// What all connections of one client share.
 pub(crate) struct Common {

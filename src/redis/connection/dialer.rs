@@ -153,9 +153,9 @@ impl fmt::Debug for Dialer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::runtime::TokioRuntime;
     use super::super::timing::Timing;
     use super::*;
+    use crate::runtime::TokioRuntime;
 
     fn dialer(timing: Timing) -> Dialer {
         Dialer::plain("redis://127.0.0.1", &Arc::new(Common::new(timing, TokioRuntime::current())))

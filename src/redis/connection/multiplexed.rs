@@ -8,7 +8,7 @@ use ::redis::aio::ConnectionLike;
 use ::redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisFuture, RedisResult, Value};
 use futures_util::FutureExt;
 
-use super::runtime::TokioRuntime;
+use crate::runtime::TokioRuntime;
 
 pub(super) use ::redis::aio::MultiplexedConnection as Unlimited;
 

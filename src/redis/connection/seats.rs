@@ -13,14 +13,13 @@ use std::time::Instant;
 
 use ::redis::{Cmd, RedisResult, Value};
 use tokio::sync::Notify;
+use tokio::task::coop::unconstrained;
 
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, TokioRuntime, survive};
 use crate::sync::Mutex;
 
-use super::super::shield::survive;
 use super::multiplexed::{MultiplexedConnection, Unlimited, timed_out};
 use super::request::WireRequest;
-use super::runtime::TokioRuntime;
 
 /// The seats of one connection.
 #[derive(Default)]
@@ -51,16 +50,10 @@ struct Seat {
     command: Cmd,
 }
 
-/// Stands for the caller of a command in the task of the redis crate, and wakes it without panicking there.
+/// The waker of the task that awaits a command's reply. Tasks of the redis crate call this in its place, and a
+/// panic of the waker ends here.
 #[derive(Default)]
-struct Caller(Mutex<Wakes>);
-
-#[derive(Default)]
-struct Wakes {
-    waker: Option<Waker>,
-    /// It was to be woken when there was no waker.
-    early: bool,
-}
+struct Caller(Mutex<Option<Waker>>);
 
 /// A command in its seat.
 pub(super) struct Seated<'a> {
@@ -168,21 +161,20 @@ impl Seated<'_> {
             &mut **self.seat.as_mut().expect("it is not dropped");
         command.clear();
         request.write(command, in_full, now);
-        let mut reply = pin!(request.query(command, asking, connection));
+        // Without tokio's budget, as in `shielded`.
+        let mut reply = pin!(unconstrained(request.query(command, asking, connection)));
         let mut was_polled = false;
         poll_fn(|task| {
-            loop {
-                if let Poll::Ready(reply) = reply.as_mut().poll(&mut Context::from_waker(waker)) {
-                    return Poll::Ready(reply);
-                }
-                // By the clock: what was here before may have been woken late.
-                if mem::replace(&mut was_polled, true) && runtime.now() >= until {
-                    return Poll::Ready(Err(timed_out()));
-                }
-                if caller.waits(task.waker()) {
-                    return Poll::Pending;
-                }
+            // Registered before the poll, so that a wake-up during the poll reaches the task.
+            caller.register(task.waker());
+            if let Poll::Ready(reply) = reply.as_mut().poll(&mut Context::from_waker(waker)) {
+                return Poll::Ready(reply);
             }
+            // By the clock: what was here before may have been woken late.
+            if mem::replace(&mut was_polled, true) && runtime.now() >= until {
+                return Poll::Ready(Err(timed_out()));
+            }
+            Poll::Pending
         })
         .await
     }
@@ -192,7 +184,7 @@ impl Drop for Seated<'_> {
     fn drop(&mut self) {
         let Some(seat) = self.seat.take() else { return };
         // Dropped last, as it is foreign code.
-        let _waker = mem::take(&mut *seat.caller.0.lock()).waker;
+        let _waker = seat.caller.0.lock().take();
         let mut state = self.seats.state.lock();
         state.all[seat.number].0 = None;
         state.free.push(seat);
@@ -200,15 +192,11 @@ impl Drop for Seated<'_> {
 }
 
 impl Caller {
-    /// To be woken by this waker. False if it was to be woken before.
-    fn waits(&self, waker: &Waker) -> bool {
-        // Cloned and dropped while the mutex is free, as that is foreign code.
+    /// The next wake-up goes to `waker`.
+    fn register(&self, waker: &Waker) {
+        // Cloned and dropped while the mutex is free, as both are foreign code.
         let waker = waker.clone();
-        let (is_early, _before) = {
-            let mut wakes = self.0.lock();
-            (mem::take(&mut wakes.early), wakes.waker.replace(waker))
-        };
-        !is_early
+        let _before = self.0.lock().replace(waker);
     }
 }
 
@@ -218,12 +206,7 @@ impl Wake for Caller {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let waker = {
-            let mut wakes = self.0.lock();
-            // Though one was there: another task may poll the caller just now, and say then that it waits.
-            wakes.early = true;
-            wakes.waker.take()
-        };
+        let waker = self.0.lock().take();
         if let Some(waker) = waker {
             survive("waking a caller", || waker.wake());
         }
@@ -394,30 +377,19 @@ mod tests {
         assert_eq!(reply.unwrap(), Value::SimpleString("PONG".to_owned()));
     }
 
-    #[test]
-    fn caller_that_is_woken_early_does_not_wait() {
-        let caller = Arc::<Caller>::default();
-        Waker::from(Arc::clone(&caller)).wake();
-        assert!(!caller.waits(Waker::noop()) && caller.waits(Waker::noop()));
-        // The reply comes when another task has polled it, and before that says that it waits: the first one
-        // is woken, which has it no more.
-        caller.wake_by_ref();
-        assert!(!caller.waits(Waker::noop()) && caller.waits(Waker::noop()));
-    }
-
     /// A thread that takes it as soon as it is free has its own waker there, which is not to be cleared.
     #[tokio::test]
     async fn seat_is_free_when_nothing_of_its_caller_is_left_in_it() {
         let (room, _server) = Room::untimed().await;
         let seated = room.seats.take(&room.connection, room.begun + LONG);
         let caller = Arc::clone(&seated.seat.as_ref().expect("it is not dropped").caller);
-        assert!(caller.waits(Waker::noop()));
+        caller.register(Waker::noop());
         // No seat can be free before this is.
         let state = room.seats.state.lock();
         std::thread::scope(|scope| {
             scope.spawn(|| drop(seated));
             let begun = Instant::now();
-            while caller.0.lock().waker.is_some() {
+            while caller.0.lock().is_some() {
                 assert!(begun.elapsed() < SOON, "it is free before it is cleared");
                 std::thread::yield_now();
             }

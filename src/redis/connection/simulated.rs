@@ -9,7 +9,7 @@ use futures_util::future::{AbortHandle, abortable};
 use crate::runtime::Runtime;
 
 use super::multiplexed::Unlimited;
-use super::runtime::TokioRuntime;
+use crate::runtime::TokioRuntime;
 
 /// The connection ends with its last clone, whatever is under way: so does the task that the redis crate
 /// spawns itself.

@@ -158,8 +158,8 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, DuplexStream};
 
     use super::super::super::fake::SOON;
-    use super::super::runtime::TokioRuntime;
     use super::*;
+    use crate::runtime::TokioRuntime;
 
     const MILLI: Duration = Duration::from_millis(1);
 

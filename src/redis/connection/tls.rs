@@ -84,9 +84,9 @@ mod built_in {
         use super::super::super::common::Common;
         use super::super::super::dialer::{ConnectOptions, Dialer};
         use super::super::super::error::ErrorKind;
-        use super::super::super::runtime::TokioRuntime;
         use super::super::super::timing::Timing;
         use super::*;
+        use crate::runtime::TokioRuntime;
 
         fn client(url: &str, tls: &Tls) -> Result<Client, Error> {
             tls.client(url.into_connection_info().unwrap())

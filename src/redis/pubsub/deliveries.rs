@@ -59,9 +59,9 @@ fn read(payload: &[u8], nonce: impl Fn(u64) -> u64) -> Option<Message> {
 mod tests {
     use ::redis::PushKind;
 
-    use super::super::super::connection::TokioRuntime;
     use super::super::super::hostile::{WORDS, attack, reply};
     use super::*;
+    use crate::runtime::TokioRuntime;
 
     fn reading(payload: &[u8]) -> Option<Message> {
         read(payload, |number| number ^ 0xabcd)

@@ -9,7 +9,7 @@ use crate::fault::fault;
 use crate::sync::Mutex;
 use crate::transport::Inbox;
 
-use super::super::shield::survive;
+use crate::runtime::survive;
 
 /// The channels that have waiters, or had them a moment ago, and where their messages go.
 ///

@@ -12,12 +12,13 @@ use tokio::sync::mpsc;
 
 use crate::runtime::Runtime;
 
-use super::super::connection::{BackOff, Common, TokioRuntime};
+use super::super::connection::{BackOff, Common};
 use super::super::nonces::Nonces;
 use super::super::topology::{Messages, Node, Topology};
 use super::deliveries::Deliveries;
 use super::desired::Desired;
 use super::subscriber::{News, Subscriber, Wish};
+use crate::runtime::TokioRuntime;
 
 /// Keeps the subscriptions as `desired`, until the transport is dropped.
 pub(super) async fn supervise(

@@ -9,12 +9,13 @@ use tokio::sync::mpsc;
 use crate::runtime::Runtime;
 use crate::transport::{Inbox, Transport};
 
-use super::super::connection::{Common, TokioRuntime};
+use super::super::connection::Common;
 use super::super::keys;
 use super::super::nonces::Nonces;
 use super::super::topology::Topology;
 use super::desired::{Desired, Leftover};
 use super::supervisor::supervise;
+use crate::runtime::TokioRuntime;
 
 /// Redis's publish/subscribe, over a connection to each node that messages come from, made again whenever it
 /// breaks.

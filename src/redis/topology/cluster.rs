@@ -186,10 +186,11 @@ impl fmt::Debug for Cluster {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::connection::{ErrorKind, Timing, TokioRuntime};
+    use super::super::super::connection::{ErrorKind, Timing};
     use super::super::super::fake::{Fake, alive, layout, refusal};
     use super::slot::SLOTS;
     use super::*;
+    use crate::runtime::TokioRuntime;
 
     const QUESTION: &str = "PUBSUB SHARDNUMSUB";
     const LOOK: &str = "CLUSTER SLOTS";

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use ::redis::{FromRedisValue, Value};
 
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, shielded};
 
 use super::super::connection::{BackOff, Common, Error, Meaning, SendError, WireRequest};
-use super::super::shield::shielded;
 use super::contract::{Hop, Topology};
 
 /// How long to wait before a command that did not run is tried again.
@@ -262,11 +261,12 @@ mod tests {
     use tokio::sync::watch;
 
     use super::super::super::connection::{
-        Boxed, Connection, ErrorKind, MultiplexedConnection, Push, Server, ServerEpoch, Timing, TokioRuntime,
+        Boxed, Connection, ErrorKind, MultiplexedConnection, Push, Server, ServerEpoch, Timing,
     };
     use super::super::super::fake::{act, at_once};
     use super::super::contract::Node;
     use super::*;
+    use crate::runtime::TokioRuntime;
     use crate::sync::Mutex;
     use crate::sync::atomic::{AtomicUsize, Ordering};
 

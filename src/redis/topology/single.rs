@@ -126,9 +126,10 @@ mod tests {
 
     use crate::sync::atomic::{AtomicBool, Ordering};
 
-    use super::super::super::connection::{Common, Dialer, Server, Timing, TokioRuntime};
+    use super::super::super::connection::{Common, Dialer, Server, Timing};
     use super::super::super::fake::Fake;
     use super::{Fixed, Meaning};
+    use crate::runtime::TokioRuntime;
 
     fn server_at(port: u16) -> Fixed {
         let common = Arc::new(Common::new(Timing::default(), TokioRuntime::current()));

@@ -239,9 +239,10 @@ impl fmt::Debug for Nodes {
 mod tests {
     use std::pin::pin;
 
-    use super::super::super::super::connection::{Timing, TokioRuntime};
+    use super::super::super::super::connection::Timing;
     use super::super::super::super::fake::{Fake, alive, at_once, layout};
     use super::*;
+    use crate::runtime::TokioRuntime;
 
     const REFUSED: &str = "-ERR not for you\r\n";
 

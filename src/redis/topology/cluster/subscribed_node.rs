@@ -62,9 +62,10 @@ pub(super) async fn in_touch(connection: &mut MultiplexedConnection) -> RedisRes
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::super::connection::{Address, Common, Dialer, ErrorKind, Timing, TokioRuntime};
+    use super::super::super::super::connection::{Address, Common, Dialer, ErrorKind, Timing};
     use super::super::super::super::fake::{Fake, alive, bulk};
     use super::*;
+    use crate::runtime::TokioRuntime;
     use crate::sync::atomic::{AtomicBool, Ordering};
 
     fn info(state: &str) -> Option<String> {

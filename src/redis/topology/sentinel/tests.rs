@@ -10,12 +10,12 @@ use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::super::super::connection::{
     BackOff, Boxed, Common, ConnectOptions, Credentials, Dialer, ErrorKind, Meaning, Push, Server, Timing,
-    TokioRuntime,
 };
 use super::super::super::fake::{Fake, SOON, bulk, push};
 use super::follow::{Line, follow};
 use super::shared::Shared;
 use super::url;
+use crate::runtime::TokioRuntime;
 
 const UNKNOWN: &str = "*-1\r\n";
 

@@ -1,23 +1,28 @@
 //! Callers' wakers in code of other crates: tasks of the redis crate and timers of tokio call them, and would
 //! end by a panic. What hands a caller's waker to those is polled by [`shielded`], and theirs is one that
-//! reports the panic and returns. (What waits for a reply has one of its connection: `connection/seats.rs`.)
+//! reports the panic and returns. (What waits for a reply has one of its connection:
+//! `redis/connection/seats.rs`.)
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 
+use tokio::task::coop::unconstrained;
+
 use crate::foreign::Panics;
 
-/// Awaits what hands the caller's waker to tasks and timers of other crates. Pinned by the caller: moved into
-/// this one, it would have room in its box twice.
-pub(super) async fn shielded<F: Future + Unpin>(mut future: F) -> F::Output {
-    let mut shield = Shield::default();
+/// Awaits what hands the caller's waker to tasks and timers of other crates. Without tokio's budget: a blocking
+/// call inside of a task that has spent its budget never returns to tokio, which would give it a new one.
+///
+/// Pinned by the caller: moved into this one, `future` would have room in its box twice.
+pub(crate) async fn shielded<F: Future + Unpin>(future: F) -> F::Output {
+    let (mut future, mut shield) = (unconstrained(future), Shield::default());
     poll_fn(|task| Pin::new(&mut future).poll(&mut Context::from_waker(shield.over(task.waker())))).await
 }
 
 /// Calls foreign code in a task that serves others as well, and reports its panic.
-pub(super) fn survive(work: &'static str, foreign: impl FnOnce()) {
+pub(crate) fn survive(work: &'static str, foreign: impl FnOnce()) {
     let mut panics = Panics::NONE;
     panics.catch(foreign);
     panics.report(work);
@@ -25,12 +30,12 @@ pub(super) fn survive(work: &'static str, foreign: impl FnOnce()) {
 
 /// A caller's waker, and the one that stands for it in code of other crates.
 #[derive(Default)]
-pub(super) struct Shield(Option<(Arc<Shielded>, Waker)>);
+struct Shield(Option<(Arc<Shielded>, Waker)>);
 
 impl Shield {
     /// Wakes what `waker` does, and panics never. A task's waker is the same at each poll, so this allocates
     /// once.
-    pub(super) fn over(&mut self, waker: &Waker) -> &Waker {
+    fn over(&mut self, waker: &Waker) -> &Waker {
         if self.0.as_ref().is_some_and(|(shielded, _)| !shielded.stands_for(waker)) {
             self.0 = None;
         }

@@ -2,21 +2,21 @@
 
 use std::fmt;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, oneshot};
-use tokio::task::JoinHandle;
 
+use crate::foreign::caught;
 use crate::runtime::Runtime;
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::unless::unless;
 
-use super::super::shield::Shield;
+use super::shield::shielded;
 #[cfg(latchwork_simulation)]
 use super::surroundings::Surroundings;
 
@@ -26,8 +26,7 @@ use super::surroundings::Surroundings;
 ///
 /// ```
 /// use std::sync::mpsc;
-/// use latchwork::backend::Runtime;
-/// use latchwork::redis::TokioRuntime;
+/// use latchwork::backend::{Runtime, TokioRuntime};
 ///
 /// let runtime = TokioRuntime::background()?; // or `current()`, inside of one
 /// let (done, outcome) = mpsc::channel();
@@ -56,7 +55,8 @@ struct Tokio {
 #[derive(Debug)]
 struct Life {
     ended: Arc<Ended>,
-    _thread: Option<oneshot::Sender<()>>,
+    /// Ends the thread of a [background](TokioRuntime::background) runtime.
+    thread: Option<oneshot::Sender<()>>,
     _notices_end: oneshot::Sender<()>,
 }
 
@@ -72,7 +72,7 @@ struct TellsEnd(Arc<Ended>);
 
 impl Drop for TellsEnd {
     fn drop(&mut self) {
-        // Ordering: Release, paired with the Acquire in `has_ended`: a thread that sees it sees the runtime's
+        // Ordering: Release, paired with the Acquire in `has_come`: a thread that sees it sees the runtime's
         // end.
         self.0.is_over.store(true, Ordering::Release);
         self.0.tells.notify_waiters();
@@ -89,7 +89,7 @@ impl TokioRuntime {
             // Nothing is ever sent: an error is the last clone's being dropped.
             let _ = last_clone.await;
         });
-        let life = Arc::new(Life { ended, _thread: thread, _notices_end: notices_end });
+        let life = Arc::new(Life { ended, thread, _notices_end: notices_end });
         Self(Place::Tokio(Tokio { handle, life }))
     }
 
@@ -101,7 +101,7 @@ impl TokioRuntime {
 
     /// What it is simulated by.
     #[cfg(latchwork_simulation)]
-    pub(super) fn surroundings(&self) -> Option<&Arc<dyn Surroundings>> {
+    pub(crate) fn surroundings(&self) -> Option<&Arc<dyn Surroundings>> {
         match &self.0 {
             Place::Tokio(_) => None,
             Place::Simulated(surroundings) => Some(surroundings),
@@ -118,6 +118,7 @@ impl TokioRuntime {
     }
 
     /// The runtime that the caller is in, if it is in one.
+    #[cfg(feature = "redis")]
     pub(crate) fn try_current() -> Option<Self> {
         Handle::try_current().ok().map(|handle| Self::new(handle, None))
     }
@@ -134,18 +135,21 @@ impl TokioRuntime {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (life, end) = oneshot::channel::<()>();
-        thread::Builder::new().name("latchwork-redis".into()).spawn(move || {
+        thread::Builder::new().name("latchwork-tokio".into()).spawn(move || {
             // Nothing is ever sent: an error is the sender's being dropped.
             let _ = runtime.block_on(end);
         })?;
         Ok(Self::new(handle, Some(life)))
     }
+}
 
+#[cfg(feature = "redis")]
+impl TokioRuntime {
     // === For tasks of this runtime ===
 
     /// A pause of a task that ends with this runtime. Unlike [`sleep_until`](Runtime::sleep_until) it never
     /// ends early, so that a loop around it does not turn without one while the runtime is taken down.
-    pub(crate) async fn sleep(&self, time: Duration) {
+    pub(crate) async fn sleep(&self, time: std::time::Duration) {
         match &self.0 {
             Place::Tokio(_) => tokio::time::sleep(time).await,
             #[cfg(latchwork_simulation)]
@@ -154,7 +158,11 @@ impl TokioRuntime {
     }
 
     /// `None` if `future` has not ended within `limit`. For tasks of this runtime.
-    pub(crate) async fn timeout<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
+    pub(crate) async fn timeout<F: Future>(
+        &self,
+        limit: std::time::Duration,
+        future: F,
+    ) -> Option<F::Output> {
         match &self.0 {
             Place::Tokio(_) => tokio::time::timeout(limit, future).await.ok(),
             #[cfg(latchwork_simulation)]
@@ -189,7 +197,7 @@ impl Runtime for TokioRuntime {
 
     fn now(&self) -> Instant {
         match &self.0 {
-            Place::Tokio(_) => tokio::time::Instant::now().into_std(),
+            Place::Tokio(tokio) => tokio.now(),
             #[cfg(latchwork_simulation)]
             Place::Simulated(surroundings) => surroundings.now(),
         }
@@ -197,15 +205,9 @@ impl Runtime for TokioRuntime {
 
     fn sleep_until(&self, deadline: Instant) -> TokioSleep {
         match &self.0 {
-            Place::Tokio(tokio) if is_over_for_tokio() => {
-                let sleep = async move { tokio::time::sleep_until(deadline.into()).await };
-                TokioSleep::new(Timer::Elsewhere(tokio.handle.spawn(sleep)))
-            }
-            Place::Tokio(tokio) => TokioSleep::new(Timer::Tokio(tokio.sleep_until(deadline))),
+            Place::Tokio(tokio) => TokioSleep::new(deadline, tokio.sleep_until(deadline)),
             #[cfg(latchwork_simulation)]
-            Place::Simulated(surroundings) => {
-                TokioSleep::new(Timer::Simulated(surroundings.sleep_until(deadline)))
-            }
+            Place::Simulated(surroundings) => TokioSleep::new(deadline, surroundings.sleep_until(deadline)),
         }
     }
 
@@ -241,21 +243,50 @@ fn is_over_for_tokio() -> bool {
 }
 
 impl Tokio {
-    fn sleep_until(&self, deadline: Instant) -> TokioTimer {
-        let ended = Arc::clone(&self.life.ended);
-        // Before the look, so that an end that comes now is either seen there or told.
-        let told = Box::pin({
-            let ended = Arc::clone(&ended);
-            async move {
-                let told = ended.tells.notified();
-                if !ended.has_come() {
-                    told.await;
-                }
-            }
-        });
-        // A timer belongs to the runtime that is entered when it is made.
+    /// The time by the clock of this runtime, which need not be the clock of the runtime that the caller is in:
+    /// either may be paused.
+    fn now(&self) -> Instant {
+        // The clock of a background runtime is never paused.
+        if self.life.thread.is_some() || is_over_for_tokio() {
+            return Instant::now();
+        }
         let _inside = self.handle.enter();
-        TokioTimer { sleep: Box::pin(tokio::time::sleep_until(deadline.into())), told, ended }
+        tokio::time::Instant::now().into_std()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Timer {
+        if is_over_for_tokio() {
+            let timer = self.handle.spawn(async move { tokio::time::sleep_until(deadline.into()).await });
+            // An error is the runtime's end.
+            return Box::pin(async { _ = timer.await });
+        }
+        let ended = Arc::clone(&self.life.ended);
+        // A timer belongs to the runtime that is entered when it is made.
+        let sleep = {
+            let _inside = self.handle.enter();
+            tokio::time::sleep_until(deadline.into())
+        };
+        Box::pin(async move { sleep_or_end(sleep, &ended).await })
+    }
+}
+
+/// Awaits `sleep`, or the end of its runtime.
+async fn sleep_or_end(sleep: impl Future<Output = ()>, ended: &Ended) {
+    let told = async {
+        // Before the look, so that an end that comes now is either seen there or told.
+        let told = ended.tells.notified();
+        if !ended.has_come() {
+            told.await;
+        }
+    };
+    let mut panics = None;
+    let timer = async { panics = caught(sleep).await.err() };
+    let _ = unless(pin!(told), pin!(timer)).await;
+    // Should the runtime end between the look and the poll of the timer, tokio panics: the end as well.
+    if let Some(panics) = panics
+        && !ended.has_come()
+    {
+        panics.resume();
     }
 }
 
@@ -266,6 +297,8 @@ impl Ended {
     }
 }
 
+type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// A timer of a [`TokioRuntime`]. Ready as well when the runtime ends.
 ///
 /// # Examples
@@ -274,8 +307,7 @@ impl Ended {
 /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
 /// # block_on(async {
 /// use std::time::Duration;
-/// use latchwork::backend::Runtime;
-/// use latchwork::redis::TokioRuntime;
+/// use latchwork::backend::{Runtime, TokioRuntime};
 ///
 /// let runtime = TokioRuntime::current();
 /// let deadline = runtime.now() + Duration::from_millis(1);
@@ -285,27 +317,13 @@ impl Ended {
 /// ```
 #[must_use = "futures do nothing unless polled"]
 pub struct TokioSleep {
+    deadline: Instant,
     timer: Timer,
-    shield: Shield,
-}
-
-enum Timer {
-    Tokio(TokioTimer),
-    /// In a task, as the thread that has set it cannot be inside of the runtime.
-    Elsewhere(JoinHandle<()>),
-    #[cfg(latchwork_simulation)]
-    Simulated(Pin<Box<dyn Future<Output = ()> + Send>>),
-}
-
-struct TokioTimer {
-    sleep: Pin<Box<tokio::time::Sleep>>,
-    told: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
-    ended: Arc<Ended>,
 }
 
 impl TokioSleep {
-    fn new(timer: Timer) -> Self {
-        Self { timer, shield: Shield::default() }
+    fn new(deadline: Instant, timer: Timer) -> Self {
+        Self { deadline, timer: Box::pin(shielded(timer)) }
     }
 }
 
@@ -313,58 +331,28 @@ impl Future for TokioSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Self { timer, shield } = &mut *self;
-        // A panic in tokio's timers would end the runtime, or the process.
-        let context = &mut Context::from_waker(shield.over(context.waker()));
-        match timer {
-            Timer::Tokio(timer) => timer.poll(context),
-            // If the runtime ends, that is an error.
-            Timer::Elsewhere(sleep) => Pin::new(sleep).poll(context).map(|_| ()),
-            #[cfg(latchwork_simulation)]
-            Timer::Simulated(sleep) => sleep.as_mut().poll(context),
-        }
-    }
-}
-
-impl TokioTimer {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.told.as_mut().poll(context).is_ready() {
-            return Poll::Ready(());
-        }
-        // Should the runtime end between that look and this poll, tokio panics. That is the end, too.
-        let sleep = &mut self.sleep;
-        match catch_unwind(AssertUnwindSafe(|| sleep.as_mut().poll(context))) {
-            Ok(polled) => polled,
-            Err(_) if self.ended.has_come() => Poll::Ready(()),
-            Err(panic) => resume_unwind(panic),
-        }
+        self.timer.as_mut().poll(context)
     }
 }
 
 impl fmt::Debug for TokioSleep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("TokioSleep");
-        match &self.timer {
-            Timer::Tokio(timer) => shown.field("deadline", &timer.sleep.deadline()),
-            Timer::Elsewhere(_) => &mut shown,
-            #[cfg(latchwork_simulation)]
-            Timer::Simulated(_) => &mut shown,
-        };
-        shown.finish_non_exhaustive()
+        f.debug_struct("TokioSleep").field("deadline", &self.deadline).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::{Cell, RefCell};
-    use std::panic;
+    use std::panic::{self, AssertUnwindSafe, catch_unwind};
     use std::sync::{Once, mpsc};
     use std::task::Waker;
+    use std::time::Duration;
 
-    use super::super::super::fake::SOON;
     use super::*;
 
     const SHORT: Duration = Duration::from_millis(20);
+    const SOON: Duration = Duration::from_secs(10);
     const LONG: Duration = Duration::from_secs(3600);
 
     /// A runtime that runs its tasks while it is blocked on.
@@ -407,15 +395,14 @@ mod tests {
     #[test]
     fn panic_of_tokio_in_a_poll_is_passed_on_unless_the_runtime_has_ended_meanwhile() {
         for is_over in [false, true] {
-            let (runtime, _) = runtime();
-            let sleep = {
-                let _inside = runtime.enter();
-                Box::pin(tokio::time::sleep(LONG))
+            let ended = Ended { is_over: AtomicBool::new(false), tells: Notify::new() };
+            let sleep = async {
+                // Ordering: Relaxed, all is on one thread.
+                ended.is_over.store(is_over, Ordering::Relaxed);
+                panic!("as tokio's timers do");
             };
-            drop(runtime);
-            let ended = Arc::new(Ended { is_over: AtomicBool::new(is_over), tells: Notify::new() });
-            let mut timer = TokioTimer { sleep, told: Box::pin(std::future::pending()), ended };
-            let mut poll = || timer.poll(&mut Context::from_waker(Waker::noop())).is_ready();
+            let mut timer = pin!(sleep_or_end(sleep, &ended));
+            let mut poll = || timer.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
             assert_eq!(catch_unwind(AssertUnwindSafe(&mut poll)).ok(), is_over.then_some(true));
         }
     }

@@ -1,0 +1,57 @@
+//! [`Budget`]: cooperation with tokio's scheduler.
+//!
+//! tokio polls a task until the task waits. An operation that never waits, such as the acquisition of a free
+//! permit in a loop, would keep the thread from all other tasks and from the timers. So tokio gives each poll
+//! of a task a budget of operations, and its own types return `Pending` once the budget is spent. With the
+//! feature `tokio` the futures of this crate do so as well.
+
+use std::task::{Context, Poll};
+
+/// The part of one operation in the budget of the task that polls it.
+///
+/// An operation gives way once at most: an executor inside of a tokio task, such as `block_on` of another
+/// crate, gets no new budget until that task returns, and would wait for ever.
+#[derive(Default)]
+pub(crate) struct Budget {
+    #[cfg(feature = "tokio")]
+    is_taken: bool,
+}
+
+impl Budget {
+    /// Takes the operation's part from the budget. Pending, with the task woken, if the budget is spent.
+    /// Outside of a tokio task there is no budget, and this is always ready.
+    #[inline]
+    pub(crate) fn poll_take(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        #[cfg(feature = "tokio")]
+        if !std::mem::replace(&mut self.is_taken, true) {
+            return on_tokio::take(context);
+        }
+        let _ = context;
+        Poll::Ready(())
+    }
+
+    /// Takes the part of an operation that is an `async fn`.
+    #[cfg(feature = "lock")]
+    pub(crate) async fn take() {
+        let mut budget = Self::default();
+        std::future::poll_fn(|context| budget.poll_take(context)).await;
+    }
+}
+
+#[cfg(feature = "tokio")]
+mod on_tokio {
+    use std::task::{Context, Poll};
+
+    use tokio::task::coop::{has_budget_remaining, poll_proceed};
+
+    #[inline]
+    pub(super) fn take(context: &mut Context<'_>) -> Poll<()> {
+        if has_budget_remaining() {
+            return poll_proceed(context).map(|part| part.made_progress());
+        }
+        // Not by `poll_proceed`, which calls the waker when the task has returned to tokio, and so never in an
+        // executor inside of that task.
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
