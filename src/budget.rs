@@ -21,7 +21,7 @@ impl Budget {
     /// Takes the operation's part from the budget. Pending, with the task woken, if the budget is spent.
     /// Outside of a tokio task there is no budget, and this is always ready.
     #[inline]
-    pub(crate) fn poll_take(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_take(&mut self, context: &Context<'_>) -> Poll<()> {
         #[cfg(feature = "tokio")]
         if !std::mem::replace(&mut self.is_taken, true) {
             return on_tokio::take(context);
@@ -40,18 +40,20 @@ impl Budget {
 
 #[cfg(feature = "tokio")]
 mod on_tokio {
-    use std::task::{Context, Poll};
+    use std::task::{Context, Poll, Waker};
 
-    use tokio::task::coop::{has_budget_remaining, poll_proceed};
+    use tokio::task::coop::poll_proceed;
 
     #[inline]
-    pub(super) fn take(context: &mut Context<'_>) -> Poll<()> {
-        if has_budget_remaining() {
-            return poll_proceed(context).map(|part| part.made_progress());
+    pub(super) fn take(context: &Context<'_>) -> Poll<()> {
+        // tokio calls the waker that it is given once the task has returned, and so never in an executor inside of
+        // that task.
+        match poll_proceed(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(part) => Poll::Ready(part.made_progress()),
+            Poll::Pending => {
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
         }
-        // Not by `poll_proceed`, which calls the waker when the task has returned to tokio, and so never in an
-        // executor inside of that task.
-        context.waker().wake_by_ref();
-        Poll::Pending
     }
 }

@@ -54,6 +54,7 @@
 //! | `local` (default) | locks inside of a process, without an async runtime |
 //! | `redis` | locks over a Redis server, on tokio |
 //! | `sentinel`, `cluster`, `tls` | `redis+sentinel://`, `redis-cluster://`, `rediss://` |
+//! | `tokio` | loops that find free permits or locks let other tasks of a tokio runtime run; locks in memory by tokio's clock |
 //! | `tracing` | events and spans of the locks |
 //! | `stream` | [`PollSemaphore`] as a `Stream` |
 //! | `lock` | the locks without a store, for a `Backend` of your own |

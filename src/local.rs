@@ -68,6 +68,40 @@ impl Local {
     }
 }
 
+#[cfg(feature = "tokio")]
+impl Local<crate::backend::TokioRuntime> {
+    /// Makes a backend that holds no locks, and whose clock, timers and tasks are those of the tokio runtime
+    /// that the caller is in. It ends with that runtime.
+    ///
+    /// For tests: where tokio's clock is paused, leases end when the test says so.
+    ///
+    /// # Panics
+    ///
+    /// When called outside of a tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use latchwork::{LockClient, LockError, local::Local};
+    ///
+    /// #[tokio::test(start_paused = true)]
+    /// # async fn unused() {}
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// async fn lease_of_a_minute_ends() -> Result<(), LockError> {
+    ///     let client = LockClient::new(Local::on_tokio());
+    ///     let guard = client.get_lock("orders")?.lock_with_lease(Duration::from_secs(60)).await?;
+    ///     tokio::time::sleep(Duration::from_secs(61)).await; // takes no time
+    ///     assert!(!guard.is_held());
+    ///     Ok(())
+    /// }
+    /// # lease_of_a_minute_ends().unwrap();
+    /// ```
+    pub fn on_tokio() -> Self {
+        Self::with_runtime(crate::backend::TokioRuntime::current())
+    }
+}
+
 impl LockClient {
     /// A client over a new in-process backend.
     pub fn local() -> Self {

@@ -126,3 +126,14 @@ pub use self::options::LockOptions;
 pub use self::owner::{LeaseId, LeaseIdError, Owner};
 pub use self::read_write_lock::ReadWriteLock;
 pub use self::shutdown::ShutdownError;
+
+/// Foreign code is called while the state is consistent (`foreign.rs`), so a panic leaves the state so.
+macro_rules! unwind_safe {
+    ($($type:ty),*) => {
+        $(
+            impl std::panic::UnwindSafe for $type {}
+            impl std::panic::RefUnwindSafe for $type {}
+        )*
+    };
+}
+unwind_safe!(LockClient, Lock, Guard, LockError);

@@ -43,7 +43,9 @@ pub(crate) use self::wakes::LeftToTheEnd;
 /// * `blocking_acquire` does not panic inside of an async context, as it cannot tell.
 /// * [`MAX_PERMITS`](Self::MAX_PERMITS) is less, 2⁴⁰ − 1, and the limit is for all permits in existence, not
 ///   only for those that are free.
-/// * There is no cooperative budget: an acquire that finds a permit never yields.
+/// * An acquire that finds a permit yields to other tasks now and then, as tokio's does, only with the
+///   feature `tokio` (which `redis` turns on). Without that feature, a loop that acquires free permits needs
+///   an await of its own.
 /// * A waiter that was granted its permits before [`close`](Self::close), and is polled afterwards, gets
 ///   them.
 /// * Permits that are too few for the first waiter are not held by anything: if it is cancelled, they are
@@ -215,6 +217,15 @@ crate::sync::maybe_const! {
     }
 }
 
+crate::sync::maybe_const! {
+    impl AsyncSemaphore {
+        /// One without permits, for a latch: notifications that find no waiter do not add up.
+        pub(crate) fn new_latch() -> Self {
+            Self { engine: Engine::new(0, true) }
+        }
+    }
+}
+
 impl AsyncSemaphore {
     /// The most permits that a semaphore can have: 2⁴⁰ − 1, or `usize::MAX >> 3` where a `usize` has 32 bits
     /// or less.
@@ -226,11 +237,6 @@ impl AsyncSemaphore {
     /// they have to take 2⁶² meanwhile, to the permit. With tokio's limit, `usize::MAX >> 3`, it would be two
     /// acquisitions, or four.
     pub const MAX_PERMITS: usize = engine::MAX_PERMITS;
-
-    /// One without permits, for a latch: notifications that find no waiter do not add up.
-    pub(crate) fn new_latch() -> Self {
-        Self { engine: Engine::new(0, true) }
-    }
 
     // === Acquiring ===
 

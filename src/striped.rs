@@ -5,6 +5,7 @@ mod stripe;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
 
 use crate::semaphore::AsyncSemaphore;
 
@@ -52,6 +53,12 @@ const MODEL_STRIPES: usize = 1;
 /// # });
 /// ```
 pub struct StripedSemaphores<S = RandomState> {
+    inner: OnceLock<Inner<S>>,
+    /// Makes what is not there yet.
+    make: fn() -> Inner<S>,
+}
+
+struct Inner<S> {
     stripes: Box<[Padded]>,
     hasher: S,
 }
@@ -61,10 +68,16 @@ pub struct StripedSemaphores<S = RandomState> {
 #[repr(align(128))]
 struct Padded(AsyncSemaphore);
 
+impl<S> Inner<S> {
+    fn new(stripes: usize, hasher: S) -> Self {
+        Self { stripes: (0..stripes).map(|_| Padded(AsyncSemaphore::new(1))).collect(), hasher }
+    }
+}
+
 impl StripedSemaphores {
-    /// Makes [`DEFAULT_STRIPES`] stripes.
-    pub fn new() -> Self {
-        Self::with_stripes(DEFAULT_STRIPES)
+    /// Makes [`DEFAULT_STRIPES`] stripes, with the first use.
+    pub const fn new() -> Self {
+        Self { inner: OnceLock::new(), make: || Inner::new(DEFAULT_STRIPES, RandomState::new()) }
     }
 
     /// Makes `stripes` stripes.
@@ -88,7 +101,8 @@ impl<S: BuildHasher> StripedSemaphores<S> {
     /// If `stripes` is zero.
     pub fn with_hasher(stripes: usize, hasher: S) -> Self {
         assert!(stripes > 0, "there must be at least one stripe");
-        Self { stripes: (0..stripes).map(|_| Padded(AsyncSemaphore::new(1))).collect(), hasher }
+        let make = || unreachable!("it is there from the start");
+        Self { inner: OnceLock::from(Inner::new(stripes, hasher)), make }
     }
 
     /// The stripe of `name`, from 0 to [`len`](Self::len) − 1.
@@ -163,7 +177,7 @@ impl<S: BuildHasher> StripedSemaphores<S> {
 
     /// The hash by which a name selects its stripe; the registry's map uses it as well.
     pub(crate) fn hash(&self, name: &str) -> u64 {
-        self.hasher.hash_one(name)
+        self.inner().hasher.hash_one(name)
     }
 
     /// The stripe of the name that has this hash.
@@ -176,16 +190,20 @@ impl<S> StripedSemaphores<S> {
     /// How many stripes there are.
     #[expect(clippy::len_without_is_empty, reason = "there always is at least one stripe")]
     pub fn len(&self) -> usize {
-        self.stripes.len()
+        self.inner().stripes.len()
+    }
+
+    fn inner(&self) -> &Inner<S> {
+        self.inner.get_or_init(self.make)
     }
 
     fn stripe_of_hash(&self, hash: u64) -> usize {
         // The remainder is less than `len`, so it fits.
-        (hash % self.stripes.len() as u64) as usize
+        (hash % self.len() as u64) as usize
     }
 
     fn stripe(&self, number: usize) -> Stripe<'_> {
-        Stripe::new(&self.stripes[number].0)
+        Stripe::new(&self.inner().stripes[number].0)
     }
 }
 

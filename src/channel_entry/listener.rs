@@ -39,7 +39,7 @@ pub struct Listener(Arc<Waiting>);
 
 struct Waiting {
     stage: Mutex<Stage>,
-    figures: Option<Arc<NotificationFigures>>,
+    figures: Arc<NotificationFigures>,
 }
 
 enum Stage {
@@ -55,8 +55,9 @@ enum Stage {
 impl Listener {
     pub(super) fn new(latch: &Latch, callback: Callback) -> Self {
         let stage = Mutex::new(Stage::Polling { again: false });
-        let waiting = Arc::new(Waiting { stage, figures: latch.figures().cloned() });
-        waiting.drive(latch.wait_owned(), callback);
+        let (call, figures) = latch.wait_owned().expect("it is a channel's latch");
+        let waiting = Arc::new(Waiting { stage, figures });
+        waiting.drive(call, callback);
         Self(waiting)
     }
 
@@ -86,9 +87,7 @@ impl Waiting {
                     *stage = Stage::Done;
                     drop(stage);
                     permit.expect("a latch's semaphore is never closed").forget();
-                    if let Some(figures) = &self.figures {
-                        figures.useful.add_one();
-                    }
+                    self.figures.useful.add_one();
                     callback();
                     return;
                 }

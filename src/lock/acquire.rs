@@ -220,6 +220,10 @@ impl Progress<'_> {
                 Ok(Step::GrantedShort(guard, extension)) => {
                     Stage::Waiting(Box::pin(wanted.extended(guard, extension, begun)))
                 }
+                // The end of the runtime ends its timers early.
+                Ok(Step::TimeOverHeld | Step::Unanswered) if wanted.entry.context.has_ended() => {
+                    return Poll::Ready(Err(LockError::RuntimeEnded));
+                }
                 Ok(Step::TimeOverHeld) => {
                     wanted.entry.context.recorder.given_up.add_one();
                     return Poll::Ready(Ok(None));

@@ -248,6 +248,7 @@ impl Entry {
             panics.catch(|| self.call_queue_heads());
         }
         self.context.recorder.superseded.add(effects.superseded() as usize);
+        self.context.recorder.renewals_late.add(effects.renewals_unsent() as usize);
         match effects.lost() {
             // By no call: a waker that panics or blocks is not to cost the one that has found it.
             Some(reason) if reason.is_by_time() => panics.catch(|| self.context.drop_apart(effects)),

@@ -56,6 +56,7 @@ pub(super) struct More {
     pub(super) next: Option<NextHead>,
     pub(super) lost: Option<LossReason>,
     pub(super) holds_lost: u32,
+    pub(super) renewals_unsent: u32,
     pub(super) call: bool,
     pub(super) superseded: u32,
     /// The entry has counted that there are releases.
@@ -131,6 +132,12 @@ impl Effects {
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn holds_lost(&self) -> u32 {
         self.more.as_ref().map_or(0, |more| more.holds_lost)
+    }
+
+    /// Leases that ended before the renewal that was due was sent.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) fn renewals_unsent(&self) -> u32 {
+        self.more.as_ref().map_or(0, |more| more.renewals_unsent)
     }
 
     /// Call all waiters of this name, wherever else than on the entry's latch they sleep. A queue head was

@@ -40,8 +40,8 @@ impl Redis {
     /// an error nor any `Debug` ever shows a password.
     ///
     /// With TLS, the server's certificate must be for the host and signed by an authority that the system
-    /// trusts, or that `RedisBuilder::root_certificate` names. If the process has not chosen its cryptography
-    /// for rustls by then, it is ring.
+    /// trusts, or that `RedisBuilder::root_certificate` names. The cryptography is the one that the process has
+    /// chosen for rustls by then; or else ring, for these connections alone.
     ///
     /// # Errors
     ///
@@ -62,10 +62,6 @@ impl Redis {
     /// # Cancel safety
     ///
     /// Dropping the future ends the connections that were begun.
-    ///
-    /// # Panics
-    ///
-    /// If the runtime's timers or its I/O are off.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::builder().connect(url).await
     }
@@ -274,12 +270,11 @@ impl RedisBuilder {
     /// # Cancel safety
     ///
     /// Dropping the future ends the connections that were begun.
-    ///
-    /// # Panics
-    ///
-    /// If the runtime's timers or its I/O are off.
     pub async fn connect(self, url: &str) -> Result<Redis, Error> {
         let runtime = TokioRuntime::try_current().ok_or_else(Error::no_runtime)?;
+        if runtime.is_paused() {
+            return Err(Error::paused_clock());
+        }
         self.begin_connect(runtime, url).await
     }
 

@@ -23,8 +23,6 @@ mod request;
 mod seats;
 mod server;
 mod session;
-#[cfg(latchwork_simulation)]
-mod simulated;
 mod state;
 mod timing;
 mod tls;
@@ -403,6 +401,7 @@ mod tests {
 
     use super::super::fake::next_command;
     use super::*;
+    use crate::runtime::TokioRuntime;
 
     const MOMENT: Duration = Duration::from_millis(100);
     const SECOND: Duration = Duration::from_secs(1);

@@ -174,6 +174,16 @@ impl TokioRuntime {
         }
     }
 
+    /// Whether the clock stands still.
+    pub(crate) fn is_paused(&self) -> bool {
+        let (before, begun) = (self.now(), Instant::now());
+        // By the next tick of the system's clock a clock that goes has moved as well.
+        while begun.elapsed().is_zero() {
+            std::hint::spin_loop();
+        }
+        matches!(self.0, Place::Tokio(_)) && self.now() == before
+    }
+
     /// Runs `task` here to its end, even if the caller goes away meanwhile. `None` if the runtime ends first,
     /// or the task panics.
     pub(crate) async fn spawn_for<T: Send + 'static>(

@@ -115,17 +115,15 @@ pub(crate) fn block_on_until<F: Future>(future: F, deadline: std::time::Instant)
 /// Until `deadline`, if there is one; the future is polled once more then.
 fn run<F: Future>(future: F, deadline: Option<std::time::Instant>) -> Option<F::Output> {
     use std::task::{Context, Poll, Wake, Waker};
-    use std::thread::{self, Thread};
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
-    use self::atomic::{AtomicBool, Ordering};
+    use parking_lot::Condvar;
 
-    /// What wakes the thread. With a flag of its own, for the thread's token belongs to all that parks on
-    /// that thread: a waker that is called here, between the future's poll and our sleep, may block, and
-    /// takes the token that was meant for us.
+    /// Wakes the thread. Not by `unpark`: a thread has one token, which belongs to the caller.
+    #[derive(Default)]
     struct Alarm {
-        thread: Thread,
-        is_rung: AtomicBool,
+        is_rung: Mutex<bool>,
+        rings: Condvar,
     }
 
     impl Wake for Alarm {
@@ -134,34 +132,41 @@ fn run<F: Future>(future: F, deadline: Option<std::time::Instant>) -> Option<F::
         }
 
         fn wake_by_ref(self: &Arc<Self>) {
-            // Ordering: Release, so that the poll sees what was done before; and before the token, by which
-            // the thread comes to look.
-            self.is_rung.store(true, Ordering::Release);
-            self.thread.unpark();
+            *self.is_rung.lock() = true;
+            self.rings.notify_one();
         }
     }
 
-    let alarm = Arc::new(Alarm { thread: thread::current(), is_rung: AtomicBool::new(false) });
+    impl Alarm {
+        /// Sleeps until it is rung, or until `deadline`.
+        fn sleep(&self, deadline: Option<Instant>) {
+            let mut is_rung = self.is_rung.lock();
+            while !*is_rung {
+                match deadline {
+                    None => self.rings.wait(&mut is_rung),
+                    Some(deadline) if self.rings.wait_until(&mut is_rung, deadline).timed_out() => break,
+                    Some(_) => {}
+                }
+            }
+            *is_rung = false;
+        }
+    }
+
+    // A tokio task that blocks here gets no new budget, and tokio's types would wait for one.
+    #[cfg(feature = "tokio")]
+    let future = tokio::task::coop::unconstrained(future);
+    let alarm = Arc::new(Alarm::default());
     let waker = Waker::from(Arc::clone(&alarm));
     let mut context = Context::from_waker(&waker);
     let mut future = std::pin::pin!(future);
-    let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     loop {
-        let is_last = left() == Some(Duration::ZERO);
+        let is_last = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return Some(output);
         }
         if is_last {
             return None;
         }
-        // Ordering: Acquire, of what was done before the call. `unpark` before `park` makes `park` return at
-        // once.
-        while !alarm.is_rung.swap(false, Ordering::Acquire) {
-            match left() {
-                None => thread::park(),
-                Some(Duration::ZERO) => break,
-                Some(left) => thread::park_timeout(left),
-            }
-        }
+        alarm.sleep(deadline);
     }
 }

@@ -6,12 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::task::{Poll, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use latchwork::backend::{Backend, LockName, Message, Mode, Runtime};
 use latchwork::local::{Local, OtherKind, Sleep, ThreadRuntime};
-use latchwork::{Guard, LockClient, LockError, LossReason};
+use latchwork::{Guard, Lease, LockClient, LockError, LossReason};
 
 use crate::foreign::told::told_of;
 use crate::over_local::{Between, Command, Nothing, OverLocal};
@@ -55,16 +55,32 @@ impl Ends {
     }
 }
 
+/// A timer, which is ready as well when the runtime has ended.
+struct EndsSleep {
+    sleep: Sleep,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Future for EndsSleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.has_ended.load(SeqCst) {
+            return Poll::Ready(());
+        }
+        Pin::new(&mut self.sleep).poll(context)
+    }
+}
+
 impl Runtime for Ends {
-    type Sleep = Sleep;
+    type Sleep = EndsSleep;
 
     fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    fn sleep_until(&self, deadline: Instant) -> Sleep {
-        // Ready at once when it has ended.
-        self.clock.sleep_until(if self.has_ended() { self.now() } else { deadline })
+    fn sleep_until(&self, deadline: Instant) -> EndsSleep {
+        EndsSleep { sleep: self.clock.sleep_until(deadline), has_ended: Arc::clone(&self.has_ended) }
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -97,6 +113,14 @@ fn end_of_the_runtime_is_told_to_each_call_and_ends_each_hold() {
         let (mut waits, mut competes) = (Box::pin(orders.lock()), Box::pin(theirs.lock()));
         for waits in [&mut waits, &mut competes] {
             assert!(poll(waits.as_mut()).is_pending());
+        }
+        let limit = Duration::from_secs(3600);
+        let mut limited = [&orders, &theirs].map(|lock| Box::pin(lock.try_lock_for(limit, Lease::Watched)));
+        limited.iter_mut().for_each(|waits| assert!(poll(waits.as_mut()).is_pending()));
+        // Before its tasks are dropped, which would tell of the end.
+        ends.has_ended.store(true, SeqCst);
+        for mut waits in limited {
+            assert!(has_ended(poll(waits.as_mut())), "a wait with a limit that is not over");
         }
         ends.end();
         assert!(has_ended(poll(waits.as_mut())), "a waiter in the queue");

@@ -169,6 +169,15 @@ fn label_that_is_none_is_refused() {
     }
 }
 
+/// Prometheus would drop the whole scrape.
+#[test]
+fn label_that_is_given_twice_is_refused() {
+    let metrics = LockClient::local().metrics();
+    let page = || metrics.to_prometheus(&[("client", "1"), ("host", "a"), ("client", "2")]);
+    let said = std::panic::catch_unwind(page).expect_err("it is given twice").downcast::<String>().unwrap();
+    assert!(said.contains("\"client\" is given twice"), "{said}");
+}
+
 #[test]
 fn page_of_several_clients_has_one_heading_for_each_figure() {
     let (orders, invoices) = (LockClient::local(), LockClient::local());

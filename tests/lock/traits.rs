@@ -4,6 +4,7 @@
 use std::error::Error;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
+use latchwork::backend::TokioRuntime;
 use latchwork::latch::{Latch, Notification};
 use latchwork::local::{LocalTransport, Sleep, ThreadRuntime};
 use latchwork::lock::LockName;
@@ -18,6 +19,9 @@ fn shared<T: Send + Sync + Unpin>() {}
 fn unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
 fn error<T: Error + Send + Sync + 'static>() {}
 fn sent<T: Send>(_: T) {}
+
+static _LATCH: Latch = Latch::new();
+static _STRIPES: StripedSemaphores = StripedSemaphores::new();
 
 #[test]
 fn types() {
@@ -58,6 +62,17 @@ fn types() {
     shared::<Sleep>();
     // As tokio's.
     unwind_safe::<AsyncSemaphore>();
+    unwind_safe::<Latch>();
+    unwind_safe::<StripedSemaphores>();
+    unwind_safe::<LockClient>();
+    unwind_safe::<Lock>();
+    unwind_safe::<ReadWriteLock>();
+    unwind_safe::<Guard>();
+    unwind_safe::<Owner>();
+    unwind_safe::<blocking::LockClient>();
+    unwind_safe::<blocking::Lock>();
+    unwind_safe::<blocking::Guard>();
+    unwind_safe::<LockError>();
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod by_hand;
 mod commands;
 mod configuration;
 mod endless;
+mod executors;
 mod linger;
 mod names;
 mod other_kinds;

@@ -172,6 +172,26 @@ async fn tls() {
     }
 }
 
+/// Such a server waits for the end of the line, or says what it thinks of this one.
+#[tokio::test]
+async fn port_without_tls_is_named() {
+    let server = RedisServer::start();
+    let talks = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let talking = talks.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let mut open = Vec::new();
+        while let Ok((mut stream, _)) = talks.accept().await {
+            stream.write_all(b"-ERR unknown command\r\n").await.unwrap();
+            open.push(stream);
+        }
+    });
+    for port in [server.port(), talking] {
+        let error = Redis::connect(&format!("rediss://127.0.0.1:{port}")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Connection);
+        assert!(error.to_string().contains("does not speak TLS"), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn root_certificate_that_cannot_be_used_is_refused() {
     for pem in ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {

@@ -534,3 +534,57 @@ fn failure_for_want_of_permits_comes_before_close() {
         },
     );
 }
+
+/// Whatever may have come between, the permit is free.
+#[test]
+fn free_permit_is_had_by_the_first_poll_outside_of_a_tokio_task() {
+    let semaphore = AsyncSemaphore::new(1);
+    for _ in 0..1000 {
+        assert!(poll(&mut semaphore.acquire()).is_ready());
+    }
+}
+
+/// An executor inside of the task would wait for ever for one that gives way twice.
+#[test]
+fn acquisition_gives_way_once_when_tokios_budget_is_spent() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let semaphore = AsyncSemaphore::new(1);
+    runtime.block_on(async {
+        let mut free = (0..1000).filter(|_| poll(&mut semaphore.acquire()).is_ready()).count();
+        assert!((1..1000).contains(&free), "{free} of 1000 found the budget");
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counts = waker({
+            let calls = Arc::clone(&calls);
+            move || _ = calls.fetch_add(1, Ordering::Relaxed)
+        });
+        let mut acquire = semaphore.acquire();
+        assert!(poll_with(Pin::new(&mut acquire), &counts).is_pending());
+        // It has not entered the queue.
+        assert_eq!((calls.load(Ordering::Relaxed), semaphore.waiters()), (1, 0));
+        assert!(poll_with(Pin::new(&mut acquire), &counts).is_ready());
+        tokio::task::yield_now().await;
+        free = (0..100).filter(|_| poll(&mut semaphore.acquire()).is_ready()).count();
+        assert_eq!(free, 100);
+    });
+}
+
+/// What a caller is told by `unpark` while it is blocked is still there afterwards.
+#[test]
+fn blocking_call_leaves_the_park_token_of_its_thread() {
+    let semaphore = AsyncSemaphore::new(0);
+    let caller = thread::current();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while semaphore.waiters() == 0 {
+                thread::yield_now();
+            }
+            caller.unpark();
+            semaphore.add_permits(1);
+        });
+        drop(semaphore.blocking_acquire().unwrap());
+        drop(semaphore.blocking_acquire_timeout(1, SOON).unwrap());
+        let begun = Instant::now();
+        thread::park_timeout(SOON);
+        assert!(begun.elapsed() < SOON, "the token is gone");
+    });
+}

@@ -32,7 +32,7 @@ impl Metrics {
     /// # Panics
     ///
     /// If the name of a label is not one: a letter or `_`, and then letters, digits and `_`. Or if it is
-    /// `le`, which histograms have.
+    /// `le`, which histograms have, or is given twice.
     #[track_caller]
     pub fn to_prometheus(&self, labels: &[(&str, &str)]) -> String {
         Self::prometheus_page(&[(self, labels)])
@@ -60,6 +60,12 @@ impl Metrics {
     /// As [`to_prometheus`](Self::to_prometheus) does.
     #[track_caller]
     pub fn prometheus_page(clients: &[(&Metrics, &[(&str, &str)])]) -> String {
+        for (_, labels) in clients {
+            for (at, (name, _)) in labels.iter().enumerate() {
+                let is_second = labels[..at].iter().any(|(before, _)| before == name);
+                assert!(!is_second, "the label {name:?} is given twice; give each label once");
+            }
+        }
         for (name, _) in clients.iter().flat_map(|(_, labels)| *labels) {
             let is_letter = |letter: char| letter.is_ascii_alphabetic() || letter == '_';
             let is_name = name.starts_with(is_letter)

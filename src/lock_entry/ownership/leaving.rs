@@ -303,8 +303,10 @@ impl Ownership {
 
     #[cold]
     fn end_what_is_over(&mut self, now: Moment, effects: &mut Effects) {
-        let mut lost = Vec::new();
+        let (mut lost, mut renewals_unsent) = (Vec::new(), 0);
         for (hold, lease) in self.held_mut().filter(|(hold, lease)| !hold.lasts(lease, now)) {
+            let is_unsent = hold.watched > 0 && lease.is_over(now) && !lease.renewal_unanswered;
+            renewals_unsent += u32::from(is_unsent);
             let over = hold
                 .owner_holds
                 .iter()
@@ -317,6 +319,9 @@ impl Ownership {
         }
         for (serial, guards, reason) in lost {
             self.record_loss(serial, guards, reason, effects);
+        }
+        if renewals_unsent > 0 {
+            effects.more().renewals_unsent += renewals_unsent;
         }
         self.end_in_background_if_empty(now, effects);
     }

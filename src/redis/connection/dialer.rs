@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use ::redis::io::tcp::socket2::TcpKeepalive;
 use ::redis::{
-    AsyncConnectionConfig, ConnectionInfo, ErrorKind as Kind, ProtocolVersion, PushInfo, RedisError,
+    AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind as Kind, ProtocolVersion, PushInfo, RedisError,
 };
-
-use crate::backend::LATEST_RUN;
 
 use super::address::Address;
 use super::common::Common;
@@ -17,7 +15,7 @@ use super::credentials::CredentialsCallback;
 use super::error::Error;
 use super::multiplexed::{self, MultiplexedConnection};
 use super::server::Push;
-use super::tls::Tls;
+use super::tls::{Connector, Tls};
 
 /// In whole seconds, and no system takes none; Linux takes nine hours at most.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(32_767));
@@ -49,6 +47,8 @@ impl ConnectOptions {
 pub(crate) struct Dialer {
     info: ConnectionInfo,
     introduction: ConnectOptions,
+    /// For an address with TLS.
+    tls: Option<Connector>,
     common: Arc<Common>,
 }
 
@@ -67,7 +67,7 @@ impl Dialer {
         // A caller that is kept and not polled keeps its connection open. What that has not delivered by then
         // is to be over when `LATEST_RUN` is.
         #[cfg(any(target_os = "android", target_os = "linux"))]
-        let tcp = tcp.set_user_timeout(LATEST_RUN / 2);
+        let tcp = tcp.set_user_timeout(crate::backend::LATEST_RUN / 2);
         let mut redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         redis = redis.set_lib_name("latchwork", env!("CARGO_PKG_VERSION"));
         if let Some(username) = &introduction.instead.0 {
@@ -77,8 +77,13 @@ impl Dialer {
             redis = redis.set_password(password);
         }
         let info = info.set_tcp_settings(tcp).set_redis_settings(redis);
-        introduction.tls.client(info.clone())?;
-        Ok(Self { info, introduction, common: Arc::clone(common) })
+        Client::open(info.clone()).map_err(Error::unusable_url)?;
+        Ok(Self {
+            tls: introduction.tls.connector(info.addr())?,
+            info,
+            introduction,
+            common: Arc::clone(common),
+        })
     }
 
     /// One that introduces itself by what the URL says alone.
@@ -120,18 +125,30 @@ impl Dialer {
                 push(info);
                 Ok(())
             });
-        let client = self.introduction.tls.client(info)?;
         // The redis crate's own limit does not cover the look-up of the name.
-        let dialled = multiplexed::dial(runtime, &client, config, timing.connect);
-        let dialled = runtime.timeout(timing.connect, dialled).await;
-        let timed_out = || Err(RedisError::from((Kind::Io, "it did not answer in time")));
-        let mut connection = dialled.unwrap_or_else(timed_out).map_err(failed)?;
+        let dialled = runtime.timeout(timing.connect, self.connect(info, config)).await;
+        let timed_out = || Err(failed(RedisError::from((Kind::Io, "it did not answer in time"))));
+        let mut connection = dialled.unwrap_or_else(timed_out)?;
         if let Some(name) = &self.introduction.name {
             let mut command = ::redis::cmd("CLIENT");
             let named = command.arg("SETNAME").arg(name).exec_async(&mut connection).await;
             named.map_err(|error| Error::greeting(&address, "CLIENT SETNAME", error))?;
         }
         Ok(connection)
+    }
+
+    async fn connect(
+        &self,
+        info: ConnectionInfo,
+        config: AsyncConnectionConfig,
+    ) -> Result<MultiplexedConnection, Error> {
+        let Common { timing, runtime, .. } = &*self.common;
+        let failed = |error| Error::introduction(&info.addr().to_string(), error);
+        if let Some(tls) = &self.tls {
+            return tls.dial(runtime, &info, config, timing.connect).await;
+        }
+        let client = Client::open(info.clone()).map_err(Error::unusable_url)?;
+        multiplexed::dial(runtime, &client, config, timing.connect).await.map_err(failed)
     }
 
     fn mapped(&self, at: &Address) -> Address {
@@ -155,6 +172,8 @@ impl fmt::Debug for Dialer {
 mod tests {
     use super::super::timing::Timing;
     use super::*;
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    use crate::backend::LATEST_RUN;
     use crate::runtime::TokioRuntime;
 
     fn dialer(timing: Timing) -> Dialer {

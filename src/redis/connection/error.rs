@@ -59,8 +59,12 @@ pub enum ErrorKind {
     /// The URL asks for Sentinel (`redis+sentinel://`), and this build was made without the feature
     /// `sentinel`. Nothing was sent.
     SentinelNotBuiltIn,
-    /// [`connect`](super::super::Redis::connect) was called outside of a tokio runtime. Nothing was sent.
+    /// [`connect`](super::super::Redis::connect) was called outside of a tokio runtime, or in a runtime whose
+    /// timers or I/O are off. No command was sent.
     NoRuntime,
+    /// [`connect`](super::super::Redis::connect) was called in a tokio runtime whose clock is paused, as by
+    /// `#[tokio::test(start_paused = true)]`. Nothing was sent.
+    PausedClock,
     /// A certificate or key cannot be read. Nothing was sent.
     Certificate,
     /// No Sentinel could be asked where the master is. The command did not run.
@@ -115,8 +119,8 @@ impl Error {
     }
 
     #[cfg(feature = "tls")]
-    pub(crate) fn certificate(which: &str, error: Option<RedisError>) -> Self {
-        Self::new(ErrorKind::Certificate, format!("{which} cannot be read; it must be in PEM"), error)
+    pub(crate) fn certificate(which: &str) -> Self {
+        Self::new(ErrorKind::Certificate, format!("{which} cannot be read; it must be in PEM"), None)
     }
 
     /// There is no runtime for the connections to live on.
@@ -124,6 +128,13 @@ impl Error {
         let context = "connecting to Redis needs a tokio runtime, and this is outside of one: connect in a \
                        runtime, or by Redis::builder().blocking_connect(url), which has a thread of its own";
         Self::new(ErrorKind::NoRuntime, context.into(), None)
+    }
+
+    pub(crate) fn paused_clock() -> Self {
+        let context = "the clock of this tokio runtime is paused, and would jump over the time that a server takes to \
+                       answer: connect by Redis::builder().blocking_connect(url), which has a clock of its own, or \
+                       test over memory, by LockClient::new(Local::on_tokio())";
+        Self::new(ErrorKind::PausedClock, context.into(), None)
     }
 
     pub(crate) fn no_thread(error: std::io::Error) -> Self {
@@ -138,12 +149,18 @@ impl Error {
         Self::new(ErrorKind::Connection, context, None)
     }
 
-    /// What the owner of the client has given to the builder, to be called for each connection, has panicked.
+    /// A dial has panicked: tokio, in a runtime that lacks a part, or a callback that the builder was given.
     pub(crate) fn panicked(address: &str, panic: &(dyn Any + Send)) -> Self {
         let said = message(panic);
-        let context =
-            format!("cannot connect to Redis at {address}: a callback of the builder's panicked: {said}");
-        Self::new(ErrorKind::Connection, context, None)
+        // In tokio's words; the runtime cannot be asked.
+        let lacks = ["timers are disabled", "IO is disabled"].into_iter().find(|part| said.contains(part));
+        let (kind, why) = match lacks {
+            Some(part) => {
+                (ErrorKind::NoRuntime, format!("in this tokio runtime {part}; build it with `enable_all()`"))
+            }
+            None => (ErrorKind::Connection, format!("a callback of the builder's panicked: {said}")),
+        };
+        Self::new(kind, format!("cannot connect to Redis at {address}: {why}"), None)
     }
 
     /// The server refused `command`, without which a connection cannot be used.
@@ -152,6 +169,16 @@ impl Error {
         let context =
             format!("cannot connect to Redis at {address}, which does not answer {command}: {what_to_do}");
         Self::new(ErrorKind::Connection, context, Some(error))
+    }
+
+    /// The server has not answered the beginning of a TLS session, or not in TLS.
+    #[cfg(feature = "tls")]
+    pub(crate) fn no_tls(address: &str) -> Self {
+        let context = format!(
+            "cannot connect to Redis at {address}, which does not speak TLS there: give rediss:// the server's \
+             `tls-port`, or write redis:// for its `port`"
+        );
+        Self::new(ErrorKind::Connection, context, None)
     }
 
     pub(crate) fn connection(address: &str, error: RedisError) -> Self {

@@ -1,14 +1,18 @@
-//! [`MultiplexedConnection`]: the redis crate's, with a limit for replies. In a simulation it stands on the
-//! simulation's streams.
+//! [`MultiplexedConnection`]: the redis crate's, with a limit for replies.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::aio::ConnectionLike;
-use ::redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisFuture, RedisResult, Value};
+use ::redis::{
+    AsyncConnectionConfig, Client, Cmd, Pipeline, RedisConnectionInfo, RedisFuture, RedisResult, Value,
+};
 use futures_util::FutureExt;
+use futures_util::future::{AbortHandle, abortable};
+use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::runtime::TokioRuntime;
+use crate::runtime::{Runtime, TokioRuntime};
 
 pub(super) use ::redis::aio::MultiplexedConnection as Unlimited;
 
@@ -20,8 +24,19 @@ pub(crate) struct MultiplexedConnection {
     inner: Unlimited,
     runtime: TokioRuntime,
     limit: Duration,
-    #[cfg(latchwork_simulation)]
-    _task: super::simulated::Task,
+    _task: Task,
+}
+
+/// The task of a stream that is not the redis crate's own.
+type Task = Option<Arc<OwnedTask>>;
+
+/// A task that ends with this: a connection ends with its last clone, whatever is under way.
+struct OwnedTask(AbortHandle);
+
+impl Drop for OwnedTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// Makes a connection to the server of `client`. Its task lives on the runtime, in which the caller is.
@@ -33,18 +48,32 @@ pub(super) async fn dial(
     limit: Duration,
 ) -> RedisResult<MultiplexedConnection> {
     let config = config.set_response_timeout(None);
-    let runtime = runtime.clone();
     #[cfg(latchwork_simulation)]
-    let (inner, _task) = super::simulated::dial(&runtime, client, config).await?;
-    #[cfg(not(latchwork_simulation))]
+    if let Some(surroundings) = runtime.surroundings() {
+        let info = client.get_connection_info();
+        let stream = surroundings.connect(&info.addr().to_string()).await?;
+        return over(runtime, info.redis_settings(), stream, config, limit).await;
+    }
     let inner = client.get_multiplexed_async_connection_with_config(&config).await?;
-    Ok(MultiplexedConnection {
-        inner,
-        runtime,
-        limit,
-        #[cfg(latchwork_simulation)]
-        _task,
-    })
+    Ok(MultiplexedConnection { inner, runtime: runtime.clone(), limit, _task: None })
+}
+
+/// Greets the server at the other end of `stream`. Otherwise as [`dial`].
+#[allow(dead_code, reason = "for TLS, which need not be built in")]
+pub(super) async fn over(
+    runtime: &TokioRuntime,
+    info: &RedisConnectionInfo,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    config: AsyncConnectionConfig,
+    limit: Duration,
+) -> RedisResult<MultiplexedConnection> {
+    // The crate would take a timer for its own limits from the tokio runtime that it is in.
+    let config = config.set_response_timeout(None).set_connection_timeout(None);
+    let (inner, driver) = Unlimited::new_with_config(info, stream, config).await?;
+    let (task, handle) = abortable(driver);
+    runtime.spawn(task.map(drop));
+    let _task = Some(Arc::new(OwnedTask(handle)));
+    Ok(MultiplexedConnection { inner, runtime: runtime.clone(), limit, _task })
 }
 
 impl MultiplexedConnection {
@@ -58,16 +87,7 @@ impl MultiplexedConnection {
     pub(crate) async fn over(stream: tokio::io::DuplexStream, runtime: &TokioRuntime) -> Self {
         let info = ::redis::RedisConnectionInfo::default().set_skip_set_lib_name();
         let info = info.set_protocol(::redis::ProtocolVersion::RESP2);
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let (inner, driver) = Unlimited::new_with_config(&info, stream, config).await.unwrap();
-        crate::runtime::Runtime::spawn(runtime, driver);
-        Self {
-            inner,
-            runtime: runtime.clone(),
-            limit: Duration::MAX,
-            #[cfg(latchwork_simulation)]
-            _task: None,
-        }
+        over(runtime, &info, stream, AsyncConnectionConfig::new(), Duration::MAX).await.unwrap()
     }
 
     /// What `asks` has from a server that answers with these lines, and then breaks off; and the words that

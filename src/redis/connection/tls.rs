@@ -1,85 +1,197 @@
-//! [`Tls`]: what TLS needs besides the redis crate. All that the feature `tls` changes in the connections is
-//! here.
+//! [`Tls`]: what a `rediss://` URL needs. All that the feature `tls` changes in the connections is here.
 
 /// Whether this build has it.
 pub(crate) const BUILT_IN: bool = cfg!(feature = "tls");
 
-/// Which certificates to trust, and which one to show.
-#[derive(Clone, Default)]
-pub(crate) struct Tls {
-    /// In PEM: instead of the system's certificates.
-    #[cfg(feature = "tls")]
-    pub(crate) root_certificate: Option<Vec<u8>>,
-    /// Certificate and key, in PEM.
-    #[cfg(feature = "tls")]
-    pub(crate) client_certificate: Option<(Vec<u8>, Vec<u8>)>,
-}
+#[cfg(feature = "tls")]
+pub(super) use self::built_in::{Connector, Tls};
 
 #[cfg(not(feature = "tls"))]
-impl Tls {
-    pub(crate) fn client(
-        &self,
-        info: ::redis::ConnectionInfo,
-    ) -> Result<::redis::Client, super::error::Error> {
-        ::redis::Client::open(info).map_err(super::error::Error::unusable_url)
+pub(super) use self::not_built_in::{Connector, Tls};
+
+#[cfg(not(feature = "tls"))]
+mod not_built_in {
+    use std::time::Duration;
+
+    use ::redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo};
+
+    use super::super::error::Error;
+    use super::super::multiplexed::MultiplexedConnection;
+    use crate::runtime::TokioRuntime;
+
+    /// No URL with TLS is accepted.
+    pub(crate) enum Connector {}
+
+    #[derive(Clone, Default)]
+    pub(crate) struct Tls;
+
+    impl Tls {
+        pub(crate) fn connector(&self, _: &ConnectionAddr) -> Result<Option<Connector>, Error> {
+            Ok(None)
+        }
+    }
+
+    impl Connector {
+        pub(crate) async fn dial(
+            &self,
+            _: &TokioRuntime,
+            _: &ConnectionInfo,
+            _: AsyncConnectionConfig,
+            _: Duration,
+        ) -> Result<MultiplexedConnection, Error> {
+            match *self {}
+        }
     }
 }
 
 #[cfg(feature = "tls")]
 mod built_in {
-    use ::redis::{Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, TlsCertificates};
-    use rustls::crypto::ring;
-    use rustls::pki_types::pem::PemObject;
-    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use std::io;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use ::redis::io::tcp::socket2::SockRef;
+    use ::redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo};
+    use futures_util::future::select_ok;
+    use tokio::net::{TcpStream, lookup_host};
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::client::TlsStream;
+    use tokio_rustls::rustls::client::{ClientConfig, WantsClientCert};
+    use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+    use tokio_rustls::rustls::pki_types::pem::PemObject;
+    use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+    use tokio_rustls::rustls::{self, ConfigBuilder, RootCertStore};
 
     use super::super::error::Error;
-    use super::Tls;
+    use super::super::multiplexed::{MultiplexedConnection, over};
+    use crate::runtime::TokioRuntime;
 
-    impl Tls {
-        pub(crate) fn client(&self, info: ConnectionInfo) -> Result<Client, Error> {
-            let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
-            // The redis crate takes the process's, and would panic if none had been chosen and another crate
-            // had built in a second kind.
-            if is_tls {
-                // Refused if there is one.
-                let _ = ring::default_provider().install_default();
-            }
-            if self.root_certificate.is_none() && self.client_certificate.is_none() {
-                return Client::open(info).map_err(Error::unusable_url);
-            }
-            if !is_tls {
-                return Err(Error::url("a certificate needs a rediss:// one"));
-            }
-            // The redis crate takes a text without a certificate for an empty list, and then trusts no
-            // server.
-            let root_cert = self.root_certificate.clone();
-            if root_cert.as_deref().is_some_and(|pem| !has_certificate(pem)) {
-                return Err(Error::certificate("the root certificate", None));
-            }
-            let client_tls = match &self.client_certificate {
-                Some((certificate, key)) => {
-                    if !has_certificate(certificate) || PrivateKeyDer::from_pem_slice(key).is_err() {
-                        return Err(Error::certificate("the client's certificate or its key", None));
-                    }
-                    Some(ClientTlsConfig { client_cert: certificate.clone(), client_key: key.clone() })
-                }
-                None => None,
+    /// Makes TLS streams. The redis crate would choose the cryptography of the whole process.
+    pub(crate) struct Connector(TlsConnector);
+
+    impl Connector {
+        /// Connects to the server of `info`, which has until `limit` to answer.
+        pub(crate) async fn dial(
+            &self,
+            runtime: &TokioRuntime,
+            info: &ConnectionInfo,
+            config: AsyncConnectionConfig,
+            limit: Duration,
+        ) -> Result<MultiplexedConnection, Error> {
+            let stream = self.connect(runtime, info, limit).await?;
+            let connection = over(runtime, info.redis_settings(), stream, config, limit).await;
+            connection.map_err(|error| Error::introduction(&info.addr().to_string(), error))
+        }
+
+        async fn connect(
+            &self,
+            runtime: &TokioRuntime,
+            info: &ConnectionInfo,
+            limit: Duration,
+        ) -> Result<TlsStream<TcpStream>, Error> {
+            let address = info.addr().to_string();
+            let met = |error: io::Error| Error::introduction(&address, error.into());
+            let ConnectionAddr::TcpTls { host, port, .. } = info.addr() else {
+                return Err(met(io::ErrorKind::InvalidInput.into()));
             };
-            Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })
-                .map_err(|error| Error::certificate("a certificate", Some(error)))
+            let name = ServerName::try_from(host.clone()).map_err(|error| met(io::Error::other(error)))?;
+            let stream = tcp(host, *port, info).await.map_err(met)?;
+            // A server that takes the greeting for a command of its own waits for the end of that.
+            match runtime.timeout(limit * 3 / 4, self.0.connect(name, stream)).await {
+                Some(Err(error)) if !is_other_protocol(&error) => Err(met(error)),
+                Some(Ok(stream)) => Ok(stream),
+                Some(Err(_)) | None => Err(Error::no_tls(&address)),
+            }
         }
     }
 
-    fn has_certificate(pem: &[u8]) -> bool {
-        CertificateDer::pem_slice_iter(pem).next().is_some_and(|first| first.is_ok())
+    /// Whether a server has answered, and not in TLS.
+    fn is_other_protocol(error: &io::Error) -> bool {
+        let met = error.get_ref().and_then(|met| met.downcast_ref());
+        matches!(met, Some(rustls::Error::InvalidMessage(_)))
+    }
+
+    /// To the first address of `host` that answers.
+    async fn tcp(host: &str, port: u16, info: &ConnectionInfo) -> io::Result<TcpStream> {
+        let dials = lookup_host((host, port)).await?.map(|address| Box::pin(TcpStream::connect(address)));
+        let (stream, _) = select_ok(dials).await?;
+        let (socket, settings) = (SockRef::from(&stream), info.tcp_settings());
+        socket.set_tcp_nodelay(settings.nodelay())?;
+        if let Some(keepalive) = settings.keepalive() {
+            socket.set_tcp_keepalive(keepalive)?;
+        }
+        #[cfg(any(target_os = "android", target_os = "linux"))]
+        socket.set_tcp_user_timeout(settings.user_timeout())?;
+        Ok(stream)
+    }
+
+    /// Which certificates to trust, and which one to show.
+    #[derive(Clone, Default)]
+    pub(crate) struct Tls {
+        /// In PEM: instead of the system's certificates.
+        pub(crate) root_certificate: Option<Vec<u8>>,
+        /// Certificate and key, in PEM.
+        pub(crate) client_certificate: Option<(Vec<u8>, Vec<u8>)>,
+    }
+
+    impl Tls {
+        /// `None` for an address without TLS.
+        pub(crate) fn connector(&self, address: &ConnectionAddr) -> Result<Option<Connector>, Error> {
+            if !matches!(address, ConnectionAddr::TcpTls { .. }) {
+                if self.root_certificate.is_none() && self.client_certificate.is_none() {
+                    return Ok(None);
+                }
+                return Err(Error::url("a certificate needs a rediss:// one"));
+            }
+            // If the process has chosen its cryptography, that.
+            let provider = CryptoProvider::get_default().cloned();
+            let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
+            let builder = ClientConfig::builder_with_provider(provider);
+            let builder = builder.with_safe_default_protocol_versions().map_err(unusable)?;
+            let config = self.shown(builder.with_root_certificates(self.trusted()?))?;
+            Ok(Some(Connector(Arc::new(config).into())))
+        }
+
+        fn trusted(&self) -> Result<RootCertStore, Error> {
+            let mut roots = RootCertStore::empty();
+            match &self.root_certificate {
+                Some(pem) => {
+                    for certificate in certificates(pem, "the root certificate")? {
+                        roots.add(certificate).map_err(|_| Error::certificate("the root certificate"))?;
+                    }
+                }
+                None => _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
+            }
+            Ok(roots)
+        }
+
+        fn shown(
+            &self,
+            builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+        ) -> Result<ClientConfig, Error> {
+            const WHICH: &str = "the client's certificate or its key";
+            let Some((certificate, key)) = &self.client_certificate else {
+                return Ok(builder.with_no_client_auth());
+            };
+            let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| Error::certificate(WHICH))?;
+            let shown = builder.with_client_auth_cert(certificates(certificate, WHICH)?, key);
+            shown.map_err(|_| Error::certificate(WHICH))
+        }
+    }
+
+    fn unusable(error: rustls::Error) -> Error {
+        Error::unusable_url(io::Error::other(error).into())
+    }
+
+    /// An error as well if there is none: no server would be trusted.
+    fn certificates(pem: &[u8], which: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        certificates.ok().filter(|all| !all.is_empty()).ok_or_else(|| Error::certificate(which))
     }
 
     #[cfg(test)]
     mod tests {
-        use std::sync::Arc;
-
         use redis::IntoConnectionInfo as _;
-        use rustls::crypto::CryptoProvider;
 
         use super::super::super::common::Common;
         use super::super::super::dialer::{ConnectOptions, Dialer};
@@ -88,29 +200,15 @@ mod built_in {
         use super::*;
         use crate::runtime::TokioRuntime;
 
-        fn client(url: &str, tls: &Tls) -> Result<Client, Error> {
-            tls.client(url.into_connection_info().unwrap())
+        fn client(url: &str, tls: &Tls) -> Result<Option<Connector>, Error> {
+            tls.connector(url.into_connection_info().unwrap().addr())
         }
 
-        /// The process's owner may choose another kind for what else is done there.
+        /// The process may have other uses of rustls, whose choice is its own.
         #[test]
-        fn kind_of_cryptography_is_chosen_by_the_first_url_that_needs_one() {
-            // In a process of its own: any other test may have chosen.
-            const ALONE: &str = "LATCHWORK_TEST_OF_TLS";
-            if std::env::var_os(ALONE).is_none() {
-                let name = std::thread::current().name().unwrap().to_owned();
-                let test = std::env::current_exe().unwrap();
-                let run = std::process::Command::new(test).args([&*name, "--exact"]).env(ALONE, "").output();
-                let run = run.unwrap();
-                let said = String::from_utf8_lossy(&run.stdout);
-                // None has succeeded, either, if the name is not the test's.
-                assert!(run.status.success() && said.contains("1 passed"), "{name}: {said}");
-                return;
-            }
-            client("redis://127.0.0.1", &Tls::default()).unwrap();
+        fn cryptography_of_the_process_is_not_chosen() {
+            assert!(client("rediss://127.0.0.1", &Tls::default()).unwrap().is_some());
             assert!(CryptoProvider::get_default().is_none());
-            client("rediss://127.0.0.1", &Tls::default()).unwrap();
-            assert!(CryptoProvider::get_default().is_some());
         }
 
         #[test]
@@ -135,11 +233,11 @@ mod built_in {
             };
             client("rediss://127.0.0.1", &shows(&certificate, &key)).unwrap();
             for (certificate, key) in [("", &*key), (&*certificate, "no key")] {
-                let error = client("rediss://127.0.0.1", &shows(certificate, key)).unwrap_err();
+                let error = client("rediss://127.0.0.1", &shows(certificate, key)).err().unwrap();
                 assert_eq!(error.kind(), ErrorKind::Certificate);
                 assert!(error.to_string().contains("the client's"), "{error}");
             }
-            let error = client("redis://127.0.0.1", &shows(&certificate, &key)).unwrap_err();
+            let error = client("redis://127.0.0.1", &shows(&certificate, &key)).err().unwrap();
             assert_eq!(error.kind(), ErrorKind::Url);
         }
 

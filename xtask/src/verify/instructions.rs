@@ -14,19 +14,21 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
         valgrind(workspace)?;
         gungraun_runner(workspace)
     })?;
-    steps.run("instructions", || Ok(command(workspace, &runner).run()?))?;
+    for feature in ["instructions", "cooperative"] {
+        steps.run(feature, || Ok(command(workspace, &runner, feature).run()?))?;
+    }
     steps.canaries("instructions canary", |canaries| {
-        let halved = command(workspace, &runner).env("LATCHWORK_HALF_THE_LIMITS", "1");
+        let halved = command(workspace, &runner, "instructions").env("LATCHWORK_HALF_THE_LIMITS", "1");
         canaries.must_fail(halved, "half the limits", "Regressed. 0 without regressions");
         Ok(())
     })
 }
 
-fn command<'a>(workspace: &'a Workspace, runner: &PathBuf) -> Cmd<'a> {
+fn command<'a>(workspace: &'a Workspace, runner: &PathBuf, feature: &str) -> Cmd<'a> {
     let Workspace { shell, cargo, .. } = workspace;
     cmd!(
         shell,
-        "{cargo} bench --package verify --no-default-features --features instructions --bench instructions"
+        "{cargo} bench --package verify --no-default-features --features {feature} --bench instructions"
     )
     .env("GUNGRAUN_RUNNER", runner)
     // The runner finds a function by its symbol.

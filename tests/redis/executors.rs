@@ -1,0 +1,358 @@
+//! Ordinary programs under all kinds of executors: tokio's budget is spent, calls block inside of async code,
+//! runtimes end, lack a part or have a clock of their own.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{join_all, select};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use latchwork::local::Local;
+use latchwork::redis::{ErrorKind, Redis};
+use latchwork::{Guard, Lease, LockClient, LockError, LockOptions, blocking};
+use latchwork_testkit::RedisServer;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::LocalSet;
+use tokio::time::timeout;
+
+const SOON: Duration = Duration::from_secs(10);
+crate::waiting::waiting_for!(SOON);
+
+/// A connection that seems to be silent is dropped after a second.
+const PROMPT: Duration = Duration::from_millis(900);
+
+/// More than a task's budget of operations.
+const MANY: usize = 300;
+
+fn runtimes() -> [(&'static str, Runtime); 2] {
+    let build = |mut builder: Builder| builder.enable_all().build().unwrap();
+    [
+        ("multi_thread", build(Builder::new_multi_thread())),
+        ("current_thread", build(Builder::new_current_thread())),
+    ]
+}
+
+async fn connect(server: &RedisServer) -> LockClient {
+    LockClient::new(Redis::connect(&server.url()).await.unwrap())
+}
+
+/// Takes as many locks at once, all in the caller's task.
+async fn lock_many(client: &LockClient, count: usize) -> Vec<Guard> {
+    let locks: Vec<_> = (0..count).map(|n| client.get_lock(&format!("orders:{n}")).unwrap()).collect();
+    let begun = Instant::now();
+    let mut waits: FuturesUnordered<_> = locks.iter().map(|lock| lock.lock()).collect();
+    let mut guards = Vec::new();
+    while let Some(guard) = waits.next().await {
+        guards.push(guard.unwrap());
+    }
+    assert_eq!(guards.len(), count);
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    guards
+}
+
+/// Spends the budget of the task that polls it.
+async fn spend_budget() {
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+    (0..MANY).for_each(|n| sender.send(n).unwrap());
+    poll_fn(|context| {
+        while receiver.poll_recv(context).is_ready() {}
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// `work`, which gets no new budget from the tasks that it awaits.
+fn without_budget<T>(runtime: &Runtime, work: impl Future<Output = T>) -> T {
+    runtime.block_on(async {
+        spend_budget().await;
+        work.await
+    })
+}
+
+#[test]
+fn crowd_of_locks_in_one_task_costs_no_connection() {
+    let server = RedisServer::start();
+    for (flavour, runtime) in runtimes() {
+        let client = runtime.block_on(connect(&server));
+        let guards = without_budget(&runtime, lock_many(&client, MANY));
+        let slowest = runtime.block_on(async {
+            let drops = guards.into_iter().map(|guard| {
+                let begun = Instant::now();
+                drop(guard);
+                begun.elapsed()
+            });
+            drops.max().unwrap()
+        });
+        assert!(slowest < PROMPT, "{flavour}: a drop blocks for {slowest:?}");
+        let begun = Instant::now();
+        let set = LocalSet::new();
+        drop(set.block_on(&runtime, lock_many(&client, MANY)));
+        runtime.block_on(eventually("release", async || client.metrics().releases_pending == 0));
+        assert!(begun.elapsed() < SOON, "{flavour}: {:?}", begun.elapsed());
+        assert_eq!(client.metrics().reconnects, 0, "{flavour}");
+    }
+}
+
+#[test]
+fn task_without_budget_is_answered_promptly() {
+    let server = RedisServer::start();
+    for (flavour, runtime) in runtimes() {
+        let client = runtime.block_on(connect(&server));
+        let lock = client.get_lock(flavour).unwrap();
+        let begun = Instant::now();
+        without_budget(&runtime, async {
+            assert!(!lock.is_locked().await.unwrap());
+            let guard = lock.lock().await.unwrap();
+            guard.ensure_held().await.unwrap();
+            guard.unlock().await.unwrap();
+            let tick = pin!(tokio::time::sleep(SOON));
+            _ = select(pin!(lock.lock()), tick).await;
+        });
+        assert!(begun.elapsed() < PROMPT, "{flavour}: {:?}", begun.elapsed());
+        assert_eq!(client.metrics().reconnects, 0, "{flavour}");
+    }
+}
+
+#[test]
+fn blocking_calls_inside_of_a_task_go_on_for_ever() {
+    let server = RedisServer::start();
+    for (flavour, runtime) in runtimes() {
+        let begun = Instant::now();
+        runtime.block_on(async {
+            let client = blocking::LockClient::connect(&server.url()).unwrap();
+            let lock = client.get_lock("orders").unwrap();
+            for round in 0..MANY {
+                let guard = lock.try_lock_for(Duration::from_secs(1), Lease::Watched);
+                let guard = guard.unwrap_or_else(|error| panic!("{flavour}: {error} in round {round}"));
+                drop(guard.expect("it is free"));
+            }
+        });
+        assert!(begun.elapsed() < SOON, "{flavour}: {:?}", begun.elapsed());
+    }
+}
+
+/// Each blocks its thread, and no runtime of its own makes it go on.
+#[test]
+fn executors_of_other_crates_inside_of_a_task_without_budget_go_on() {
+    let server = RedisServer::start();
+    let over_redis = blocking::LockClient::connect(&server.url()).unwrap();
+    for client in [LockClient::local(), over_redis.as_async().clone()] {
+        let lock = client.get_lock("orders").unwrap();
+        let semaphore = latchwork::AsyncSemaphore::new(1);
+        let work = || async {
+            for _ in 0..MANY {
+                drop(semaphore.acquire().await.unwrap());
+                lock.lock().await.unwrap().unlock().await.unwrap();
+            }
+        };
+        for (_, runtime) in runtimes() {
+            without_budget(&runtime, async {
+                futures_executor::block_on(work());
+                smol::block_on(work());
+            });
+        }
+    }
+}
+
+/// Hands one lock to and fro between tasks, and takes many others.
+async fn program(client: &LockClient) {
+    let lock = client.get_fair_lock("prices").unwrap();
+    let waits = (0..MANY).map(|_| async { lock.run(async {}).await.unwrap() });
+    join_all(waits).await;
+    drop(lock_many(client, MANY).await);
+    assert!(client.get_lock("orders:0").unwrap().try_lock_for(SOON, Lease::Watched).await.unwrap().is_some());
+}
+
+#[test]
+fn programs_run_under_each_executor() {
+    let server = RedisServer::start();
+    let over_redis = blocking::LockClient::connect(&server.url()).unwrap();
+    for client in [LockClient::local(), over_redis.as_async().clone()] {
+        futures_executor::block_on(program(&client));
+        smol::block_on(program(&client));
+        let pool = smol::Executor::new();
+        smol::block_on(pool.run(program(&client)));
+        for (_, runtime) in runtimes() {
+            runtime.block_on(program(&client));
+            LocalSet::new().block_on(&runtime, program(&client));
+            let client = client.clone();
+            runtime.block_on(async { tokio::spawn(async move { program(&client).await }).await.unwrap() });
+        }
+        assert_eq!(client.metrics().reconnects, 0);
+    }
+}
+
+#[test]
+fn ten_thousand_locks_of_one_task_are_had() {
+    let server = RedisServer::start();
+    for (flavour, runtime) in runtimes() {
+        runtime.block_on(async {
+            drop(lock_many(&LockClient::local(), 10_000).await);
+            let client = connect(&server).await;
+            drop(lock_many(&client, 10_000).await);
+            let last = connect(&server).await.get_lock("orders:9999").unwrap();
+            assert!(last.try_lock_for(SOON, Lease::Watched).await.unwrap().is_some());
+            assert_eq!(client.metrics().reconnects, 0, "{flavour}");
+        });
+    }
+}
+
+/// The others of the task's thread wait, and its timers.
+#[test]
+fn task_that_finds_all_free_gives_way() {
+    const LIMIT: Duration = Duration::from_millis(50);
+    let (client, semaphore) = (LockClient::local(), latchwork::AsyncSemaphore::new(1));
+    let lock = client.get_lock("orders").unwrap();
+    for (flavour, runtime) in runtimes() {
+        runtime.block_on(async {
+            let begun = Instant::now();
+            let in_time = || assert!(begun.elapsed() < SOON, "{flavour}: it never gives way");
+            let permits = async {
+                loop {
+                    in_time();
+                    drop(semaphore.acquire().await.unwrap());
+                }
+            };
+            let locks = async {
+                loop {
+                    in_time();
+                    drop(lock.lock().await.unwrap());
+                }
+            };
+            let questions = async {
+                loop {
+                    in_time();
+                    _ = lock.is_locked().await.unwrap();
+                }
+            };
+            assert!(timeout(LIMIT, permits).await.is_err());
+            assert!(timeout(LIMIT, locks).await.is_err());
+            assert!(timeout(LIMIT, questions).await.is_err());
+        });
+    }
+}
+
+/// By a clock that jumps, a lease of its runtime seems to be over.
+#[test]
+fn lease_lasts_by_the_clock_of_the_clients_own_runtime() {
+    let server = RedisServer::start();
+    let own = blocking::LockClient::connect(&server.url()).unwrap();
+    let (_, elsewhere) = runtimes().into_iter().next().unwrap();
+    let there = elsewhere.block_on(connect(&server));
+    let paused = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    paused.block_on(async {
+        for client in [own.as_async(), &there] {
+            let held = client.get_lock("orders").unwrap().lock().await.unwrap();
+            tokio::time::advance(Duration::from_secs(3600)).await;
+            assert!(held.is_held() && held.remaining() > Duration::from_secs(20));
+            let begun = Instant::now();
+            let second = Duration::from_secs(1);
+            let lock = client.get_lock("orders").unwrap();
+            assert!(lock.try_lock_for(second, Lease::Watched).await.unwrap().is_none());
+            assert!((second..SOON).contains(&begun.elapsed()));
+            held.unlock().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn runtime_that_redis_cannot_live_on_is_told_of() {
+    let server = RedisServer::start();
+    let said = |builder: &mut Builder| {
+        let runtime = builder.build().unwrap();
+        let error = runtime.block_on(Redis::connect(&server.url())).unwrap_err();
+        (error.kind(), error.to_string())
+    };
+    let (kind, text) = said(Builder::new_current_thread().enable_all().start_paused(true));
+    assert!(kind == ErrorKind::PausedClock && text.contains("blocking_connect"), "{text}");
+    let (kind, text) = said(Builder::new_current_thread().enable_io());
+    assert!(kind == ErrorKind::NoRuntime && text.contains("timers") && text.contains("enable_all"), "{text}");
+    let (kind, text) = said(Builder::new_current_thread().enable_time());
+    assert!(kind == ErrorKind::NoRuntime && text.contains("IO") && text.contains("enable_all"), "{text}");
+}
+
+#[test]
+fn limited_wait_whose_runtime_ends_says_so() {
+    let server = RedisServer::start();
+    let holds = blocking::LockClient::connect(&server.url()).unwrap();
+    let names = ["orders", "prices", "stock"];
+    let _held = names.map(|name| holds.get_lock(name).unwrap().lock().unwrap());
+    for round in 0..20 {
+        for (flavour, runtime) in runtimes() {
+            let client = runtime.block_on(connect(&server));
+            let waits = (0..12).map(|n| {
+                let lock = client.get_lock(names[n % names.len()]).unwrap();
+                let wait = move || futures_executor::block_on(lock.try_lock_for(SOON, Lease::Watched));
+                thread::spawn(wait)
+            });
+            let waits: Vec<_> = waits.collect();
+            // At various points of their way.
+            runtime.block_on(async { tokio::time::sleep(Duration::from_micros(round * 150)).await });
+            drop(runtime);
+            let mut ends = BTreeMap::new();
+            for wait in waits {
+                *ends.entry(format!("{:?}", wait.join().unwrap().map(|_| ()))).or_insert(0) += 1;
+            }
+            assert_eq!(ends, BTreeMap::from([("Err(RuntimeEnded)".into(), 12)]), "{flavour}");
+        }
+    }
+}
+
+#[test]
+fn renewal_that_a_blocked_runtime_has_not_sent_is_late() {
+    const LEASE: Duration = Duration::from_millis(300);
+    let server = RedisServer::start();
+    let options = LockOptions::default().watchdog_timeout(LEASE);
+    for (flavour, runtime) in runtimes() {
+        let late = runtime.block_on(async {
+            let redis = Redis::connect(&server.url()).await.unwrap();
+            let over_redis = LockClient::with_options(redis, &options).unwrap();
+            let over_memory = LockClient::with_options(Local::on_tokio(), &options).unwrap();
+            let mut late = Vec::new();
+            for client in [over_redis, over_memory] {
+                let held = client.get_lock(flavour).unwrap().lock().await.unwrap();
+                let begun = Instant::now();
+                let blocked = async { while begun.elapsed() < LEASE * 2 {} };
+                // Each thread of the runtime.
+                join_all((0..runtime.metrics().num_workers()).map(|_| {
+                    tokio::spawn(async move {
+                        let begun = Instant::now();
+                        while begun.elapsed() < LEASE * 2 {}
+                    })
+                }))
+                .await;
+                blocked.await;
+                eventually("loss", async || !held.is_held()).await;
+                eventually("count", async || client.metrics().leases_lost == 1).await;
+                late.push(client.metrics().renewals_late);
+            }
+            late
+        });
+        assert_eq!(late, [1, 1], "{flavour}");
+    }
+}
+
+/// By tokio's clock, and without a server.
+#[tokio::test(start_paused = true)]
+async fn lease_in_memory_ends_by_tokios_clock() {
+    let client = LockClient::new(Local::on_tokio());
+    let lock = client.get_lock("orders").unwrap();
+    let hour = Duration::from_secs(3600);
+    let held = lock.lock_with_lease(hour).await.unwrap();
+    let begun = tokio::time::Instant::now();
+    let waits = lock.try_lock_for(2 * hour, Lease::Watched).await;
+    assert!(waits.unwrap().is_some() && !held.is_held());
+    assert!((hour..hour * 2).contains(&begun.elapsed()));
+}
+
+#[test]
+fn end_of_the_runtime_in_memory_is_told() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let client = runtime.block_on(async { LockClient::new(Local::on_tokio()) });
+    drop(runtime);
+    let locked = futures_executor::block_on(client.get_lock("orders").unwrap().lock());
+    assert!(matches!(locked, Err(LockError::RuntimeEnded)));
+}
