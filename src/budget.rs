@@ -46,8 +46,8 @@ mod on_tokio {
 
     #[inline]
     pub(super) fn take(context: &Context<'_>) -> Poll<()> {
-        // tokio calls the waker that it is given once the task has returned, and so never in an executor inside of
-        // that task.
+        // tokio calls the waker that it is given once the task has returned, so never in an executor inside
+        // of that task.
         match poll_proceed(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(part) => Poll::Ready(part.made_progress()),
             Poll::Pending => {

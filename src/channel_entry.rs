@@ -79,7 +79,7 @@ impl ChannelEntry {
     pub(crate) fn new(channel: Arc<str>, hash: u64, figures: Arc<Figures>) -> Self {
         figures.begun.add_one();
         figures.interest.add_one();
-        let latch = Latch::of_channel(Arc::clone(&figures.notifications));
+        let latch = Latch::counting(Arc::clone(&figures.notifications));
         let (interest, granted) = (AtomicUsize::new(1), AtomicU64::new(0));
         Self { channel, hash, interest, readiness: Readiness::new(), latch, granted, figures }
     }

@@ -3,12 +3,12 @@
 mod notification;
 
 use std::fmt;
-use std::ops::Deref;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::semaphore::{AcquireOwned, AsyncSemaphore};
+use crate::sync::Lazy;
 use crate::unless::unless;
 
 pub use self::notification::Notification;
@@ -44,40 +44,23 @@ pub(crate) use self::notification::NotificationFigures;
 /// # });
 /// ```
 pub struct Latch {
-    semaphore: Semaphore,
-}
-
-enum Semaphore {
-    Own(AsyncSemaphore),
-    /// Of a channel, whose listeners keep it.
-    OfChannel(Arc<AsyncSemaphore>, Arc<NotificationFigures>),
-}
-
-impl Deref for Semaphore {
-    type Target = AsyncSemaphore;
-
-    #[inline]
-    fn deref(&self) -> &AsyncSemaphore {
-        match self {
-            Self::Own(semaphore) => semaphore,
-            Self::OfChannel(semaphore, _) => semaphore,
-        }
-    }
+    semaphore: Lazy<Arc<AsyncSemaphore>>,
+    figures: Option<Arc<NotificationFigures>>,
 }
 
 crate::sync::maybe_const! {
     impl Latch {
-        /// Makes a latch without pending notifications.
+        /// Makes a latch without pending notifications. The first use of it allocates.
         pub fn new() -> Self {
-            Self { semaphore: Semaphore::Own(AsyncSemaphore::new_latch()) }
+            Self { semaphore: Lazy::new(|| Arc::new(AsyncSemaphore::new_latch())), figures: None }
         }
     }
 }
 
 impl Latch {
     /// A latch that counts what its notifications were good for.
-    pub(crate) fn of_channel(figures: Arc<NotificationFigures>) -> Self {
-        Self { semaphore: Semaphore::OfChannel(Arc::new(AsyncSemaphore::new_latch()), figures) }
+    pub(crate) fn counting(figures: Arc<NotificationFigures>) -> Self {
+        Self { figures: Some(figures), ..Self::new() }
     }
 
     // === Notifying ===
@@ -171,21 +154,12 @@ impl Latch {
         self.semaphore.waiters()
     }
 
-    /// A wait that keeps the semaphore, and the figures of the channel that the latch is of.
-    pub(crate) fn wait_owned(&self) -> Option<(AcquireOwned, Arc<NotificationFigures>)> {
-        match &self.semaphore {
-            Semaphore::Own(_) => None,
-            Semaphore::OfChannel(semaphore, figures) => {
-                Some((Arc::clone(semaphore).acquire_owned(), Arc::clone(figures)))
-            }
-        }
+    pub(crate) fn wait_owned(&self) -> AcquireOwned {
+        Arc::clone(&self.semaphore).acquire_owned()
     }
 
-    pub(crate) fn figures(&self) -> Option<&NotificationFigures> {
-        match &self.semaphore {
-            Semaphore::Own(_) => None,
-            Semaphore::OfChannel(_, figures) => Some(figures),
-        }
+    pub(crate) fn figures(&self) -> Option<&Arc<NotificationFigures>> {
+        self.figures.as_ref()
     }
 }
 

@@ -217,15 +217,6 @@ crate::sync::maybe_const! {
     }
 }
 
-crate::sync::maybe_const! {
-    impl AsyncSemaphore {
-        /// One without permits, for a latch: notifications that find no waiter do not add up.
-        pub(crate) fn new_latch() -> Self {
-            Self { engine: Engine::new(0, true) }
-        }
-    }
-}
-
 impl AsyncSemaphore {
     /// The most permits that a semaphore can have: 2⁴⁰ − 1, or `usize::MAX >> 3` where a `usize` has 32 bits
     /// or less.
@@ -237,6 +228,11 @@ impl AsyncSemaphore {
     /// they have to take 2⁶² meanwhile, to the permit. With tokio's limit, `usize::MAX >> 3`, it would be two
     /// acquisitions, or four.
     pub const MAX_PERMITS: usize = engine::MAX_PERMITS;
+
+    /// One without permits, for a latch: notifications that find no waiter do not add up.
+    pub(crate) fn new_latch() -> Self {
+        Self { engine: Engine::new(0, true) }
+    }
 
     // === Acquiring ===
 

@@ -5,9 +5,9 @@ mod stripe;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::OnceLock;
 
 use crate::semaphore::AsyncSemaphore;
+use crate::sync::Lazy;
 
 pub use self::guard::{StripeGuard, StripesGuard};
 pub use self::stripe::Stripe;
@@ -53,9 +53,7 @@ const MODEL_STRIPES: usize = 1;
 /// # });
 /// ```
 pub struct StripedSemaphores<S = RandomState> {
-    inner: OnceLock<Inner<S>>,
-    /// Makes what is not there yet.
-    make: fn() -> Inner<S>,
+    inner: Lazy<Inner<S>>,
 }
 
 struct Inner<S> {
@@ -74,12 +72,16 @@ impl<S> Inner<S> {
     }
 }
 
-impl StripedSemaphores {
-    /// Makes [`DEFAULT_STRIPES`] stripes, with the first use.
-    pub const fn new() -> Self {
-        Self { inner: OnceLock::new(), make: || Inner::new(DEFAULT_STRIPES, RandomState::new()) }
+crate::sync::maybe_const! {
+    impl StripedSemaphores {
+        /// Makes [`DEFAULT_STRIPES`] stripes, with the first use.
+        pub fn new() -> Self {
+            Self { inner: Lazy::new(|| Inner::new(DEFAULT_STRIPES, RandomState::new())) }
+        }
     }
+}
 
+impl StripedSemaphores {
     /// Makes `stripes` stripes.
     ///
     /// # Panics
@@ -101,8 +103,7 @@ impl<S: BuildHasher> StripedSemaphores<S> {
     /// If `stripes` is zero.
     pub fn with_hasher(stripes: usize, hasher: S) -> Self {
         assert!(stripes > 0, "there must be at least one stripe");
-        let make = || unreachable!("it is there from the start");
-        Self { inner: OnceLock::from(Inner::new(stripes, hasher)), make }
+        Self { inner: Lazy::of(Inner::new(stripes, hasher)) }
     }
 
     /// The stripe of `name`, from 0 to [`len`](Self::len) − 1.
@@ -177,7 +178,7 @@ impl<S: BuildHasher> StripedSemaphores<S> {
 
     /// The hash by which a name selects its stripe; the registry's map uses it as well.
     pub(crate) fn hash(&self, name: &str) -> u64 {
-        self.inner().hasher.hash_one(name)
+        self.inner.hasher.hash_one(name)
     }
 
     /// The stripe of the name that has this hash.
@@ -190,11 +191,7 @@ impl<S> StripedSemaphores<S> {
     /// How many stripes there are.
     #[expect(clippy::len_without_is_empty, reason = "there always is at least one stripe")]
     pub fn len(&self) -> usize {
-        self.inner().stripes.len()
-    }
-
-    fn inner(&self) -> &Inner<S> {
-        self.inner.get_or_init(self.make)
+        self.inner.stripes.len()
     }
 
     fn stripe_of_hash(&self, hash: u64) -> usize {
@@ -203,7 +200,7 @@ impl<S> StripedSemaphores<S> {
     }
 
     fn stripe(&self, number: usize) -> Stripe<'_> {
-        Stripe::new(&self.inner().stripes[number].0)
+        Stripe::new(&self.inner.stripes[number].0)
     }
 }
 

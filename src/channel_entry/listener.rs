@@ -39,7 +39,7 @@ pub struct Listener(Arc<Waiting>);
 
 struct Waiting {
     stage: Mutex<Stage>,
-    figures: Arc<NotificationFigures>,
+    figures: Option<Arc<NotificationFigures>>,
 }
 
 enum Stage {
@@ -55,9 +55,8 @@ enum Stage {
 impl Listener {
     pub(super) fn new(latch: &Latch, callback: Callback) -> Self {
         let stage = Mutex::new(Stage::Polling { again: false });
-        let (call, figures) = latch.wait_owned().expect("it is a channel's latch");
-        let waiting = Arc::new(Waiting { stage, figures });
-        waiting.drive(call, callback);
+        let waiting = Arc::new(Waiting { stage, figures: latch.figures().cloned() });
+        waiting.drive(latch.wait_owned(), callback);
         Self(waiting)
     }
 
@@ -87,7 +86,9 @@ impl Waiting {
                     *stage = Stage::Done;
                     drop(stage);
                     permit.expect("a latch's semaphore is never closed").forget();
-                    self.figures.useful.add_one();
+                    if let Some(figures) = &self.figures {
+                        figures.useful.add_one();
+                    }
                     callback();
                     return;
                 }

@@ -47,6 +47,27 @@ macro_rules! maybe_const {
 }
 pub(crate) use maybe_const;
 
+/// As std's, there from the start.
+pub(crate) struct Lazy<T>(T);
+
+impl<T> Lazy<T> {
+    pub(crate) fn new(make: fn() -> T) -> Self {
+        Self(make())
+    }
+
+    pub(crate) fn of(value: T) -> Self {
+        Self(value)
+    }
+}
+
+impl<T> std::ops::Deref for Lazy<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
 /// Tells whether what it is part of was freed, and whether all reads of that happen before; and whether it
 /// never is.
 ///

@@ -1,6 +1,7 @@
 //! The real thing: what every user of the library runs on.
 
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
 pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{
@@ -41,6 +42,32 @@ macro_rules! maybe_const {
     };
 }
 pub(crate) use maybe_const;
+
+/// A value that is made by its first use, so that what has it can be a static. (In a model it is there from the
+/// start: a model checker sees no lock of std's.)
+pub(crate) struct Lazy<T> {
+    cell: OnceLock<T>,
+    make: fn() -> T,
+}
+
+impl<T> Lazy<T> {
+    pub(crate) const fn new(make: fn() -> T) -> Self {
+        Self { cell: OnceLock::new(), make }
+    }
+
+    pub(crate) fn of(value: T) -> Self {
+        Self { cell: OnceLock::from(value), make: || unreachable!("the value is there") }
+    }
+}
+
+impl<T> Deref for Lazy<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        self.cell.get_or_init(self.make)
+    }
+}
 
 /// In a model, tells whether what it is part of was freed.
 #[derive(Debug)]
