@@ -3,7 +3,8 @@
 //! tokio polls a task until the task waits. An operation that never waits, such as the acquisition of a free
 //! permit in a loop, would keep the thread from all other tasks and from the timers. So tokio gives each poll
 //! of a task a budget of operations, and its own types return `Pending` once the budget is spent. With the
-//! feature `tokio` the futures of this crate do so as well.
+//! feature `tokio` the futures of this crate do so as well that may be ready at once each time: acquisitions,
+//! and questions to a store in memory.
 
 use std::task::{Context, Poll};
 
@@ -13,6 +14,7 @@ use std::task::{Context, Poll};
 /// crate, gets no new budget until that task returns, and would wait for ever.
 #[derive(Default)]
 pub(crate) struct Budget {
+    /// This operation has taken its part, or has given way.
     #[cfg(feature = "tokio")]
     is_taken: bool,
 }

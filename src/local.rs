@@ -77,7 +77,7 @@ impl Local<crate::backend::TokioRuntime> {
     ///
     /// # Panics
     ///
-    /// When called outside of a tokio runtime.
+    /// When called outside of a tokio runtime, or in one without timers.
     ///
     /// # Examples
     ///
@@ -98,7 +98,10 @@ impl Local<crate::backend::TokioRuntime> {
     /// # lease_of_a_minute_ends().unwrap();
     /// ```
     pub fn on_tokio() -> Self {
-        Self::with_runtime(crate::backend::TokioRuntime::current())
+        let runtime = crate::backend::TokioRuntime::current();
+        // Panics here, and not in a call that needs a timer.
+        drop(tokio::time::sleep(Duration::ZERO));
+        Self::with_runtime(runtime)
     }
 }
 

@@ -127,7 +127,7 @@ pub use self::owner::{LeaseId, LeaseIdError, Owner};
 pub use self::read_write_lock::ReadWriteLock;
 pub use self::shutdown::ShutdownError;
 
-/// Foreign code is called while the state is consistent (`foreign.rs`), so a panic leaves the state so.
+/// Types whose state is consistent whenever foreign code is called (`foreign.rs`), and so after its panic.
 macro_rules! unwind_safe {
     ($($type:ty),*) => {
         $(

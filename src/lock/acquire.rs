@@ -148,7 +148,11 @@ impl Progress<'_> {
     /// to wait is over.
     fn drive(&mut self, task: &mut TaskContext<'_>) -> Poll<Result<Option<Guard>, LockError>> {
         let Self { wanted, begun, patient, stage, budget } = self;
-        ready!(budget.poll_take(task));
+        if budget.poll_take(task).is_pending() {
+            // A limit counts from the first poll.
+            begun.get_or_insert_with(|| wanted.entry.now());
+            return Poll::Pending;
+        }
         loop {
             let step = match stage {
                 Stage::Entering => {

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::budget::Budget;
 use crate::fault::fault;
 use crate::foreign::Panics;
 use crate::lock_entry::{Extension, Grant, LeaveOutcome, LossReason, Moment, PendingRelease};
@@ -203,6 +204,7 @@ impl Guard {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub async fn ensure_held(&self) -> Result<(), LockError> {
+        Budget::take().await;
         match self.entry.verify(&self.grant).await? {
             Ok(()) => Ok(()),
             Err(reason) => Err(self.lost_for(reason)),
@@ -243,6 +245,7 @@ impl Guard {
     pub async fn extend(&mut self, lease: Duration) -> Result<(), LockError> {
         let lease = Lease::check(lease)?;
         self.entry.context.check_origin()?;
+        Budget::take().await;
         let sent = self.entry.now();
         let hold = self.entry.state.state_of(&self.grant, sent);
         let number = hold.map_err(|reason| self.lost_for(reason))?.number;

@@ -62,7 +62,7 @@ pub struct Metrics {
     /// Renewals that were sent, each lease's by itself, however many are in one command. Those included that
     /// only ask whether it is still held.
     pub renewals_sent: u64,
-    /// Renewals that were answered, sent or still unsent when the lease was over.
+    /// Renewals that came too late: answered only after their lease had ended, or due and not sent by then.
     pub renewals_late: u64,
     /// Renewals of which it is not known whether they were done. The watchdog tries again.
     pub renewals_failed: u64,

@@ -56,7 +56,9 @@ impl Redis {
     /// [`UnknownMaster`](super::ErrorKind::UnknownMaster) if none knows the name, and
     /// [`NotMaster`](super::ErrorKind::NotMaster) if the server that they name is none.
     ///
-    /// Outside of a tokio runtime the error is of kind [`NoRuntime`](super::ErrorKind::NoRuntime): take
+    /// Outside of a tokio runtime, or in one without timers or I/O, the error is of kind
+    /// [`NoRuntime`](super::ErrorKind::NoRuntime); where tokio's clock is paused, of kind
+    /// [`PausedClock`](super::ErrorKind::PausedClock). Take
     /// [`blocking_connect`](RedisBuilder::blocking_connect) there.
     ///
     /// # Cancel safety
@@ -272,6 +274,9 @@ impl RedisBuilder {
     /// Dropping the future ends the connections that were begun.
     pub async fn connect(self, url: &str) -> Result<Redis, Error> {
         let runtime = TokioRuntime::try_current().ok_or_else(Error::no_runtime)?;
+        if let Some(part) = TokioRuntime::lacks().await {
+            return Err(Error::lacks(part));
+        }
         if runtime.is_paused() {
             return Err(Error::paused_clock());
         }

@@ -12,8 +12,9 @@ use tokio::task::coop::unconstrained;
 
 use crate::foreign::Panics;
 
-/// Awaits what hands the caller's waker to tasks and timers of other crates. Without tokio's budget: a blocking
-/// call inside of a task that has spent its budget never returns to tokio, which would give it a new one.
+/// Awaits what hands the caller's waker to tasks and timers of other crates. Without tokio's budget: a
+/// blocking call inside of a task that has spent its budget never returns to tokio, which would give it a new
+/// one.
 ///
 /// Pinned by the caller: moved into this one, `future` would have room in its box twice.
 pub(crate) async fn shielded<F: Future + Unpin>(future: F) -> F::Output {

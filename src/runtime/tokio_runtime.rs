@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::Instant;
 
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, RuntimeFlavor};
 use tokio::sync::{Notify, oneshot};
 
 use crate::foreign::caught;
@@ -47,6 +47,8 @@ enum Place {
 #[derive(Clone, Debug)]
 struct Tokio {
     handle: Handle,
+    /// The clock of the runtime can be paused, as the caller's task may pause it.
+    has_own_clock: bool,
     /// The life of the thread if that is ours, and of the task that notices the runtime's end. Both end with
     /// the last clone.
     life: Arc<Life>,
@@ -90,7 +92,8 @@ impl TokioRuntime {
             let _ = last_clone.await;
         });
         let life = Arc::new(Life { ended, thread, _notices_end: notices_end });
-        Self(Place::Tokio(Tokio { handle, life }))
+        let has_own_clock = life.thread.is_none() && handle.runtime_flavor() == RuntimeFlavor::CurrentThread;
+        Self(Place::Tokio(Tokio { handle, has_own_clock, life }))
     }
 
     /// In a simulation.
@@ -174,14 +177,24 @@ impl TokioRuntime {
         }
     }
 
+    /// The part that the runtime of the caller was built without, if it lacks one. tokio has no question for
+    /// that, and panics.
+    pub(crate) async fn lacks() -> Option<&'static str> {
+        if caught(async { drop(tokio::time::sleep(std::time::Duration::ZERO)) }).await.is_err() {
+            return Some("timers");
+        }
+        let socket = caught(tokio::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0)));
+        socket.await.is_err().then_some("I/O")
+    }
+
     /// Whether the clock stands still.
     pub(crate) fn is_paused(&self) -> bool {
         let (before, begun) = (self.now(), Instant::now());
-        // By the next tick of the system's clock a clock that goes has moved as well.
+        // Once the system's clock has ticked, a clock that is not paused shows another time.
         while begun.elapsed().is_zero() {
             std::hint::spin_loop();
         }
-        matches!(self.0, Place::Tokio(_)) && self.now() == before
+        self.now() == before
     }
 
     /// Runs `task` here to its end, even if the caller goes away meanwhile. `None` if the runtime ends first,
@@ -253,11 +266,11 @@ fn is_over_for_tokio() -> bool {
 }
 
 impl Tokio {
-    /// The time by the clock of this runtime, which need not be the clock of the runtime that the caller is in:
-    /// either may be paused.
+    /// The time by the clock of this runtime, which need not be the clock of the runtime that the caller is
+    /// in: either may be paused.
     fn now(&self) -> Instant {
-        // The clock of a background runtime is never paused.
-        if self.life.thread.is_some() || is_over_for_tokio() {
+        // Of these runtimes alone a clock can be paused.
+        if !self.has_own_clock || is_over_for_tokio() {
             return Instant::now();
         }
         let _inside = self.handle.enter();
@@ -292,7 +305,8 @@ async fn sleep_or_end(sleep: impl Future<Output = ()>, ended: &Ended) {
     let mut panics = None;
     let timer = async { panics = caught(sleep).await.err() };
     let _ = unless(pin!(told), pin!(timer)).await;
-    // Should the runtime end between the look and the poll of the timer, tokio panics: the end as well.
+    // If the runtime ends between the look and the timer's poll, tokio panics; that panic is taken for the
+    // end.
     if let Some(panics) = panics
         && !ended.has_come()
     {

@@ -47,7 +47,7 @@ macro_rules! maybe_const {
 }
 pub(crate) use maybe_const;
 
-/// As std's, there from the start.
+/// The `Lazy` of `std.rs`, whose value is there from the start.
 pub(crate) struct Lazy<T>(T);
 
 impl<T> Lazy<T> {

@@ -33,8 +33,8 @@ fn only_sync_names_atomics_and_model_checkers() {
 
 #[test]
 fn redis_uses_public_items_only() {
-    // `crate::sync` is the shim, `crate::foreign` the one rule for panics of foreign code, and `crate::runtime`
-    // keeps the same rule in tokio's code; all else must be there for another crate, too.
+    // `crate::sync` is the shim, `crate::foreign` the one rule for panics of foreign code, and
+    // `crate::runtime` keeps the same rule in tokio's code; all else must be there for another crate, too.
     let public = [
         "crate::fault::fault",
         "crate::foreign::",

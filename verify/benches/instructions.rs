@@ -27,8 +27,8 @@ const BURST: u64 = 1000;
 /// Instructions of one look at tokio's budget.
 const BUDGET: u64 = if cfg!(feature = "cooperative") { 40 } else { 0 };
 
-/// What all rounds together may take: so many instructions, those of their looks at tokio's budget, and 3 % for
-/// the next compiler. For a canary, half as many, which every run must exceed.
+/// What all rounds together may take: so many instructions, those of their looks at tokio's budget, and 3 %
+/// for the next compiler. For a canary, half as many, which every run must exceed.
 fn at_most(instructions: u64, looks: u64) -> LibraryBenchmarkConfig {
     let instructions = instructions + looks * BUDGET;
     let canary = std::env::var_os("LATCHWORK_HALF_THE_LIMITS").is_some();

@@ -62,15 +62,13 @@ impl Metrics {
     pub fn prometheus_page(clients: &[(&Metrics, &[(&str, &str)])]) -> String {
         for (_, labels) in clients {
             for (at, (name, _)) in labels.iter().enumerate() {
+                let is_letter = |letter: char| letter.is_ascii_alphabetic() || letter == '_';
+                let is_name = name.starts_with(is_letter)
+                    && name.chars().all(|letter| is_letter(letter) || letter.is_ascii_digit());
+                assert!(is_name && *name != "le", "{name:?} cannot be the name of a label");
                 let is_second = labels[..at].iter().any(|(before, _)| before == name);
                 assert!(!is_second, "the label {name:?} is given twice; give each label once");
             }
-        }
-        for (name, _) in clients.iter().flat_map(|(_, labels)| *labels) {
-            let is_letter = |letter: char| letter.is_ascii_alphabetic() || letter == '_';
-            let is_name = name.starts_with(is_letter)
-                && name.chars().all(|letter| is_letter(letter) || letter.is_ascii_digit());
-            assert!(is_name && *name != "le", "{name:?} cannot be the name of a label");
         }
         let mut page = Page { text: String::new(), clients };
         page.histogram("wait_seconds", "From the call to the guard, of each acquisition.", |of| &of.waits);

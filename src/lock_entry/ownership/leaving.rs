@@ -305,13 +305,15 @@ impl Ownership {
     fn end_what_is_over(&mut self, now: Moment, effects: &mut Effects) {
         let (mut lost, mut renewals_unsent) = (Vec::new(), 0);
         for (hold, lease) in self.held_mut().filter(|(hold, lease)| !hold.lasts(lease, now)) {
-            let is_unsent = hold.watched > 0 && lease.is_over(now) && !lease.renewal_unanswered;
-            renewals_unsent += u32::from(is_unsent);
             let over = hold
                 .owner_holds
                 .iter()
                 .filter_map(|(serial, sharer)| Some((serial, sharer.loss(lease, now)?)));
-            for (serial, reason) in over.collect::<Vec<_>>() {
+            let is_watched = hold.watched > 0 && lease.is_over(now);
+            let over: Vec<_> = over.collect();
+            let has_expired = over.iter().any(|(_, reason)| *reason == LossReason::Expired);
+            renewals_unsent += u32::from(is_watched && has_expired);
+            for (serial, reason) in over {
                 lost.push((serial, hold.remove(serial), reason));
             }
             hold.limit =

@@ -130,6 +130,15 @@ impl Error {
         Self::new(ErrorKind::NoRuntime, context.into(), None)
     }
 
+    /// `part`: what the runtime was built without.
+    pub(crate) fn lacks(part: &str) -> Self {
+        let context = format!(
+            "connecting to Redis needs the {part} of tokio, which this runtime was built without: build it with \
+             `enable_all()`"
+        );
+        Self::new(ErrorKind::NoRuntime, context, None)
+    }
+
     pub(crate) fn paused_clock() -> Self {
         let context = "the clock of this tokio runtime is paused, and would jump over the time that a server takes to \
                        answer: connect by Redis::builder().blocking_connect(url), which has a clock of its own, or \
@@ -149,18 +158,12 @@ impl Error {
         Self::new(ErrorKind::Connection, context, None)
     }
 
-    /// A dial has panicked: tokio, in a runtime that lacks a part, or a callback that the builder was given.
+    /// What the owner of the client has given to the builder, to be called for each connection, has panicked.
     pub(crate) fn panicked(address: &str, panic: &(dyn Any + Send)) -> Self {
         let said = message(panic);
-        // In tokio's words; the runtime cannot be asked.
-        let lacks = ["timers are disabled", "IO is disabled"].into_iter().find(|part| said.contains(part));
-        let (kind, why) = match lacks {
-            Some(part) => {
-                (ErrorKind::NoRuntime, format!("in this tokio runtime {part}; build it with `enable_all()`"))
-            }
-            None => (ErrorKind::Connection, format!("a callback of the builder's panicked: {said}")),
-        };
-        Self::new(kind, format!("cannot connect to Redis at {address}: {why}"), None)
+        let context =
+            format!("cannot connect to Redis at {address}: a callback of the builder's panicked: {said}");
+        Self::new(ErrorKind::Connection, context, None)
     }
 
     /// The server refused `command`, without which a connection cannot be used.
@@ -171,7 +174,7 @@ impl Error {
         Self::new(ErrorKind::Connection, context, Some(error))
     }
 
-    /// The server has not answered the beginning of a TLS session, or not in TLS.
+    /// The server has answered the beginning of a TLS session, and not in TLS.
     #[cfg(feature = "tls")]
     pub(crate) fn no_tls(address: &str) -> Self {
         let context = format!(
@@ -179,6 +182,23 @@ impl Error {
              `tls-port`, or write redis:// for its `port`"
         );
         Self::new(ErrorKind::Connection, context, None)
+    }
+
+    /// The server has not answered the beginning of a TLS session.
+    #[cfg(feature = "tls")]
+    pub(crate) fn no_handshake(address: &str) -> Self {
+        let context = format!(
+            "cannot connect to Redis at {address}, which did not answer the beginning of a TLS session in time: it is \
+             busy, or does not speak TLS there (its `tls-port` is another one than its `port`)"
+        );
+        Self::new(ErrorKind::Connection, context, None)
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn no_system_certificates(error: Option<std::io::Error>) -> Self {
+        let context = "the system has no certificates to trust (such as those of the package ca-certificates); \
+                       install them, or name one by RedisBuilder::root_certificate";
+        Self::new(ErrorKind::Certificate, context.into(), error.map(RedisError::from))
     }
 
     pub(crate) fn connection(address: &str, error: RedisError) -> Self {

@@ -50,8 +50,8 @@ struct Seat {
     command: Cmd,
 }
 
-/// The waker of the task that awaits a command's reply. Tasks of the redis crate call this in its place, and a
-/// panic of the waker ends here.
+/// The waker of the task that awaits a command's reply. Tasks of the redis crate call this in its place, and
+/// a panic of the waker ends here.
 #[derive(Default)]
 struct Caller(Mutex<Option<Waker>>);
 
@@ -163,15 +163,15 @@ impl Seated<'_> {
         request.write(command, in_full, now);
         // Without tokio's budget, as in `shielded`.
         let mut reply = pin!(unconstrained(request.query(command, asking, connection)));
-        let mut was_polled = false;
         poll_fn(|task| {
             // Registered before the poll, so that a wake-up during the poll reaches the task.
             caller.register(task.waker());
             if let Poll::Ready(reply) = reply.as_mut().poll(&mut Context::from_waker(waker)) {
                 return Poll::Ready(reply);
             }
-            // By the clock: what was here before may have been woken late.
-            if mem::replace(&mut was_polled, true) && runtime.now() >= until {
+            // By the clock, also in the first poll: the timer may have found the limit over before this
+            // caller had registered, and any wake-up may be meant for the command that had this seat before.
+            if runtime.now() >= until {
                 return Poll::Ready(Err(timed_out()));
             }
             Poll::Pending
@@ -327,6 +327,19 @@ mod tests {
         drop(room.seats.take(&room.connection, third));
         assert_eq!(room.seats.look(first), Some(None));
         drop(late);
+    }
+
+    #[tokio::test]
+    async fn command_whose_limit_is_over_before_its_first_poll_ends() {
+        let (room, _server) = Room::untimed().await;
+        let words = |command: &mut Cmd, _: Instant| _ = command.arg("PING");
+        let request = WireRequest::plain(&words, SHORT);
+        let until = room.begun + SHORT;
+        let seated = room.seats.take(&room.connection, until);
+        room.runtime.sleep_until(until).await;
+        assert_eq!(room.seats.look(room.runtime.now()), Some(None));
+        let reply = pin!(seated.send(&request, false, false, room.begun, &room.runtime));
+        assert!(is_timeout(tokio::time::timeout(SOON, reply).await.expect("no limit is left")));
     }
 
     #[tokio::test]

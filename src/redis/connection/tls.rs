@@ -96,11 +96,13 @@ mod built_in {
             };
             let name = ServerName::try_from(host.clone()).map_err(|error| met(io::Error::other(error)))?;
             let stream = tcp(host, *port, info).await.map_err(met)?;
-            // A server that takes the greeting for a command of its own waits for the end of that.
-            match runtime.timeout(limit * 3 / 4, self.0.connect(name, stream)).await {
-                Some(Err(error)) if !is_other_protocol(&error) => Err(met(error)),
+            // A Redis port without TLS reads the ClientHello as the beginning of a command, and waits for the
+            // rest. Told before the limit of the whole dial is over, whose error would not name TLS.
+            match runtime.timeout(limit * 9 / 10, self.0.connect(name, stream)).await {
                 Some(Ok(stream)) => Ok(stream),
-                Some(Err(_)) | None => Err(Error::no_tls(&address)),
+                Some(Err(error)) if is_other_protocol(&error) => Err(Error::no_tls(&address)),
+                Some(Err(error)) => Err(met(error)),
+                None => Err(Error::no_handshake(&address)),
             }
         }
     }
@@ -113,7 +115,11 @@ mod built_in {
 
     /// To the first address of `host` that answers.
     async fn tcp(host: &str, port: u16, info: &ConnectionInfo) -> io::Result<TcpStream> {
-        let dials = lookup_host((host, port)).await?.map(|address| Box::pin(TcpStream::connect(address)));
+        let addresses: Vec<_> = lookup_host((host, port)).await?.collect();
+        if addresses.is_empty() {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        }
+        let dials = addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address)));
         let (stream, _) = select_ok(dials).await?;
         let (socket, settings) = (SockRef::from(&stream), info.tcp_settings());
         socket.set_tcp_nodelay(settings.nodelay())?;
@@ -160,7 +166,13 @@ mod built_in {
                         roots.add(certificate).map_err(|_| Error::certificate("the root certificate"))?;
                     }
                 }
-                None => _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
+                None => {
+                    let mut loaded = rustls_native_certs::load_native_certs();
+                    _ = roots.add_parsable_certificates(loaded.certs);
+                    if roots.is_empty() {
+                        return Err(Error::no_system_certificates(loaded.errors.pop().map(io::Error::other)));
+                    }
+                }
             }
             Ok(roots)
         }
@@ -205,9 +217,16 @@ mod built_in {
         }
 
         /// The process may have other uses of rustls, whose choice is its own.
-        #[test]
-        fn cryptography_of_the_process_is_not_chosen() {
-            assert!(client("rediss://127.0.0.1", &Tls::default()).unwrap().is_some());
+        #[tokio::test]
+        async fn cryptography_of_the_process_is_not_chosen() {
+            let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("rediss://{}", server.local_addr().unwrap());
+            let common = Arc::new(Common::new(Timing::default(), TokioRuntime::current()));
+            let dialer = Dialer::plain(&*url, &common);
+            let (dialled, _) = tokio::join!(dialer.dial(None, Arc::new(|_| {})), async {
+                drop(server.accept().await.expect("it is dialled"));
+            });
+            assert!(dialled.is_err());
             assert!(CryptoProvider::get_default().is_none());
         }
 
