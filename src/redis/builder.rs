@@ -40,8 +40,8 @@ impl Redis {
     /// an error nor any `Debug` ever shows a password.
     ///
     /// With TLS, the server's certificate must be for the host and signed by an authority that the system
-    /// trusts, or that `RedisBuilder::root_certificate` names. The cryptography is the one that the process
-    /// has chosen for rustls by then; or else ring, for these connections alone.
+    /// trusts (read once per client), or that `RedisBuilder::root_certificate` names. The cryptography is the
+    /// one that the process has chosen for rustls by then; or else ring, for these connections alone.
     ///
     /// # Errors
     ///
