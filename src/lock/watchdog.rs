@@ -58,29 +58,36 @@ enum Turn {
     Done,
 }
 
-async fn keep(context: Weak<Context>, tables: Weak<Tables<Entry>>) {
-    let mut unfinished = OnDrop(Some(|| {
-        let (Some(context), Some(strong)) = (context.upgrade(), tables.upgrade()) else { return };
-        strong.alarm.ended();
+/// Not an `async fn`: the runtime may end before the first poll.
+fn keep(context: Weak<Context>, tables: Weak<Tables<Entry>>) -> impl Future<Output = ()> + Send {
+    // A task is dropped unfinished when its runtime ends, and maybe before the runtime says so.
+    let entries = Weak::clone(&tables);
+    let mut unfinished = OnDrop(Some(move || {
+        let Some(tables) = entries.upgrade() else { return };
+        tables.alarm.ended();
         let mut panics = Panics::NONE;
-        if panics.catch(|| context.has_ended()) == Some(true) {
-            close_all(&strong, &mut panics);
-        }
+        close_all(&tables, &mut panics);
         panics.report("ending the watchdog");
     }));
-    let mut panics_in_a_row = 0;
-    while panics_in_a_row < PANICS {
-        match caught(turn(&context, &tables)).await {
-            Ok(Turn::Again) => panics_in_a_row = 0,
-            Ok(Turn::Done) => {
-                unfinished.0 = None;
-                return;
+    async move {
+        let mut panics_in_a_row = 0;
+        while panics_in_a_row < PANICS {
+            match caught(turn(&context, &tables)).await {
+                Ok(Turn::Again) => panics_in_a_row = 0,
+                Ok(Turn::Done) => {
+                    unfinished.0 = None;
+                    return;
+                }
+                Err(panics) => {
+                    panics.report("keeping leases");
+                    panics_in_a_row += 1;
+                    yield_now().await;
+                }
             }
-            Err(panics) => {
-                panics.report("keeping leases");
-                panics_in_a_row += 1;
-                yield_now().await;
-            }
+        }
+        unfinished.0 = None;
+        if let Some(tables) = tables.upgrade() {
+            tables.alarm.ended();
         }
     }
 }

@@ -3,11 +3,14 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::pin::pin;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::oneshot;
 
 use crate::registry::Registry;
 use crate::runtime::{Runtime, TokioRuntime, shielded};
+use crate::sync::block_on;
 
 use super::backend::{Redis, Replicas};
 use super::connection::{Boxed, Common, ConnectOptions, Credentials, Error, Timing};
@@ -301,7 +304,7 @@ impl RedisBuilder {
     pub fn blocking_connect(self, url: &str) -> Result<Redis, Error> {
         let runtime = TokioRuntime::background().map_err(Error::no_thread)?;
         let url = url.to_owned();
-        let (done, outcome) = mpsc::channel();
+        let (done, outcome) = oneshot::channel();
         // `block_on` of tokio's would panic if the caller is in async code.
         runtime.spawn({
             let runtime = runtime.clone();
@@ -309,7 +312,7 @@ impl RedisBuilder {
                 let _ = done.send(self.connect_on(runtime, &url).await);
             }
         });
-        outcome.recv().unwrap_or_else(|_| Err(Error::runtime_ended()))
+        block_on(outcome).unwrap_or_else(|_| Err(Error::runtime_ended()))
     }
 
     /// Connects in a simulation, to whatever it has at `url`.

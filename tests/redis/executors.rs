@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::pin::pin;
-use std::sync::{Arc, Barrier};
-use std::task::Poll;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Barrier, mpsc};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -52,6 +52,10 @@ async fn lock_many(client: &LockClient, count: usize) -> Vec<Guard> {
     assert_eq!(guards.len(), count);
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     guards
+}
+
+fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
 /// Spends the budget of the task that polls it.
@@ -299,6 +303,44 @@ fn limited_wait_whose_runtime_ends_says_so() {
                 *ends.entry(format!("{:?}", wait.join().unwrap().map(|_| ()))).or_insert(0) += 1;
             }
             assert_eq!(ends, BTreeMap::from([("Err(RuntimeEnded)".into(), 12)]), "{flavour}");
+        }
+    }
+}
+
+/// tokio drops the tasks of a runtime that ends in an order that goes by their ids.
+#[test]
+fn unlimited_wait_whose_runtime_ends_says_so_whichever_task_ends_first() {
+    let server = RedisServer::start();
+    for others in 0..4 {
+        for (flavour, runtime) in runtimes() {
+            let (over_redis, over_memory) = runtime.block_on(async {
+                let over_redis = connect(&server).await;
+                let over_memory = LockClient::new(Local::on_tokio());
+                (0..others).for_each(|_| drop(tokio::spawn(async {})));
+                (over_redis, over_memory)
+            });
+            for client in [&over_redis, &over_memory] {
+                let lock = client.get_lock(&format!("{flavour}:{others}")).unwrap();
+                runtime.block_on(async { lock.lock().await.unwrap().forget() });
+            }
+            let ends = [over_redis, over_memory].map(|client| {
+                let lock = client.get_lock(&format!("{flavour}:{others}")).unwrap();
+                let (begins, begun) = mpsc::channel();
+                let (ends, ended) = mpsc::channel();
+                thread::spawn(move || {
+                    let mut waits = pin!(lock.lock());
+                    assert!(poll_once(waits.as_mut()).is_pending());
+                    begins.send(()).unwrap();
+                    _ = ends.send(futures_executor::block_on(waits).map(drop));
+                });
+                begun.recv().unwrap();
+                ended
+            });
+            drop(runtime);
+            for end in ends {
+                let end = end.recv_timeout(SOON).expect("it waits for ever");
+                assert!(matches!(end, Err(LockError::RuntimeEnded)), "{flavour}, {others}: {end:?}");
+            }
         }
     }
 }

@@ -39,6 +39,7 @@ fn redis_uses_public_items_only() {
         "crate::fault::fault",
         "crate::foreign::",
         "crate::sync::Mutex",
+        "crate::sync::block_on",
         "crate::sync::atomic::",
         "crate::lock::{",
         "crate::lock::LeaseId;",
