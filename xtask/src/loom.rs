@@ -9,16 +9,19 @@ use crate::rustflags;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
-/// Enough for every bug the broken twins stand for; each one more multiplies the time.
+/// Preemptions of an execution at most. Each one more multiplies the time.
 const MAX_PREEMPTIONS: &str = "3";
 
+/// Enough for each fault that is seeded: in the tests.
+pub(crate) const FEW: &str = "2";
+
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, args: &[String]) -> Result<()> {
-    steps.run("loom models", || Ok(bounded(workspace)?.arg("--").args(args).run()?))
+    steps.run("loom models", || Ok(bounded(workspace, MAX_PREEMPTIONS)?.arg("--").args(args).run()?))
 }
 
-/// `cargo test` on the models, with the bound that is asked for.
-pub(crate) fn bounded(workspace: &Workspace) -> Result<Cmd<'_>> {
-    let max_preemptions = env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| MAX_PREEMPTIONS.to_owned());
+/// `cargo test` on the models, with the bound that is asked for, or else this one.
+pub(crate) fn bounded<'a>(workspace: &'a Workspace, preemptions: &str) -> Result<Cmd<'a>> {
+    let max_preemptions = env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| preemptions.to_owned());
     Ok(command(workspace)?.env("LOOM_MAX_PREEMPTIONS", max_preemptions))
 }
 

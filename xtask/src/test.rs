@@ -6,9 +6,9 @@ mod lanes;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use xshell::cmd;
+use xshell::{Cmd, cmd};
 
-use self::lanes::{Failed, Job, Outcome, Queue};
+use self::lanes::{Job, Outcome, Queue};
 use crate::binaries::{self, Binary};
 use crate::steps::Steps;
 use crate::workspace::Workspace;
@@ -34,15 +34,29 @@ impl Options {
 
 /// Suites that wait for most of their time, the longest first, and how many of their tests run at a time:
 /// more than there are cores.
-const WAITING: [(&str, usize); 5] =
-    [("redis_faults", 8), ("redis", 6), ("cluster", 6), ("lock", 6), ("local", 12)];
+const WAITING: [(&str, usize); 6] = [
+    ("redis_faults", 24),
+    ("redis", 8),
+    ("cluster", 6),
+    ("lock", 6),
+    ("mutants of conformance", 6),
+    ("local", 12),
+];
 
 /// How many of these run at a time.
 const WAITING_AT_A_TIME: usize = 2;
 
-/// What runs once nothing else does: tests of a suite that measure how long a server takes, and a suite that
-/// counts what 2000 threads leave behind, which depends on how many of them begin at the same moment.
-const ALONE: [(&str, Option<&str>); 2] = [("redis", Some("scripts::bounds")), ("semaphore_memory", None)];
+/// A suite that runs once nothing else does: it counts what 2000 threads leave behind, which depends on how
+/// many of them begin at the same moment.
+const ALONE: &str = "semaphore_memory";
+
+/// Tests of the suite `redis` that are run by `verify scripts`: a script refused at each of its commands, and
+/// how long the server takes for each. They change when a script does, and take longer than all others
+/// together.
+pub(crate) const SCRIPTS: [&str; 2] = ["scripts::refusals", "scripts::bounds"];
+
+/// Tests of the library that are run by `verify ownership`: faults seeded into the engine.
+pub(crate) const MUTANTS: &str = "ownership::model::mutant_";
 
 /// What `--quick` runs of the library.
 const QUICK: [&str; 9] = [
@@ -57,13 +71,19 @@ const QUICK: [&str; 9] = [
     "tidy",
 ];
 
-/// The model of the ownership takes all its time to its states: built with optimizations it has them in a
-/// tenth of the time, which is worth a build of the library.
+/// The model of the ownership, whose states are built in a tenth of the time with optimizations: worth a
+/// build of the library.
 const MODEL: &str = "ownership::model";
 const OPTIMIZED: &str = "profile.dev.package.latchwork.opt-level=1";
 
 /// What `--quick` leaves out: tests that need a server, and that model.
 const SLOW: [&str; 3] = ["needs_a_server", "on_a_server", MODEL];
+
+/// `cargo test` on the model of the ownership, with those arguments of the harness.
+pub(crate) fn model<'a>(workspace: &'a Workspace, args: &[&str]) -> Cmd<'a> {
+    let Workspace { shell, cargo, .. } = workspace;
+    cmd!(shell, "{cargo} test --package latchwork --lib --config {OPTIMIZED} -- {args...}")
+}
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let result = run_all(workspace, steps, options);
@@ -91,11 +111,10 @@ pub(crate) fn run_all(workspace: &Workspace, steps: &mut Steps, options: &Option
     let Plan { waiting, mut computing, alone } = Plan::of(&binaries, &args);
     if !quick {
         if args.is_empty() {
-            let model = cmd!(shell, "{cargo} test --package latchwork --lib --config {OPTIMIZED} -- {MODEL}");
-            computing.push(job("model of the ownership", model));
+            computing.push(job("model of the ownership", model(workspace, &[MODEL, "--skip", MUTANTS])));
         }
         computing.push(job("doc tests", cmd!(shell, "{cargo} test --doc --").args(&args)));
-        computing.push(job("loom models", loom::bounded(workspace)?.arg("--").args(&args)));
+        computing.push(job("loom models", loom::bounded(workspace, loom::FEW)?.arg("--").args(&args)));
         // Not tests with a name: a filter does not mean them.
         if args.is_empty() {
             computing.extend(verify::quick_parts(workspace)?.map(|(name, command)| job(name, command)));
@@ -104,44 +123,14 @@ pub(crate) fn run_all(workspace: &Workspace, steps: &mut Steps, options: &Option
     let beside = vec![Queue { jobs: waiting, lanes: WAITING_AT_A_TIME }, Queue { jobs: computing, lanes: 1 }];
     eprintln!("\n==> tests, side by side; the output of each comes with its end if it fails");
     let loud = !options.args.is_empty();
-    let mut outcome = lanes::run(steps, beside, loud);
+    let outcome = lanes::run(steps, beside, loud);
     // Known as well, though others have failed.
     let alone = lanes::run(steps, vec![Queue { jobs: alone, lanes: 1 }], loud);
-    outcome = [outcome, alone].into_iter().sum();
-    if options.args.is_empty() {
-        outcome = once_more(steps, outcome, &binaries);
-    }
-    let Outcome { totals, failed } = outcome;
+    let Outcome { totals, failed } = [outcome, alone].into_iter().sum();
     println!("{} passed, {} failed", totals.passed, totals.failed);
-    let failed: Vec<_> = failed.into_iter().map(|failed| failed.name).collect();
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     ensure!(!options.args.is_empty() || totals.passed > 0, "no test was run");
     Ok(())
-}
-
-/// So many tests of a suite may be [run once more](once_more): more than that is no moment of a busy machine.
-const ONCE_MORE: usize = 3;
-
-/// Runs tests that wait for times to pass once more, with nothing beside them, if they failed beside others:
-/// a machine that did not run a process for ten seconds fails them as an error of ours does. What fails again
-/// has failed; what passes is named as flaky, with what it said at first above.
-fn once_more(steps: &mut Steps, outcome: Outcome, binaries: &[Binary]) -> Outcome {
-    let is_short = |failed: &Failed| (1..=ONCE_MORE).contains(&failed.timed_tests.len());
-    let (again, failed): (Vec<_>, Vec<_>) = outcome.failed.into_iter().partition(is_short);
-    let mut sum = Outcome { failed, ..outcome };
-    for Failed { name, timed_tests: tests } in again {
-        let Some(binary) = binaries.iter().find(|binary| binary.name == name) else { continue };
-        let args = [&["--exact".to_owned(), "--test-threads=1".to_owned()], tests.as_slice()].concat();
-        let job = Job { name: format!("{name}, once more"), ..job_of(binary, &args) };
-        let Outcome { totals, failed } = lanes::run(steps, vec![Queue { jobs: vec![job], lanes: 1 }], false);
-        sum.totals.passed += totals.passed;
-        sum.totals.failed -= totals.passed;
-        if failed.is_empty() {
-            eprintln!("flaky: of {name}, failed beside others and passed alone: {}", tests.join(", "));
-        }
-        sum.failed.extend(failed);
-    }
-    sum
 }
 
 /// Which binaries run beside which.
@@ -162,18 +151,13 @@ impl Plan {
         binaries.sort_by_key(place);
         for binary in binaries {
             let mut own = args.to_vec();
-            match ALONE.iter().find(|(name, _)| *name == binary.name) {
-                Some((_, None)) => {
-                    plan.alone.push(job_of(binary, args));
-                    continue;
-                }
-                // Of tests that the caller has chosen, none are left out.
-                Some((name, Some(tests))) if args.is_empty() => {
-                    let name = format!("{name} {tests}");
-                    plan.alone.push(Job { name, ..job_of(binary, &[(*tests).to_owned()]) });
-                    own.extend(["--skip".to_owned(), (*tests).to_owned()]);
-                }
-                _ => {}
+            if binary.name == ALONE {
+                plan.alone.push(job_of(binary, args));
+                continue;
+            }
+            // Of tests that the caller has chosen, none are left out.
+            if args.is_empty() && binary.name == "redis" {
+                own.extend(SCRIPTS.iter().flat_map(|tests| ["--skip".to_owned(), (*tests).to_owned()]));
             }
             if args.is_empty() && binary.name == "unit tests of latchwork" {
                 own.extend(["--skip".to_owned(), MODEL.to_owned()]);
@@ -186,7 +170,7 @@ impl Plan {
             if !args.iter().any(|arg| arg.starts_with("--test-threads")) {
                 own.extend(["--test-threads".to_owned(), WAITING[at].1.to_string()]);
             }
-            plan.waiting.push(Job { timed: true, ..job_of(binary, &own) });
+            plan.waiting.push(job_of(binary, &own));
         }
         plan
     }
@@ -197,5 +181,5 @@ fn job_of(binary: &Binary, args: &[String]) -> Job {
 }
 
 fn job(name: &str, command: impl Into<Command>) -> Job {
-    Job { name: name.to_owned(), command: command.into(), timed: false }
+    Job { name: name.to_owned(), command: command.into() }
 }

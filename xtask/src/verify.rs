@@ -24,13 +24,14 @@ use std::time::Instant;
 
 use anyhow::{Error, Result, bail};
 use clap::ValueEnum;
-use xshell::Cmd;
+use xshell::{Cmd, cmd};
 
 use self::table::{Outcome, Row, Table};
 use crate::interop;
 use crate::missing::Missing;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
+use crate::{redis_server, test};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -76,6 +77,12 @@ impl Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
+    /// The loom models, with one preemption more than in the tests
+    Loom,
+    /// Faults seeded into the ownership's engine, which its exhaustive model must find
+    Ownership,
+    /// The scripts, refused at each of their commands, and how long a server takes for each
+    Scripts,
     /// The semaphore's algorithm through all states of small programs
     Model,
     /// Real threads from a spinning start, with a count of everything at the end
@@ -110,6 +117,9 @@ enum Part {
 impl Part {
     fn covers(self) -> &'static str {
         match self {
+            Self::Loom => "semaphore, latch, entry, registry: all executions with three preemptions",
+            Self::Ownership => "the ownership's exhaustive model: what it finds",
+            Self::Scripts => "scripts: all or nothing, and bounded",
             Self::Model => "the semaphore's algorithm, through all states of small programs",
             Self::Stress => "the semaphore by real threads: wake-ups, order, counts",
             Self::Suspension => "the semaphore with any thread stopped for ever",
@@ -128,6 +138,9 @@ impl Part {
 
     fn run(self, workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
         match self {
+            Self::Loom => crate::loom::run(workspace, steps, &[]),
+            Self::Ownership => ownership(workspace, steps),
+            Self::Scripts => scripts(workspace, steps),
             Self::Model => model::run(workspace, steps, options),
             Self::Stress => stress::run(workspace, steps, options),
             Self::Suspension => suspension::run(workspace, steps),
@@ -188,6 +201,23 @@ fn judged(result: Result<()>, is_named: bool, check: &str, errors: &mut Vec<Erro
         errors.push(error.context(format!("`verify {check}`")));
     }
     outcome
+}
+
+fn ownership(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
+    steps.run("ownership", || Ok(test::model(workspace, &[test::MUTANTS]).run()?))
+}
+
+/// One test at a time: some measure how long the server takes.
+fn scripts(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
+    let Workspace { shell, cargo, .. } = workspace;
+    steps.run("Redis server", || redis_server::ensure(shell))?;
+    for tests in test::SCRIPTS {
+        let threads = if tests == "scripts::bounds" { "1" } else { "6" };
+        let run =
+            cmd!(shell, "{cargo} test --package latchwork --test redis -- {tests} --test-threads {threads}");
+        steps.run(tests, || Ok(run.run()?))?;
+    }
+    Ok(())
 }
 
 fn beside_redisson(workspace: &Workspace, steps: &mut Steps) -> Result<()> {

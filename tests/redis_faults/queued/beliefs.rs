@@ -10,8 +10,11 @@ use latchwork_testkit::{ChaosProxy, Way};
 use tokio::task::JoinHandle;
 
 use super::kind::sides;
-use super::stage::{LEASE, LIFE, LITTLE, Side, end, proxied, within};
+use super::stage::{LIFE, LITTLE, Side, end, proxied_for, within};
 use crate::day::{Day, NAME};
+
+/// Long enough for a renewal whose answer is lost, and one more.
+const LEASE: Duration = Duration::from_secs(9);
 
 /// All guards that are alive, and whether others may have the lock as well.
 #[derive(Default)]
@@ -98,7 +101,7 @@ async fn no_holder_believes_in_the_lock_beside_a_writer() {
     });
     let (mut proxies, mut clients, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..3 {
-        let (proxy, client) = proxied(&day.server).await;
+        let (proxy, client) = proxied_for(&day.server, LEASE).await;
         for task in 0..3 {
             tasks.push(stage.takes_turns(number, &client, (number * 3 + task) as u64));
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use latchwork::redis::Redis;
-use latchwork::{Guard, Lease, Lock, LockClient, LockError};
+use latchwork::{Guard, Lease, Lock, LockClient, LockError, LockOptions};
 use latchwork_testkit::{ChaosProxy, RedisServer};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -40,8 +40,14 @@ pub(crate) fn lock(client: &LockClient) -> Lock {
 
 /// A client through a proxy of its own.
 pub(crate) async fn proxied(server: &RedisServer) -> (ChaosProxy, LockClient) {
+    proxied_for(server, LEASE).await
+}
+
+/// With leases of that length.
+pub(crate) async fn proxied_for(server: &RedisServer, lease: Duration) -> (ChaosProxy, LockClient) {
     let proxy = ChaosProxy::start(server.port());
-    let client = LockClient::new(Redis::connect(&proxy.url()).await.unwrap());
+    let options = LockOptions::default().watchdog_timeout(lease);
+    let client = LockClient::with_options(Redis::connect(&proxy.url()).await.unwrap(), &options).unwrap();
     (proxy, client)
 }
 

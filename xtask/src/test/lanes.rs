@@ -18,8 +18,6 @@ use crate::steps::{Step, Steps};
 pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) command: Command,
-    /// Its tests wait for times to pass: what fails of them while others run is run once more.
-    pub(crate) timed: bool,
 }
 
 /// What lanes work off first. They share its jobs.
@@ -55,15 +53,8 @@ impl Totals {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) totals: Totals,
-    pub(crate) failed: Vec<Failed>,
-}
-
-/// A job that failed.
-#[derive(Debug)]
-pub(crate) struct Failed {
-    pub(crate) name: String,
-    /// Those of its tests that did, if it is [timed](Job::timed) and all the others have passed.
-    pub(crate) timed_tests: Vec<String>,
+    /// The names of the jobs that failed.
+    pub(crate) failed: Vec<String>,
 }
 
 impl Sum for Outcome {
@@ -116,7 +107,7 @@ fn next(queues: &[Mutex<VecDeque<Job>>]) -> Option<Job> {
 
 /// The step, and what became of its job.
 fn carry_out(job: Job, loud: bool) -> (Step, Outcome) {
-    let Job { name, mut command, timed } = job;
+    let Job { name, mut command } = job;
     let start = Instant::now();
     let output = command.stdin(Stdio::null()).output();
     let time = start.elapsed();
@@ -142,15 +133,7 @@ fn carry_out(job: Job, loud: bool) -> (Step, Outcome) {
     // In one go: another lane may print as well.
     eprintln!("{text}==> {name}: {result} after {:.1} s  {count}", time.as_secs_f64());
     let note = if succeeded { count } else { format!("{count} FAILED").trim_start().to_owned() };
-    let mut failed = Vec::new();
-    if !succeeded {
-        let mut timed_tests = if timed { failed_tests(&said) } else { Vec::new() };
-        // Of a harness that ended before its last test it is not known what would have failed.
-        if timed_tests.len() != totals.failed {
-            timed_tests.clear();
-        }
-        failed.push(Failed { name: name.clone(), timed_tests });
-    }
+    let failed = if succeeded { Vec::new() } else { vec![name.clone()] };
     (Step { name, time, note }, Outcome { totals, failed })
 }
 
@@ -158,12 +141,6 @@ fn carry_out(job: Job, loud: bool) -> (Step, Outcome) {
 fn without_successes(said: &str) -> String {
     let is_success = |line: &str| line.starts_with("test ") && line.trim_end().ends_with("... ok");
     said.split_inclusive('\n').filter(|line| !is_success(line)).collect()
-}
-
-/// The tests that failed, by what a harness says while it runs them.
-fn failed_tests(said: &str) -> Vec<String> {
-    let name = |line: &str| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.to_owned());
-    said.lines().filter_map(name).collect()
 }
 
 #[cfg(test)]
@@ -174,8 +151,7 @@ mod tests {
                         ---- c stdout ----\nit is wrong\n\ntest result: FAILED. 2 passed; 1 failed; 0 ignored\n";
 
     #[test]
-    fn tests_that_failed_are_known_by_name_and_counted() {
-        assert_eq!(failed_tests(SAID), ["c"]);
+    fn tests_are_counted() {
         let Totals { passed, failed } = Totals::of(SAID);
         assert_eq!((passed, failed), (2, 1));
     }

@@ -17,11 +17,11 @@ const BUILD: Build = Build { cfg: "latchwork_simulation", sanitizer: None, targe
 const SECONDS: u32 = 600;
 
 /// Of the tests: programs of fixed seeds, in two processes whose histories must be the same. They take some
-/// 20 s.
-const FIXED_PROGRAMS: &str = "720";
+/// 5 s.
+const FIXED_PROGRAMS: &str = "240";
 
 /// Of the suite for every backend: models with habits and a network of their own.
-const SUITE_SEEDS: &str = "40";
+const SUITE_SEEDS: &str = "10";
 
 /// Of the suite once more, where of a thousand commands so many may overtake others of their client.
 const REORDERED: &str = "300";
