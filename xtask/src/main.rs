@@ -11,6 +11,7 @@ mod interop;
 mod loom;
 mod missing;
 mod msrv;
+mod nightly;
 mod quickstart;
 mod recipes;
 mod redis_server;

@@ -6,10 +6,11 @@ mod lanes;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use xshell::{Cmd, cmd};
+use xshell::cmd;
 
 use self::lanes::{Job, Outcome, Queue};
 use crate::binaries::{self, Binary};
+use crate::nightly::{MODEL, MUTANTS, SCRIPTS, model};
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 use crate::{loom, redis_server, verify};
@@ -50,14 +51,6 @@ const WAITING_AT_A_TIME: usize = 2;
 /// many of them begin at the same moment.
 const ALONE: &str = "semaphore_memory";
 
-/// Tests of the suite `redis` that are run by `verify scripts`: a script refused at each of its commands, and
-/// how long the server takes for each. They change when a script does, and take longer than all others
-/// together.
-pub(crate) const SCRIPTS: [&str; 2] = ["scripts::refusals", "scripts::bounds"];
-
-/// Tests of the library that are run by `verify ownership`: faults seeded into the engine.
-pub(crate) const MUTANTS: &str = "ownership::model::mutant_";
-
 /// What `--quick` runs of the library.
 const QUICK: [&str; 9] = [
     "fork",
@@ -71,19 +64,8 @@ const QUICK: [&str; 9] = [
     "tidy",
 ];
 
-/// The model of the ownership, whose states are built in a tenth of the time with optimizations: worth a
-/// build of the library.
-const MODEL: &str = "ownership::model";
-const OPTIMIZED: &str = "profile.dev.package.latchwork.opt-level=1";
-
 /// What `--quick` leaves out: tests that need a server, and that model.
 const SLOW: [&str; 3] = ["needs_a_server", "on_a_server", MODEL];
-
-/// `cargo test` on the model of the ownership, with those arguments of the harness.
-pub(crate) fn model<'a>(workspace: &'a Workspace, args: &[&str]) -> Cmd<'a> {
-    let Workspace { shell, cargo, .. } = workspace;
-    cmd!(shell, "{cargo} test --package latchwork --lib --config {OPTIMIZED} -- {args...}")
-}
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let result = run_all(workspace, steps, options);

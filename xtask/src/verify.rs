@@ -24,14 +24,14 @@ use std::time::Instant;
 
 use anyhow::{Error, Result, bail};
 use clap::ValueEnum;
-use xshell::{Cmd, cmd};
+use xshell::Cmd;
 
 use self::table::{Outcome, Row, Table};
 use crate::interop;
 use crate::missing::Missing;
+use crate::nightly;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
-use crate::{redis_server, test};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -139,8 +139,8 @@ impl Part {
     fn run(self, workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
         match self {
             Self::Loom => crate::loom::run(workspace, steps, &[]),
-            Self::Ownership => ownership(workspace, steps),
-            Self::Scripts => scripts(workspace, steps),
+            Self::Ownership => nightly::ownership(workspace, steps),
+            Self::Scripts => nightly::scripts(workspace, steps),
             Self::Model => model::run(workspace, steps, options),
             Self::Stress => stress::run(workspace, steps, options),
             Self::Suspension => suspension::run(workspace, steps),
@@ -201,23 +201,6 @@ fn judged(result: Result<()>, is_named: bool, check: &str, errors: &mut Vec<Erro
         errors.push(error.context(format!("`verify {check}`")));
     }
     outcome
-}
-
-fn ownership(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
-    steps.run("ownership", || Ok(test::model(workspace, &[test::MUTANTS]).run()?))
-}
-
-/// One test at a time: some measure how long the server takes.
-fn scripts(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
-    let Workspace { shell, cargo, .. } = workspace;
-    steps.run("Redis server", || redis_server::ensure(shell))?;
-    for tests in test::SCRIPTS {
-        let threads = if tests == "scripts::bounds" { "1" } else { "6" };
-        let run =
-            cmd!(shell, "{cargo} test --package latchwork --test redis -- {tests} --test-threads {threads}");
-        steps.run(tests, || Ok(run.run()?))?;
-    }
-    Ok(())
 }
 
 fn beside_redisson(workspace: &Workspace, steps: &mut Steps) -> Result<()> {

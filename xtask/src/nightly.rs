@@ -1,0 +1,43 @@
+//! Tests that `cargo xtask test` leaves out, and parts of `cargo xtask verify` run.
+
+use anyhow::Result;
+use xshell::{Cmd, cmd};
+
+use crate::redis_server;
+use crate::steps::Steps;
+use crate::workspace::Workspace;
+
+/// Tests of the suite `redis` for `verify scripts`: scripts that are refused at each of their commands, and
+/// scripts whose time on the server is measured. Their outcome changes when a script does, and they take
+/// longer than all others together.
+pub(crate) const SCRIPTS: [&str; 2] = ["scripts::refusals", "scripts::bounds"];
+
+/// Tests of the library for `verify ownership`: faults that are seeded into the engine.
+pub(crate) const MUTANTS: &str = "ownership::model::mutant_";
+
+/// The model of the ownership.
+pub(crate) const MODEL: &str = "ownership::model";
+/// With optimizations the model takes a tenth of the time, which is worth a build of the library.
+const OPTIMIZED: &str = "profile.dev.package.latchwork.opt-level=1";
+
+/// `cargo test` on the model of the ownership, with those arguments of the harness.
+pub(crate) fn model<'a>(workspace: &'a Workspace, args: &[&str]) -> Cmd<'a> {
+    let Workspace { shell, cargo, .. } = workspace;
+    cmd!(shell, "{cargo} test --package latchwork --lib --config {OPTIMIZED} -- {args...}")
+}
+
+pub(crate) fn ownership(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
+    steps.run("ownership", || Ok(model(workspace, &[MUTANTS]).run()?))
+}
+
+pub(crate) fn scripts(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
+    let Workspace { shell, cargo, .. } = workspace;
+    steps.run("Redis server", || redis_server::ensure(shell))?;
+    for tests in SCRIPTS {
+        let threads = if tests == "scripts::bounds" { "1" } else { "6" };
+        let run =
+            cmd!(shell, "{cargo} test --package latchwork --test redis -- {tests} --test-threads {threads}");
+        steps.run(tests, || Ok(run.run()?))?;
+    }
+    Ok(())
+}
