@@ -15,7 +15,7 @@ const MODULES: [(&str, &str); 5] =
     [("backend", "lock"), ("blocking", "lock"), ("local", "local"), ("lock", "lock"), ("redis", "redis")];
 
 /// What needs a feature beside its page's, or on a page that needs none: page, anchor, feature.
-const PARTS: [(&str, &str, &str); 9] = [
+const PARTS: [(&str, &str, &str); 11] = [
     ("struct.LockClient.html", "main-content", "lock"),
     ("struct.LockClient.html", "method.local", "local"),
     ("blocking/struct.LockClient.html", "method.connect", "redis"),
@@ -24,6 +24,8 @@ const PARTS: [(&str, &str, &str); 9] = [
     ("redis/struct.RedisBuilder.html", "method.publish_both_kinds", "cluster"),
     ("redis/struct.RedisBuilder.html", "method.root_certificate", "tls"),
     ("redis/struct.RedisBuilder.html", "method.client_certificate", "tls"),
+    ("backend/struct.TokioRuntime.html", "main-content", "tokio"),
+    ("local/struct.Local.html", "method.on_tokio", "tokio"),
     ("struct.PollSemaphore.html", "impl-Stream-for-PollSemaphore", "stream"),
 ];
 

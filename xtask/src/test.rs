@@ -51,6 +51,10 @@ const WAITING_AT_A_TIME: usize = 2;
 /// many of them begin at the same moment.
 const ALONE: &str = "semaphore_memory";
 
+/// Packages that are built elsewhere: loom models need a build of their own (below), benches measure, and
+/// what readers copy is run by `recipes` and `quickstart`. They stand on many crates that no test needs.
+const ELSEWHERE: [&str; 5] = ["loom-tests", "benches", "recipes", "quickstart", "lock-mutants"];
+
 /// What `--quick` runs of the library.
 const QUICK: [&str; 9] = [
     "fork",
@@ -77,8 +81,8 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
 pub(crate) fn run_all(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let Workspace { shell, cargo, .. } = workspace;
     let Options { quick, args } = options;
-    // Loom models need a build of their own (below); benches measure and do not test.
-    let packages = ["--workspace", "--exclude", "loom-tests", "--exclude", "benches"];
+    let packages = ELSEWHERE.iter().flat_map(|package| ["--exclude", *package]);
+    let packages = ["--workspace"].into_iter().chain(packages);
     let mut targets = vec!["--lib"];
     let mut args = args.clone();
     if *quick {

@@ -54,6 +54,9 @@ enum Outcome {
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let Workspace { shell, cargo, .. } = workspace;
     steps.run("Redis server", || redis_server::ensure(shell))?;
+    steps.run("tests of the mutants' maker", || {
+        Ok(cmd!(shell, "{cargo} test --quiet --release --package lock-mutants").run()?)
+    })?;
     let scratch = workspace.target_dir().join("lock-mutants");
     let root = scratch.join("workspace");
     steps.run("mutants of the lock, in a copy", || {
