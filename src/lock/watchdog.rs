@@ -75,7 +75,7 @@ fn keep(context: Weak<Context>, tables: Weak<Tables<Entry>>) -> impl Future<Outp
             match caught(turn(&context, &tables)).await {
                 Ok(Turn::Again) => panics_in_a_row = 0,
                 Ok(Turn::Done) => {
-                    unfinished.0 = None;
+                    _ = unfinished.0.take();
                     return;
                 }
                 Err(panics) => {
@@ -85,7 +85,7 @@ fn keep(context: Weak<Context>, tables: Weak<Tables<Entry>>) -> impl Future<Outp
                 }
             }
         }
-        unfinished.0 = None;
+        _ = unfinished.0.take();
         if let Some(tables) = tables.upgrade() {
             tables.alarm.ended();
         }
