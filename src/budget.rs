@@ -50,12 +50,10 @@ mod on_tokio {
     pub(super) fn take(context: &Context<'_>) -> Poll<()> {
         // tokio calls the waker that it is given once the task has returned, so never in an executor inside
         // of that task.
-        match poll_proceed(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(part) => Poll::Ready(part.made_progress()),
-            Poll::Pending => {
-                context.waker().wake_by_ref();
-                Poll::Pending
-            }
+        let proceeds = poll_proceed(&mut Context::from_waker(Waker::noop()));
+        if proceeds.is_pending() {
+            context.waker().wake_by_ref();
         }
+        proceeds.map(|part| part.made_progress())
     }
 }
