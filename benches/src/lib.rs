@@ -13,6 +13,7 @@ pub mod cores;
 pub mod criterion;
 pub mod event;
 pub mod line;
+#[cfg(feature = "redis")]
 pub mod lock;
 pub mod peers;
 pub mod picture;
