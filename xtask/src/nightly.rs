@@ -1,7 +1,7 @@
 //! Tests that `cargo xtask test` leaves out, and parts of `cargo xtask verify` run.
 
 use anyhow::Result;
-use xshell::{Cmd, cmd};
+use xshell::cmd;
 
 use crate::redis_server;
 use crate::steps::Steps;
@@ -16,18 +16,15 @@ pub(crate) const SCRIPTS: [&str; 2] = ["scripts::refusals", "scripts::bounds"];
 pub(crate) const MUTANTS: &str = "ownership::model::mutant_";
 
 /// The model of the ownership.
-pub(crate) const MODEL: &str = "ownership::model";
+const MODEL: &str = "ownership::model";
 /// With optimizations the model takes a tenth of the time, which is worth a build of the library.
 const OPTIMIZED: &str = "profile.dev.package.latchwork.opt-level=1";
 
-/// `cargo test` on the model of the ownership, with those arguments of the harness.
-pub(crate) fn model<'a>(workspace: &'a Workspace, args: &[&str]) -> Cmd<'a> {
-    let Workspace { shell, cargo, .. } = workspace;
-    cmd!(shell, "{cargo} test --package latchwork --lib --config {OPTIMIZED} -- {args...}")
-}
-
+/// The model as deep as it goes, and the faults that it must find.
 pub(crate) fn ownership(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
-    steps.run("ownership", || Ok(model(workspace, &[MUTANTS]).run()?))
+    let Workspace { shell, cargo, .. } = workspace;
+    let model = cmd!(shell, "{cargo} test --package latchwork --lib --config {OPTIMIZED} -- {MODEL}");
+    steps.run("ownership", || Ok(model.env("LATCHWORK_DEEP", "1").run()?))
 }
 
 pub(crate) fn scripts(workspace: &Workspace, steps: &mut Steps) -> Result<()> {

@@ -10,7 +10,7 @@ use xshell::cmd;
 
 use self::lanes::{Job, Outcome, Queue};
 use crate::binaries::{self, Binary};
-use crate::nightly::{MODEL, MUTANTS, SCRIPTS, model};
+use crate::nightly::{MUTANTS, SCRIPTS};
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 use crate::{loom, redis_server, verify};
@@ -68,8 +68,8 @@ const QUICK: [&str; 9] = [
     "tidy",
 ];
 
-/// What `--quick` leaves out: tests that need a server, and that model.
-const SLOW: [&str; 3] = ["needs_a_server", "on_a_server", MODEL];
+/// What `--quick` leaves out: tests that need a server, and the model of the ownership.
+const SLOW: [&str; 3] = ["needs_a_server", "on_a_server", "ownership::model"];
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let result = run_all(workspace, steps, options);
@@ -96,9 +96,6 @@ pub(crate) fn run_all(workspace: &Workspace, steps: &mut Steps, options: &Option
     let binaries = steps.run("build of the tests", || binaries::build(build.into(), workspace.root()))?;
     let Plan { waiting, mut computing, alone } = Plan::of(&binaries, &args);
     if !quick {
-        if args.is_empty() {
-            computing.push(job("model of the ownership", model(workspace, &[MODEL, "--skip", MUTANTS])));
-        }
         computing.push(job("doc tests", cmd!(shell, "{cargo} test --doc --").args(&args)));
         computing.push(job("loom models", loom::bounded(workspace, loom::FEW)?.arg("--").args(&args)));
         // Not tests with a name: a filter does not mean them.
@@ -146,7 +143,7 @@ impl Plan {
                 own.extend(SCRIPTS.iter().flat_map(|tests| ["--skip".to_owned(), (*tests).to_owned()]));
             }
             if args.is_empty() && binary.name == "unit tests of latchwork" {
-                own.extend(["--skip".to_owned(), MODEL.to_owned()]);
+                own.extend(["--skip".to_owned(), MUTANTS.to_owned()]);
             }
             let Some(at) = place(&binary) else {
                 plan.computing.push(job_of(binary, &own));
