@@ -110,6 +110,7 @@ mod trace;
 
 #[cfg(feature = "lock")]
 pub mod blocking;
+#[cfg(any(feature = "lock", feature = "tokio"))]
 mod budget;
 mod channel_entry;
 mod counter;

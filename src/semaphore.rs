@@ -59,10 +59,10 @@ pub(crate) use self::wakes::LeftToTheEnd;
 ///
 /// # Fairness
 ///
-/// Strictly first come, first served, by the order in which the futures were first polled (with the feature
-/// `tokio`, by a task that has budget left), and whatever they ask for: a request for many is not overtaken
-/// by those for few behind it, and all wait until it has its permits. A request for more permits than exist
-/// waits as well, and so do those behind it, since permits can be added. Requests for none never wait.
+/// Strictly first come, first served, by the order in which the futures were first polled, and whatever they
+/// ask for: a request for many is not overtaken by those for few behind it, and all wait until it has its
+/// permits. A request for more permits than exist waits as well, and so do those behind it, since permits
+/// can be added. Requests for none never wait.
 ///
 /// Permits are assigned by the thread that releases them. A waiter that was granted its permits and is not
 /// polled keeps them from all others; see `Debug` for how to find it.

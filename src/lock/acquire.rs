@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
-use crate::budget::Budget;
 use crate::fault::fault;
 use crate::foreign::Panics;
 use crate::lock_entry::{Attempt, Effects, EnterOutcome, Extension, Grant, Moment, Request, WaitOutcome};
@@ -96,8 +95,13 @@ struct Progress<'a> {
     /// it has waited before.
     patient: bool,
     stage: Stage<'a>,
-    budget: Budget,
+    /// What the first poll of a task that has spent tokio's budget has come to (`budget.rs`).
+    #[cfg(feature = "tokio")]
+    kept: Option<Got>,
 }
+
+/// The end of an acquisition. `None`: the time to wait is over.
+type Got = Result<Option<Guard>, LockError>;
 
 /// Where an acquisition stands.
 enum Stage<'a> {
@@ -128,8 +132,14 @@ enum Step<'a> {
 impl<'a, O> Acquisition<'a, O> {
     pub(super) fn new(wanted: AcquireParams<'a>) -> Self {
         let patient = wanted.wait.is_some();
-        let progress =
-            Progress { wanted, begun: None, patient, stage: Stage::Entering, budget: Budget::default() };
+        let progress = Progress {
+            wanted,
+            begun: None,
+            patient,
+            stage: Stage::Entering,
+            #[cfg(feature = "tokio")]
+            kept: None,
+        };
         Self { progress, outcome: PhantomData }
     }
 }
@@ -139,20 +149,36 @@ impl<O: Outcome> Future for Acquisition<'_, O> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        self.progress.drive(task).map(|got| Ok(got?.map_or_else(O::time_over, O::granted)))
+        self.progress.poll(task).map(|got| Ok(got?.map_or_else(O::time_over, O::granted)))
     }
 }
 
 impl Progress<'_> {
-    /// Not generic, and so compiled here, and not once more in each crate that takes a lock. `None`: the time
-    /// to wait is over.
-    fn drive(&mut self, task: &mut TaskContext<'_>) -> Poll<Result<Option<Guard>, LockError>> {
-        let Self { wanted, begun, patient, stage, budget } = self;
-        if budget.poll_take(task).is_pending() {
-            // A limit counts from the first poll.
-            begun.get_or_insert_with(|| wanted.entry.now());
-            return Poll::Pending;
+    #[cfg(feature = "tokio")]
+    fn poll(&mut self, task: &mut TaskContext<'_>) -> Poll<Got> {
+        if let Some(kept) = self.kept.take() {
+            return Poll::Ready(kept);
         }
+        let is_first = self.begun.is_none();
+        match self.drive(task) {
+            Poll::Ready(got) if is_first && !crate::budget::take_part() => {
+                self.kept = Some(got);
+                task.waker().wake_by_ref();
+                Poll::Pending
+            }
+            polled => polled,
+        }
+    }
+
+    #[cfg(not(feature = "tokio"))]
+    #[inline(always)]
+    fn poll(&mut self, task: &mut TaskContext<'_>) -> Poll<Got> {
+        self.drive(task)
+    }
+
+    /// Not generic, and so compiled here, and not once more in each crate that takes a lock.
+    fn drive(&mut self, task: &mut TaskContext<'_>) -> Poll<Got> {
+        let Self { wanted, begun, patient, stage, .. } = self;
         loop {
             let step = match stage {
                 Stage::Entering => {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use uuid::{Builder, Uuid};
 
+use crate::budget;
 use crate::foreign::{self, Panics};
 use crate::lock_entry::{Moment, Request, Rules};
 use crate::registry::Registry;
@@ -227,6 +228,14 @@ impl<T> Drop for Apart<T> {
         let mut panics = Panics::NONE;
         panics.catch(|| drop(self.0.take()));
         panics.report("waking waiters");
+    }
+}
+
+/// Lets other tasks go on if this one has spent tokio's budget: before a question that may be answered at
+/// once.
+pub(super) async fn proceed() {
+    if !budget::take_part() {
+        yield_now().await;
     }
 }
 

@@ -5,12 +5,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::budget::Budget;
 use crate::fault::fault;
 use crate::foreign::Panics;
 use crate::lock_entry::{Extension, Grant, LeaveOutcome, LossReason, Moment, PendingRelease};
 
 use crate::lock::backend::Boxed;
+use crate::lock::context::proceed;
 use crate::lock::entry::Entry;
 use crate::lock::error::LockError;
 use crate::lock::lease::{Lease, LeaseError};
@@ -204,7 +204,7 @@ impl Guard {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub async fn ensure_held(&self) -> Result<(), LockError> {
-        Budget::take().await;
+        proceed().await;
         match self.entry.verify(&self.grant).await? {
             Ok(()) => Ok(()),
             Err(reason) => Err(self.lost_for(reason)),
@@ -245,7 +245,7 @@ impl Guard {
     pub async fn extend(&mut self, lease: Duration) -> Result<(), LockError> {
         let lease = Lease::check(lease)?;
         self.entry.context.check_origin()?;
-        Budget::take().await;
+        proceed().await;
         let sent = self.entry.now();
         let hold = self.entry.state.state_of(&self.grant, sent);
         let number = hold.map_err(|reason| self.lost_for(reason))?.number;

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::budget::Budget;
 use crate::fault::fault;
 use crate::foreign::Panics;
 use crate::lock_entry::LeaveOutcome;
@@ -13,6 +12,7 @@ use crate::lock_entry::LossReason;
 
 use crate::lock::acquire::{AcquireParams, Acquisition, Outcome};
 use crate::lock::backend::Holder;
+use crate::lock::context::proceed;
 use crate::lock::entry::Entry;
 use crate::lock::error::LockError;
 use crate::lock::guard::Guard;
@@ -369,7 +369,7 @@ impl Lock {
     pub async fn force_unlock(&self) -> Result<bool, LockError> {
         let context = &self.entry.context;
         context.check_origin()?;
-        Budget::take().await;
+        proceed().await;
         context.polls_wake_at_the_end(self.force()).await
     }
 
@@ -432,7 +432,7 @@ impl Lock {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub async fn holder(&self) -> Result<Option<Holder>, LockError> {
-        Budget::take().await;
+        proceed().await;
         Ok(self.entry.holders().await?.into_iter().max_by_key(|holder| holder.left))
     }
 
@@ -478,7 +478,7 @@ impl Lock {
         if !self.knows(owner) {
             return Ok(0);
         }
-        Budget::take().await;
+        proceed().await;
         let holds = || self.entry.state.holds_of(owner.number(), self.entry.now());
         let before = holds();
         if before.is_empty() {

@@ -3,9 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-
-use crate::budget::Budget;
+use std::task::{Context, Poll};
 
 use super::AsyncSemaphore;
 use super::engine::{Ended, Engine, Enqueued, MAX_PERMITS, OwnedNode, Refused, Taken};
@@ -19,13 +17,15 @@ struct Wait {
     min: usize,
     /// How many more are taken along if they are free when the wait is over.
     extra: usize,
-    budget: Budget,
 }
 
 enum Stage {
     /// Not polled yet: no position in the queue.
     New,
     Queued(OwnedNode),
+    /// Had by the first poll of a task that has spent tokio's budget (`budget.rs`).
+    #[cfg(feature = "tokio")]
+    Kept(HeldPermits),
     Done,
 }
 
@@ -35,7 +35,7 @@ impl Wait {
     fn new(min: usize, max: usize) -> Self {
         assert!(max <= MAX_PERMITS, "cannot acquire {max} permits, more than MAX_PERMITS");
         assert!(min <= max, "cannot acquire at least {min} permits and at most {max}");
-        Self { stage: Stage::New, min, extra: max - min, budget: Budget::default() }
+        Self { stage: Stage::New, min, extra: max - min }
     }
 
     /// `engine` is the same in every call.
@@ -49,9 +49,8 @@ impl Wait {
         if !matches!(self.stage, Stage::New) {
             return self.poll_queued(engine, context);
         }
-        ready!(self.budget.poll_take(context));
         if self.extra == 0 && engine.try_take_free(self.min) == Some(true) {
-            return self.done(Ok(HeldPermits::new(self.min, Taken::Free)));
+            return self.done(Ok(HeldPermits::new(self.min, Taken::Free)), context);
         }
         self.enqueue(engine, context)
     }
@@ -64,14 +63,14 @@ impl Wait {
     ) -> Poll<Result<HeldPermits, AcquireError>> {
         if self.extra > 0 || self.min == 0 {
             match engine.try_take_up_to(self.min, self.min + self.extra) {
-                Ok(taken) => return self.done(Ok(HeldPermits::new(taken, Taken::Queued))),
-                Err(Refused::Closed) => return self.done(Err(AcquireError::closed())),
+                Ok(taken) => return self.done(Ok(HeldPermits::new(taken, Taken::Queued)), context),
+                Err(Refused::Closed) => return self.done(Err(AcquireError::closed()), context),
                 Err(Refused::NoPermits) => {}
             }
         }
         match engine.enqueue(self.min, context.waker()) {
-            Enqueued::Taken(taken) => self.done(Ok(HeldPermits::new(self.min, taken))),
-            Enqueued::Closed => self.done(Err(AcquireError::closed())),
+            Enqueued::Taken(taken) => self.done(Ok(HeldPermits::new(self.min, taken)), context),
+            Enqueued::Closed => self.done(Err(AcquireError::closed()), context),
             Enqueued::Waits(position) => {
                 // From here on the position is given up by dropping this, whatever panics.
                 self.stage = Stage::Queued(position);
@@ -86,8 +85,14 @@ impl Wait {
         engine: &Engine,
         context: &mut Context<'_>,
     ) -> Poll<Result<HeldPermits, AcquireError>> {
-        let Stage::Queued(position) = self.stage else {
-            panic!("an acquire future was polled after it had returned ready");
+        let position = match self.stage {
+            Stage::Queued(position) => position,
+            #[cfg(feature = "tokio")]
+            Stage::Kept(held) => {
+                self.stage = Stage::Done;
+                return Poll::Ready(Ok(held));
+            }
+            Stage::New | Stage::Done => panic!("an acquire future was polled after it had returned ready"),
         };
         // SAFETY: we own the node, and forget the position if the wait has ended.
         let Some(ended) = (unsafe { engine.poll(position, context.waker()) }) else { return Poll::Pending };
@@ -99,8 +104,22 @@ impl Wait {
         })
     }
 
+    /// The end of the first poll.
     #[inline]
-    fn done(&mut self, result: Result<HeldPermits, AcquireError>) -> Poll<Result<HeldPermits, AcquireError>> {
+    fn done(
+        &mut self,
+        result: Result<HeldPermits, AcquireError>,
+        context: &Context<'_>,
+    ) -> Poll<Result<HeldPermits, AcquireError>> {
+        #[cfg(feature = "tokio")]
+        if let Ok(held) = result
+            && !crate::budget::take_part()
+        {
+            self.stage = Stage::Kept(held);
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let _ = context;
         self.stage = Stage::Done;
         Poll::Ready(result)
     }
@@ -108,8 +127,14 @@ impl Wait {
     /// `engine` is the same as in every poll.
     #[inline]
     fn cancel(&mut self, engine: &Engine) {
-        if let Stage::Queued(position) = self.stage {
-            self.cancel_queued(engine, position);
+        match self.stage {
+            Stage::Queued(position) => self.cancel_queued(engine, position),
+            #[cfg(feature = "tokio")]
+            Stage::Kept(held) => {
+                self.stage = Stage::Done;
+                held.give_back(engine);
+            }
+            Stage::New | Stage::Done => {}
         }
     }
 
@@ -124,6 +149,8 @@ impl Wait {
         let stage = match self.stage {
             Stage::New => "new",
             Stage::Queued(_) => "queued",
+            #[cfg(feature = "tokio")]
+            Stage::Kept(_) => "granted",
             Stage::Done => "done",
         };
         f.debug_struct(name).field("permits", &self.min).field("stage", &stage).finish_non_exhaustive()

@@ -35,7 +35,7 @@ impl HeldPermits {
     }
 
     #[inline]
-    fn give_back(self, engine: &Engine) {
+    pub(super) fn give_back(self, engine: &Engine) {
         engine.give_back(self.permits(), self.taken());
     }
 

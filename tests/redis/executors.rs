@@ -241,6 +241,26 @@ fn task_that_finds_all_free_gives_way() {
     }
 }
 
+/// It has its position, and keeps the lock.
+#[test]
+fn acquisition_that_gives_way_is_not_overtaken() {
+    let (client, runtime) = (LockClient::local(), Builder::new_current_thread().build().unwrap());
+    let lock = client.get_fair_lock("orders").unwrap();
+    without_budget(&runtime, async {
+        let (mut first, mut second) = (pin!(lock.lock()), pin!(lock.lock()));
+        assert!(poll_once(first.as_mut()).is_pending() && poll_once(second.as_mut()).is_pending());
+        let Poll::Ready(guard) = poll_once(first) else { panic!("it gives way twice") };
+        assert!(poll_once(second.as_mut()).is_pending());
+        drop(guard);
+        assert!(poll_once(second).is_ready());
+        let mut dropped = Box::pin(lock.lock());
+        assert!(poll_once(dropped.as_mut()).is_pending());
+        drop(dropped);
+        assert!(poll_once(pin!(lock.is_locked())).is_pending());
+    });
+    assert!(!futures_executor::block_on(lock.is_locked()).unwrap());
+}
+
 /// By a clock that jumps, a lease of its runtime seems to be over.
 #[test]
 fn lease_lasts_by_the_clock_of_the_clients_own_runtime() {

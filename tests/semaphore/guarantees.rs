@@ -557,11 +557,21 @@ fn acquisition_gives_way_once_when_tokios_budget_is_spent() {
             let calls = Arc::clone(&calls);
             move || _ = calls.fetch_add(1, Ordering::Relaxed)
         });
-        let mut acquire = semaphore.acquire();
+        let (mut acquire, mut dropped) = (semaphore.acquire(), semaphore.acquire());
+        assert!(poll_with(Pin::new(&mut dropped), &counts).is_pending());
+        // It has the permit, and its position with that.
+        assert_eq!((calls.load(Ordering::Relaxed), semaphore.available_permits()), (1, 0));
+        drop(dropped);
+        assert_eq!(semaphore.available_permits(), 1);
         assert!(poll_with(Pin::new(&mut acquire), &counts).is_pending());
-        // It has not entered the queue.
-        assert_eq!((calls.load(Ordering::Relaxed), semaphore.waiters()), (1, 0));
-        assert!(poll_with(Pin::new(&mut acquire), &counts).is_ready());
+        let mut behind = semaphore.acquire();
+        assert!(poll(&mut behind).is_pending());
+        let Poll::Ready(permit) = poll_with(Pin::new(&mut acquire), &counts) else {
+            panic!("it gives way twice")
+        };
+        assert!(poll(&mut behind).is_pending());
+        drop(permit);
+        assert!(poll(&mut behind).is_ready());
         tokio::task::yield_now().await;
         free = (0..100).filter(|_| poll(&mut semaphore.acquire()).is_ready()).count();
         assert_eq!(free, 100);
