@@ -6,9 +6,10 @@
 //! feature `tokio` the futures of this crate do so as well that may be ready at once each time: acquisitions,
 //! and questions to a store in memory.
 //!
-//! An acquisition keeps what it has got, and so its position among others, and is ready in its next poll. It
-//! gives way once at most: an executor inside of a tokio task, such as `block_on` of another crate, gets no
-//! new budget until that task returns, and would wait for ever.
+//! An acquisition of permits keeps what it has got, and so its position among others, and is ready in its
+//! next poll. The acquisition of a lock gives way before it begins. Each gives way once at most: an executor
+//! inside of a tokio task, such as `block_on` of another crate, gets no new budget until that task returns,
+//! and would wait for ever.
 
 /// Takes the part of one operation from the budget of the tokio task that polls. False if the budget is
 /// spent: then the operation wakes the task, and is pending once. Outside of a tokio task there always is a

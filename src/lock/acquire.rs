@@ -95,9 +95,9 @@ struct Progress<'a> {
     /// it has waited before.
     patient: bool,
     stage: Stage<'a>,
-    /// What the first poll of a task that has spent tokio's budget has come to (`budget.rs`).
+    /// It has taken its part from tokio's budget, or has given way (`budget.rs`).
     #[cfg(feature = "tokio")]
-    kept: Option<Got>,
+    may_go_on: bool,
 }
 
 /// The end of an acquisition. `None`: the time to wait is over.
@@ -138,7 +138,7 @@ impl<'a, O> Acquisition<'a, O> {
             patient,
             stage: Stage::Entering,
             #[cfg(feature = "tokio")]
-            kept: None,
+            may_go_on: false,
         };
         Self { progress, outcome: PhantomData }
     }
@@ -156,18 +156,14 @@ impl<O: Outcome> Future for Acquisition<'_, O> {
 impl Progress<'_> {
     #[cfg(feature = "tokio")]
     fn poll(&mut self, task: &mut TaskContext<'_>) -> Poll<Got> {
-        if let Some(kept) = self.kept.take() {
-            return Poll::Ready(kept);
+        // Before it has the lock: a future that is kept and not polled would hold it.
+        if !std::mem::replace(&mut self.may_go_on, true) && !crate::budget::take_part() {
+            // A limit counts from the first poll.
+            self.begun = Some(self.wanted.entry.now());
+            task.waker().wake_by_ref();
+            return Poll::Pending;
         }
-        let is_first = self.begun.is_none();
-        match self.drive(task) {
-            Poll::Ready(got) if is_first && !crate::budget::take_part() => {
-                self.kept = Some(got);
-                task.waker().wake_by_ref();
-                Poll::Pending
-            }
-            polled => polled,
-        }
+        self.drive(task)
     }
 
     #[cfg(not(feature = "tokio"))]
