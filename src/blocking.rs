@@ -11,12 +11,12 @@
 //! # Inside of async code
 //!
 //! Nothing here panics there, but it blocks: the thread runs no other task until the call returns. If the
-//! task that holds the lock needs that very thread to run, the two deadlock.
-//! And a `redis::Redis` that was connected in a runtime by `Redis::connect` lives on that runtime's threads:
-//! block one of them in a call, and the reply may not come, nor a timeout, as no other thread takes over the
-//! task that this thread woke last. `LockClient::connect` (feature `redis`) has a thread of its own and does
-//! not mind. Where blocking cannot be avoided, do it on a thread that is
-//! made for it, such as `spawn_blocking` of tokio's.
+//! task that holds the lock needs that very thread to run, the two deadlock. And a `redis::Redis` that was
+//! connected in a runtime by `Redis::connect` lives on that runtime's threads: a call that blocks such a
+//! thread may get no reply, and no timeout: no other thread of the runtime takes over the task that the
+//! blocked thread woke last. `LockClient::connect` (feature `redis`) has a thread of its own and does not
+//! mind. Where blocking cannot be avoided, do it on a thread that is made for it, such as `spawn_blocking` of
+//! tokio's.
 
 mod client;
 mod guard;

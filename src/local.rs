@@ -70,10 +70,10 @@ impl Local {
 
 #[cfg(feature = "tokio")]
 impl Local<crate::backend::TokioRuntime> {
-    /// Makes a backend that holds no locks, and whose clock, timers and tasks are those of the tokio runtime
-    /// that the caller is in. It ends with that runtime.
+    /// Makes a backend without locks, on the clock, the timers and the tasks of the caller's tokio runtime.
+    /// The backend ends with that runtime.
     ///
-    /// For tests: where tokio's clock is paused, leases end when the test says so.
+    /// For tests: where tokio's clock is paused, leases end when the test advances the clock.
     ///
     /// # Panics
     ///

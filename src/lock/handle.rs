@@ -33,10 +33,11 @@ use crate::trace;
 ///
 /// # Fairness
 ///
-/// Waiters of one client are served strictly in the order in which they were first polled, and newcomers
-/// queue behind them: explicit owners as well, unless they hold the lock already. Of each process the oldest
-/// waiter competes at the store. Once a process has the lock, its waiters have it one after another for as
-/// long as its [tenure](crate::LockOptions::tenure); then it asks again behind the other processes that wait.
+/// Waiters of one client are served strictly in the order in which they were first polled (with the feature
+/// `tokio`: by a task that has not spent tokio's budget), and newcomers queue behind them: explicit owners as
+/// well, unless they hold the lock already. Of each process the oldest waiter competes at the store. Once a
+/// process has the lock, its waiters have it one after another for as long as its
+/// [tenure](crate::LockOptions::tenure); then it asks again behind the other processes that wait.
 ///
 /// A future that is kept and not polled is [superseded](crate::LockOptions::unpolled_limit) when it is its
 /// turn. Until then the others wait for it, as with any fair async mutex.

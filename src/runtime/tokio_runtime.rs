@@ -47,7 +47,7 @@ enum Place {
 #[derive(Clone, Debug)]
 struct Tokio {
     handle: Handle,
-    /// The clock of the runtime can be paused, as the caller's task may pause it.
+    /// The clock of the runtime can be paused by a task of the runtime.
     has_own_clock: bool,
     /// The life of the thread if that is ours, and of the task that notices the runtime's end. Both end with
     /// the last clone.
@@ -177,8 +177,7 @@ impl TokioRuntime {
         }
     }
 
-    /// The part that the runtime of the caller was built without, if it lacks one. tokio has no question for
-    /// that, and panics.
+    /// The part that the caller's runtime was built without. tokio has no function to ask, and panics.
     pub(crate) async fn lacks() -> Option<&'static str> {
         if caught(async { drop(tokio::time::sleep(std::time::Duration::ZERO)) }).await.is_err() {
             return Some("timers");
@@ -269,7 +268,7 @@ impl Tokio {
     /// The time by the clock of this runtime, which need not be the clock of the runtime that the caller is
     /// in: either may be paused.
     fn now(&self) -> Instant {
-        // Of these runtimes alone a clock can be paused.
+        // No other clock can be paused.
         if !self.has_own_clock || is_over_for_tokio() {
             return Instant::now();
         }
@@ -296,7 +295,7 @@ impl Tokio {
 /// Awaits `sleep`, or the end of its runtime.
 async fn sleep_or_end(sleep: impl Future<Output = ()>, ended: &Ended) {
     let told = async {
-        // Before the look, so that an end that comes now is either seen there or told.
+        // Listens before the look, so that the runtime's end is either seen by the look or told.
         let told = ended.tells.notified();
         if !ended.has_come() {
             told.await;

@@ -43,8 +43,8 @@ macro_rules! maybe_const {
 }
 pub(crate) use maybe_const;
 
-/// A value that its first use makes, so that its owner can be a static. In a model the value is there from
-/// the start: a model checker does not see locks of std.
+/// A value that is made by the first use, so that its owner can be a static. In a model the value is made by
+/// `new`: a model checker does not see locks of std.
 pub(crate) struct Lazy<T> {
     cell: OnceLock<T>,
     make: fn() -> T,

@@ -69,7 +69,7 @@ async fn spend_budget() {
     .await;
 }
 
-/// `work`, which gets no new budget from the tasks that it awaits.
+/// Runs `work` in a task whose budget is spent.
 fn without_budget<T>(runtime: &Runtime, work: impl Future<Output = T>) -> T {
     runtime.block_on(async {
         spend_budget().await;
@@ -392,7 +392,7 @@ fn renewal_that_a_blocked_runtime_has_not_sent_is_late() {
     }
 }
 
-/// By tokio's clock, and without a server.
+/// Of a store in memory, without a server.
 #[tokio::test(start_paused = true)]
 async fn lease_in_memory_ends_by_tokios_clock() {
     let client = LockClient::new(Local::on_tokio());

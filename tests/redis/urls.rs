@@ -172,7 +172,7 @@ async fn tls() {
     }
 }
 
-/// Such a server waits for the end of the line, or says what it thinks of this one.
+/// A plain server waits for the end of the line, or answers in plain text.
 #[tokio::test]
 async fn port_without_tls_is_named() {
     let server = RedisServer::start();

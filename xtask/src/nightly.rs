@@ -20,7 +20,7 @@ const MODEL: &str = "ownership::model";
 /// With optimizations the model takes a tenth of the time, which is worth a build of the library.
 const OPTIMIZED: &str = "profile.dev.package.latchwork.opt-level=1";
 
-/// The model as deep as it goes, and the faults that it must find.
+/// The model in its full depth, and the faults that the model must find.
 pub(crate) fn ownership(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     let Workspace { shell, cargo, .. } = workspace;
     let model = cmd!(shell, "{cargo} test --package latchwork --lib --config {OPTIMIZED} -- {MODEL}");

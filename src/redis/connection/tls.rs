@@ -1,4 +1,5 @@
-//! [`Tls`]: what a `rediss://` URL needs. All that the feature `tls` changes in the connections is here.
+//! [`Tls`]: the certificates and the streams of `rediss://` URLs. All code that the feature `tls` turns on in
+//! the connections is here.
 
 /// Whether this build has it.
 pub(crate) const BUILT_IN: bool = cfg!(feature = "tls");
@@ -131,7 +132,7 @@ mod built_in {
         Ok(stream)
     }
 
-    /// Which certificates to trust, and which one to show.
+    /// The certificates to trust, and the client's own.
     #[derive(Clone, Default)]
     pub(crate) struct Tls {
         /// In PEM: instead of the system's certificates.
