@@ -16,18 +16,18 @@ const BUILD: Build = Build { cfg: "latchwork_simulation", sanitizer: None, targe
 /// Ten minutes of fresh seeds, if nothing else is asked for.
 const SECONDS: u32 = 600;
 
-/// Of the tests: programs of fixed seeds, in two processes whose histories must be the same. They take some
-/// 5 s.
-const FIXED_PROGRAMS: &str = "240";
+/// Programs of fixed seeds, in two processes whose histories must be the same: in the tests, where they take
+/// some 5 s, and in `verify`.
+const FIXED_PROGRAMS: [&str; 2] = ["240", "720"];
 
 /// Of the suite for every backend: models with habits and a network of their own.
-const SUITE_SEEDS: &str = "10";
+const SUITE_SEEDS: [&str; 2] = ["10", "40"];
 
 /// Of the suite once more, where of a thousand commands so many may overtake others of their client.
 const REORDERED: &str = "300";
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
-    for (name, command) in quick(workspace)? {
+    for (name, command) in fixed(workspace, 1)? {
         steps.run(name, || Ok(command.run()?))?;
     }
     steps.run("small Redis beside a real one", || {
@@ -53,8 +53,13 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
 
 /// What belongs to the tests: programs that have found something once, and fixed seeds.
 pub(crate) fn quick(workspace: &Workspace) -> Result<[(&'static str, Cmd<'_>); 4]> {
-    let suite = ["conformance", "--seeds", SUITE_SEEDS];
-    let same = ["same", "--programs", FIXED_PROGRAMS, "--twice"];
+    fixed(workspace, 0)
+}
+
+/// `size`: 0 as in the tests, 1 as in `verify`.
+fn fixed(workspace: &Workspace, size: usize) -> Result<[(&'static str, Cmd<'_>); 4]> {
+    let suite = ["conformance", "--seeds", SUITE_SEEDS[size]];
+    let same = ["same", "--programs", FIXED_PROGRAMS[size], "--twice"];
     Ok([
         ("simulation of fixed programs", command(workspace)?.arg("fixed")),
         ("suite for every backend over the model", command(workspace)?.args(suite)),
