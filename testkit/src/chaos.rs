@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 pub use self::link::Link;
 use self::state::{Shared, State};
-use crate::port::free_port;
+use crate::port::Port;
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub enum Afterwards {
 /// on drop.
 #[derive(Debug)]
 pub struct ChaosProxy {
-    port: u16,
+    port: Port,
     shared: Arc<Shared>,
     acceptor: Option<JoinHandle<()>>,
 }
@@ -79,13 +79,13 @@ impl ChaosProxy {
     /// `redis://127.0.0.1:<port>`.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        format!("redis://127.0.0.1:{}", self.port.number())
     }
 
     /// The port that clients connect to.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
 
     // === Looking ===
@@ -240,7 +240,7 @@ impl Drop for ChaosProxy {
     fn drop(&mut self) {
         self.shared.change(State::close);
         // Wakes the acceptor, which then sees that it is to end.
-        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port.number()));
         if let Some(acceptor) = self.acceptor.take() {
             // A panic of the proxy's own has been printed already.
             let _ = acceptor.join();
@@ -248,12 +248,12 @@ impl Drop for ChaosProxy {
     }
 }
 
-fn listen() -> io::Result<(TcpListener, u16)> {
+fn listen() -> io::Result<(TcpListener, Port)> {
     loop {
-        let port = free_port()?;
-        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+        let port = Port::reserve()?;
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port.number())) {
             Ok(listener) => return Ok((listener, port)),
-            // Another thread was faster.
+            // A foreign process was faster.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
             Err(error) => return Err(error),
         }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use redis::{Connection, FromRedisValue, RedisResult, cmd};
 
-use crate::port::free_port;
+use crate::port::Port;
+use crate::run::Setup;
 use crate::{RedisServer, StartError, is_older_than_7};
 
 const SLOTS: usize = 16_384;
@@ -241,21 +242,23 @@ fn start_node(args: &[&str]) -> RedisServer {
     let mut tries = 0;
     loop {
         tries += 1;
-        let bus = match free_port() {
-            Ok(port) => port.to_string(),
+        let bus = match Port::reserve() {
+            Ok(port) => port,
             Err(error) => panic!("cannot find a free port on 127.0.0.1: {error}"),
         };
+        let number = bus.number().to_string();
         // A node is given up soon, so that a failover can be waited for.
         let mut all = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
         // Before, it is its first port and ten thousand.
         if !is_older_than_7() {
-            all.extend(["--cluster-port", &*bus]);
+            all.extend(["--cluster-port", &*number]);
         }
         all.extend(["--repl-diskless-sync-delay", "0"]);
         all.extend(args);
-        match RedisServer::try_start_with(&all) {
+        let args = all.into_iter().map(str::to_owned).collect();
+        match RedisServer::set_up(Setup { args, _bus: Some(bus), ..Setup::default() }) {
             Ok(node) => return node,
-            // Its other port was taken; `try_start_with` looks after the first by itself.
+            // Its other port was taken; `set_up` looks after the first by itself.
             Err(StartError::PortTaken { .. }) if tries < PORTS_TO_TRY => {}
             Err(error) => panic!("{error}"),
         }

@@ -1,23 +1,51 @@
 //! Ports that a server can be killed on and come back to.
 
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::ops::Range;
 
-/// Below every usual range of ephemeral ports (Linux starts at 32768, macOS at 49152). Asking the system for
-/// "any" port would return an ephemeral one, and while its server is down, the system may give it to an
-/// outgoing connection: the server could not come back, and a client that keeps trying to reconnect could
-/// even connect to itself.
-const PORTS: Range<u16> = 10_000..32_000;
+/// Below every usual range of ephemeral ports (gVisor's starts at 16000, Linux's at 32768, macOS's at 49152).
+/// While a server is down, the system may give an ephemeral port to an outgoing connection: the server could
+/// not come back, and a client that keeps trying to reconnect could even connect to itself.
+const PORTS: Range<u16> = 10_000..16_000;
 
-/// A loopback port without a listener at the moment. The caller must be ready to lose it to another process.
-pub(crate) fn free_port() -> io::Result<u16> {
-    loop {
-        let port = fastrand::u16(PORTS);
-        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
-            Ok(_) => return Ok(port),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-            Err(error) => return Err(error),
+/// A loopback port that no other process of this harness takes, whether or not a server listens on it.
+#[derive(Debug)]
+pub(crate) struct Port {
+    number: u16,
+    /// Bound to the same number as long as the port is reserved: servers listen by TCP only, and the system
+    /// lets go of it however this process ends.
+    _reservation: UdpSocket,
+}
+
+impl Port {
+    /// Reserves a port that nothing listens on. The caller must be ready to lose it to a foreign process.
+    pub(crate) fn reserve() -> io::Result<Port> {
+        loop {
+            let number = fastrand::u16(PORTS);
+            let reservation = UdpSocket::bind((Ipv4Addr::LOCALHOST, number));
+            // In this order: two that try the same number at once do not both see it free.
+            match reservation.and_then(|it| TcpListener::bind((Ipv4Addr::LOCALHOST, number)).map(|_| it)) {
+                Ok(reservation) => return Ok(Port { number, _reservation: reservation }),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => return Err(error),
+            }
         }
+    }
+
+    pub(crate) fn number(&self) -> u16 {
+        self.number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PORTS, Port};
+
+    #[test]
+    fn a_reserved_port_is_not_reserved_again() {
+        let mut ports = PORTS.filter_map(|_| Port::reserve().ok()).take(500).collect::<Vec<_>>();
+        ports.sort_by_key(Port::number);
+        assert!(ports.windows(2).all(|two| two[0].number() != two[1].number()));
     }
 }

@@ -22,6 +22,7 @@ use tempfile::TempDir;
 
 use crate::StartError;
 use crate::clock::ServerClock;
+use crate::port::Port;
 use crate::process;
 use crate::ready;
 
@@ -48,6 +49,8 @@ pub(crate) struct Setup {
     pub(crate) config: Option<String>,
     /// Not the machine's, but one that can be set.
     pub(crate) clock: Option<ServerClock>,
+    /// Reserved for the other nodes of its cluster.
+    pub(crate) _bus: Option<Port>,
 }
 
 #[derive(Debug)]
@@ -205,6 +208,7 @@ impl Drop for Run {
 #[cfg(test)]
 mod tests {
     use super::{Run, Setup};
+    use crate::port::Port;
     use crate::{StartError, find_server};
 
     fn start(port: u16, args: &[&str]) -> Result<Run, StartError> {
@@ -214,7 +218,8 @@ mod tests {
 
     #[test]
     fn foreign_process_on_the_port_is_not_mistaken_for_our_server() {
-        let port = crate::port::free_port().unwrap();
+        let reserved = Port::reserve().unwrap();
+        let port = reserved.number();
         let stranger = start(port, &[]).unwrap();
         let error = start(port, &[]).unwrap_err();
         assert!(matches!(error, StartError::PortTaken { port: taken } if taken == port), "{error}");
@@ -223,13 +228,13 @@ mod tests {
 
     #[test]
     fn a_server_that_ends_at_once_says_why() {
-        let error = start(crate::port::free_port().unwrap(), &["--no-such-setting", "1"]).unwrap_err();
+        let error = start(Port::reserve().unwrap().number(), &["--no-such-setting", "1"]).unwrap_err();
         assert!(matches!(error, StartError::Ended { .. }), "{error}");
         assert!(error.to_string().contains("no-such-setting"), "{error}");
     }
 
     #[test]
     fn a_server_with_a_password_counts_as_ready() {
-        start(crate::port::free_port().unwrap(), &["--requirepass", "secret"]).unwrap();
+        start(Port::reserve().unwrap().number(), &["--requirepass", "secret"]).unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! The server as its owner sees it.
 
 use crate::clock::ServerClock;
-use crate::port::free_port;
+use crate::port::Port;
 use crate::run::{Run, Setup};
 use crate::{StartError, find_server};
 
@@ -11,7 +11,7 @@ const PORTS_TO_TRY: u32 = 20;
 /// A Redis (or Valkey) server on a loopback port of its own, empty at every start, killed on drop.
 #[derive(Debug)]
 pub struct RedisServer {
-    port: u16,
+    port: Port,
     setup: Setup,
     /// `None` between [`kill_9`](RedisServer::kill_9) and [`restart`](RedisServer::restart).
     run: Option<Run>,
@@ -69,8 +69,8 @@ impl RedisServer {
         let mut tries = 0;
         loop {
             tries += 1;
-            let port = free_port().map_err(StartError::io("find a free port on 127.0.0.1"))?;
-            match Run::start(&program, port, &setup) {
+            let port = Port::reserve().map_err(StartError::io("find a free port on 127.0.0.1"))?;
+            match Run::start(&program, port.number(), &setup) {
                 Ok(run) => return Ok(RedisServer { port, setup, run: Some(run) }),
                 Err(StartError::PortTaken { .. }) if tries < PORTS_TO_TRY => {}
                 Err(error) => return Err(error),
@@ -81,13 +81,13 @@ impl RedisServer {
     /// `redis://127.0.0.1:<port>`.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        format!("redis://127.0.0.1:{}", self.port.number())
     }
 
     /// The port: the same for the whole life of this value, restarts included.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
 
     /// The process id of the server itself; another one after a restart.
@@ -116,7 +116,10 @@ impl RedisServer {
     #[track_caller]
     pub fn restart(&mut self) {
         self.kill_9();
-        match find_server().map_err(StartError::from).and_then(|it| Run::start(&it, self.port, &self.setup)) {
+        match find_server()
+            .map_err(StartError::from)
+            .and_then(|it| Run::start(&it, self.port.number(), &self.setup))
+        {
             Ok(run) => self.run = Some(run),
             Err(error) => panic!("cannot restart the Redis server: {error}"),
         }
