@@ -15,8 +15,7 @@ fn docs() -> Vec<(PathBuf, String)> {
 
 /// The names of all tests, clauses and models of the workspace, and of other functions.
 fn functions() -> HashSet<String> {
-    let sources: Vec<_> =
-        ["src", "tests", "conformance/src", "loom-tests", "verify"].into_iter().flat_map(sources).collect();
+    let sources: Vec<_> = ["src", "tests", "loom-tests", "checks"].into_iter().flat_map(sources).collect();
     let identifier = |text: &str| -> String {
         text.chars().take_while(|next| next.is_ascii_alphanumeric() || *next == '_').collect()
     };
@@ -62,7 +61,7 @@ fn pages_name_tests_that_exist() {
         for name in text.split("```").step_by(2).flat_map(quoted) {
             let is_name = name.chars().all(|letter| letter == '_' || letter.is_alphanumeric());
             let is_test = is_name && name.matches('_').count() >= 3;
-            let is_file = name.starts_with("tests/") || name.starts_with("conformance/");
+            let is_file = name.starts_with("tests/") || name.starts_with("checks/");
             let is_there = if is_file { root(name).exists() } else { !is_test || defined.contains(name) };
             assert!(is_there, "{}: there is no {name}", path.display());
             tests += usize::from(is_test);

@@ -10,7 +10,7 @@ use crate::redis_server;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
-/// The profiles of `interop/pom.xml`: the newest Redisson of each generation.
+/// The profiles of `checks/interop/pom.xml`: the newest Redisson of each generation.
 const PROFILES: [&str; 2] = ["redisson-3", "redisson-4"];
 /// A twin of ours that is broken, the checks that must fail with it, and what they say.
 const TWINS: [(&str, &str, &str); 4] = [
@@ -75,7 +75,7 @@ fn build(workspace: &Workspace, steps: &mut Steps, profile: &str) -> Result<Path
     steps.run(profile, || {
         let classpath = target.join("classpath");
         let goals = ["compile", "dependency:build-classpath"];
-        cmd!(shell, "mvn --quiet --batch-mode --file interop/pom.xml --activate-profiles {profile}")
+        cmd!(shell, "mvn --quiet --batch-mode --file checks/interop/pom.xml --activate-profiles {profile}")
             .arg(format!("-Dinterop.target={}", target.display()))
             .arg(format!("-Dmdep.outputFile={}", classpath.display()))
             .args(goals)
@@ -100,7 +100,7 @@ pub(crate) fn canaries(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
 /// Optimised, because it measures, too.
 fn command(workspace: &Workspace) -> Cmd<'_> {
     let Workspace { shell, cargo, .. } = workspace;
-    cmd!(shell, "{cargo} run --quiet --release --package verify --bin interop --")
+    cmd!(shell, "{cargo} run --quiet --release --package interop --bin interop --")
 }
 
 /// Where the Java side is built.

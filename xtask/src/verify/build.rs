@@ -1,4 +1,4 @@
-//! [`Build`]: the package `verify`, compiled for one tool.
+//! [`Build`]: a package of `checks`, compiled for one tool.
 
 use anyhow::{Context, Result};
 use xshell::{Cmd, cmd};
@@ -20,7 +20,12 @@ pub(crate) struct Build {
 
 impl Build {
     /// cargo's `subcommand` on the package, so built.
-    pub(crate) fn cargo<'a>(&self, workspace: &'a Workspace, subcommand: &str) -> Result<Cmd<'a>> {
+    pub(crate) fn cargo<'a>(
+        &self,
+        workspace: &'a Workspace,
+        subcommand: &str,
+        package: &str,
+    ) -> Result<Cmd<'a>> {
         let Workspace { shell, cargo, .. } = workspace;
         let target_dir = workspace.target_dir().join(self.target_dir);
         let mut flags = vec!["--cfg", self.cfg];
@@ -31,9 +36,7 @@ impl Build {
         }
         let (variable, flags) = rustflags::with(&flags)?;
         let mut command =
-            cmd!(shell, "{cargo} {subcommand} --release --package verify --target-dir {target_dir}")
-                // The long run has no part in these, nor has all that it stands on.
-                .arg("--no-default-features")
+            cmd!(shell, "{cargo} {subcommand} --release --package {package} --target-dir {target_dir}")
                 .env(variable, flags)
                 // They run for long, so they are optimised; what the code asserts is part of what is checked.
                 .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");

@@ -26,13 +26,10 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
 
 fn command<'a>(workspace: &'a Workspace, runner: &PathBuf, feature: &str) -> Cmd<'a> {
     let Workspace { shell, cargo, .. } = workspace;
-    cmd!(
-        shell,
-        "{cargo} bench --package verify --no-default-features --features {feature} --bench instructions"
-    )
-    .env("GUNGRAUN_RUNNER", runner)
-    // The runner finds a function by its symbol.
-    .env("CARGO_PROFILE_BENCH_DEBUG", "true")
+    cmd!(shell, "{cargo} bench --package instructions --features {feature} --bench instructions")
+        .env("GUNGRAUN_RUNNER", runner)
+        // The runner finds a function by its symbol.
+        .env("CARGO_PROFILE_BENCH_DEBUG", "true")
 }
 
 fn valgrind(workspace: &Workspace) -> Result<()> {

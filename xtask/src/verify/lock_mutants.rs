@@ -1,9 +1,9 @@
 //! `cargo xtask verify lock-mutants`: the lock's code with one thing changed, as often as there is a thing to
 //! change. Something has to fail each time: a test that is not there is a line that may be lost.
 //!
-//! All mutants are in one build (`verify/mutants`), where an environment variable picks one. First each check
+//! All mutants are in one build (`checks/mutants`), where an environment variable picks one. First each check
 //! runs as it is, and notes which mutants it comes by; then each mutant is run by those that come by it, from
-//! cheap to dear, up to the first that fails. What none kills has a reason in `verify/mutants/survivors.txt`.
+//! cheap to dear, up to the first that fails. What none kills has a reason in `checks/mutants/survivors.txt`.
 //!
 //! What was killed is kept below cargo's directory, and not run again while its file stays as it is. What has
 //! survived is kept there as well, for `--again`.
@@ -115,7 +115,7 @@ fn judge_all(
     mutants: Vec<Mutant>,
     options: &Options,
 ) -> Result<(Tally, Result<()>)> {
-    let mut survivors = Survivors::read(&workspace.root().join("verify/mutants/survivors.txt"))?;
+    let mut survivors = Survivors::read(&workspace.root().join("checks/mutants/survivors.txt"))?;
     let total = mutants.len();
     let kept = scratch.join("killed.tsv");
     let killed_before = fs::read_to_string(&kept).unwrap_or_default();
@@ -167,7 +167,7 @@ fn judge_all(
     unexplained.sort();
     let result = match unexplained[..] {
         [] => Ok(()),
-        _ => Err(anyhow!("without a reason in verify/mutants/survivors.txt:\n{}", unexplained.join("\n"))),
+        _ => Err(anyhow!("without a reason in checks/mutants/survivors.txt:\n{}", unexplained.join("\n"))),
     };
     Ok((Tally { seeded: total, killed }, result))
 }

@@ -25,5 +25,5 @@ pub(crate) fn quick(workspace: &Workspace) -> Cmd<'_> {
 /// Nothing of the library is in it, so it needs no build of its own.
 fn command(workspace: &Workspace) -> Cmd<'_> {
     let Workspace { shell, cargo, .. } = workspace;
-    cmd!(shell, "{cargo} run --quiet --release --package verify --no-default-features --bin model --")
+    cmd!(shell, "{cargo} run --quiet --release --package model --")
 }

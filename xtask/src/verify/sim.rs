@@ -70,11 +70,14 @@ fn fixed(workspace: &Workspace, size: usize) -> Result<[(&'static str, Cmd<'_>);
 
 /// Builds it, and says where it is.
 pub(super) fn build(workspace: &Workspace) -> Result<PathBuf> {
-    BUILD.cargo(workspace, "build")?.args(["--features", "simulation", "--bin", "sim"]).run()?;
+    BUILD
+        .cargo(workspace, "build", "simulation")?
+        .args(["--features", "simulation", "--bin", "sim"])
+        .run()?;
     Ok(workspace.target_dir().join(BUILD.target_dir).join("release/sim"))
 }
 
 fn command(workspace: &Workspace) -> Result<Cmd<'_>> {
     let run = ["--quiet", "--features", "simulation", "--bin", "sim", "--"];
-    Ok(BUILD.cargo(workspace, "run")?.args(run))
+    Ok(BUILD.cargo(workspace, "run", "simulation")?.args(run))
 }

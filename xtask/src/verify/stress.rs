@@ -41,5 +41,12 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
 
 /// Real threads, in some build.
 pub(crate) fn command<'a>(build: Build, workspace: &'a Workspace, seconds: &str) -> Result<Cmd<'a>> {
-    Ok(build.cargo(workspace, "run")?.args(["--quiet", "--bin", "stress", "--", "--seconds", seconds]))
+    Ok(build.cargo(workspace, "run", "threads")?.args([
+        "--quiet",
+        "--bin",
+        "stress",
+        "--",
+        "--seconds",
+        seconds,
+    ]))
 }

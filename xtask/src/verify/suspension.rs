@@ -55,10 +55,10 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
 
 /// The model's programs, played by the code.
 fn replay(workspace: &Workspace) -> Result<Cmd<'_>> {
-    Ok(BUILD.cargo(workspace, "run")?.args(["--quiet", "--bin", "model", "--", "replay"]))
+    Ok(BUILD.cargo(workspace, "run", "model")?.args(["--quiet", "--bin", "model", "--", "replay"]))
 }
 
 /// Stopped threads, in some build.
 pub(crate) fn command(build: Build, workspace: &Workspace) -> Result<Cmd<'_>> {
-    Ok(build.cargo(workspace, "run")?.args(["--quiet", "--bin", "suspension", "--"]))
+    Ok(build.cargo(workspace, "run", "threads")?.args(["--quiet", "--bin", "suspension", "--"]))
 }
