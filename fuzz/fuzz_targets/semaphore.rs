@@ -1,10 +1,9 @@
-//! Looks for a script that tells `AsyncSemaphore` from its sequential model. `tests/semaphore/random.rs`
-//! tries some in every run of the tests; this goes on for as long as it is let, towards code that no script
-//! has reached.
+//! Looks for a script that tells `AsyncSemaphore` from its sequential model, towards code that no script has
+//! reached.
 
 #![no_main]
 
-#[path = "../../tests/semaphore/model/mod.rs"]
+#[path = "../model/mod.rs"]
 mod model;
 
 use libfuzzer_sys::arbitrary::{Arbitrary, Result, Unstructured};
@@ -25,4 +24,4 @@ impl<'a> Arbitrary<'a> for Script {
     }
 }
 
-fuzz_target!(|script: Script| run(&script));
+fuzz_target!(init: defects::seeded::from_environment(), |script: Script| run(&script));

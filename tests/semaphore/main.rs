@@ -6,6 +6,4 @@ mod defects;
 mod drop_in;
 mod guarantees;
 mod latch;
-mod model;
-mod random;
 mod striped;

@@ -14,7 +14,6 @@ mod model;
 mod mutants;
 mod sanitizers;
 mod sim;
-mod stress;
 mod survivors;
 mod suspension;
 mod table;
@@ -70,7 +69,7 @@ pub(crate) struct Options {
 
 impl Options {
     /// Of a run with real threads.
-    fn stress_seconds(&self) -> String {
+    fn seconds_of_threads(&self) -> String {
         self.seconds.unwrap_or(10).to_string()
     }
 }
@@ -85,11 +84,9 @@ enum Part {
     Scripts,
     /// The semaphore's algorithm through all states of small programs
     Model,
-    /// Real threads from a spinning start, with a count of everything at the end
-    Stress,
     /// Any thread stopped for ever before any access to what threads share
     Suspension,
-    /// Both of these under AddressSanitizer
+    /// The same, and real threads, under AddressSanitizer
     Asan,
     /// Real threads under ThreadSanitizer
     Tsan,
@@ -121,7 +118,6 @@ impl Part {
             Self::Ownership => "the ownership's exhaustive model: what it finds",
             Self::Scripts => "scripts: all or nothing, and bounded",
             Self::Model => "the semaphore's algorithm, through all states of small programs",
-            Self::Stress => "the semaphore by real threads: wake-ups, order, counts",
             Self::Suspension => "the semaphore with any thread stopped for ever",
             Self::Asan => "the semaphore's memory: used after it was freed, or never freed",
             Self::Tsan => "the semaphore's data races",
@@ -142,7 +138,6 @@ impl Part {
             Self::Ownership => nightly::ownership(workspace, steps),
             Self::Scripts => nightly::scripts(workspace, steps),
             Self::Model => model::run(workspace, steps, options),
-            Self::Stress => stress::run(workspace, steps, options),
             Self::Suspension => suspension::run(workspace, steps),
             Self::Asan => sanitizers::address(workspace, steps, options),
             Self::Tsan => sanitizers::thread(workspace, steps, options),

@@ -27,13 +27,13 @@ pub struct Hand {
 }
 
 #[derive(Debug)]
-pub(crate) struct Request {
+struct Request {
     need: usize,
-    pub(crate) stage: Stage,
-    pub(crate) bell: Bell,
+    stage: Stage,
+    bell: Bell,
 }
 
-pub(crate) enum Stage {
+enum Stage {
     /// Not polled yet.
     New(AcquireOwned),
     Waits(AcquireOwned),
@@ -75,12 +75,12 @@ impl Request {
         answer
     }
 
-    pub(crate) fn waits(&self) -> bool {
+    fn waits(&self) -> bool {
         matches!(self.stage, Stage::Waits(_))
     }
 
     /// Permits in its hand.
-    pub(crate) fn held(&self) -> usize {
+    fn held(&self) -> usize {
         if let Stage::Holds(permit) = &self.stage { permit.num_permits() } else { 0 }
     }
 }
@@ -217,34 +217,6 @@ impl Hand {
     /// Its steps.
     pub fn script(&self) -> &Script {
         &self.script
-    }
-
-    pub(crate) fn requests(&self) -> &[Request] {
-        &self.requests
-    }
-
-    /// Polls the waiters, when all is quiet.
-    ///
-    /// # Errors
-    ///
-    /// If a waiter was served and not woken, or woken and not served.
-    pub(crate) fn settle(&mut self) -> Result<(), String> {
-        for (number, request) in self.requests.iter_mut().enumerate().filter(|(_, request)| request.waits()) {
-            let rung = request.bell.is_rung();
-            request.poll();
-            if !rung && !request.waits() {
-                return Err(format!("request {number} was served, and sleeps: its waker was not called"));
-            }
-            if rung && request.waits() {
-                return Err(format!("request {number} was woken for nothing"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Lets go of one request.
-    pub(crate) fn let_go(&mut self, request: usize) {
-        self.requests[request].stage = Stage::Over;
     }
 
     /// Wakers that were kept.

@@ -9,7 +9,7 @@
 //! it was granted. What `forget_permits` takes, `acquire_up_to` beyond its least, and `Latch::release` gives,
 //! is taken and given in one or more. No other call may be divided.
 
-#[path = "../../../tests/semaphore/model/sequential.rs"]
+#[path = "../../../fuzz/model/sequential.rs"]
 mod sequential;
 
 use std::collections::HashSet;

@@ -2,8 +2,6 @@
 
 use fastrand::Rng;
 
-use crate::mix::StepKind;
-
 /// One step. Where it picks one of several, it counts round them; with nothing to pick from, the step is left
 /// out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +34,26 @@ pub enum Step {
     Close,
 }
 
+/// A kind of [`Step`], whose numbers are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StepKind {
+    Acquire,
+    AcquireOne,
+    TryAcquire,
+    TryOne,
+    ChangeWaker,
+    Cancel,
+    Release,
+    Add,
+    AddOne,
+    SetCapacity,
+    ForgetPermits,
+    Free,
+    Close,
+}
+
 /// A number that every small one divides, so that each of a few is picked as often.
-pub(crate) const PICKS: usize = 60;
+const PICKS: usize = 60;
 
 /// The steps of one thread.
 pub type Script = Vec<Step>;
@@ -56,7 +72,6 @@ impl Step {
             // Mostly one: large requests are few, or all queue behind one of them.
             StepKind::Acquire => Self::Acquire([1, 1, 1, 2, 3][rng.usize(..5)]),
             StepKind::AcquireOne => Self::Acquire(1),
-            StepKind::PassBy => Self::PassBy(rng.usize(1..=3)),
             StepKind::TryAcquire => Self::TryAcquire(rng.usize(1..=2)),
             StepKind::TryOne => Self::TryAcquire(1),
             StepKind::ChangeWaker => Self::ChangeWaker(rng.usize(..PICKS)),
@@ -67,7 +82,6 @@ impl Step {
             StepKind::SetCapacity => Self::SetCapacity(rng.usize(0..=4)),
             StepKind::ForgetPermits => Self::ForgetPermits(rng.usize(1..=2)),
             StepKind::Free => Self::Free,
-            StepKind::Look => Self::Look,
             StepKind::Close => Self::Close,
         }
     }

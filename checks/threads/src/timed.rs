@@ -14,7 +14,7 @@ use latchwork::AsyncSemaphore;
 use crate::call::Answer;
 use crate::hand::Hand;
 use crate::history::{Event, History};
-use crate::mix::StepKind::{
+use crate::script::StepKind::{
     self, Acquire, AcquireOne, Add, AddOne, Cancel, ChangeWaker, Close, ForgetPermits, Free, Release,
     SetCapacity, TryAcquire, TryOne,
 };

@@ -54,7 +54,7 @@ impl Build {
 }
 
 /// The target that we run on.
-fn host(workspace: &Workspace) -> Result<String> {
+pub(super) fn host(workspace: &Workspace) -> Result<String> {
     let Workspace { shell, cargo, .. } = workspace;
     let version = cmd!(shell, "{cargo} -vV").quiet().read()?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));

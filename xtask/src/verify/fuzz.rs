@@ -2,18 +2,32 @@
 //! that is drawn, and the semaphore against its sequential model.
 
 use anyhow::Result;
-use xshell::cmd;
+use xshell::{Cmd, cmd};
 
-use super::{Options, tee};
+use super::{Options, build, tee};
 use crate::canary::Tally;
+use crate::rustflags;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
 /// For each target, if nothing else is asked for.
 const SECONDS: u32 = 30;
 
-/// Scripts for the semaphore; in every run of the tests it is a few hundred.
-const SCRIPTS: &str = "5000";
+/// Coverage of each edge, for libFuzzer to be led by, on a stable compiler; and faults that can be seeded.
+const FLAGS: [&str; 9] = [
+    "--cfg",
+    "fuzzing",
+    "--cfg",
+    "latchwork_faults",
+    "-Cdebug-assertions",
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+];
+
+/// Faults of the semaphore that a script of one thread shows.
+const CANARIES: [&str; 3] = ["OnlyFreeReduced", "GrantDiesWithWaiter", "GrantedNotWoken"];
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let Workspace { shell, cargo, .. } = workspace;
@@ -35,8 +49,29 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     let killed = twins().filter(|(_, result)| *result == "ok").count();
     steps.count(Tally { seeded: twins().count(), killed });
     said.result()?;
-    steps.run("scripts for the semaphore", || {
-        let command = cmd!(shell, "{cargo} test --package latchwork --test semaphore random");
-        Ok(command.env("PROPTEST_CASES", SCRIPTS).run()?)
+    steps.run("scripts for the semaphore", || Ok(scripts(workspace, &seconds)?.run()?))?;
+    steps.canaries("scripts for the semaphore canaries", |canaries| {
+        for fault in CANARIES {
+            canaries.must_find(scripts(workspace, "30")?, fault, "panicked");
+        }
+        Ok(())
     })
+}
+
+/// The fuzz target, without cargo-fuzz: with a target named, build scripts and macros are built without the
+/// coverage.
+fn scripts<'a>(workspace: &'a Workspace, seconds: &str) -> Result<Cmd<'a>> {
+    let Workspace { shell, cargo, .. } = workspace;
+    let (host, target_dir) = (build::host(workspace)?, workspace.target_dir().join("fuzz"));
+    let (variable, flags) = rustflags::with(&FLAGS)?;
+    let manifest = workspace.root().join("fuzz/Cargo.toml");
+    let run =
+        cmd!(shell, "{cargo} run --quiet --release --locked --manifest-path {manifest} --target {host}");
+    let scratch = workspace.target_dir().join("fuzz/artifacts/");
+    Ok(run
+        .arg("--target-dir")
+        .arg(target_dir)
+        .args(["--bin", "semaphore", "--", "-max_len=600", "-len_control=0"])
+        .args([format!("-max_total_time={seconds}"), format!("-artifact_prefix={}", scratch.display())])
+        .env(variable, flags))
 }

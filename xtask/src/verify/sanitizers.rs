@@ -1,9 +1,10 @@
 //! `cargo xtask verify asan` and `… tsan`.
 
 use anyhow::Result;
+use xshell::Cmd;
 
 use super::build::Build;
-use super::{Options, stress, suspension};
+use super::{Options, suspension};
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
@@ -28,15 +29,15 @@ pub(crate) fn address(workspace: &Workspace, steps: &mut Steps, options: &Option
         Ok(())
     })?;
 
-    let seconds = options.stress_seconds();
-    steps.run("stress under asan", || Ok(stress::command(ADDRESS, workspace, &seconds)?.run()?))?;
-    steps.canaries("stress under asan canaries", |canaries| {
+    let seconds = options.seconds_of_threads();
+    steps.run("real threads under asan", || Ok(threads(ADDRESS, workspace, &seconds)?.run()?))?;
+    steps.canaries("real threads under asan canaries", |canaries| {
         // Here nodes are used again: the other two faults lead to another waiter's node, and not to freed
         // memory.
         let fault = "FreedUnderWalkers";
-        canaries.must_find(stress::command(ADDRESS, workspace, "30")?.arg("quitters"), fault, use_after_free);
+        canaries.must_find(threads(ADDRESS, workspace, "30")?, fault, use_after_free);
         let leaked = "LeakSanitizer: detected memory leaks";
-        canaries.must_find(stress::command(ADDRESS, workspace, "3")?, "NeverFreed", leaked);
+        canaries.must_find(threads(ADDRESS, workspace, "3")?, "NeverFreed", leaked);
         Ok(())
     })
 }
@@ -44,15 +45,18 @@ pub(crate) fn address(workspace: &Workspace, steps: &mut Steps, options: &Option
 pub(crate) fn thread(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let command = |seconds: &str| {
         // The first report is enough.
-        Ok::<_, anyhow::Error>(
-            stress::command(THREAD, workspace, seconds)?.env("TSAN_OPTIONS", "halt_on_error=1"),
-        )
+        Ok::<_, anyhow::Error>(threads(THREAD, workspace, seconds)?.env("TSAN_OPTIONS", "halt_on_error=1"))
     };
-    steps.run("stress under tsan", || Ok(command(&options.stress_seconds())?.run()?))?;
-    steps.canaries("stress under tsan canaries", |canaries| {
-        // A race with the free, or a use after it: whichever is met first. (With `SweptUnderOwner` the counts
-        // are wrong before that.)
-        canaries.must_find(command("30")?, "FreedUnderWalkers", "WARNING: ThreadSanitizer: ");
+    steps.run("real threads under tsan", || Ok(command(&options.seconds_of_threads())?.run()?))?;
+    steps.canaries("real threads under tsan canaries", |canaries| {
+        let two_permits = command("30")?.args(["--permits", "2"]);
+        canaries.must_fail(two_permits, "two permits for plain memory", "WARNING: ThreadSanitizer: ");
         Ok(())
     })
+}
+
+/// Real threads, in some build.
+fn threads<'a>(build: Build, workspace: &'a Workspace, seconds: &str) -> Result<Cmd<'a>> {
+    let run = build.cargo(workspace, "run", "threads")?;
+    Ok(run.args(["--quiet", "--bin", "real", "--", "--seconds", seconds]))
 }

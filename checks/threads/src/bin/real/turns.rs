@@ -26,8 +26,8 @@ unsafe impl Sync for Shared {}
 /// # Errors
 ///
 /// If a thread sleeps for ever, or not all turns were counted.
-pub(crate) fn batch(threads: usize) -> Result<u64, String> {
-    let shared = Arc::new(Shared { semaphore: AsyncSemaphore::new(1), taken: UnsafeCell::new(0) });
+pub(crate) fn batch(threads: usize, permits: usize) -> Result<u64, String> {
+    let shared = Arc::new(Shared { semaphore: AsyncSemaphore::new(permits), taken: UnsafeCell::new(0) });
     let players: Vec<_> = (0..threads)
         .map(|_| {
             let shared = Arc::clone(&shared);

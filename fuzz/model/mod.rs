@@ -1,8 +1,7 @@
 //! `AsyncSemaphore` against a sequential model, on one thread: what its documentation promises, one operation
 //! after the other.
 //!
-//! Used by `tests/semaphore/random.rs` and by the fuzz target, which includes this module by its path. Both
-//! make their scripts of bytes, by one decoder. What needs interleavings is in loom-tests.
+//! A script is made of bytes. What needs interleavings is in loom-tests.
 
 mod op;
 mod run;
