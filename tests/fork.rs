@@ -18,7 +18,7 @@ use latchwork::local::{Local, OtherKind, Sleep, ThreadRuntime};
 use latchwork::lock::Mode;
 use latchwork::{Guard, LockClient, LockError, LossReason};
 
-use over_local::{Between, Command, OverLocal};
+use over_local::{Between, Command, over};
 use polled::{poll, poll_by, ready};
 
 /// What the child finds: 0 if all is as it should be.
@@ -234,7 +234,7 @@ impl Between for NoReads {
 #[test]
 fn child_gives_back_nothing_that_its_parent_has_asked_for() {
     let given_back = NoReads::default();
-    let client = LockClient::new(OverLocal::new(&Local::new(), given_back.clone()));
+    let client = LockClient::new(over(&Local::new(), given_back.clone()));
     let (me, lock) = (client.owner(), client.get_read_write_lock("prices").unwrap());
     let (writes, reads) = (lock.write().owned_by(&me), lock.read().owned_by(&me));
     let held = ready(writes.lock()).unwrap();
@@ -280,7 +280,7 @@ impl Between for NoReleases {
 /// Of the parent's shutdown, which waits for a release that its child has a copy of.
 #[test]
 fn child_that_drops_a_release_of_its_parents_wakes_none_of_its_tasks() {
-    let client = LockClient::new(OverLocal::new(&Local::with_runtime(ThreadRuntime::paused()), NoReleases));
+    let client = LockClient::new(over(&Local::with_runtime(ThreadRuntime::paused()), NoReleases));
     let held = ready(client.get_lock("held").unwrap().lock()).unwrap();
     let mut unlocks = Box::pin(held.unlock());
     assert!(poll(unlocks.as_mut()).is_pending());

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use crate::over_local::{OverLocal, Renewals};
+use crate::over_local::{Renewals, over};
 use crate::polled::{poll, ready};
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{Guard, LockClient};
@@ -13,7 +13,7 @@ fn locks_that_were_taken_one_after_another_are_renewed_together() {
     const LOCKS: usize = 8000;
     let clock = ThreadRuntime::paused();
     let renewals = Renewals::default();
-    let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock.clone()), renewals.clone()));
+    let client = LockClient::new(over(&Local::with_runtime(clock.clone()), renewals.clone()));
     let guards: Vec<Guard> = (0..LOCKS)
         .map(|number| {
             clock.advance(Duration::from_millis(1));
@@ -34,7 +34,7 @@ fn locks_that_were_taken_one_after_another_are_renewed_together() {
 fn thousands_of_leases_are_renewed_by_several_calls() {
     const LOCKS: usize = 5000;
     let (clock, renewals) = (ThreadRuntime::paused(), Renewals::default());
-    let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock.clone()), renewals.clone()));
+    let client = LockClient::new(over(&Local::with_runtime(clock.clone()), renewals.clone()));
     let take = |number| ready(client.get_lock(&format!("name:{number}")).unwrap().lock()).unwrap();
     let _guards: Vec<Guard> = (0..LOCKS).map(take).collect();
     clock.advance(Duration::from_secs(11));

@@ -15,7 +15,7 @@ use latchwork::backend::{Failure, Mode, Runtime as _};
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::{Guard, Lease, LeaseError, Lock, LockClient, LockError, ReadWriteLock};
 
-use crate::over_local::{Between, Command, OverLocal, kept_while};
+use crate::over_local::{Between, Command, kept_while, over};
 use crate::polled::{poll, ready};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -95,7 +95,7 @@ impl Stage {
     fn new() -> Self {
         let clock = ThreadRuntime::paused();
         let (local, answers) = (Local::with_runtime(clock.clone()), Answers::default());
-        let client = LockClient::new(OverLocal::new(&local, answers.clone()));
+        let client = LockClient::new(over(&local, answers.clone()));
         let theirs = LockClient::new(local).get_read_write_lock("prices").unwrap();
         let (prices, me) = (client.get_read_write_lock("prices").unwrap(), client.owner());
         let writes = ready(prices.write().owned_by(&me).lock()).unwrap();
@@ -151,7 +151,7 @@ fn watched_lease_that_is_over_before_the_answer_is_asked_for_again_by_a_call_tha
     for waits in [true, false] {
         let clock = ThreadRuntime::paused();
         let (local, answers) = (Local::with_runtime(clock.clone()), Answers::<false>::default());
-        let lock = LockClient::new(OverLocal::new(&local, answers.clone())).get_lock("orders").unwrap();
+        let lock = LockClient::new(over(&local, answers.clone())).get_lock("orders").unwrap();
         answers.withhold(true);
         let wait = if waits { SECOND * WATCHDOG * 2 } else { Duration::ZERO };
         let mut tries = pin!(lock.try_lock_for(wait, Lease::Watched));
@@ -209,7 +209,7 @@ fn question_that_is_answered_by_the_call_is_rolled_back_if_it_may_have_run() {
     for (failure, times) in rolled_back {
         let local = Local::with_runtime(ThreadRuntime::paused());
         let answers = Answers::<true>::default();
-        let lock = LockClient::new(OverLocal::new(&local, answers.clone())).get_lock("orders").unwrap();
+        let lock = LockClient::new(over(&local, answers.clone())).get_lock("orders").unwrap();
         let theirs = LockClient::new(local).get_lock("orders").unwrap();
         if failure.is_some() {
             answers.fail(failure);
@@ -247,7 +247,7 @@ impl Between for Meanwhile {
 fn waiter_behind_a_call_that_is_refused_asks_at_once() {
     let local = Local::with_runtime(ThreadRuntime::paused());
     let meanwhile = Meanwhile(Arc::default());
-    let lock = LockClient::new(OverLocal::new(&local, meanwhile.clone())).get_lock("orders").unwrap();
+    let lock = LockClient::new(over(&local, meanwhile.clone())).get_lock("orders").unwrap();
     let held = ready(LockClient::new(local).get_lock("orders").unwrap().lock()).unwrap();
     let (waits, behind) = (Arc::new(Mutex::new(None)), lock.clone());
     let comes = Arc::clone(&waits);
@@ -310,7 +310,7 @@ fn in_turn(fates: impl IntoIterator<Item = Fate>) -> (ThreadRuntime, Lock, Lock)
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
     let between = InTurn(clock.clone(), Arc::new(Mutex::new(fates.into_iter().collect())));
-    let clients = [LockClient::new(OverLocal::new(&local, between)), LockClient::new(local)];
+    let clients = [LockClient::new(over(&local, between)), LockClient::new(local)];
     let [lock, theirs] = clients.map(|client| client.get_lock("orders").unwrap());
     (clock, lock, theirs)
 }
@@ -371,7 +371,7 @@ impl Between for OnTheWay {
 #[test]
 fn reader_whose_lease_is_replaced_while_it_asks_is_told_of_the_loss_of_the_one_that_it_has() {
     let (local, way) = (Local::with_runtime(ThreadRuntime::paused()), OnTheWay::default());
-    let client = LockClient::new(OverLocal::new(&local, way.clone()));
+    let client = LockClient::new(over(&local, way.clone()));
     let prices = client.get_read_write_lock("prices").unwrap();
     let theirs = LockClient::new(local).get_read_write_lock("prices").unwrap();
     for is_forced in [false, true] {
@@ -393,7 +393,7 @@ fn reader_whose_lease_is_replaced_while_it_asks_is_told_of_the_loss_of_the_one_t
 #[test]
 fn inner_hold_whose_lease_is_replaced_while_it_asks_for_more_has_the_lock() {
     let (local, way) = (Local::with_runtime(ThreadRuntime::paused()), OnTheWay::default());
-    let client = LockClient::new(OverLocal::new(&local, way.clone()));
+    let client = LockClient::new(over(&local, way.clone()));
     let (prices, me) = (client.get_read_write_lock("prices").unwrap(), client.owner());
     let mine = prices.read().owned_by(&me);
     let _outer = ready(mine.lock()).unwrap();
@@ -443,7 +443,7 @@ impl Between for Apart {
 #[test]
 fn writer_whose_lease_is_begun_anew_before_it_hears_that_it_may_not_read_writes_on() {
     let (local, apart) = (Local::with_runtime(ThreadRuntime::paused()), Apart::default());
-    let client = LockClient::new(OverLocal::new(&local, apart.clone()));
+    let client = LockClient::new(over(&local, apart.clone()));
     let (prices, me) = (client.get_read_write_lock("prices").unwrap(), client.owner());
     let theirs = LockClient::new(local).get_read_write_lock("prices").unwrap();
     let (reads, writes) = (prices.read().owned_by(&me), prices.write().owned_by(&me));

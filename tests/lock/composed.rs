@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 
 use crate::foreign::wakers::Untimed;
 use crate::meanwhile::Act;
-use crate::over_local::{Between, Command, OverLocal};
+use crate::over_local::{Between, Command, OverLocal, over};
 use crate::polled::{poll, ready};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ impl Stops {
     }
 
     fn over(&self, local: &Local) -> OverLocal<Self> {
-        OverLocal::new(local, self.clone())
+        over(local, self.clone())
     }
 
     fn let_through(&self) {
@@ -291,7 +291,7 @@ impl Reads {
     fn over(between: impl Between) -> Self {
         let clock = ThreadRuntime::paused();
         let options = LockOptions::default().unpolled_limit(Self::UNPOLLED_LIMIT);
-        let backend = OverLocal::new(&Local::with_runtime(clock.clone()), between);
+        let backend = over(&Local::with_runtime(clock.clone()), between);
         let client = LockClient::with_options(backend, &options).unwrap();
         let (prices, me) = (client.get_read_write_lock("prices").unwrap(), client.owner());
         let writes = ready(prices.write().owned_by(&me).lock()).unwrap();
@@ -427,7 +427,7 @@ async fn release_that_no_task_was_run_for_is_repeated_though_no_handle_is_left()
     let (clock, panics) = (ThreadRuntime::paused(), Arc::new(AtomicBool::new(false)));
     let local = Local::with_runtime(RunsNoTask(clock.clone(), Arc::clone(&panics)));
     let stops = Stops::new(false, |command| matches!(command, Command::Release(_)));
-    let client = LockClient::new(OverLocal::new(&local, stops.clone()));
+    let client = LockClient::new(over(&local, stops.clone()));
     let other = LockClient::new(local);
     let held = client.get_lock("orders").unwrap().lock().await.unwrap();
     // Its renewal is due in a tenth of a second.
@@ -696,7 +696,7 @@ impl Between for Apart {
 fn extension_is_asked_for_once_more_when_what_says_that_the_lease_is_gone_is_older_than_the_lease() {
     let local = Local::new();
     let apart = Apart::new();
-    let (client, other) = (LockClient::new(OverLocal::new(&local, apart.clone())), LockClient::new(local));
+    let (client, other) = (LockClient::new(over(&local, apart.clone())), LockClient::new(local));
     let (lock, theirs) = (client.get_lock("orders").unwrap(), other.get_lock("orders").unwrap());
     let lock = lock.owned_by(&client.owner());
     apart.asks.let_through.add_permits(1);
@@ -741,7 +741,7 @@ fn extension_that_is_answered_when_the_hold_is_over_is_given_back_though_no_time
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(Untimed(clock.clone()));
     let stops = Stops::new(true, |command| matches!(command, Command::Renew(..)));
-    let client = LockClient::new(OverLocal::new(&local, stops.clone()));
+    let client = LockClient::new(over(&local, stops.clone()));
     let other = LockClient::new(local);
     let lock = client.get_lock("orders").unwrap();
     let mut held = ready(lock.lock_with_lease(Duration::from_secs(1))).unwrap();
@@ -828,7 +828,7 @@ impl Between for OnItsWay {
 fn attempt_of_a_queue_head_that_is_superseded_while_it_is_sent_leaves_nothing() {
     for kept in [false, true] {
         let (local, on_its_way) = (Local::new(), OnItsWay::default());
-        let client = LockClient::new(OverLocal::new(&local, on_its_way.clone()));
+        let client = LockClient::new(over(&local, on_its_way.clone()));
         let (lock, theirs) =
             (client.get_lock("orders").unwrap(), LockClient::new(local).get_lock("orders").unwrap());
         on_its_way.0.set(move || assert!(poll(pin!(client.shutdown(SOON))).is_ready()));

@@ -14,7 +14,7 @@ use latchwork::local::{Local, OtherKind, Sleep, ThreadRuntime};
 use latchwork::{Guard, Lease, LockClient, LockError, LossReason};
 
 use crate::foreign::told::told_of;
-use crate::over_local::{Between, Command, Nothing, OverLocal};
+use crate::over_local::{Between, Command, Nothing, over};
 use crate::polled::{poll, poll_by, ready};
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -105,7 +105,7 @@ fn end_of_the_runtime_is_told_to_each_call_and_ends_each_hold() {
     let local = Local::with_runtime(ends.clone());
     let elsewhere = LockClient::new(local.clone());
     let _theirs = ready(elsewhere.get_lock("theirs").unwrap().lock()).unwrap();
-    for client in [LockClient::new(local.clone()), LockClient::new(OverLocal::new(&local, Nothing))] {
+    for client in [LockClient::new(local.clone()), LockClient::new(over(&local, Nothing))] {
         ends.has_ended.store(false, SeqCst);
         let lock = |name| client.get_lock(name).unwrap();
         let held = ready(lock("orders").lock()).unwrap();
@@ -136,7 +136,7 @@ fn queue_head_of_a_client_that_has_held_nothing_is_told_of_the_end_when_it_is_wo
     let ends = Ends::new(Waker::noop());
     let local = Local::with_runtime(ends.clone());
     let _theirs = ready(LockClient::new(local.clone()).get_lock("orders").unwrap().lock()).unwrap();
-    for client in [LockClient::new(local.clone()), LockClient::new(OverLocal::new(&local, Nothing))] {
+    for client in [LockClient::new(local.clone()), LockClient::new(over(&local, Nothing))] {
         ends.has_ended.store(false, SeqCst);
         let lock = client.get_lock("orders").unwrap();
         let mut competes = Box::pin(lock.lock());
@@ -203,7 +203,7 @@ impl Between for Fails {
 fn command_that_fails_as_the_runtime_has_ended_says_that() {
     let ends = Ends::new(Waker::noop());
     let between = Fails(ends.clone());
-    let client = LockClient::new(OverLocal::new(&Local::with_runtime(ends.clone()), between));
+    let client = LockClient::new(over(&Local::with_runtime(ends.clone()), between));
     let lock = client.get_lock("orders").unwrap();
     assert!(ready(lock.holder()).unwrap().is_none());
     ends.end();
@@ -216,7 +216,7 @@ fn command_that_fails_as_the_runtime_has_ended_says_that() {
 fn release_that_fails_as_the_runtime_has_ended_is_not_repeated() {
     let ends = Ends::new(Waker::noop());
     let between = Fails(ends.clone());
-    let client = LockClient::new(OverLocal::new(&Local::with_runtime(ends.clone()), between));
+    let client = LockClient::new(over(&Local::with_runtime(ends.clone()), between));
     let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
     ends.end();
     drop(held);
@@ -305,7 +305,7 @@ fn panics_that_do_not_come_in_a_row_end_no_renewal() {
 fn client_whose_runtime_has_ended_beside_a_release_is_dropped() {
     let ends = Ends::new(Waker::noop());
     let silent = NoRelease(Arc::default());
-    let client = LockClient::new(OverLocal::new(&Local::with_runtime(ends.clone()), silent.clone()));
+    let client = LockClient::new(over(&Local::with_runtime(ends.clone()), silent.clone()));
     drop(ready(client.get_lock("orders").unwrap().lock()).unwrap());
     assert_eq!(client.metrics().releases_pending, 1);
     ends.end();

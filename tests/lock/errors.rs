@@ -12,7 +12,7 @@ use latchwork::redis::Redis;
 use latchwork::subscription::SubscribeError;
 use latchwork::{Lease, LeaseId, LockClient, LockError, LockOptions, NameError};
 
-use crate::over_local::{Between, OverLocal};
+use crate::over_local::{Between, over};
 
 /// What a user's function does with each error: nothing but `?`.
 async fn met(name: &str) -> Result<(), LockError> {
@@ -100,7 +100,7 @@ impl Between for NoBraces {
 
 #[test]
 fn name_that_the_store_cannot_keep_is_refused_when_the_lock_is_made() {
-    let client = LockClient::new(OverLocal::new(&Local::new(), NoBraces));
+    let client = LockClient::new(over(&Local::new(), NoBraces));
     client.get_lock("orders").unwrap();
     let refused = [
         client.get_lock("{}orders").map(drop),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::over_local::{Between, Command, Nothing, OverLocal};
+use crate::over_local::{Between, Command, Nothing, over, over_with};
 use crate::polled::{poll, ready};
 use latchwork::backend::{
     AcquireOutcome, AcquireRequest, Backend as _, Inbox, LockName, Mode, ReleaseOutcome, Runtime as _,
@@ -62,7 +62,7 @@ async fn release_between_a_waiters_question_and_its_subscription_is_found() {
         }
     }));
     let transport = Interrupted(local.clone(), Arc::clone(&hook));
-    let client = LockClient::new(OverLocal::with_transport(local, Nothing, transport));
+    let client = LockClient::new(over_with(local, Nothing, transport));
     let lock = client.get_fair_lock("orders").unwrap();
     let waits = tokio::time::timeout(SOON, lock.lock()).await.expect("it sleeps beside a free lock");
     assert!(hook.lock().unwrap().is_none(), "it has not subscribed, and this test says nothing");
@@ -95,8 +95,7 @@ fn grant_is_asked_for_once_more_where_its_message_does_not_suffice() {
     for (grants_suffice, questions) in [(true, 2), (false, 3)] {
         let (local, asked) = (Local::new(), Arc::default());
         let between = Questions { asked: Arc::clone(&asked), grants_suffice };
-        let [client, other] =
-            [LockClient::new(OverLocal::new(&local, between)), LockClient::new(local.clone())];
+        let [client, other] = [LockClient::new(over(&local, between)), LockClient::new(local.clone())];
         let theirs = ready(other.get_fair_lock("orders").unwrap().lock()).unwrap();
         let lock = client.get_fair_lock("orders").unwrap();
         let mut waits = pin!(lock.lock());

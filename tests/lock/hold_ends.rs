@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::over_local::{Between, Command, OverLocal};
+use crate::over_local::{Between, Command, over};
 use crate::polled::ready;
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::{LeaseError, LockClient, LockError, LockOptions, LossReason};
@@ -129,7 +129,7 @@ impl Between for Passes {
 #[test]
 fn inner_lease_that_is_over_before_its_token_comes_fails_and_may_be_tried_again() {
     let passes = Passes(ThreadRuntime::paused(), Arc::default());
-    let client = LockClient::new(OverLocal::new(&Local::with_runtime(passes.0.clone()), passes.clone()));
+    let client = LockClient::new(over(&Local::with_runtime(passes.0.clone()), passes.clone()));
     let lock = client.get_lock("orders").unwrap().owned_by(&client.owner());
     for (took, is_late) in [(LEASE - MOMENT, false), (LEASE, true), (LEASE + MOMENT, true)] {
         let outer = ready(lock.lock()).unwrap();
@@ -173,7 +173,7 @@ impl Between for SlowRenewals {
 
 #[tokio::test]
 async fn limit_of_a_wait_holds_for_the_longer_lease_that_its_owner_asks_for() {
-    let client = LockClient::new(OverLocal::new(&Local::new(), SlowRenewals));
+    let client = LockClient::new(over(&Local::new(), SlowRenewals));
     let me = client.owner();
     let lock = client.get_lock("orders").unwrap().owned_by(&me);
     let _outer = lock.lock_with_lease(Duration::from_secs(60)).await.unwrap();
@@ -186,7 +186,7 @@ async fn limit_of_a_wait_holds_for_the_longer_lease_that_its_owner_asks_for() {
 
 #[tokio::test]
 async fn extension_of_a_hold_that_was_given_back_meanwhile_says_so() {
-    let client = LockClient::new(OverLocal::new(&Local::new(), SlowRenewals));
+    let client = LockClient::new(over(&Local::new(), SlowRenewals));
     let me = client.owner();
     let lock = client.get_lock("orders").unwrap().owned_by(&me);
     let mut extended = lock.lock_with_lease(Duration::from_secs(60)).await.unwrap();
@@ -217,7 +217,7 @@ impl Between for SlowAnswers {
 
 #[tokio::test]
 async fn lease_that_is_over_before_the_answer_fails_and_lets_the_next_waiter_have_its_turn() {
-    let client = LockClient::new(OverLocal::new(&Local::new(), SlowAnswers));
+    let client = LockClient::new(over(&Local::new(), SlowAnswers));
     let prices = client.get_read_write_lock("prices").unwrap();
     for lock in [client.get_lock("a").unwrap(), client.get_fair_lock("b").unwrap(), prices.read().clone()] {
         let both =

@@ -10,7 +10,7 @@ use latchwork::local::{Local, OtherKind};
 use latchwork::{Guard, Lease, Lock, LockClient, LockError};
 use tokio::task::JoinHandle;
 
-use crate::over_local::{Between, Command, OverLocal};
+use crate::over_local::{Between, Command, over};
 use crate::waiting::waiting_for;
 
 waiting_for!(Duration::from_secs(20));
@@ -61,7 +61,7 @@ async fn waiter_behind_a_head_that_was_refused_is_told_that_the_lock_is_held() {
     let elsewhere = LockClient::new(local.clone());
     let _held = elsewhere.get_lock("orders").unwrap().lock().await.unwrap();
     let between = FallsSilent::default();
-    let client = LockClient::new(OverLocal::new(&local, between.clone()));
+    let client = LockClient::new(over(&local, between.clone()));
     let lock = client.get_lock("orders").unwrap();
 
     let head = tries(&lock, WAIT);

@@ -12,7 +12,7 @@ use latchwork::local::{Local, ThreadRuntime};
 use latchwork::subscription::{Inbox, Transport};
 use latchwork::{Guard, Lease, Lock, LockClient, LockError};
 
-use crate::over_local::{Between, Command, OverLocal};
+use crate::over_local::{Between, Command, over, over_with};
 use crate::polled::{poll, ready};
 
 pub(crate) type Waits = Pin<Box<dyn Future<Output = Result<Guard, LockError>>>>;
@@ -113,7 +113,7 @@ impl Stage {
     pub(crate) fn new(mode: Mode) -> Self {
         let clock = ThreadRuntime::paused();
         let (local, counted) = (Local::with_runtime(clock.clone()), Counted::default());
-        let backend = OverLocal::new(&local, counted.clone());
+        let backend = over(&local, counted.clone());
         let [theirs, client] = [LockClient::new(local.clone()), LockClient::new(backend)];
         let channels = local.channels(mode, &LockName::new("orders").unwrap(), client.id());
         Self { clock, local, counted, theirs, client, channels }
@@ -173,7 +173,7 @@ fn waiter_that_is_told_without_end_asks_at_its_pace_and_is_granted_meanwhile() {
 fn waiter_whose_subscription_is_not_confirmed_asks_when_the_lease_is_over_or_after_a_second() {
     for (lease, sleeps) in [(100, 101), (30_000, 1001)] {
         let stage = Stage::new(Mode::Plain);
-        let backend = OverLocal::with_transport(stage.local.clone(), stage.counted.clone(), Deaf);
+        let backend = over_with(stage.local.clone(), stage.counted.clone(), Deaf);
         let client = LockClient::new(backend);
         let lease = Duration::from_millis(lease);
         let _held = ready(stage.theirs.get_lock("orders").unwrap().lock_with_lease(lease)).unwrap();
@@ -319,7 +319,7 @@ fn question_that_did_not_run_is_not_rolled_back() {
 #[test]
 fn waiter_that_is_named_before_its_subscription_is_confirmed_asks_for_itself() {
     let stage = Stage::new(Mode::Fair);
-    let backend = OverLocal::with_transport(stage.local.clone(), stage.counted.clone(), Deaf);
+    let backend = over_with(stage.local.clone(), stage.counted.clone(), Deaf);
     let client = LockClient::new(backend);
     let lock = client.get_fair_lock("orders").unwrap();
     let held = ready(lock.lock()).unwrap();

@@ -11,7 +11,7 @@ use latchwork::local::Local;
 use latchwork::subscription::{Inbox, SubscribeError, Transport};
 use latchwork::{Guard, Lease, LockClient, LockError};
 
-use crate::over_local::OverLocal;
+use crate::over_local::over_with;
 use crate::polled::{poll, ready};
 use crate::questions::{Stage, Waits, waits};
 
@@ -43,7 +43,7 @@ impl Transport for Arrives {
 impl Arrives {
     /// A client of the store of `stage`, by its counts.
     fn client(&self, stage: &Stage) -> LockClient {
-        let backend = OverLocal::with_transport(stage.local.clone(), stage.counted.clone(), self.clone());
+        let backend = over_with(stage.local.clone(), stage.counted.clone(), self.clone());
         LockClient::new(backend)
     }
 }
@@ -282,7 +282,7 @@ fn lock_that_a_message_grants_between_two_questions_is_renewed() {
     let stage = Stage::new(Mode::Fair);
     let held = ready(Stage::lock(&stage.theirs, Mode::Fair).lock()).unwrap();
     let transport = Then { local: stage.local.clone(), then: Mutex::new(Some(held)) };
-    let backend = OverLocal::with_transport(stage.local.clone(), stage.counted.clone(), transport);
+    let backend = over_with(stage.local.clone(), stage.counted.clone(), transport);
     let lock = Stage::lock(&LockClient::new(backend), Mode::Fair);
     let mut held = None;
     let asked = stage.asked_by(|| held = Some(ready(lock.lock()).unwrap()));

@@ -13,7 +13,7 @@ use latchwork::{LockClient, ShutdownError};
 use tracing::Level;
 
 use crate::foreign::told::{at_events_of, events_of};
-use crate::over_local::{Between, Command, Nothing, OverLocal, Refused, kept_while};
+use crate::over_local::{Between, Command, Nothing, Refused, kept_while, over};
 use crate::polled::{poll, ready};
 
 /// Refuses every release while it is told to, and notes when it came.
@@ -47,7 +47,7 @@ impl Between for TakesNoRelease {
 fn error_of_a_release_is_told_again_once_one_has_succeeded() {
     let clock = ThreadRuntime::paused();
     let backend = TakesNoRelease::new(&clock);
-    let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock.clone()), backend.clone()));
+    let client = LockClient::new(over(&Local::with_runtime(clock.clone()), backend.clone()));
     let lock = client.get_lock("orders").unwrap();
     let fails = || {
         events_of(Level::WARN, "latchwork::lock::entry::release", || {
@@ -77,7 +77,7 @@ fn release_that_fails_is_repeated_ever_more_rarely_until_its_lease_is_over() {
     let clock = ThreadRuntime::paused();
     let backend = TakesNoRelease::new(&clock);
     let local = Local::with_runtime(clock.clone());
-    let client = LockClient::new(OverLocal::new(&local, backend.clone()));
+    let client = LockClient::new(over(&local, backend.clone()));
     let lock = client.get_lock("orders").unwrap();
     let taken = {
         let mut takes = pin!(lock.lock_with_lease(LEASE));
@@ -104,7 +104,7 @@ fn release_that_fails_is_repeated_ever_more_rarely_until_its_lease_is_over() {
 fn unlock_that_the_store_does_not_answer_is_an_error_that_says_so_and_is_counted() {
     let clock = ThreadRuntime::paused();
     let backend = TakesNoRelease::new(&clock);
-    let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock), backend));
+    let client = LockClient::new(over(&Local::with_runtime(clock), backend));
     let lock = client.get_lock("orders").unwrap();
     let mut unlocks = pin!(async { lock.lock().await.unwrap().unlock().await });
     let Poll::Ready(Err(error)) = poll(unlocks.as_mut()) else { panic!("it is answered") };
@@ -169,7 +169,7 @@ fn shutdown_that_is_polled_late_looks_once_more() {
 #[test]
 fn shutdown_hears_of_a_release_that_a_caller_has_left_unawaited() {
     let clock = ThreadRuntime::paused();
-    let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock), FirstIsSilent::default()));
+    let client = LockClient::new(over(&Local::with_runtime(clock), FirstIsSilent::default()));
     let lock = client.get_lock("orders").unwrap();
     let mut unlocks = Box::pin(async move { lock.lock().await.unwrap().unlock().await });
     assert!(poll(unlocks.as_mut()).is_pending());
@@ -185,7 +185,7 @@ fn shutdown_hears_of_a_release_that_a_caller_has_left_unawaited() {
 /// It is told of the release, and looks at once: the lock has one yet that may be handed on.
 #[test]
 fn shutdown_hears_that_the_lock_that_it_has_seen_released_has_come_to_rest() {
-    let client = LockClient::new(OverLocal::new(&Local::new(), Nothing));
+    let client = LockClient::new(over(&Local::new(), Nothing));
     let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
     let waits = Arc::new(InPlace::default());
     *waits.shutdown.lock().unwrap() =
@@ -214,7 +214,7 @@ impl Between for Noted {
 #[test]
 fn unlock_that_is_answered_at_once_is_sent_once_and_says_whether_the_store_had_the_lock() {
     let (local, noted) = (Local::new(), Noted::default());
-    let client = LockClient::new(OverLocal::new(&local, noted.clone()));
+    let client = LockClient::new(over(&local, noted.clone()));
     let (lock, theirs) = (client.get_lock("orders").unwrap(), LockClient::new(local).get_lock("orders"));
     let held = ready(lock.lock()).unwrap();
     ready(held.unlock()).unwrap();
@@ -247,7 +247,7 @@ fn question_that_was_not_answered_is_undone_for_as_long_as_it_may_run() {
     let clock = ThreadRuntime::paused();
     let backend = TakesNothing(clock.clone(), Arc::default());
     let local = Local::with_runtime(clock.clone());
-    let client = LockClient::new(OverLocal::new(&local, backend.clone()));
+    let client = LockClient::new(over(&local, backend.clone()));
     let (begin, lease) = (clock.now(), Duration::from_secs(20));
     ready(client.get_lock("orders").unwrap().lock_with_lease(lease)).unwrap_err();
     for _ in 0..300 {
@@ -292,7 +292,7 @@ impl Between for Keeps {
 #[test]
 fn shutdown_waits_for_a_release_that_has_failed_until_it_is_repeated() {
     let (clock, keeps) = (ThreadRuntime::paused(), Keeps::default());
-    let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock), keeps.clone()));
+    let client = LockClient::new(over(&Local::with_runtime(clock), keeps.clone()));
     let lock = client.get_lock("orders").unwrap();
     keeps.0.releases.store(true, SeqCst);
     let mut unlocks = Box::pin(async move { lock.lock().await.unwrap().unlock().await });
@@ -321,7 +321,7 @@ fn token_that_comes_after_its_owner_has_left_is_undone_once_the_store_is_back() 
     const LEASE: Duration = Duration::from_secs(1200);
     let (clock, keeps) = (ThreadRuntime::paused(), Keeps::default());
     let local = Local::with_runtime(clock.clone());
-    let client = LockClient::new(OverLocal::new(&local, keeps.clone()));
+    let client = LockClient::new(over(&local, keeps.clone()));
     let (me, lock) = (client.owner(), client.get_lock("orders").unwrap());
     let (mine, theirs) = (lock.owned_by(&me), LockClient::new(local).get_lock("orders").unwrap());
     let _outer = ready(mine.lock_with_lease(LEASE)).unwrap();

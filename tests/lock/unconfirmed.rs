@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::over_local::{Between, Command, Nothing, OverLocal};
+use crate::over_local::{Between, Command, Nothing, over_with};
 use crate::polled::{poll, ready};
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::lock::Mode;
@@ -65,7 +65,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 async fn next_queue_head_looks_for_itself_without_messages() {
     let local = Local::new();
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
-    let backend = OverLocal::with_transport(local, Nothing, Deaf::default());
+    let backend = over_with(local, Nothing, Deaf::default());
     let client =
         LockClient::with_options(backend, &LockOptions::default().watchdog_timeout(WATCHDOG)).unwrap();
     let lock = client.get_lock("orders").unwrap();
@@ -92,7 +92,7 @@ async fn late_confirmation_wakes_a_waiter() {
     let (runtime, deaf) = (ThreadRuntime::paused(), Deaf::default());
     let local = Local::with_runtime(runtime.clone());
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
-    let backend = OverLocal::with_transport(local, Nothing, deaf.clone());
+    let backend = over_with(local, Nothing, deaf.clone());
     let client = LockClient::new(backend);
     let lock = client.get_lock("orders").unwrap();
     let held = theirs.lock().await.unwrap();
@@ -118,7 +118,7 @@ async fn forced_unlock_wakes_a_waiter_of_its_client_without_a_message() {
     let (runtime, deaf) = (ThreadRuntime::paused(), Deaf::default());
     let local = Local::with_runtime(runtime.clone());
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
-    let client = LockClient::new(OverLocal::with_transport(local, Nothing, deaf.clone()));
+    let client = LockClient::new(over_with(local, Nothing, deaf.clone()));
     let lock = client.get_lock("orders").unwrap();
     let held = theirs.lock().await.unwrap();
     let waits = tokio::spawn({
@@ -142,7 +142,7 @@ async fn reconnect_and_bursts_of_messages_make_a_process_ask_once() {
     let deaf = Deaf::default();
     let local = Local::new();
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
-    let client = LockClient::new(OverLocal::with_transport(local, Nothing, deaf.clone()));
+    let client = LockClient::new(over_with(local, Nothing, deaf.clone()));
     let lock = client.get_lock("orders").unwrap();
     let held = theirs.lock().await.unwrap();
     let mut waiters = Vec::new();
@@ -178,7 +178,7 @@ async fn try_that_is_answered_too_late_does_not_wait() {
     let local = Local::with_runtime(runtime.clone());
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
     let meanwhile = Meanwhile::default();
-    let backend = OverLocal::with_transport(local, meanwhile.clone(), Deaf::default());
+    let backend = over_with(local, meanwhile.clone(), Deaf::default());
     let lock = LockClient::new(backend).get_lock("orders").unwrap();
     let held = Arc::new(Mutex::new(None));
     let holds = Arc::clone(&held);
@@ -201,7 +201,7 @@ fn failure_of_a_subscription_that_was_not_confirmed_in_time_is_told() {
     let (runtime, deaf) = (ThreadRuntime::paused(), Deaf::default());
     let local = Local::with_runtime(runtime.clone());
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
-    let lock = LockClient::new(OverLocal::with_transport(local, Nothing, deaf.clone())).get_lock("orders");
+    let lock = LockClient::new(over_with(local, Nothing, deaf.clone())).get_lock("orders");
     let _held = ready(theirs.lock()).unwrap();
     let lock = lock.unwrap();
     let mut waits = pin!(lock.lock());
@@ -221,7 +221,7 @@ async fn confirmation_that_comes_before_the_answer_to_a_question_wakes_a_waiter(
     let (runtime, deaf, meanwhile) = (ThreadRuntime::paused(), Deaf::default(), Meanwhile::default());
     let local = Local::with_runtime(runtime.clone());
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
-    let client = LockClient::new(OverLocal::with_transport(local, meanwhile.clone(), deaf.clone()));
+    let client = LockClient::new(over_with(local, meanwhile.clone(), deaf.clone()));
     let lock = client.get_lock("orders").unwrap();
     let held = theirs.lock().await.unwrap();
     let waits = tokio::spawn(async move { lock.lock().await.unwrap() });
@@ -249,7 +249,7 @@ async fn waiter_that_is_named_asks_for_itself_if_its_subscription_was_confirmed_
     let (runtime, deaf, meanwhile) = (ThreadRuntime::paused(), Deaf::default(), Meanwhile::default());
     let local = Local::with_runtime(runtime);
     let theirs = LockClient::new(local.clone()).get_fair_lock("orders").unwrap();
-    let client = LockClient::new(OverLocal::with_transport(local, meanwhile.clone(), deaf.clone()));
+    let client = LockClient::new(over_with(local, meanwhile.clone(), deaf.clone()));
     let lock = client.get_fair_lock("orders").unwrap();
     let held = lock.lock().await.unwrap();
     let mut first = Box::pin(async move { theirs.lock().await });

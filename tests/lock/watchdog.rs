@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::foreign::told::events_of;
-use crate::over_local::{Between, Command, OverLocal, Refused, Renewals};
+use crate::over_local::{Between, Command, Refused, Renewals, over};
 use crate::polled::{poll, ready};
 use latchwork::backend::{Backend as _, LeaseKey, LockName, Runtime};
 use latchwork::local::{Local, OtherKind, Sleep, ThreadRuntime};
@@ -49,10 +49,9 @@ impl Shared {
         let (calls, failing, panicking) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (locks, go) = (Local::new(), Semaphore::new(0));
         let runtime = locks.runtime().clone();
-        let backend =
-            OverLocal::new(&locks, Self(Arc::new(Watched { runtime, calls, failing, panicking, go })));
+        let backend = over(&locks, Self(Arc::new(Watched { runtime, calls, failing, panicking, go })));
         let options = LockOptions::default().watchdog_timeout(LEASE);
-        (backend.between.clone(), LockClient::with_options(backend, &options).unwrap())
+        (backend.interceptor().0.clone(), LockClient::with_options(backend, &options).unwrap())
     }
 
     /// The calls so far whose first name begins with `prefix`.
@@ -147,7 +146,7 @@ impl Between for Late {
 fn renewal_that_is_answered_when_the_lease_is_over_counts_as_late_and_its_lock_as_lost() {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
-    let client = LockClient::new(OverLocal::new(&local, Late(clock.clone())));
+    let client = LockClient::new(over(&local, Late(clock.clone())));
     let lock = client.get_lock("orders").unwrap();
     let held = ready(lock.lock()).unwrap();
     clock.advance(Duration::from_secs(29));
@@ -162,7 +161,7 @@ fn renewal_that_is_answered_when_the_lease_is_over_counts_as_late_and_its_lock_a
 fn renewal_that_is_answered_when_its_lock_was_given_back_is_not_late() {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
-    let client = LockClient::new(OverLocal::new(&local, Late(clock.clone())));
+    let client = LockClient::new(over(&local, Late(clock.clone())));
     let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
     clock.advance(Duration::from_secs(11));
     ready(held.unlock()).unwrap();
@@ -189,7 +188,7 @@ fn renewal_is_told_of_if_the_store_has_the_lease() {
 #[test]
 fn lease_that_is_only_looked_after_is_made_no_longer() {
     let (clock, renewals) = (ThreadRuntime::paused(), Renewals::default());
-    let client = LockClient::new(OverLocal::new(&Local::with_runtime(clock.clone()), renewals.clone()));
+    let client = LockClient::new(over(&Local::with_runtime(clock.clone()), renewals.clone()));
     let lock = client.get_lock("orders").unwrap();
     let _held = ready(lock.lock_with_lease(Duration::from_secs(10))).unwrap();
     let mut waits = pin!(lock.lock());

@@ -11,11 +11,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use latchwork::backend::{
-    AcquireOutcome, AcquireRequest, Backend, Channels, Failure, LeaseKey, LockName, Mode, NextWaiter,
-    Registry, ReleaseOutcome, Runtime, Transport,
+    AcquireOutcome, AcquireRequest, Backend, Failure, LeaseKey, LockName, Mode, NextWaiter, ReleaseOutcome,
+    Runtime, Transport,
 };
 use latchwork::local::{Local, LocalTransport, OtherKind, ThreadRuntime};
 use latchwork::{Holder, LeaseId, NameError};
+use latchwork_conformance::{Intercept, Interceptor};
 
 /// A command on its way to the store.
 #[derive(Clone, Copy, Debug)]
@@ -146,137 +147,131 @@ impl Between for Nothing {
     type Error = OtherKind;
 }
 
-/// The store in memory behind `between`. Its messages come over `T`.
-pub(crate) struct OverLocal<B, T: Transport = LocalTransport, R: Runtime + Clone = ThreadRuntime> {
-    pub(crate) between: B,
-    local: Local<R>,
-    registry: Registry<T>,
+/// The store in memory behind `B`. Its messages come over `T`.
+pub(crate) type OverLocal<B, T = LocalTransport, R = ThreadRuntime> = Intercept<Local<R>, Hooked<B>, T>;
+
+/// With the store's own messages.
+pub(crate) fn over<B: Between, R: Runtime + Clone>(
+    local: &Local<R>,
+    between: B,
+) -> OverLocal<B, LocalTransport, R> {
+    Intercept::new(local.clone(), Hooked(between))
 }
 
-impl<B: Between, R: Runtime + Clone> OverLocal<B, LocalTransport, R> {
-    /// With the store's own messages.
-    pub(crate) fn new(local: &Local<R>, between: B) -> Self {
-        Self { between, local: local.clone(), registry: local.registry().clone() }
-    }
+/// With messages that come over `transport`.
+pub(crate) fn over_with<B: Between, T: Transport>(local: Local, between: B, transport: T) -> OverLocal<B, T> {
+    Intercept::with_transport(local, Hooked(between), transport)
 }
 
-impl<B: Between, T: Transport> OverLocal<B, T> {
-    pub(crate) fn with_transport(local: Local, between: B, transport: T) -> Self {
-        Self { between, local, registry: Registry::new(transport) }
-    }
+/// Has something before each command and after it.
+#[derive(Clone, Debug)]
+pub(crate) struct Hooked<B>(pub(crate) B);
+
+/// A command with something before it and after it.
+async fn carry<B: Between, O>(
+    between: &B,
+    command: Command<'_>,
+    run: impl Future<Output = Result<O, OtherKind>>,
+) -> Result<O, B::Error> {
+    between.before(command).await?;
+    let outcome = run.await;
+    between.after(command).await?;
+    outcome.map_err(B::Error::of_store)
 }
 
-impl<B: Between, T: Transport, R: Runtime + Clone> OverLocal<B, T, R> {
-    /// Sees a command through: `run` is the store's part in it, and does nothing before it is polled.
-    async fn carry<O>(
-        &self,
-        command: Command<'_>,
-        run: impl Future<Output = Result<O, OtherKind>>,
-    ) -> Result<O, B::Error> {
-        self.between.before(command).await?;
-        let outcome = run.await;
-        self.between.after(command).await?;
-        outcome.map_err(B::Error::of_store)
-    }
-}
-
-impl<B: Clone, T: Transport, R: Runtime + Clone> Clone for OverLocal<B, T, R> {
-    fn clone(&self) -> Self {
-        let (between, local) = (self.between.clone(), self.local.clone());
-        Self { between, local, registry: self.registry.clone() }
-    }
-}
-
-impl<B: Between, T: Transport, R: Runtime + Clone> Backend for OverLocal<B, T, R> {
+impl<B: Between, R: Runtime + Clone> Interceptor<Local<R>> for Hooked<B> {
     type Error = B::Error;
-    type Transport = T;
-    type Runtime = R;
 
     const ANSWERS_AT_ONCE: bool = B::ANSWERS_AT_ONCE;
 
-    fn registry(&self) -> &Registry<T> {
-        self.between.asked();
-        &self.registry
+    fn error(&self, error: OtherKind) -> Self::Error {
+        OfStore::of_store(error)
     }
 
-    fn runtime(&self) -> &R {
-        self.between.asked();
-        self.local.runtime()
+    fn failure(&self, _: &Local<R>, error: &Self::Error) -> Failure {
+        self.0.failure(error)
     }
 
-    fn supports(&self, mode: Mode) -> bool {
-        self.between.asked();
-        self.local.supports(mode)
+    fn asked(&self) {
+        self.0.asked();
     }
 
-    fn channels(&self, mode: Mode, name: &LockName, client: &str) -> Channels {
-        self.between.asked();
-        self.local.channels(mode, name, client)
+    fn grants_suffice(&self, local: &Local<R>) -> bool {
+        local.grants_suffice() && self.0.grants_suffice()
     }
 
-    fn grants_suffice(&self) -> bool {
-        self.between.asked();
-        self.local.grants_suffice() && self.between.grants_suffice()
+    fn check_name(&self, local: &Local<R>, name: &LockName) -> Result<(), NameError> {
+        local.check_name(name).and_then(|()| self.0.check_name(name))
     }
 
-    fn failure(&self, error: &B::Error) -> Failure {
-        self.between.failure(error)
-    }
-
-    fn reconnects(&self) -> u64 {
-        self.between.asked();
-        self.local.reconnects()
-    }
-
-    fn check_name(&self, name: &LockName) -> Result<(), NameError> {
-        self.between.asked();
-        self.local.check_name(name)?;
-        self.between.check_name(name)
-    }
-
-    fn renewal_group(&self, name: &LockName) -> u64 {
-        self.between.renewal_group(name)
+    fn renewal_group(&self, _: &Local<R>, name: &LockName) -> u64 {
+        self.0.renewal_group(name)
     }
 
     async fn acquire(
         &self,
+        local: &Local<R>,
         mode: Mode,
         name: &LockName,
         request: &AcquireRequest,
-    ) -> Result<AcquireOutcome, B::Error> {
-        self.carry(Command::Acquire(mode), async { self.local.acquire(mode, name, request).await }).await
+    ) -> Result<AcquireOutcome, Self::Error> {
+        carry(&self.0, Command::Acquire(mode), async { local.acquire(mode, name, request).await }).await
     }
 
     async fn release(
         &self,
+        local: &Local<R>,
         mode: Mode,
         name: &LockName,
         id: &LeaseId,
         next: Option<&NextWaiter>,
-    ) -> Result<ReleaseOutcome, B::Error> {
-        let release = async { self.local.release(mode, name, id, next).await };
-        let outcome = self.carry(Command::Release(mode), release).await?;
+    ) -> Result<ReleaseOutcome, Self::Error> {
+        let outcome =
+            carry(&self.0, Command::Release(mode), async { local.release(mode, name, id, next).await })
+                .await?;
         Ok(match outcome {
             ReleaseOutcome::Released { receivers } => {
-                ReleaseOutcome::Released { receivers: self.between.receivers(receivers) }
+                ReleaseOutcome::Released { receivers: self.0.receivers(receivers) }
             }
             other => other,
         })
     }
 
-    async fn roll_back(&self, mode: Mode, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, B::Error> {
-        self.carry(Command::RollBack(mode), async { self.local.roll_back(mode, name, id).await }).await
+    async fn roll_back(
+        &self,
+        local: &Local<R>,
+        mode: Mode,
+        name: &LockName,
+        id: &LeaseId,
+    ) -> Result<ReleaseOutcome, Self::Error> {
+        carry(&self.0, Command::RollBack(mode), async { local.roll_back(mode, name, id).await }).await
     }
 
-    async fn renew(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, B::Error> {
-        self.carry(Command::Renew(leases, lease), async { self.local.renew(mode, leases, lease).await }).await
+    async fn renew(
+        &self,
+        local: &Local<R>,
+        mode: Mode,
+        leases: &[LeaseKey],
+        lease: Duration,
+    ) -> Result<Vec<bool>, Self::Error> {
+        carry(&self.0, Command::Renew(leases, lease), async { local.renew(mode, leases, lease).await }).await
     }
 
-    async fn force_release(&self, mode: Mode, name: &LockName) -> Result<bool, B::Error> {
-        self.carry(Command::ForceRelease(mode), async { self.local.force_release(mode, name).await }).await
+    async fn force_release(
+        &self,
+        local: &Local<R>,
+        mode: Mode,
+        name: &LockName,
+    ) -> Result<bool, Self::Error> {
+        carry(&self.0, Command::ForceRelease(mode), async { local.force_release(mode, name).await }).await
     }
 
-    async fn holders(&self, mode: Mode, name: &LockName) -> Result<Vec<Holder>, B::Error> {
-        self.carry(Command::Holders(mode), async { self.local.holders(mode, name).await }).await
+    async fn holders(
+        &self,
+        local: &Local<R>,
+        mode: Mode,
+        name: &LockName,
+    ) -> Result<Vec<Holder>, Self::Error> {
+        carry(&self.0, Command::Holders(mode), async { local.holders(mode, name).await }).await
     }
 }

@@ -22,17 +22,6 @@ fn lines_are_no_wider_than_rustfmt_makes_them() {
     }
 }
 
-/// What acts is a task, a thread, a waiter, the holder, the caller, the server: something in the code.
-#[test]
-fn comments_name_what_acts() {
-    let vague = ["who", "whoever", "whom", "somebody", "nobody"];
-    for (place, line) in lines(&FOLDERS.map(sources).concat()) {
-        let words = comment(line).unwrap_or_default().split(|letter: char| !letter.is_alphanumeric());
-        let found = words.map(str::to_lowercase).find(|word| vague.contains(&&**word));
-        assert_eq!(found, None, "{place}: which task, thread or process?");
-    }
-}
-
 /// How far above an access its comment may begin.
 const COMMENT_WITHIN: usize = 8;
 

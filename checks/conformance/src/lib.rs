@@ -50,6 +50,7 @@
 
 pub mod commands;
 mod fair;
+mod intercept;
 mod leases;
 mod lists;
 mod lock;
@@ -62,6 +63,7 @@ mod tasks;
 
 use latchwork::lock::Mode;
 
+pub use self::intercept::{Intercept, Interceptor};
 pub use self::property::{Part, Property, Violation};
 pub use self::store::Store;
 pub use self::tasks::drive;

@@ -5,39 +5,66 @@ use std::time::Duration;
 use clap::ValueEnum;
 use latchwork::backend::{
     AcquireOutcome, AcquireRequest, Backend, Channels, Failure, LeaseKey, LockName, Mode, NextWaiter,
-    QueuePosition, Registry, ReleaseOutcome,
+    QueuePosition, ReleaseOutcome,
 };
-use latchwork::{Holder, LeaseId, LockOptions, NameError};
+use latchwork::{Holder, Lease, LeaseId, LockOptions};
+use latchwork_conformance::Interceptor;
 
-/// What is broken.
+/// A defect of a store, or of what its clients say to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Twin {
-    /// Every 20th lock that another has is given all the same.
+    /// A lock that another has is given all the same, now and then.
     TakesWhatIsHeld,
+    /// An attempt is not sent, and taken for granted, now and then.
+    AcquiresInName,
     /// No renewal is sent, and each is taken for granted.
     RenewsNothing,
+    /// Each renewal is said to have found its lease.
+    RenewsForStrangers,
+    /// A release is not sent, and taken for granted, now and then.
+    KeepsWhatIsReleased,
+    /// A release by an id that does not have the lock frees it.
+    ReleasesForStrangers,
+    /// A rollback is not sent: no lease is undone, and no waiter is taken out of the queue.
+    RollsNothingBack,
+    /// A forced release is not sent.
+    ForcesNothing,
+    /// Every other question is answered by that the lock is free.
+    SaysItIsFree,
+    /// A lease does not end.
+    LeasesForEver,
+    /// A lease lasts for a third of its time.
+    EndsLeasesEarly,
+    /// A lease that is taken again may become shorter.
+    ShortensLeases,
     /// A waiter listens to another channel than the one on which a release is told.
     ListensElsewhere,
-    /// Now and then a release is not sent, and taken for granted.
-    KeepsWhatIsReleased,
-    /// Every 20th attempt is not sent, and taken for granted.
-    AcquiresInName,
-    /// Tokens are made up, and do not rise.
-    TokensFall,
-    /// A waiter for a fair lock is said to have waited for no time at all.
-    ForgetsTheWait,
     /// A waiter for a fair lock listens to another channel than the one on which it is granted.
     GrantsInSilence,
-    /// Every 20th reader that is refused is let in all the same.
+    /// Tokens are made up, and do not rise.
+    TokensFall,
+    /// Of the tokens that were reserved, half are said to be the last.
+    FallsBehindItsTokens,
+    /// Every error is said to be a refusal.
+    MixesKinds,
+    /// A waiter for a fair lock is said to have waited for no time at all.
+    ForgetsTheWait,
+    /// An attempt that does not wait joins the queue.
+    QueuesWhatDoesNotWait,
+    /// A reader that is refused is let in all the same, now and then.
     ReadsBesideAWriter,
+    /// A writer that is refused is let in all the same, now and then.
+    WritesBesideReaders,
     /// A waiter that is to read says that it came before all others.
     ReadersComeFirst,
     /// A waiter that is to read does not say so, and is not remembered when a writer leaves.
     ForgetsTheReaders,
-    /// A waiter that leaves is not taken out of the queue.
-    KeepsPlaces,
-    /// Every other question is answered by that the lock is free.
-    SaysItIsFree,
+    /// An owner that writes and then reads does not say so.
+    ForgetsWhatIsReadUnderAWriter,
+    /// The simulator's store undoes an attempt before that has come.
+    RollsBackTooSoon,
+    /// The simulator's store runs a command once more after its answer.
+    RunsAfterItsAnswer,
     /// Not the store's, but the client's: its tenure does not end.
     KeepsTheLease,
     /// Nor this one: a waiter that is not polled keeps its turn.
@@ -66,50 +93,84 @@ impl Chance for OfThread {
     }
 }
 
+/// Each call goes wrong.
+#[derive(Debug)]
+pub struct Always;
+
+impl Chance for Always {
+    const RELEASES: u32 = 1;
+
+    fn below(&self, _: u32) -> u32 {
+        0
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
 impl Twin {
     /// The options of a client over this twin.
     pub fn options(twin: Option<Self>, options: LockOptions) -> LockOptions {
-        let hour = Duration::from_secs(3600);
         match twin {
-            Some(Self::KeepsTheLease) => options.tenure(hour),
-            Some(Self::WaitsForUnpolled) => options.unpolled_limit(hour),
+            Some(Self::KeepsTheLease) => options.tenure(HOUR),
+            Some(Self::WaitsForUnpolled) => options.unpolled_limit(HOUR),
             _ => options,
         }
     }
 }
 
-/// A backend, sound or broken.
+/// What is wrong with a backend, if anything is: put before it by
+/// [`Intercept`](latchwork_conformance::Intercept).
 #[derive(Debug)]
-pub struct Twinned<B, C> {
-    backend: B,
+pub struct Twinned<C> {
     twin: Option<Twin>,
     chance: C,
 }
 
-impl<B, C: Chance> Twinned<B, C> {
-    /// `backend`, with what is wrong with it.
-    pub fn new(backend: B, twin: Option<Twin>, chance: C) -> Self {
-        Self { backend, twin, chance }
+impl<C: Chance> Twinned<C> {
+    /// Of one call in some, as `chance` has it.
+    pub fn new(twin: Option<Twin>, chance: C) -> Self {
+        Self { twin, chance }
+    }
+
+    fn is(&self, twin: Twin) -> bool {
+        self.twin == Some(twin)
     }
 
     /// Whether this call goes wrong.
     fn goes_wrong(&self, twin: Twin, one_in: u32) -> bool {
-        self.twin == Some(twin) && self.chance.below(one_in) == 0
+        self.is(twin) && self.chance.below(one_in) == 0
     }
 
-    /// What the store is said to have answered.
-    fn twisted(&self, mode: Mode, outcome: AcquireOutcome, tokens: u64) -> AcquireOutcome {
+    /// The request that the store gets.
+    fn request(&self, mode: Mode, request: &AcquireRequest) -> AcquireRequest {
+        let mut request = request.clone();
+        let position = request.position.and_then(|position| self.position(mode, position));
+        match self.twin {
+            Some(Twin::LeasesForEver) => request.lease = Lease::MAX,
+            Some(Twin::EndsLeasesEarly) => request.lease = (request.lease / 3).max(Duration::from_millis(1)),
+            Some(Twin::ForgetsWhatIsReadUnderAWriter) => request.under = None,
+            _ => {}
+        }
+        let queues = mode != Mode::Read && self.is(Twin::QueuesWhatDoesNotWait);
+        let kept = Duration::from_secs(1);
+        request.position(position.or(queues.then_some(QueuePosition { waited: HOUR, kept })))
+    }
+
+    /// The answer of the store, as the client gets it.
+    fn answer(&self, mode: Mode, outcome: AcquireOutcome, tokens: u64) -> AcquireOutcome {
+        let is_let_in = match (mode, &outcome) {
+            (_, AcquireOutcome::Acquired { .. }) => false,
+            (Mode::Read, _) if self.goes_wrong(Twin::ReadsBesideAWriter, 20) => true,
+            (Mode::Write, _) if self.goes_wrong(Twin::WritesBesideReaders, 20) => true,
+            _ => self.goes_wrong(Twin::TakesWhatIsHeld, 20),
+        };
         match outcome {
-            AcquireOutcome::Held { .. }
-                if mode == Mode::Read && self.goes_wrong(Twin::ReadsBesideAWriter, 20) =>
-            {
-                AcquireOutcome::Acquired { last_token: 0 }
-            }
-            AcquireOutcome::Held { .. } if self.goes_wrong(Twin::TakesWhatIsHeld, 20) => {
-                AcquireOutcome::Acquired { last_token: 0 }
-            }
+            AcquireOutcome::Held { .. } if is_let_in => AcquireOutcome::Acquired { last_token: tokens },
             AcquireOutcome::Acquired { last_token: 1.. } if self.goes_wrong(Twin::TokensFall, 20) => {
                 AcquireOutcome::Acquired { last_token: tokens }
+            }
+            AcquireOutcome::Acquired { last_token: last @ 2.. } if self.is(Twin::FallsBehindItsTokens) => {
+                AcquireOutcome::Acquired { last_token: last / 2 }
             }
             outcome => outcome,
         }
@@ -119,41 +180,29 @@ impl<B, C: Chance> Twinned<B, C> {
     fn position(&self, mode: Mode, position: QueuePosition) -> Option<QueuePosition> {
         let waited = match (mode, self.twin) {
             (Mode::Read, Some(Twin::ForgetsTheReaders)) => return None,
-            (Mode::Read, Some(Twin::ReadersComeFirst)) => Duration::from_secs(3600),
+            (Mode::Read, Some(Twin::ReadersComeFirst)) => HOUR,
             (Mode::Fair | Mode::Write, Some(Twin::ForgetsTheWait)) => Duration::ZERO,
             _ => position.waited,
         };
         Some(QueuePosition { waited, ..position })
     }
-
-    /// As the store is told of it.
-    fn next(&self, mode: Mode, next: &NextWaiter) -> NextWaiter {
-        let position = self.position(mode, next.position).unwrap_or(next.position);
-        NextWaiter { position, ..next.clone() }
-    }
 }
 
-impl<B: Backend, C: Chance> Backend for Twinned<B, C> {
+impl<B: Backend, C: Chance> Interceptor<B> for Twinned<C> {
     type Error = B::Error;
-    type Transport = B::Transport;
-    type Runtime = B::Runtime;
 
     const ANSWERS_AT_ONCE: bool = B::ANSWERS_AT_ONCE;
 
-    fn registry(&self) -> &Registry<B::Transport> {
-        self.backend.registry()
+    fn error(&self, error: B::Error) -> B::Error {
+        error
     }
 
-    fn runtime(&self) -> &B::Runtime {
-        self.backend.runtime()
+    fn failure(&self, backend: &B, error: &B::Error) -> Failure {
+        if self.is(Twin::MixesKinds) { Failure::Refused } else { backend.failure(error) }
     }
 
-    fn supports(&self, mode: Mode) -> bool {
-        self.backend.supports(mode)
-    }
-
-    fn channels(&self, mode: Mode, name: &LockName, client: &str) -> Channels {
-        let mut channels = self.backend.channels(mode, name, client);
+    fn channels(&self, backend: &B, mode: Mode, name: &LockName, client: &str) -> Channels {
+        let mut channels = backend.channels(mode, name, client);
         // Where all are told, and where this client is. What others than the store's clients say of fair
         // locks is told all the same.
         let (all, own) = match mode {
@@ -162,39 +211,16 @@ impl<B: Backend, C: Chance> Backend for Twinned<B, C> {
             _ => (Some(&mut channels.own), None),
         };
         for (channel, twin) in [(all, Twin::ListensElsewhere), (own, Twin::GrantsInSilence)] {
-            if let Some(channel) = channel.filter(|_| self.twin == Some(twin)) {
+            if let Some(channel) = channel.filter(|_| self.is(twin)) {
                 channel.push_str(":elsewhere");
             }
         }
         channels
     }
 
-    fn grants_suffice(&self) -> bool {
-        self.backend.grants_suffice()
-    }
-
-    fn may_run_again(&self, id: &LeaseId) -> bool {
-        self.backend.may_run_again(id)
-    }
-
-    fn reconnects(&self) -> u64 {
-        self.backend.reconnects()
-    }
-
-    fn failure(&self, error: &B::Error) -> Failure {
-        self.backend.failure(error)
-    }
-
-    fn check_name(&self, name: &LockName) -> Result<(), NameError> {
-        self.backend.check_name(name)
-    }
-
-    fn renewal_group(&self, name: &LockName) -> u64 {
-        self.backend.renewal_group(name)
-    }
-
     async fn acquire(
         &self,
+        backend: &B,
         mode: Mode,
         name: &LockName,
         request: &AcquireRequest,
@@ -202,13 +228,19 @@ impl<B: Backend, C: Chance> Backend for Twinned<B, C> {
         if mode == Mode::Plain && request.tokens == 0 && self.goes_wrong(Twin::AcquiresInName, 20) {
             return Ok(AcquireOutcome::Acquired { last_token: 0 });
         }
-        let position = request.position.and_then(|position| self.position(mode, position));
-        let outcome = self.backend.acquire(mode, name, &request.clone().position(position)).await?;
-        Ok(self.twisted(mode, outcome, request.tokens))
+        if mode != Mode::Read && self.is(Twin::ShortensLeases) {
+            let holders = backend.holders(mode, name).await?;
+            if holders.iter().any(|holder| holder.id.as_ref() == Some(&request.id)) {
+                backend.release(mode, name, &request.id, None).await?;
+            }
+        }
+        let outcome = backend.acquire(mode, name, &self.request(mode, request)).await?;
+        Ok(self.answer(mode, outcome, request.tokens))
     }
 
     async fn release(
         &self,
+        backend: &B,
         mode: Mode,
         name: &LockName,
         id: &LeaseId,
@@ -217,31 +249,54 @@ impl<B: Backend, C: Chance> Backend for Twinned<B, C> {
         if self.goes_wrong(Twin::KeepsWhatIsReleased, C::RELEASES) {
             return Ok(ReleaseOutcome::Released { receivers: 0 });
         }
-        let next = next.map(|next| self.next(mode, next));
-        self.backend.release(mode, name, id, next.as_ref()).await
-    }
-
-    async fn roll_back(&self, mode: Mode, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, B::Error> {
-        if matches!(mode, Mode::Fair | Mode::Write) && self.twin == Some(Twin::KeepsPlaces) {
-            return Ok(ReleaseOutcome::NotHeld);
+        let next = next.map(|next| {
+            let position = self.position(mode, next.position).unwrap_or(next.position);
+            NextWaiter { position, ..next.clone() }
+        });
+        let released = backend.release(mode, name, id, next.as_ref()).await?;
+        if released == ReleaseOutcome::NotHeld && self.is(Twin::ReleasesForStrangers) {
+            let was_held = backend.force_release(mode, name).await?;
+            return Ok(if was_held { ReleaseOutcome::Released { receivers: 0 } } else { released });
         }
-        self.backend.roll_back(mode, name, id).await
+        Ok(released)
     }
 
-    async fn renew(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, B::Error> {
-        if self.twin == Some(Twin::RenewsNothing) {
-            return Ok(vec![true; leases.len()]);
+    async fn roll_back(
+        &self,
+        backend: &B,
+        mode: Mode,
+        name: &LockName,
+        id: &LeaseId,
+    ) -> Result<ReleaseOutcome, B::Error> {
+        match self.is(Twin::RollsNothingBack) {
+            true => Ok(ReleaseOutcome::NotHeld),
+            false => backend.roll_back(mode, name, id).await,
         }
-        self.backend.renew(mode, leases, lease).await
     }
 
-    async fn force_release(&self, mode: Mode, name: &LockName) -> Result<bool, B::Error> {
-        self.backend.force_release(mode, name).await
+    async fn renew(
+        &self,
+        backend: &B,
+        mode: Mode,
+        leases: &[LeaseKey],
+        lease: Duration,
+    ) -> Result<Vec<bool>, B::Error> {
+        let found = match self.is(Twin::RenewsNothing) {
+            true => vec![true; leases.len()],
+            false => backend.renew(mode, leases, lease).await?,
+        };
+        Ok(found.into_iter().map(|found| found || self.is(Twin::RenewsForStrangers)).collect())
     }
 
-    async fn holders(&self, mode: Mode, name: &LockName) -> Result<Vec<Holder>, B::Error> {
-        let holders = self.backend.holders(mode, name).await?;
-        let is_said_free = matches!(mode, Mode::Plain | Mode::Fair) && self.goes_wrong(Twin::SaysItIsFree, 2);
-        Ok(if is_said_free { Vec::new() } else { holders })
+    async fn force_release(&self, backend: &B, mode: Mode, name: &LockName) -> Result<bool, B::Error> {
+        match self.is(Twin::ForcesNothing) {
+            true => Ok(!backend.holders(mode, name).await?.is_empty()),
+            false => backend.force_release(mode, name).await,
+        }
+    }
+
+    async fn holders(&self, backend: &B, mode: Mode, name: &LockName) -> Result<Vec<Holder>, B::Error> {
+        let holders = backend.holders(mode, name).await?;
+        Ok(if self.goes_wrong(Twin::SaysItIsFree, 2) { Vec::new() } else { holders })
     }
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use defects::twin::Twin;
 use latchwork::fault::{self, Fault};
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,7 @@ use crate::player::Player;
 use crate::program::{Program, draw};
 use crate::run::Report;
 use crate::shrink::shrink;
+use crate::store::twin;
 use crate::task::operation_words;
 use crate::world::SECOND;
 
@@ -40,7 +42,7 @@ pub(crate) struct Run {
     /// So many, whatever time it takes
     #[arg(long)]
     programs: Option<u64>,
-    /// A fault of the library's, which is to be found
+    /// A fault of the library's, or a twin of the model, which is to be found
     #[arg(long)]
     fault: Option<String>,
     /// Ends with the first failure
@@ -173,8 +175,12 @@ impl Run {
     }
 }
 
+/// Makes wrong what is named: a fault of the library's, or a twin of the model.
 fn seed_fault(name: Option<&str>) {
     let Some(name) = name else { return };
+    if let Ok(twin) = Twin::from_str(name, false) {
+        return twin::seed(twin);
+    }
     let fault = Fault::ALL.iter().find(|fault| format!("{fault:?}") == name);
     fault::seed(*fault.unwrap_or_else(|| panic!("there is no fault {name:?}")));
 }

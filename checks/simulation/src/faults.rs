@@ -1,8 +1,10 @@
-//! `sim faults`: seeds one fault after the other into the real code, and has the simulator find it.
+//! `sim faults`: makes one thing after the other wrong, in the real code or in the model, and has the
+//! simulator find it.
 //!
 //! A judge that has never found anything says nothing, and neither does a generator whose programs no fault
-//! can hurt. So each fault of the crate that lies above the semaphore has to be found, by a run of its own: a
-//! survivor is a hole in the generator or in a judge. Before that nothing may be found without a fault.
+//! can hurt. So each fault of the crate that lies above the semaphore, and each twin of the model, has to be
+//! found, by a run of its own: a survivor is a hole in the generator or in a judge. Before that nothing may
+//! be found without a fault.
 
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
@@ -10,6 +12,7 @@ use std::thread;
 
 use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets};
+use defects::twin::Twin;
 use latchwork::fault::Fault;
 use serde::Deserialize;
 
@@ -105,7 +108,7 @@ struct Answer {
 /// What became of a fault.
 #[derive(Debug)]
 struct FaultOutcome {
-    fault: Fault,
+    fault: String,
     /// By the first run that has found it.
     found: Option<(Over, Answer)>,
     /// Programs and seconds of those that have not.
@@ -131,7 +134,7 @@ impl Faults {
         let survivors: Vec<_> = verdicts.iter().filter(|verdict| verdict.found.is_none()).collect();
         println!("{} of {} faults found", verdicts.len() - survivors.len(), verdicts.len());
         for survivor in &survivors {
-            println!("{:?} survives", survivor.fault);
+            println!("{} survives", survivor.fault);
         }
         for (fault, why) in ELSEWHERE {
             println!("{fault:?} is found elsewhere: {why}");
@@ -139,28 +142,29 @@ impl Faults {
         if survivors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// Which faults are looked for, and over which stores. Or a name that is none.
-    fn chosen(&self) -> Result<Vec<(Fault, Vec<Over>)>, &str> {
-        let all = PARTS.iter().flat_map(|(faults, stores)| faults.iter().map(move |fault| (fault, stores)));
+    /// Names of what is looked for, and over which stores. Or a name that is none.
+    fn chosen(&self) -> Result<Vec<(String, Vec<Over>)>, &str> {
+        let faults =
+            PARTS.iter().flat_map(|(faults, stores)| faults.iter().map(move |fault| (*fault, *stores)));
         // One that is found elsewhere is looked for if it is named.
-        let all = all.filter(|(fault, _)| !self.names.is_empty() || elsewhere(**fault).is_none());
-        let is_called = |fault: &Fault, name: &String| format!("{fault:?}") == *name;
-        if let Some(unknown) =
-            self.names.iter().find(|name| !all.clone().any(|(fault, _)| is_called(fault, name)))
-        {
+        let faults = faults.filter(|(fault, _)| !self.names.is_empty() || elsewhere(*fault).is_none());
+        let faults = faults.map(|(fault, stores)| (format!("{fault:?}"), stores));
+        let twins = Twin::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let twins = twins.map(|twin| (twin.get_name().to_owned(), [Over::Model].as_slice()));
+        let all: Vec<_> = faults.chain(twins).collect();
+        if let Some(unknown) = self.names.iter().find(|name| !all.iter().any(|(of, _)| of == *name)) {
             return Err(unknown);
         }
-        let wanted =
-            |fault: &Fault| self.names.is_empty() || self.names.iter().any(|name| is_called(fault, name));
+        let is_wanted = |name: &String| self.names.is_empty() || self.names.contains(name);
         let over = |store: &&Over| self.stores.is_empty() || self.stores.contains(store);
-        let chosen = all
-            .filter(|(fault, _)| wanted(fault))
-            .map(|(fault, stores)| (*fault, stores.iter().filter(over).copied().collect::<Vec<_>>()));
+        let chosen = all.into_iter().filter(|(name, _)| is_wanted(name));
+        let chosen =
+            chosen.map(|(name, stores)| (name, stores.iter().filter(over).copied().collect::<Vec<_>>()));
         Ok(chosen.filter(|(_, stores)| !stores.is_empty()).collect())
     }
 
     /// The control: a judge that finds something in any case says nothing of a fault.
-    fn nothing_is_found_without(&self, faults: &[(Fault, Vec<Over>)]) -> bool {
+    fn nothing_is_found_without(&self, faults: &[(String, Vec<Over>)]) -> bool {
         let is_used = |store: &Over| faults.iter().any(|(_, stores)| stores.contains(store));
         let mut is_clean = true;
         for store in Over::ALL.into_iter().filter(is_used) {
@@ -181,7 +185,7 @@ impl Faults {
         is_clean
     }
 
-    fn judge_all(&self, faults: &[(Fault, Vec<Over>)]) -> Vec<FaultOutcome> {
+    fn judge_all(&self, faults: &[(String, Vec<Over>)]) -> Vec<FaultOutcome> {
         let next = Mutex::new(faults.iter().enumerate());
         let verdicts = Mutex::new(Vec::new());
         // Each waits for a process of its own: nothing is simulated here.
@@ -192,7 +196,7 @@ impl Faults {
                         let Some((at, (fault, stores))) = next.lock().expect("no job panics").next() else {
                             return;
                         };
-                        let verdict = self.judge(*fault, stores);
+                        let verdict = self.judge(fault, stores);
                         eprintln!("{}", line(&verdict));
                         verdicts.lock().expect("no job panics").push((at, verdict));
                     }
@@ -205,8 +209,9 @@ impl Faults {
     }
 
     /// Looks for a fault over one store after the other, until it is found.
-    fn judge(&self, fault: Fault, stores: &[Over]) -> FaultOutcome {
-        let mut verdict = FaultOutcome { fault, found: None, in_vain: (0, 0.0), broken: Vec::new() };
+    fn judge(&self, fault: &str, stores: &[Over]) -> FaultOutcome {
+        let mut verdict =
+            FaultOutcome { fault: fault.to_owned(), found: None, in_vain: (0, 0.0), broken: Vec::new() };
         for store in stores {
             match self.find(fault, *store, &mut verdict.in_vain) {
                 Ok(Some(answer)) => {
@@ -221,14 +226,13 @@ impl Faults {
     }
 
     /// Looks for a fault over a store. What the same program finds without the fault says nothing of it.
-    fn find(&self, fault: Fault, store: Over, in_vain: &mut (u64, f64)) -> Result<Option<Answer>, String> {
+    fn find(&self, fault: &str, store: Over, in_vain: &mut (u64, f64)) -> Result<Option<Answer>, String> {
         let mut left = self.seconds as f64;
         let mut from = fastrand::u64(..u64::MAX / 2);
-        let name = format!("{fault:?}");
         let (mut programs, mut seconds) = (0, 0.0);
         while left >= 1.0 {
             let (from_text, limit) = (from.to_string(), format!("{left:.0}"));
-            let mut run = vec!["--fault", &*name, "--seed", &*from_text, "--seconds", &*limit];
+            let mut run = vec!["--fault", fault, "--seed", &*from_text, "--seconds", &*limit];
             run.extend(self.brief.then_some("--brief"));
             let mut answer = ask(store, &run)?;
             programs += answer.programs;
@@ -269,10 +273,10 @@ fn line(verdict: &FaultOutcome) -> String {
     match found {
         Some((store, answer)) => {
             let judge = answer.found.as_deref().unwrap_or_default();
-            format!("{fault:?}: by {judge} over {}, {:.2} s", store.name(), answer.seconds)
+            format!("{fault}: by {judge} over {}, {:.2} s", store.name(), answer.seconds)
         }
-        None if broken.is_empty() => format!("{fault:?}: survives {programs} programs, {seconds:.0} s"),
-        None => format!("{fault:?}: survives {programs} programs, and {}", broken.join("; ")),
+        None if broken.is_empty() => format!("{fault}: survives {programs} programs, {seconds:.0} s"),
+        None => format!("{fault}: survives {programs} programs, and {}", broken.join("; ")),
     }
 }
 
@@ -282,7 +286,7 @@ fn table(verdicts: &[FaultOutcome]) -> Table {
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["fault", "found by", "over", "programs", "seconds", "operations", "seed"]);
     for FaultOutcome { fault, found, in_vain: (programs, seconds), .. } in verdicts {
-        let name = format!("{fault:?}");
+        let name = fault.clone();
         let number = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
         table.add_row(match found {
             Some((store, answer)) => [

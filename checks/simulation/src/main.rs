@@ -6,7 +6,6 @@
 
 mod care;
 mod commands;
-mod conformance;
 mod excuses;
 mod faults;
 mod judge;
@@ -19,7 +18,6 @@ mod stage;
 mod store;
 mod task;
 mod time;
-mod twins;
 mod world;
 
 use std::panic;
@@ -48,12 +46,8 @@ enum What {
     Same(commands::Same),
     /// Plays the programs that are kept
     Fixed(commands::Fixed),
-    /// Seeds one fault after the other, each of which is to be found
+    /// Makes one thing wrong after the other, each of which is to be found
     Faults(faults::Faults),
-    /// Shows how long it takes to find each broken twin of the model
-    Twins(twins::Twins),
-    /// Checks the suite for every backend over the model
-    Conformance(conformance::Conformance),
     /// Compares the small Redis with a real one
     CheckRedis(store::redis::check::CommandLine),
 }
@@ -73,8 +67,6 @@ fn main() -> ExitCode {
         What::Same(same) => same.run(),
         What::Fixed(fixed) => fixed.run(),
         What::Faults(faults) => faults.run(),
-        What::Twins(twins) => twins.run(),
-        What::Conformance(conformance) => conformance.run(),
         What::CheckRedis(command_line) => match store::redis::check::run(&command_line) {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => {

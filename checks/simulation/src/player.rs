@@ -5,6 +5,7 @@ use clap::ValueEnum;
 use crate::program::Program;
 use crate::run::{Report, run};
 use crate::store::local::LocalStore;
+use crate::store::twin::{TwinOf, seeded};
 use crate::store::{Model, SimulatedRedis};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -45,6 +46,7 @@ impl Player {
         match self {
             Self::Local => run::<LocalStore>(program, keeps_history),
             Self::Redis => run::<SimulatedRedis>(program, keeps_history),
+            Self::Model | Self::All if seeded().is_some() => run::<TwinOf<Model>>(program, keeps_history),
             Self::Model | Self::All => run::<Model>(program, keeps_history),
         }
     }

@@ -13,7 +13,7 @@ use latchwork::{LockClient, LockOptions};
 
 use super::act;
 use super::told::told_of;
-use crate::over_local::{Between, Command, OverLocal};
+use crate::over_local::{Between, Command, OverLocal, over};
 use crate::polled::{poll, ready};
 
 /// One call to the store panics.
@@ -31,7 +31,7 @@ struct Panics {
 impl Panics {
     fn over(local: &Local, late: bool) -> OverLocal<Self> {
         let (calls, at) = (Arc::default(), Arc::new(AtomicUsize::new(usize::MAX)));
-        OverLocal::new(local, Self { calls, at, always: Arc::default(), late })
+        over(local, Self { calls, at, always: Arc::default(), late })
     }
 
     fn call(&self) {
@@ -86,11 +86,11 @@ fn backend_that_panics_at_any_call_costs_no_name_and_no_renewal() {
             let backend = Panics::over(&local, late);
             let client = LockClient::with_options(backend.clone(), &LockOptions::default()).unwrap();
             let watched = ready(client.get_lock("watched").unwrap().lock()).unwrap();
-            backend.between.calls.store(0, Ordering::SeqCst);
-            backend.between.at.store(at.unwrap_or(usize::MAX), Ordering::SeqCst);
+            backend.interceptor().0.calls.store(0, Ordering::SeqCst);
+            backend.interceptor().0.at.store(at.unwrap_or(usize::MAX), Ordering::SeqCst);
             let told = told_of(|| act(&backend, &clock, fair, &client));
-            let calls = backend.between.calls.load(Ordering::SeqCst);
-            backend.between.at.store(usize::MAX, Ordering::SeqCst);
+            let calls = backend.interceptor().0.calls.load(Ordering::SeqCst);
+            backend.interceptor().0.at.store(usize::MAX, Ordering::SeqCst);
             // What has failed is repeated within a second, and not when a lease is over.
             clock.advance(Duration::from_secs(3));
             let place = format!("call {at:?}, fair: {fair}, late: {late}");
@@ -125,7 +125,7 @@ fn guard_that_is_dropped_by_a_panic_beside_a_backend_that_panics_ends_no_process
     let held = ready(lock.lock()).unwrap();
     let mut waits = pin!(lock.lock());
     assert!(poll(waits.as_mut()).is_pending());
-    backend.between.always.store(true, Ordering::SeqCst);
+    backend.interceptor().0.always.store(true, Ordering::SeqCst);
     let panicked = catch_unwind(AssertUnwindSafe(move || {
         let _held = held;
         panic!("on purpose, too");
@@ -134,7 +134,7 @@ fn guard_that_is_dropped_by_a_panic_beside_a_backend_that_panics_ends_no_process
     let Poll::Ready(Ok(handed_on)) = poll(waits) else { panic!("it was not handed on") };
     // Begun in place, and repeated in the background.
     drop(handed_on);
-    backend.between.always.store(false, Ordering::SeqCst);
+    backend.interceptor().0.always.store(false, Ordering::SeqCst);
     clock.advance(Duration::from_secs(2));
     assert!(ready(lock.try_lock()).unwrap().is_some(), "the release is not repeated");
 }
@@ -147,12 +147,12 @@ fn panic_of_a_release_goes_on_in_the_unlock_that_has_sent_it() {
     let client = LockClient::new(backend.clone());
     let lock = client.get_lock("orders").unwrap();
     let held = ready(lock.lock()).unwrap();
-    backend.between.always.store(true, Ordering::SeqCst);
+    backend.interceptor().0.always.store(true, Ordering::SeqCst);
     let unlocked = catch_unwind(AssertUnwindSafe(|| poll(pin!(held.unlock())).is_pending()));
     assert!(unlocked.is_err(), "the caller waits for ever, or is told that it is unlocked");
     clock.advance(Duration::from_millis(100));
     assert!(client.metrics().releases_failed > 1, "{:?}", client.metrics());
-    backend.between.always.store(false, Ordering::SeqCst);
+    backend.interceptor().0.always.store(false, Ordering::SeqCst);
     clock.advance(Duration::from_secs(2));
     assert!(ready(lock.try_lock()).unwrap().is_some(), "the release is not repeated");
 }

@@ -12,7 +12,7 @@ use latchwork::{Lock, LockClient};
 
 use super::told::told_of;
 use super::{waker_that_panics, waker_that_panics_when_dropped};
-use crate::over_local::{Nothing, OverLocal};
+use crate::over_local::{Nothing, over};
 use crate::polled::{poll, poll_by, ready};
 use crate::questions::{Stage, Waits, waits};
 use crate::read_write_wakers::on_clone;
@@ -67,7 +67,7 @@ fn lease_of_ones_own_that_a_wait_has_brought_is_told_to_another_client_that_wait
     for (own_lease, panics) in [(true, None), (true, Some(waker_that_panics())), (false, None)] {
         let stage = Stage::new(Mode::Plain);
         let before = ready(Stage::lock(&stage.theirs, Mode::Plain).lock()).unwrap();
-        let lock = LockClient::new(OverLocal::new(&stage.local, Nothing)).get_lock("orders").unwrap();
+        let lock = LockClient::new(over(&stage.local, Nothing)).get_lock("orders").unwrap();
         let mut gets: Waits = Box::pin(async move {
             match own_lease {
                 true => lock.lock_with_lease(SECOND).await,

@@ -14,7 +14,7 @@ use latchwork::{Guard, LockClient};
 
 use super::told::told_of;
 use super::{act, attempt};
-use crate::over_local::{Between, Command, OverLocal};
+use crate::over_local::{Between, Command, over};
 use crate::polled::ready;
 
 /// One call panics.
@@ -109,7 +109,7 @@ fn runtime_that_panics_at_any_call_costs_no_name_and_no_renewal() {
             let runtime = Panics { runtime: clock.clone(), calls, at: never };
             let local = Local::with_runtime(runtime.clone());
             let back = clock.now() + Duration::from_secs(12);
-            let backend = OverLocal::new(&local, Away { clock: clock.clone(), back });
+            let backend = over(&local, Away { clock: clock.clone(), back });
             let client = LockClient::new(backend.clone());
             let watched = ready(client.get_lock("watched").unwrap().lock()).unwrap();
             runtime.calls.store(0, Ordering::SeqCst);

@@ -14,7 +14,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, registry};
 
-use crate::over_local::{Nothing, OverLocal};
+use crate::over_local::{Nothing, over};
 use crate::polled::{poll, ready};
 
 /// One call panics.
@@ -86,7 +86,7 @@ fn act(clock: &ThreadRuntime, client: &LockClient, other: &LockClient) {
 fn run(at: usize) -> usize {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
-    let backend = OverLocal::new(&local, Nothing);
+    let backend = over(&local, Nothing);
     let [client, other] = [(); 2].map(|()| LockClient::new(backend.clone()));
     let names = ["one", "another", "a third"];
     let watched = names.map(|name| ready(client.get_lock(name).unwrap().lock()).unwrap());

@@ -13,7 +13,7 @@ use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::{AsyncSemaphore, Guard, Lease, LeaseError, Lock, LockClient, LockOptions};
 
 use super::waker_that_panics_when_dropped;
-use crate::over_local::{Between, Command, Nothing, OverLocal};
+use crate::over_local::{Between, Command, Nothing, over};
 use crate::polled::{poll, poll_by, ready};
 
 const WATCHDOG: Duration = Duration::from_millis(1500);
@@ -225,7 +225,7 @@ const IN_A_CALL: &[(&str, Place)] = &[
     }),
     ("end of the tenure", |stage, waker| {
         let options = LockOptions::default().tenure(Duration::ZERO);
-        let backend = OverLocal::new(&stage.local, Nothing);
+        let backend = over(&stage.local, Nothing);
         let third = LockClient::with_options(backend, &options).unwrap();
         let (held, lock) =
             (ready(third.get_lock("orders").unwrap().lock()).unwrap(), third.get_lock("orders"));
@@ -370,9 +370,8 @@ impl Between for KeepsReads {
 #[test]
 fn waker_that_blocks_where_something_is_given_back_unpolled_delays_no_renewal() {
     let between = KeepsReads::default();
-    let stage = Stage::over(true, |local, options| {
-        LockClient::with_options(OverLocal::new(local, between.clone()), options)
-    });
+    let stage =
+        Stage::over(true, |local, options| LockClient::with_options(over(local, between.clone()), options));
     let [prices, theirs] = [&stage.client, &stage.other].map(|client| client.get_read_write_lock("prices"));
     let (prices, theirs, me) = (prices.unwrap(), theirs.unwrap(), stage.client.owner());
     let (reads, writes) = (prices.read().owned_by(&me), prices.write().owned_by(&me));
@@ -411,7 +410,7 @@ fn store_that_does_not_answer_by_the_call_may_wait_for_what_the_wakers_do_that_i
     for awaited in [false, true] {
         let (local, trap) = (Local::new(), Trap::new(true));
         trap.let_go();
-        let client = LockClient::new(OverLocal::new(&local, AwaitsCall(Arc::clone(&trap))));
+        let client = LockClient::new(over(&local, AwaitsCall(Arc::clone(&trap))));
         let [lock, theirs] =
             [client, LockClient::new(local)].map(|client| client.get_lock("orders").unwrap());
         let held = ready(lock.lock()).unwrap();
@@ -469,7 +468,7 @@ fn waker_that_panics_in_a_shutdown_is_told_to_its_caller() {
 /// Over a store that does not answer by the call: then no wakers wait for the end of that.
 #[test]
 fn waker_of_a_loss_that_panics_goes_on_in_the_call_that_forces_the_lock_free() {
-    let client = LockClient::new(OverLocal::new(&Local::new(), Nothing));
+    let client = LockClient::new(over(&Local::new(), Nothing));
     let (lock, trap) = (client.get_lock("orders").unwrap(), Trap::new(false));
     let held = ready(lock.lock()).unwrap();
     let mut lost = Box::pin(held.lost());

@@ -28,7 +28,6 @@ use self::habits::Habits;
 use self::messages::Subscriber;
 use self::name::{Name, News, Step};
 use self::network::Link;
-use super::twin::Flaw;
 use super::{Harm, Network, Store, StoredLease};
 use crate::world::{Nanos, Process, SECOND, World};
 
@@ -55,16 +54,7 @@ struct Shared {
     world: World,
     network: Network,
     habits: Habits,
-    flaws: Flaws,
     data: Mutex<Data>,
-}
-
-/// What a broken twin does wrong.
-#[derive(Clone, Copy, Debug)]
-struct Flaws {
-    shortens_leases: bool,
-    rolls_back_too_soon: bool,
-    runs_after_its_answer: bool,
 }
 
 #[derive(Default)]
@@ -164,7 +154,6 @@ impl Shared {
             told: &told,
             takes_earlier: self.habits.takes_earlier,
             releases_the_dead: self.habits.releases_the_dead,
-            shortens: self.flaws.shortens_leases,
             token_gap,
             news: News::default(),
         };
@@ -252,16 +241,6 @@ impl Shared {
     }
 }
 
-impl Flaws {
-    fn of_twin() -> Self {
-        Self {
-            shortens_leases: Flaw::ShortensLeases.is_made(),
-            rolls_back_too_soon: Flaw::RollsBackTooSoon.is_made(),
-            runs_after_its_answer: Flaw::RunsAfterItsAnswer.is_made(),
-        }
-    }
-}
-
 impl Data {
     fn link(&mut self, process: &Process) -> &mut Link {
         self.links.entry(process.index()).or_insert_with(|| Link::new(process))
@@ -288,26 +267,6 @@ fn grants(kind: LockKind, name: &str, client: &str) -> String {
     }
 }
 
-impl Model {
-    /// Whether the store knows which clients listen no more, and passes them over.
-    pub(crate) fn knows_listeners(&self) -> bool {
-        self.0.habits.knows_listeners
-    }
-
-    /// Whether a client's next waiter is in the queue as soon as the one before it has the lock, and can be
-    /// told of a grant all the while.
-    pub(crate) fn keeps_the_order_within_a_client(&self) -> bool {
-        let habits = &self.0.habits;
-        habits.grants_suffice && (!habits.knows_listeners || habits.lingers >= SECOND)
-    }
-
-    /// How many subscriptions to `channel` the store has.
-    pub(crate) fn subscribers(&self, channel: &str) -> usize {
-        let data = self.0.data();
-        data.subscribers.get(channel).into_iter().flatten().filter(|it| it.active).count()
-    }
-}
-
 impl Store for Model {
     type Backend = ModelBackend;
 
@@ -317,7 +276,7 @@ impl Store for Model {
         let (world, network) = (world.clone(), network.clone());
         Self(Arc::new_cyclic(|this| {
             let (this, data) = (this.clone(), Mutex::default());
-            Shared { this, world, network, habits, flaws: Flaws::of_twin(), data }
+            Shared { this, world, network, habits, data }
         }))
     }
 

@@ -1,79 +1,25 @@
-//! Broken stores: programs are played over one of them to see that judges find what is wrong. Either the
-//! backend is a broken [`Twin`], or the [model](super::Model) has a [`Flaw`].
+//! [`TwinOf`]: a store that is broken in one way, for judges to find.
 
-use std::cell::Cell;
+use std::sync::OnceLock;
 
-use clap::ValueEnum;
 use defects::twin::{Chance, Twin, Twinned};
 use latchwork::backend::Mode;
 use latchwork::{LockKind, LockOptions};
+use latchwork_conformance::Intercept;
 
 use super::{Harm, Network, Store, StoredLease};
 use crate::world::{Nanos, Process, World};
 
-/// What is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Broken {
-    /// What a backend says to its store, and hears of it.
-    Twin(Twin),
-    /// What the model does with a command.
-    Model(Flaw),
+static TWIN: OnceLock<Twin> = OnceLock::new();
+
+/// Breaks the model of this process, once and for all.
+pub(crate) fn seed(twin: Twin) {
+    let _ = TWIN.set(twin);
 }
 
-/// What the model does wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Flaw {
-    /// The store makes a lease shorter that is taken again.
-    ShortensLeases,
-    /// The store undoes an attempt before that has come.
-    RollsBackTooSoon,
-    /// The store runs a command once more after its answer.
-    RunsAfterItsAnswer,
-}
-
-thread_local! {
-    static CURRENT: Cell<Option<Broken>> = const { Cell::new(None) };
-}
-
-impl Broken {
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
-        let twins = Twin::value_variants().iter().copied().map(Self::Twin);
-        twins.chain(Flaw::value_variants().iter().copied().map(Self::Model))
-    }
-
-    /// As the command line has it.
-    pub(crate) fn name(self) -> String {
-        let value = match self {
-            Self::Twin(twin) => twin.to_possible_value(),
-            Self::Model(flaw) => flaw.to_possible_value(),
-        };
-        value.map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-
-    pub(crate) fn of_name(name: &str) -> Result<Self, String> {
-        let named = |broken: &Self| broken.name() == name;
-        let names = || Self::all().map(Self::name).collect::<Vec<_>>().join(", ");
-        Self::all().find(named).ok_or_else(|| format!("one of {}", names()))
-    }
-
-    /// Of the stores that are made from now on.
-    pub(crate) fn set(broken: Option<Self>) {
-        CURRENT.set(broken);
-    }
-
-    fn twin() -> Option<Twin> {
-        match CURRENT.get() {
-            Some(Self::Twin(twin)) => Some(twin),
-            _ => None,
-        }
-    }
-}
-
-impl Flaw {
-    /// Whether the store that is made now has it.
-    pub(super) fn is_made(self) -> bool {
-        CURRENT.get() == Some(Broken::Model(self))
-    }
+/// The way in which the model is broken, if it is.
+pub(crate) fn seeded() -> Option<Twin> {
+    TWIN.get().copied()
 }
 
 impl Chance for World {
@@ -85,10 +31,7 @@ impl Chance for World {
 }
 
 /// A store, sound or broken.
-pub(crate) struct TwinOf<S> {
-    store: S,
-    twin: Option<Twin>,
-}
+pub(crate) struct TwinOf<S>(S);
 
 impl<S: Store> Store for TwinOf<S> {
     const APART: bool = S::APART;
@@ -96,58 +39,58 @@ impl<S: Store> Store for TwinOf<S> {
     const HAS_NO_TASKS: bool = S::HAS_NO_TASKS;
     const KNOWS_LAPSED_WRITERS: bool = S::KNOWS_LAPSED_WRITERS;
 
-    type Backend = Twinned<S::Backend, World>;
+    type Backend = Intercept<S::Backend, Twinned<World>>;
 
     fn new(world: &World, network: &Network) -> Self {
-        Self { store: S::new(world, network), twin: Broken::twin() }
+        Self(S::new(world, network))
     }
 
     fn connect(&self, process: &Process) -> impl Future<Output = Self::Backend> + Send + 'static {
-        let (connects, twin, world) = (self.store.connect(process), self.twin, process.world().clone());
-        async move { Twinned::new(connects.await, twin, world) }
+        let (connects, world) = (self.0.connect(process), process.world().clone());
+        async move { Intercept::new(connects.await, Twinned::new(seeded(), world)) }
     }
 
     fn options(&self, options: LockOptions) -> LockOptions {
-        Twin::options(self.twin, options)
+        Twin::options(seeded(), options)
     }
 
     fn leases(&self, kind: LockKind, name: &str) -> Vec<StoredLease> {
-        self.store.leases(kind, name)
+        self.0.leases(kind, name)
     }
 
     fn harm(&self, harm: &Harm) -> bool {
-        self.store.harm(harm)
+        self.0.harm(harm)
     }
 
     fn died(&self, process: &Process) {
-        self.store.died(process);
+        self.0.died(process);
     }
 
     fn under_way(&self, process: &Process) -> usize {
-        self.store.under_way(process)
+        self.0.under_way(process)
     }
 
     fn left_over(&self) -> Vec<String> {
-        self.store.left_over()
+        self.0.left_over()
     }
 
     fn breach(&self) -> Option<String> {
-        self.store.breach()
+        self.0.breach()
     }
 
     fn may_have_refused(&self, process: &Process, name: &str, since: Nanos) -> bool {
-        self.store.may_have_refused(process, name, since)
+        self.0.may_have_refused(process, name, since)
     }
 
     fn told_held(&self, process: &Process, mode: Mode, name: &str) -> Option<Nanos> {
-        self.store.told_held(process, mode, name)
+        self.0.told_held(process, mode, name)
     }
 
     fn commands(&self) -> u64 {
-        self.store.commands()
+        self.0.commands()
     }
 
     fn changes(&self) -> u64 {
-        self.store.changes()
+        self.0.changes()
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use defects::twin::{OfThread, Twin, Twinned};
 use latchwork::redis::Redis;
 use latchwork::{LockClient, LockOptions};
+use latchwork_conformance::Intercept;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -88,7 +89,7 @@ async fn work(orders: &Orders, journal: &Arc<Journal>, end: &Notify) {
     let redis = connect(&orders.url).await;
     let options = LockOptions::default().watchdog_timeout(LEASE).unpolled_limit(UNPOLLED_LIMIT);
     let options = Twin::options(orders.twin, options);
-    let backend = Twinned::new(redis, orders.twin, OfThread);
+    let backend = Intercept::new(redis, Twinned::new(orders.twin, OfThread));
     let client = LockClient::with_options(backend, &options).expect("it can be a lease");
     let ending = Arc::new(AtomicBool::new(false));
     tokio::spawn(feel_the_pulse(Arc::clone(journal)));

@@ -55,8 +55,6 @@ pub(super) struct Step<'a> {
     pub(super) told: &'a dyn Fn(&LeaseId) -> bool,
     pub(super) takes_earlier: bool,
     pub(super) releases_the_dead: bool,
-    /// A flaw: a lease that is taken again lasts for as long as is said then.
-    pub(super) shortens: bool,
     /// How much further than by one the tokens rise here.
     pub(super) token_gap: u64,
     pub(super) news: News,
@@ -155,7 +153,7 @@ impl Step<'_> {
 
     /// No command makes a lease shorter.
     fn never_shorter(&self, until: Time, held_until: Time) -> Time {
-        if self.shortens { until } else { until.max(held_until) }
+        until.max(held_until)
     }
 
     // === Plain ===
@@ -197,11 +195,11 @@ impl Step<'_> {
 
     /// Of plain and fair locks.
     pub(super) fn renew(&mut self, id: &LeaseId, lease: Duration) -> bool {
-        let (now, kind, shortens) = (self.now, self.name.kind, self.shortens);
+        let (now, kind) = (self.now, self.name.kind);
         let held = self.name.lease.as_mut().filter(|term| term.id == *id && now < term.until);
         let Some(term) = held.filter(|_| kind != LockKind::ReadWrite) else { return false };
         let until = now + nanos(lease);
-        term.until = if shortens { until } else { term.until.max(until) };
+        term.until = term.until.max(until);
         true
     }
 

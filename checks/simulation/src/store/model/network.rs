@@ -7,11 +7,13 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Poll, Waker};
 
+use defects::twin::Twin;
 use latchwork::LockKind;
 use latchwork::lock::Failure;
 
 use super::Shared;
 use crate::store::Network;
+use crate::store::twin::seeded;
 use crate::world::{MS, Nanos, Process, SECOND, World};
 
 /// After which time a client takes a command for unanswered, if the network does not say.
@@ -258,7 +260,7 @@ impl Shared {
                 ran
             });
             if let Some(again) = fate.again.filter(|_| !is_cut) {
-                if shared.flaws.runs_after_its_answer {
+                if seeded() == Some(Twin::RunsAfterItsAnswer) {
                     return shared.run_late(&process, role, again, answer, ran, run).await;
                 }
                 shared.world.sleep(again).await;
@@ -349,7 +351,7 @@ impl Shared {
 
     /// Waits until the attempts are over that this command is not to overtake.
     async fn attempts_before(&self, process: &Process, role: Role) {
-        let Some(number) = role.behind.filter(|_| !self.flaws.rolls_back_too_soon) else { return };
+        let Some(number) = role.behind.filter(|_| seeded() != Some(Twin::RollsBackTooSoon)) else { return };
         loop {
             let expected = self.data().attempts.get(&(process.index(), number)).map(|(_, last)| *last);
             let Some(expected) = expected else { return };

@@ -59,7 +59,7 @@ impl Step<'_> {
         let until = self.now + nanos(lease);
         match &mut self.name.lease {
             Some(writer) if writer.id == *id => {
-                writer.until = if self.shortens { until } else { writer.until.max(until) };
+                writer.until = writer.until.max(until);
             }
             _ => {
                 if let Some(position) = position {
