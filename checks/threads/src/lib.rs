@@ -1,5 +1,5 @@
-//! Real threads over the semaphore: a [`Script`] of steps for each, played by a [`Hand`], and a [`History`] of
-//! the calls, which a sequential semaphore must explain.
+//! Real threads over the semaphore: a [`Script`] of steps for each, played by a [`Hand`], and a [`History`]
+//! of the calls, which a sequential semaphore must explain.
 
 mod bell;
 mod call;
