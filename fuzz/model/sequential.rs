@@ -1,7 +1,7 @@
 //! The model: a count of free permits and a queue, as plain as they can be written.
 //!
-//! It can be cloned, compared and hashed: `checks/threads` checks histories of several threads against it, and
-//! includes it by its path. What only one of the two asks it is allowed to be dead in the other.
+//! It can be cloned, compared and hashed: `checks/threads` checks histories of several threads against it,
+//! and includes it by its path. What only one of the two asks it is allowed to be dead in the other.
 
 use std::task::Poll;
 
