@@ -9,8 +9,8 @@ use latchwork::backend::{
 };
 use latchwork::{Holder, LeaseId, NameError};
 
-/// What is between a client and its store: each method passes its command on unless it is written. One that
-/// is written may change the command or the answer, send nothing, wait, fail or panic.
+/// A test's code between a client and its store. By default each method passes its command on; a method of the
+/// test may change the command or the answer, send nothing, wait, fail or panic.
 pub trait Interceptor<B: Backend>: Send + Sync + Sized + 'static {
     /// The error that the client gets.
     type Error: Error + Send + Sync + 'static;
@@ -120,8 +120,8 @@ pub trait Interceptor<B: Backend>: Send + Sync + Sized + 'static {
     }
 }
 
-/// A backend behind an [`Interceptor`]: to see what a client makes of a store that is late, refuses, or is
-/// wrong.
+/// A backend behind an [`Interceptor`]: for tests of a client over a store that is late, refuses, or answers
+/// wrongly.
 ///
 /// ```
 /// use latchwork::backend::{AcquireOutcome, AcquireRequest, Backend, LockName, Mode};
@@ -175,7 +175,7 @@ impl<B: Backend, I: Interceptor<B>, T: Transport> Intercept<B, I, T> {
         Self { backend, interceptor, registry: Registry::new(transport) }
     }
 
-    /// For a test that tells it what to do.
+    /// The interceptor, for a test that changes its behaviour.
     pub fn interceptor(&self) -> &I {
         &self.interceptor
     }

@@ -1,4 +1,4 @@
-//! What is made wrong on purpose, for a check to find: a check that finds nothing may be one that cannot.
+//! Defects for the checks to find: a check without a defect that it has found may be unable to find any.
 
 pub mod seeded;
 #[cfg(feature = "stores")]

@@ -1,9 +1,9 @@
-//! The fault that is seeded into a run, to see that the run finds it.
+//! Seeding of one fault into a run, which the run must find.
 
 /// Names the fault, as `latchwork::fault::Fault` spells it.
 pub const VARIABLE: &str = "LATCHWORK_FAULT";
 
-/// Seeds the fault that the environment names, if it names one.
+/// Seeds the fault whose name is in the environment, if there is a name.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! Broken twins of a store: a check is made over one of them to see that it finds what is wrong.
+//! Broken twins of a store: a check over a twin must find the defect.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use latchwork_conformance::Interceptor;
 /// A defect of a store, or of what its clients say to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Twin {
-    /// A lock that another has is given all the same, now and then.
+    /// A lock of another owner is given all the same, now and then.
     TakesWhatIsHeld,
     /// An attempt is not sent, and taken for granted, now and then.
     AcquiresInName,
@@ -23,13 +23,13 @@ pub enum Twin {
     RenewsForStrangers,
     /// A release is not sent, and taken for granted, now and then.
     KeepsWhatIsReleased,
-    /// A release by an id that does not have the lock frees it.
+    /// A release by another id than the holder's frees the lock.
     ReleasesForStrangers,
     /// A rollback is not sent: no lease is undone, and no waiter is taken out of the queue.
     RollsNothingBack,
     /// A forced release is not sent.
     ForcesNothing,
-    /// Every other question is answered by that the lock is free.
+    /// Every other question has the answer that the lock is free.
     SaysItIsFree,
     /// A lease does not end.
     LeasesForEver,
@@ -37,9 +37,9 @@ pub enum Twin {
     EndsLeasesEarly,
     /// A lease that is taken again may become shorter.
     ShortensLeases,
-    /// A waiter listens to another channel than the one on which a release is told.
+    /// A waiter listens to another channel than the channel of releases.
     ListensElsewhere,
-    /// A waiter for a fair lock listens to another channel than the one on which it is granted.
+    /// A waiter for a fair lock listens to another channel than the channel of its grants.
     GrantsInSilence,
     /// Tokens are made up, and do not rise.
     TokensFall,
@@ -65,13 +65,13 @@ pub enum Twin {
     RollsBackTooSoon,
     /// The simulator's store runs a command once more after its answer.
     RunsAfterItsAnswer,
-    /// Not the store's, but the client's: its tenure does not end.
+    /// Of the client, not of the store: its tenure does not end.
     KeepsTheLease,
-    /// Nor this one: a waiter that is not polled keeps its turn.
+    /// Of the client as well: an unpolled waiter keeps its turn.
     WaitsForUnpolled,
 }
 
-/// Where it is drawn which calls go wrong.
+/// The source of the calls that go wrong.
 pub trait Chance: Send + Sync + 'static {
     /// Of so many releases that [`Twin::KeepsWhatIsReleased`] makes, one is not sent: it costs the others a
     /// lease.
@@ -118,7 +118,7 @@ impl Twin {
     }
 }
 
-/// What is wrong with a backend, if anything is: put before it by
+/// The defect of a backend, if there is a defect: an interceptor for
 /// [`Intercept`](latchwork_conformance::Intercept).
 #[derive(Debug)]
 pub struct Twinned<C> {
@@ -127,7 +127,7 @@ pub struct Twinned<C> {
 }
 
 impl<C: Chance> Twinned<C> {
-    /// Of one call in some, as `chance` has it.
+    /// `chance` draws the calls that go wrong.
     pub fn new(twin: Option<Twin>, chance: C) -> Self {
         Self { twin, chance }
     }
