@@ -9,8 +9,8 @@ use latchwork::backend::{
 };
 use latchwork::{Holder, LeaseId, NameError};
 
-/// A test's code between a client and its store. By default each method passes its command on; a method of the
-/// test may change the command or the answer, send nothing, wait, fail or panic.
+/// A test's code between a client and its store. By default each method passes its command on; a method of
+/// the test may change the command or the answer, send nothing, wait, fail or panic.
 pub trait Interceptor<B: Backend>: Send + Sync + Sized + 'static {
     /// The error that the client gets.
     type Error: Error + Send + Sync + 'static;
