@@ -9,7 +9,6 @@
 pub mod board;
 pub mod children;
 pub mod clients;
-pub mod clock;
 pub mod convoy;
 pub mod figure;
 pub mod monitor;

@@ -103,7 +103,7 @@ fn no_folder_has_an_import_circle() {
             .filter(|folder| root(folder).is_dir())
             .collect()
     };
-    let binaries = ["interop", "threads"].map(|it| folders_in(&format!("checks/{it}/src/bin"), "")).concat();
+    let binaries = folders_in("checks/threads/src/bin", "");
     let packages = [folders_in("examples", "/src"), folders_in("checks", "/src"), binaries].concat();
     for folder in crates.map(str::to_owned).into_iter().chain(packages) {
         let beside = arrows(&folder).into_iter().filter_map(|(here, there)| {

@@ -12,25 +12,25 @@ use crate::workspace::Workspace;
 
 /// The profiles of `checks/interop/pom.xml`: the newest Redisson of each generation.
 const PROFILES: [&str; 2] = ["redisson-3", "redisson-4"];
-/// A twin of ours that is broken, the checks that must fail with it, and what they say.
+/// What of ours is broken, the command that must fail with it, and what is to be said of it.
 const TWINS: [(&str, &str, &str); 4] = [
-    ("no-mode", "is not freed by", "got, and not held"),
-    ("no-read-lease", "cuts nothing short", "are left of the lock, and None"),
-    ("counts-unlocked", "fleet", "two were in at once"),
-    ("reads-unlocked", "fleet of both that reads", "saw a writer"),
+    ("no-mode", "scenes --only=freed", "got, and not held"),
+    ("no-read-lease", "scenes --only=cuts", "are left of the lock, and None"),
+    ("takes-what-is-held", "stage --seconds=8 --seed=1", ", ours and Redisson's:"),
+    ("reads-beside-a-writer", "stage --seconds=8 --seed=1", ", ours and Redisson's:"),
 ];
 const OLDEST_JDK: u32 = 17;
 const SECONDS: u64 = 20;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only the checks with this in their name
+    /// Only the scenes with this in their name; or `stage`, and no scene
     #[arg(long, default_value = "")]
     only: String,
-    /// For how long the fleet counts, with each version of Redisson
+    /// For how long there are faults, with each version of Redisson
     #[arg(long, default_value_t = SECONDS)]
     seconds: u64,
-    /// Repeats the fleet's faults
+    /// Repeats the faults
     #[arg(long)]
     seed: Option<u64>,
 }
@@ -48,15 +48,20 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     let shell = &workspace.shell;
     look_for_tools(shell)?;
     steps.run("Redis server", || redis_server::ensure(shell))?;
-    let mut args = Vec::new();
+    let Options { only, seconds, seed } = options;
     for profile in PROFILES {
         let target = build(workspace, steps, profile)?;
-        args.extend([String::from("--redisson"), target.display().to_string()]);
+        let command = |of: &str| command(workspace).arg(of).arg("--redisson").arg(&target);
+        if only != "stage" {
+            steps.run("interop scenes", || Ok(command("scenes").args(["--only", only]).run()?))?;
+        }
+        if only.is_empty() || only == "stage" {
+            let seed = seed.map(|seed| format!("--seed={seed}"));
+            let seconds = format!("--seconds={seconds}");
+            steps.run("interop stage", || Ok(command("stage").arg(seconds).args(seed).run()?))?;
+        }
     }
-    let Options { only, seconds, seed } = options;
-    args.extend([String::from("--seconds"), seconds.to_string(), String::from("--only"), only.clone()]);
-    args.extend(seed.map(|seed| format!("--seed={seed}")));
-    steps.run("interop", || Ok(command(workspace).args(args).run()?))
+    Ok(())
 }
 
 /// The newest Redisson, as a program: the directory with its classes.
@@ -88,10 +93,10 @@ fn build(workspace: &Workspace, steps: &mut Steps, profile: &str) -> Result<Path
 /// Runs that must fail, with what [`run`] has built.
 pub(crate) fn canaries(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     steps.canaries("interop canaries", |canaries| {
-        for (twin, only, expected) in TWINS {
+        for (twin, said, expected) in TWINS {
+            let command = command(workspace).args(said.split(' ')).args(["--twin", twin]);
             let target = target(workspace, PROFILES[0]);
-            let args = ["--twin", twin, "--only", only, "--seconds", "5", "--redisson"];
-            canaries.must_fail(command(workspace).args(args).arg(target), twin, expected);
+            canaries.must_fail(command.arg("--redisson").arg(target), twin, expected);
         }
         Ok(())
     })

@@ -55,8 +55,8 @@ enum Task {
     /// Each part also seeds faults that it must find; a table at the end says how many it has found, and what
     /// was left out and why. Installs valgrind and gungraun-runner if they are missed.
     Verify(verify::Options),
-    /// Run our lock beside the real Redisson, newest 3.x and 4.x, over one server; then a fleet of both, and
-    /// the pace of both
+    /// Run our lock beside the real Redisson, newest 3.x and 4.x, over one server: fact by fact, then
+    /// processes of both under fault injection
     ///
     /// Needs a JDK (17 or newer) and Maven, and ends with 2 where they are missing.
     Interop(interop::Options),

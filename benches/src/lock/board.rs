@@ -9,9 +9,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use fleet::clock;
 use memmap2::MmapRaw;
-
-use super::clock;
 
 // Ordering: SeqCst everywhere in this file. That a holder is alone must show in these numbers by themselves,
 // and not lean on what the lock under test orders.

@@ -1,16 +1,14 @@
 //! Processes of this same program that take turns on one lock.
 //!
 //! A child is told what to do on its command line, says `ready` when it is connected, begins when it is told
-//! to, and then reports in one line of JSON. It keeps its connections until its stdin closes, so that their
-//! end is not part of the count.
+//! to, and then reports in one line of JSON. It keeps its connections until it is killed, so that their end
+//! is not part of the count.
 
-use std::env;
-use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fleet::{Asked, Member, READY, answer, orders, this_program};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
@@ -26,8 +24,11 @@ use crate::{each_client, each_client_beside};
 /// The option that makes this program a child.
 pub const CHILD: &str = "--child";
 
-const READY: &str = "ready";
+/// What it is told then, and the thread that reports.
 const GO: &str = "go";
+const REPORTS: &str = "child";
+/// How long a child may take to begin, and to end when its time is over.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the children do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -104,85 +105,40 @@ impl Run<'_> {
         let path = directory.path().join("board");
         let board = SharedBoard::open(&path).expect("a file for all");
         let children = (0..self.processes).map(|process| {
-            Process::start(&Assignment {
+            let assignment = Assignment {
                 url: server.url(),
                 client: self.client.to_owned(),
                 name: self.name.to_owned(),
                 board: path.clone(),
                 process,
                 part: self.part.clone(),
-            })
+            };
+            let assignment = serde_json::to_string(&assignment).expect("nothing that JSON has not");
+            Member::start(this_program([CHILD, &assignment]))
         });
-        let mut children: Vec<Process> = children.collect();
-        children.iter_mut().for_each(Process::wait_until_ready);
+        let children: Vec<Member> = children.collect();
+        for child in &children {
+            child.greeting(PATIENCE).expect("a process failed; see above");
+        }
 
         let monitor = self.counted.then(|| Monitor::begin(server));
         board.begin(self.time);
-        children.iter_mut().for_each(Process::go);
+        let asked: Vec<Asked<'_>> = children.iter().map(|child| child.begin(REPORTS, GO)).collect();
         let beside = does(server, &board);
-        let reports: Vec<Taken> = children.iter_mut().map(Process::report).collect();
+        let report = |asked: &Asked<'_>| -> Taken {
+            let said = asked.answer(self.time + PATIENCE).expect("a process failed; see above");
+            serde_json::from_str(&said).expect("from our child")
+        };
+        let reports: Vec<Taken> = asked.iter().map(report).collect();
         let by_process = reports.iter().map(|taken| taken.entered).collect();
         let mut taken = beside;
         reports.into_iter().for_each(|child| taken.add(child));
         let sent = monitor.map(|monitor| monitor.end(server));
 
-        children.into_iter().for_each(Process::end);
+        drop(children);
         board.assert_right(taken.entered);
         server.assert_empty(self.client);
         Outcome { taken, by_process, board, sent }
-    }
-}
-
-/// A child, as its parent sees it. Killed on drop.
-struct Process {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Process {
-    fn start(assignment: &Assignment) -> Self {
-        let mut child = Command::new(env::current_exe().expect("this program"))
-            .arg(CHILD)
-            .arg(serde_json::to_string(assignment).expect("nothing that JSON has not"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("one more process");
-        let stdout = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
-        Self { child, stdout }
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).expect("stdout can be read");
-        line
-    }
-
-    fn wait_until_ready(&mut self) {
-        assert_eq!(self.line().trim(), READY, "a process failed; see above");
-    }
-
-    fn go(&mut self) {
-        let stdin = self.child.stdin.as_mut().expect("stdin is a pipe");
-        writeln!(stdin, "{GO}").expect("the process runs");
-    }
-
-    fn report(&mut self) -> Taken {
-        serde_json::from_str(&self.line()).expect("a process failed; see above")
-    }
-
-    fn end(mut self) {
-        drop(self.child.stdin.take());
-        let status = self.child.wait().expect("it is our child");
-        assert!(status.success(), "a process failed: {status}");
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Does nothing if it has ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -208,6 +164,7 @@ fn entry<C: Client>() -> Entry {
 }
 
 fn run<C: Client>(assignment: &Assignment) {
+    let mut told = orders();
     let board = Arc::new(SharedBoard::open(&assignment.board).expect("our parent has made it"));
     let runtime = super::runtime();
     let client = runtime.block_on(async {
@@ -217,10 +174,8 @@ fn run<C: Client>(assignment: &Assignment) {
         client.unlock(guard).await;
         Arc::new(client)
     });
-    println!("{READY}");
-    let mut line = String::new();
-    io::stdin().lock().read_line(&mut line).expect("stdin can be read");
-    assert_eq!(line.trim(), GO, "our parent is gone");
+    answer(READY, C::NAME);
+    assert_eq!(told.blocking_recv().expect("it lives as long as we do").1, GO);
     let taken = runtime.block_on(async {
         let mut tasks = JoinSet::new();
         match &assignment.part {
@@ -246,6 +201,7 @@ fn run<C: Client>(assignment: &Assignment) {
         tasks.join_all().await.into_iter().for_each(|task| taken.add(task));
         taken
     });
-    println!("{}", serde_json::to_string(&taken).expect("nothing that JSON has not"));
-    let _ = io::stdin().lock().read_to_end(&mut Vec::new());
+    answer(REPORTS, serde_json::to_string(&taken).expect("nothing that JSON has not"));
+    // Nothing more is said, and so the connections are kept.
+    while told.blocking_recv().is_some() {}
 }

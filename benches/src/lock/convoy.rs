@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use fleet::clock;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::board::Board;
 use super::clients::Client;
-use super::clock;
 use super::turns::Taken;
 
 /// What one of the processes does.

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::thread::{self, JoinHandle};
 
+use fleet::clock;
 use redis::{Connection, FromRedisValue, cmd};
 
-use super::clock;
 use super::server::{Server, connect};
 
 /// What belongs to a connection and not to a lock: it comes with the connection, or goes by the clock. (So a

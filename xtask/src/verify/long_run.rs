@@ -43,5 +43,5 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
 fn command(workspace: &Workspace, seconds: u32, seed: u64) -> Cmd<'_> {
     let Workspace { shell, cargo, .. } = workspace;
     let (seconds, seed) = (seconds.to_string(), seed.to_string());
-    cmd!(shell, "{cargo} run --quiet --package interop --bin long_run -- --seconds {seconds} --seed {seed}")
+    cmd!(shell, "{cargo} run --quiet --package interop -- stage --seconds {seconds} --seed {seed}")
 }

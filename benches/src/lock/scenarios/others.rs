@@ -1,16 +1,15 @@
 //! Locks of other crates and languages beside ours: two processes of four threads or tasks each, which all
 //! want the lock always, and hold it for a millisecond at most.
 //!
-//! Each process speaks the lines of `interop`: `THREAD pace plain NAME MS TURN`, answered by
-//! `THREAD waited NSxTIMES …`.
+//! Each process is told `pace plain NAME MS TURN`, and answers `waited NSxTIMES …`, as in `checks/interop`.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fleet::{Member, READY, answer, java, orders, this_program};
 use hdrhistogram::Histogram;
 use tokio::task::JoinSet;
 
@@ -27,6 +26,8 @@ pub const NAME: &str = "others";
 const PROCESSES: usize = 2;
 const THREADS: usize = 4;
 const TIME: Duration = Duration::from_secs(2);
+/// How long a process may take beyond its time.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Milliseconds that a turn lasts at most.
 const TURN: u64 = 1;
 
@@ -34,29 +35,22 @@ const TURN: u64 = 1;
 #[derive(Debug)]
 pub struct Peer {
     name: &'static str,
-    command: Vec<String>,
+    command: Command,
 }
 
 /// Those that can be run here. Says which cannot.
 pub fn peers(redisson: Option<&Path>, python: Option<&Path>) -> Vec<Peer> {
-    let this = std::env::current_exe().expect("this program").display().to_string();
-    let ours = |name| Peer { name, command: vec![this.clone(), "--player".to_owned(), name.to_owned()] };
+    let ours = |name| Peer { name, command: this_program(["--player", name]) };
     let mut peers: Vec<Peer> = each_client!(named()).into_iter().chain(["fair"]).map(ours).collect();
     match redisson {
-        Some(directory) => {
-            let jars = fs::read_to_string(directory.join("classpath")).expect("a class path");
-            let path = format!("{}:{}", directory.join("classes").display(), jars.trim());
-            let command = ["java", "-cp", &path, "Player"].map(str::to_owned).into();
-            peers.push(Peer { name: "redisson", command });
-        }
+        Some(directory) => peers.push(Peer { name: "redisson", command: java(directory, "Player") }),
         None => eprintln!("{NAME}: redisson is left out"),
     }
     match python {
         Some(modules) => {
             let script = include_str!("../clients/python_redis_lock.py");
-            let command = vec!["python3".to_owned(), "-c".to_owned(), script.to_owned()];
-            let modules = format!("PYTHONPATH={}", modules.display());
-            let command = ["env".to_owned(), modules].into_iter().chain(command).collect();
+            let mut command = Command::new("python3");
+            command.args(["-c", script]).env("PYTHONPATH", modules);
             peers.push(Peer { name: "python", command });
         }
         None => eprintln!("{NAME}: python-redis-lock is left out"),
@@ -114,7 +108,7 @@ fn server_cpu(server: &mut Server) -> f64 {
 
 struct Row {
     name: &'static str,
-    processes: Vec<Process>,
+    processes: Vec<Member>,
     waits: Histogram<u64>,
     by_thread: Vec<u64>,
     time: Duration,
@@ -131,7 +125,19 @@ impl figure::Row for Row {
 
 impl Row {
     fn start(peer: Peer, server: &Server) -> Self {
-        let processes = (0..PROCESSES).map(|_| Process::start(&peer, &server.url())).collect();
+        let processes = (0..PROCESSES).map(|_| {
+            let mut command = Command::new(peer.command.get_program());
+            command.args(peer.command.get_args()).arg(server.url());
+            command.envs(peer.command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            if peer.name == "redisson" {
+                // Its watchdog's timeout.
+                command.arg("30000");
+            }
+            let process = Member::start(command);
+            process.greeting(PATIENCE).expect("a process that starts");
+            process
+        });
+        let processes = processes.collect();
         let waits = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("sensible bounds");
         Self {
             name: peer.name,
@@ -147,23 +153,19 @@ impl Row {
 
     fn round(&mut self, time: Duration) {
         let name = format!("{NAME}:{}", self.name);
-        for process in &mut self.processes {
-            for thread in 0..THREADS {
-                process.say(&format!("{thread} pace plain {name} {} {TURN}", time.as_millis()));
-            }
-        }
-        for (number, process) in self.processes.iter_mut().enumerate() {
-            for _ in 0..THREADS {
-                let line = process.line();
-                let (thread, waits) = line.trim().split_once(" waited").expect("a player's answer");
-                let thread = number * THREADS + thread.parse::<usize>().expect("a thread's number");
-                for wait in waits.split_whitespace() {
-                    let (nanos, times) = wait.split_once('x').expect("a wait, and how often");
-                    let times: u64 = times.parse().expect("a number");
-                    let nanos = nanos.parse::<u64>().expect("a number").max(1);
-                    self.waits.record_n(nanos.min(60_000_000_000), times).expect("within the bounds");
-                    self.by_thread[thread] += times;
-                }
+        let said = format!("pace plain {name} {} {TURN}", time.as_millis());
+        let threads = self.processes.iter().flat_map(|process| (0..THREADS).map(move |it| (process, it)));
+        let asked: Vec<_> =
+            threads.map(|(process, thread)| process.begin(&thread.to_string(), &said)).collect();
+        for (asked, turns) in asked.iter().zip(&mut self.by_thread) {
+            let answer = asked.answer(time + PATIENCE).expect("a process that goes on");
+            let waits = answer.strip_prefix("waited").expect("a player's answer");
+            for wait in waits.split_whitespace() {
+                let (nanos, times) = wait.split_once('x').expect("a wait, and how often");
+                let times: u64 = times.parse().expect("a number");
+                let nanos = nanos.parse::<u64>().expect("a number").max(1);
+                self.waits.record_n(nanos.min(60_000_000_000), times).expect("within the bounds");
+                *turns += times;
             }
         }
         self.time += time;
@@ -190,62 +192,18 @@ impl Row {
     }
 
     fn cpu(&self) -> f64 {
-        self.processes.iter().map(Process::cpu).sum()
+        self.processes.iter().map(cpu).sum()
     }
 }
 
-/// Ends with its stdin.
-struct Process {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Process {
-    fn start(peer: &Peer, url: &str) -> Self {
-        let (program, args) = peer.command.split_first().expect("a program");
-        let mut command = Command::new(program);
-        command.args(args).arg(url);
-        if peer.name == "redisson" {
-            // Where its data is, which this has none of; and its watchdog's timeout.
-            command.args([url, "30000"]);
-        }
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process");
-        let stdout = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
-        let mut process = Self { child, stdout };
-        let greeting = process.line();
-        assert!(greeting.starts_with("ready"), "{} did not start: {greeting:?}", peer.name);
-        process
-    }
-
-    fn say(&mut self, line: &str) {
-        writeln!(self.child.stdin.as_mut().expect("stdin is a pipe"), "{line}").expect("the process runs");
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).expect("stdout can be read");
-        line
-    }
-
-    /// Seconds of CPU, of all its threads; nothing where there is no `/proc`.
-    fn cpu(&self) -> f64 {
-        // The unit of `/proc`, whatever the kernel's own is.
-        const TICKS_A_SECOND: f64 = 100.0;
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        let fields = stat.rsplit(") ").next().unwrap_or_default();
-        let ticks: f64 =
-            fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
-        ticks / TICKS_A_SECOND
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        // Does nothing if it has ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Seconds of CPU of a process, of all its threads; nothing where there is no `/proc`.
+fn cpu(process: &Member) -> f64 {
+    // The unit of `/proc`, whatever the kernel's own is.
+    const TICKS_A_SECOND: f64 = 100.0;
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.id())).unwrap_or_default();
+    let fields = stat.rsplit(") ").next().unwrap_or_default();
+    let ticks: f64 = fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
+    ticks / TICKS_A_SECOND
 }
 
 /// What this program does as a process of a Rust client.
@@ -267,28 +225,23 @@ fn player<C: Client>() -> Player {
 }
 
 fn play<C: Client>(url: &str) {
-    // Read by a thread, as connections are to be looked after between the rounds.
-    let (say, mut said) = tokio::sync::mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        io::stdin().lock().lines().map_while(Result::ok).try_for_each(|line| say.send(line))
-    });
+    let mut told = orders();
     super::super::runtime().block_on(async {
         let mut connected: Option<Arc<C>> = None;
         let mut tasks = JoinSet::new();
-        println!("ready");
-        while let Some(line) = said.recv().await {
-            let words: Vec<&str> = line.split(' ').collect();
-            let [thread, "pace", "plain", name, millis, turn] = words[..] else { panic!("{line:?}") };
+        answer(READY, C::NAME);
+        while let Some((thread, said)) = told.recv().await {
+            let words: Vec<&str> = said.split(' ').collect();
+            let ["pace", "plain", name, millis, turn] = words[..] else { panic!("{said:?}") };
             let client = match &connected {
                 Some(client) => Arc::clone(client),
                 None => Arc::clone(connected.insert(Arc::new(C::connect(url, name).await))),
             };
             let (millis, turn) = (millis.parse().expect("ms"), turn.parse().expect("ms"));
-            let thread = thread.to_owned();
             tasks.spawn(async move {
                 let waits = pace(&*client, millis, turn).await;
                 let waits: Vec<_> = waits.iter().map(|nanos| format!("{nanos}x1")).collect();
-                println!("{thread} waited {}", waits.join(" "));
+                answer(&thread, format_args!("waited {}", waits.join(" ")));
             });
         }
     });

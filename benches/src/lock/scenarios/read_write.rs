@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fleet::clock;
 use hdrhistogram::Histogram;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -11,7 +12,6 @@ use tokio::time::sleep;
 use super::super::board::Board;
 use super::super::children::{Part, Run};
 use super::super::clients::{Client, LatchworkRead, LatchworkWrite};
-use super::super::clock;
 use super::super::figure::{Figure, Goal, Measurement};
 use super::super::monitor::Monitor;
 use super::super::reading::Reading;

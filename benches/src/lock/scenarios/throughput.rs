@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fleet::clock;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use super::super::clients::{Bare, Client, Latchwork, Many, Raw};
-use super::super::clock;
 use super::super::figure::{Figure, Goal, Measurement};
 use super::super::runtime;
 use super::super::server::{Server, Spent};

@@ -1,51 +1,75 @@
 import java.io.BufferedReader;
+import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.OutputStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.util.Map;
-import java.util.Objects;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 
 import org.redisson.Redisson;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
+import org.redisson.client.RedisException;
 import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 
 /**
- * Redisson at the end of a pipe. What is said here, and what is answered, is written down in {@code checks/interop/src/bin/interop/player.rs};
- * {@code ours.rs} beside it says the same for the other side.
+ * Redisson at the end of a pipe. What is said here, and what is answered, is written down in {@code checks/interop/src/member.rs}, which
+ * does the same for this crate.
  */
 public final class Player {
-    /** For how many ms a reader of a fleet looks, at most. */
-    private static final long LOOK = 10;
-    /** For locks, over a network that may be bad. */
+    private static final int THREADS = 6;
+    /** The locks that all compete for; their kinds are in {@code names.rs}. */
+    private static final int[] NAMES = {0, 1, 2, 3, 6, 16, 17, 18};
+    /** For how many ms a thread has a lock, and does without one, at most. */
+    private static final long TURN = 10;
+    private static final long THINK = 30;
+    /** What a hold that is not longer than that has left of its lease by far. */
+    private static final long LEFT_MILLIS = 5000;
+
     private final RedissonClient redisson;
-    /** For the numbers that the fleet counts, over a good one. */
-    private final RedissonClient data;
+    private final long watchdogMillis;
     /** A thread for each name: Redisson's owners are threads. */
     private final Map<String, ExecutorService> threads = new ConcurrentHashMap<>();
+    private final AtomicLong acquisitions = new AtomicLong();
     private volatile boolean stopping;
 
-    private Player(String locks, String data, long watchdogMillis) {
-        this.redisson = client(locks, watchdogMillis);
-        this.data = client(data, watchdogMillis);
+    private Player(String address, long watchdogMillis) throws InterruptedException {
+        this.redisson = client(address, watchdogMillis);
+        this.watchdogMillis = watchdogMillis;
     }
 
-    private static RedissonClient client(String address, long watchdogMillis) {
+    /** Tries until it is there: its links may be cut meanwhile. */
+    private static RedissonClient client(String address, long watchdogMillis) throws InterruptedException {
         Config config = new Config();
         config.setLockWatchdogTimeout(watchdogMillis);
         config.setCodec(StringCodec.INSTANCE);
         config.useSingleServer().setAddress(address).setConnectionMinimumIdleSize(1);
-        return Redisson.create(config);
+        for (;;) {
+            try {
+                return Redisson.create(config);
+            } catch (RedisException error) {
+                Thread.sleep(50);
+            }
+        }
     }
 
     public static void main(String[] args) throws Exception {
-        Player player = new Player(args[0], args[1], Long.parseLong(args[2]));
+        Thread.setDefaultUncaughtExceptionHandler((thread, error) -> {
+            error.printStackTrace();
+            Runtime.getRuntime().halt(1);
+        });
+        Player player = new Player(args[0], Long.parseLong(args[1]));
         String version = Redisson.class.getPackage().getImplementationVersion();
         System.out.println("ready " + version + " " + player.redisson.getId());
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
@@ -53,7 +77,6 @@ public final class Player {
             String[] words = line.split(" ");
             if (words[1].equals("stop")) {
                 player.stopping = true;
-                answer(words[0], "stopping");
             } else {
                 player.thread(words[0]).execute(() -> answer(words[0], player.obey(words)));
             }
@@ -72,6 +95,9 @@ public final class Player {
 
     private String obey(String[] words) {
         try {
+            if (words[1].equals("play")) {
+                return play(words[2], Integer.parseInt(words[4]));
+            }
             return obey(words[1], lock(words[2], words[3]), words);
         } catch (IllegalMonitorStateException error) {
             return "not-held";
@@ -101,7 +127,6 @@ public final class Player {
             case "locked": return String.valueOf(lock.isLocked());
             case "holds": return String.valueOf(lock.getHoldCount());
             case "left": return String.valueOf(lock.remainTimeToLive());
-            case "count": return turns(lock, words[2], words[4], words[5], Long.parseLong(words[6]));
             case "pace": return pace(lock, Long.parseLong(words[4]), Long.parseLong(words[5]));
             default: throw new IllegalArgumentException("no such verb: " + verb);
         }
@@ -127,43 +152,94 @@ public final class Player {
         return got ? "got" : "held";
     }
 
-    /** Turns under the lock until it is to stop. */
-    private String turns(RLock lock, String kind, String number, String own, long think) throws InterruptedException {
-        int torn = 0;
-        int lost = 0;
-        while (!stopping) {
-            pause(think);
+    /** Turns of some threads until they are to stop, each told in the journal. */
+    private String play(String path, int place) throws Exception {
+        // One write for each line, which is then out of this process.
+        OutputStream journal = Files.newOutputStream(Path.of(path), StandardOpenOption.CREATE_NEW, StandardOpenOption.APPEND);
+        ExecutorService players = Executors.newFixedThreadPool(THREADS);
+        for (int thread = 0; thread < THREADS; thread++) {
+            players.execute(() -> {
+                while (!stopping) {
+                    turn(journal, place);
+                }
+            });
+        }
+        players.shutdown();
+        while (!players.awaitTermination(1, TimeUnit.HOURS)) {
+            continue;
+        }
+        tell(journal, System.nanoTime(), "Quiet", "\"entries\":0,\"interest\":0,\"subscriptions\":0");
+        return "quiet";
+    }
+
+    private void turn(OutputStream journal, int place) {
+        try {
+            pause(THINK);
+            ThreadLocalRandom random = ThreadLocalRandom.current();
+            int name = NAMES[random.nextInt(NAMES.length)];
+            boolean fair = name < 16 && name % 8 >= 6;
+            // One member is struck, and does without fair locks; see faults.rs.
+            if (fair && place != 1) {
+                return;
+            }
+            boolean reads = name >= 16 && random.nextBoolean();
+            boolean fenced = !fair && name < 16 && name % 4 == 0;
+            RLock lock = lock(fair ? "fair" : reads ? "read" : name >= 16 ? "write" : fenced ? "fenced" : "plain", "stage:" + name);
+            String id = "\"id\":" + acquisitions.getAndIncrement();
+            tell(journal, System.nanoTime(), "Wants", id + ",\"name\":" + name + ",\"wish\":{\"lease\":" + watchdogMillis * 1_000_000
+                + ",\"watched\":true,\"explicit\":false,\"fenced\":" + fenced + ",\"unpolled\":false,\"reads\":" + reads + "}");
             try {
-                lock.lock();
-                if (!(kind.equals("read") ? look(number, own) : count(number, own))) {
-                    torn++;
-                }
-                if (!lock.isHeldByCurrentThread()) {
-                    lost++;
-                }
+                hold(journal, lock, id, fair || random.nextBoolean() ? null : random.nextLong(1500));
             } catch (RuntimeException error) {
                 // Its link was cut.
+                tell(journal, System.nanoTime(), "Without", id + ",\"why\":\"Failed\"");
             }
             release(lock);
+        } catch (Exception error) {
+            throw new IllegalStateException(error);
         }
-        return "counted " + torn + " " + lost;
     }
 
-    /** Adds to a number, and to its own in the same command. */
-    private boolean count(String number, String own) {
-        Map<String, String> read = data.getBuckets().get(number, own);
-        data.getBuckets().set(Map.of(
-            number, String.valueOf(Long.parseLong(read.getOrDefault(number, "0")) + 1),
-            own, String.valueOf(Long.parseLong(read.getOrDefault(own, "0")) + 1)));
-        return true;
+    private void hold(OutputStream journal, RLock lock, String id, Long waitMillis) throws Exception {
+        String got = waitMillis == null ? acquire(lock, -1) : tryFor(lock, waitMillis, -1);
+        if (got.equals("held")) {
+            tell(journal, System.nanoTime(), "Without", id + ",\"why\":\"Late\"");
+            return;
+        }
+        String owner = redisson.getId() + ":" + Thread.currentThread().getId();
+        String token = got.equals("got") ? "null" : got.substring(4);
+        tell(journal, System.nanoTime(), "Acquired", id + ",\"owner\":\"" + owner + "\",\"token\":" + token);
+        look(journal, lock, id);
+        pause(TURN);
+        look(journal, lock, id);
+        tell(journal, System.nanoTime(), "LetsGo", id + ",\"by\":\"Unlock\"");
+        String outcome = "Free";
+        try {
+            lock.unlock();
+        } catch (IllegalMonitorStateException error) {
+            outcome = "NotHeld";
+        } catch (RuntimeException error) {
+            outcome = "Failed";
+        }
+        tell(journal, System.nanoTime(), "LetGo", id + ",\"outcome\":\"" + outcome + "\"");
     }
 
-    /** Adds to its own number, and reads the other before and after a while: whether it has stood still. */
-    private boolean look(String number, String own) throws InterruptedException {
-        Object before = data.getBucket(number).get();
-        pause(LOOK);
-        data.getAtomicLong(own).incrementAndGet();
-        return Objects.equals(before, data.getBucket(number).get());
+    /** Whether the server says that this thread has it still: it did so after this moment. */
+    private static void look(OutputStream journal, RLock lock, String id) throws IOException {
+        long at = System.nanoTime();
+        try {
+            if (lock.isHeldByCurrentThread()) {
+                tell(journal, at, "Believes", id + ",\"left\":" + LEFT_MILLIS * 1_000_000);
+            } else {
+                tell(journal, System.nanoTime(), "Lost", id + ",\"why\":\"Gone\"");
+            }
+        } catch (RuntimeException error) {
+            // Its link was cut.
+        }
+    }
+
+    private static void tell(OutputStream journal, long at, String event, String fields) throws IOException {
+        journal.write(("{\"at\":" + at + ",\"event\":{\"" + event + "\":{" + fields + "}}}\n").getBytes(StandardCharsets.UTF_8));
     }
 
     /** For up to so many ms. */

@@ -1,0 +1,208 @@
+//! What is done to the stage: at random, out of a seed, with many faults and with few by turns, so that what
+//! the wild one may excuse has time to end.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use latchwork_testkit::{Afterwards, Cut, Way};
+
+use crate::checks::Checked;
+use crate::history::FaultKind;
+use crate::names::{LEASE, NAMES};
+use crate::stage::{MEMBERS, Stage};
+
+const WILD: Duration = Duration::from_secs(6);
+const MILD: Duration = Duration::from_secs(8);
+/// How often what came over the links is forgotten, which would fill the memory.
+const FORGET: Duration = Duration::from_secs(1);
+
+/// A fault that lasts.
+struct Open {
+    number: u64,
+    kind: FaultKind,
+    member: Option<usize>,
+    until: Instant,
+}
+
+/// Whose faults they are.
+pub(crate) struct Weather<'a> {
+    stage: &'a mut Stage,
+    rng: Rng,
+    open: Vec<Open>,
+}
+
+/// Faults until the time is over, and then none any more.
+pub(crate) fn rage(stage: &mut Stage, rng: Rng, time: Duration) -> Checked {
+    let mut weather = Weather { stage, rng, open: Vec::new() };
+    let start = Instant::now();
+    let mut forget = start;
+    // The members are to get going first.
+    let mut next = start + Duration::from_secs(1);
+    while start.elapsed() < time {
+        let now = Instant::now();
+        weather.heal(now);
+        if now >= next {
+            let cycle = start.elapsed().as_nanos() % (MILD + WILD).as_nanos();
+            // Redisson's members feel nothing but cuts and deaths, and have nothing to recover from.
+            if cycle >= MILD.as_nanos() || weather.stage.is_beside_redisson() {
+                weather.wild();
+                next = now + weather.millis(100, 500);
+            } else {
+                weather.mild();
+                next = now + weather.millis(300, 1500);
+            }
+        }
+        if now >= forget {
+            weather.stage.proxies.iter().for_each(|proxy| proxy.forget());
+            forget = now + FORGET;
+        }
+        weather.stage.look_after_members()?;
+        thread::sleep(Duration::from_millis(5));
+    }
+    while let Some(last) = weather.open.iter().map(|open| open.until).max() {
+        weather.heal(last);
+    }
+    Ok(())
+}
+
+impl Weather<'_> {
+    fn millis(&mut self, from: u64, to: u64) -> Duration {
+        Duration::from_millis(self.rng.u64(from..=to))
+    }
+
+    /// Ends what has lasted long enough.
+    fn heal(&mut self, now: Instant) {
+        while let Some(place) = self.open.iter().position(|open| open.until <= now) {
+            let Open { number, kind, member, .. } = self.open.swap_remove(place);
+            match (kind, member) {
+                (FaultKind::Paused, Some(member)) => self.stage.members[member].resume(),
+                (FaultKind::ServerPaused, _) => self.stage.server.server.resume(),
+                (FaultKind::ServerKilled, _) => self.stage.server.server.restart(),
+                (_, Some(member)) => self.stage.proxies[member].heal(),
+                (_, None) => {}
+            }
+            self.stage.over(number);
+        }
+    }
+
+    fn is_server_up(&self) -> bool {
+        self.open
+            .iter()
+            .all(|open| open.kind != FaultKind::ServerKilled && open.kind != FaultKind::ServerPaused)
+    }
+
+    /// One of those with which nothing is wrong. Of Redisson's, the one that plays fair locks is spared: in
+    /// their queue a dead thread holds up those behind it for five minutes, and one that was cut off swallows
+    /// its call.
+    fn a_member(&mut self) -> Option<usize> {
+        let member = self.rng.usize(..MEMBERS);
+        let is_spared = self.stage.is_redisson(member) && member == 1;
+        (!is_spared && self.open.iter().all(|open| open.member != Some(member))).then_some(member)
+    }
+
+    /// What is over at once, and is felt for no longer than a connection takes.
+    fn mild(&mut self) {
+        if !self.is_server_up() {
+            return;
+        }
+        // Beside Redisson, nothing that its members would feel in common.
+        match self.rng.u8(..100) {
+            _ if self.stage.is_beside_redisson() => self.cut_links(),
+            0..45 => self.at_once(FaultKind::SubscriptionsKilled, &["CLIENT", "KILL", "TYPE", "pubsub"]),
+            45..60 => self.at_once(FaultKind::CommandsKilled, &["CLIENT", "KILL", "TYPE", "normal"]),
+            60..75 => self.cut_links(),
+            75..90 => self.at_once(FaultKind::ScriptsFlushed, &["SCRIPT", "FLUSH"]),
+            _ => self.stage.force(self.rng.u32(..NAMES)),
+        }
+    }
+
+    fn at_once(&mut self, kind: FaultKind, command: &[&str]) {
+        let fault = self.stage.begin(kind, None);
+        let _ = self.stage.server.try_run::<redis::Value>(command);
+        self.stage.over(fault);
+    }
+
+    fn cut_links(&mut self) {
+        let Some(member) = self.a_member() else { return };
+        let fault = self.stage.begin(FaultKind::LinksCut, Some(member));
+        let how = if self.rng.bool() { Cut::Close } else { Cut::Reset };
+        self.stage.proxies[member].cut(how);
+        self.stage.over(fault);
+    }
+
+    fn wild(&mut self) {
+        if !self.is_server_up() {
+            return;
+        }
+        match self.rng.u8(..100) {
+            0..25 => return self.mild(),
+            _ if self.stage.is_beside_redisson() => {}
+            25..28 => return self.last(FaultKind::ServerKilled, None, 20, 500),
+            28..32 => return self.last(FaultKind::ServerPaused, None, 100, 1500),
+            _ => {}
+        }
+        let Some(member) = self.a_member() else { return };
+        match self.rng.u8(..100) {
+            0..93 if self.stage.is_redisson(member) => self.cut_links(),
+            0..22 => self.last(FaultKind::Silence, Some(member), 100, 3500),
+            22..34 => self.last(FaultKind::DeadLinks, Some(member), 500, 3000),
+            34..54 => self.last(FaultKind::RepliesLost, Some(member), 1500, 1500),
+            54..68 => self.last(FaultKind::Delay, Some(member), 300, 2000),
+            68..75 => self.last(FaultKind::Chopped, Some(member), 300, 2000),
+            75..93 => {
+                let (lease, long) = (LEASE.as_millis() as u64, self.rng.bool());
+                let (from, to) = if long { (lease + 200, lease * 2) } else { (100, lease - 600) };
+                self.last(FaultKind::Paused, Some(member), from, to);
+            }
+            _ => {
+                let (fault, seed) = (self.stage.begin(FaultKind::Killed, Some(member)), self.rng.u64(..));
+                self.stage.replace(member, seed);
+                self.stage.over(fault);
+            }
+        }
+    }
+
+    /// Begins what lasts for so many milliseconds.
+    fn last(&mut self, kind: FaultKind, member: Option<usize>, from: u64, to: u64) {
+        let number = self.stage.begin(kind, member);
+        let until = Instant::now() + self.millis(from, to);
+        self.open.push(Open { number, kind, member, until });
+        let Some(member) = member else {
+            match kind {
+                FaultKind::ServerKilled => self.stage.server.server.kill_9(),
+                _ => self.stage.server.server.pause(),
+            }
+            return;
+        };
+        let proxy = &self.stage.proxies[member];
+        match kind {
+            FaultKind::Paused => self.stage.members[member].pause(),
+            FaultKind::Silence => match self.rng.u8(..3) {
+                0 => proxy.silence(Way::ToServer),
+                1 => proxy.silence(Way::ToClient),
+                _ => [Way::ToServer, Way::ToClient].into_iter().for_each(|way| proxy.silence(way)),
+            },
+            FaultKind::DeadLinks => {
+                for link in proxy.links().into_iter().rev().filter(|link| link.is_open()).take(2) {
+                    if self.rng.bool() {
+                        [Way::ToServer, Way::ToClient].into_iter().for_each(|way| link.silence(way));
+                    }
+                }
+            }
+            FaultKind::RepliesLost => {
+                for _ in 0..self.rng.u8(1..=3) {
+                    let silence = self.rng.bool();
+                    let afterwards = if silence { Afterwards::Silence } else { Afterwards::Reset };
+                    proxy.lose_reply("EVALSHA", afterwards);
+                }
+            }
+            FaultKind::Delay => {
+                for way in [Way::ToServer, Way::ToClient] {
+                    proxy.delay(way, Duration::from_millis(self.rng.u64(1..=200)));
+                }
+            }
+            _ => proxy.chop(),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! [`Stage`]: a server, a bad network before it for each member, and the members; and what is done to them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use defects::twin::Twin;
+use fleet::clock::now;
+use fleet::{Member, java, journal, this_program};
+use latchwork::blocking::LockClient;
+use latchwork_testkit::ChaosProxy;
+
+use crate::checks::Checked;
+use crate::history::{Event, FaultKind, History, Journal, Life};
+use crate::names::{LEASE, LONG_LEASE, LockKind, lock_name};
+use crate::probe;
+use crate::server::{AT_ALL, SOON, Server};
+
+pub(crate) const MEMBERS: usize = 4;
+/// Of Redisson's members, for what each death of a holder costs; far longer than any of them stands still.
+const WATCHDOG: Duration = Duration::from_secs(10);
+/// The thread of a member that plays.
+const PLAYS: &str = "stage";
+
+pub(crate) struct Stage {
+    pub(crate) server: Server,
+    pub(crate) proxies: Vec<ChaosProxy>,
+    /// Not through any proxy, so that what is forced free is so at once or never.
+    forcer: LockClient,
+    pub(crate) journal: Arc<Journal>,
+    directory: PathBuf,
+    redisson: Option<PathBuf>,
+    twin: Option<Twin>,
+    pub(crate) members: Vec<Member>,
+    /// Of all members there were: the place, the journal, and when it was killed.
+    lives: Vec<(usize, PathBuf, Option<u64>)>,
+    faults: u64,
+}
+
+impl Stage {
+    /// Starts everything; `seed` is drawn from for each member. With `redisson`, where its classes are, every
+    /// other member is one of it.
+    pub(crate) fn set(
+        directory: PathBuf,
+        redisson: Option<PathBuf>,
+        twin: Option<Twin>,
+        seed: &mut fastrand::Rng,
+    ) -> Self {
+        let server = Server::start();
+        let (port, url) = (server.server.port(), server.server.url());
+        let journal = Arc::new(Journal::create(&directory.join("stage.jsonl")));
+        probe::start(port, &journal);
+        let mut stage = Self {
+            server,
+            proxies: (0..MEMBERS).map(|_| ChaosProxy::start(port)).collect(),
+            forcer: LockClient::connect(&url).expect("the server is up"),
+            journal,
+            directory,
+            redisson,
+            twin,
+            members: Vec::new(),
+            lives: Vec::new(),
+            faults: 0,
+        };
+        for place in 0..MEMBERS {
+            let member = stage.start(place, seed.u64(..));
+            stage.members.push(member);
+        }
+        // A JVM takes a second.
+        for member in &stage.members {
+            member.greeting(AT_ALL).expect("the server is up");
+        }
+        stage
+    }
+
+    pub(crate) fn is_beside_redisson(&self) -> bool {
+        self.redisson.is_some()
+    }
+
+    pub(crate) fn is_redisson(&self, place: usize) -> bool {
+        self.is_beside_redisson() && place % 2 == 1
+    }
+
+    fn start(&mut self, place: usize, seed: u64) -> Member {
+        let journal = self.directory.join(format!("member-{place}-life-{}.jsonl", self.lives.len()));
+        let mut command = match &self.redisson {
+            Some(directory) if self.is_redisson(place) => java(directory, "Player"),
+            _ => {
+                let twin = self.twin.and_then(|twin| twin.to_possible_value());
+                let twin = twin.iter().flat_map(|twin| ["--twin", twin.get_name()]);
+                this_program(["member"].into_iter().chain(twin))
+            }
+        };
+        let watchdog = if self.is_redisson(place) { WATCHDOG } else { LEASE };
+        command.args([self.proxies[place].url(), watchdog.as_millis().to_string()]);
+        let member = Member::start(command);
+        let beside = if self.is_beside_redisson() { "beside" } else { "alone" };
+        let _ = member.begin(PLAYS, &format!("play {} {seed} {place} {beside}", journal.display()));
+        self.lives.push((place, journal, None));
+        member
+    }
+
+    // === What is told of the faults ===
+
+    /// A fault begins.
+    pub(crate) fn begin(&mut self, kind: FaultKind, member: Option<usize>) -> u64 {
+        self.faults += 1;
+        let number = self.faults;
+        self.journal.tell(Event::Fault { number, kind, member });
+        number
+    }
+
+    /// A fault is over.
+    pub(crate) fn over(&self, number: u64) {
+        self.journal.tell(Event::Over { number });
+    }
+
+    // === Faults ===
+
+    pub(crate) fn force(&self, name: u32) {
+        self.journal.tell(Event::Forces { name });
+        let on_server = lock_name(name);
+        let lock = match LockKind::of(name) {
+            LockKind::Plain => self.forcer.get_lock(&on_server),
+            LockKind::Fair => self.forcer.get_fair_lock(&on_server),
+            LockKind::ReadWrite => {
+                self.forcer.get_read_write_lock(&on_server).map(|both| both.write().clone())
+            }
+        };
+        let _ = lock.expect("it is a name").force_unlock();
+        self.journal.tell(Event::Forced { name });
+    }
+
+    /// Kills a member, and puts a new one in its place.
+    pub(crate) fn replace(&mut self, place: usize, seed: u64) {
+        let life = self.lives.iter().rposition(|life| life.0 == place).expect("it was started");
+        let killed = now();
+        self.members[place].kill();
+        // What it did between the two is not judged; what it did until then counts.
+        self.lives[life].2 = Some(killed);
+        self.members[place] = self.start(place, seed);
+    }
+
+    /// Looks whether all members live.
+    pub(crate) fn look_after_members(&self) -> Checked {
+        for (place, member) in self.members.iter().enumerate() {
+            if let Some(status) = member.ended() {
+                let what = format!("the member in place {place} ended by itself ({status})");
+                self.journal.tell(Event::Stuck { what: what.clone() });
+                return Err(what);
+            }
+        }
+        Ok(())
+    }
+
+    // === The end ===
+
+    /// Lets all members come to an end, and looks at what is left. There are no faults any more.
+    pub(crate) fn end(mut self) -> Result<History, String> {
+        for member in &self.members {
+            let _ = member.begin("all", "stop");
+        }
+        for member in &self.members {
+            // A member that does not become quiet is in its journal, or is missing there.
+            let _ = member.asked(PLAYS).within(AT_ALL);
+        }
+        // What was forgotten lasts for a lease.
+        let limit = if self.is_beside_redisson() { AT_ALL } else { LONG_LEASE + SOON };
+        self.journal.tell(Event::Remains { what: self.server.remains("", limit, |_| false) });
+        self.members.clear();
+        let mut history =
+            History { stage: journal::read(&self.directory.join("stage.jsonl"))?, ..History::default() };
+        for (member, path, killed) in &self.lives {
+            // A member that was killed at once may not have come so far.
+            let mut records: Vec<crate::history::Record> =
+                if path.exists() { journal::read(path)? } else { Vec::new() };
+            records.retain(|record| killed.is_none_or(|killed| record.at <= killed));
+            let (member, killed, is_redisson) = (*member, *killed, self.is_redisson(*member));
+            history.lives.push(Life { member, is_redisson, records, killed });
+        }
+        Ok(history.since_its_start())
+    }
+}

@@ -1,0 +1,377 @@
+//! [`Story`]: a history put together: what became of each acquisition, and what went wrong meanwhile.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use fleet::clock::nanos;
+
+use crate::history::{By, Event, FaultKind, History, Life, Outcome, Record, Why, Wish, Without};
+use crate::names::LONG_LEASE;
+use crate::spans::Spans;
+
+/// What a process that feels no fault needs to give back what has no waiters: a guard that was dropped, an
+/// acquisition that was abandoned. Short, as most of those that are abandoned are queued and hold nothing,
+/// and beside a lock that is stuck there are many of them.
+const CLEANING_UP: u64 = nanos(Duration::from_millis(50));
+/// For how long readers of a process join its present readers.
+pub(crate) const TENURE: u64 = nanos(Duration::from_millis(30));
+/// Until a process that has lost the lock learns of it, if some of it wait: it asks each second.
+const TO_NOTICE: u64 = nanos(Duration::from_millis(1500));
+/// Between two clocks' reading the same lease.
+const SLACK: u64 = nanos(Duration::from_millis(100));
+
+/// One acquisition, from its first word to its last.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Acquisition {
+    /// Which process's, as an index of the history's.
+    pub(crate) life: usize,
+    pub(crate) member: usize,
+    pub(crate) is_redisson: bool,
+    pub(crate) id: u64,
+    pub(crate) name: u32,
+    pub(crate) wish: Wish,
+    pub(crate) wanted: u64,
+    pub(crate) acquired: Option<u64>,
+    pub(crate) owner: String,
+    pub(crate) token: Option<u64>,
+    /// The first and the last moment at which the guard is known to have said that it is held. All between
+    /// are, too: it never takes a loss back.
+    pub(crate) beliefs: Option<(u64, u64)>,
+    /// Until when it was sure that no other would have the lock.
+    pub(crate) deadline: u64,
+    pub(crate) lost: Option<(u64, Why)>,
+    pub(crate) lets_go: Option<(u64, By)>,
+    pub(crate) let_go: Option<(u64, Outcome)>,
+    pub(crate) without: Option<(u64, Without)>,
+    /// When its process was killed, if that was its end; or else when the run was over.
+    cut_short: u64,
+}
+
+/// Something that goes wrong, and for which process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trouble {
+    pub(crate) kind: FaultKind,
+    /// `None`: all.
+    member: Option<usize>,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+/// When things are wrong with one member.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Woes {
+    /// It may be late with anything.
+    pub(crate) any: Spans,
+    /// It may be late with commands.
+    pub(crate) commands: Spans,
+    /// Its commands may run when they are not expected any more.
+    stranded: Spans,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Story {
+    pub(crate) acquisitions: Vec<Acquisition>,
+    /// The places of those of each name.
+    by_name: HashMap<u32, Vec<usize>>,
+    pub(crate) troubles: Vec<Trouble>,
+    /// By member.
+    pub(crate) woes: Vec<Woes>,
+    /// When things are wrong with all.
+    common: Spans,
+    /// When locks were taken from their holders: the name, or all with the server, and between which moments.
+    pub(crate) cuts: Vec<(Option<u32>, u64, u64)>,
+    pub(crate) end: u64,
+}
+
+impl Story {
+    pub(crate) fn of(history: &History) -> Self {
+        let all = history.lives.iter().flat_map(|life| &life.records).chain(&history.stage);
+        let end = all.map(|record| record.at).max().unwrap_or(0);
+        let mut story = Self { end, ..Self::default() };
+        story.read_stage(&history.stage);
+        for (number, life) in history.lives.iter().enumerate() {
+            story.read_life(number, life);
+        }
+        let members = history.lives.iter().map(|life| life.member + 1).max().unwrap_or(0);
+        story.common = story.spans(|trouble| trouble.member.is_none());
+        story.woes = (0..members).map(|member| story.woes_of(member)).collect();
+        story
+    }
+
+    fn read_stage(&mut self, records: &[Record]) {
+        let (mut open, mut forcing) = (HashMap::new(), HashMap::new());
+        let to = self.end;
+        for Record { at, event } in records {
+            match *event {
+                Event::Fault { number, kind, member } => {
+                    open.insert(number, self.troubles.len());
+                    self.troubles.push(Trouble { kind, member, from: *at, to });
+                }
+                Event::Over { number } => {
+                    if let Some(trouble) = open.remove(&number) {
+                        self.troubles[trouble].to = *at;
+                    }
+                }
+                Event::Forces { name } => _ = forcing.insert(name, *at),
+                Event::Forced { name } => {
+                    self.cuts.push((Some(name), forcing.remove(&name).unwrap_or(*at), *at));
+                }
+                Event::Stalled { since } => self.stalled(None, since, *at),
+                _ => {}
+            }
+        }
+        self.cuts.extend(forcing.into_iter().map(|(name, from)| (Some(name), from, to)));
+        let killed = self.troubles.iter().filter(|trouble| trouble.kind == FaultKind::ServerKilled);
+        self.cuts.extend(killed.map(|trouble| (None, trouble.from, trouble.to)));
+        self.cuts.sort_unstable_by_key(|(_, from, _)| *from);
+    }
+
+    fn stalled(&mut self, member: Option<usize>, from: u64, to: u64) {
+        self.troubles.push(Trouble { kind: FaultKind::Stalled, member, from, to });
+    }
+
+    fn read_life(&mut self, number: usize, life: &Life) {
+        let mut by_id: HashMap<u64, usize> = HashMap::new();
+        let cut_short = life.killed.unwrap_or(self.end);
+        for Record { at, event } in &life.records {
+            let at = *at;
+            let id = match event {
+                Event::Wants { id, name, wish } => {
+                    by_id.insert(*id, self.acquisitions.len());
+                    self.by_name.entry(*name).or_default().push(self.acquisitions.len());
+                    self.acquisitions.push(Acquisition {
+                        life: number,
+                        member: life.member,
+                        is_redisson: life.is_redisson,
+                        id: *id,
+                        name: *name,
+                        wish: wish.clone(),
+                        wanted: at,
+                        cut_short,
+                        ..Acquisition::default()
+                    });
+                    continue;
+                }
+                Event::Stalled { since } => {
+                    self.stalled(Some(life.member), *since, at);
+                    continue;
+                }
+                Event::Acquired { id, .. }
+                | Event::Believes { id, .. }
+                | Event::Lost { id, .. }
+                | Event::LetsGo { id, .. }
+                | Event::LetGo { id, .. }
+                | Event::Without { id, .. } => id,
+                _ => continue,
+            };
+            if let Some(place) = by_id.get(id) {
+                self.acquisitions[*place].hear(at, event);
+            }
+        }
+    }
+
+    /// From the beginning of a trouble to where nothing is felt of it any more.
+    fn spans(&self, counts: impl Fn(&Trouble) -> bool) -> Spans {
+        let troubles = self.troubles.iter().filter(|trouble| counts(trouble));
+        Spans::union(troubles.map(|trouble| (trouble.from, trouble.to + trouble.kind.recovery())))
+    }
+
+    fn woes_of(&self, member: usize) -> Woes {
+        let spans = |counts: fn(FaultKind) -> bool| {
+            self.spans(|trouble| trouble.member.is_none_or(|it| it == member) && counts(trouble.kind))
+        };
+        Woes {
+            any: spans(|_| true),
+            commands: spans(|kind| !kind.spares_commands()),
+            stranded: spans(FaultKind::strands_commands),
+        }
+    }
+
+    /// The acquisitions that count, name by name, by when the lock was had.
+    pub(crate) fn of_names(&self, counts: impl Fn(&Acquisition) -> bool) -> Vec<Vec<&Acquisition>> {
+        let mut all: Vec<_> = self.acquisitions.iter().filter(|it| counts(it)).collect();
+        all.sort_by_key(|it| (it.name, it.acquired));
+        all.chunk_by(|a, b| a.name == b.name).map(<[_]>::to_vec).collect()
+    }
+
+    /// The first time after `from` that `name` was, or may have been, taken from its holder, if that is not
+    /// later than `to`.
+    pub(crate) fn cut_within(&self, name: u32, from: u64, to: u64) -> Option<(u64, u64)> {
+        let of_name = self.cuts.iter().filter(|(cut, ..)| cut.is_none_or(|cut| cut == name));
+        let mut of_name = of_name.map(|(_, from, to)| (*from, *to));
+        of_name.find(|(begin, end)| *end >= from && *begin <= to)
+    }
+
+    /// The first time, not later than `to`, that the lease was, or may have been, taken away by which
+    /// `acquisition` has the lock. It may be older than the acquisition, if that joined its owner, or others
+    /// that read.
+    pub(crate) fn taken_away_by(&self, acquisition: &Acquisition, to: u64) -> Option<(u64, u64)> {
+        let cut = |since| self.cut_within(acquisition.name, since, to);
+        let may_join = acquisition.wish.explicit || acquisition.wish.reads;
+        cut(acquisition.wanted).or_else(|| {
+            // Most are told from these at once.
+            cut(acquisition.wanted.saturating_sub(nanos(LONG_LEASE))).filter(|_| may_join)?;
+            let others = self.by_name.get(&acquisition.name)?.iter().map(|place| &self.acquisitions[*place]);
+            let joined = others.filter(|it| {
+                it.life == acquisition.life && it.goes_with(acquisition) && it.acquired.is_some()
+            });
+            let joined =
+                joined.filter(|it| it.acquired <= acquisition.acquired && it.deadline >= acquisition.wanted);
+            let since = joined.map(|it| it.wanted).min()?;
+            // Those may have joined others that have left since.
+            cut(since.min(acquisition.wanted.saturating_sub(TENURE)))
+        })
+    }
+
+    /// Until when it waited for its turn as usual, and nothing was wrong with its process, or with
+    /// all: a position is lost with the server, and a message with the link of a process that is cut off, and
+    /// those that are not let others go first.
+    pub(crate) fn in_line_until(&self, acquisition: &Acquisition) -> Option<u64> {
+        let (from, to) = acquisition.waited().filter(|_| acquisition.stands_in_line())?;
+        let troubled = [&self.woes[acquisition.member].any, &self.common];
+        let first = troubled.iter().filter_map(|woes| woes.first_within(from, to));
+        // A waiter in the process that had the lock waits for it still.
+        let cut = self.cut_within(acquisition.name, from.saturating_sub(TO_NOTICE), to);
+        let first = first.chain(cut).map(|(begin, _)| begin).min();
+        first.map_or(Some(to), |first| Some(first).filter(|first| *first > from))
+    }
+
+    /// Until when a lease may last that was not given back, and that was its holder's at `from`. Readers of a
+    /// process have one together: it lasts for the one of them that needs it longest, and what is forgotten
+    /// goes on with it, though not past the next writer.
+    fn lease_lasts(&self, acquisition: &Acquisition, from: u64) -> u64 {
+        let mut until = from + acquisition.wish.lease;
+        if !acquisition.wish.reads {
+            return until;
+        }
+        let places = || self.by_name.get(&acquisition.name).into_iter().flatten();
+        let of_name = || places().map(|place| &self.acquisitions[*place]).filter(|it| it.acquired.is_some());
+        for other in of_name().filter(|it| it.wish.reads && it.life == acquisition.life) {
+            let its = other.last_word() + other.wish.lease;
+            if its > from && other.acquired <= Some(until) {
+                until = until.max(its);
+            }
+        }
+        let next = of_name()
+            .filter(|it| !it.wish.reads && it.acquired > Some(from))
+            .filter_map(|it| it.acquired)
+            .min();
+        next.map_or(until, |next| until.min(next))
+    }
+
+    /// By when it was free again, if it was given back for sure.
+    pub(crate) fn given_back(&self, acquisition: &Acquisition) -> Option<u64> {
+        if self.woes[acquisition.member]
+            .stranded
+            .last_within(acquisition.wanted, acquisition.last_word())
+            .is_some()
+        {
+            return None;
+        }
+        match (acquisition.let_go, acquisition.lets_go) {
+            (Some((at, Outcome::Free)), _) => Some(at),
+            (None, Some((at, By::Drop))) if self.cleans_up(acquisition, at) => Some(at + CLEANING_UP),
+            _ => None,
+        }
+    }
+
+    /// Whether its process can do so right after `at`.
+    fn cleans_up(&self, acquisition: &Acquisition, at: u64) -> bool {
+        self.woes[acquisition.member].commands.last_within(at, at + CLEANING_UP).is_none()
+    }
+
+    /// From when to when the store may have kept the lock for `acquisition`, at the most; for all that the
+    /// history tells.
+    pub(crate) fn may_be_held(&self, acquisition: &Acquisition) -> Option<(u64, u64)> {
+        let woes = &self.woes[acquisition.member];
+        let last = acquisition.last_word();
+        let stranded = woes.stranded.last_within(acquisition.wanted, last);
+        let healthy = |at| self.cleans_up(acquisition, at);
+        // Whatever may still come to the store, comes until then, and counts from then.
+        let lease_after = |at: u64| {
+            let worse = woes.commands.last_within(acquisition.wanted, at + CLEANING_UP);
+            let until = stranded.into_iter().chain(worse).map(|(_, end)| end).max();
+            let until = until.map_or(at, |until| until.max(at));
+            self.lease_lasts(acquisition, until) + SLACK
+        };
+        let since = |at: u64| {
+            // It may have been taken long before that was known.
+            let late = woes.commands.first_within(at.saturating_sub(CLEANING_UP), at);
+            late.map_or(at, |(begin, _)| begin.clamp(acquisition.wanted, at))
+        };
+        if let Some(acquired) = acquisition.acquired {
+            let not_held =
+                acquisition.let_go.filter(|(_, outcome)| *outcome == Outcome::NotHeld && stranded.is_none());
+            let until = self.given_back(acquisition).or(not_held.map(|(at, _)| at));
+            return Some((since(acquired), until.unwrap_or_else(|| lease_after(last))));
+        }
+        match acquisition.without {
+            Some((_, Without::Refused | Without::Upgrade)) => None,
+            Some((at, Without::Late | Without::Dropped)) if stranded.is_none() && healthy(at) => {
+                Some((at, at + CLEANING_UP))
+            }
+            _ => Some((since(last), lease_after(last))),
+        }
+    }
+}
+
+impl Acquisition {
+    fn hear(&mut self, at: u64, event: &Event) {
+        match event {
+            Event::Acquired { owner, token, .. } => {
+                self.acquired = Some(at);
+                self.owner.clone_from(owner);
+                self.token = *token;
+            }
+            Event::Believes { left, .. } => {
+                self.beliefs = Some((self.beliefs.map_or(at, |(first, _)| first), at));
+                self.deadline = self.deadline.max(at + left);
+            }
+            Event::Lost { why, .. } => _ = self.lost.get_or_insert((at, *why)),
+            Event::LetsGo { by, .. } => self.lets_go = Some((at, *by)),
+            Event::LetGo { outcome, .. } => self.let_go = Some((at, *outcome)),
+            Event::Without { why, .. } => self.without = Some((at, *why)),
+            _ => {}
+        }
+    }
+
+    /// For a sentence about it.
+    pub(crate) fn tag(&self) -> String {
+        let whose = if self.is_redisson { "Redisson's " } else { "" };
+        format!("acquisition {} of {whose}process {}", self.id, self.life)
+    }
+
+    /// Whether the two may have a lock at once: readers, and what one owner has.
+    pub(crate) fn goes_with(&self, other: &Self) -> bool {
+        self.wish.reads && other.wish.reads || self.owner == other.owner
+    }
+
+    /// For a sentence about it.
+    pub(crate) fn does(&self) -> &'static str {
+        if self.wish.reads { "reads" } else { "has" }
+    }
+
+    /// The last moment that is known of it.
+    fn last_word(&self) -> u64 {
+        let known = [
+            self.let_go.map(|(at, _)| at),
+            self.lets_go.filter(|(_, by)| *by == By::Drop).map(|(at, _)| at),
+            self.without.map(|(at, _)| at),
+        ];
+        let last = known.into_iter().flatten().max();
+        last.or(self.lets_go.map(|(at, _)| at)).unwrap_or(self.cut_short)
+    }
+
+    /// Whether it waits for its turn as usual. An owner that has the lock already does not queue, and
+    /// one that is not polled loses its place.
+    pub(crate) fn stands_in_line(&self) -> bool {
+        self.wish.wait != Some(0) && !self.wish.explicit && !self.wish.unpolled
+    }
+
+    /// How long it waited, and is to be served.
+    pub(crate) fn waited(&self) -> Option<(u64, u64)> {
+        let until = self.acquired.or(self.without.map(|(at, _)| at)).unwrap_or(self.cut_short);
+        // A waiter that is not polled is not to be served.
+        (self.wish.wait != Some(0) && !self.wish.unpolled).then_some((self.wanted, until))
+    }
+}
