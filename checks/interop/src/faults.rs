@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use fleet::clock::now;
 use latchwork_testkit::{Afterwards, Cut, Way};
 
 use crate::checks::Checked;
@@ -19,9 +20,9 @@ const FORGET: Duration = Duration::from_secs(1);
 
 /// A fault that lasts.
 struct Open {
-    number: u64,
     kind: FaultKind,
     member: Option<usize>,
+    since: u64,
     until: Instant,
 }
 
@@ -74,7 +75,7 @@ impl Weather<'_> {
     /// Ends what has lasted long enough.
     fn heal(&mut self, now: Instant) {
         while let Some(place) = self.open.iter().position(|open| open.until <= now) {
-            let Open { number, kind, member, .. } = self.open.swap_remove(place);
+            let Open { kind, member, since, .. } = self.open.swap_remove(place);
             match (kind, member) {
                 (FaultKind::Paused, Some(member)) => self.stage.members[member].resume(),
                 (FaultKind::ServerPaused, _) => self.stage.server.server.resume(),
@@ -82,7 +83,7 @@ impl Weather<'_> {
                 (_, Some(member)) => self.stage.proxies[member].heal(),
                 (_, None) => {}
             }
-            self.stage.over(number);
+            self.stage.over(kind, member, since);
         }
     }
 
@@ -118,17 +119,17 @@ impl Weather<'_> {
     }
 
     fn at_once(&mut self, kind: FaultKind, command: &[&str]) {
-        let fault = self.stage.begin(kind, None);
+        let since = now();
         let _ = self.stage.server.try_run::<redis::Value>(command);
-        self.stage.over(fault);
+        self.stage.over(kind, None, since);
     }
 
     fn cut_links(&mut self) {
         let Some(member) = self.a_member() else { return };
-        let fault = self.stage.begin(FaultKind::LinksCut, Some(member));
+        let since = now();
         let how = if self.rng.bool() { Cut::Close } else { Cut::Reset };
         self.stage.proxies[member].cut(how);
-        self.stage.over(fault);
+        self.stage.over(FaultKind::LinksCut, Some(member), since);
     }
 
     fn wild(&mut self) {
@@ -156,18 +157,17 @@ impl Weather<'_> {
                 self.last(FaultKind::Paused, Some(member), from, to);
             }
             _ => {
-                let (fault, seed) = (self.stage.begin(FaultKind::Killed, Some(member)), self.rng.u64(..));
+                let (since, seed) = (now(), self.rng.u64(..));
                 self.stage.replace(member, seed);
-                self.stage.over(fault);
+                self.stage.over(FaultKind::Killed, Some(member), since);
             }
         }
     }
 
     /// Begins what lasts for so many milliseconds.
     fn last(&mut self, kind: FaultKind, member: Option<usize>, from: u64, to: u64) {
-        let number = self.stage.begin(kind, member);
         let until = Instant::now() + self.millis(from, to);
-        self.open.push(Open { number, kind, member, until });
+        self.open.push(Open { kind, member, since: now(), until });
         let Some(member) = member else {
             match kind {
                 FaultKind::ServerKilled => self.stage.server.server.kill_9(),

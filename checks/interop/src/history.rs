@@ -17,6 +17,10 @@ pub(crate) struct Record {
 /// What a line tells. `id` is an acquisition's, counted by its process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Event {
+    // === Of all ===
+    /// A fault is over that began then: of that member, or of all; in a member's journal, its own.
+    Fault { kind: FaultKind, member: Option<usize>, since: u64 },
+
     // === Of a member ===
     /// Is about to ask for a lock.
     Wants { id: u64, name: u32, wish: Wish },
@@ -32,22 +36,14 @@ pub(crate) enum Event {
     LetGo { id: u64, outcome: Outcome },
     /// Will not get a guard.
     Without { id: u64, why: Without },
-    /// The process, or the machine under it, stood still since then.
-    Stalled { since: u64 },
     /// Told to stop, and nothing is going on any more; this is left in the registry.
     Quiet { entries: u64, interest: u64, subscriptions: u64 },
     /// Told to stop, and this is still going on.
     Stuck { what: String },
 
     // === Of the stage ===
-    /// A fault begins, of one member's or of all.
-    Fault { number: u64, kind: FaultKind, member: Option<usize> },
-    /// It is over.
-    Over { number: u64 },
-    /// Is about to force a lock free.
-    Forces { name: u32 },
-    /// Has done so.
-    Forced { name: u32 },
+    /// A lock was forced free, since then at most.
+    Forced { name: u32, since: u64 },
     /// When all is over, this is on the server.
     Remains { what: Vec<String> },
 }
@@ -124,6 +120,7 @@ pub(crate) enum FaultKind {
     Killed,
     ServerKilled,
     ServerPaused,
+    /// The process, or the machine under it, stood still.
     Stalled,
 }
 
@@ -195,7 +192,7 @@ impl History {
         let start = records().map(|record| record.at).min().unwrap_or(0);
         for record in self.lives.iter_mut().flat_map(|life| &mut life.records).chain(&mut self.stage) {
             record.at -= start;
-            if let Event::Stalled { since } = &mut record.event {
+            if let Event::Fault { since, .. } | Event::Forced { since, .. } = &mut record.event {
                 *since = since.saturating_sub(start);
             }
         }

@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 use defects::twin::Twin;
 
 use self::checks::{Checked, Checks};
@@ -48,12 +48,6 @@ enum CommandLine {
         #[arg(long)]
         twin: Option<scenes::Twin>,
     },
-    #[command(flatten)]
-    Part(Part),
-}
-
-#[derive(Debug, Subcommand)]
-enum Part {
     /// One of the processes
     #[command(hide = true)]
     Member(member::Orders),
@@ -83,7 +77,7 @@ const SHOWN: usize = 50;
 
 fn main() -> ExitCode {
     let result = match CommandLine::parse() {
-        CommandLine::Part(Part::Member(orders)) => {
+        CommandLine::Member(orders) => {
             member::run(&orders);
             return ExitCode::SUCCESS;
         }

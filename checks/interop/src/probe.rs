@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fleet::clock::{nanos, now};
 
-use crate::history::{Event, Journal};
+use crate::history::{Event, FaultKind, Journal};
 
 /// How often a pulse is felt, and what counts as standing still.
 pub(crate) const PULSE: Duration = Duration::from_millis(50);
@@ -26,7 +26,7 @@ pub(crate) fn start(port: u16, journal: &Arc<Journal>) {
             server = connected.filter(|server| answers(server).is_ok());
             thread::sleep(PULSE);
             if server.is_some() && now() - before > nanos(PULSE + STALL) {
-                journal.tell(Event::Stalled { since: before });
+                journal.tell(Event::Fault { kind: FaultKind::Stalled, member: None, since: before });
             }
         }
     });

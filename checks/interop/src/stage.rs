@@ -35,7 +35,6 @@ pub(crate) struct Stage {
     pub(crate) members: Vec<Member>,
     /// Of all members there were: the place, the journal, and when it was killed.
     lives: Vec<(usize, PathBuf, Option<u64>)>,
-    faults: u64,
 }
 
 impl Stage {
@@ -61,7 +60,6 @@ impl Stage {
             twin,
             members: Vec::new(),
             lives: Vec::new(),
-            faults: 0,
         };
         for place in 0..MEMBERS {
             let member = stage.start(place, seed.u64(..));
@@ -101,25 +99,13 @@ impl Stage {
         member
     }
 
-    // === What is told of the faults ===
-
-    /// A fault begins.
-    pub(crate) fn begin(&mut self, kind: FaultKind, member: Option<usize>) -> u64 {
-        self.faults += 1;
-        let number = self.faults;
-        self.journal.tell(Event::Fault { number, kind, member });
-        number
+    /// A fault is over that began then.
+    pub(crate) fn over(&self, kind: FaultKind, member: Option<usize>, since: u64) {
+        self.journal.tell(Event::Fault { kind, member, since });
     }
-
-    /// A fault is over.
-    pub(crate) fn over(&self, number: u64) {
-        self.journal.tell(Event::Over { number });
-    }
-
-    // === Faults ===
 
     pub(crate) fn force(&self, name: u32) {
-        self.journal.tell(Event::Forces { name });
+        let since = now();
         let on_server = lock_name(name);
         let lock = match LockKind::of(name) {
             LockKind::Plain => self.forcer.get_lock(&on_server),
@@ -129,7 +115,7 @@ impl Stage {
             }
         };
         let _ = lock.expect("it is a name").force_unlock();
-        self.journal.tell(Event::Forced { name });
+        self.journal.tell(Event::Forced { name, since });
     }
 
     /// Kills a member, and puts a new one in its place.

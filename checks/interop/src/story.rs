@@ -99,35 +99,21 @@ impl Story {
     }
 
     fn read_stage(&mut self, records: &[Record]) {
-        let (mut open, mut forcing) = (HashMap::new(), HashMap::new());
-        let to = self.end;
         for Record { at, event } in records {
             match *event {
-                Event::Fault { number, kind, member } => {
-                    open.insert(number, self.troubles.len());
-                    self.troubles.push(Trouble { kind, member, from: *at, to });
-                }
-                Event::Over { number } => {
-                    if let Some(trouble) = open.remove(&number) {
-                        self.troubles[trouble].to = *at;
-                    }
-                }
-                Event::Forces { name } => _ = forcing.insert(name, *at),
-                Event::Forced { name } => {
-                    self.cuts.push((Some(name), forcing.remove(&name).unwrap_or(*at), *at));
-                }
-                Event::Stalled { since } => self.stalled(None, since, *at),
+                Event::Fault { kind, member, since } => self.suffers(kind, member, since, *at),
+                Event::Forced { name, since } => self.cuts.push((Some(name), since, *at)),
                 _ => {}
             }
         }
-        self.cuts.extend(forcing.into_iter().map(|(name, from)| (Some(name), from, to)));
-        let killed = self.troubles.iter().filter(|trouble| trouble.kind == FaultKind::ServerKilled);
-        self.cuts.extend(killed.map(|trouble| (None, trouble.from, trouble.to)));
         self.cuts.sort_unstable_by_key(|(_, from, _)| *from);
     }
 
-    fn stalled(&mut self, member: Option<usize>, from: u64, to: u64) {
-        self.troubles.push(Trouble { kind: FaultKind::Stalled, member, from, to });
+    fn suffers(&mut self, kind: FaultKind, member: Option<usize>, from: u64, to: u64) {
+        self.troubles.push(Trouble { kind, member, from, to });
+        if kind == FaultKind::ServerKilled {
+            self.cuts.push((None, from, to));
+        }
     }
 
     fn read_life(&mut self, number: usize, life: &Life) {
@@ -152,8 +138,8 @@ impl Story {
                     });
                     continue;
                 }
-                Event::Stalled { since } => {
-                    self.stalled(Some(life.member), *since, at);
+                Event::Fault { kind, since, .. } => {
+                    self.suffers(*kind, Some(life.member), *since, at);
                     continue;
                 }
                 Event::Acquired { id, .. }

@@ -1,22 +1,21 @@
 //! A task: takes a lock at random, in any of the ways there are, keeps it for a while and gives it back in
 //! any of the ways there are; and tells the journal.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
 use fastrand::Rng;
-use fleet::clock::{nanos, now, seconds};
+use fleet::clock::{nanos, now};
 use latchwork::{Guard, Lease, Lock, LockClient, LockError, LossReason, Owner};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::history::{By, Event, Journal, Outcome, Why, Wish, Without};
+use crate::history::{By, Event, FaultKind, Journal, Outcome, Why, Wish, Without};
 use crate::names::{BESIDE_REDISSON, CROWDED, LEASE, LONG_LEASE, LockKind, NAMES, is_fenced, lock_name};
 use crate::probe::{PULSE, STALL};
 
@@ -43,29 +42,6 @@ struct Shared {
     next: AtomicU64,
 }
 
-/// Where a task is, for the case that it never gets any further.
-#[derive(Debug, Default)]
-struct Place(Mutex<Option<(u64, String)>>);
-
-impl Place {
-    fn at(&self, what: String) {
-        *self.0.lock().expect("no thread panics with it") = Some((now(), what));
-    }
-
-    fn leave(&self) {
-        *self.0.lock().expect("no thread panics with it") = None;
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &*self.0.lock().expect("no thread panics with it") {
-            Some((since, what)) => write!(f, "{what}, since {:.6}", seconds(*since)),
-            None => f.write_str("ended"),
-        }
-    }
-}
-
 /// A guard, and the acquisition's number.
 struct HeldLock {
     id: u64,
@@ -87,26 +63,23 @@ pub(crate) async fn play(
     let (mut tasks, mut rng) = (JoinSet::new(), Rng::with_seed(seed));
     let [own_way, crowd, regulars] =
         [TASKS, CROWD, REGULARS].map(|count| count[usize::from(beside_redisson)]);
-    let places: Vec<Arc<Place>> = (0..own_way + CROWDED.len() * crowd).map(|_| Arc::default()).collect();
-    for (task, at) in places.iter().enumerate() {
-        let (shared, at, rng) = (Arc::clone(&shared), Arc::clone(at), rng.fork());
+    for task in 0..own_way + CROWDED.len() * crowd {
+        let (shared, rng) = (Arc::clone(&shared), rng.fork());
         if let Some(number) = task.checked_sub(own_way) {
             let name = CROWDED[number % CROWDED.len()];
             // One of each process wants to write where the others read. A process that takes both by turns
             // would leave no reader before long.
             let reads = LockKind::of(name) == LockKind::ReadWrite && number >= CROWDED.len();
-            tasks.spawn(shared.crowd(name, reads, at, rng));
+            tasks.spawn(shared.crowd(name, reads, rng));
         } else {
             let own = (task < regulars).then(|| NAMES + (place * regulars + task) as u32);
-            tasks.spawn(shared.play(own, at, rng));
+            tasks.spawn(shared.play(own, rng));
         }
     }
     let _ = stops.wait_for(|stops| *stops).await;
     if timeout(TO_END, async { while tasks.join_next().await.is_some() {} }).await.is_err() {
-        for place in &places {
-            shared.journal.tell(Event::Stuck { what: place.to_string() });
-        }
-        shared.journal.tell(Event::Stuck { what: format!("{:?}", shared.client) });
+        // Which acquisitions, the journal tells.
+        shared.journal.tell(Event::Stuck { what: format!("{} tasks of {:?}", tasks.len(), shared.client) });
     }
     // Drops and abandoned acquisitions are still on their way.
     let since = Instant::now();
@@ -129,14 +102,14 @@ impl Shared {
             let before = now();
             sleep(PULSE).await;
             if now() - before > nanos(PULSE + STALL) {
-                self.journal.tell(Event::Stalled { since: before });
+                self.journal.tell(Event::Fault { kind: FaultKind::Stalled, member: None, since: before });
             }
         }
     }
 
     /// With a lock of its `own`, it uses no other, and always by the same owner: so that what is left of its
     /// last hold on the way can meet the next one.
-    async fn play(self: Arc<Self>, own: Option<u32>, place: Arc<Place>, mut rng: Rng) {
+    async fn play(self: Arc<Self>, own: Option<u32>, mut rng: Rng) {
         let odd: Vec<u32> = self.names.iter().copied().filter(|name| name % 2 == 1).collect();
         let (me, home) =
             (self.client.owner(), own.unwrap_or_else(|| *rng.choice(&odd).expect("some are odd")));
@@ -150,16 +123,15 @@ impl Shared {
             // On the odd ones some go out of line, as an owner does that was there before; on the even ones
             // all stand in it, so that none hides, by coming along, that the first one was not woken.
             if again {
-                unknown = self.enter_again(name, &me, unknown, &place, &mut rng).await;
+                unknown = self.enter_again(name, &me, unknown, &mut rng).await;
             } else {
                 let wish = wish(name, name % 2 == 1, &mut rng);
                 let lock = self.lock(name, &wish);
-                if let Some(held) = self.take(name, &lock, wish, &place, &mut rng).await {
+                if let Some(held) = self.take(name, &lock, wish, &mut rng).await {
                     self.hold(&held, hold_time(&mut rng)).await;
                     self.give_back(held, &lock, &mut rng).await;
                 }
             }
-            place.leave();
         }
     }
 
@@ -178,14 +150,14 @@ impl Shared {
     }
 
     /// One of a crowd before that lock: comes again at once.
-    async fn crowd(self: Arc<Self>, name: u32, reads: bool, place: Arc<Place>, mut rng: Rng) {
+    async fn crowd(self: Arc<Self>, name: u32, reads: bool, mut rng: Rng) {
         // Of two neighbours where the lock is granted, one asks for a token: what it is granted unasked does
         // not suffice for it.
         let fenced = !LockKind::of(name).queues() || rng.bool();
         while !*self.stops.borrow() {
             let wish = Wish { lease: nanos(LEASE), watched: true, fenced, reads, ..Wish::default() };
             let lock = self.lock(name, &wish);
-            match self.take(name, &lock, wish, &place, &mut rng).await {
+            match self.take(name, &lock, wish, &mut rng).await {
                 Some(held) => {
                     // Readers for so long that some of them always do.
                     self.hold(&held, millis(&mut rng, 0, if reads { 20 } else { 4 })).await;
@@ -196,18 +168,17 @@ impl Shared {
                 // An error comes at once.
                 None => sleep(millis(&mut rng, 5, 20)).await,
             }
-            place.leave();
         }
     }
 
     /// Holds inside of holds of one owner, given back in any order, so that a writer that reads may read on.
     /// Says whether the outcome of any of that is unknown.
-    async fn enter_again(&self, name: u32, me: &Owner, for_long: bool, place: &Place, rng: &mut Rng) -> bool {
+    async fn enter_again(&self, name: u32, me: &Owner, for_long: bool, rng: &mut Rng) -> bool {
         let mut inside = Vec::new();
         for _ in 0..rng.usize(1..=3) {
             let wish = Wish { explicit: true, ..wish(name, true, rng) };
             let lock = self.lock(name, &wish).owned_by(me);
-            let Some(held) = self.take(name, &lock, wish, place, rng).await else { break };
+            let Some(held) = self.take(name, &lock, wish, rng).await else { break };
             let longest = if for_long && inside.is_empty() { 3000 } else { 10 };
             self.hold(&held, millis(rng, 0, longest)).await;
             inside.push(held);
@@ -223,19 +194,11 @@ impl Shared {
         unknown
     }
 
-    async fn take(
-        &self,
-        name: u32,
-        lock: &Lock,
-        wish: Wish,
-        place: &Place,
-        rng: &mut Rng,
-    ) -> Option<HeldLock> {
+    async fn take(&self, name: u32, lock: &Lock, wish: Wish, rng: &mut Rng) -> Option<HeldLock> {
         // Ordering: Relaxed; only that it is used once matters.
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (length, wait) = (Duration::from_nanos(wish.lease), wish.wait.map(Duration::from_nanos));
         let (watched, unpolled) = (wish.watched, wish.unpolled);
-        place.at(format!("acquisition {id} of lock {name}: {wish:?}"));
         self.journal.tell(Event::Wants { id, name, wish });
         let wants = async {
             match wait {
@@ -264,7 +227,6 @@ impl Shared {
                 let (owner, token) = (guard.owner().to_string(), guard.fencing_token());
                 self.journal.tell(Event::Acquired { id, owner, token });
                 self.look(id, &guard);
-                place.at(format!("holds, by acquisition {id}, lock {name}"));
                 return Some(HeldLock { id, guard });
             }
             Ok(Ok(None)) if wait == Some(Duration::ZERO) => Without::Refused,
@@ -274,7 +236,6 @@ impl Shared {
             Err(_) => Without::Dropped,
         };
         self.journal.tell(Event::Without { id, why: without });
-        place.leave();
         None
     }
 

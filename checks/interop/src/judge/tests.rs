@@ -32,9 +32,7 @@ fn told(steps: &str) -> History {
         let number = |mark| option(mark).map(|number| number.parse::<u64>().unwrap());
         let owner = format!("{actor}:{}", number('=').unwrap_or(id));
         let believes = Event::Believes { id, left: LEASE * MS };
-        let fault = history.stage.len() as u64;
-        let begins = |kind| Event::Fault { number: fault, kind, member };
-        let over = Event::Over { number: fault };
+        let fault = |kind| Event::Fault { kind, member, since: at * MS };
         let (of_stage, events) = match *verb {
             // `@LOCK`; `r`: to read it; `#`: with a token; `*LEASES`.
             "wants" => {
@@ -63,20 +61,17 @@ fn told(steps: &str) -> History {
                 (false, vec![(at, Event::Quiet { entries, interest, subscriptions })])
             }
             "Remains" => (true, vec![(at, Event::Remains { what: vec![rest.join(" ")] })]),
-            "forced" => {
-                let name = id as u32;
-                (true, vec![(at, Event::Forces { name }), (at + 1, Event::Forced { name })])
-            }
+            "forced" => (true, vec![(at + 1, Event::Forced { name: id as u32, since: at * MS })]),
             "dies" => {
                 history.lives[member.unwrap()].killed = Some(at * MS);
-                (true, vec![(at, begins(FaultKind::Killed)), (at, over)])
+                (true, vec![(at, fault(FaultKind::Killed))])
             }
             "Redisson" => {
                 history.lives[member.unwrap()].is_redisson = true;
                 continue;
             }
             // Until that time.
-            kind => (true, vec![(at, begins(named(Some(&kind)).unwrap())), (id, over)]),
+            kind => (true, vec![(id, fault(named(Some(&kind)).unwrap()))]),
         };
         let records = if of_stage { &mut history.stage } else { &mut history.lives[member.unwrap()].records };
         records.extend(events.into_iter().map(|(at, event)| Record { at: at * MS, event }));
