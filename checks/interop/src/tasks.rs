@@ -314,7 +314,7 @@ fn wish(name: u32, out_of_line: bool, rng: &mut Rng) -> Wish {
         0 => LONG_LEASE,
         _ => millis(rng, 80, 1500),
     };
-    let unpolled = rng.u8(..100) < 3;
+    let unpolled = rng.u8(..100) < 6;
     // Most do, where that is something else than to have the lock alone.
     let reads = LockKind::of(name) == LockKind::ReadWrite && rng.u8(..3) > 0;
     Wish { wait, lease: nanos(lease), watched, explicit: false, fenced: is_fenced(name), unpolled, reads }
