@@ -17,7 +17,7 @@ const TWINS: [(&str, &str, &str); 4] = [
     ("no-mode", "scenes --only=freed", "got, and not held"),
     ("no-read-lease", "scenes --only=cuts", "are left of the lock, and None"),
     ("takes-what-is-held", "stage --seconds=8 --seed=1", ", ours and Redisson's:"),
-    ("reads-beside-a-writer", "stage --seconds=8 --seed=1", ", ours and Redisson's:"),
+    ("reads-beside-a-writer", "stage --seconds=30 --seed=1", ", ours and Redisson's:"),
 ];
 const OLDEST_JDK: u32 = 17;
 const SECONDS: u64 = 20;
