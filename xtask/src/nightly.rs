@@ -12,6 +12,9 @@ use crate::workspace::Workspace;
 /// longer than all others together.
 pub(crate) const SCRIPTS: [&str; 2] = ["scripts::refusals", "scripts::bounds"];
 
+/// Random calls of the scripts beside a reference.
+const DIFFERENTIAL: &str = "scripts::differential";
+
 /// Tests of the library for `verify ownership`: faults that are seeded into the engine.
 pub(crate) const MUTANTS: &str = "ownership::model::mutant_";
 
@@ -36,5 +39,7 @@ pub(crate) fn scripts(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
             cmd!(shell, "{cargo} test --package latchwork --test redis -- {tests} --test-threads {threads}");
         steps.run(tests, || Ok(run.run()?))?;
     }
-    Ok(())
+    // The tests have some of its programs; here are twenty times as many.
+    let deep = cmd!(shell, "{cargo} test --package latchwork --test redis -- {DIFFERENTIAL}");
+    steps.run(DIFFERENTIAL, || Ok(deep.env("LATCHWORK_DEEP", "1").run()?))
 }

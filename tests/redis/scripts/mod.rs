@@ -2,11 +2,11 @@
 //! server may refuse them.
 
 mod bounds;
+mod differential;
 mod endless;
 mod fair;
 mod plain;
 mod queue;
-mod random;
 mod read_write;
 mod refusals;
 pub(crate) mod stage;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use latchwork::backend::{AcquireOutcome, Backend as _, LeaseKey, LockName, Mode, ReleaseOutcome};
-use latchwork_conformance::commands::{Commands as _, keys, left};
+use latchwork::backend::{AcquireOutcome, Backend as _, LeaseKey, LockName, Mode};
+use latchwork_conformance::commands::{Commands as _, left};
 
 use super::stage::{LEASE, Stage, id};
 
@@ -43,24 +43,6 @@ async fn lock_of_a_holder_that_tells_is_waited_for_as_long_as_it_lasts() {
     assert!(left(take(&stage).await) > Some(Duration::from_secs(500)));
     let () = stage.run("DEL {}").await;
     stage.end().await;
-}
-
-/// A name may be that of a lock of another kind by now, which the same id has.
-#[tokio::test]
-async fn lock_of_another_kind_is_neither_renewed_nor_released_as_a_plain_one() {
-    let ours = id(1, 1);
-    for fields in ["mode fair {us} 1", "mode read {us} 1", "mode write {us} 1 {us}2:write 1"] {
-        let mut stage = Stage::fair("plain:another:kind").await;
-        let () = stage.run(&format!("HSET {{}} {}", fields.replace("{us}", &ours.to_string()))).await;
-        let () = stage.run("PEXPIRE {} 60000").await;
-        let renewed = stage.redis.renew(Mode::Plain, &keys(&stage.name, &[&ours]), LEASE).await.unwrap();
-        assert_eq!(renewed, [fields.contains("fair")], "{fields}");
-        let released = stage.redis.release(Mode::Plain, &stage.name, &ours, None).await.unwrap();
-        assert_eq!(released, ReleaseOutcome::NotHeld, "{fields}");
-        assert!(stage.run::<bool>("EXISTS {}").await, "{fields}");
-        let () = stage.run("DEL {}").await;
-        stage.end().await;
-    }
 }
 
 /// Nothing can be leased under its name, and other locks are renewed beside it.

@@ -57,12 +57,12 @@ pub(crate) struct Stage {
     pub(crate) redis: Redis,
     pub(crate) name: LockName,
     /// Of the waiters that have positions.
-    mode: Mode,
+    pub(crate) mode: Mode,
     /// What the lock's keys and channels have behind `latchwork:{NAME}:`.
     prefix: &'static str,
     /// Redisson's of the lock.
     channel: String,
-    raw: MultiplexedConnection,
+    pub(crate) raw: MultiplexedConnection,
     sink: PubSubSink,
     stream: PubSubStream,
 }
@@ -76,21 +76,30 @@ fn without_nonce(said: &str) -> &str {
 
 impl Stage {
     pub(crate) async fn fair(name: &str) -> Self {
-        Self::set(name, Mode::Fair, "fair", "redisson_lock__channel").await
+        Self::on(&SERVER, name, Mode::Fair).await
     }
 
     pub(crate) async fn read_write(name: &str) -> Self {
-        Self::set(name, Mode::Write, "rw", "redisson_rwlock").await
+        Self::on(&SERVER, name, Mode::Write).await
     }
 
-    async fn set(name: &str, mode: Mode, prefix: &'static str, channel: &str) -> Self {
-        let redis = Redis::connect(&SERVER.url()).await.unwrap();
-        let client = Client::open(SERVER.url()).unwrap();
+    pub(crate) fn prefix(mode: Mode) -> &'static str {
+        if mode == Mode::Fair { "fair" } else { "rw" }
+    }
+
+    /// A lock whose waiters for this mode have positions.
+    pub(crate) async fn on(server: &RedisServer, name: &str, mode: Mode) -> Self {
+        let channel = if mode == Mode::Fair { "redisson_lock__channel" } else { "redisson_rwlock" };
+        let prefix = Self::prefix(mode);
+        // However busy the machine is, no command is sent again.
+        let patient = Redis::builder().response_timeout(Duration::from_secs(60));
+        let redis = patient.connect(&server.url()).await.unwrap();
+        let client = Client::open(server.url()).unwrap();
         let (mut sink, stream) = client.get_async_pubsub().await.unwrap().split();
         let channel = format!("{channel}:{{{name}}}");
         sink.subscribe(format!("fence:{name}")).await.unwrap();
         sink.subscribe(&channel).await.unwrap();
-        let raw = connection(&SERVER).await;
+        let raw = connection(server).await;
         Self { redis, name: LockName::new(name).unwrap(), mode, prefix, channel, raw, sink, stream }
     }
 
@@ -129,6 +138,11 @@ impl Stage {
     /// its name.
     pub(crate) async fn heard(&mut self) -> Vec<String> {
         let () = self.run("PUBLISH fence:{} over").await;
+        self.heard_before_fence().await
+    }
+
+    /// The same, as the fence was published.
+    pub(crate) async fn heard_before_fence(&mut self) -> Vec<String> {
         let grants = format!("{0}:latchwork:{{{0}}}:{1}_grant:", self.name, self.prefix);
         let mut heard = Vec::new();
         loop {

@@ -6,7 +6,6 @@
 
 mod downgrades;
 mod generations;
-mod killed;
 mod kind;
 #[path = "../queued/mod.rs"]
 mod queued;

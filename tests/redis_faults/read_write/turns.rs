@@ -1,86 +1,15 @@
 //! Readers and writers take turns, and one of them is gone in the middle of its turn.
 
 use std::task::{Context, Waker};
-use std::time::Duration;
 
-use futures_util::future::join_all;
-use latchwork::LockClient;
-use latchwork_testkit::{Afterwards, ChaosProxy, Way};
+use latchwork_testkit::{Afterwards, Way};
 
 use super::queued::stage::{
-    AT_ONCE, LIFE, LITTLE, Waiter, end, lock, proxied, queued, serve, sleeps, taker, taker_of,
-    until_listening, until_queued, waiter, waiter_of, within,
+    AT_ONCE, LIFE, LITTLE, end, lock, proxied, serve, sleeps, taker, taker_of, until_listening, until_queued,
+    waiter, waiter_of, within,
 };
 use super::readers::{leases, read};
 use crate::day::{Day, EVAL, eventually, soon};
-
-/// Clients that wait to read, each through a proxy of its own.
-async fn readers(day: &Day, how_many: usize) -> Vec<(ChaosProxy, LockClient, Waiter)> {
-    let mut all = Vec::new();
-    for _ in 0..how_many {
-        let (proxy, client) = proxied(&day.server).await;
-        let waits = waiter_of(&client, &read(&client)).await;
-        all.push((proxy, client, waits));
-    }
-    all
-}
-
-/// Those whose turn it is do not come. What they cost is a second, and theirs comes once they hear again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_that_do_not_come_when_it_is_their_turn_cost_a_second() {
-    for how_many in [1, 3] {
-        let day = Day::begin();
-        let (holder, other) = (day.bystander().await, day.bystander().await);
-        let held = lock(&holder).lock().await.unwrap();
-        let absent = readers(&day, how_many).await;
-        let next = waiter(&other).await;
-        until_queued(&day.server, how_many + 1).await;
-        for (proxy, ..) in &absent {
-            proxy.silence(Way::ToClient);
-            proxy.silence(Way::ToServer);
-        }
-        held.unlock().await.unwrap();
-        let guard = within(LITTLE, "the writer's turn", next).await.unwrap().unwrap();
-        for (proxy, ..) in &absent {
-            proxy.heal();
-        }
-        until_queued(&day.server, how_many).await;
-        assert!(absent.iter().all(|(.., waits)| !waits.is_finished()), "a reader beside a writer");
-        guard.ensure_held().await.unwrap();
-        guard.unlock().await.unwrap();
-        let (absent, waits): (Vec<_>, Vec<_>) =
-            absent.into_iter().map(|(proxy, client, waits)| ((proxy, client), waits)).unzip();
-        join_all(waits.into_iter().map(|waits| serve(AT_ONCE, "a late turn", waits))).await;
-        assert_eq!(queued(&day.server).await, 0);
-        let mut all: Vec<_> = absent.iter().map(|(_, client)| client).collect();
-        all.extend([&holder, &other]);
-        end(day, &all).await;
-    }
-}
-
-/// Some of those whose turn it is come, and one does not: the writer waits for those that came.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reader_that_does_not_come_keeps_no_other_from_its_turn() {
-    let day = Day::begin();
-    let (holder, comes, other) = (day.bystander().await, day.bystander().await, day.bystander().await);
-    let held = lock(&holder).lock().await.unwrap();
-    let mut absent = readers(&day, 1).await;
-    let reader = waiter_of(&comes, &read(&comes)).await;
-    let next = waiter(&other).await;
-    until_queued(&day.server, 3).await;
-    let (proxy, client, waits) = absent.remove(0);
-    proxy.silence(Way::ToServer);
-    held.unlock().await.unwrap();
-    let guard = within(LITTLE, "the reader's turn", reader).await.unwrap().unwrap();
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert!(!next.is_finished(), "a writer beside a reader");
-    guard.ensure_held().await.unwrap();
-    guard.unlock().await.unwrap();
-    serve(LITTLE, "the writer's turn", next).await;
-    proxy.heal();
-    serve(AT_ONCE, "a late turn", waits).await;
-    end(day, &[&holder, &comes, &other, &client]).await;
-}
 
 /// It was granted the lock, and never hears of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

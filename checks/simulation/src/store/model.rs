@@ -1,22 +1,19 @@
 //! [`Model`]: a store written from the contract of the traits, as the plainest state machine that keeps it,
 //! and which takes every liberty that the contract leaves.
 //!
-//! What a command does is in `name` and `turns`; what becomes of it on its way, in `network`; what becomes of
+//! What a command does is in `state`; what becomes of it on its way, in `network`; what becomes of
 //! messages, in `messages`. Choices that a store makes once for all are its `habits`.
 
 mod backend;
 mod contract;
 mod habits;
 mod harm;
-mod line;
 mod messages;
-mod name;
 mod network;
-mod turns;
+mod state;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::Duration;
 
 use latchwork::backend::Mode;
 use latchwork::subscription::Message;
@@ -26,24 +23,13 @@ use self::backend::ModelBackend;
 use self::contract::Contract;
 use self::habits::Habits;
 use self::messages::Subscriber;
-use self::name::{Name, News, Step};
 use self::network::Link;
+use self::state::{NEVER, Name, News, READERS_TURN, Step, Time};
 use super::{Harm, Network, Store, StoredLease};
 use crate::world::{Nanos, Process, SECOND, World};
 
-/// A time by the store's own clock, in nanoseconds.
-type Time = i64;
-
-/// Later than any other.
-const NEVER: Time = Time::MAX / 2;
-/// For how long no writer gets the lock after readers were let in, while some of those have not come.
-const READERS_TURN: Time = SECOND.cast_signed();
 /// How many earlier states are kept, for a store that falls back.
 const REMEMBERED: usize = 4096;
-
-fn nanos(time: Duration) -> Time {
-    Time::try_from(time.as_nanos()).unwrap_or(NEVER).min(NEVER / 2)
-}
 
 /// The store, and the network before it.
 #[derive(Clone)]
@@ -154,6 +140,7 @@ impl Shared {
             told: &told,
             takes_earlier: self.habits.takes_earlier,
             releases_the_dead: self.habits.releases_the_dead,
+            scripted_turns: false,
             token_gap,
             news: News::default(),
         };

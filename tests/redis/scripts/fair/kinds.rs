@@ -6,31 +6,13 @@ use latchwork::LockKind;
 use latchwork::backend::{AcquireOutcome, Backend as _, Failure, Mode, ReleaseOutcome};
 use latchwork::redis::{Error, ErrorKind};
 
-use super::super::stage::{KEPT, LEASE, Stage, fields, id, position};
-use latchwork_conformance::commands::Commands as _;
+use super::super::stage::{KEPT, Stage, fields, id, position};
 
 #[track_caller]
 fn assert_other_kind<T: std::fmt::Debug>(stage: &Stage, answer: Result<T, Error>, expected: LockKind) {
     let error = answer.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OtherKind(expected));
     assert_eq!(stage.redis.failure(&error), Failure::OtherKind(expected));
-}
-
-#[tokio::test]
-async fn fair_lock_is_another_kind_for_plain_commands() {
-    let mut stage = Stage::fair("fair:forplain").await;
-    let (holder, plain) = (id(1, 1), id(2, 1));
-    stage.take(&holder).await;
-    // Its own holder as well.
-    for wants in [&plain, &holder] {
-        let taken =
-            stage.redis.acquire(Mode::Plain, &stage.name, &stage.redis.request(wants, LEASE).tokens(1)).await;
-        assert_other_kind(&stage, taken, LockKind::Fair);
-    }
-    stage.assert_holder(&holder, LEASE).await;
-    assert_other_kind(&stage, stage.redis.force_release(Mode::Plain, &stage.name).await, LockKind::Fair);
-    let () = stage.run("DEL {}").await;
-    stage.end().await;
 }
 
 #[tokio::test]
@@ -59,22 +41,6 @@ async fn other_kind_of_lock_is_left_alone() {
         let () = stage.run("DEL {}").await;
         stage.end().await;
     }
-}
-
-/// A lock became another kind while its waiters were in the queue: they can leave.
-#[tokio::test]
-async fn waiter_leaves_the_queue_of_a_lock_that_became_another_kind() {
-    let mut stage = Stage::fair("fair:became").await;
-    let (holder, waits) = (id(1, 1), id(2, 1));
-    stage.take(&holder).await;
-    stage.wait(&waits, 0).await;
-    stage.release(&holder, None).await;
-    stage.redis.acquire(Mode::Plain, &stage.name, &stage.redis.request(&holder, LEASE)).await.unwrap();
-    assert_other_kind(&stage, stage.ask(&waits, Some(position(0))).await, LockKind::Plain);
-    assert_eq!(stage.release(&waits, None).await, ReleaseOutcome::NotHeld);
-    stage.assert_queue(&[]).await;
-    stage.redis.release(Mode::Plain, &stage.name, &holder, None).await.unwrap();
-    stage.end().await;
 }
 
 /// Redisson's plain and fair locks have no mode, and need not tell us.

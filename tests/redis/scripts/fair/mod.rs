@@ -2,5 +2,4 @@
 
 mod kinds;
 mod queue;
-mod random;
 mod releases;

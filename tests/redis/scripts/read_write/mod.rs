@@ -3,7 +3,6 @@
 mod crowds;
 mod found;
 mod leases;
-mod random;
 mod readers;
 mod strangers;
 mod turns;

@@ -1,85 +1,10 @@
 //! Which waiter comes next.
 
-use std::time::Duration;
-
 use latchwork::backend::Backend as _;
 use latchwork::lock::{LockName, Mode};
 
-use super::super::stage::{LEASE, Stage, id, lease_key, next, position};
+use super::super::stage::{LEASE, Stage, id, position};
 use latchwork_conformance::commands::{Commands as _, RELEASED, left};
-
-const SECOND: Duration = Duration::from_secs(1);
-
-#[tokio::test]
-async fn waiting_reader_has_its_turn_though_writers_came_before_it() {
-    let mut stage = Stage::read_write("rw:turn").await;
-    let (holder, writer) = (id(1, 1), id(2, 1));
-    let [one, two, late] = [3, 4, 5].map(|client| id(client, 1));
-    stage.take(&holder).await;
-    stage.wait(&writer, 9).await;
-    stage.listen(&writer).await;
-    stage.wait_to_read(&one, 1).await;
-    stage.wait_to_read(&two, 0).await;
-    assert_eq!(stage.release(&holder, None).await, RELEASED);
-    stage.assert_heard(&["1"]).await;
-    stage.assert_fields(&["mode=read".to_owned()]).await;
-    stage.assert_lasts("{}", SECOND).await;
-    assert!(stage.wait(&writer, 9).await <= SECOND);
-    // One that began to wait after that waits for the writer, and so does one that does not wait at all.
-    stage.wait_to_read(&late, 0).await;
-    assert!(stage.reader_waits(&late, None).await.is_some());
-    // The first is quick. The other comes still, though by its own account it began to wait a little later
-    // than it did.
-    stage.read(&one).await;
-    assert!(stage.release_read(&one).await);
-    stage.assert_heard(&[]).await;
-    assert!(stage.wait(&writer, 9).await <= SECOND, "it is told to ask when the turn is over");
-    stage.read(&two).await;
-    assert!(stage.release_read(&two).await);
-    stage.assert_granted(&[&writer]).await;
-    stage.release(&writer, None).await;
-    stage.assert_heard(&["1"]).await;
-    stage.read(&late).await;
-    assert!(stage.release_read(&late).await);
-    stage.end().await;
-}
-
-#[tokio::test]
-async fn unused_turn_ends_with_the_last_that_gives_up_or_after_a_second() {
-    let mut stage = Stage::read_write("rw:unused").await;
-    let (writer, reader, dies) = (id(2, 1), id(3, 1), id(4, 1));
-    for gives_up in [true, false] {
-        let holder = id(1, 1);
-        stage.take(&holder).await;
-        stage.wait(&writer, 9).await;
-        stage.listen(&writer).await;
-        stage.wait_to_read(&reader, 0).await;
-        stage.wait_to_read(&dies, 0).await;
-        stage.release(&holder, None).await;
-        stage.assert_heard(&["1"]).await;
-        assert!(!stage.release_read(&reader).await);
-        stage.assert_heard(&[]).await;
-        if gives_up {
-            assert!(!stage.release_read(&dies).await);
-        } else {
-            let left = stage.wait(&writer, 9).await;
-            assert!(left <= SECOND, "{left:?}");
-            assert!(left > Duration::ZERO, "the turn is over before a second is");
-            // Whichever asks, it is the first writer's. The server counts by a clock of its own, so that the
-            // question may come a millisecond early.
-            let mut told = left;
-            while told <= SECOND {
-                tokio::time::sleep(told).await;
-                told = stage.wait(&id(5, 1), 0).await;
-            }
-            stage.release(&id(5, 1), None).await;
-        }
-        stage.assert_granted(&[&writer]).await;
-        stage.release(&writer, None).await;
-        let _ = stage.heard().await;
-    }
-    stage.end().await;
-}
 
 /// Readers would come before writers, and those that died before their turn would have it, until the clock is
 /// where it was.
@@ -104,60 +29,6 @@ async fn turn_of_readers_is_over_when_the_clock_of_the_server_is_set_back() {
     stage.read(&late).await;
     assert!(stage.release_read(&late).await);
     stage.assert_heard(&["0"]).await;
-    stage.end().await;
-}
-
-#[tokio::test]
-async fn writer_that_gives_up_tells_the_readers_that_it_has_kept_waiting() {
-    let mut stage = Stage::read_write("rw:givesup").await;
-    let [holder, waits, second] = [1, 2, 3].map(|client| id(client, 1));
-    let [first_writer, second_writer] = [4, 5].map(|client| id(client, 1));
-    stage.read(&holder).await;
-    for (writer, steps) in [(&first_writer, 9), (&second_writer, 3)] {
-        stage.wait(writer, steps).await;
-        stage.listen(writer).await;
-    }
-    // Between the two, and behind both.
-    stage.wait_to_read(&waits, 5).await;
-    stage.wait_to_read(&second, 0).await;
-    stage.release(&first_writer, None).await;
-    stage.assert_heard(&["1"]).await;
-    assert_eq!(stage.reader_waits(&waits, Some(position(5))).await, None);
-    stage.wait_to_read(&second, 0).await;
-    stage.release(&second_writer, None).await;
-    stage.assert_heard(&["1"]).await;
-    stage.read(&second).await;
-    for reader in [&holder, &waits, &second] {
-        assert!(stage.release_read(reader).await);
-    }
-    stage.assert_heard(&["0"]).await;
-    stage.end().await;
-}
-
-#[tokio::test]
-async fn readers_beside_a_writer_read_on_and_let_others_in_when_it_leaves() {
-    let mut stage = Stage::read_write("rw:downgrade").await;
-    let (writer, reader, waits, other) = (id(1, 1), id(1, 2), id(2, 1), id(3, 1));
-    stage.take(&writer).await;
-    stage.read_beside(&reader, &writer).await;
-    stage.wait(&waits, 9).await;
-    stage.listen(&waits).await;
-    stage.wait_to_read(&other, 0).await;
-    stage.assert_heard(&[]).await;
-    let released = stage.release(&writer, Some(&next(&id(1, 3), 10, 0))).await;
-    assert_eq!(released, RELEASED);
-    stage.assert_heard(&["1"]).await;
-    stage.assert_fields(&[format!("{reader}=1"), "mode=read".to_owned()]).await;
-    stage.assert_lasts("{}", LEASE).await;
-    // Run twice.
-    let released = stage.release(&writer, Some(&next(&id(1, 3), 10, 0))).await;
-    assert_eq!(released, RELEASED);
-    stage.read(&other).await;
-    assert!(stage.release_read(&reader).await && stage.release_read(&other).await);
-    stage.assert_granted(&[&waits]).await;
-    stage.release(&waits, None).await;
-    stage.release(&id(1, 3), None).await;
-    stage.assert_heard(&["1"]).await;
     stage.end().await;
 }
 
@@ -244,23 +115,6 @@ async fn positions_that_are_over_go_with_a_lock_that_is_free() {
         }
         assert_eq!(stage.keys().await, [""; 0], "after a writer: {writes}");
     }
-    stage.end().await;
-}
-
-/// It is no longer waited for: a writer would wait for the rest of the turn.
-#[tokio::test]
-async fn reader_that_came_in_its_turn_and_died_leaves_the_lock_to_the_writer_at_once() {
-    let mut stage = Stage::read_write("rw:came").await;
-    let (holder, writer, reader) = (id(1, 1), id(2, 1), id(3, 1));
-    stage.take(&holder).await;
-    stage.wait(&writer, 9).await;
-    stage.listen(&writer).await;
-    stage.wait_to_read(&reader, 0).await;
-    assert_eq!(stage.release(&holder, None).await, RELEASED);
-    stage.read(&reader).await;
-    let () = stage.run(&format!("DEL {}", lease_key(&reader.to_string(), 1))).await;
-    stage.take(&writer).await;
-    stage.release(&writer, None).await;
     stage.end().await;
 }
 

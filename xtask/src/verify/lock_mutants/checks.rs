@@ -53,9 +53,10 @@ enum Tests {
 /// From cheap to dear, once for the cheap checks of all and once for the rest. A script has tests of its own;
 /// for the rest, virtual time comes before real time: there it shows at once that a task waits for ever. What
 /// is above the adapter to Redis is the same over all stores, of which that is the dearest.
-const STAGES: [Stage; 26] = [
+const STAGES: [Stage; 27] = [
     tests(SCRIPTS, "redis", Tests::With("scripts::fair"), 4),
     tests(SCRIPTS, "redis", Tests::With("scripts::plain"), 4),
+    tests(SCRIPTS, "redis", Tests::With("scripts::differential"), 4),
     tests(SCRIPTS, "redis", Tests::With("scripts::endless"), 4),
     tests(SCRIPTS, "redis", Tests::With("scripts::queue"), 4),
     tests(SCRIPTS, "redis", Tests::With("scripts::read_write"), 4),

@@ -11,8 +11,8 @@ use latchwork::backend::{
 use latchwork::{Holder, LeaseId, LockKind};
 
 use super::messages::ModelTransport;
-use super::name::{Step, left};
 use super::network::{Failed, Role};
+use super::state::{Step, kind};
 use super::{Shared, channels};
 use crate::world::Process;
 
@@ -39,13 +39,6 @@ fn roll_back(id: &LeaseId) -> Role {
 /// A release that names a waiter is an attempt by that one.
 fn release(next: Option<&NextWaiter>) -> Role {
     Role { attempts: next.map(|next| next.id.number()), ..Role::default() }
-}
-
-fn acquired(tried: Result<u64, Duration>) -> AcquireOutcome {
-    match tried {
-        Ok(last_token) => AcquireOutcome::Acquired { last_token },
-        Err(left) => AcquireOutcome::Held { left },
-    }
 }
 
 impl ModelBackend {
@@ -103,106 +96,11 @@ impl ModelBackend {
         let halves = self.shared.world.chance(|chance| chance.u8(..16) == 0);
         if halves && half >= Duration::from_millis(1) && left < Duration::MAX { half } else { left }
     }
-
-    async fn free_plain(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        what: &str,
-        role: Role,
-    ) -> Result<ReleaseOutcome, Failed> {
-        let lease = id.clone();
-        let step = move |step: &mut Step<'_>| step.release(&lease);
-        let (released, receivers) =
-            self.send(LockKind::Plain, name, called(what, name, id), role, step).await?;
-        Ok(if released { ReleaseOutcome::Released { receivers } } else { ReleaseOutcome::NotHeld })
-    }
-
-    async fn free_fair(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        next: Option<&NextWaiter>,
-        role: Role,
-    ) -> Result<ReleaseOutcome, Failed> {
-        let what = releasing("release fair", name, id, next, role);
-        let (id, next) = (id.clone(), next.cloned());
-        let step = move |step: &mut Step<'_>| step.release_fair(&id, next.as_ref());
-        Ok(self.send(LockKind::Fair, name, what, role, step).await?.0)
-    }
-
-    async fn free_write(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        next: Option<&NextWaiter>,
-        role: Role,
-    ) -> Result<ReleaseOutcome, Failed> {
-        let what = releasing("release write", name, id, next, role);
-        let (id, next) = (id.clone(), next.cloned());
-        let step = move |step: &mut Step<'_>| match step.begin_read_write() {
-            Ok(()) => step.release_write(&id, next.as_ref()),
-            Err(_) => {
-                step.name.writers.remove(&id);
-                ReleaseOutcome::NotHeld
-            }
-        };
-        Ok(self.send(LockKind::ReadWrite, name, what, role, step).await?.0)
-    }
-
-    async fn free_read(
-        &self,
-        name: &LockName,
-        id: &LeaseId,
-        what: &str,
-        role: Role,
-    ) -> Result<ReleaseOutcome, Failed> {
-        let lease = id.clone();
-        let step = move |step: &mut Step<'_>| match step.begin_read_write() {
-            Ok(()) => step.release_read(&lease),
-            Err(_) => {
-                step.name.waiting_readers.remove(&lease);
-                false
-            }
-        };
-        let (did_read, _) = self.send(LockKind::ReadWrite, name, called(what, name, id), role, step).await?;
-        Ok(if did_read { ReleaseOutcome::Released { receivers: 0 } } else { ReleaseOutcome::NotHeld })
-    }
-
-    async fn renew_each(
-        &self,
-        kind: LockKind,
-        leases: &[LeaseKey],
-        lease: Duration,
-        step: fn(&mut Step<'_>, &LeaseId, Duration) -> bool,
-    ) -> Result<Vec<bool>, Failed> {
-        let listed = leases.iter().map(|key| format!("{:?} #{}", key.name.as_str(), key.id.number()));
-        let what = format!("renew {} for {lease:?}", listed.collect::<Vec<_>>().join(", "));
-        let (from, leases) = (self.process.index(), leases.to_vec());
-        let run = move |shared: &Arc<Shared>| {
-            let each = leases
-                .iter()
-                .map(|key| shared.step(from, kind, key.name.as_str(), |it| step(it, &key.id, lease)).answer);
-            each.collect()
-        };
-        self.shared.command(&self.process, what, Role { renews: true, ..Role::default() }, run).await
-    }
-
-    async fn force(
-        &self,
-        kind: LockKind,
-        name: &LockName,
-        step: impl Fn(&mut Step<'_>) -> Result<bool, LockKind> + Send + 'static,
-    ) -> Result<bool, Failed> {
-        let what = format!("force {:?} free", name.as_str());
-        self.send(kind, name, what, Role::default(), step).await?.0.map_err(Failed::other_kind)
-    }
 }
 
-fn releasing(what: &str, name: &LockName, id: &LeaseId, next: Option<&NextWaiter>, role: Role) -> String {
-    let what = if role.behind.is_some() { format!("{what}, to roll back") } else { what.to_owned() };
+fn releasing(what: &str, name: &LockName, id: &LeaseId, next: Option<&NextWaiter>) -> String {
     let next = next.map(|next| format!(" for #{} by {:?}", next.id.number(), next.lease));
-    called(&what, name, id) + &next.unwrap_or_default()
+    called(what, name, id) + &next.unwrap_or_default()
 }
 
 /// The words for an attempt.
@@ -212,15 +110,6 @@ fn asking(mode: Mode, name: &LockName, request: &AcquireRequest) -> String {
     let waits = position.map(|it| format!(", waited {:?}, kept {:?}", it.waited, it.kept));
     let what = called(&format!("acquire {mode}"), name, id);
     format!("{what} for {lease:?}{tokens}{}", waits.unwrap_or_default())
-}
-
-/// The kind of lock that this is a mode of.
-fn kind(mode: Mode) -> LockKind {
-    match mode {
-        Mode::Plain => LockKind::Plain,
-        Mode::Fair => LockKind::Fair,
-        _ => LockKind::ReadWrite,
-    }
 }
 
 impl ModelBackend {
@@ -243,14 +132,17 @@ impl ModelBackend {
                 contract.tells(index, mode, name.as_str(), None);
             }
         }
-        let freed = match mode {
-            Mode::Plain => self.free_plain(name, id, what, role).await,
-            Mode::Fair => self.free_fair(name, id, next, role).await,
-            Mode::Write => self.free_write(name, id, next, role).await,
-            _ => self.free_read(name, id, &format!("{what} read"), role).await,
-        };
+        let what = releasing(&format!("{what} {mode}"), name, id, next);
+        let (lease, waiter) = (id.clone(), next.cloned());
+        let step = move |step: &mut Step<'_>| step.release(mode, &lease, waiter.as_ref());
+        let freed = self.send(kind(mode), name, what, role, step).await;
         named.into_iter().for_each(|named| self.settle(named, &freed));
-        freed
+        Ok(match freed? {
+            (ReleaseOutcome::Released { .. }, receivers) if mode == Mode::Plain => {
+                ReleaseOutcome::Released { receivers }
+            }
+            (freed, _) => freed,
+        })
     }
 }
 
@@ -308,21 +200,7 @@ impl Backend for ModelBackend {
         request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Failed> {
         let (what, asks) = (asking(mode, name, request), request.clone());
-        let step = move |step: &mut Step<'_>| {
-            let AcquireRequest { id, lease, tokens, position, .. } = &asks;
-            match mode {
-                Mode::Plain => step.try_acquire(id, *lease, *tokens),
-                Mode::Fair => step.try_acquire_fair(id, *lease, *tokens, *position),
-                Mode::Write => {
-                    step.begin_read_write()?;
-                    Ok(acquired(step.try_write(id, *lease, *tokens, *position)))
-                }
-                _ => {
-                    step.begin_read_write()?;
-                    Ok(acquired(step.try_read(&asks)))
-                }
-            }
-        };
+        let step = move |step: &mut Step<'_>| step.acquire(mode, &asks);
         let outcome = self.attempt(kind(mode), name, &request.id, what, step).await?;
         let held = matches!(outcome, AcquireOutcome::Held { .. }).then(|| self.shared.world.now());
         self.shared.data().contract.tells(self.process.index(), mode, name.as_str(), held);
@@ -344,48 +222,31 @@ impl Backend for ModelBackend {
     }
 
     async fn renew(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Failed> {
-        let step: fn(&mut Step<'_>, &LeaseId, Duration) -> bool = match mode {
-            Mode::Plain | Mode::Fair => |step, id, lease| step.renew(id, lease),
-            Mode::Write => |step, id, lease| step.renew_write(id, lease),
-            _ => |step, id, lease| step.renew_read(id, lease),
-        };
         for lease in leases {
             self.shared.data().contract.tells(self.process.index(), mode, lease.name.as_str(), None);
         }
-        self.renew_each(kind(mode), leases, lease, step).await
+        let listed = leases.iter().map(|key| format!("{:?} #{}", key.name.as_str(), key.id.number()));
+        let what = format!("renew {} for {lease:?}", listed.collect::<Vec<_>>().join(", "));
+        let (from, leases) = (self.process.index(), leases.to_vec());
+        let run = move |shared: &Arc<Shared>| {
+            let each = leases.iter().map(|LeaseKey { name, id }| {
+                shared.step(from, kind(mode), name.as_str(), |step| step.renew(mode, id, lease)).answer
+            });
+            each.collect()
+        };
+        self.shared.command(&self.process, what, Role { renews: true, ..Role::default() }, run).await
     }
 
     async fn force_release(&self, mode: Mode, name: &LockName) -> Result<bool, Failed> {
-        let step = move |step: &mut Step<'_>| match mode {
-            Mode::Plain => step.force_release(),
-            Mode::Fair => step.force_release_fair(),
-            _ => {
-                step.begin_read_write()?;
-                Ok(step.force_release_read_write())
-            }
-        };
-        self.force(kind(mode), name, step).await
+        let what = format!("force {:?} free", name.as_str());
+        let step = move |step: &mut Step<'_>| step.force_release(mode);
+        self.send(kind(mode), name, what, Role::default(), step).await?.0.map_err(Failed::other_kind)
     }
 
     async fn holders(&self, mode: Mode, name: &LockName) -> Result<Vec<Holder>, Failed> {
         let what = format!("holders of {:?}", name.as_str());
         let name = name.as_str().to_owned();
-        let run = move |shared: &Arc<Shared>| {
-            shared.look(&name, |name, now| match (kind(mode), name.held_as(now)) {
-                (LockKind::ReadWrite, Some(LockKind::ReadWrite)) => Ok(name.holders(mode, now)),
-                (LockKind::ReadWrite, Some(other)) => Err(other),
-                (LockKind::ReadWrite, None) => Ok(Vec::new()),
-                // It is held, as whatever.
-                _ => Ok(name
-                    .held_until(now)
-                    .map(|until| {
-                        let id = name.held(now).filter(|_| name.kind != LockKind::ReadWrite);
-                        Holder::new(id.map(|it| it.id.clone()), left(until, now))
-                    })
-                    .into_iter()
-                    .collect()),
-            })
-        };
+        let run = move |shared: &Arc<Shared>| shared.look(&name, |name, now| name.holders(mode, now));
         self.shared.command(&self.process, what, Role::default(), run).await?.map_err(Failed::other_kind)
     }
 }

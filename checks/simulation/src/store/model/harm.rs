@@ -5,7 +5,7 @@ use std::sync::Arc;
 use latchwork::LockKind;
 
 use super::Shared;
-use super::name::Name;
+use super::state::Name;
 use crate::store::Harm;
 use crate::world::{Nanos, Process};
 

@@ -7,28 +7,29 @@ use super::{Time, nanos};
 
 /// A place in a [`Line`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) id: LeaseId,
+pub(crate) struct Place {
+    pub(crate) id: LeaseId,
     /// When its waiter began to wait.
-    pub(super) since: Time,
+    pub(crate) since: Time,
     /// Until when it is kept.
-    pub(super) until: Time,
+    pub(crate) until: Time,
 }
 
 impl Place {
-    pub(super) fn new(id: &LeaseId, position: QueuePosition, now: Time) -> Self {
+    pub(crate) fn new(id: &LeaseId, position: QueuePosition, now: Time) -> Self {
         Self { id: id.clone(), since: now - nanos(position.waited), until: now + nanos(position.kept) }
     }
 }
 
 /// Places, by when their waiters began to wait.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Line(Vec<Place>);
+pub(crate) struct Line(Vec<Place>);
 
 impl Line {
     /// Puts an id behind all that began to wait before it. One that is there already keeps its place, for as
     /// long as this one says; `takes_earlier`: it has the earlier of both.
-    pub(super) fn put(&mut self, mut place: Place, takes_earlier: bool) {
+    pub(crate) fn put(&mut self, mut place: Place, now: Time, takes_earlier: bool) {
+        self.0.retain(|there| there.id != place.id || now < there.until);
         if let Some(at) = self.0.iter().position(|there| there.id == place.id) {
             if !takes_earlier || self.0[at].since <= place.since {
                 self.0[at].until = place.until;
@@ -40,13 +41,13 @@ impl Line {
         self.0.insert(behind, place);
     }
 
-    pub(super) fn remove(&mut self, id: &LeaseId) -> Option<Place> {
+    pub(crate) fn remove(&mut self, id: &LeaseId) -> Option<Place> {
         let at = self.0.iter().position(|place| place.id == *id)?;
         Some(self.0.remove(at))
     }
 
     /// Takes out the first that can be `told`. Not behind `not_behind`, nor that itself.
-    pub(super) fn take_first(
+    pub(crate) fn take_first(
         &mut self,
         now: Time,
         not_behind: Option<&LeaseId>,
@@ -58,17 +59,12 @@ impl Line {
         first.map(|at| self.0.remove(at))
     }
 
-    /// Takes out all whose place is kept still.
-    pub(super) fn take_all(&mut self, now: Time) -> impl Iterator<Item = Place> + use<> {
-        std::mem::take(&mut self.0).into_iter().filter(move |place| now < place.until)
-    }
-
     /// Those whose place is kept still, in order.
-    pub(super) fn kept(&self, now: Time) -> impl Iterator<Item = &Place> {
+    pub(crate) fn kept(&self, now: Time) -> impl Iterator<Item = &Place> {
         self.0.iter().filter(move |place| now < place.until)
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 }

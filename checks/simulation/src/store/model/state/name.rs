@@ -6,58 +6,61 @@ use latchwork::backend::{AcquireOutcome, Message, NextWaiter, QueuePosition, Rel
 use latchwork::{LeaseId, LockKind};
 
 use super::line::{Line, Place};
-use super::{NEVER, READERS_TURN, Time, nanos};
+use super::{NEVER, Time, nanos};
 
 /// A lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Term {
-    pub(super) id: LeaseId,
-    pub(super) until: Time,
+pub(crate) struct Term {
+    pub(crate) id: LeaseId,
+    pub(crate) until: Time,
 }
 
 /// What there is of a name. Ids whose time is over may be here still, and count as gone.
 #[derive(Clone, Debug)]
-pub(super) struct Name {
+pub(crate) struct Name {
     /// What the name is held as, if it is.
-    pub(super) kind: LockKind,
+    pub(crate) kind: LockKind,
     /// Of the one that has it: of a read-write lock, of the writer.
-    pub(super) lease: Option<Term>,
-    pub(super) readers: Vec<Term>,
+    pub(crate) lease: Option<Term>,
+    pub(crate) readers: Vec<Term>,
     /// The ids that wait for a fair lock.
-    pub(super) fair: Line,
+    pub(crate) fair: Line,
     /// The ids that wait to write.
-    pub(super) writers: Line,
+    pub(crate) writers: Line,
     /// The ids that wait to read, and were not let in since.
-    pub(super) waiting_readers: Line,
+    pub(crate) waiting_readers: Line,
     /// When readers were let in last.
-    pub(super) let_in: Option<Time>,
+    pub(crate) let_in: Option<Time>,
     /// The readers that were let in then, and have neither come nor given up.
-    pub(super) to_come: Vec<LeaseId>,
+    pub(crate) to_come: Line,
     /// The token of the readers, if one of them has asked for it since a writer had one.
-    pub(super) shared_token: Option<u64>,
-    pub(super) last_token: u64,
+    pub(crate) shared_token: Option<u64>,
+    pub(crate) last_token: u64,
 }
 
 /// What others are to be told of a step.
 #[derive(Clone, Debug, Default)]
-pub(super) struct News {
+pub(crate) struct News {
     /// The id that was granted the lock, unasked.
-    pub(super) granted: Option<LeaseId>,
+    pub(crate) granted: Option<LeaseId>,
     /// What is published to all that wait.
-    pub(super) message: Option<Message>,
+    pub(crate) message: Option<Message>,
 }
 
 /// One command, at the moment at which it takes effect.
-pub(super) struct Step<'a> {
-    pub(super) now: Time,
-    pub(super) name: &'a mut Name,
+pub(crate) struct Step<'a> {
+    pub(crate) now: Time,
+    pub(crate) name: &'a mut Name,
     /// Whether the client of an id can be told that it was granted the lock.
-    pub(super) told: &'a dyn Fn(&LeaseId) -> bool,
-    pub(super) takes_earlier: bool,
-    pub(super) releases_the_dead: bool,
+    pub(crate) told: &'a dyn Fn(&LeaseId) -> bool,
+    pub(crate) takes_earlier: bool,
+    pub(crate) releases_the_dead: bool,
+    /// Whether turns are those of the scripts: a writer whose lease is over leaves to none, a turn is for the
+    /// readers that were let in only, and these may read later, too.
+    pub(crate) scripted_turns: bool,
     /// How much further than by one the tokens rise here.
-    pub(super) token_gap: u64,
-    pub(super) news: News,
+    pub(crate) token_gap: u64,
+    pub(crate) news: News,
 }
 
 impl Default for Name {
@@ -70,7 +73,7 @@ impl Default for Name {
             writers: Line::default(),
             waiting_readers: Line::default(),
             let_in: None,
-            to_come: Vec::new(),
+            to_come: Line::default(),
             shared_token: None,
             last_token: 0,
         }
@@ -79,37 +82,35 @@ impl Default for Name {
 
 impl Name {
     /// The lease of the one that has it, if that is not over.
-    pub(super) fn held(&self, now: Time) -> Option<&Term> {
+    pub(crate) fn held(&self, now: Time) -> Option<&Term> {
         self.lease.as_ref().filter(|term| now < term.until)
     }
 
     /// Until when all leases last, and the turn of the readers that are to come.
-    pub(super) fn held_until(&self, now: Time) -> Option<Time> {
+    pub(crate) fn held_until(&self, now: Time) -> Option<Time> {
         let leases = self.lease.iter().chain(&self.readers).map(|term| term.until);
-        let turn = self.let_in.filter(|at| *at <= now && !self.to_come.is_empty());
-        let turn = turn.map(|at| at + READERS_TURN);
-        leases.chain(turn).max().filter(|until| now < *until)
+        leases.chain(self.turn_until(now)).max().filter(|until| now < *until)
     }
 
     /// What it is held as; `None` if it is free.
-    pub(super) fn held_as(&self, now: Time) -> Option<LockKind> {
+    pub(crate) fn held_as(&self, now: Time) -> Option<LockKind> {
         self.held_until(now).map(|_| self.kind)
     }
 
     /// Whether an id waits for it.
-    pub(super) fn waits(&self, now: Time) -> bool {
+    pub(crate) fn waits(&self, now: Time) -> bool {
         [&self.fair, &self.writers, &self.waiting_readers].iter().any(|line| line.kept(now).next().is_some())
     }
 
     /// All leases of this kind that are not over.
-    pub(super) fn leases(&self, kind: LockKind, now: Time) -> impl Iterator<Item = (&Term, bool)> {
+    pub(crate) fn leases(&self, kind: LockKind, now: Time) -> impl Iterator<Item = (&Term, bool)> {
         let one = self.lease.iter().map(|term| (term, false));
         let all = one.chain(self.readers.iter().map(|term| (term, true)));
         all.filter(move |(term, _)| self.kind == kind && now < term.until)
     }
 
     /// Whatever of it waits or is held, in words.
-    pub(super) fn left_over(&self, now: Time) -> Vec<String> {
+    pub(crate) fn left_over(&self, now: Time) -> Vec<String> {
         let leases = self.lease.iter().chain(&self.readers).filter(|term| now < term.until);
         let lines = self.fair.kept(now).chain(self.writers.kept(now)).chain(self.waiting_readers.kept(now));
         let leases = leases.map(|term| format!("a lease, #{}", term.id.number()));
@@ -118,12 +119,12 @@ impl Name {
 }
 
 /// How long it is until then.
-pub(super) fn left(until: Time, now: Time) -> Duration {
+pub(crate) fn left(until: Time, now: Time) -> Duration {
     if until >= NEVER / 2 { Duration::MAX } else { Duration::from_nanos((until - now).max(0).unsigned_abs()) }
 }
 
 impl Step<'_> {
-    pub(super) fn reserve(&mut self, tokens: u64) -> u64 {
+    pub(crate) fn reserve(&mut self, tokens: u64) -> u64 {
         if tokens == 0 {
             return 0;
         }
@@ -142,7 +143,7 @@ impl Step<'_> {
         (name.let_in, name.shared_token) = (None, None);
     }
 
-    pub(super) fn left(&self, until: Option<Time>) -> Duration {
+    pub(crate) fn left(&self, until: Option<Time>) -> Duration {
         until.map_or(Duration::ZERO, |until| left(until, self.now))
     }
 
@@ -158,7 +159,7 @@ impl Step<'_> {
 
     // === Plain ===
 
-    pub(super) fn try_acquire(
+    pub(crate) fn try_acquire(
         &mut self,
         id: &LeaseId,
         lease: Duration,
@@ -185,7 +186,7 @@ impl Step<'_> {
         self.name.kind == kind && self.name.lease.take_if(is_it).is_some()
     }
 
-    pub(super) fn release(&mut self, id: &LeaseId) -> bool {
+    pub(crate) fn release_plain(&mut self, id: &LeaseId) -> bool {
         let released = self.take(LockKind::Plain, id);
         if released {
             self.news.message = Some(Message::Unlock);
@@ -194,7 +195,7 @@ impl Step<'_> {
     }
 
     /// Of plain and fair locks.
-    pub(super) fn renew(&mut self, id: &LeaseId, lease: Duration) -> bool {
+    pub(crate) fn renew_one(&mut self, id: &LeaseId, lease: Duration) -> bool {
         let (now, kind) = (self.now, self.name.kind);
         let held = self.name.lease.as_mut().filter(|term| term.id == *id && now < term.until);
         let Some(term) = held.filter(|_| kind != LockKind::ReadWrite) else { return false };
@@ -203,7 +204,7 @@ impl Step<'_> {
         true
     }
 
-    pub(super) fn force_release(&mut self) -> Result<bool, LockKind> {
+    pub(crate) fn force_release_plain(&mut self) -> Result<bool, LockKind> {
         if let Some(other) = self.other_kind(LockKind::Plain) {
             return Err(other);
         }
@@ -218,7 +219,7 @@ impl Step<'_> {
     // === Fair ===
 
     /// Leases the name, which is free, to the first of the line that can be told. Whether there is one.
-    pub(super) fn pass_on_fair(&mut self, not_behind: Option<&LeaseId>) -> bool {
+    pub(crate) fn pass_on_fair(&mut self, not_behind: Option<&LeaseId>) -> bool {
         let first = self.name.fair.take_first(self.now, not_behind, self.told);
         let Some(Place { id, until, .. }) = first else { return false };
         self.lease_to(LockKind::Fair, &id, until);
@@ -226,7 +227,7 @@ impl Step<'_> {
         true
     }
 
-    pub(super) fn try_acquire_fair(
+    pub(crate) fn try_acquire_fair(
         &mut self,
         id: &LeaseId,
         lease: Duration,
@@ -242,7 +243,7 @@ impl Step<'_> {
             until = self.never_shorter(until, held.until);
         } else {
             if let Some(position) = position {
-                self.name.fair.put(Place::new(id, position, self.now), self.takes_earlier);
+                self.name.fair.put(Place::new(id, position, self.now), self.now, self.takes_earlier);
             }
             if held.is_some() || self.pass_on_fair(Some(id)) {
                 let until = self.name.held(self.now).map(|term| term.until);
@@ -254,12 +255,12 @@ impl Step<'_> {
         Ok(AcquireOutcome::Acquired { last_token: self.reserve(tokens) })
     }
 
-    pub(super) fn release_fair(&mut self, id: &LeaseId, next: Option<&NextWaiter>) -> ReleaseOutcome {
+    pub(crate) fn release_fair(&mut self, id: &LeaseId, next: Option<&NextWaiter>) -> ReleaseOutcome {
         self.name.fair.remove(id);
         let had_it = self.take(LockKind::Fair, id);
         let next = next.filter(|_| had_it);
         if let Some(next) = next {
-            self.name.fair.put(Place::new(&next.id, next.position, self.now), self.takes_earlier);
+            self.name.fair.put(Place::new(&next.id, next.position, self.now), self.now, self.takes_earlier);
         }
         let is_free = self.name.held_as(self.now).is_none();
         let passed_on = is_free && self.pass_on_fair(next.map(|next| &next.id));
@@ -274,7 +275,7 @@ impl Step<'_> {
         }
     }
 
-    pub(super) fn force_release_fair(&mut self) -> Result<bool, LockKind> {
+    pub(crate) fn force_release_fair(&mut self) -> Result<bool, LockKind> {
         if let Some(other) = self.other_kind(LockKind::Fair) {
             return Err(other);
         }

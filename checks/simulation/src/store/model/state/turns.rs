@@ -7,15 +7,22 @@ use latchwork::{Holder, LeaseId, LockKind};
 
 use super::line::Place;
 use super::name::{Name, Step, Term, left};
-use super::{READERS_TURN, Time, nanos};
+use super::{NEVER, READERS_TURN, Time, nanos};
 
 impl Name {
     /// It is free, and no reader is to come.
-    fn is_free(&self) -> bool {
-        self.lease.is_none() && self.readers.is_empty() && self.to_come.is_empty()
+    fn is_free(&self, now: Time) -> bool {
+        self.lease.is_none() && self.readers.is_empty() && self.turn_until(now).is_none()
     }
 
-    pub(super) fn holders(&self, mode: Mode, now: Time) -> Vec<Holder> {
+    /// Until when no writer gets the lock, as readers that were let in have not come.
+    pub(crate) fn turn_until(&self, now: Time) -> Option<Time> {
+        let is_on =
+            |at: &Time| (*at..at + READERS_TURN).contains(&now) && self.to_come.kept(now).next().is_some();
+        self.let_in.filter(is_on).map(|at| at + READERS_TURN)
+    }
+
+    pub(crate) fn holders_of_both(&self, mode: Mode, now: Time) -> Vec<Holder> {
         let holder = |term: &Term| Holder::new(Some(term.id.clone()), left(term.until, now));
         let is_alive = |term: &&Term| now < term.until;
         match mode {
@@ -27,7 +34,7 @@ impl Name {
 
 impl Step<'_> {
     /// Ends what is over, before a command on a read-write lock. The name is one from then on.
-    pub(super) fn begin_read_write(&mut self) -> Result<(), LockKind> {
+    pub(crate) fn begin_read_write(&mut self) -> Result<(), LockKind> {
         let now = self.now;
         if self.name.kind != LockKind::ReadWrite {
             if self.name.held(now).is_some() {
@@ -36,12 +43,12 @@ impl Step<'_> {
             (self.name.kind, self.name.lease, self.name.shared_token) = (LockKind::ReadWrite, None, None);
         }
         // A turn that is still to begin, after the clock was set back, is over.
-        if self.name.let_in.is_none_or(|at| at + READERS_TURN <= now || now < at) {
+        if !self.scripted_turns && self.name.let_in.is_none_or(|at| at + READERS_TURN <= now || now < at) {
             self.name.to_come.clear();
             self.name.let_in = None;
         }
         self.name.readers.retain(|reader| now < reader.until);
-        if self.name.lease.take_if(|writer| writer.until <= now).is_some() {
+        if self.name.lease.take_if(|writer| writer.until <= now).is_some() && !self.scripted_turns {
             self.let_in();
         }
         Ok(())
@@ -49,7 +56,7 @@ impl Step<'_> {
 
     // === To write ===
 
-    pub(super) fn try_write(
+    pub(crate) fn try_write(
         &mut self,
         id: &LeaseId,
         lease: Duration,
@@ -63,9 +70,9 @@ impl Step<'_> {
             }
             _ => {
                 if let Some(position) = position {
-                    self.name.writers.put(Place::new(id, position, self.now), self.takes_earlier);
+                    self.name.writers.put(Place::new(id, position, self.now), self.now, self.takes_earlier);
                 }
-                if !self.name.is_free() || self.grant_first(Some(id)) {
+                if !self.name.is_free(self.now) || self.grant_first(Some(id)) {
                     return Err(self.left(self.name.held_until(self.now)));
                 }
                 self.lease_to_write(id, until);
@@ -78,10 +85,10 @@ impl Step<'_> {
         Ok(self.reserve(tokens))
     }
 
-    pub(super) fn release_write(&mut self, id: &LeaseId, next: Option<&NextWaiter>) -> ReleaseOutcome {
+    pub(crate) fn release_write(&mut self, id: &LeaseId, next: Option<&NextWaiter>) -> ReleaseOutcome {
         let place = self.name.writers.remove(id);
         if self.name.lease.take_if(|writer| writer.id == *id).is_none() {
-            if self.name.is_free() {
+            if self.name.is_free(self.now) {
                 self.grant_first(None);
             }
             if let Some(place) = place {
@@ -90,7 +97,11 @@ impl Step<'_> {
             return ReleaseOutcome::NotHeld;
         }
         if let Some(next) = next {
-            self.name.writers.put(Place::new(&next.id, next.position, self.now), self.takes_earlier);
+            self.name.writers.put(
+                Place::new(&next.id, next.position, self.now),
+                self.now,
+                self.takes_earlier,
+            );
         }
         if self.let_in() || self.grant_first(next.map(|next| &next.id)) {
             return ReleaseOutcome::Released { receivers: 0 };
@@ -103,7 +114,7 @@ impl Step<'_> {
         ReleaseOutcome::GrantedToNext { last_token: self.reserve(next.tokens) }
     }
 
-    pub(super) fn renew_write(&mut self, id: &LeaseId, lease: Duration) -> bool {
+    pub(crate) fn renew_write(&mut self, id: &LeaseId, lease: Duration) -> bool {
         let (now, is_it) = (self.now, self.name.kind == LockKind::ReadWrite);
         let writer =
             self.name.lease.as_mut().filter(|writer| is_it && writer.id == *id && now < writer.until);
@@ -112,20 +123,22 @@ impl Step<'_> {
 
     // === To read ===
 
-    pub(super) fn try_read(&mut self, read: &AcquireRequest) -> Result<u64, Duration> {
+    pub(crate) fn try_read(&mut self, read: &AcquireRequest) -> Result<u64, Duration> {
         let id = &read.id;
         if !self.renew_read(id, read.lease) {
-            self.name.to_come.retain(|other| other != id);
-            let waited = read.position.map_or(Duration::ZERO, |position| position.waited);
+            let invited = self.name.to_come.remove(id).is_some();
+            // Without a position it is behind all that wait.
+            let since = read.position.map_or(NEVER, |position| self.now - nanos(position.waited));
             let admitted = match &self.name.lease {
                 Some(writer) if read.under.as_ref() == Some(&writer.id) => Ok(()),
                 Some(writer) => Err(left(writer.until, self.now)),
-                None => self.may_read(self.now - nanos(waited)),
+                None if invited => Ok(()),
+                None => self.may_read(since),
             };
             if let Err(left) = admitted {
                 if let Some(position) = read.position {
                     let place = Place::new(id, position, self.now);
-                    self.name.waiting_readers.put(place, self.takes_earlier);
+                    self.name.waiting_readers.put(place, self.now, self.takes_earlier);
                 }
                 return Err(left);
             }
@@ -141,24 +154,24 @@ impl Step<'_> {
         Ok(self.name.shared_token.unwrap_or_default())
     }
 
-    pub(super) fn renew_read(&mut self, id: &LeaseId, lease: Duration) -> bool {
+    pub(crate) fn renew_read(&mut self, id: &LeaseId, lease: Duration) -> bool {
         let (now, is_it) = (self.now, self.name.kind == LockKind::ReadWrite);
         let mut readers = self.name.readers.iter_mut();
         let reader = readers.find(|reader| is_it && reader.id == *id && now < reader.until);
         reader.map(|reader| reader.until = reader.until.max(now + nanos(lease))).is_some()
     }
 
-    pub(super) fn release_read(&mut self, id: &LeaseId) -> bool {
+    pub(crate) fn release_read(&mut self, id: &LeaseId) -> bool {
         self.name.waiting_readers.remove(id);
-        let (reading, coming) = (self.name.readers.len(), self.name.to_come.len());
+        let (reading, is_turn) = (self.name.readers.len(), self.name.turn_until(self.now).is_some());
         self.name.readers.retain(|reader| reader.id != *id);
-        self.name.to_come.retain(|other| other != id);
+        let came = self.name.to_come.remove(id).is_some();
         let did_read = self.name.readers.len() < reading;
-        self.pass_on(did_read || self.name.to_come.len() < coming);
+        self.pass_on(did_read || is_turn && came);
         did_read
     }
 
-    pub(super) fn force_release_read_write(&mut self) -> bool {
+    pub(crate) fn force_release_read_write(&mut self) -> bool {
         let did_read = !std::mem::take(&mut self.name.readers).is_empty();
         let did_write = self.name.lease.take().is_some();
         if !did_write || !self.let_in() {
@@ -171,12 +184,16 @@ impl Step<'_> {
 
     /// A writer has left: the readers that wait have their turn. False if there are none, nor any that reads.
     fn let_in(&mut self) -> bool {
-        let waiting = self.name.waiting_readers.take_all(self.now);
-        self.name.to_come.extend(waiting.map(|reader| reader.id));
-        if self.name.is_free() {
+        let is_waited_for = self.name.waiting_readers.kept(self.now).next().is_some();
+        if is_waited_for {
+            self.name.to_come = std::mem::take(&mut self.name.waiting_readers);
+        }
+        if is_waited_for || !self.scripted_turns {
+            self.name.let_in = Some(self.now);
+        }
+        if self.name.is_free(self.now) {
             return false;
         }
-        self.name.let_in = Some(self.now);
         self.news.message = Some(Message::ReadUnlock);
         true
     }
@@ -191,7 +208,7 @@ impl Step<'_> {
         else {
             return Ok(());
         };
-        if self.name.is_free() {
+        if self.name.is_free(self.now) {
             return match self.grant_first(None) {
                 true => Err(self.left(self.name.held_until(self.now))),
                 false => Ok(()),
@@ -203,8 +220,8 @@ impl Step<'_> {
 
     /// Grants the lock, if it is free, to the first writer, or says that any can have it if it came free just
     /// now.
-    pub(super) fn pass_on(&mut self, came_free: bool) {
-        if !self.name.is_free() || self.grant_first(None) || !came_free {
+    pub(crate) fn pass_on(&mut self, came_free: bool) {
+        if !self.name.is_free(self.now) || self.grant_first(None) || !came_free {
             return;
         }
         let readers_wait = self.name.waiting_readers.kept(self.now).next().is_some();

@@ -1,0 +1,113 @@
+//! The state that the store keeps, and what each command makes of it, as one step: without a network, a clock
+//! or anything else of the simulation. It is also the reference of the scripts
+//! (`tests/redis/scripts/differential`).
+
+mod line;
+mod name;
+mod turns;
+
+use std::time::Duration;
+
+use latchwork::LockKind;
+use latchwork::backend::{AcquireOutcome, AcquireRequest, Mode, NextWaiter, ReleaseOutcome};
+use latchwork::{Holder, LeaseId};
+
+#[allow(unused_imports, reason = "the simulation looks at names only as a whole")]
+pub(crate) use self::line::{Line, Place};
+pub(crate) use self::name::{Name, News, Step, left};
+
+/// A time by the store's own clock, in nanoseconds.
+pub(crate) type Time = i64;
+
+/// Later than any other.
+pub(crate) const NEVER: Time = Time::MAX / 2;
+/// For how long no writer gets the lock after readers were let in, while some of those have not come.
+pub(crate) const READERS_TURN: Time = 1_000_000_000;
+
+pub(crate) fn nanos(time: Duration) -> Time {
+    Time::try_from(time.as_nanos()).unwrap_or(NEVER).min(NEVER / 2)
+}
+
+/// The kind of lock that this is a mode of.
+pub(crate) fn kind(mode: Mode) -> LockKind {
+    match mode {
+        Mode::Plain => LockKind::Plain,
+        Mode::Fair => LockKind::Fair,
+        _ => LockKind::ReadWrite,
+    }
+}
+
+/// The commands of `Backend`. The error is the kind that the lock is held as instead.
+impl Step<'_> {
+    pub(crate) fn acquire(
+        &mut self,
+        mode: Mode,
+        request: &AcquireRequest,
+    ) -> Result<AcquireOutcome, LockKind> {
+        let AcquireRequest { id, lease, tokens, position, .. } = request;
+        let tried = match mode {
+            Mode::Plain => return self.try_acquire(id, *lease, *tokens),
+            Mode::Fair => return self.try_acquire_fair(id, *lease, *tokens, *position),
+            Mode::Write => {
+                self.begin_read_write()?;
+                self.try_write(id, *lease, *tokens, *position)
+            }
+            _ => {
+                self.begin_read_write()?;
+                self.try_read(request)
+            }
+        };
+        Ok(match tried {
+            Ok(last_token) => AcquireOutcome::Acquired { last_token },
+            Err(left) => AcquireOutcome::Held { left },
+        })
+    }
+
+    /// How many hear of it is not known here.
+    pub(crate) fn release(&mut self, mode: Mode, id: &LeaseId, next: Option<&NextWaiter>) -> ReleaseOutcome {
+        let released = match mode {
+            Mode::Plain => self.release_plain(id),
+            Mode::Fair => return self.release_fair(id, next),
+            Mode::Write if self.begin_read_write().is_ok() => return self.release_write(id, next),
+            Mode::Write => self.name.writers.remove(id).is_some_and(|_| false),
+            _ if self.begin_read_write().is_ok() => self.release_read(id),
+            _ => self.name.waiting_readers.remove(id).is_some_and(|_| false),
+        };
+        if released { ReleaseOutcome::Released { receivers: 0 } } else { ReleaseOutcome::NotHeld }
+    }
+
+    pub(crate) fn renew(&mut self, mode: Mode, id: &LeaseId, lease: Duration) -> bool {
+        match mode {
+            Mode::Plain | Mode::Fair => self.renew_one(id, lease),
+            Mode::Write => self.renew_write(id, lease),
+            _ => self.renew_read(id, lease),
+        }
+    }
+
+    pub(crate) fn force_release(&mut self, mode: Mode) -> Result<bool, LockKind> {
+        match mode {
+            Mode::Plain => self.force_release_plain(),
+            Mode::Fair => self.force_release_fair(),
+            _ => {
+                self.begin_read_write()?;
+                Ok(self.force_release_read_write())
+            }
+        }
+    }
+}
+
+impl Name {
+    pub(crate) fn holders(&self, mode: Mode, now: Time) -> Result<Vec<Holder>, LockKind> {
+        match (kind(mode), self.held_as(now)) {
+            (_, None) => Ok(Vec::new()),
+            (LockKind::ReadWrite, Some(LockKind::ReadWrite)) => Ok(self.holders_of_both(mode, now)),
+            (LockKind::ReadWrite, Some(other)) => Err(other),
+            // It is held, as whatever.
+            _ => {
+                let id = self.held(now).filter(|_| self.kind != LockKind::ReadWrite);
+                let until = self.held_until(now).unwrap_or(now);
+                Ok(vec![Holder::new(id.map(|it| it.id.clone()), left(until, now))])
+            }
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! Programs that are drawn, played against the scripts on a real server and against the reference, the state
+//! machine that the simulation has as its store. After each call the answer, the holders, the waiters and
+//! the messages are compared. The server's clock stands still but for what a program says. A difference is
+//! shrunk, and printed as a list of calls.
+//!
+//! Not in the programs, and tested by hand: locks of other clients, keys that are evicted, leases without an
+//! end, crowds of more than a batch, locks that are left to strangers, what lasts to the very millisecond,
+//! when a script takes out what is over, and what a server refuses.
+
+mod program;
+mod reference;
+
+use std::fmt::Debug;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+use latchwork::backend::{
+    AcquireOutcome, Backend as _, Failure, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
+};
+use latchwork::redis::{Error, Redis};
+use latchwork::{LeaseId, LockKind};
+use latchwork_conformance::commands::{Commands as _, keys};
+use latchwork_testkit::{RedisServer, ServerClock};
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+
+use self::program::{Asks, Call, Id, calls};
+use self::reference::{Line, Place, READERS_TURN, ROUNDS, Reference, Time, left, nanos};
+use super::stage::{Stage, id};
+
+/// When programs begin, by both clocks.
+const BEGINNING: Duration = Duration::from_secs(1_700_000_000);
+/// Far beyond all leases and places.
+const FOR_EVER: Duration = Duration::from_secs(1_000_000);
+
+/// The queue and, in its order, its positions; the readers that wait, and those whose turn it is, each with a
+/// time. Then says that all before was seen.
+const LOOK: &str = "
+local queue, readers, turn, positions = unpack(KEYS)
+local queued, kept = redis.call('zrange', queue, 0, -1), {}
+for at, id in ipairs(queued) do
+    kept[at] = redis.call('hget', positions, id) or '0'
+end
+local function timed(key)
+    local all = redis.call('zrange', key, 0, -1, 'withscores')
+    for at = 2, #all, 2 do
+        all[at] = string.format('%.0f', all[at])
+    end
+    return all
+end
+redis.call('publish', ARGV[1], 'over')
+return { queued, timed(readers), timed(turn), kept }
+";
+
+/// What the server keeps of waiters, but for what is over.
+struct Waiting {
+    queue: Vec<LeaseId>,
+    readers: Vec<LeaseId>,
+    /// When readers were let in last, and those that have not come since; also after their turn.
+    turn: Option<(Time, Vec<LeaseId>)>,
+}
+
+/// A lock on a server, and the reference.
+struct Both<'a> {
+    stage: Stage,
+    clock: &'a ServerClock,
+    reference: Reference,
+    /// The server still has positions that were over at the last look.
+    keeps_dead: bool,
+}
+
+fn millis(time: u64) -> Duration {
+    Duration::from_millis(time)
+}
+
+fn same<T: Debug + PartialEq>(what: &str, got: T, expected: T) -> Result<(), String> {
+    if got == expected { Ok(()) } else { Err(format!("{what}: {got:?} instead of {expected:?}")) }
+}
+
+fn sorted(mut ids: Vec<LeaseId>) -> Vec<LeaseId> {
+    ids.sort_by_key(ToString::to_string);
+    ids
+}
+
+fn is_near(left: Duration, expected: Duration) -> bool {
+    left.abs_diff(expected) <= ROUNDS
+}
+
+impl Both<'_> {
+    async fn play(&mut self, calls: &[Call]) -> Result<(), String> {
+        let kind = self.reference.kind;
+        // At last all leave.
+        let modes: &[Mode] = match kind {
+            LockKind::ReadWrite => &[Mode::Write, Mode::Read],
+            _ => &[Mode::Fair],
+        };
+        let all = modes.iter().flat_map(|mode| Id::all(*mode).map(|id| Call::Release(*mode, id, None)));
+        for (at, call) in calls.iter().copied().chain(all).enumerate() {
+            // Each has a moment of its own.
+            self.pass(1).await;
+            let leaves = self.leaves(&call);
+            let done = match self.call(call).await {
+                Ok(()) if at < calls.len() => self.compare(leaves).await,
+                done => done,
+            };
+            match done {
+                // A command that was sent again has another answer: on a machine that is too busy to reply.
+                Err(_) if self.stage.redis.reconnects() > 0 => return Ok(()),
+                done => done.map_err(|difference| format!("after call {at}, {call:?}: {difference}"))?,
+            }
+        }
+        // By itself.
+        self.clock.stop_at((BEGINNING + FOR_EVER).as_micros() as u64);
+        same("left for ever", self.stage.keys().await, Vec::new())
+    }
+
+    async fn pass(&mut self, time: u64) {
+        self.reference.pass_until(self.reference.now + nanos(millis(time)));
+        self.set_clock();
+    }
+
+    fn set_clock(&self) {
+        self.clock.stop_at(self.reference.now.unsigned_abs() / 1000);
+    }
+
+    /// Whether the place lasts of a writer that leaves the queue, behind which readers may wait. They may be
+    /// told of each; of one whose place is over the server may know no more.
+    fn leaves(&self, call: &Call) -> Option<bool> {
+        let (Call::Release(Mode::Write, id, _) | Call::ReleaseTwice(Mode::Write, id, _)) = call else {
+            return None;
+        };
+        let (id, Reference { name, now, .. }) = (id.lease(), &self.reference);
+        name.waiting_readers.kept(*now).next()?;
+        Some(*now < name.writers.kept(Time::MIN).find(|place| place.id == id)?.until)
+    }
+
+    async fn call(&mut self, call: Call) -> Result<(), String> {
+        match call {
+            Call::Acquire(mode, id, asks) => self.acquire(mode, id, asks, None).await,
+            Call::ReadBeside(id, asks) => self.acquire(Mode::Read, id, asks, Some(id.writer().lease())).await,
+            Call::Release(mode, id, next) => self.release(mode, id, next, false).await,
+            Call::ReleaseTwice(mode, id, next) => self.release(mode, id, next, true).await,
+            Call::Renew(mode, id, lease) => {
+                let (id, lease) = (id.lease(), millis(lease));
+                let expected = self.reference.step(mode, |step| step.renew(mode, &id, lease));
+                let Stage { redis, name, .. } = &self.stage;
+                let got = redis.renew(mode, &keys(name, &[&id]), lease).await;
+                same("renewal", got.map_err(|error| error.to_string())?, vec![expected])
+            }
+            Call::Force(mode) => self.force(mode).await,
+            Call::Listen(client, listens) => {
+                let id = id(client.into(), 1);
+                match listens {
+                    true => self.reference.listening.insert(id.client_id()),
+                    false => self.reference.listening.remove(&id.client_id()),
+                };
+                match listens {
+                    true => self.stage.listen(&id).await,
+                    false => self.stage.listen_no_more(&id).await,
+                }
+                Ok(())
+            }
+            Call::Pass(time) => {
+                self.pass(time).await;
+                Ok(())
+            }
+            Call::SetBack(time) => {
+                // What is over, and was not taken out, might last again.
+                let Reference { name, now, .. } = &mut self.reference;
+                if !self.keeps_dead
+                    && name.fair.kept(Time::MIN).all(|place| *now < place.until)
+                    && name.kind != LockKind::ReadWrite
+                {
+                    name.lease.take_if(|term| term.until <= *now);
+                    let then = *now - nanos(millis(time));
+                    self.reference.pass_until(then);
+                    self.set_clock();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// It may be kept from other kinds for longer than any id has it.
+    async fn is_kept_from(&self, mode: Mode) -> bool {
+        let Reference { name, kind, now, .. } = &self.reference;
+        let is_other = *kind == LockKind::ReadWrite && matches!(mode, Mode::Plain | Mode::Fair);
+        is_other
+            && name.held_until(*now).is_none()
+            && self.stage.redis.holders(mode, &self.stage.name).await.is_ok_and(|held| !held.is_empty())
+    }
+
+    async fn acquire(
+        &mut self,
+        mode: Mode,
+        id: Id,
+        asks: Asks,
+        under: Option<LeaseId>,
+    ) -> Result<(), String> {
+        if self.is_kept_from(mode).await {
+            return Ok(());
+        }
+        let id = id.lease();
+        let position = asks.place.map(|place| self.reference.position(&id, place));
+        let Stage { redis, name, .. } = &self.stage;
+        let request =
+            redis.request(&id, millis(asks.lease)).position(position).tokens(asks.tokens).under(under);
+        let expected = self.reference.step(mode, |step| step.acquire(mode, &request));
+        match (redis.acquire(mode, name, &request).await, expected) {
+            (
+                Ok(AcquireOutcome::Acquired { last_token }),
+                Ok(AcquireOutcome::Acquired { last_token: expected }),
+            ) => self.reference.token(mode, asks.tokens, last_token, expected),
+            (Ok(AcquireOutcome::Held { left: got }), Ok(AcquireOutcome::Held { left: expected })) => {
+                // "At the latest": a script may look at one of the leases only, or at the readers' turn.
+                let Reference { name, now, .. } = &self.reference;
+                let leases = name.lease.iter().chain(&name.readers).map(|term| term.until);
+                let mut ends = leases.chain(name.let_in.map(|at| at + READERS_TURN));
+                match is_near(got, expected) || ends.any(|end| is_near(got, left(end, *now))) {
+                    true => Ok(()),
+                    false => same("left", got, expected),
+                }
+            }
+            (got, expected) => same("answer", other_kind(redis, got)?, expected),
+        }
+    }
+
+    async fn release(
+        &mut self,
+        mode: Mode,
+        id: Id,
+        next: Option<(Id, Asks)>,
+        twice: bool,
+    ) -> Result<(), String> {
+        let id = id.lease();
+        let next = next.map(|(id, asks)| NextWaiter {
+            position: self.reference.position(&id.lease(), asks.place.unwrap_or((0, 10_000))),
+            id: id.lease(),
+            lease: millis(asks.lease),
+            tokens: asks.tokens,
+        });
+        let holder = self.reference.name.lease.as_ref().map(|term| &term.id);
+        let next = next.filter(|next| next.id != id && holder != Some(&next.id));
+        let queued = next.as_ref().is_some_and(|next| self.reference.is_queued(mode, &next.id));
+        let expected = self.reference.step(mode, |step| step.release(mode, &id, next.as_ref()));
+        let Stage { redis, name, .. } = &self.stage;
+        let got = redis.release(mode, name, &id, next.as_ref()).await.map_err(|error| error.to_string())?;
+        if twice {
+            let again = redis.release(mode, name, &id, next.as_ref()).await;
+            again.map_err(|error| format!("again: {error}"))?;
+        }
+        match (got, expected) {
+            (
+                ReleaseOutcome::GrantedToNext { last_token: got },
+                ReleaseOutcome::GrantedToNext { last_token: expected },
+            ) => self.reference.token(mode, next.map_or(0, |next| next.tokens), got, expected),
+            (ReleaseOutcome::Released { .. }, ReleaseOutcome::Released { .. }) => Ok(()),
+            // As if it ran before.
+            (ReleaseOutcome::Released { .. }, ReleaseOutcome::NotHeld) if queued => Ok(()),
+            (got, expected) => same("release", got, expected),
+        }
+    }
+
+    async fn force(&mut self, mode: Mode) -> Result<(), String> {
+        let Reference { name, now, .. } = &self.reference;
+        // What is left of a turn differs.
+        let is_turn = !name.readers.is_empty() && name.turn_until(*now).is_some();
+        if is_turn || self.is_kept_from(mode).await {
+            return Ok(());
+        }
+        let expected = self.reference.step(mode, |step| step.force_release(mode));
+        let Stage { redis, name, .. } = &self.stage;
+        same("forced release", other_kind(redis, redis.force_release(mode, name).await)?, expected)
+    }
+
+    async fn look(&mut self) -> (Vec<String>, Waiting) {
+        let Stage { name, mode, raw, .. } = &mut self.stage;
+        let key = |what: &str| format!("{name}:latchwork:{{{name}}}:{}_{what}", Stage::prefix(*mode));
+        let mut look = redis::cmd("EVAL");
+        look.arg(LOOK).arg(4).arg(&["queue", "readers", "turn", "positions"].map(key));
+        look.arg(format!("fence:{name}"));
+        let [queue, readers, turn, until]: [Vec<String>; 4] = look.query_async(raw).await.unwrap();
+        let micros = |text: &str| text[..text.len().min(16)].parse::<Time>().unwrap();
+        let now = self.reference.now / 1000;
+        let ids = |all: &[String]| {
+            let all = all.chunks(2).filter(|it| it[0] != "phase" && now < micros(&it[1]));
+            all.map(|it| it[0].parse().unwrap()).collect()
+        };
+        let queue = queue.iter().zip(&until).filter(|(_, until)| now < micros(until));
+        self.keeps_dead = until.iter().any(|until| micros(until) <= now);
+        let began = turn.chunks(2).find(|it| it[0] == "phase").map(|it| micros(&it[1]) * 1000);
+        let turn = began.map(|began| (began, ids(&turn)));
+        let queue = queue.map(|(id, _)| id.parse().unwrap()).collect();
+        (self.stage.heard_before_fence().await, Waiting { queue, readers: ids(&readers), turn })
+    }
+
+    async fn compare(&mut self, leaves: Option<bool>) -> Result<(), String> {
+        let modes = [Mode::Fair, Mode::Write, Mode::Read];
+        let (redis, of) = (self.stage.redis.clone(), self.stage.name.clone());
+        let held = join_all(modes.map(|mode| redis.holders(mode, &of)));
+        let (held, (heard, waiting)) = join(held, self.look()).await;
+        let Reference { name, now, kind, published, .. } = &mut self.reference;
+        let published = std::mem::take(published);
+        let may = leaves.is_some() && published.is_empty() && heard == ["1"]
+            || leaves == Some(false) && published == ["1"] && heard.is_empty();
+        if !may {
+            same("messages", heard, published)?;
+        }
+        for (mode, held) in modes.into_iter().zip(held) {
+            if mode == Mode::Fair && *kind == LockKind::ReadWrite && name.kind == *kind {
+                // See `is_kept_from`.
+                continue;
+            }
+            let all = |held: Vec<latchwork::Holder>| {
+                let mut all: Vec<_> =
+                    held.into_iter().map(|it| (it.id.map(|id| id.to_string()), it.left)).collect();
+                all.sort();
+                all
+            };
+            let (got, expected) = (other_kind(&redis, held)?.map(all), name.holders(mode, *now).map(all));
+            let are_near = match (&got, &expected) {
+                (Ok(got), Ok(expected)) if got.len() == expected.len() => got
+                    .iter()
+                    .zip(expected)
+                    .all(|(got, expected)| got.0 == expected.0 && is_near(got.1, expected.1)),
+                _ => got == expected,
+            };
+            if !are_near {
+                same(&format!("{mode} holders"), got, expected)?;
+            }
+        }
+        let ids = |line: &Line| line.kept(*now).map(|place| place.id.clone()).collect::<Vec<_>>();
+        let line = if *kind == LockKind::ReadWrite { &name.writers } else { &name.fair };
+        same("queue", waiting.queue, ids(line))?;
+        same("readers that wait", sorted(waiting.readers), sorted(ids(&name.waiting_readers)))?;
+        let (at, invited) = waiting.turn.unzip();
+        let invited = invited.unwrap_or_default();
+        if name.turn_until(*now).is_some() {
+            same("turn", at, name.let_in)?;
+            return same("readers whose turn it is", sorted(invited), sorted(ids(&name.to_come)));
+        }
+        // For how long the server remembers a turn that is over is its own affair.
+        let kept = QueuePosition { waited: Duration::ZERO, kept: FOR_EVER };
+        (name.let_in, name.to_come) = (at, Line::default());
+        invited.iter().for_each(|id| name.to_come.put(Place::new(id, kept, *now), *now, true));
+        Ok(())
+    }
+}
+
+/// The kind that the lock is held as instead.
+fn other_kind<T>(redis: &Redis, got: Result<T, Error>) -> Result<Result<T, LockKind>, String> {
+    got.map_or_else(
+        |error| match redis.failure(&error) {
+            Failure::OtherKind(kind) => Ok(Err(kind)),
+            _ => Err(error.to_string()),
+        },
+        |got| Ok(Ok(got)),
+    )
+}
+
+/// With the seed of `LATCHWORK_SEED`, and twenty times as many programs if `LATCHWORK_DEEP` is set.
+fn check(kind: LockKind, programs: u32, modes: &'static [Mode]) {
+    static SERVERS: LazyLock<[(RedisServer, ServerClock); 3]> =
+        LazyLock::new(|| std::array::from_fn(|_| ServerClock::start_server()));
+    let (server, clock) = &SERVERS[kind as usize];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let seed = std::env::var("LATCHWORK_SEED").map_or(1, |seed| seed.parse::<u32>().expect("it is a number"));
+    let times = if std::env::var_os("LATCHWORK_DEEP").is_some() { 20 } else { 1 };
+    let mut bytes = [0; 32];
+    bytes[..4].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let cases = programs * times;
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 400, ..Config::default() };
+    let number = std::cell::Cell::new(0);
+    let played = TestRunner::new_with_rng(config, rng).run(&calls(modes), |calls| {
+        let name = format!("{kind:?}:{}", number.replace(number.get() + 1));
+        let played = runtime.block_on(async {
+            clock.stop_at(BEGINNING.as_micros() as u64);
+            let queued = if kind == LockKind::ReadWrite { Mode::Write } else { Mode::Fair };
+            let stage = Stage::on(server, &name, queued).await;
+            Both { stage, clock, reference: Reference::new(kind, nanos(BEGINNING)), keeps_dead: false }
+                .play(&calls)
+                .await
+        });
+        played.map_err(TestCaseError::fail)
+    });
+    match played {
+        Ok(()) => {}
+        Err(TestError::Fail(difference, calls)) => {
+            let calls: String = calls.iter().map(|call| format!("    {call:?},\n")).collect();
+            panic!("seed {seed}: {difference}\nThe program:\n[\n{calls}]");
+        }
+        Err(error) => panic!("seed {seed}: {error}"),
+    }
+}
+
+#[test]
+fn scripts_of_plain_locks_do_what_the_reference_does() {
+    check(LockKind::Plain, 60, &[Mode::Plain]);
+}
+
+#[test]
+fn scripts_of_fair_locks_do_what_the_reference_does() {
+    check(LockKind::Fair, 200, &[Mode::Fair]);
+}
+
+#[test]
+fn scripts_of_read_write_locks_do_what_the_reference_does() {
+    check(LockKind::ReadWrite, 300, &[Mode::Write, Mode::Read]);
+}

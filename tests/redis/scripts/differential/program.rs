@@ -1,0 +1,130 @@
+//! Programs of calls: as they are drawn, and as a difference is printed, to be kept.
+
+use latchwork::LeaseId;
+use latchwork::backend::Mode;
+use proptest::prelude::*;
+
+pub(super) const CLIENTS: u8 = 3;
+/// Of each client: so many that do not read, and as many that do.
+const IDS: u8 = 2;
+
+/// A lease, by the numbers of its client and of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Id(pub(super) u8, pub(super) u8);
+
+/// What an id asks for. All times are in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asks {
+    pub(super) lease: u64,
+    pub(super) tokens: u64,
+    /// For how long it has waited, and for how long its place is kept.
+    pub(super) place: Option<(u64, u64)>,
+}
+
+/// A call of the store, or an event between two of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Call {
+    Acquire(Mode, Id, Asks),
+    /// To read, beside the writer of the same owner.
+    ReadBeside(Id, Asks),
+    Release(Mode, Id, Option<(Id, Asks)>),
+    /// The same, sent once more.
+    ReleaseTwice(Mode, Id, Option<(Id, Asks)>),
+    Renew(Mode, Id, u64),
+    Force(Mode),
+    /// A client listens from now on, or no more.
+    Listen(u8, bool),
+    Pass(u64),
+    /// The server's clock is set back.
+    SetBack(u64),
+}
+
+impl Id {
+    pub(super) fn lease(self) -> LeaseId {
+        super::id(self.0.into(), self.1.into())
+    }
+
+    /// The writer of the same owner.
+    pub(super) fn writer(self) -> Self {
+        Self(self.0, self.1 - IDS)
+    }
+
+    fn numbers(mode: Mode) -> std::ops::RangeInclusive<u8> {
+        if mode == Mode::Read { IDS + 1..=2 * IDS } else { 1..=IDS }
+    }
+
+    /// Some come more often, so that calls meet.
+    fn of(mode: Mode) -> impl Strategy<Value = Self> {
+        let (first, other) = Self::numbers(mode).into_inner();
+        let client = prop_oneof![4 => Just(1), 2 => Just(2), 1 => 3..=CLIENTS];
+        (client, prop_oneof![3 => Just(first), 1 => Just(other)])
+            .prop_map(|(client, number)| Self(client, number))
+    }
+
+    pub(super) fn all(mode: Mode) -> impl Iterator<Item = Self> {
+        (1..=CLIENTS).flat_map(move |client| Self::numbers(mode).map(move |number| Self(client, number)))
+    }
+}
+
+fn asks() -> impl Strategy<Value = Asks> {
+    let lease = prop_oneof![Just(30_000), Just(200), Just(1_500), Just(600_000)];
+    let tokens = prop_oneof![3 => Just(0), 1 => Just(1), 1 => Just(3)];
+    let waited = prop_oneof![2 => Just(0), 1 => Just(800), 1 => Just(2_000), 1 => Just(5_000)];
+    let kept = prop_oneof![3 => Just(20_000), 1 => Just(100), 1 => Just(1_200)];
+    let place = proptest::option::weighted(0.8, (waited, kept));
+    (lease, tokens, place).prop_map(|(lease, tokens, place)| Asks { lease, tokens, place })
+}
+
+/// On a lock of these modes, and some calls of the others, which have no place in its queue.
+pub(super) fn calls(modes: &'static [Mode]) -> impl Strategy<Value = Vec<Call>> {
+    let all = [Mode::Plain, Mode::Fair, Mode::Write, Mode::Read];
+    let others: Vec<Mode> = all.into_iter().filter(|mode| !modes.contains(mode)).collect();
+    let (is_queued, is_read) = (!modes.contains(&Mode::Plain), modes.contains(&Mode::Read));
+    let mode = || proptest::sample::select(modes);
+    let acquire = mode().prop_flat_map(|mode| (Just(mode), Id::of(mode), asks()));
+    let beside = (Id::of(Mode::Read), asks());
+    let release = mode().prop_flat_map(move |mode| {
+        let next = proptest::option::of((Id::of(mode), asks()));
+        (
+            Just(mode),
+            Id::of(mode),
+            next.prop_map(move |next| next.filter(|_| is_queued && mode != Mode::Read)),
+        )
+    });
+    let renew = mode().prop_flat_map(|mode| (Just(mode), Id::of(mode), prop_oneof![Just(400), Just(40_000)]));
+    let strange = proptest::sample::select(others).prop_flat_map(|mode| {
+        let without = asks().prop_map(|asks| Asks { place: None, ..asks });
+        // Whichever id has the lock, or waits.
+        let id = || (1..=CLIENTS, 1..=2 * IDS).prop_map(|(client, number)| Id(client, number));
+        prop_oneof![
+            2 => (Id::of(mode), without).prop_map(move |(id, asks)| Call::Acquire(mode, id, asks)),
+            2 => id().prop_map(move |id| Call::Release(mode, id, None)),
+            2 => id().prop_map(move |id| Call::Renew(mode, id, 5_000)),
+            1 => Just(Call::Force(mode)),
+        ]
+    });
+    let pass =
+        prop_oneof![3 => Just(10), 2 => Just(300), 2 => Just(1_000), 1 => Just(1_600), 1 => Just(31_000)];
+    let call = prop_oneof![
+        12 => acquire.prop_map(|(mode, id, asks)| Call::Acquire(mode, id, asks)),
+        3 => beside.prop_map(move |(id, asks)| match is_read {
+            true => Call::ReadBeside(id, asks),
+            // What is over in a turn is not told from what is not by a clock that goes back.
+            false => Call::SetBack(40_000),
+        }),
+        9 => (release, 0..8_u8).prop_map(|((mode, id, next), often)| match often {
+            0 => Call::ReleaseTwice(mode, id, next),
+            _ => Call::Release(mode, id, next),
+        }),
+        3 => renew.prop_map(|(mode, id, lease)| Call::Renew(mode, id, lease)),
+        1 => mode().prop_map(Call::Force),
+        3 => (1..=CLIENTS, any::<bool>()).prop_map(|(client, listens)| Call::Listen(client, listens)),
+        4 => pass.prop_map(Call::Pass),
+        2 => strange,
+    ];
+    // Most clients listen, as those of ours do.
+    (0..8_u8, proptest::collection::vec(call, 1..24)).prop_map(|(deaf, calls)| {
+        let listens = (1..=CLIENTS).map(move |client| Call::Listen(client, deaf != client));
+        listens.chain(calls).collect()
+    })
+}
