@@ -1047,6 +1047,26 @@ fn those_that_wait_for_as_much_as_the_first_get_in_by_its_lease() {
     assert!(matches!(newcomer, EnterOutcome::Reentered(_, None)), "it asks: {newcomer:?}");
 }
 
+/// Others that came before the question was sent have as much of the lease as the queue head has.
+#[test]
+fn sharer_with_a_lease_of_its_own_has_all_of_it_or_asks_itself() {
+    let (entry, now) = readers();
+    let request = |owner| Request::new(owner).lease(LEASE);
+    let EnterOutcome::Head(head) = entry.enter(&request(1), true, now).0 else { panic!("it is idle") };
+    let before = queued(&entry, &request(2), now);
+    let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
+    let later = now + Duration::from_secs(1);
+    let [after, brief] = [request(3), Request::new(4).lease(LEASE / 2)].map(|it| queued(&entry, &it, later));
+    let answered = now + Duration::from_secs(2);
+    let (outcome, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, answered);
+    assert!(matches!(outcome, AttemptOutcome::Granted(_)), "{outcome:?}");
+    for suffices in [before, brief] {
+        let told = told(&entry, &suffices, answered);
+        assert!(matches!(told, Some(WaitOutcome::Granted(_, None))), "{told:?}");
+    }
+    assert!(matches!(told(&entry, &after, answered), Some(WaitOutcome::Head(_))));
+}
+
 /// It may wait for them all.
 #[test]
 fn older_waiter_of_an_owner_that_gets_in_by_a_younger_one_gets_in_as_well() {
