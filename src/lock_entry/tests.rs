@@ -412,6 +412,29 @@ fn tenure_that_has_grown_is_as_the_rules_say_once_another_process_had_the_lock()
     }
 }
 
+/// Of a store that does not know which processes hear of a release, what was found at the store counts.
+#[test]
+fn tenure_grows_only_while_no_other_process_waits() {
+    const TENURE: Duration = Duration::from_millis(30);
+    for (is_held, receivers, grows) in [(false, 0, true), (false, 1, false), (true, 0, false)] {
+        let (entry, now) = idle();
+        let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        if is_held {
+            let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
+            let _ = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
+        }
+        let grant = granted(&entry, &head, 1, 0, now);
+        let ticket = queued(&entry, &Request::new(2), now);
+        assert_eq!(entry.leave(&grant, now + TENURE).0, LeaveOutcome::Passed);
+        drop(entry.returned(receivers, now));
+        let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
+        let grant = granted(&entry, &head, 2, 0, now);
+        let _ticket = queued(&entry, &Request::new(3), now);
+        let (_, effects) = entry.leave(&grant, now + TENURE);
+        assert_eq!(effects.pending_release().is_none(), grows);
+    }
+}
+
 /// They have heard of its release, and wait for the lock as long as this one had it.
 #[test]
 fn other_processes_go_before_a_call_that_would_ask_at_once() {
