@@ -11,7 +11,7 @@ use latchwork::redis::Redis;
 use latchwork::{Lease, LockClient, LockOptions, Metrics};
 use latchwork_testkit::RedisServer;
 
-use crate::over_local::{Between, Command, OverLocal, kept_while};
+use crate::over_local::{Between, Command, kept_while, over};
 use crate::polled::{poll, ready};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -198,7 +198,7 @@ impl Between for Kept {
 fn loss_that_an_extension_is_told_counts_though_the_lease_was_begun_anew_at_that_moment() {
     let (local, kept) = (Local::with_runtime(ThreadRuntime::paused()), Kept::default());
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
-    let client = LockClient::new(OverLocal::new(&local, kept.clone()));
+    let client = LockClient::new(over(&local, kept.clone()));
     let lock = client.get_lock("orders").unwrap().owned_by(&client.owner());
     let mut outer = ready(lock.lock()).unwrap();
     // Ordering: SeqCst here and below, for no reason but that it is a test.
