@@ -173,6 +173,8 @@ faults! {
         NamedNotTold,
         /// Newcomers join the sharers of a lock for as long as one of them has it.
         TenureNeverEnds,
+        /// A sharer that came after the lease was asked for gets what is left of it, though it wants more.
+        LateSharerAdmitted,
         /// Those beside go on by the lease in hand, however early that ends.
         GatheredUnderShorterLease,
         /// A shared lease that is longer than a renewed one is left as others may have cut it.

@@ -271,17 +271,15 @@ struct Hold {
 /// What newcomers to a shared hold get.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
-    extent: Duration,
     /// It lasts until it is renewed for them.
     renewable: bool,
     token: bool,
 }
 
 impl Offer {
-    /// Whether that is all that a request wants.
-    fn suffices(&self, request: &Request) -> bool {
-        request.lease.map_or(self.renewable, |wanted| wanted <= self.extent)
-            && (!request.fenced || self.token)
+    /// Whether that is all that a request wants, by a lease that counts as lasting for `extent`.
+    fn suffices(&self, request: &Request, extent: Duration) -> bool {
+        request.lease.map_or(self.renewable, |wanted| wanted <= extent) && (!request.fenced || self.token)
     }
 }
 
@@ -598,13 +596,13 @@ impl Ownership {
         let Phase::Held(_, lease) = &self.phase else { return false };
         self.rules.policy.is_shared()
             && (now < lease.tenure_ends || fault!(TenureNeverEnds))
-            && self.offer(lease.left(now), now).is_some_and(|offer| offer.suffices(request))
+            && self.offer(now).is_some_and(|offer| offer.suffices(request, lease.left(now)))
     }
 
-    /// What newcomers get by the lease in hand, if it counts as lasting for `extent`.
-    fn offer(&self, extent: Duration, now: Moment) -> Option<Offer> {
+    /// What newcomers get by the lease in hand.
+    fn offer(&self, now: Moment) -> Option<Offer> {
         let Phase::Held(hold, lease) = &self.phase else { return None };
-        Some(Offer { extent, renewable: lease.left(now) > self.third, token: hold.token.is_some() })
+        Some(Offer { renewable: lease.left(now) > self.third, token: hold.token.is_some() })
     }
 
     /// One more for a hold of the owner's, or else for the hold in hand: a guard's, or one that is to be

@@ -229,9 +229,13 @@ impl Queue {
         self.pop_where(walk, |node| node.tries)
     }
 
-    /// Unlinks the next whose request is such a one.
-    pub(super) fn pop_that(&mut self, walk: &mut Walk, is: impl Fn(&Request) -> bool) -> Option<Slot> {
-        self.pop_where(walk, |node| is(&node.request))
+    /// Unlinks the next whose request, and the moment at which it began to wait, are such ones.
+    pub(super) fn pop_that(
+        &mut self,
+        walk: &mut Walk,
+        is: impl Fn(&Request, Moment) -> bool,
+    ) -> Option<Slot> {
+        self.pop_where(walk, |node| is(&node.request, node.since))
     }
 
     fn pop_where(&mut self, walk: &mut Walk, is: impl Fn(&Node) -> bool) -> Option<Slot> {

@@ -412,6 +412,29 @@ fn tenure_that_has_grown_is_as_the_rules_say_once_another_process_had_the_lock()
     }
 }
 
+/// Of a store that does not know which processes hear of a release, what was found at the store counts.
+#[test]
+fn tenure_grows_only_while_no_other_process_waits() {
+    const TENURE: Duration = Duration::from_millis(30);
+    for (is_held, receivers, grows) in [(false, 0, true), (false, 1, false), (true, 0, false)] {
+        let (entry, now) = idle();
+        let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        if is_held {
+            let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
+            let _ = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
+        }
+        let grant = granted(&entry, &head, 1, 0, now);
+        let ticket = queued(&entry, &Request::new(2), now);
+        assert_eq!(entry.leave(&grant, now + TENURE).0, LeaveOutcome::Passed);
+        drop(entry.returned(receivers, now));
+        let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
+        let grant = granted(&entry, &head, 2, 0, now);
+        let _ticket = queued(&entry, &Request::new(3), now);
+        let (_, effects) = entry.leave(&grant, now + TENURE);
+        assert_eq!(effects.pending_release().is_none(), grows);
+    }
+}
+
 /// They have heard of its release, and wait for the lock as long as this one had it.
 #[test]
 fn other_processes_go_before_a_call_that_would_ask_at_once() {
@@ -1045,6 +1068,26 @@ fn those_that_wait_for_as_much_as_the_first_get_in_by_its_lease() {
     }
     let newcomer = entry.enter(&Request::new(4), true, now).0;
     assert!(matches!(newcomer, EnterOutcome::Reentered(_, None)), "it asks: {newcomer:?}");
+}
+
+/// Others that came before the question was sent have as much of the lease as the queue head has.
+#[test]
+fn sharer_with_a_lease_of_its_own_has_all_of_it_or_asks_itself() {
+    let (entry, now) = readers();
+    let request = |owner| Request::new(owner).lease(LEASE);
+    let EnterOutcome::Head(head) = entry.enter(&request(1), true, now).0 else { panic!("it is idle") };
+    let before = queued(&entry, &request(2), now);
+    let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
+    let later = now + Duration::from_secs(1);
+    let [after, brief] = [request(3), Request::new(4).lease(LEASE / 2)].map(|it| queued(&entry, &it, later));
+    let answered = now + Duration::from_secs(2);
+    let (outcome, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, answered);
+    assert!(matches!(outcome, AttemptOutcome::Granted(_)), "{outcome:?}");
+    for suffices in [before, brief] {
+        let told = told(&entry, &suffices, answered);
+        assert!(matches!(told, Some(WaitOutcome::Granted(_, None))), "{told:?}");
+    }
+    assert!(matches!(told(&entry, &after, answered), Some(WaitOutcome::Head(_))));
 }
 
 /// It may wait for them all.

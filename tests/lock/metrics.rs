@@ -1,13 +1,17 @@
 //! What a client says about itself, in numbers.
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::Duration;
 
-use latchwork::local::{Local, ThreadRuntime};
+use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::redis::Redis;
 use latchwork::{Lease, LockClient, LockOptions, Metrics};
 use latchwork_testkit::RedisServer;
 
+use crate::over_local::{Between, Command, kept_while, over};
 use crate::polled::{poll, ready};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -161,4 +165,56 @@ mod needs_a_server {
         next.unlock().await.unwrap();
         drop(guard);
     }
+}
+
+/// Keeps attempts, and answers to renewals, for as long as the test says so.
+#[derive(Clone, Default)]
+struct Kept {
+    attempts: Arc<AtomicBool>,
+    renewals: Arc<AtomicBool>,
+}
+
+impl Between for Kept {
+    type Error = OtherKind;
+
+    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
+        if let Command::Acquire(_) = command {
+            kept_while(&self.attempts).await;
+        }
+        Ok(())
+    }
+
+    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
+        if let Command::Renew(..) = command {
+            kept_while(&self.renewals).await;
+        }
+        Ok(())
+    }
+}
+
+/// The lock is forced free before an extension, and again once the command for a token of the same owner has
+/// begun the lease anew. All of that is at one moment, as by a coarse clock.
+#[test]
+fn loss_that_an_extension_is_told_counts_though_the_lease_was_begun_anew_at_that_moment() {
+    let (local, kept) = (Local::with_runtime(ThreadRuntime::paused()), Kept::default());
+    let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
+    let client = LockClient::new(over(&local, kept.clone()));
+    let lock = client.get_lock("orders").unwrap().owned_by(&client.owner());
+    let mut outer = ready(lock.lock()).unwrap();
+    // Ordering: SeqCst here and below, for no reason but that it is a test.
+    kept.attempts.store(true, SeqCst);
+    let fenced = lock.fenced();
+    let mut inner = pin!(fenced.lock());
+    assert!(poll(inner.as_mut()).is_pending());
+    assert!(ready(theirs.force_unlock()).unwrap());
+    kept.renewals.store(true, SeqCst);
+    let mut extends = pin!(outer.extend(THIRD));
+    assert!(poll(extends.as_mut()).is_pending());
+    kept.attempts.store(false, SeqCst);
+    let Poll::Ready(Ok(inner)) = poll(inner.as_mut()) else { panic!("it has no token") };
+    assert!(inner.is_held() && ready(theirs.force_unlock()).unwrap());
+    kept.renewals.store(false, SeqCst);
+    let Poll::Ready(Err(error)) = poll(extends.as_mut()) else { panic!("it is not told") };
+    assert!(error.is_lost(), "{error}");
+    assert_eq!((client.metrics().leases_lost, inner.is_held()), (1, false));
 }

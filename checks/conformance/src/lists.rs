@@ -270,6 +270,8 @@ macro_rules! __read_write {
             writer_keeps_all_others_out
             /// `holders` tells the leases of the side that is asked for.
             each_side_says_its_holders
+            /// Of several readers, `Lock::holder` says the one whose lease lasts longest.
+            holder_of_many_that_read_has_the_longest_lease
             /// One release of a writer lets all readers in that wait, of all clients, at once.
             readers_of_several_clients_are_woken_by_one_release
             /// Readers of one client share one lease, which the last of them releases.

@@ -292,6 +292,29 @@ pub(crate) async fn each_side_says_its_holders(store: &Subject<'_>) {
     one.assert_nothing_left().await;
 }
 
+pub(crate) async fn holder_of_many_that_read_has_the_longest_lease(store: &Subject<'_>) {
+    let [one, other] = One::several(store).await;
+    for [longer, shorter] in [[&one, &other], [&other, &one]] {
+        for [first, second] in [[(longer, 3), (shorter, 1)], [(shorter, 1), (longer, 3)]] {
+            let reads = async |(one, times): (&One<'_>, u32)| {
+                soon("reading", one.lock.read().lock_with_lease(LONG * times)).await.unwrap()
+            };
+            let guards = [reads(first).await, reads(second).await];
+            for asks in [&one, &other] {
+                let holder = asks.read().holder().await.unwrap().unwrap();
+                assert_eq!(holder.id.unwrap().client_id(), longer.client.id());
+                let left = asks.read().remaining().await.unwrap().unwrap();
+                assert!(left > LONG * 2 && left <= LONG * 3, "{left:?}");
+            }
+            for guard in guards {
+                guard.unlock().await.unwrap();
+            }
+        }
+    }
+    one.assert_nothing_left().await;
+    other.assert_nothing_left().await;
+}
+
 pub(crate) async fn readers_of_several_clients_are_woken_by_one_release(store: &Subject<'_>) {
     const EACH: usize = 8;
     let clients: [One<'_>; 4] = One::several(store).await;

@@ -10,7 +10,7 @@ use latchwork::local::{Local, ThreadRuntime};
 use latchwork_conformance::{Intercept, Part, Property, Store, Violation, drive, properties};
 
 /// Each with the locks of a property that finds it, and the property's name.
-const FOUND_BY: [(Twin, Mode, &str); 24] = [
+const FOUND_BY: [(Twin, Mode, &str); 25] = [
     (TakesWhatIsHeld, Mode::Plain, "name_is_leased_to_one_id"),
     (AcquiresInName, Mode::Plain, "name_is_leased_to_one_id"),
     (ReleasesForStrangers, Mode::Plain, "release_by_another_id_finds_nothing"),
@@ -35,6 +35,7 @@ const FOUND_BY: [(Twin, Mode, &str); 24] = [
     (ForgetsTheReaders, Mode::Read, "readers_that_wait_are_let_in_when_a_writer_leaves"),
     (ReadersComeFirst, Mode::Read, "reader_waits_behind_writers_that_came_before_it"),
     (ForgetsWhatIsReadUnderAWriter, Mode::Read, "writer_reads_beside_itself"),
+    (SaysOneReader, Mode::Read, "holder_of_many_that_read_has_the_longest_lease"),
 ];
 
 /// The store in memory, with a clock that the suite advances.

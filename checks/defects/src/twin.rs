@@ -61,6 +61,8 @@ pub enum Twin {
     ForgetsTheReaders,
     /// An owner that writes and then reads does not say so.
     ForgetsWhatIsReadUnderAWriter,
+    /// Of the holders, one is said to be there.
+    SaysOneReader,
     /// The simulator's store undoes an attempt before that has come.
     RollsBackTooSoon,
     /// The simulator's store runs a command once more after its answer.
@@ -296,7 +298,8 @@ impl<B: Backend, C: Chance> Interceptor<B> for Twinned<C> {
     }
 
     async fn holders(&self, backend: &B, mode: Mode, name: &LockName) -> Result<Vec<Holder>, B::Error> {
-        let holders = backend.holders(mode, name).await?;
+        let mut holders = backend.holders(mode, name).await?;
+        holders.truncate(if self.is(Twin::SaysOneReader) { 1 } else { usize::MAX });
         Ok(if self.goes_wrong(Twin::SaysItIsFree, 2) { Vec::new() } else { holders })
     }
 }

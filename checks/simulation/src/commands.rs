@@ -1,6 +1,7 @@
 //! What the simulator is asked to do on the command line.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -18,6 +19,7 @@ use crate::run::Report;
 use crate::shrink::shrink;
 use crate::store::twin;
 use crate::task::operation_words;
+use crate::watchdog;
 use crate::world::SECOND;
 
 /// How long a failure is shrunk for.
@@ -86,6 +88,12 @@ pub(crate) struct Fixed {
     /// Where the programs are
     #[arg(long, default_value = KEPT)]
     directory: PathBuf,
+    /// This program alone, by its name
+    #[arg(long)]
+    only: Option<String>,
+    /// A fault of the library's, which is to be found
+    #[arg(long)]
+    fault: Option<String>,
 }
 
 /// A shrunk program that has found something once.
@@ -96,6 +104,8 @@ struct Kept {
     judge: String,
     /// What was wrong.
     says: String,
+    /// What it stands for: with this one seeded, something is found.
+    fault: String,
     program: Program,
 }
 
@@ -130,12 +140,16 @@ impl Run {
         while self.programs.map_or(start.elapsed().as_secs() < self.seconds, |count| seed - from < count) {
             let program = draw(seed);
             for store in self.store.each(seed) {
+                let (seconds, programs) = (start.elapsed().as_secs_f64(), figures.programs + 1);
+                let mut lines = does_not_come_back(format!("seed {seed}"), store);
+                if self.json {
+                    lines = format!("{lines}\n{}", json(Some(("spins", seed)), programs, seconds, None));
+                }
+                watchdog::name(lines);
                 let report = store.play(&program, false);
-                let found = figures.count(store, seed, &report);
-                let Some(finding) = report.finding.filter(|_| found) else { continue };
+                figures.count(store, seed, &report);
+                let Some(finding) = report.finding else { continue };
                 println!("seed {seed} over {}: {}: {}", store.name(), finding.judge, finding.text);
-                let seconds = start.elapsed().as_secs_f64();
-                let programs = figures.programs;
                 first.get_or_insert(First { seed, store, finding, seconds, programs });
             }
             if first.is_some() && self.stop_at_first {
@@ -150,9 +164,7 @@ impl Run {
     fn end(&self, first: Option<First>, seconds: f64, programs: u64) -> ExitCode {
         let Some(first) = first else {
             if self.json {
-                println!(
-                    "{{\"found\": null, \"programs\": {programs}, \"seconds\": {seconds:.2}, \"operations\": null}}"
-                );
+                println!("{}", json(None, programs, seconds, None));
             }
             return ExitCode::SUCCESS;
         };
@@ -162,17 +174,29 @@ impl Run {
             shrunk.operations()
         });
         if self.json {
-            println!(
-                "{{\"found\": \"{}\", \"programs\": {}, \"seconds\": {:.2}, \"operations\": {}, \"seed\": {}}}",
-                first.finding.judge,
-                first.programs,
-                first.seconds,
-                operations.map_or("null".to_owned(), |count| count.to_string()),
-                first.seed
-            );
+            let found = Some((first.finding.judge, first.seed));
+            println!("{}", json(found, first.programs, first.seconds, operations));
         }
         ExitCode::FAILURE
     }
+}
+
+/// For a program to read: of a finding its judge and seed, and the operations of the smaller program.
+fn json(
+    found: Option<(&str, u64)>,
+    programs: u64,
+    seconds: f64,
+    operations: Option<usize>,
+) -> serde_json::Value {
+    let (judge, seed) = found.unzip();
+    serde_json::json!({
+        "found": judge, "programs": programs, "seconds": seconds, "operations": operations, "seed": seed,
+    })
+}
+
+/// For the watchdog.
+fn does_not_come_back(program: impl Display, store: Player) -> String {
+    format!("{program} over {}: spins: the program does not come back", store.name())
 }
 
 /// Makes wrong what is named: a fault of the library's, or a twin of the model.
@@ -186,17 +210,16 @@ fn seed_fault(name: Option<&str>) {
 }
 
 impl Figures {
-    /// Whether it is the first of its judge over this store.
-    fn count(&mut self, store: Player, seed: u64, report: &Report) -> bool {
+    fn count(&mut self, store: Player, seed: u64, report: &Report) {
         self.programs += 1;
         self.operations += report.operations;
         self.commands += report.commands;
         self.polls += report.polls;
         self.time += u128::from(report.ended);
-        let Some(finding) = &report.finding else { return false };
-        let (count, _) = self.found.entry((store.name(), finding.judge)).or_insert((0, seed));
-        *count += 1;
-        *count == 1
+        if let Some(finding) = &report.finding {
+            let (count, _) = self.found.entry((store.name(), finding.judge)).or_insert((0, seed));
+            *count += 1;
+        }
     }
 
     fn print(&self, took: Duration, from: u64) {
@@ -239,7 +262,8 @@ fn show(store: Player, program: &Program) {
     }
     if let Some(finding) = report.finding {
         let (store, judge) = (store.name(), finding.judge.to_owned());
-        let kept = Kept { store, judge, says: finding.text, program: program.clone() };
+        let fault = "the fault of `src/fault/seeded.rs` that it stands for".to_owned();
+        let kept = Kept { store, judge, says: finding.text, fault, program: program.clone() };
         println!("\nTo be kept in {KEPT}:\n{}", kept.text());
     }
 }
@@ -266,6 +290,7 @@ fn print_table(program: &Program) {
 impl One {
     fn program(&self) -> Program {
         seed_fault(self.fault.as_deref());
+        watchdog::name(does_not_come_back(format!("seed {}", self.seed), self.store));
         match &self.file {
             None => draw(self.seed),
             Some(file) => {
@@ -306,6 +331,7 @@ impl Same {
         for seed in self.seed..self.seed + self.programs {
             let program = draw(seed);
             for store in self.store.each(seed) {
+                watchdog::name(does_not_come_back(format!("seed {seed}"), store));
                 let report = store.play(&program, false);
                 hashes += &format!("{seed} {} {:016x}\n", store.name(), report.hash);
                 if let Some(finding) = report.finding {
@@ -355,28 +381,54 @@ impl Kept {
 }
 
 impl Fixed {
-    /// Plays all programs that have found something once, under many schedules.
+    /// Plays all programs that have found something once, under many schedules, and sees to it that each
+    /// finds the fault that it is kept for.
     pub(crate) fn run(self) -> ExitCode {
+        seed_fault(self.fault.as_deref());
         let files = files(&self.directory);
         let mut failed = false;
         for file in &files {
-            let text = fs::read_to_string(file).expect("the file can be read");
             let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let kept = Kept::parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
-            let store =
-                Player::named(&kept.store).unwrap_or_else(|| panic!("{name}: no store {}", kept.store));
-            let mut program = kept.program;
-            for _ in 0..KEPT_SCHEDULES {
-                if let Some(finding) = store.play(&program, false).finding {
-                    println!("{name}, schedule {}: {}: {}", program.schedule, finding.judge, finding.text);
-                    failed = true;
-                    break;
-                }
-                program.schedule = program.schedule.wrapping_add(1);
+            if self.only.as_ref().is_some_and(|only| *only != name) {
+                continue;
             }
+            let text = fs::read_to_string(file).expect("the file can be read");
+            let kept = Kept::parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let found = kept.found(&name);
+            let sees_fault = self.fault.is_some() || self.finds_fault(&name, &kept.fault);
+            if !sees_fault {
+                println!("{name} does not find {}", kept.fault);
+            }
+            found.iter().for_each(|found| println!("{name}, {found}"));
+            failed |= found.is_some() || !sees_fault;
         }
         println!("{} programs of {KEPT_SCHEDULES} schedules each", files.len());
         if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+
+    /// In another process: a fault is seeded once and for all.
+    fn finds_fault(&self, name: &str, fault: &str) -> bool {
+        let program = std::env::current_exe().expect("this program has a file");
+        let mut command = Command::new(program);
+        command.arg("fixed").arg("--directory").arg(&self.directory);
+        command.args(["--only", name, "--fault", fault]).stderr(std::process::Stdio::null());
+        let said = command.output().expect("this program can be started");
+        // One that ends in another way has found nothing.
+        !said.status.success() && String::from_utf8_lossy(&said.stdout).contains(&format!("{name}, schedule"))
+    }
+}
+
+impl Kept {
+    /// What is found first, by which schedule.
+    fn found(&self, name: &str) -> Option<String> {
+        let store = Player::named(&self.store).unwrap_or_else(|| panic!("{name}: no store {}", self.store));
+        watchdog::name(does_not_come_back(name, store));
+        (0..KEPT_SCHEDULES).find_map(|later| {
+            let schedule = self.program.schedule.wrapping_add(later);
+            let program = Program { schedule, ..self.program.clone() };
+            let Finding { judge, text } = store.play(&program, false).finding?;
+            Some(format!("schedule {schedule}: {judge}: {text}"))
+        })
     }
 }
 

@@ -37,6 +37,8 @@ pub(crate) struct Excuses {
 struct Forced {
     under_way: usize,
     until: Nanos,
+    /// When the last call ended.
+    ended: Option<Nanos>,
 }
 
 fn key(lock: Which) -> Which {
@@ -114,10 +116,15 @@ impl Excuses {
     }
 
     /// The call has ended; the command may run until then.
-    pub(crate) fn force_ended(&mut self, lock: Which, until: Nanos) {
+    pub(crate) fn force_ended(&mut self, lock: Which, now: Nanos, until: Nanos) {
         let forced = self.forced.entry(key(lock)).or_default();
         forced.under_way = forced.under_way.saturating_sub(1);
-        forced.until = forced.until.max(until);
+        (forced.until, forced.ended) = (forced.until.max(until), Some(now));
+    }
+
+    /// When the last call ended that has forced a lock of this name free.
+    pub(crate) fn forced_last(&self, name: usize) -> Option<Nanos> {
+        self.forced.iter().filter(|(lock, _)| lock.name == name).filter_map(|(_, calls)| calls.ended).max()
     }
 
     pub(crate) fn lose_tokens(&mut self, lock: Which, now: Nanos) {

@@ -18,6 +18,7 @@ mod stage;
 mod store;
 mod task;
 mod time;
+mod watchdog;
 mod world;
 
 use std::panic;

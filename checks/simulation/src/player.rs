@@ -7,6 +7,7 @@ use crate::run::{Report, run};
 use crate::store::local::LocalStore;
 use crate::store::twin::{TwinOf, seeded};
 use crate::store::{Model, SimulatedRedis};
+use crate::watchdog;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Player {
@@ -43,11 +44,11 @@ impl Player {
 
     /// Plays a program over this store. `keeps_history`: for people to read.
     pub(crate) fn play(self, program: &Program, keeps_history: bool) -> Report {
-        match self {
+        watchdog::watch(|| match self {
             Self::Local => run::<LocalStore>(program, keeps_history),
             Self::Redis => run::<SimulatedRedis>(program, keeps_history),
             Self::Model | Self::All if seeded().is_some() => run::<TwinOf<Model>>(program, keeps_history),
             Self::Model | Self::All => run::<Model>(program, keeps_history),
-        }
+        })
     }
 }

@@ -21,6 +21,9 @@ pub(crate) const US: Nanos = 1_000;
 pub(crate) const MS: Nanos = 1_000_000;
 pub(crate) const SECOND: Nanos = 1_000_000_000;
 
+/// A poll that has asked its world for something so often does not come back by itself.
+const MOST_REQUESTS_IN_A_POLL: u64 = 1_000_000;
+
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// All that there is, but for the tasks, which [`Executor`] has. Clones are the same world.
@@ -52,6 +55,8 @@ struct Inner {
     polls: u64,
     polls_of_processes: u64,
     jumps: u64,
+    /// How often the world was asked for something since the last poll began.
+    requests: u64,
     panic: Option<String>,
     is_over: bool,
 }
@@ -122,6 +127,7 @@ impl World {
                 polls: 0,
                 polls_of_processes: 0,
                 jumps: 0,
+                requests: 0,
                 panic: None,
                 is_over: false,
             }),
@@ -129,7 +135,15 @@ impl World {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.inner.lock().expect("nothing panics under this lock")
+        let mut inner = self.0.inner.lock().expect("nothing panics under this lock");
+        inner.requests += 1;
+        if inner.requests > MOST_REQUESTS_IN_A_POLL {
+            // What is dropped by the panic asks as well.
+            inner.requests = 0;
+            drop(inner);
+            panic!("a poll does not come back: it has asked for the time, or the like, again and again");
+        }
+        inner
     }
 
     pub(crate) fn now(&self) -> Nanos {
@@ -456,7 +470,7 @@ impl Executor {
         let runs = |id: &usize| self.tasks.get(id).is_none_or(|task| inner.runs(task.process));
         let may: Vec<usize> = (0..inner.ready.len()).filter(|at| runs(&inner.ready[*at])).collect();
         let at = *may.get(inner.schedule.usize(..may.len().max(1)))?;
-        inner.polls += 1;
+        (inner.polls, inner.requests) = (inner.polls + 1, 0);
         let id = inner.ready.remove(at);
         let is_of_process = self.tasks.get(&id).is_some_and(|task| task.process.is_some());
         inner.polls_of_processes += u64::from(is_of_process);
@@ -474,7 +488,7 @@ impl Executor {
                 }
             };
             inner.now = inner.now.max(at);
-            inner.jumps += 1;
+            (inner.jumps, inner.requests) = (inner.jumps + 1, 0);
             let later = inner.timers.split_off(&(at + 1, 0));
             std::mem::replace(&mut inner.timers, later)
         };
@@ -511,5 +525,26 @@ impl Drop for Executor {
         let tasks = std::mem::take(&mut self.tasks);
         drop((tasks, std::mem::take(&mut self.graveyard)));
         self.world.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn poll_that_asks_for_the_time_for_ever_ends_and_is_told() {
+        let world = World::new(0, false);
+        let process = world.process(Clock::default());
+        let clock = process.clone();
+        process.spawn(async move {
+            loop {
+                let _ = clock.now();
+            }
+        });
+        let mut executor = Executor::new(&world);
+        assert_eq!(executor.step(0), Step::Polled);
+        assert!(world.panic().is_some_and(|said| said.contains("does not come back")));
+        assert_eq!(executor.tasks(), 0);
     }
 }

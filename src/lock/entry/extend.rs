@@ -27,12 +27,12 @@ impl Entry {
             // The command for a token would begin a lease anew that is gone, and its holder not be told.
             let lasts = match extension {
                 Extension::Token { number, lease } => {
-                    self.extend_once(Extension::Renew { number, lease }).await?
+                    self.extend_once(Extension::Renew { number, lease }, is_repeated).await?
                 }
                 Extension::Renew { .. } => Ok(None),
             };
             let extended = match lasts {
-                Ok(_) => self.extend_once(extension).await?,
+                Ok(_) => self.extend_once(extension, is_repeated).await?,
                 gone => gone,
             };
             let reason = match extended {
@@ -54,6 +54,7 @@ impl Entry {
     async fn extend_once(
         self: &Arc<Self>,
         extension: Extension,
+        is_repeated: bool,
     ) -> Result<Result<Option<u64>, LossReason>, LockError> {
         let (context, sent, number) = (&self.context, self.now(), extension.number());
         // Said before it is sent: this future may be dropped, or never answered, and the store have the lease
@@ -88,7 +89,8 @@ impl Entry {
         let (held, token) = answer.map_err(|error| context.failed(&self.name, error))?;
         if !held && !fault!(GoneCountsAsExtended) {
             self.state.not_extended(extension);
-            self.gone(number, sent);
+            // Sent once it was heard that the lease is begun anew: a clock that stands still does not tell.
+            self.gone(number, sent + Duration::from_nanos(is_repeated.into()));
             return Ok(Err(LossReason::Gone));
         }
         let (in_hand, effects) = self.state.extended(number, sent, lease, token, self.now());

@@ -194,7 +194,7 @@ impl Ownership {
 
     /// The others that get in with the new holder: all other waiters of its owner, as it may wait for all of
     /// them. Of a shared lock, also all that its lease, of `extent`, suffices for; the first of the others
-    /// asks for one of its own.
+    /// asks for one of its own. A waiter that came after the lease was asked for has what is left of it.
     pub(super) fn admit(&mut self, extent: Duration, now: Moment, effects: &mut Effects) {
         if self.queue.is_empty() {
             return;
@@ -220,10 +220,12 @@ impl Ownership {
     /// One walk over the waiters for a shared lock. Whether it has let in some.
     fn admit_sharers(&mut self, extent: Duration, now: Moment, effects: &mut Effects) -> bool {
         let (mut walk, mut some) = (self.queue.walk(), false);
-        while let Some(offer) = self.offer(extent, now)
-            && let Phase::Held(hold, _) = &self.phase
-            && let Some(slot) = self.queue.pop_that(&mut walk, |request| {
-                offer.suffices(request) || hold.owner_holds.of_owner(request.owner).is_some()
+        while let Some(offer) = self.offer(now)
+            && let Phase::Held(hold, lease) = &self.phase
+            && let (sent, left) = (lease.confirmed, lease.left(now).min(extent))
+            && let Some(slot) = self.queue.pop_that(&mut walk, |request, since| {
+                let extent = if since <= sent || fault!(LateSharerAdmitted) { extent } else { left };
+                offer.suffices(request, extent) || hold.owner_holds.of_owner(request.owner).is_some()
             })
         {
             self.admit_at(slot, now, effects);

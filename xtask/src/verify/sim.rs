@@ -53,6 +53,10 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     for (name, command) in fixed(workspace, 1)? {
         steps.run(name, || Ok(command.run()?))?;
     }
+    steps.run("tests of the simulator", || {
+        let test = ["--features", "simulation", "--bin", "sim"];
+        Ok(BUILD.cargo(workspace, "test", "simulation")?.args(test).run()?)
+    })?;
     steps.run("small Redis beside a real one", || {
         Ok(command(workspace)?.args(["check-redis", "--seconds", "20"]).run()?)
     })?;

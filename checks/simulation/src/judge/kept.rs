@@ -66,9 +66,17 @@ impl<S: Store> Judge<S> for Kept {
                 let hold = view.scene.holds.get(id)?;
                 self.granted.insert(*id, hold.granted);
                 self.owners.insert(*id, hold.owner);
-                self.until.insert(*id, hold.began.saturating_add(hold.lease.unwrap_or(0)));
-                (hold.left == 0 && !view.excuses.may_be_forced(hold.lock, view.now))
-                    .then(|| format!("{} is not held when it is got", view.words(hold)))
+                let until = hold.began.saturating_add(hold.lease.unwrap_or(0));
+                self.until.insert(*id, until);
+                // A lease of its own is counted from no earlier than the call.
+                let early = view.drift(hold.member, hold.lease.unwrap_or(0)) + MOMENT;
+                let is_short = view.now.saturating_add(hold.left).saturating_add(early) < until;
+                ((hold.left == 0 || is_short) && !view.excuses.may_be_forced(hold.lock, view.now)).then(
+                    || {
+                        let left = time::seconds(hold.left);
+                        format!("{} is held for {left} when it is got", view.words(hold))
+                    },
+                )
             }
             Event::Answered(call, Answer::Done) => {
                 let id = call.hold?;

@@ -59,10 +59,7 @@ impl<S: Store> Judge<S> for Leak {
         for (lock, lease) in view.leases.all().filter(|(_, lease)| lease.ends > view.now) {
             let Some(member) = abandoned(view, lock, lease) else { continue };
             let key = (lock, member, lease.number);
-            // An attempt that comes later than its lease would have ended, and whose undoing was lost, is
-            // undone no more.
-            let comes_late = view.program.network.late > 0 && !self.idle.contains_key(&key);
-            if comes_late && !self.seen.contains(&(lease.client.clone(), lease.number)) {
+            if !self.idle.contains_key(&key) && self.came_late(view, lease) {
                 continue;
             }
             let since = self.idle.get(&key).map_or(view.now, |idle| idle.since);
@@ -73,6 +70,25 @@ impl<S: Store> Judge<S> for Leak {
         let counted = view.leases.all().filter(|(lock, lease)| abandoned(view, *lock, lease).is_none());
         self.seen.extend(counted.map(|(_, lease)| (lease.client.clone(), lease.number)));
         None
+    }
+
+    fn phase_ends(&mut self, view: &View<'_, S>) -> Option<String> {
+        if view.phase != Phase::Ending {
+            return None;
+        }
+        let mut leases = view.leases.all().filter(|(_, lease)| lease.ends > view.now);
+        let (lock, lease) = leases.find(|(_, lease)| !self.came_late(view, lease))?;
+        let (number, lock, left) =
+            (lease.number, view.lock_words(lock), time::seconds(lease.ends - view.now));
+        Some(format!("the store has lease {number} of {lock} for {left} still, and all have let go"))
+    }
+}
+
+impl Leak {
+    /// An attempt that comes later than its lease would have ended, and whose undoing was lost, is undone no
+    /// more.
+    fn came_late<S: Store>(&self, view: &View<'_, S>, lease: &StoredLease) -> bool {
+        view.program.network.late > 0 && !self.seen.contains(&(lease.client.clone(), lease.number))
     }
 }
 

@@ -24,8 +24,6 @@ const TOLD_OF_FORCE: Nanos = 2 * SECOND;
 pub(crate) struct Order {
     /// When each member's owner had each lock last: the owner's other calls are let in along with it.
     last: BTreeMap<(Which, usize, usize), Nanos>,
-    /// When a name was forced free last.
-    forced: BTreeMap<usize, Nanos>,
     /// When a waiter of a member left, or was not polled: until the next one has told the store of itself, it
     /// has no place there.
     left: BTreeMap<(usize, Which), Nanos>,
@@ -39,9 +37,6 @@ impl<S: Store> Judge<S> for Order {
     fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
         let Event::Answered(call, answer) = event else { return None };
         let lock = call.lock?;
-        if let Op::ForceUnlock { .. } = call.op {
-            self.forced.insert(lock.name, view.now);
-        }
         let Answer::Got(hold) = answer else {
             self.left.insert((call.member, lock), view.now);
             // It may have had the lock, and have let in the others of its owner, before it was dropped or a
@@ -91,6 +86,17 @@ fn comes_along<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     owner(call).is_some() && view.scene.calls.values().any(|other| same(other) && other.began < call.began)
 }
 
+/// Whether the lock was forced free, and the waiter's process may not know: the store has no place for the
+/// waiter then.
+pub(super) fn may_be_forced<S: Store>(view: &View<'_, S>, waiter: &Call, lock: Which) -> bool {
+    let forces =
+        |call: &Call| matches!(call.op, Op::ForceUnlock { lock: other, .. } if other.name == lock.name);
+    // If the lock was its by then, and it had not been polled since, it waits anew.
+    let waits_anew = |at| waiter.began <= at && is_first_of_its_member(view, waiter, lock);
+    let untold = |at| at + TOLD_OF_FORCE + hand_off(view.program) > view.now || waits_anew(at);
+    view.scene.calls.values().any(forces) || view.excuses.forced_last(lock.name).is_some_and(untold)
+}
+
 /// Whether no other call of its process waits for longer.
 fn is_first_of_its_member<S: Store>(view: &View<'_, S>, waiter: &Call, lock: Which) -> bool {
     let came_before = |other: &Call| {
@@ -122,18 +128,8 @@ impl Order {
             && view.scene.members[call.member].stood_still_until < call.began
             && !self.was_held_up(view, waiter, lock)
             && !self.was_recalled(view, waiter, lock)
-            && !self.is_forced(view, waiter, lock)
+            && !may_be_forced(view, waiter, lock)
             && positions_last(view)
-    }
-
-    fn is_forced<S: Store>(&self, view: &View<'_, S>, waiter: &Call, lock: Which) -> bool {
-        let forces =
-            |call: &Call| matches!(call.op, Op::ForceUnlock { lock: other, .. } if other.name == lock.name);
-        let told = |at: &Nanos| at + TOLD_OF_FORCE + hand_off(view.program) > view.now;
-        // If the lock was its by then, and it had not been polled since, it waits anew.
-        let may_wait_anew = |at: &Nanos| waiter.began <= *at && is_first_of_its_member(view, waiter, lock);
-        view.scene.calls.values().any(forces)
-            || self.forced.get(&lock.name).is_some_and(|at| told(at) || may_wait_anew(at))
     }
 
     /// Whether its owner had the other side meanwhile: then it has entered anew.

@@ -28,8 +28,9 @@ pub(crate) struct Service {
     looked: Nanos,
     /// Since when the lock that a call waits for was free, and whether it was freed, by member and task.
     free_since: BTreeMap<(usize, usize), (Nanos, bool)>,
-    /// When the leases that a name had last would have ended.
-    ends: BTreeMap<usize, Nanos>,
+    /// When the leases that a lock had last would have ended, both sides of a read-write lock under the
+    /// reader's.
+    ends: BTreeMap<Which, Nanos>,
 }
 
 impl<S: Store> Judge<S> for Service {
@@ -38,10 +39,17 @@ impl<S: Store> Judge<S> for Service {
     }
 
     fn look(&mut self, view: &View<'_, S>) -> Option<String> {
-        if view.now == self.looked {
-            return None;
-        }
+        let waits = if view.now == self.looked { None } else { self.waits_in_vain(view) };
         self.looked = view.now;
+        // At each look: within one moment a lease may give place to another one.
+        let leases = view.leases.all().filter(|(_, lease)| lease.ends > view.now);
+        self.ends.extend(leases.map(|(lock, lease)| (lock, lease.ends)));
+        waits
+    }
+}
+
+impl Service {
+    fn waits_in_vain<S: Store>(&mut self, view: &View<'_, S>) -> Option<String> {
         // One that stands still holds up the others for as long as its position is kept, and no longer.
         let settled = settled_but_for(view, |what| matches!(what, Trouble::Suspend { .. }));
         let suspended = view
@@ -55,7 +63,8 @@ impl<S: Store> Judge<S> for Service {
         for (by, call) in &view.scene.calls {
             let Some(lock) = waited_for(call).filter(|lock| is_free_for(view, *lock)) else { continue };
             // Of a lease that ended by itself only askers learn.
-            let was_freed = || self.ends.get(&lock.name).is_some_and(|ends| *ends > view.now + MOMENT);
+            let ends = self.ends.iter().find(|(other, _)| other.is_one_with(lock));
+            let was_freed = || ends.is_some_and(|(_, ends)| *ends > view.now + MOMENT);
             let (since, freed) = self.free_since.get(by).copied().unwrap_or_else(|| (view.now, was_freed()));
             // No message tells of a lease that the store has lost.
             let since = since.max(call.began).max(settled).max(view.excuses.lost_until(lock));
@@ -74,9 +83,6 @@ impl<S: Store> Judge<S> for Service {
             free_since.insert(*by, (since, freed));
         }
         self.free_since = free_since;
-        for (lock, lease) in view.leases.all().filter(|(_, lease)| lease.ends > view.now) {
-            self.ends.insert(lock.name, lease.ends);
-        }
         None
     }
 }

@@ -56,7 +56,8 @@ impl<S: Store> Judge<S> for Tokens {
         seen.retain(|other| other.granted > since || since == 0);
         let is_inner =
             seen.iter().any(|outer| outer.lease == (hold.member, hold.number) && outer.token == token);
-        let began = unclaimed_since(view, hold).map_or(hold.began, |outer| outer.min(hold.began));
+        let began = unclaimed_since(view, hold).into_iter().chain(outer_since(view, hold)).min();
+        let began = began.map_or(hold.began, |outer| outer.min(hold.began));
         let wrong = seen.iter().find(|other| !is_inner && has_fallen(other, hold, began, token));
         let text = wrong.map(|other| {
             format!(
@@ -89,6 +90,16 @@ fn unclaimed_since<S: Store>(view: &View<'_, S>, hold: &Hold) -> Option<Nanos> {
             && call.was_stalled
     });
     unclaimed.map(|call| call.began).min()
+}
+
+/// Since when the hold's owner may have had its token by another hold: one that has that token, or has none
+/// and was there when a hold inside of it asked for it. Readers may have had it by an earlier lease.
+fn outer_since<S: Store>(view: &View<'_, S>, hold: &Hold) -> Option<Nanos> {
+    let outer = view.scene.holds.values().filter(|outer| {
+        (outer.member, outer.owner, outer.lock) == (hold.member, hold.owner, hold.lock)
+            && outer.token.is_none_or(|token| hold.token == Some(token))
+    });
+    outer.map(|outer| outer.began).min()
 }
 
 /// The hold, or the outer one, was called for after the other had its token, and has not a greater one.

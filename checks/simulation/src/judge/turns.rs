@@ -9,9 +9,9 @@ use latchwork::Owner;
 
 use super::Judge;
 use super::calm::{blocks, hand_off, is_attended, settled_from, waited_for};
-use super::order::{has_expired, is_again, positions_last};
+use super::order::{has_expired, is_again, may_be_forced, positions_last};
 use super::tenure::TENURE;
-use crate::program::{LockSide, Which};
+use crate::program::{LockSide, Op, Which};
 use crate::stage::{Answer, Call, Event, View};
 use crate::store::Store;
 use crate::time;
@@ -209,7 +209,9 @@ impl Turns {
         };
         view.scene.calls.values().any(is_other)
             || ended.is_some_and(|at| at >= reader.began)
+            || owner_may_read(view, waiter, name)
             || blocks(view, Which { name, kind: LockSide::Write })
+            || may_be_forced(view, waiter, Which { name, kind: LockSide::Write })
             || has_expired(view, waiter.member, Which { name, kind: LockSide::Write })
     }
 
@@ -221,6 +223,24 @@ impl Turns {
         let left = self.left.get(&(waiter.member, name));
         view.scene.calls.values().any(stalls)
             || blocks(view, Which { name, kind: LockSide::Read })
+            || may_be_forced(view, waiter, Which { name, kind: LockSide::Read })
             || left.is_some_and(|at| at + 4 * hand_off(view.program) > view.now)
     }
+}
+
+/// Whether the owner of a call that waits to write reads, or may by now: then the call is told that it cannot
+/// write, and the store has no place for it.
+fn owner_may_read<S: Store>(view: &View<'_, S>, waiter: &Call, name: usize) -> bool {
+    let owner = |call: &Call| match call.op {
+        Op::Acquire { owner: Some(owner), .. } => {
+            let owners = &view.scene.members[call.member].owners;
+            Some(owners[owner % owners.len()])
+        }
+        _ => None,
+    };
+    let Some(its) = owner(waiter) else { return false };
+    let reads = Which { name, kind: LockSide::Read };
+    let mut calls = view.scene.calls.values();
+    calls.any(|call| call.lock == Some(reads) && owner(call) == Some(its))
+        || view.scene.holds.values().any(|hold| hold.lock == reads && hold.owner == its)
 }
