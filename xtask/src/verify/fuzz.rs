@@ -67,11 +67,12 @@ fn scripts<'a>(workspace: &'a Workspace, seconds: &str) -> Result<Cmd<'a>> {
     let manifest = workspace.root().join("fuzz/Cargo.toml");
     let run =
         cmd!(shell, "{cargo} run --quiet --release --locked --manifest-path {manifest} --target {host}");
-    let scratch = workspace.target_dir().join("fuzz/artifacts/");
+    let scratch = workspace.target_dir().join("fuzz/artifacts");
+    shell.create_dir(&scratch)?;
     Ok(run
         .arg("--target-dir")
         .arg(target_dir)
         .args(["--bin", "semaphore", "--", "-max_len=600", "-len_control=0"])
-        .args([format!("-max_total_time={seconds}"), format!("-artifact_prefix={}", scratch.display())])
+        .args([format!("-max_total_time={seconds}"), format!("-artifact_prefix={}/", scratch.display())])
         .env(variable, flags))
 }
