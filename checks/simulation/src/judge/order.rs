@@ -24,6 +24,8 @@ const TOLD_OF_FORCE: Nanos = 2 * SECOND;
 pub(crate) struct Order {
     /// When each member's owner had each lock last: the owner's other calls are let in along with it.
     last: BTreeMap<(Which, usize, usize), Nanos>,
+    /// The owner of each hold that a member's owner has got.
+    owners: BTreeMap<u64, usize>,
     /// When a waiter of a member left, or was not polled: until the next one has told the store of itself, it
     /// has no place there.
     left: BTreeMap<(usize, Which), Nanos>,
@@ -35,6 +37,11 @@ impl<S: Store> Judge<S> for Order {
     }
 
     fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
+        if let Event::GivenBack { hold, member, lock } = event
+            && let Some(owner) = self.owners.remove(hold)
+        {
+            self.last.insert((*lock, *member, owner), view.now);
+        }
         let Event::Answered(call, answer) = event else { return None };
         let lock = call.lock?;
         let Answer::Got(hold) = answer else {
@@ -47,6 +54,7 @@ impl<S: Store> Judge<S> for Order {
             return None;
         };
         if let Op::Acquire { owner: Some(owner), .. } = call.op {
+            self.owners.insert(*hold, owner);
             let before = self.last.insert((lock, call.member, owner), view.now);
             let until = view.now.saturating_sub(hand_off(view.program));
             if before.is_some_and(|at| at >= until) {
