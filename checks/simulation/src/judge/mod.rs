@@ -74,7 +74,7 @@ pub(crate) fn all<S: Store>() -> Vec<Box<dyn Judge<S>>> {
         Box::new(kept::Kept::default()),
         Box::new(reentry::Reentry::default()),
         Box::new(length::Length),
-        Box::new(forced::Forced),
+        Box::new(forced::Forced::default()),
         Box::new(restless::Restless::default()),
         Box::new(errors::Errors),
         Box::new(metrics::Sums::default()),
