@@ -199,6 +199,16 @@ impl<S: Store> View<'_, S> {
         self.leases.of(lock).iter().filter(move |lease| lease.ends > now)
     }
 
+    /// What the tasks of a member are doing.
+    pub(crate) fn calls_of(&self, member: usize) -> impl Iterator<Item = &Call> {
+        self.scene.calls.range((member, 0)..=(member, usize::MAX)).map(|(_, call)| call)
+    }
+
+    /// Whether some operation of the program is so.
+    pub(crate) fn has_operation(&self, is_so: impl Fn(&Op) -> bool) -> bool {
+        self.program.processes.iter().flat_map(|plan| &plan.tasks).flatten().any(is_so)
+    }
+
     pub(crate) fn member(&self, hold: &Hold) -> &Member {
         &self.scene.members[hold.member]
     }

@@ -21,6 +21,7 @@ mod restless;
 mod service;
 mod tenure;
 mod tokens;
+mod told;
 mod turns;
 mod words;
 
@@ -79,5 +80,6 @@ pub(crate) fn all<S: Store>() -> Vec<Box<dyn Judge<S>>> {
         Box::new(errors::Errors),
         Box::new(metrics::Sums::default()),
         Box::new(nothing_left::NothingLeft),
+        Box::new(told::Told::default()),
     ]
 }
