@@ -19,6 +19,7 @@ mod order;
 mod reentry;
 mod restless;
 mod service;
+mod shutdown;
 mod tenure;
 mod tokens;
 mod told;
@@ -80,6 +81,7 @@ pub(crate) fn all<S: Store>() -> Vec<Box<dyn Judge<S>>> {
         Box::new(errors::Errors),
         Box::new(metrics::Sums::default()),
         Box::new(nothing_left::NothingLeft),
+        Box::new(shutdown::Shutdown::default()),
         Box::new(told::Told::default()),
     ]
 }
