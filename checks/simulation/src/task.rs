@@ -37,6 +37,7 @@ pub(crate) async fn play<S: Store>(stage: Stage<S>, member: usize, task: usize, 
         yield_now().await;
         player.perform(operation).await;
     }
+    yield_now().await;
     player.give_everything_back().await;
     player.stage.scene().members[member].tasks -= 1;
     player.note(|| "ends".to_owned());

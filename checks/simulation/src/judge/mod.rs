@@ -17,6 +17,7 @@ mod metrics;
 mod nothing_left;
 mod order;
 mod reentry;
+mod refused;
 mod restless;
 mod service;
 mod shutdown;
@@ -81,6 +82,7 @@ pub(crate) fn all<S: Store>() -> Vec<Box<dyn Judge<S>>> {
         Box::new(errors::Errors),
         Box::new(metrics::Sums::default()),
         Box::new(nothing_left::NothingLeft),
+        Box::new(refused::Refused::default()),
         Box::new(shutdown::Shutdown::default()),
         Box::new(told::Told::default()),
     ]
