@@ -5,6 +5,7 @@ mod answers;
 mod belief;
 mod calm;
 mod contract;
+mod economy;
 mod errors;
 mod exclusion;
 mod forced;
@@ -21,6 +22,7 @@ mod refused;
 mod restless;
 mod service;
 mod shutdown;
+mod subscriptions;
 mod tenure;
 mod tokens;
 mod told;
@@ -85,5 +87,7 @@ pub(crate) fn all<S: Store>() -> Vec<Box<dyn Judge<S>>> {
         Box::new(refused::Refused::default()),
         Box::new(shutdown::Shutdown::default()),
         Box::new(told::Told::default()),
+        Box::new(subscriptions::Subscriptions::default()),
+        Box::new(economy::Economy::default()),
     ]
 }

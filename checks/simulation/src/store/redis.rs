@@ -122,6 +122,14 @@ impl Store for SimulatedRedis {
         self.links.inner().left_over()
     }
 
+    fn subscriptions(&self, process: &Process) -> Option<usize> {
+        Some(self.links.inner().subscriptions_of(process.index()))
+    }
+
+    fn asked(&self, process: &Process) -> u64 {
+        self.links.inner().scripts.get(&process.index()).copied().unwrap_or(0)
+    }
+
     fn commands(&self) -> u64 {
         self.links.inner().server.commands()
     }

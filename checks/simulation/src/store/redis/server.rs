@@ -169,6 +169,11 @@ impl Server {
         lock(&self.core).connections.subscriptions()
     }
 
+    /// How many there are of one connection.
+    pub(crate) fn subscriptions_of(&self, connection: u64) -> usize {
+        lock(&self.core).connections.subscriptions_of(connection)
+    }
+
     /// How many commands were run, or refused. A script is one.
     pub(crate) fn commands(&self) -> u64 {
         lock(&self.core).commands
