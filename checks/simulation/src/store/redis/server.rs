@@ -61,6 +61,8 @@ struct Core {
     effects: Effects,
     script: Running,
     commands: u64,
+    /// How many replicas have all that it has.
+    replicas: i64,
 }
 
 /// A script that runs.
@@ -82,6 +84,7 @@ impl Server {
             effects: Effects::default(),
             script: Running::default(),
             commands: 0,
+            replicas: 0,
         };
         let core = Arc::new(Mutex::new(core));
         Self { scripts: Scripts::new(&core), core }
@@ -157,6 +160,11 @@ impl Server {
     /// From now on it is in this state.
     pub(crate) fn set_condition(&mut self, condition: Condition) {
         lock(&self.core).condition = condition;
+    }
+
+    /// From now on it has so many replicas.
+    pub(crate) fn set_replicas(&mut self, count: i64) {
+        lock(&self.core).replicas = count;
     }
 
     /// All keys that are there at that time, in the order of their names.
