@@ -158,6 +158,7 @@ pub(crate) enum Answer {
     Count(u64),
     Stats(latchwork::lock::LockStats),
     Metrics(Box<Metrics>),
+    Listing(Vec<latchwork::lock::HeldLock>, Vec<latchwork::lock::WaitingLock>),
     Shutdown(Result<(), latchwork::ShutdownError>),
 }
 
@@ -291,8 +292,17 @@ impl<S: Store> Stage<S> {
         (0..tasks).map(|task| scene.progress(plan, task)).collect()
     }
 
-    pub(crate) fn client(&self, member: usize) -> LockClient {
-        self.scene().members[member].client.clone().expect("tasks begin when it is connected")
+    /// The client, which the member has no more; unless that has forgotten holds, which only a client gives
+    /// back.
+    pub(crate) fn drop_client(&self, member: usize) -> Option<LockClient> {
+        let mut scene = self.scene();
+        let has_forgotten = scene.holds.values().any(|hold| hold.member == member && hold.is_forgotten);
+        if has_forgotten { None } else { scene.members[member].client.take() }
+    }
+
+    /// Absent once it was dropped.
+    pub(crate) fn client(&self, member: usize) -> Option<LockClient> {
+        self.scene().members[member].client.clone()
     }
 }
 

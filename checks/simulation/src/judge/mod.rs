@@ -13,6 +13,7 @@ mod kept;
 mod leak;
 mod length;
 mod limits;
+mod listing;
 mod losses;
 mod metrics;
 mod nothing_left;
@@ -89,5 +90,6 @@ pub(crate) fn all<S: Store>() -> Vec<Box<dyn Judge<S>>> {
         Box::new(told::Told::default()),
         Box::new(subscriptions::Subscriptions::default()),
         Box::new(economy::Economy::default()),
+        Box::new(listing::Listing),
     ]
 }
