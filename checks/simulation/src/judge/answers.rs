@@ -79,6 +79,10 @@ impl<S: Store> Judge<S> for Answers {
     }
 }
 
+fn is_hostile(op: &Op) -> bool {
+    op.care().is_some_and(|care| care.waker != WakerKind::Plain)
+}
+
 fn about_owner(call: &Call) -> Option<usize> {
     match call.op {
         Op::Ask { what: Question::HoldCount(owner) | Question::IsHeldBy(owner), .. } => Some(owner),
@@ -123,7 +127,7 @@ impl Answers {
         let is_right = match answer {
             // What a waker does in the same poll is not seen.
             _ if call.began == view.now
-                && call.op.care().is_none_or(|care| care.waker != WakerKind::Plain) =>
+                && (about_owner(call).is_some() || view.has_operation(is_hostile)) =>
             {
                 true
             }
