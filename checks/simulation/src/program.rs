@@ -27,6 +27,13 @@ pub(crate) struct Program {
     /// Tasks begin no operation from here on, and give back what they hold.
     #[serde(with = "time")]
     pub(crate) end: Nanos,
+    /// What the clients' name mappers put before each name. It is a part of [`Self::names`], which are the
+    /// store's.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) prefix: String,
+    /// Tasks keep the handles that they have used until they end.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) keeps_handles: bool,
     /// A sleeper sleeps until a multiple of this, if it is not 0: much happens at the same moments then.
     #[serde(with = "time", skip_serializing_if = "is_default")]
     pub(crate) beat: Nanos,
@@ -57,6 +64,8 @@ pub(crate) struct Options {
     pub(crate) max_hold: Option<Nanos>,
     #[serde(with = "time::option", skip_serializing_if = "is_default")]
     pub(crate) unpolled_limit: Option<Nanos>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) label: Option<String>,
 }
 
 /// How many owners the tasks of a process share.
@@ -194,6 +203,19 @@ pub(crate) enum Op {
         care: Care,
     },
     Shutdown(#[serde(with = "time")] Nanos),
+    /// Work that ends with the hold, which is given back then. `looks`: it has its guard, and takes a step
+    /// each tenth of its time.
+    Run {
+        hold: usize,
+        #[serde(with = "time")]
+        work: Nanos,
+        #[serde(default, skip_serializing_if = "is_default")]
+        looks: bool,
+        #[serde(default, skip_serializing_if = "is_default")]
+        care: Care,
+    },
+    /// The process's client goes, beside whatever there is by it: guards, calls, handles.
+    DropClient,
 }
 
 impl Op {
@@ -207,8 +229,13 @@ impl Op {
             | Self::ForceUnlock { care, .. }
             | Self::EnsureHeld { care, .. }
             | Self::Lost { care, .. }
+            | Self::Run { care, .. }
             | Self::Ask { care, .. } => Some(care),
-            Self::Sleep(_) | Self::Drop { .. } | Self::Forget { .. } | Self::Shutdown(_) => None,
+            Self::Sleep(_)
+            | Self::Drop { .. }
+            | Self::Forget { .. }
+            | Self::Shutdown(_)
+            | Self::DropClient => None,
         }
     }
 }
@@ -224,6 +251,8 @@ pub(crate) enum Question {
     Stats,
     Waiters,
     Metrics,
+    /// What the client holds and waits for, of all locks.
+    Listing,
 }
 
 /// How a lock is taken.
@@ -289,6 +318,11 @@ impl Program {
     /// How many operations there are.
     pub(crate) fn operations(&self) -> usize {
         self.processes.iter().flat_map(|plan| &plan.tasks).map(Vec::len).sum()
+    }
+
+    /// What tasks call a name that the store has.
+    pub(crate) fn called<'a>(&self, name: &'a str) -> &'a str {
+        name.strip_prefix(&self.prefix).unwrap_or(name)
     }
 
     /// The locks that operations name, each once and in order.
@@ -383,8 +417,8 @@ impl Options {
         self.unpolled_limit.unwrap_or(SECOND)
     }
 
-    /// As the client takes them.
-    pub(crate) fn of_client(&self) -> latchwork::LockOptions {
+    /// As the client takes them, whose names begin with `prefix` at the store.
+    pub(crate) fn of_client(&self, prefix: &str) -> latchwork::LockOptions {
         let mut options = latchwork::LockOptions::default();
         let duration = crate::store::duration;
         if let Some(timeout) = self.watchdog_timeout {
@@ -398,6 +432,13 @@ impl Options {
         }
         if let Some(limit) = self.unpolled_limit {
             options = options.unpolled_limit(duration(limit));
+        }
+        if let Some(label) = &self.label {
+            options = options.label(label);
+        }
+        if !prefix.is_empty() {
+            let prefix = prefix.to_owned();
+            options = options.name_mapper(move |name| [&prefix, name].concat());
         }
         options
     }

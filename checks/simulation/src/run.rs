@@ -309,7 +309,7 @@ impl<S: Store> Run<S> {
         };
         let (stage, runtime) = (self.stage.clone(), process.clone());
         latchwork::backend::Runtime::spawn(&process, async move {
-            let options = stage.program.processes[plan].options.of_client();
+            let options = stage.program.processes[plan].options.of_client(&stage.program.prefix);
             let client = client(&stage.store, &runtime, &options).await;
             let tasks = stage.connected(member, client);
             for (task, from) in tasks.into_iter().enumerate() {

@@ -103,7 +103,7 @@ fn edits(program: &Program) -> Vec<Edit> {
     edits.extend(incidents().map(Edit::RemoveIncident));
     edits.extend(operations().map(|(process, task, at)| Edit::RemoveOperation(process, task, at)));
     edits.extend((0..NETWORK.len()).map(Edit::Network));
-    edits.extend(processes().flat_map(|process| (0..5).map(move |part| Edit::Process(process, part))));
+    edits.extend(processes().flat_map(|process| (0..6).map(move |part| Edit::Process(process, part))));
     edits.push(Edit::End);
     edits.extend(incidents().map(Edit::Incident));
     edits
@@ -154,7 +154,14 @@ fn apply(program: &mut Program, edit: Edit) -> bool {
         }
         Edit::Network(part) => NETWORK[part](&mut program.network),
         Edit::Process(process, part) => simplify_process(program, process, part),
-        Edit::End => (program.end, program.beat) = (round(program.end), 0),
+        Edit::End => {
+            (program.end, program.beat, program.keeps_handles) = (round(program.end), 0, false);
+            let prefix = std::mem::take(&mut program.prefix);
+            program
+                .names
+                .iter_mut()
+                .for_each(|name| *name = name.strip_prefix(&prefix).unwrap_or(name).to_owned());
+        }
         Edit::Operation(process, task, at, part) => {
             let task = program.processes[process].tasks.get_mut(task);
             if let Some(operation) = task.and_then(|task| task.get_mut(at)) {
@@ -183,6 +190,7 @@ fn simplify_process(program: &mut Program, process: usize, part: usize) {
         1 => plan.options.watchdog_timeout = None,
         2 => plan.options.tenure = None,
         3 => plan.options.max_hold = None,
+        4 => plan.options.label = None,
         _ => plan.options.unpolled_limit = None,
     }
 }
@@ -192,13 +200,19 @@ fn simplify(operation: &mut Op, part: usize) {
         (0, Op::Acquire { fenced, .. }) => *fenced = false,
         (1, Op::Acquire { owner, .. }) => *owner = None,
         (2, Op::Acquire { how, .. }) => *how = simpler(how),
-        (2, Op::Extend { lease: time, .. } | Op::Sleep(time) | Op::Lost { timeout: Some(time), .. }) => {
+        (
+            2,
+            Op::Extend { lease: time, .. }
+            | Op::Sleep(time)
+            | Op::Run { work: time, .. }
+            | Op::Lost { timeout: Some(time), .. },
+        ) => {
             *time = round(*time);
         }
         (3, Op::Extend { hold, .. } | Op::Unlock { hold, .. } | Op::Drop { hold } | Op::Forget { hold }) => {
             *hold = 0
         }
-        (3, Op::EnsureHeld { hold, .. } | Op::Lost { hold, .. }) => *hold = 0,
+        (3, Op::EnsureHeld { hold, .. } | Op::Lost { hold, .. } | Op::Run { hold, .. }) => *hold = 0,
         (4, Op::Acquire { how: how @ How::TryFor { .. }, .. }) => *how = How::Lock,
         (5, operation) => {
             if let Some(care) = care(operation) {
@@ -218,8 +232,9 @@ fn care(operation: &mut Op) -> Option<&mut Care> {
         | Op::ForceUnlock { care, .. }
         | Op::EnsureHeld { care, .. }
         | Op::Lost { care, .. }
+        | Op::Run { care, .. }
         | Op::Ask { care, .. } => Some(care),
-        Op::Sleep(_) | Op::Drop { .. } | Op::Forget { .. } | Op::Shutdown(_) => None,
+        Op::Sleep(_) | Op::Drop { .. } | Op::Forget { .. } | Op::Shutdown(_) | Op::DropClient => None,
     }
 }
 

@@ -158,6 +158,7 @@ pub(crate) enum Answer {
     Count(u64),
     Stats(latchwork::lock::LockStats),
     Metrics(Box<Metrics>),
+    Listing(Vec<latchwork::lock::HeldLock>, Vec<latchwork::lock::WaitingLock>),
     Shutdown(Result<(), latchwork::ShutdownError>),
 }
 
@@ -197,6 +198,16 @@ impl<S: Store> View<'_, S> {
     pub(crate) fn leases(&self, lock: Which) -> impl Iterator<Item = &StoredLease> {
         let now = self.now;
         self.leases.of(lock).iter().filter(move |lease| lease.ends > now)
+    }
+
+    /// What the tasks of a member are doing.
+    pub(crate) fn calls_of(&self, member: usize) -> impl Iterator<Item = &Call> {
+        self.scene.calls.range((member, 0)..=(member, usize::MAX)).map(|(_, call)| call)
+    }
+
+    /// Whether some operation of the program is so.
+    pub(crate) fn has_operation(&self, is_so: impl Fn(&Op) -> bool) -> bool {
+        self.program.processes.iter().flat_map(|plan| &plan.tasks).flatten().any(is_so)
     }
 
     pub(crate) fn member(&self, hold: &Hold) -> &Member {
@@ -281,8 +292,17 @@ impl<S: Store> Stage<S> {
         (0..tasks).map(|task| scene.progress(plan, task)).collect()
     }
 
-    pub(crate) fn client(&self, member: usize) -> LockClient {
-        self.scene().members[member].client.clone().expect("tasks begin when it is connected")
+    /// The client, which the member has no more; unless that has forgotten holds, which only a client gives
+    /// back.
+    pub(crate) fn drop_client(&self, member: usize) -> Option<LockClient> {
+        let mut scene = self.scene();
+        let has_forgotten = scene.holds.values().any(|hold| hold.member == member && hold.is_forgotten);
+        if has_forgotten { None } else { scene.members[member].client.take() }
+    }
+
+    /// Absent once it was dropped.
+    pub(crate) fn client(&self, member: usize) -> Option<LockClient> {
+        self.scene().members[member].client.clone()
     }
 }
 

@@ -57,6 +57,11 @@ pub(crate) trait Store: Sized + Send + Sync + 'static {
     /// How many commands of the process may still take effect.
     fn under_way(&self, process: &Process) -> usize;
 
+    /// Whether nothing of the process is under way, renewals included.
+    fn is_idle(&self, process: &Process) -> bool {
+        self.under_way(process) == 0
+    }
+
     /// What is left in store and network, in words. Asked for when all clients are gone and all leases over:
     /// nothing should be.
     fn left_over(&self) -> Vec<String>;
@@ -76,6 +81,22 @@ pub(crate) trait Store: Sized + Send + Sync + 'static {
     /// not, or that is not known.
     fn told_held(&self, _process: &Process, _mode: Mode, _name: &str) -> Option<Nanos> {
         None
+    }
+
+    /// How many subscriptions of the process it has, but for those that linger; `None` if that is not known.
+    fn subscriptions(&self, _process: &Process) -> Option<usize> {
+        None
+    }
+
+    /// Whether clients are told how many others have heard of their releases.
+    fn counts_listeners(&self) -> bool {
+        true
+    }
+
+    /// How many commands of the process that concern locks have run, each renewal of a lease by itself if it
+    /// is one.
+    fn asked(&self, _process: &Process) -> u64 {
+        0
     }
 
     /// How many commands have run at the store.

@@ -1,5 +1,6 @@
 //! A task of a process: plays its operations one after another.
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -26,7 +27,15 @@ const FOR_A_LOSS: Nanos = 40 * SECOND;
 pub(crate) async fn play<S: Store>(stage: Stage<S>, member: usize, task: usize, from: usize) {
     let plan = stage.scene().members[member].plan;
     let operations = stage.program.processes[plan].tasks[task].clone();
-    let mut player = Player { stage, member, task, at: from, holds: Vec::new(), forgotten: Vec::new() };
+    let mut player = Player {
+        stage,
+        member,
+        task,
+        at: from,
+        holds: Vec::new(),
+        forgotten: Vec::new(),
+        handles: BTreeMap::new(),
+    };
     for (at, operation) in operations.iter().enumerate().skip(from) {
         if player.stage.world.now() >= player.stage.program.end {
             break;
@@ -37,6 +46,7 @@ pub(crate) async fn play<S: Store>(stage: Stage<S>, member: usize, task: usize, 
         yield_now().await;
         player.perform(operation).await;
     }
+    yield_now().await;
     player.give_everything_back().await;
     player.stage.scene().members[member].tasks -= 1;
     player.note(|| "ends".to_owned());
@@ -50,6 +60,8 @@ struct Player<S: Store> {
     /// In the order in which they were got. Those that were forgotten are apart.
     holds: Vec<u64>,
     forgotten: Vec<u64>,
+    /// Those that are kept.
+    handles: BTreeMap<Which, Lock>,
 }
 
 /// What an operation is about.
@@ -88,11 +100,17 @@ impl<S: Store> Player<S> {
             Op::Acquire { .. } | Op::ForceUnlock { .. } | Op::Ask { .. } => {}
             Op::UnlockByOwner { care } => self.unlock_by_owner(operation, care).await,
             Op::Shutdown(limit) => self.shut_down(operation, *limit).await,
+            Op::DropClient => {
+                self.note(|| "drops its client".to_owned());
+                let client = self.stage.drop_client(self.member);
+                self.stage.world.catch(|| drop(client));
+            }
             Op::Extend { hold, .. }
             | Op::Unlock { hold, .. }
             | Op::Drop { hold }
             | Op::Forget { hold }
             | Op::EnsureHeld { hold, .. }
+            | Op::Run { hold, .. }
             | Op::Lost { hold, .. } => {
                 if !self.holds.is_empty() {
                     let id = self.holds[hold % self.holds.len()];
@@ -109,14 +127,27 @@ impl<S: Store> Player<S> {
             Op::Drop { .. } => self.drop_hold(operation, id),
             Op::Forget { .. } => self.forget(operation, id),
             Op::EnsureHeld { care, .. } => self.ensure_held(operation, id, care).await,
+            Op::Run { work, looks, care, .. } => self.run(operation, id, (*work, *looks), care).await,
             Op::Lost { timeout, care, .. } => self.lost(operation, id, *timeout, care).await,
             _ => {}
         }
     }
 
-    fn lock(&self, which: Which) -> Option<Lock> {
-        let client = self.stage.client(self.member);
-        let name = &self.stage.program.names[which.name];
+    fn lock(&mut self, which: Which) -> Option<Lock> {
+        if let Some(kept) = self.handles.get(&which) {
+            return Some(kept.clone());
+        }
+        let lock = self.lock_of_client(which)?;
+        if self.stage.program.keeps_handles {
+            self.handles.insert(which, lock.clone());
+        }
+        Some(lock)
+    }
+
+    fn lock_of_client(&self, which: Which) -> Option<Lock> {
+        let client = self.stage.client(self.member)?;
+        let program = &self.stage.program;
+        let name = program.called(&program.names[which.name]);
         let lock = match which.kind {
             LockSide::Plain => client.get_lock(name),
             LockSide::Fair => client.get_fair_lock(name),
@@ -192,7 +223,7 @@ impl<S: Store> Player<S> {
         match kind {
             WakerKind::Plain | WakerKind::Panics => None,
             WakerKind::Looks => {
-                let client = self.stage.client(self.member);
+                let client = self.stage.client(self.member)?;
                 Some(Arc::new(move || {
                     _ = (client.metrics(), lock.stats(), lock.waiters(), client.registry().len());
                 }))
@@ -307,6 +338,36 @@ impl<S: Store> Player<S> {
         self.answered(plain(ended));
     }
 
+    async fn run(&mut self, operation: &Op, id: u64, (work, looks): (Nanos, bool), care: &Care) {
+        let Some((guard, lock)) = self.take_guard(id) else { return };
+        let handle = self.lock(lock);
+        self.called(operation, About { lock: Some(lock), hold: Some(id) }, None);
+        // No work goes on after the program's end.
+        let end = self.stage.world.now().saturating_add(work).min(self.stage.program.end);
+        let stage = self.stage.clone();
+        // The hold ends with the work, before its release is answered.
+        let done = move || give_back(&stage, id);
+        let (world, step) = (self.stage.world.clone(), (work / 10).max(1));
+        let ended = if looks {
+            let works = async move |guard: &Guard| {
+                while world.now() < end {
+                    world.sleep_until(end.min(world.now() + step)).await;
+                    assert!(guard.is_held(), "work goes on without the lock");
+                }
+                done();
+            };
+            self.cared(care, handle.as_ref(), guard.run_with(works)).await
+        } else {
+            let works = async move {
+                world.sleep_until(end).await;
+                done();
+            };
+            self.cared(care, handle.as_ref(), guard.run(works)).await
+        };
+        self.given_back(id);
+        self.answered(plain(ended));
+    }
+
     /// The guard alone, as it is to be used by value.
     fn take_guard(&self, id: u64) -> Option<(Guard, Which)> {
         let mut scene = self.stage.scene();
@@ -315,14 +376,11 @@ impl<S: Store> Player<S> {
         Some((Arc::into_inner(guard).expect("no other call of this task has it"), hold.lock))
     }
 
-    /// The hold is no more among the scene's.
+    /// The task has the hold no more.
     fn given_back(&mut self, id: u64) {
         self.holds.retain(|hold| *hold != id);
         self.forgotten.retain(|hold| *hold != id);
-        let mut scene = self.stage.scene();
-        if let Some(hold) = scene.holds.remove(&id) {
-            scene.events.push(Event::GivenBack { hold: id, member: hold.member, lock: hold.lock });
-        }
+        give_back(&self.stage, id);
     }
 
     async fn unlock(&mut self, operation: &Op, id: u64, care: &Care) {
@@ -347,6 +405,10 @@ impl<S: Store> Player<S> {
     }
 
     fn forget(&mut self, operation: &Op, id: u64) {
+        // Without a client it could not be given back by name.
+        if self.stage.client(self.member).is_none() {
+            return;
+        }
         let Some((guard, lock)) = self.take_guard(id) else { return };
         self.called(operation, About { lock: Some(lock), hold: Some(id) }, None);
         self.stage.world.catch(|| guard.forget());
@@ -455,13 +517,17 @@ impl<S: Store> Player<S> {
                 }
                 Question::Stats => Answer::Stats(lock.stats()),
                 Question::Waiters => Answer::Count(lock.waiters() as u64),
-                Question::Metrics => Answer::Metrics(Box::new(self.stage.client(self.member).metrics())),
+                Question::Metrics | Question::Listing => match self.stage.client(self.member) {
+                    None => Answer::Dropped,
+                    Some(client) if what == Question::Metrics => Answer::Metrics(Box::new(client.metrics())),
+                    Some(client) => Answer::Listing(client.held(), client.waiting()),
+                },
             };
         self.answered(said);
     }
 
     async fn shut_down(&mut self, operation: &Op, limit: Nanos) {
-        let client = self.stage.client(self.member);
+        let Some(client) = self.stage.client(self.member) else { return };
         self.stage.scene().members[self.member].is_shut_down = true;
         self.called(operation, About::default(), Some(self.later(limit)));
         let said = match self.cared(&Care::default(), None, client.shutdown(duration(limit))).await {
@@ -484,6 +550,14 @@ impl<S: Store> Player<S> {
                 break;
             }
         }
+    }
+}
+
+/// The hold is no more among the scene's.
+fn give_back<S: Store>(stage: &Stage<S>, id: u64) {
+    let mut scene = stage.scene();
+    if let Some(hold) = scene.holds.remove(&id) {
+        scene.events.push(Event::GivenBack { hold: id, member: hold.member, lock: hold.lock });
     }
 }
 
@@ -552,6 +626,7 @@ fn answer_words(answer: &Answer) -> String {
         Answer::Metrics(metrics) => {
             format!("{} acquisitions, {} lost", metrics.waits.count(), metrics.leases_lost)
         }
+        Answer::Listing(held, waiting) => format!("{} held, {} waited for", held.len(), waiting.len()),
         other => format!("{other:?}"),
     }
 }
@@ -604,6 +679,11 @@ pub(crate) fn operation_words(program: &Program, operation: &Op) -> String {
         }
         Op::Ask { lock: which, what, care } => format!("{what:?} {}{}", lock(*which), care_words(care)),
         Op::Shutdown(limit) => format!("shutdown({})", time::text(*limit)),
+        Op::Run { hold, work, looks, care } => {
+            let with = if *looks { "_with" } else { "" };
+            format!("run{with} [{hold}] for {}{}", time::text(*work), care_words(care))
+        }
+        Op::DropClient => "drop the client".to_owned(),
     }
 }
 

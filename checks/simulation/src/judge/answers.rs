@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::Judge;
 use super::words::words;
-use crate::program::{LockSide, Op, Question, Which};
+use crate::program::{LockSide, Op, Question, WakerKind, Which};
 use crate::stage::{Answer, Call, Event, Hold, View};
 use crate::store::{Store, StoredLease};
 use crate::time;
@@ -79,6 +79,10 @@ impl<S: Store> Judge<S> for Answers {
     }
 }
 
+fn is_hostile(op: &Op) -> bool {
+    op.care().is_some_and(|care| care.waker != WakerKind::Plain)
+}
+
 fn about_owner(call: &Call) -> Option<usize> {
     match call.op {
         Op::Ask { what: Question::HoldCount(owner) | Question::IsHeldBy(owner), .. } => Some(owner),
@@ -121,8 +125,12 @@ impl Answers {
         asked: &Asked,
     ) -> Option<String> {
         let is_right = match answer {
-            // What else happens in the same poll is not seen.
-            _ if call.began == view.now => true,
+            // What a waker does in the same poll is not seen.
+            _ if call.began == view.now
+                && (about_owner(call).is_some() || view.has_operation(is_hostile)) =>
+            {
+                true
+            }
             Answer::Holder(Some((None, _))) | Answer::Failed(_) => true,
             Answer::Holder(Some((Some((client, number)), left))) => {
                 let is_it = |lease: &StoredLease| lease.client == *client && lease.number == *number;
@@ -177,7 +185,13 @@ impl Answers {
         let is_yes_or_no = matches!(call.op, Op::Ask { what: Question::IsHeldBy(_), .. });
         let some_at_least = is_yes_or_no || plan.tasks.iter().flatten().any(by_name);
         let least = if some_at_least { least.min(1) } else { least };
-        (least..=most).contains(&count)
+        // The store was asked.
+        let client = &view.scene.members[call.member].client_id;
+        let had_it = |leases: &[StoredLease], from| {
+            leases.iter().any(|lease| lease.client == *client && lease.ends > from)
+        };
+        let was_there = count == 0 || any_moment(asked, view.now, |leases, from, _| had_it(leases, from));
+        (least..=most).contains(&count) && was_there
     }
 }
 
@@ -187,7 +201,7 @@ fn any_moment(asked: &Asked, now: Nanos, is_true: impl Fn(&[StoredLease], Nanos,
     asked.stored.iter().zip(ends).any(|(stored, to)| is_true(&stored.leases, stored.from, to))
 }
 
-/// Whether one of them had so much left at some moment.
+/// Whether the one of them that lasts longest had so much left at some moment.
 fn lasts(
     leases: &[StoredLease],
     from: Nanos,
@@ -200,5 +214,6 @@ fn lasts(
             ..=left.saturating_add(to).saturating_add(ROUNDING);
         ends.contains(&lease.ends) || left == Nanos::MAX
     };
-    leases.iter().any(|lease| is_it(lease) && fits(lease))
+    let longest = leases.iter().map(|lease| lease.ends).max().unwrap_or(0);
+    leases.iter().any(|lease| is_it(lease) && fits(lease) && lease.ends.saturating_add(ROUNDING) >= longest)
 }

@@ -1,21 +1,69 @@
-//! `Lock::force_unlock`: "The holder is not asked. If it is of this client, its guard is told at once."
+//! `Lock::force_unlock`: "Frees the lock, whichever owner has it […]. True if it was held. […] The holder
+//! is not asked. If it is of this client, its guard is told at once." So one call takes what was there at
+//! one moment.
+
+use std::collections::BTreeMap;
 
 use super::Judge;
 use super::belief::stored;
-use crate::program::{LockSide, Op};
-use crate::stage::{Answer, Event, Hold, View};
-use crate::store::Store;
+use super::calm::is_calm;
+use super::words::words;
+use crate::program::{LockSide, Op, Program, Which};
+use crate::stage::{Answer, Call, Event, Hold, View};
+use crate::store::{Store, StoredLease};
+use crate::time;
 use crate::world::Nanos;
 
 #[derive(Default)]
-pub(crate) struct Forced;
+pub(crate) struct Forced {
+    changes: Option<u64>,
+    /// What the store had of the locks that may be forced free; unknown before the first look.
+    before: Option<BTreeMap<Which, Vec<StoredLease>>>,
+    /// How often locks of each name were called to be forced free.
+    calls: BTreeMap<usize, u64>,
+    /// How often each lock was taken from a holder that has let go of nothing.
+    taken: BTreeMap<Which, u64>,
+    /// Of calls that are under way: whether the lock was free at some moment, and was freed at one.
+    open: BTreeMap<(usize, usize), (bool, bool)>,
+}
 
 impl<S: Store> Judge<S> for Forced {
     fn name(&self) -> &'static str {
         "forced"
     }
 
+    fn look(&mut self, view: &View<'_, S>) -> Option<String> {
+        let before = self.before.get_or_insert_with(|| forced(view.program));
+        let changes = view.store.changes();
+        if before.is_empty() || self.changes.replace(changes) == Some(changes) {
+            return None;
+        }
+        self.see(view)
+    }
+
     fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
+        if let Event::Called(Call { op: Op::ForceUnlock { lock, .. }, member, task, .. }) = event {
+            let lock = one_of_both(*lock);
+            *self.calls.entry(lock.name).or_default() += 1;
+            let is_free =
+                self.before.iter().flatten().all(|(of, leases)| *of != lock || are_over(leases, view.now));
+            self.open.insert((*member, *task), (is_free, false));
+        }
+        if let Event::Answered(call @ Call { op: Op::ForceUnlock { .. }, .. }, answer) = event {
+            let wrong = self.see(view);
+            let (was_free, was_freed) = self.open.remove(&(call.member, call.task)).unwrap_or((true, true));
+            let is_right = match answer {
+                Answer::Freed(true) => was_freed,
+                Answer::Freed(false) => was_free,
+                _ => true,
+            };
+            let since = time::seconds(call.began);
+            let text =
+                || format!("{}: {answer:?} was not true at any moment since {since}", words(view, call));
+            if let Some(wrong) = wrong.or_else(|| (!is_right).then(text)) {
+                return Some(wrong);
+            }
+        }
         let Event::Answered(call, Answer::Freed(true)) = event else { return None };
         let (Op::ForceUnlock { lock, .. }, client) = (&call.op, &view.scene.members[call.member].client_id)
         else {
@@ -39,6 +87,66 @@ impl<S: Store> Judge<S> for Forced {
             view.words(believes)
         ))
     }
+}
+
+impl Forced {
+    /// Looks at what has become of the leases since the last look.
+    fn see<S: Store>(&mut self, view: &View<'_, S>) -> Option<String> {
+        let mut wrong = None;
+        for (lock, before) in self.before.iter_mut().flatten() {
+            let after: Vec<StoredLease> = view.leases(*lock).cloned().collect();
+            let is_there = |lease: &StoredLease| {
+                after.iter().any(|other| (other.number, &other.client) == (lease.number, &lease.client))
+            };
+            let was_freed = !before.is_empty() && !before.iter().any(is_there);
+            let is_free = are_over(before, view.now) || after.is_empty();
+            let of_it =
+                |op: &Op| matches!(op, Op::ForceUnlock { lock: other, .. } if one_of_both(*other) == *lock);
+            for (by, (free, freed)) in &mut self.open {
+                if view.scene.calls.get(by).is_none_or(|call| of_it(&call.op)) {
+                    (*free, *freed) = (*free || is_free, *freed || was_freed);
+                }
+            }
+            let is_taken =
+                |lease: &StoredLease| lease.ends > view.now && !is_there(lease) && is_believed(view, lease);
+            let calls = self.calls.get(&lock.name).copied().unwrap_or(0);
+            let taken = self.taken.entry(*lock).or_default();
+            *taken += u64::from(before.iter().any(is_taken));
+            if *taken > calls && is_calm(view) {
+                let lock = view.lock_words(*lock);
+                wrong = Some(format!("{lock} was taken from its holders {taken} times, by {calls} calls"));
+            }
+            *before = after;
+        }
+        wrong
+    }
+}
+
+/// No change at the store tells the end of a lease.
+fn are_over(leases: &[StoredLease], now: Nanos) -> bool {
+    leases.iter().all(|lease| lease.ends <= now)
+}
+
+/// The locks that some operation forces free.
+fn forced(program: &Program) -> BTreeMap<Which, Vec<StoredLease>> {
+    let operations = program.processes.iter().flat_map(|plan| &plan.tasks).flatten();
+    let locks = operations.filter_map(|op| match op {
+        Op::ForceUnlock { lock, .. } if lock.name < program.names.len() => Some(one_of_both(*lock)),
+        _ => None,
+    });
+    locks.map(|lock| (lock, Vec::new())).collect()
+}
+
+/// Both sides of a read-write lock are the reader's here.
+fn one_of_both(lock: Which) -> Which {
+    let kind = if lock.kind == LockSide::Write { LockSide::Read } else { lock.kind };
+    Which { kind, ..lock }
+}
+
+/// Whether a guard counts on the lease.
+fn is_believed<S: Store>(view: &View<'_, S>, lease: &StoredLease) -> bool {
+    let by_it = |hold: &Hold| hold.number == lease.number && view.member(hold).client_id == lease.client;
+    view.scene.holds.values().any(|hold| by_it(hold) && hold.is_held())
 }
 
 /// Whether a further hold by the same lease, which may have begun it anew, was granted at `moment`.

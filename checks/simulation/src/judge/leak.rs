@@ -149,6 +149,7 @@ fn tolerated<S: Store>(view: &View<'_, S>, lock: Which, member: usize) -> Nanos 
 
 /// It is dead, or stands still, or has something under way that concerns any lease.
 fn is_busy<S: Store>(view: &View<'_, S>, member: &Member) -> bool {
-    let releases = || member.client.as_ref().is_some_and(|client| client.metrics().releases_pending > 0);
+    // Once the client was dropped its releases are not known.
+    let releases = || member.client.as_ref().is_none_or(|client| client.metrics().releases_pending > 0);
     !member.process.runs() || view.store.under_way(&member.process) > 0 || releases()
 }

@@ -1,10 +1,10 @@
-//! `Guard::lost`: "Waits until the hold is lost, and says why." And of `LossReason`: `Expired`, "The lease
-//! ended"; `HeldTooLong`, "It was held for as long as `max_hold` allows"; `Gone`, "The store says that this
-//! client does not hold the lock any more"; `Unreachable`, "A renewal went out, and nothing confirmed it
-//! before the lease ended"; `GivenBack`, "The owner's holds were given back by name, beside a guard that was
-//! alive".
+//! `Guard::lost`: "Waits until the hold is lost, and says why." So what it tells of is held no more. And
+//! of `LossReason`: `Expired`, "The lease ended"; `HeldTooLong`, "It was held for as long as `max_hold`
+//! allows"; `Gone`, "The store says that this client does not hold the lock any more"; `Unreachable`, "A
+//! renewal went out, and nothing confirmed it before the lease ended"; `GivenBack`, "The owner's holds
+//! were given back by name, beside a guard that was alive".
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use latchwork::{LockError, LossReason};
 
@@ -42,6 +42,8 @@ pub(crate) struct Losses {
     numbers: BTreeMap<u64, u64>,
     /// The leases that the store had when their holds were given back, and their ends.
     ended: BTreeMap<u64, (u64, Nanos)>,
+    /// Holds of which a call has said that they are lost.
+    told: BTreeSet<u64>,
 }
 
 impl<S: Store> Judge<S> for Losses {
@@ -64,6 +66,10 @@ impl<S: Store> Judge<S> for Losses {
             untold.push((*by, since));
         }
         self.untold = untold;
+        let told = self.told.iter().filter_map(|id| view.scene.holds.get(id));
+        if let Some(hold) = told.into_iter().find(|hold| hold.is_held()) {
+            return Some(format!("{} is held, and was told to be lost", view.words(hold)));
+        }
         self.numbers.extend(view.scene.holds.values().map(|hold| (hold.id, hold.number)));
         None
     }
@@ -91,8 +97,8 @@ impl<S: Store> Judge<S> for Losses {
                 self.known.push(known(hold));
                 None
             }
-            Event::Answered(call, Answer::Lost(reason)) => self.check(view, call, *reason),
-            Event::Answered(call, Answer::Failed(LockError::Lost { reason, .. })) => {
+            Event::Answered(call, Answer::Lost(reason) | Answer::Failed(LockError::Lost { reason, .. })) => {
+                self.told.extend(call.hold);
                 self.check(view, call, *reason)
             }
             _ => None,

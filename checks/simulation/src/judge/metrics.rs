@@ -1,17 +1,19 @@
-//! `Metrics`: "Its count is the number of acquisitions." (`waits`) "Calls that ended without the lock: it was
-//! held, or the time was over." (`given_up`) "Hand-offs in memory" (of all locks, and of one) "From the
-//! guard's being made to its end, for each guard." (`holds`) "Releases that are under way in the background
-//! now." "Holds that were lost, for whatever reason." "Channels that have waiters." And: "counters only
-//! rise".
+//! `Metrics`: "Its count is the number of acquisitions." (`waits`) "Calls that ended without the lock: it
+//! was held, or the time was over." (`given_up`) "Hand-offs in memory" (of all locks, and of one) "From
+//! the guard's being made to its end, for each guard." (`holds`) "Releases that are under way in the
+//! background now." "Waiters that […] were not polled in time". "Holds that were lost, for whatever
+//! reason." "Channels that have waiters." And: "counters only rise".
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use latchwork::lock::Histogram;
 use latchwork::{LockError, LossReason, Metrics};
 
 use super::Judge;
-use crate::program::{Op, WakerKind};
+use crate::program::{Incident, Op, Trouble, WakerKind};
 use crate::stage::{Answer, Event, Phase, View};
 use crate::store::Store;
+use crate::world::{Nanos, US};
 
 /// What the tasks of a member have seen.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +24,11 @@ struct Seen {
     /// Attempts that ended otherwise: each may have had a guard for a moment.
     ended_otherwise: u64,
     losses_told: u64,
+    /// From calls to their guards, and from those to their ends, in nanoseconds.
+    waited: Nanos,
+    held: Nanos,
+    /// The same of those that were forgotten, whose guards were made in this time.
+    unmeasured: Nanos,
     /// Wakers have tried to take locks, and nothing tells what came of that.
     others_try: bool,
     last: Metrics,
@@ -32,6 +39,8 @@ pub(crate) struct Sums {
     seen: BTreeMap<usize, Seen>,
     /// Members with a hold at the last look.
     hold: BTreeSet<usize>,
+    /// Since when each hold has a guard.
+    since: BTreeMap<u64, Nanos>,
 }
 
 impl<S: Store> Judge<S> for Sums {
@@ -52,6 +61,17 @@ impl<S: Store> Judge<S> for Sums {
                 self.seen.entry(call.member).or_default().others_try |= tries;
                 return None;
             }
+            Event::Granted(id) => {
+                let hold = view.scene.holds.get(id)?;
+                self.since.insert(*id, hold.granted);
+                self.seen.entry(hold.member).or_default().waited += hold.granted - hold.began;
+                return None;
+            }
+            Event::GivenBack { hold, member, .. } => {
+                let since = self.since.remove(hold);
+                self.seen.entry(*member).or_default().held += since.map_or(0, |since| view.now - since);
+                return None;
+            }
             _ => return None,
         };
         let seen = self.seen.entry(call.member).or_default();
@@ -59,7 +79,12 @@ impl<S: Store> Judge<S> for Sums {
             (Op::Acquire { .. }, Answer::Got(_)) => seen.acquisitions += 1,
             (Op::Acquire { .. }, Answer::NotGot) => seen.given_up += 1,
             (Op::Acquire { .. }, _) => seen.ended_otherwise += 1,
-            (Op::Forget { .. }, Answer::Done) => seen.forgotten += 1,
+            (Op::Forget { .. }, Answer::Done) => {
+                seen.forgotten += 1;
+                let id = call.hold?;
+                self.since.remove(&id);
+                seen.unmeasured += view.scene.holds.get(&id).map_or(0, |hold| hold.granted - hold.began);
+            }
             (_, Answer::Stats(stats)) => {
                 let counted = view.scene.members[call.member].client.as_ref()?.metrics().hand_offs_local;
                 return (stats.hand_offs > counted).then(|| {
@@ -97,10 +122,41 @@ impl<S: Store> Judge<S> for Sums {
         view.scene.members.iter().enumerate().find_map(|(at, member)| {
             let metrics = member.client.as_ref().filter(|_| member.process.is_alive())?.metrics();
             let seen = self.seen.get(&at).cloned().unwrap_or_default();
-            let wrong = wrong(&seen, &metrics, S::APART)?;
+            let wrong =
+                wrong(&seen, &metrics, S::APART).or_else(|| wrong_times(view, at, &seen, &metrics)).or_else(
+                    || (metrics.superseded > 0 && polls_all(view, member.plan)).then_some("superseded"),
+                )?;
             Some(format!("p{at}: {wrong}; {seen:?}; {metrics:?}"))
         })
     }
+}
+
+/// Which sum of times is not as it was seen. A guard that asks for more is made before its call returns.
+fn wrong_times<S: Store>(
+    view: &View<'_, S>,
+    at: usize,
+    seen: &Seen,
+    metrics: &Metrics,
+) -> Option<&'static str> {
+    let nanos = |histogram: &Histogram| u64::try_from(histogram.sum().as_nanos()).unwrap_or(Nanos::MAX);
+    let (waits, holds) = (nanos(&metrics.waits), nanos(&metrics.holds));
+    let total = seen.waited + seen.held;
+    let rounding = US * (metrics.waits.count() + metrics.holds.count()) + view.drift(at, total) + US;
+    let had_more = seen.ended_otherwise + metrics.superseded > 0;
+    let is_right = waits <= seen.waited + rounding
+        && waits + holds + seen.unmeasured + rounding >= total
+        && (had_more || waits + holds <= total + rounding);
+    (!is_right && !seen.others_try).then_some("times")
+}
+
+/// Whether the futures of a process are polled whenever they are woken.
+fn polls_all<S: Store>(view: &View<'_, S>, plan: usize) -> bool {
+    let stalls =
+        |op: &Op| op.care().is_some_and(|care| care.stall.is_some() || care.waker != WakerKind::Plain);
+    let stops =
+        |incident: &Incident| matches!(incident.what, Trouble::Suspend { process, .. } if process == plan);
+    !view.program.processes[plan].tasks.iter().flatten().any(stalls)
+        && !view.program.incidents.iter().any(stops)
 }
 
 /// Which counter is lower than it was.

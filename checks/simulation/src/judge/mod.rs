@@ -5,6 +5,7 @@ mod answers;
 mod belief;
 mod calm;
 mod contract;
+mod economy;
 mod errors;
 mod exclusion;
 mod forced;
@@ -12,15 +13,20 @@ mod kept;
 mod leak;
 mod length;
 mod limits;
+mod listing;
 mod losses;
 mod metrics;
 mod nothing_left;
 mod order;
 mod reentry;
+mod refused;
 mod restless;
 mod service;
+mod shutdown;
+mod subscriptions;
 mod tenure;
 mod tokens;
+mod told;
 mod turns;
 mod words;
 
@@ -74,10 +80,16 @@ pub(crate) fn all<S: Store>() -> Vec<Box<dyn Judge<S>>> {
         Box::new(kept::Kept::default()),
         Box::new(reentry::Reentry::default()),
         Box::new(length::Length),
-        Box::new(forced::Forced),
+        Box::new(forced::Forced::default()),
         Box::new(restless::Restless::default()),
         Box::new(errors::Errors),
         Box::new(metrics::Sums::default()),
         Box::new(nothing_left::NothingLeft),
+        Box::new(refused::Refused::default()),
+        Box::new(shutdown::Shutdown::default()),
+        Box::new(told::Told::default()),
+        Box::new(subscriptions::Subscriptions::default()),
+        Box::new(economy::Economy::default()),
+        Box::new(listing::Listing),
     ]
 }

@@ -40,12 +40,12 @@ fn left(stats: &RegistryStats) -> Option<&'static str> {
 }
 
 fn waiters<S: Store>(client: &latchwork::LockClient, view: &View<'_, S>) -> Option<&'static str> {
-    let waits = |name: &String| {
+    let waits = |name: &str| {
         let plain = client.get_lock(name).is_ok_and(|lock| lock.waiters() > 0);
         let fair = client.get_fair_lock(name).is_ok_and(|lock| lock.waiters() > 0);
         let both =
             client.get_read_write_lock(name).is_ok_and(|it| it.read().waiters() + it.write().waiters() > 0);
         plain || fair || both
     };
-    view.program.names.iter().any(waits).then_some("a waiter")
+    view.program.names.iter().map(|name| view.program.called(name)).any(waits).then_some("a waiter")
 }

@@ -1,7 +1,7 @@
 //! `LockOptions::tenure`: "How long a lease may stay with this client while others wait for the lock, here
-//! and in other processes. […] the first release after this time gives the lease back to the store, and this
-//! client competes again behind the others. […] If no other process listened then, the next lease may stay
-//! for twice as long, and so on up to eight times".
+//! and in other processes. […] the first release after this time gives the lease back to the store, and
+//! this client competes again behind the others. […] If no other process listened then, the next lease may
+//! stay for twice as long, and so on up to eight times […]. From then on it is this time again."
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use super::Judge;
 use super::calm::{hand_off, is_attended, settled_from, waited_for};
 use super::order::is_again;
 use crate::program::{LockSide, Which};
-use crate::stage::{Answer, Event, View};
-use crate::store::Store;
+use crate::stage::{Answer, Call, Event, View};
+use crate::store::{Store, StoredLease};
 use crate::time;
 use crate::world::{MS, Nanos};
 
@@ -20,7 +20,16 @@ pub(super) const TENURE: Nanos = 30 * MS;
 /// When each lease was had first, by lock, member and number.
 #[derive(Default)]
 pub(crate) struct Tenure {
-    begun: BTreeMap<(Which, usize, u64), Nanos>,
+    begun: BTreeMap<(Which, usize, u64), Had>,
+    /// When a member has given back a lease of a lock last of which another process heard.
+    heard: BTreeMap<(Which, usize), Nanos>,
+}
+
+/// A lease that is had: since when, and until when unless it is renewed.
+#[derive(Clone, Copy)]
+struct Had {
+    since: Nanos,
+    ends: Nanos,
 }
 
 impl<S: Store> Judge<S> for Tenure {
@@ -30,9 +39,30 @@ impl<S: Store> Judge<S> for Tenure {
 
     fn look(&mut self, view: &View<'_, S>) -> Option<String> {
         // A number may be asked for once more whose lease was lost meanwhile.
-        self.begun.retain(|(lock, member, number), _| {
+        let heard = &mut self.heard;
+        self.begun.retain(|(lock, member, number), had| {
             let client = &view.scene.members[*member].client_id;
-            view.leases(*lock).any(|lease| lease.number == *number && lease.client == *client)
+            let is_it = |lease: &&StoredLease| lease.number == *number && lease.client == *client;
+            if let Some(lease) = view.leases(*lock).find(is_it) {
+                had.ends = lease.ends;
+                return true;
+            }
+            let is_released = had.ends > view.now && !view.excuses.was_taken(client, *number);
+            let is_long_ago = |then: Nanos| then + 2 * hand_off(view.program) < view.now;
+            let listens = |call: &Call| {
+                waited_for(call) == Some(*lock) && call.member != *member && is_long_ago(call.began)
+            };
+            let is_heard = view.store.counts_listeners()
+                && is_released
+                && had.since > settled_from(view)
+                && is_long_ago(had.since)
+                && view.scene.calls.values().any(|call| listens(call) && is_attended(view, call));
+            if is_heard {
+                heard.insert((*lock, *member), view.now)
+            } else {
+                heard.remove(&(*lock, *member))
+            };
+            false
         });
         None
     }
@@ -43,16 +73,26 @@ impl<S: Store> Judge<S> for Tenure {
         if hold.lock.kind != LockSide::Plain || hold.number == 0 || call.was_stalled {
             return None;
         }
-        let begun = *self.begun.entry((hold.lock, hold.member, hold.number)).or_insert(view.now);
+        let had = Had { since: view.now, ends: view.now };
+        let begun = self.begun.entry((hold.lock, hold.member, hold.number)).or_insert(had).since;
         let plan = &view.program.processes[view.member(hold).plan];
-        let longest = 8 * plan.options.tenure.unwrap_or(TENURE);
-        let ends = begun + longest + view.drift(hold.member, longest) + 2 * hand_off(view.program);
-        if view.now <= ends || is_again(view, *id) || view.member(hold).stood_still_until > begun {
+        let tenure = plan.options.tenure.unwrap_or(TENURE);
+        let ends = |times: u64| {
+            begun + times * tenure + view.drift(hold.member, times * tenure) + 2 * hand_off(view.program)
+        };
+        if view.now <= ends(1) || is_again(view, *id) || view.member(hold).stood_still_until > begun {
             return None;
         }
+        let heard = self.heard.get(&(hold.lock, hold.member)).copied().unwrap_or(0);
         let waits = view.scene.calls.values().find(|waiter| {
             let is_other = waited_for(waiter) == Some(hold.lock) && waiter.member != hold.member;
-            is_other && waiter.began < begun && begun > settled_from(view) && is_attended(view, waiter)
+            // Of all that was given back since the first one of these times this one has heard.
+            let has_heard = waiter.began + 2 * hand_off(view.program) < heard;
+            is_other
+                && waiter.began < begun
+                && begun > settled_from(view)
+                && is_attended(view, waiter)
+                && (has_heard || view.now > ends(8))
         })?;
         Some(format!(
             "{}: p{}t{} waits since {}, and p{} passes on lease {} among its own since {}",

@@ -37,37 +37,76 @@ type Draw = fn(&mut Rng, &Taste) -> Op;
 /// The program of a seed.
 pub(crate) fn draw(seed: u64) -> Program {
     let rng = &mut Rng::with_seed(seed);
-    let names = names(rng);
+    // One program in twenty is large: in names, or in readers of one.
+    let (many_names, many_readers) = match rng.u32(..40) {
+        0 => (true, false),
+        1 => (false, true),
+        _ => (false, false),
+    };
+    let names = if many_names { (0..150).map(|name| format!("n{name}")).collect() } else { names(rng) };
     let beat = pick(rng, &[0, 0, 0, SECOND, 5 * SECOND]);
     // Where all goes by one beat, answers that take no time meet it.
     let latency = if beat > 0 && rng.bool() { 0 } else { pick(rng, &[100 * US, 2 * MS, 50 * MS, 200 * MS]) };
-    let taste = Taste::draw(rng, &names, latency, beat);
-    let is_crowd = rng.u32(..8) == 0;
+    let mut taste = Taste::draw(rng, &names, latency, beat);
+    if many_readers {
+        let sides = [LockSide::Read, LockSide::Read, LockSide::Write];
+        taste.locks = sides.map(|kind| Which { name: 0, kind }).to_vec();
+    }
+    let is_crowd = rng.u32(..8) == 0 || many_names || many_readers;
     // A crowd has a waiter at all times, which takes a command each second.
     let ends = if is_crowd { &[10, 30, 300][..] } else { &[10, 30, 300, 300, 3600, 3 * 3600] };
     let end = pick(rng, ends) * SECOND;
     // A crowd does less each.
     let (processes, tasks, operations) = match is_crowd {
+        _ if many_names => (2, 5, rng.usize(10..=20)),
+        _ if many_readers => (2, 30, rng.usize(2..=3)),
         true => (rng.usize(1..=2), rng.usize(5..=12), rng.usize(2..=6)),
         false => (rng.usize(1..=4), rng.usize(1..=4), rng.usize(3..=14)),
     };
     let clocks = rng.u32(..10) < 3;
-    let same_options = options(rng);
+    // A lease of which a renewal takes a good part is lost time and again, and many renewals take long.
+    let may_be_short = latency < 10 * MS && end <= 300 * SECOND;
+    let same_options = options(rng, may_be_short);
     let plan = |rng: &mut Rng| Plan {
         clock_ppm: if clocks { rng.i64(-100..=100) * 100 } else { 0 },
-        options: if rng.u32(..4) == 0 { options(rng) } else { same_options.clone() },
+        options: if rng.u32(..4) == 0 { options(rng, may_be_short) } else { same_options.clone() },
         tasks: (0..tasks).map(|_| (0..operations).map(|_| taste.operation(rng)).collect()).collect(),
     };
     let processes: Vec<Plan> = (0..processes).map(|_| plan(rng)).collect();
     let incidents = incidents(rng, processes.len(), &names, &taste, end);
     let network = network(rng, latency, end);
-    let mut program = Program { schedule: rng.u64(..), names, network, processes, incidents, end, beat };
+    let keeps_handles = rng.u32(..4) == 0;
+    let mut program = Program {
+        schedule: rng.u64(..),
+        names,
+        network,
+        processes,
+        incidents,
+        end,
+        beat,
+        keeps_handles,
+        prefix: String::new(),
+    };
     match rng.u32(..12) {
         0 | 1 => end_under_a_command(rng, &taste, &mut program),
         2 => wait_for_two_in_braces(rng, &mut program),
         _ => {}
     }
+    if rng.u32(..8) == 0 {
+        map_names(&mut program);
+    }
     program
+}
+
+/// All names are as a name mapper makes them.
+fn map_names(program: &mut Program) {
+    "shop:".clone_into(&mut program.prefix);
+    let mut names: Vec<&mut String> = program.names.iter_mut().collect();
+    names.extend(program.incidents.iter_mut().filter_map(|incident| match &mut incident.what {
+        Trouble::Harm(Harm::Evict { name, .. }) => Some(name),
+        _ => None,
+    }));
+    names.into_iter().for_each(|name| name.insert_str(0, &program.prefix));
 }
 
 /// Has a hold end by its owner's name while a command of it is under way, and the next waiter ask by the same
@@ -183,8 +222,9 @@ fn between(rng: &mut Rng, (from, to): (Nanos, Nanos)) -> Nanos {
 
 impl Taste {
     fn draw(rng: &mut Rng, names: &[String], latency: Nanos, beat: Nanos) -> Self {
-        const LEASES: [(Nanos, Nanos); 5] = [
+        const LEASES: [(Nanos, Nanos); 6] = [
             (MS, 50 * MS),
+            (50 * MS, 2 * SECOND),
             (2 * SECOND, 10 * SECOND),
             (10 * SECOND, 120 * SECOND),
             (120 * SECOND, 3600 * SECOND),
@@ -199,7 +239,7 @@ impl Taste {
         Self {
             locks: locks(rng, names),
             // A lease that is over before its grant is known is asked for again and again.
-            leases: some(rng, if latency < MS { &LEASES } else { &LEASES[1..] }, 45),
+            leases: some(rng, &LEASES[usize::from(latency >= MS) + usize::from(latency >= 10 * MS)..], 45),
             sleeps: some(rng, &SLEEPS, 50),
             operations: operations(rng),
             owners: rng.usize(1..=super::OWNERS),
@@ -295,7 +335,7 @@ fn locks(rng: &mut Rng, names: &[String]) -> Vec<Which> {
 }
 
 fn operations(rng: &mut Rng) -> Vec<(u32, Draw)> {
-    const ALL: [(u32, Draw); 11] = [
+    const ALL: [(u32, Draw); 13] = [
         (12, |rng, taste| Op::Extend {
             hold: rng.usize(..4),
             lease: taste.lease(rng),
@@ -312,16 +352,23 @@ fn operations(rng: &mut Rng) -> Vec<(u32, Draw)> {
             let timeout = Some(taste.between(rng, (0, 20 * SECOND)));
             Op::Lost { hold: rng.usize(..4), timeout, care: taste.care(rng) }
         }),
-        (6, |rng, taste| Op::Ask {
-            lock: taste.lock(rng),
-            what: question(rng, taste),
+        (6, ask),
+        (4, |rng, taste| Op::Run {
+            hold: rng.usize(..4),
+            work: taste.between_some(rng, &taste.sleeps),
+            looks: rng.bool(),
             care: taste.care(rng),
         }),
         (1, |rng, _| Op::Shutdown(between(rng, (0, 30 * SECOND)))),
+        (1, |_, _| Op::DropClient),
     ];
     let mut operations = some(rng, &ALL, 55);
-    // Some programs shut down often, most never.
+    // Some programs shut down or drop clients often, most never.
     operations.retain(|(share, _)| *share > 1 || rng.u32(..4) == 0);
+    // Some mostly ask.
+    if rng.u32(..10) == 0 {
+        operations.push((150, ask));
+    }
     // Each takes locks, and lets time pass.
     operations.push((rng.u32(20..50), acquire));
     operations.push((rng.u32(3..25), |rng, taste| {
@@ -361,8 +408,12 @@ fn acquire(rng: &mut Rng, taste: &Taste) -> Op {
     Op::Acquire { lock: taste.lock(rng), owner, fenced, how, care: taste.care(rng) }
 }
 
+fn ask(rng: &mut Rng, taste: &Taste) -> Op {
+    Op::Ask { lock: taste.lock(rng), what: question(rng, taste), care: taste.care(rng) }
+}
+
 fn question(rng: &mut Rng, taste: &Taste) -> Question {
-    match rng.u32(..8) {
+    match rng.u32(..9) {
         0 => Question::Holder,
         1 => Question::IsLocked,
         2 => Question::Remaining,
@@ -370,17 +421,23 @@ fn question(rng: &mut Rng, taste: &Taste) -> Question {
         4 => Question::IsHeldBy(rng.usize(..taste.owners)),
         5 => Question::Stats,
         6 => Question::Waiters,
+        7 => Question::Listing,
         _ => Question::Metrics,
     }
 }
 
-fn options(rng: &mut Rng) -> Options {
+fn options(rng: &mut Rng, may_be_short: bool) -> Options {
     let is = |rng: &mut Rng, hundredths: u32| rng.u32(..100) < hundredths;
+    let shortest = if may_be_short && rng.u32(..4) == 0 { 200 * MS } else { 2 * SECOND };
     Options {
-        watchdog_timeout: is(rng, 30).then(|| between(rng, (2 * SECOND, 60 * SECOND))),
-        tenure: is(rng, 40).then(|| pick(rng, &[0, MS, SECOND, 3600 * SECOND])),
-        max_hold: is(rng, 15).then(|| between(rng, (SECOND, 100 * SECOND))),
-        unpolled_limit: is(rng, 20).then(|| between(rng, (50 * MS, 5 * SECOND))),
+        watchdog_timeout: is(rng, 30).then(|| match shortest {
+            SECOND.. => between(rng, (2 * SECOND, 60 * SECOND)),
+            _ => between(rng, (shortest, 2 * SECOND)),
+        }),
+        tenure: is(rng, 40).then(|| pick(rng, &[0, MS, SECOND, 4 * SECOND, 3600 * SECOND])),
+        max_hold: is(rng, 15).then(|| between(rng, (shortest.min(SECOND), 100 * SECOND))),
+        unpolled_limit: is(rng, 20).then(|| between(rng, (10 * MS, 5 * SECOND))),
+        label: is(rng, 10).then(|| pick(rng, &["worker", "host:1/{a}"]).to_owned()),
     }
 }
 

@@ -116,6 +116,7 @@ impl Shared {
         let token_gap = self.world.chance(|chance| if chance.u8(..8) == 0 { chance.u64(1..4) } else { 0 });
         let data = &mut *self.data();
         data.commands += 1;
+        data.links.get_mut(&from).into_iter().for_each(|link| link.asked += 1);
         data.notice_deaths(&self.world, now);
         let before = data.names.get(name).cloned();
         data.changes.push_back((now, name.to_owned(), before));
@@ -150,10 +151,11 @@ impl Shared {
         Done { answer, heard }
     }
 
-    /// Looks at a name, and changes nothing.
-    fn look<T>(&self, name: &str, look: impl FnOnce(&Name, Time) -> T) -> T {
+    /// Looks at a name for a process, and changes nothing.
+    fn look<T>(&self, from: usize, name: &str, look: impl FnOnce(&Name, Time) -> T) -> T {
         let mut data = self.data();
         data.commands += 1;
+        data.links.get_mut(&from).into_iter().for_each(|link| link.asked += 1);
         let now = store_time(self.world.now(), data.clock);
         match data.names.get(name) {
             Some(name) => look(name, now),
@@ -294,6 +296,12 @@ impl Store for Model {
         self.0.data().link(process).under_way
     }
 
+    fn is_idle(&self, process: &Process) -> bool {
+        let mut data = self.0.data();
+        let link = data.link(process);
+        link.under_way + link.renewals == 0
+    }
+
     fn left_over(&self) -> Vec<String> {
         let data = self.0.data();
         let now = store_time(self.0.world.now(), data.clock);
@@ -322,6 +330,20 @@ impl Store for Model {
 
     fn told_held(&self, process: &Process, mode: Mode, name: &str) -> Option<Nanos> {
         self.0.data().contract.told_held(process.index(), mode, name)
+    }
+
+    fn subscriptions(&self, process: &Process) -> Option<usize> {
+        let data = self.0.data();
+        let is_its = |it: &&Subscriber| it.process.index() == process.index() && it.inbox.is_some();
+        Some(data.subscribers.values().flatten().filter(is_its).count())
+    }
+
+    fn counts_listeners(&self) -> bool {
+        self.0.habits.counts_listeners
+    }
+
+    fn asked(&self, process: &Process) -> u64 {
+        self.0.data().link(process).asked
     }
 
     fn commands(&self) -> u64 {

@@ -44,6 +44,8 @@ pub(crate) struct SimulatedRedis {
     links: Links,
     answer_limit: Nanos,
     heartbeat: Nanos,
+    /// Clients wait for one of the server's replicas to have what they take.
+    waits_for_replicas: bool,
     /// As they were when they were looked at last, and [`Self::changes`] by then.
     leases: Mutex<(Option<u64>, Leases)>,
 }
@@ -51,6 +53,10 @@ pub(crate) struct SimulatedRedis {
 impl SimulatedRedis {
     fn builder(&self) -> RedisBuilder {
         let builder = Redis::builder().heartbeat(duration(self.heartbeat));
+        let builder = match self.waits_for_replicas {
+            true => builder.wait_for_replicas(1, duration(SECOND / 2)),
+            false => builder,
+        };
         match self.answer_limit {
             0 => builder,
             limit => builder.response_timeout(duration(limit)),
@@ -75,8 +81,11 @@ impl Store for SimulatedRedis {
             inner.refuse_kill();
         }
         inner.strangers = if strangers { STRANGERS } else { 0 };
+        let waits_for_replicas = world.chance(|draw| draw.u8(..8) == 0);
+        inner.server.set_replicas(if waits_for_replicas { 2 } else { 0 });
         drop(inner);
-        Self { world, links, answer_limit: network.answer_limit, heartbeat, leases: Mutex::default() }
+        let (answer_limit, leases) = (network.answer_limit, Mutex::default());
+        Self { world, links, answer_limit, heartbeat, waits_for_replicas, leases }
     }
 
     fn connect(&self, process: &Process) -> impl Future<Output = Redis> + Send + 'static {
@@ -120,6 +129,14 @@ impl Store for SimulatedRedis {
 
     fn left_over(&self) -> Vec<String> {
         self.links.inner().left_over()
+    }
+
+    fn subscriptions(&self, process: &Process) -> Option<usize> {
+        Some(self.links.inner().subscriptions_of(process.index()))
+    }
+
+    fn asked(&self, process: &Process) -> u64 {
+        self.links.inner().scripts.get(&process.index()).copied().unwrap_or(0)
     }
 
     fn commands(&self) -> u64 {

@@ -86,6 +86,22 @@ impl<S: Store> Store for TwinOf<S> {
         self.0.told_held(process, mode, name)
     }
 
+    fn is_idle(&self, process: &Process) -> bool {
+        self.0.is_idle(process)
+    }
+
+    fn subscriptions(&self, process: &Process) -> Option<usize> {
+        self.0.subscriptions(process)
+    }
+
+    fn counts_listeners(&self) -> bool {
+        self.0.counts_listeners()
+    }
+
+    fn asked(&self, process: &Process) -> u64 {
+        self.0.asked(process)
+    }
+
     fn commands(&self) -> u64 {
         self.0.commands()
     }

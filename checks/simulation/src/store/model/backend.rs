@@ -245,8 +245,8 @@ impl Backend for ModelBackend {
 
     async fn holders(&self, mode: Mode, name: &LockName) -> Result<Vec<Holder>, Failed> {
         let what = format!("holders of {:?}", name.as_str());
-        let name = name.as_str().to_owned();
-        let run = move |shared: &Arc<Shared>| shared.look(&name, |name, now| name.holders(mode, now));
+        let (from, name) = (self.process.index(), name.as_str().to_owned());
+        let run = move |shared: &Arc<Shared>| shared.look(from, &name, |name, now| name.holders(mode, now));
         self.shared.command(&self.process, what, Role::default(), run).await?.map_err(Failed::other_kind)
     }
 }

@@ -52,6 +52,8 @@ pub(super) struct Link {
     pub(super) under_way: usize,
     /// Renewals that may still take effect.
     pub(super) renewals: usize,
+    /// How many of its commands have run.
+    pub(super) asked: u64,
     /// The answers that are waited for.
     awaited: Vec<Weak<dyn Cut>>,
     /// From when on the store knows that the process is dead.
@@ -68,6 +70,7 @@ impl Link {
             unheard_until: 0,
             under_way: 0,
             renewals: 0,
+            asked: 0,
             awaited: Vec::new(),
             dead_from: None,
         }

@@ -57,6 +57,8 @@ pub(super) struct Inner {
     /// There is a task that brings what is under way; its waker, while it waits.
     is_carried: bool,
     carrier: Option<Waker>,
+    /// How many scripts each process has run.
+    pub(super) scripts: BTreeMap<usize, u64>,
     /// Until when the server is silent to a process.
     pub(super) silent_until: BTreeMap<usize, Nanos>,
     pub(super) silent_to_all_until: Nanos,
@@ -116,6 +118,7 @@ impl Links {
             arrivals: BTreeSet::new(),
             is_carried: false,
             carrier: None,
+            scripts: BTreeMap::new(),
             silent_until: BTreeMap::new(),
             silent_to_all_until: 0,
         };
@@ -338,6 +341,12 @@ impl Inner {
     pub(super) fn under_way(&self, process: usize) -> usize {
         let theirs = self.links.values().filter(|link| link.process == process && link.session.is_some());
         theirs.map(|link| link.up.under_way()).sum()
+    }
+
+    /// How many subscriptions the server has over links whose ends are both open.
+    pub(super) fn subscriptions_of(&self, process: usize) -> usize {
+        let theirs = self.links.values().filter(|link| link.process == process && !link.is_closed);
+        theirs.filter_map(|link| link.session).map(|session| self.server.subscriptions_of(session)).sum()
     }
 
     /// What is left, in words, but for the counters of tokens, and what has an end of locks that were evicted

@@ -29,7 +29,7 @@ impl Inner {
     /// Runs the next command that has arrived over the link. False if there is none that is whole.
     pub(super) fn runs_command(&mut self, id: u64) -> bool {
         let Some(link) = self.links.get_mut(&id) else { return false };
-        let Some(session) = link.session else { return false };
+        let (Some(session), process) = (link.session, link.process) else { return false };
         let Some(command) = resp::take_command(&mut link.unread) else { return false };
         let effects = match self.refuses(&command) {
             Some(refusal) => {
@@ -43,6 +43,10 @@ impl Inner {
             }
         };
         self.note(id, &command, effects.reply.as_ref());
+        let is_known = !matches!(&effects.reply, Some(Reply::Error(text)) if text.starts_with("NOSCRIPT"));
+        if is_known && command.first().is_some_and(|name| name.starts_with(b"EVAL")) {
+            *self.scripts.entry(process).or_default() += 1;
+        }
         let mut said = Said::new();
         self.spread(id, effects, &mut said);
         if let Some((channel, message)) = forged(&command).filter(|_| self.happens(self.strangers)) {

@@ -61,6 +61,8 @@ struct Core {
     effects: Effects,
     script: Running,
     commands: u64,
+    /// How many replicas have all that it has.
+    replicas: i64,
 }
 
 /// A script that runs.
@@ -82,6 +84,7 @@ impl Server {
             effects: Effects::default(),
             script: Running::default(),
             commands: 0,
+            replicas: 0,
         };
         let core = Arc::new(Mutex::new(core));
         Self { scripts: Scripts::new(&core), core }
@@ -159,6 +162,11 @@ impl Server {
         lock(&self.core).condition = condition;
     }
 
+    /// From now on it has so many replicas.
+    pub(crate) fn set_replicas(&mut self, count: i64) {
+        lock(&self.core).replicas = count;
+    }
+
     /// All keys that are there at that time, in the order of their names.
     pub(crate) fn keys(&self, now: Micros) -> Vec<Key> {
         lock(&self.core).data.list(now)
@@ -167,6 +175,11 @@ impl Server {
     /// How many subscriptions there are, of all connections.
     pub(crate) fn subscriptions(&self) -> usize {
         lock(&self.core).connections.subscriptions()
+    }
+
+    /// How many there are of one connection.
+    pub(crate) fn subscriptions_of(&self, connection: u64) -> usize {
+        lock(&self.core).connections.subscriptions_of(connection)
     }
 
     /// How many commands were run, or refused. A script is one.

@@ -148,6 +148,10 @@ impl Connections {
         listeners.iter().map(|connection| Push { connection: *connection, reply: reply.clone() }).collect()
     }
 
+    pub(super) fn subscriptions_of(&self, connection: u64) -> usize {
+        self.listeners.values().filter(|listeners| listeners.contains(&connection)).count()
+    }
+
     pub(super) fn subscriptions(&self) -> usize {
         self.listeners.values().map(BTreeSet::len).sum()
     }

@@ -32,13 +32,13 @@ pub(super) fn time(call: &mut Call<'_>, _: &[&[u8]]) -> Answer {
 }
 
 /// There are no replicas.
-pub(super) fn wait(_: &mut Call<'_>, words: &[&[u8]]) -> Answer {
+pub(super) fn wait(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
     let _ = integer(words[1])?;
     let timeout = integer(words[2]).map_err(|_| "ERR timeout is not an integer or out of range")?;
     if timeout < 0 {
         return Err("ERR timeout is negative".to_owned());
     }
-    Ok(Reply::Int(0))
+    Ok(Reply::Int(call.core.replicas))
 }
 
 pub(super) fn auth(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {

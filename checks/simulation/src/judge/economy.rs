@@ -1,0 +1,130 @@
+//! docs/guarantees.md: "waiters of one process cost the server two commands for all", "a hand-off between
+//! two processes costs three commands", and of `Lock::get_lock` and others: "Nothing is sent." So a call
+//! beside which nothing goes on sends one command, or what is told here. And
+//! `LockOptions::watchdog_timeout`: a lease "is renewed each time a third of it is over", and with waiters
+//! the store is asked each second: not more often.
+
+use std::collections::BTreeMap;
+
+use super::Judge;
+use super::calm::{is_calm, waited_for};
+use super::words::words;
+use crate::program::{How, LockSide, Op, Question, WakerKind};
+use crate::stage::{Call, Event, Hold, Member, Phase, View};
+use crate::store::Store;
+use crate::world::{MS, Nanos, SECOND};
+
+/// In so much time a call that waits may ask once more.
+const ASKED_AGAIN: Nanos = 500 * MS;
+
+#[derive(Default)]
+pub(crate) struct Economy {
+    /// Calls beside which nothing of their client goes on, and how much that had sent before.
+    alone: BTreeMap<(usize, usize), u64>,
+    looked: Nanos,
+    /// Of each member: whether nothing was under way by the last look, of what has gone on before.
+    was_idle: Vec<bool>,
+    /// Of each member: how many renewals may have been sent by now.
+    renewals: BTreeMap<usize, f64>,
+}
+
+impl<S: Store> Judge<S> for Economy {
+    fn name(&self) -> &'static str {
+        "economy"
+    }
+
+    fn look(&mut self, view: &View<'_, S>) -> Option<String> {
+        let time = view.now - std::mem::replace(&mut self.looked, view.now);
+        if !is_calm(view) {
+            return None;
+        }
+        let is_idle = |member: &Member| view.store.is_idle(&member.process);
+        self.was_idle = view.scene.members.iter().map(is_idle).collect();
+        if time > 0 {
+            for hold in view.scene.holds.values() {
+                *self.renewals.entry(hold.member).or_default() += time as f64 * pace(view, hold);
+            }
+        }
+        None
+    }
+
+    fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
+        match event {
+            Event::Called(call) => {
+                *self.renewals.entry(call.member).or_default() += 2.0;
+                self.alone.retain(|by, _| by.0 != call.member);
+                if self.was_idle.get(call.member) == Some(&true) && is_alone(view, call) {
+                    self.alone.insert((call.member, call.task), sent(view, call.member));
+                }
+                None
+            }
+            Event::Answered(call, _) => {
+                *self.renewals.entry(call.member).or_default() += 2.0;
+                let before = self.alone.remove(&(call.member, call.task))?;
+                let most = most(view, call).filter(|_| is_calm(view))?;
+                let sent = sent(view, call.member).saturating_sub(before);
+                (sent > most).then(|| format!("{} has sent {sent} commands", words(view, call)))
+            }
+            _ => None,
+        }
+    }
+
+    fn phase_ends(&mut self, view: &View<'_, S>) -> Option<String> {
+        if view.phase != Phase::Quiet || !is_calm(view) {
+            return None;
+        }
+        view.scene.members.iter().enumerate().find_map(|(at, member)| {
+            let sent = member.client.as_ref()?.metrics().renewals_sent;
+            let most = 2.0 + self.renewals.get(&at).copied().unwrap_or(0.0);
+            (sent as f64 > most).then(|| format!("p{at} has sent {sent} renewals, where {most:.0} were due"))
+        })
+    }
+}
+
+/// How many commands a member has sent, but for renewals.
+fn sent<S: Store>(view: &View<'_, S>, member: usize) -> u64 {
+    let member = &view.scene.members[member];
+    let renewals = member.client.as_ref().map_or(0, |client| client.metrics().renewals_sent);
+    view.store.asked(&member.process).saturating_sub(renewals)
+}
+
+/// How many renewals a hold may have sent in a nanosecond.
+fn pace<S: Store>(view: &View<'_, S>, hold: &Hold) -> f64 {
+    let plan = &view.program.processes[view.member(hold).plan];
+    // Those that are due soon go along with others.
+    let renewed = 1.0 / (plan.options.watchdog_timeout() as f64 * 0.29);
+    let mut calls = view.calls_of(hold.member);
+    let is_waited_for = calls.any(|call| waited_for(call).is_some_and(|lock| lock.name == hold.lock.name));
+    renewed + if is_waited_for { 1.05 / SECOND as f64 } else { 0.0 }
+}
+
+/// Whether nothing else of its client goes on that sends commands.
+fn is_alone<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
+    let member = &view.scene.members[call.member];
+    let tries = call.op.care().is_some_and(|care| care.waker == WakerKind::Tries);
+    let sends = |other: &Call| other.task != call.task && !matches!(other.op, Op::Lost { .. });
+    is_calm(view)
+        && !tries
+        && !view.calls_of(call.member).any(sends)
+        && member.client.as_ref().is_some_and(|client| client.metrics().releases_pending == 0)
+}
+
+/// How many commands a call may send.
+fn most<S: Store>(view: &View<'_, S>, call: &Call) -> Option<u64> {
+    // A place in a queue is asked for again and again, while it lasts: for a third of a watched lease.
+    let options = &view.program.processes[view.scene.members[call.member].plan].options;
+    let waited = (view.now - call.began) / ASKED_AGAIN.min(options.watchdog_timeout() / 9);
+    match &call.op {
+        Op::Acquire { how: How::Try | How::TryFor { wait: 0, .. }, lock, owner: None, .. }
+            if lock.kind == LockSide::Plain =>
+        {
+            Some(1)
+        }
+        Op::Extend { .. } | Op::EnsureHeld { .. } | Op::Unlock { .. } => Some(1 + waited),
+        Op::ForceUnlock { .. } => Some(2),
+        Op::Ask { what: Question::Holder | Question::IsLocked | Question::Remaining, .. } => Some(1),
+        Op::Ask { what: Question::HoldCount(_) | Question::IsHeldBy(_), .. } => Some(2),
+        Op::Ask { .. } => Some(0),
+        _ => None,
+    }
+}

@@ -1,0 +1,78 @@
+//! `LockClient::held`: "What this client holds now, by guards and by holds that were forgotten: an item
+//! for each owner of each lock […]. As far as this process knows". And `LockClient::waiting`: "What
+//! acquisitions of this client wait for now".
+
+use latchwork::Owner;
+use latchwork::lock::{HeldLock, WaitingLock};
+
+use super::Judge;
+use crate::program::{Op, Which};
+use crate::stage::{Answer, Call, Event, Hold, View};
+use crate::store::Store;
+use crate::task::MOMENT;
+use crate::world::Nanos;
+
+#[derive(Default)]
+pub(crate) struct Listing;
+
+impl<S: Store> Judge<S> for Listing {
+    fn name(&self) -> &'static str {
+        "listing"
+    }
+
+    fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
+        let Event::Answered(call, Answer::Listing(held, waiting)) = event else { return None };
+        let member = call.member;
+        let missing = view.scene.holds.values().filter(|hold| hold.member == member && hold.is_held());
+        let missing = missing.into_iter().find(|hold| !is_listed(view, hold, held));
+        let text =
+            missing.map(|hold| format!("{} is not among what p{member} says it holds", view.words(hold)));
+        let made_up = held.iter().find(|held| !is_had(view, member, held));
+        let text =
+            text.or_else(|| made_up.map(|it| format!("p{member} says it holds {}, by no guard", it.name)));
+        let many =
+            waiting.iter().find(|waits| waits.waiters == 0 || waits.waiters > called(view, member, waits));
+        text.or_else(|| many.map(|it| format!("p{member} says that {} wait for {}", it.waiters, it.name)))
+    }
+}
+
+fn is_of<S: Store>(view: &View<'_, S>, lock: Which, name: &str, mode: latchwork::backend::Mode) -> bool {
+    view.name(lock) == name && lock.kind.mode() == mode
+}
+
+/// Whether what is listed of the hold's owner is as long, and as much, as its guards say.
+fn is_listed<S: Store>(view: &View<'_, S>, hold: &Hold, held: &[HeldLock]) -> bool {
+    let same = |other: &&Hold| other.owner == hold.owner && other.lock == hold.lock && other.is_held();
+    let count = view.scene.holds.values().filter(same).count();
+    // A hold that was given back by its owner's name is counted no more, and no guard says whose it was.
+    let plan = &view.program.processes[view.member(hold).plan];
+    let by_name = |op: &Op| matches!(op, Op::UnlockByOwner { .. });
+    let count = if plan.tasks.iter().flatten().any(by_name) { count.min(1) } else { count };
+    let left = hold.guard.as_ref().map_or(0, |guard| nanos(guard.remaining()));
+    let items =
+        held.iter().filter(|it| it.owner == hold.owner && is_of(view, hold.lock, it.name.as_str(), it.mode));
+    let (mut holds, mut longest) = (0, 0);
+    for item in items {
+        (holds, longest) = (holds + item.holds as usize, longest.max(nanos(item.left)));
+    }
+    holds >= count && longest.saturating_add(MOMENT) >= left
+}
+
+fn nanos(time: std::time::Duration) -> Nanos {
+    Nanos::try_from(time.as_nanos()).unwrap_or(Nanos::MAX)
+}
+
+/// Whether a hold or a call of the owner stands for what is listed.
+fn is_had<S: Store>(view: &View<'_, S>, member: usize, held: &HeldLock) -> bool {
+    let by = |owner: &Owner| *owner == held.owner;
+    let of_it = |lock: Option<Which>| lock.is_some_and(|it| is_of(view, it, held.name.as_str(), held.mode));
+    view.scene.holds.values().any(|hold| by(&hold.owner) && of_it(Some(hold.lock)))
+        || view.calls_of(member).any(|call| of_it(call.lock))
+}
+
+/// How many acquisitions are under way of a lock.
+fn called<S: Store>(view: &View<'_, S>, member: usize, waiting: &WaitingLock) -> usize {
+    let of_it = |lock: Which| is_of(view, lock, waiting.name.as_str(), waiting.mode);
+    let acquires = |call: &&Call| matches!(call.op, Op::Acquire { .. }) && call.lock.is_some_and(of_it);
+    view.calls_of(member).filter(acquires).count()
+}

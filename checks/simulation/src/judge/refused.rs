@@ -1,0 +1,118 @@
+//! `Lock::try_lock_for`: "`None` if it is held by another then." And `LockError::NoAnswer` "if the time is
+//! over before the store has said, to this waiter or another one of this client, whether the lock is
+//! held". So a call ends without the lock only if the lock was taken at some moment since it began, or was
+//! another acquisition's of its client; and if the store has told so since.
+
+use std::collections::BTreeMap;
+
+use super::Judge;
+use super::calm::is_calm;
+use super::words::words;
+use crate::program::{How, LockSide, Op, WakerKind, Which};
+use crate::stage::{Answer, Call, Event, View};
+use crate::store::Store;
+use crate::time;
+use crate::world::{Nanos, SECOND};
+
+/// For so long after a call has asked for a queued lock its place at the store, or the turn that it has
+/// brought to others, may be felt.
+const PLACES_LAST: Nanos = 15 * SECOND;
+
+/// What was the case since a call began.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    was_taken: bool,
+    /// Another call, or a hold, of the same client was there.
+    had_company: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Refused {
+    open: BTreeMap<(usize, usize), Seen>,
+    /// When an acquisition of a name ended last.
+    asked: BTreeMap<usize, Nanos>,
+}
+
+impl<S: Store> Judge<S> for Refused {
+    fn name(&self) -> &'static str {
+        "refused"
+    }
+
+    fn look(&mut self, view: &View<'_, S>) -> Option<String> {
+        for (by, seen) in &mut self.open {
+            if let Some(call) = view.scene.calls.get(by).filter(|_| !seen.was_taken || !seen.had_company) {
+                see(view, call, &self.asked, seen);
+            }
+        }
+        None
+    }
+
+    fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
+        match event {
+            Event::Called(call) if is_limited(call) => {
+                let mut seen = Seen::default();
+                see(view, call, &self.asked, &mut seen);
+                // What is being given back is not free before that is answered.
+                let client = view.scene.members[call.member].client.as_ref();
+                seen.had_company |= client.is_some_and(|client| client.metrics().releases_pending > 0);
+                self.open.insert((call.member, call.task), seen);
+                None
+            }
+            Event::Answered(call, answer) if matches!(call.op, Op::Acquire { .. }) => {
+                let seen = self.open.remove(&(call.member, call.task));
+                let wrong = seen
+                    .filter(|_| matches!(answer, Answer::NotGot))
+                    .and_then(|seen| wrong(view, call, seen, &self.asked));
+                self.asked.extend(call.lock.map(|lock| (lock.name, view.now)));
+                wrong
+            }
+            _ => None,
+        }
+    }
+}
+
+fn is_limited(call: &Call) -> bool {
+    matches!(call.op, Op::Acquire { how: How::Try | How::TryFor { .. }, .. })
+}
+
+fn see<S: Store>(view: &View<'_, S>, call: &Call, asked: &BTreeMap<usize, Nanos>, seen: &mut Seen) {
+    let Some(lock) = call.lock else { return };
+    let is_of_it = |other: Option<Which>| other.is_some_and(|other| other.name == lock.name);
+    let others = || view.scene.calls.values().filter(|other| is_of_it(other.lock));
+    let is_other = |other: &Call| other.task != call.task || other.member != call.member;
+    seen.had_company |= others().any(|other| other.member == call.member && is_other(other))
+        || view.scene.holds.values().any(|hold| hold.member == call.member && is_of_it(Some(hold.lock)));
+    let is_felt = || {
+        let last = asked.get(&lock.name).map_or(0, |at| at + PLACES_LAST);
+        last > view.now || !is_calm(view) || others().any(is_other)
+    };
+    seen.was_taken |= view.leases.all().any(|(other, lease)| is_of_it(Some(other)) && lease.ends > view.now)
+        || lock.kind != LockSide::Plain && is_felt();
+}
+
+fn wrong<S: Store>(
+    view: &View<'_, S>,
+    call: &Call,
+    mut seen: Seen,
+    asked: &BTreeMap<usize, Nanos>,
+) -> Option<String> {
+    see(view, call, asked, &mut seen);
+    // A waker that tries the lock has it for a moment, which no look sees.
+    let tries = |op: &Op| op.care().is_some_and(|care| care.waker == WakerKind::Tries);
+    if seen.had_company || view.has_operation(tries) {
+        return None;
+    }
+    let lock = call.lock?;
+    let process = &view.scene.members[call.member].process;
+    // One that has ended at the very moment at which this one began has passed on what it was told before.
+    let told = view.store.told_held(process, lock.kind.mode(), view.name(lock));
+    let told = told.filter(|_| asked.get(&lock.name) != Some(&call.began));
+    let since = time::seconds(call.began);
+    if told.is_some_and(|told| told < call.began) {
+        return Some(format!(
+            "{} since {since}: the store has not said since that it is held",
+            words(view, call)
+        ));
+    }
+    (!seen.was_taken).then(|| format!("{}: it was held at no moment since {since}", words(view, call)))
+}

@@ -1,0 +1,54 @@
+//! `Metrics::subscriptions`: "Channels that have waiters. One that only lingers is not among them." And of
+//! the registry: "A process has one subscription per channel: the first subscriber subscribes, the last
+//! one unsubscribes". So when nothing has happened for a while, the store has as many subscriptions of a
+//! process.
+
+use super::Judge;
+use super::calm::{hand_off, is_calm};
+use crate::stage::{Event, Phase, View};
+use crate::store::Store;
+use crate::world::{Nanos, SECOND};
+
+/// For so long a channel lingers at most, and then some.
+const LINGERS: Nanos = 7 * SECOND;
+
+#[derive(Default)]
+pub(crate) struct Subscriptions {
+    /// When something has happened last, and whether it was looked at since.
+    last: Nanos,
+    is_judged: bool,
+}
+
+impl<S: Store> Judge<S> for Subscriptions {
+    fn name(&self) -> &'static str {
+        "subscriptions"
+    }
+
+    fn look(&mut self, view: &View<'_, S>) -> Option<String> {
+        let is_quiet = view.now > self.last + LINGERS + 2 * hand_off(view.program);
+        if !is_quiet || !is_calm(view) || std::mem::replace(&mut self.is_judged, true) {
+            return None;
+        }
+        differs(view)
+    }
+
+    fn hear(&mut self, _event: &Event, view: &View<'_, S>) -> Option<String> {
+        (self.last, self.is_judged) = (view.now, false);
+        None
+    }
+
+    fn phase_ends(&mut self, view: &View<'_, S>) -> Option<String> {
+        (view.phase == Phase::Quiet).then(|| differs(view)).flatten()
+    }
+}
+
+fn differs<S: Store>(view: &View<'_, S>) -> Option<String> {
+    view.scene.members.iter().enumerate().find_map(|(at, member)| {
+        let client = member.client.as_ref().filter(|_| member.process.is_alive())?;
+        let (stored, known) = (view.store.subscriptions(&member.process)?, client.registry().len());
+        // What is in braces has its channel in common with what is not, over Redis.
+        let shares = view.program.names.iter().any(|name| name.contains('{'));
+        (stored > known || stored < known && !shares)
+            .then(|| format!("the store has {stored} subscriptions of p{at}, whose waiters need {known}"))
+    })
+}
