@@ -111,6 +111,11 @@ impl Kept {
             return false;
         }
         let (Some(lock), Some(number)) = (call.lock, self.numbers.get(&id)) else { return false };
+        // A clock that was set has taken a part of the lease, and a forced unlock the rest, after the store has
+        // answered.
+        if view.excuses.may_be_forced(lock, view.now) {
+            return false;
+        }
         let client = &view.scene.members[call.member].client_id;
         let is_there = view.leases(lock).any(|lease| lease.client == *client && lease.number == *number);
         let taken = view.excuses.taken_at(client, *number);
