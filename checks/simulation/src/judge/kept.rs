@@ -111,8 +111,8 @@ impl Kept {
             return false;
         }
         let (Some(lock), Some(number)) = (call.lock, self.numbers.get(&id)) else { return false };
-        // A clock that was set has taken a part of the lease, and a forced unlock the rest, after the store has
-        // answered.
+        // A clock that was set has taken a part of the lease, and a forced unlock the rest, after the store
+        // has answered.
         if view.excuses.may_be_forced(lock, view.now) {
             return false;
         }
