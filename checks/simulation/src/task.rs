@@ -249,8 +249,11 @@ impl<S: Store> Player<S> {
         care: &Care,
     ) {
         let Some(lock) = self.lock(which) else { return };
+        // Before the owner, or after: the handle is the same.
+        let is_fenced_first = fenced && owner.is_some_and(|owner| owner % 2 == 1);
+        let lock = if is_fenced_first { lock.fenced() } else { lock };
         let lock = owner.map_or(lock.clone(), |owner| lock.owned_by(&self.owner(owner)));
-        let lock = if fenced { lock.fenced() } else { lock };
+        let lock = if fenced && !is_fenced_first { lock.fenced() } else { lock };
         let mut care = care.clone();
         if !self.holds.is_empty() || !self.forgotten.is_empty() {
             care.limit = Some(care.limit.unwrap_or(Nanos::MAX).min(WHILE_HOLDING));

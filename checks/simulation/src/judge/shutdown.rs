@@ -50,6 +50,11 @@ impl<S: Store> Judge<S> for Shutdown {
                 None
             }
             Event::Answered(call, Answer::Shutdown(Ok(()))) => is_left(view, call.member),
+            Event::Answered(call, Answer::Shutdown(Err(_))) => {
+                let Op::Shutdown(limit) = call.op else { return None };
+                let until = call.began + limit.saturating_sub(view.drift(call.member, limit) + MOMENT);
+                (view.now < until).then(|| format!("{} gives up before its limit", words(view, call)))
+            }
             Event::Answered(call, answer) if matches!(call.op, Op::Acquire { .. }) => {
                 let begun = *self.begun.get(&call.member)?;
                 let wrong = match answer {

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 use super::Judge;
+use super::words::words;
 use crate::program::{LockSide, Op, Which};
-use crate::stage::{Event, Hold, View};
+use crate::stage::{Answer, Event, Hold, View};
 use crate::store::Store;
 use crate::world::Nanos;
 
@@ -32,6 +33,12 @@ impl<S: Store> Judge<S> for Tokens {
     }
 
     fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
+        if let Event::Answered(call, Answer::Got(id)) = event
+            && matches!(call.op, Op::Acquire { fenced: true, .. })
+            && view.scene.holds.get(id).is_some_and(|hold| hold.token.is_none())
+        {
+            return Some(format!("{} has no token", words(view, call)));
+        }
         let Event::Granted(id) = event else { return None };
         let hold = view.scene.holds.get(id)?;
         let token = hold.token?;
