@@ -7,9 +7,8 @@ use latchwork_testkit::RedisServer;
 use redis::{Connection, Value, from_redis_value};
 
 use super::refusals::{
-    CHANNEL, COUNTER, FAIR_ACQUIRE, FAIR_FORCE_RELEASE, FAIR_KEYS, FAIR_RELEASE, FAIR_RELEASE_IN_FULL,
-    FENCED_KEYS, FIRST, GRANTS, LOCK, LONG, NEXT, NONCE, POSITIONS, QUEUE, SECOND, SHORT, THEM, US, connect,
-    eval, read_write, run,
+    CHANNEL, FAIR_ACQUIRE, FAIR_FORCE_RELEASE, FAIR_KEYS, FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FIRST, GRANTS,
+    LOCK, NEXT, NONCE, POSITIONS, QUEUE, SECOND, SHORT, THEM, US, connect, eval, read_write, run,
 };
 use super::stage::{fields, id};
 
@@ -224,28 +223,6 @@ fn one_of_two_that_came_at_once_is_first() {
     }
 }
 
-#[test]
-fn waiter_whose_position_is_over_comes_behind_those_that_wait() {
-    let mut stage = Stage::set();
-    let _listens = stage.listen("SUBSCRIBE");
-    stage.enqueue(FIRST, 1, OVER);
-    stage.enqueue(SECOND, 2, LASTS);
-    stage.eval(FAIR_ACQUIRE, FAIR_KEYS, PLAIN, &[SHORT, FIRST, "0"]);
-    assert_eq!(stage.holders(), [SECOND]);
-    assert!(stage.queue().is_empty(), "a position that is over is none");
-}
-
-#[test]
-fn position_stays_though_its_waiter_asks_without_one() {
-    let mut stage = Stage::set();
-    let _listens = stage.listen("SUBSCRIBE");
-    stage.enqueue(FIRST, 1, LASTS);
-    stage.enqueue(SECOND, 2, LASTS);
-    stage.eval(FAIR_ACQUIRE, FAIR_KEYS, PLAIN, &[SHORT, SECOND, "0"]);
-    assert_eq!(stage.holders(), [FIRST]);
-    assert_eq!(stage.queue(), [SECOND]);
-}
-
 /// A grant that is not heard would keep all others out for as long as it lasts.
 #[test]
 fn lock_is_granted_to_a_client_that_hears_it() {
@@ -295,50 +272,6 @@ fn message_of_both_kinds_is_heard_by_each() {
     }
 }
 
-/// Its reply was lost, and its client sends it once more.
-#[test]
-fn release_that_ran_before_says_the_same_and_takes_nothing_back() {
-    let mut stage = Stage::set();
-    for tokens in ["0", "3"] {
-        for waits in [false, true] {
-            for (lease, least) in [(SHORT, 590_000), (LONG, 590_000)] {
-                stage.leased_to(NEXT);
-                let () = stage.run(&format!("SET {COUNTER} 7"));
-                // A longer one was asked for since, or not.
-                if lease == SHORT {
-                    let () = stage.run(&format!("PEXPIRE {LOCK} {LONG}"));
-                }
-                if waits {
-                    stage.enqueue(US, 1, LASTS);
-                }
-                let next = [US, NEXT, lease, tokens, SHORT, NONCE, "0"];
-                let reply = stage.eval(FAIR_RELEASE, FENCED_KEYS, PLAIN, &next);
-                let token = if tokens == "0" { Vec::new() } else { vec![Value::BulkString(b"10".to_vec())] };
-                assert_eq!(reply, Value::Array(token));
-                assert_eq!(stage.holders(), [NEXT]);
-                assert!(stage.queue().is_empty());
-                assert!(stage.run::<i64>(&format!("PTTL {LOCK}")) >= least);
-            }
-        }
-    }
-}
-
-/// It would be granted the lock a second time otherwise, by the next release.
-#[test]
-fn waiter_that_is_given_the_lock_by_a_release_of_its_client_leaves_the_queue() {
-    let mut stage = Stage::set();
-    for queued in [false, true] {
-        stage.leased_to(US);
-        if queued {
-            stage.enqueue(NEXT, 1, LASTS);
-        }
-        let next = [US, NEXT, SHORT, "0", SHORT, NONCE, "9000000"];
-        assert_eq!(stage.eval(FAIR_RELEASE, FAIR_KEYS, PLAIN, &next), Value::Array(Vec::new()));
-        assert_eq!(stage.holders(), [NEXT]);
-        assert!(stage.queue().is_empty(), "queued: {queued}");
-    }
-}
-
 /// The words of a script of read-write locks behind those that all have: the message to readers, where their
 /// leases are, whether it leaves the lock to strangers, and its own.
 fn words<'a>(spare: &'static str, own: &[&'a str]) -> Vec<&'a str> {
@@ -366,62 +299,6 @@ fn release_that_leaves_the_lock_to_strangers_enqueues_its_next_waiter() {
         let positions: Vec<String> = stage.run(&format!("HKEYS {}", read_write::POSITIONS));
         assert_eq!(positions.contains(&NEXT.to_owned()), next);
     }
-}
-
-#[test]
-fn forced_release_ends_all_readers_and_passes_the_lock_on() {
-    let mut stage = Stage::set();
-    let _listens = stage.listen_to("SUBSCRIBE", read_write::GRANTS);
-    for waits in [false, true] {
-        stage.free();
-        let () = stage.run(&format!("HSET {LOCK} mode read {US} 1 {THEM} 1"));
-        let () = stage.run(&format!("PEXPIRE {LOCK} {SHORT}"));
-        let lease = |id: &str| format!("{{s}}lock:{id}:rwlock_timeout:1");
-        for id in [US, THEM] {
-            let () = stage.run(&format!("SET {} 1 PX {SHORT}", lease(id)));
-        }
-        if waits {
-            let () = stage.run(&format!("ZADD {} 1 {FIRST}", read_write::QUEUE));
-            let () = stage.run(&format!("HSET {} {FIRST} {LASTS}:1111", read_write::POSITIONS));
-        }
-        let reply = stage.eval(read_write::FORCE_RELEASE, read_write::KEYS, WRITES, &words("", &[]));
-        assert_eq!(reply, Value::Int(1));
-        let holders = waits.then(|| format!("{FIRST}:write"));
-        assert_eq!(stage.holders(), Vec::from_iter(holders));
-        for id in [US, THEM] {
-            assert_eq!(stage.run::<u64>(&format!("EXISTS {}", lease(id))), 0, "{id}");
-        }
-        assert_eq!(stage.run::<u64>(&format!("ZCARD {}", read_write::QUEUE)), 0);
-    }
-}
-
-/// It has no holder, and is kept for the readers whose turn it is.
-#[test]
-fn forced_release_leaves_a_lock_alone_that_readers_have_not_taken_yet() {
-    let mut stage = Stage::set();
-    loop {
-        stage.free();
-        let () = stage.run(&format!("HSET {LOCK} mode read"));
-        let () = stage.run(&format!("PEXPIRE {LOCK} {SHORT}"));
-        let began = stage.time();
-        let () = stage.run(&format!("ZADD {} {began} phase {LASTS} {THEM}", read_write::TURN));
-        let reply = stage.eval(read_write::FORCE_RELEASE, read_write::KEYS, WRITES, &words("", &[]));
-        if reply == Value::Int(0) {
-            break;
-        }
-        // On a busy machine their turn, of a second, may be over.
-        assert!(stage.time() - began > 1_000_000, "{reply:?}");
-    }
-    assert_eq!(stage.run::<u64>(&format!("EXISTS {LOCK} {}", read_write::TURN)), 2);
-}
-
-#[test]
-fn forced_release_of_a_free_lock_says_so() {
-    let mut stage = Stage::set();
-    assert_eq!(stage.eval(FAIR_FORCE_RELEASE, FAIR_KEYS, PLAIN, &[]), Value::Int(0));
-    stage.leased_to(US);
-    assert_eq!(stage.eval(FAIR_FORCE_RELEASE, FAIR_KEYS, PLAIN, &[]), Value::Int(1));
-    assert!(stage.holders().is_empty());
 }
 
 /// Readers, one and a half of what a call looks at.
@@ -553,19 +430,4 @@ fn reader_whose_label_is_that_of_writers_is_not_taken_for_one() {
     let () = stage.run(&format!("SET {{s}}lock:{reader}:rwlock_timeout:1 1 PX {SHORT}"));
     assert_eq!(stage.eval_of_writers(read_write::RELEASE, &[US]), Value::Int(1));
     assert_eq!(stage.holders(), [reader]);
-}
-
-/// Readers are told of a writer that they need wait for no more: this one was none.
-#[test]
-fn release_of_what_neither_has_the_lock_nor_waits_tells_no_reader() {
-    let mut stage = Stage::set();
-    let _listens = stage.listen_to("SUBSCRIBE", read_write::GRANTS);
-    let () = stage.run(&format!("HSET {LOCK} mode read {THEM} 1"));
-    let () = stage.run(&format!("SET {{s}}lock:{THEM}:rwlock_timeout:1 1 PX {SHORT}"));
-    for key in [read_write::QUEUE, "{s}lock:latchwork:rw_readers"] {
-        let () = stage.run(&format!("ZADD {key} {LASTS} {FIRST}"));
-    }
-    let () = stage.run(&format!("HSET {} {FIRST} {LASTS}:1111", read_write::POSITIONS));
-    assert_eq!(stage.eval_of_writers(read_write::RELEASE, &[US]), Value::Int(0));
-    assert_eq!(stage.holders(), [THEM]);
 }

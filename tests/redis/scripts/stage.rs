@@ -301,13 +301,6 @@ impl Stage {
         assert_eq!(self.queue().await.iter().collect::<Vec<_>>(), ids);
     }
 
-    /// Until when the id's position is kept, if it has one, in the server's time (us).
-    pub(crate) async fn kept_until(&mut self, id: &LeaseId) -> Option<u64> {
-        let words = format!("HGET {{}}:latchwork:{{{{}}}}:{}_positions {id}", self.prefix);
-        let position: Option<String> = self.run(&words).await;
-        position.map(|position| position.split(':').next().unwrap().parse().unwrap())
-    }
-
     /// The id's position, if it has one, is kept until then.
     pub(crate) async fn keep_until(&mut self, id: &LeaseId, until: u64) {
         let positions = format!("{{}}:latchwork:{{{{}}}}:{}_positions", self.prefix);

@@ -8,6 +8,11 @@ pub(super) const CLIENTS: u8 = 3;
 /// Of each client: so many that do not read, and as many that do.
 const IDS: u8 = 2;
 
+/// In the place of a client: the one that has the lock, or a reader of it, when the call is played.
+pub(super) const HOLDER: u8 = 10;
+/// In the place of a client: the one with that number in the queue, or among the readers that wait.
+pub(super) const WAITER: u8 = 20;
+
 /// A lease, by the numbers of its client and of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Id(pub(super) u8, pub(super) u8);
@@ -28,13 +33,15 @@ pub(super) enum Call {
     /// To read, beside the writer of the same owner.
     ReadBeside(Id, Asks),
     Release(Mode, Id, Option<(Id, Asks)>),
-    /// The same, sent once more.
-    ReleaseTwice(Mode, Id, Option<(Id, Asks)>),
+    /// The last release with a next waiter comes once more.
+    Repeat,
     Renew(Mode, Id, u64),
     Force(Mode),
     /// A client listens from now on, or no more.
     Listen(u8, bool),
     Pass(u64),
+    /// The lease of the holder, or of all readers, passes, if that is short.
+    Outlast,
     /// The server's clock is set back.
     SetBack(u64),
 }
@@ -44,12 +51,22 @@ impl Id {
         super::id(self.0.into(), self.1.into())
     }
 
+    pub(super) fn of_lease(id: &LeaseId) -> Self {
+        let client = u8::from_str_radix(&id.client_id()[..8], 16);
+        Self(client.expect("it is small"), id.number().try_into().expect("it is small"))
+    }
+
     /// The writer of the same owner.
     pub(super) fn writer(self) -> Self {
         Self(self.0, self.1 - IDS)
     }
 
-    fn numbers(mode: Mode) -> std::ops::RangeInclusive<u8> {
+    /// The reader of the same owner.
+    pub(super) fn reader(self) -> Self {
+        Self(self.0, self.1 + IDS)
+    }
+
+    pub(super) fn numbers(mode: Mode) -> std::ops::RangeInclusive<u8> {
         if mode == Mode::Read { IDS + 1..=2 * IDS } else { 1..=IDS }
     }
 
@@ -61,13 +78,22 @@ impl Id {
             .prop_map(|(client, number)| Self(client, number))
     }
 
+    /// So often any, the holder, and a waiter.
+    fn mostly(mode: Mode, [any, holder, waiter]: [u32; 3]) -> impl Strategy<Value = Self> {
+        prop_oneof![
+            any => Self::of(mode),
+            holder => (1..=2_u8).prop_map(|number| Self(HOLDER, number)),
+            waiter => (1..=2_u8).prop_map(|number| Self(WAITER, number)),
+        ]
+    }
+
     pub(super) fn all(mode: Mode) -> impl Iterator<Item = Self> {
         (1..=CLIENTS).flat_map(move |client| Self::numbers(mode).map(move |number| Self(client, number)))
     }
 }
 
 fn asks() -> impl Strategy<Value = Asks> {
-    let lease = prop_oneof![Just(30_000), Just(200), Just(1_500), Just(600_000)];
+    let lease = prop_oneof![2 => Just(30_000), 2 => Just(200), 2 => Just(1_500), 1 => Just(600_000)];
     let tokens = prop_oneof![3 => Just(0), 1 => Just(1), 1 => Just(3)];
     let waited = prop_oneof![2 => Just(0), 1 => Just(800), 1 => Just(2_000), 1 => Just(5_000)];
     let kept = prop_oneof![3 => Just(20_000), 1 => Just(100), 1 => Just(1_200)];
@@ -81,19 +107,22 @@ pub(super) fn calls(modes: &'static [Mode]) -> impl Strategy<Value = Vec<Call>> 
     let others: Vec<Mode> = all.into_iter().filter(|mode| !modes.contains(mode)).collect();
     let (is_queued, is_read) = (!modes.contains(&Mode::Plain), modes.contains(&Mode::Read));
     let mode = || proptest::sample::select(modes);
-    let acquire = mode().prop_flat_map(|mode| (Just(mode), Id::of(mode), asks()));
-    let beside = (Id::of(Mode::Read), asks());
+    let acquire = mode().prop_flat_map(|mode| (Just(mode), Id::mostly(mode, [6, 1, 2]), asks()));
+    let beside = (Id::mostly(Mode::Read, [1, 3, 0]), asks());
     let release = mode().prop_flat_map(move |mode| {
-        let next = proptest::option::of((Id::of(mode), asks()));
+        let next = proptest::option::of((Id::mostly(mode, [3, 0, 1]), asks()));
         (
             Just(mode),
-            Id::of(mode),
+            Id::mostly(mode, [3, 5, 3]),
             next.prop_map(move |next| next.filter(|_| is_queued && mode != Mode::Read)),
         )
     });
-    let renew = mode().prop_flat_map(|mode| (Just(mode), Id::of(mode), prop_oneof![Just(400), Just(40_000)]));
+    let renew = mode().prop_flat_map(|mode| {
+        (Just(mode), Id::mostly(mode, [1, 4, 0]), prop_oneof![Just(400), Just(40_000)])
+    });
     let strange = proptest::sample::select(others).prop_flat_map(|mode| {
-        let without = asks().prop_map(|asks| Asks { place: None, ..asks });
+        // After a lock of another kind readers may have the token that was its last.
+        let without = asks().prop_map(|asks| Asks { tokens: 0, place: None, ..asks });
         // Whichever id has the lock, or waits.
         let id = || (1..=CLIENTS, 1..=2 * IDS).prop_map(|(client, number)| Id(client, number));
         prop_oneof![
@@ -112,18 +141,17 @@ pub(super) fn calls(modes: &'static [Mode]) -> impl Strategy<Value = Vec<Call>> 
             // What is over in a turn is not told from what is not by a clock that goes back.
             false => Call::SetBack(40_000),
         }),
-        9 => (release, 0..8_u8).prop_map(|((mode, id, next), often)| match often {
-            0 => Call::ReleaseTwice(mode, id, next),
-            _ => Call::Release(mode, id, next),
-        }),
-        3 => renew.prop_map(|(mode, id, lease)| Call::Renew(mode, id, lease)),
+        9 => release.prop_map(|(mode, id, next)| Call::Release(mode, id, next)),
+        1 => Just(Call::Repeat),
+        2 => Just(Call::Outlast),
+        4 => renew.prop_map(|(mode, id, lease)| Call::Renew(mode, id, lease)),
         1 => mode().prop_map(Call::Force),
         3 => (1..=CLIENTS, any::<bool>()).prop_map(|(client, listens)| Call::Listen(client, listens)),
         4 => pass.prop_map(Call::Pass),
         2 => strange,
     ];
     // Most clients listen, as those of ours do.
-    (0..8_u8, proptest::collection::vec(call, 1..24)).prop_map(|(deaf, calls)| {
+    (0..8_u8, proptest::collection::vec(call, 8..40)).prop_map(|(deaf, calls)| {
         let listens = (1..=CLIENTS).map(move |client| Call::Listen(client, deaf != client));
         listens.chain(calls).collect()
     })

@@ -10,8 +10,9 @@ use std::time::Duration;
 use latchwork::backend::{Message, Mode, QueuePosition};
 use latchwork::{LeaseId, LockKind};
 
+pub(super) use self::state::kind as kind_of;
 pub(super) use self::state::{Line, Name, Place, READERS_TURN, Time, left, nanos};
-use self::state::{News, Step, kind};
+use self::state::{News, Step};
 
 /// By how much leases may differ, as the server counts them in milliseconds, and rounds them up.
 pub(super) const ROUNDS: Duration = Duration::from_millis(3);
@@ -44,7 +45,7 @@ impl Reference {
 
     /// A command, which the store tells as the scripts do.
     pub(super) fn step<T>(&mut self, mode: Mode, step: impl FnOnce(&mut Step<'_>) -> T) -> T {
-        let (was_held, was_written) = (self.is_held_fairly(), self.name.lease.is_some());
+        let (was_held, was_written) = (self.is_held_fairly(), self.name.held(self.now).is_some());
         let Self { name, listening, .. } = self;
         let told = |id: &LeaseId| listening.contains(&*id.client_id());
         let mut all = Step {
@@ -61,7 +62,7 @@ impl Reference {
         let News { granted, message } = all.news;
         let is_free = was_held && !self.is_held_fairly();
         // Plain and fair locks have the same channel.
-        if (self.kind == LockKind::ReadWrite) != (kind(mode) == LockKind::ReadWrite) {
+        if (self.kind == LockKind::ReadWrite) != (kind_of(mode) == LockKind::ReadWrite) {
             return answer;
         }
         self.published.extend(granted.map(|id| id.to_string()));
@@ -77,11 +78,6 @@ impl Reference {
 
     fn is_held_fairly(&self) -> bool {
         self.name.held_as(self.now) == Some(LockKind::Fair)
-    }
-
-    pub(super) fn is_queued(&self, mode: Mode, id: &LeaseId) -> bool {
-        let line = if mode == Mode::Fair { &self.name.fair } else { &self.name.writers };
-        line.kept(Time::MIN).any(|place| place.id == *id)
     }
 
     fn places(&self, now: Time) -> impl Iterator<Item = &Place> {

@@ -2,4 +2,3 @@
 
 mod kinds;
 mod queue;
-mod releases;

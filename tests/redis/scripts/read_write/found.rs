@@ -8,7 +8,7 @@ use latchwork::backend::{Backend as _, LockName, Mode};
 use latchwork_conformance::commands::{Commands as _, RELEASED, left};
 use latchwork_testkit::RedisServer;
 
-use super::super::stage::{KEPT, LEASE, MILLISECOND, Stage, fields, id, lease_key, position};
+use super::super::stage::{KEPT, LEASE, Stage, fields, id, lease_key, position};
 use crate::by_hand::{command, connection};
 
 /// So many ids of a client.
@@ -106,41 +106,6 @@ async fn dead_readers_go_when_a_writer_asks_though_another_reads_on() {
     stage.take(&writer).await;
     stage.assert_fields(&[format!("{writer}:write=1"), "mode=write".to_owned()]).await;
     stage.release(&writer, None).await;
-    stage.end().await;
-}
-
-#[tokio::test]
-async fn forced_unlock_leaves_no_reader_behind() {
-    let mut stage = Stage::read_write("rw:forced").await;
-    let (holder, beside, writer, reader) = (id(1, 1), id(1, 2), id(2, 1), id(3, 1));
-    stage.listen(&writer).await;
-    // To a writer that waits.
-    for reader in [&holder, &reader] {
-        stage.read(reader).await;
-    }
-    stage.wait(&writer, 0).await;
-    assert!(stage.force_release().await);
-    stage.assert_granted(&[&writer]).await;
-    stage.assert_fields(&[format!("{writer}:write=1"), "mode=write".to_owned()]).await;
-    assert_eq!(stage.keys().await, ["rw:forced"]);
-    stage.release(&writer, None).await;
-    let _ = stage.heard().await;
-    // Readers that wait do so for that writer: there was no other.
-    stage.read(&holder).await;
-    stage.wait(&writer, 9).await;
-    stage.wait_to_read(&reader, 0).await;
-    assert!(stage.force_release().await);
-    stage.assert_granted(&[&writer]).await;
-    assert!(!stage.release_read(&reader).await);
-    stage.release(&writer, None).await;
-    // To readers that wait.
-    stage.take(&holder).await;
-    stage.read_beside(&beside, &holder).await;
-    stage.wait_to_read(&reader, 0).await;
-    assert!(stage.force_release().await);
-    stage.assert_fields(&["mode=read".to_owned()]).await;
-    stage.read(&reader).await;
-    assert!(stage.release_read(&reader).await);
     stage.end().await;
 }
 
@@ -347,26 +312,6 @@ async fn lock_lasts_as_long_as_the_longest_lease_whichever_comes_first() {
     stage.end().await;
 }
 
-#[tokio::test]
-async fn lock_lasts_as_long_as_a_writer_that_has_asked_for_more_than_it_reads() {
-    let mut stage = Stage::read_write("rw:asks:more").await;
-    let (writer, reader, other) = (id(1, 1), id(1, 2), id(2, 1));
-    stage.take(&writer).await;
-    stage.read_beside(&reader, &writer).await;
-    let longer = stage.redis.request(&writer, LEASE * 4);
-    assert_eq!(left(stage.redis.acquire(Mode::Write, &stage.name, &longer).await.unwrap()), None);
-    stage.assert_lasts("{}", LEASE * 4 + MILLISECOND).await;
-    // Of one that writes no more others hear how long it reads.
-    let () = stage.run(&format!("HSET {{}} {writer}:write until:1")).await;
-    let left = stage.wait(&other, 0).await;
-    assert!(left > LEASE * 3 && left <= LEASE * 4 + MILLISECOND, "{left:?}");
-    stage.listen(&other).await;
-    assert!(stage.release_read(&reader).await);
-    stage.assert_granted(&[&other]).await;
-    stage.release(&other, None).await;
-    stage.end().await;
-}
-
 /// The time of a script's keys may be a millisecond before that of its fields.
 #[tokio::test]
 async fn lock_lasts_through_the_millisecond_that_its_writer_says() {
@@ -420,19 +365,28 @@ async fn reader_without_an_end_reads_on_when_its_writer_leaves() {
     stage.end().await;
 }
 
-#[tokio::test]
-async fn readers_that_wait_behind_a_dead_writer_are_told_when_the_lock_is_free() {
-    let mut stage = Stage::read_write("rw:behind:dead").await;
-    let (holder, dead, reader) = (id(1, 1), id(2, 1), id(3, 1));
-    stage.read(&holder).await;
-    stage.wait(&dead, 9).await;
-    stage.listen(&dead).await;
-    stage.wait_to_read(&reader, 0).await;
-    stage.end_position(&dead).await;
-    assert!(stage.release_read(&holder).await);
+/// Two readers have their turn before a writer, and one of them has come.
+async fn in_turn(stage: &mut Stage, [holder, writer, came, late]: [&LeaseId; 4]) {
+    stage.take(holder).await;
+    stage.wait(writer, 9).await;
+    stage.listen(writer).await;
+    stage.wait_to_read(came, 0).await;
+    stage.wait_to_read(late, 0).await;
+    assert_eq!(stage.release(holder, None).await, RELEASED);
     stage.assert_heard(&["1"]).await;
-    stage.read(&reader).await;
-    assert!(stage.release_read(&reader).await);
+    stage.read(came).await;
+}
+
+#[tokio::test]
+async fn reader_that_came_in_its_turn_is_unlocked_by_force_while_another_may_come_yet() {
+    let mut stage = Stage::read_write("rw:inturn:forced").await;
+    let [holder, writer, came, late] = [1, 2, 3, 4].map(|client| id(client, 1));
+    in_turn(&mut stage, [&holder, &writer, &came, &late]).await;
+    assert!(stage.force_release().await);
+    stage.assert_granted(&[&writer]).await;
+    assert_eq!(stage.readers().await, []);
+    assert!(!stage.release_read(&late).await);
+    stage.release(&writer, None).await;
     stage.end().await;
 }
 
@@ -470,31 +424,6 @@ async fn readers_are_not_told_of_a_writer_that_gives_up_if_others_keep_them_out(
     stage.assert_heard(&["1"]).await;
     assert!(!stage.release_read(&reader).await);
     assert!(stage.release_read(&holder).await);
-    stage.end().await;
-}
-
-/// Two readers have their turn before a writer, and one of them has come.
-async fn in_turn(stage: &mut Stage, [holder, writer, came, late]: [&LeaseId; 4]) {
-    stage.take(holder).await;
-    stage.wait(writer, 9).await;
-    stage.listen(writer).await;
-    stage.wait_to_read(came, 0).await;
-    stage.wait_to_read(late, 0).await;
-    assert_eq!(stage.release(holder, None).await, RELEASED);
-    stage.assert_heard(&["1"]).await;
-    stage.read(came).await;
-}
-
-#[tokio::test]
-async fn reader_that_came_in_its_turn_is_unlocked_by_force_while_another_may_come_yet() {
-    let mut stage = Stage::read_write("rw:inturn:forced").await;
-    let [holder, writer, came, late] = [1, 2, 3, 4].map(|client| id(client, 1));
-    in_turn(&mut stage, [&holder, &writer, &came, &late]).await;
-    assert!(stage.force_release().await);
-    stage.assert_granted(&[&writer]).await;
-    assert_eq!(stage.readers().await, []);
-    assert!(!stage.release_read(&late).await);
-    stage.release(&writer, None).await;
     stage.end().await;
 }
 

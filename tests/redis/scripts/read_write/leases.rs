@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use latchwork::LeaseId;
-use latchwork::backend::{AcquireOutcome, Backend as _, Mode};
+use latchwork::backend::{Backend as _, Mode};
 
 use super::super::stage::{KEPT, LEASE, Stage, id, lease_key, position};
 use latchwork_conformance::commands::{Commands as _, RELEASED, keys, left};
@@ -26,28 +26,6 @@ async fn lock_is_written_as_redisson_does() {
     stage.assert_heard(&[]).await;
     assert!(stage.release_read(&two).await);
     stage.assert_heard(&["0"]).await;
-    stage.end().await;
-}
-
-#[tokio::test]
-async fn lock_lasts_as_long_as_its_longest_lease_and_no_longer() {
-    let mut stage = Stage::read_write("rw:longest").await;
-    let [short, long, middle, other] = [1, 2, 3, 4].map(|client| id(client, 1));
-    for (reader, times) in [(&short, 1), (&long, 9), (&other, 2), (&middle, 4)] {
-        stage.read_for(reader, LEASE * times).await;
-    }
-    stage.assert_lasts("{}", LEASE * 9).await;
-    // A reader that leaves cuts no other short, and no other's lease keeps the lock.
-    assert!(stage.release_read(&short).await);
-    stage.assert_lasts("{}", LEASE * 9).await;
-    assert!(stage.release_read(&long).await);
-    stage.assert_lasts("{}", LEASE * 4).await;
-    stage.renew(Mode::Read, &middle, LEASE * 6).await;
-    stage.assert_lasts("{}", LEASE * 6).await;
-    stage.assert_lasts(&lease_key(&middle.to_string(), 1), LEASE * 6).await;
-    assert!(stage.release_read(&middle).await);
-    stage.assert_lasts("{}", LEASE * 2).await;
-    assert!(stage.release_read(&other).await);
     stage.end().await;
 }
 
@@ -155,6 +133,68 @@ async fn reader_whose_lease_has_no_end_reads() {
     stage.end().await;
 }
 
+/// From then on the writer's lease ends by its field, and no earlier than the key would have.
+#[tokio::test]
+async fn reader_that_comes_beside_a_writer_takes_no_millisecond_from_its_lease() {
+    let mut stage = Stage::read_write("rw:last:ms").await;
+    let (writer, reader) = (id(1, 1), id(1, 2));
+    stage.take(&writer).await;
+    let last = stage.millis().await + 300_000;
+    let () = stage.run(&format!("PEXPIREAT {{}} {last}")).await;
+    stage.read_beside(&reader, &writer).await;
+    let until = stage.writes_until(&writer).await;
+    assert!(until >= (last + 1) * 1000 && until < (last + 3) * 1000, "{until} us, and the key: {last} ms");
+    // Nor does one that leaves.
+    assert!(stage.release_read(&reader).await);
+    let left: u64 = stage.run("PTTL {}").await;
+    assert!(stage.millis().await + left >= last);
+    // Nor a renewal beside it, whose lease a key would have.
+    stage.read_beside(&reader, &writer).await;
+    let begun = stage.millis().await;
+    stage.renew(Mode::Write, &writer, LEASE).await;
+    let until = stage.writes_until(&writer).await;
+    assert!(until >= (begun + LEASE.as_secs() * 1000 + 1) * 1000, "{until} us, from {begun} ms on");
+    assert!(stage.release_read(&reader).await);
+    stage.release(&writer, None).await;
+    stage.end().await;
+}
+
+/// A label is a text of the user's, and a reader's id ends with it.
+#[tokio::test]
+async fn readers_label_is_not_taken_for_a_writer() {
+    let mut stage = Stage::read_write("rw:label").await;
+    let (writer, labelled) = (id(1, 1), format!("{}:write", id(2, 1)).parse().unwrap());
+    stage.read(&labelled).await;
+    assert!(stage.wait(&writer, 0).await > KEPT);
+    assert_eq!((stage.writer().await, stage.readers().await[0].id.as_ref()), (None, Some(&labelled)));
+    stage.listen(&writer).await;
+    assert!(stage.release_read(&labelled).await);
+    stage.assert_granted(&[&writer]).await;
+    stage.read_beside(&labelled, &writer).await;
+    assert_eq!(stage.writer().await.unwrap().id.as_ref(), Some(&writer));
+    let () = stage.run(&format!("DEL {}", lease_key(&labelled.to_string(), 1))).await;
+    assert_eq!(stage.writer().await.unwrap().id.as_ref(), Some(&writer));
+    assert_eq!(stage.readers().await, []);
+    stage.release(&writer, None).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn lock_is_one_to_read_once_a_reader_leaves_it_to_another_beside_a_writer_that_is_over() {
+    let mut stage = Stage::read_write("rw:over:ends").await;
+    let (writer, reads_on, reader) = (id(1, 1), id(1, 2), id(1, 3));
+    stage.take(&writer).await;
+    for id in [&reads_on, &reader] {
+        let beside = stage.redis.request(id, LEASE).under(writer.clone());
+        assert_eq!(left(stage.ask_to_read(&beside).await.unwrap()), None);
+    }
+    let () = stage.run(&format!("HSET {{}} {writer}:write until:1")).await;
+    assert!(stage.release_read(&reader).await);
+    stage.assert_fields(&[format!("{reads_on}=1"), "mode=read".to_owned()]).await;
+    assert!(stage.release_read(&reads_on).await);
+    stage.end().await;
+}
+
 #[tokio::test]
 async fn writer_that_reads_for_longer_than_it_writes_ends_when_it_said() {
     let mut stage = Stage::read_write("rw:beside:ends").await;
@@ -191,160 +231,4 @@ async fn writer_that_reads_for_longer_than_it_writes_ends_when_it_said() {
     stage.assert_lasts("{}", LEASE).await;
     stage.release(&writer, None).await;
     stage.end().await;
-}
-
-/// From then on the writer's lease ends by its field, and no earlier than the key would have.
-#[tokio::test]
-async fn reader_that_comes_beside_a_writer_takes_no_millisecond_from_its_lease() {
-    let mut stage = Stage::read_write("rw:last:ms").await;
-    let (writer, reader) = (id(1, 1), id(1, 2));
-    stage.take(&writer).await;
-    let last = stage.millis().await + 300_000;
-    let () = stage.run(&format!("PEXPIREAT {{}} {last}")).await;
-    stage.read_beside(&reader, &writer).await;
-    let until = stage.writes_until(&writer).await;
-    assert!(until >= (last + 1) * 1000 && until < (last + 3) * 1000, "{until} us, and the key: {last} ms");
-    // Nor does one that leaves.
-    assert!(stage.release_read(&reader).await);
-    let left: u64 = stage.run("PTTL {}").await;
-    assert!(stage.millis().await + left >= last);
-    // Nor a renewal beside it, whose lease a key would have.
-    stage.read_beside(&reader, &writer).await;
-    let begun = stage.millis().await;
-    stage.renew(Mode::Write, &writer, LEASE).await;
-    let until = stage.writes_until(&writer).await;
-    assert!(until >= (begun + LEASE.as_secs() * 1000 + 1) * 1000, "{until} us, from {begun} ms on");
-    assert!(stage.release_read(&reader).await);
-    stage.release(&writer, None).await;
-    stage.end().await;
-}
-
-#[tokio::test]
-async fn writer_that_comes_after_a_dead_reader_has_no_longer_lease_than_it_asked_for() {
-    let mut stage = Stage::read_write("rw:dead:long").await;
-    let (dead, writer) = (id(1, 1), id(2, 1));
-    stage.read_for(&dead, LEASE * 9).await;
-    let () = stage.run(&format!("DEL {}", lease_key(&dead.to_string(), 1))).await;
-    stage.take(&writer).await;
-    stage.assert_lasts("{}", LEASE).await;
-    stage.release(&writer, None).await;
-    stage.end().await;
-}
-
-#[tokio::test]
-async fn lock_is_one_to_read_once_a_reader_leaves_it_to_another_beside_a_writer_that_is_over() {
-    let mut stage = Stage::read_write("rw:over:ends").await;
-    let (writer, reads_on, reader) = (id(1, 1), id(1, 2), id(1, 3));
-    stage.take(&writer).await;
-    for id in [&reads_on, &reader] {
-        let beside = stage.redis.request(id, LEASE).under(writer.clone());
-        assert_eq!(left(stage.ask_to_read(&beside).await.unwrap()), None);
-    }
-    let () = stage.run(&format!("HSET {{}} {writer}:write until:1")).await;
-    assert!(stage.release_read(&reader).await);
-    stage.assert_fields(&[format!("{reads_on}=1"), "mode=read".to_owned()]).await;
-    assert!(stage.release_read(&reads_on).await);
-    stage.end().await;
-}
-
-#[tokio::test]
-async fn reader_whose_lease_is_over_is_ended_by_the_next_command() {
-    let mut stage = Stage::read_write("rw:dead:ended").await;
-    let (dead, alive, writer) = (id(1, 1), id(2, 1), id(3, 1));
-    let keys = keys(&stage.name, &[&dead]);
-    // By a writer, which it would keep out; by the last reader; and by itself.
-    for ended_by in ["writer", "reader", "itself", "force"] {
-        stage.read(&dead).await;
-        stage.read(&alive).await;
-        let () = stage.run(&format!("DEL {}", lease_key(&dead.to_string(), 1))).await;
-        assert_eq!(stage.redis.renew(Mode::Read, &keys, LEASE).await.unwrap(), [false], "it was revived");
-        let readers = stage.readers().await;
-        assert_eq!(readers.iter().map(|it| it.id.as_ref()).collect::<Vec<_>>(), [Some(&alive)]);
-        match ended_by {
-            "writer" => {
-                let () = stage.run(&format!("DEL {}", lease_key(&alive.to_string(), 1))).await;
-                stage.take(&writer).await;
-                stage.assert_fields(&[format!("{writer}:write=1"), "mode=write".to_owned()]).await;
-                stage.release(&writer, None).await;
-            }
-            "reader" => assert!(stage.release_read(&alive).await),
-            "itself" => {
-                assert!(!stage.release_read(&dead).await);
-                stage.assert_fields(&[format!("{alive}=1"), "mode=read".to_owned()]).await;
-                assert!(stage.release_read(&alive).await);
-            }
-            _ => assert!(stage.force_release().await),
-        }
-        assert_eq!(stage.keys().await, [""; 0], "{ended_by}");
-    }
-    stage.end().await;
-}
-
-#[tokio::test]
-async fn token_rises_with_each_change_between_reading_and_writing_and_is_shared_by_readers() {
-    let stage = Stage::read_write("rw:tokens").await;
-    let (one, two, writer) = (id(1, 1), id(2, 1), id(3, 1));
-    let token = |outcome| match outcome {
-        AcquireOutcome::Acquired { last_token } => last_token,
-        outcome => panic!("{outcome:?}"),
-    };
-    let fenced = |id| stage.redis.request(id, LEASE).position(position(0)).tokens(1);
-    for expected in [1, 5, 9] {
-        // The last asks once more, as one whose answer was lost.
-        for reader in [&one, &two, &two] {
-            assert_eq!(token(stage.ask_to_read(&fenced(reader)).await.unwrap()), expected);
-        }
-        assert!(stage.release_read(&one).await && stage.release_read(&two).await);
-        let written = stage
-            .redis
-            .acquire(Mode::Write, &stage.name, &stage.redis.request(&writer, LEASE).tokens(3))
-            .await
-            .unwrap();
-        assert_eq!(token(written), expected + 3);
-        // What goes on to read sends nothing late as a writer beside the other readers.
-        let beside = fenced(&one).under(writer.clone());
-        assert_eq!(token(stage.ask_to_read(&beside).await.unwrap()), expected + 4);
-        stage.release(&writer, None).await;
-    }
-    assert_eq!(token(stage.ask_to_read(&fenced(&two)).await.unwrap()), 13);
-    assert!(stage.release_read(&one).await && stage.release_read(&two).await);
-    stage.end().await;
-}
-
-/// A label is a text of the user's, and a reader's id ends with it.
-#[tokio::test]
-async fn readers_label_is_not_taken_for_a_writer() {
-    let mut stage = Stage::read_write("rw:label").await;
-    let (writer, labelled) = (id(1, 1), format!("{}:write", id(2, 1)).parse().unwrap());
-    stage.read(&labelled).await;
-    assert!(stage.wait(&writer, 0).await > KEPT);
-    assert_eq!((stage.writer().await, stage.readers().await[0].id.as_ref()), (None, Some(&labelled)));
-    stage.listen(&writer).await;
-    assert!(stage.release_read(&labelled).await);
-    stage.assert_granted(&[&writer]).await;
-    stage.read_beside(&labelled, &writer).await;
-    assert_eq!(stage.writer().await.unwrap().id.as_ref(), Some(&writer));
-    let () = stage.run(&format!("DEL {}", lease_key(&labelled.to_string(), 1))).await;
-    assert_eq!(stage.writer().await.unwrap().id.as_ref(), Some(&writer));
-    assert_eq!(stage.readers().await, []);
-    stage.release(&writer, None).await;
-    stage.end().await;
-}
-
-/// The lease that a grant brings lasts as long as the position did.
-#[tokio::test]
-async fn granted_lease_lasts_as_long_as_the_position() {
-    let mut stage = Stage::read_write("rw:granted").await;
-    let (reader, writer) = (id(1, 1), id(2, 1));
-    stage.read(&reader).await;
-    stage.wait(&writer, 0).await;
-    stage.listen(&writer).await;
-    assert!(stage.release_read(&reader).await);
-    stage.assert_granted(&[&writer]).await;
-    stage.assert_lasts("{}", KEPT).await;
-    assert_eq!(stage.keys().await, ["rw:granted"]);
-    stage.release(&writer, None).await;
-    stage.end().await;
-    // Not so long that it could be mistaken for one of the others.
-    assert!(KEPT + Duration::from_secs(60) < LEASE);
 }

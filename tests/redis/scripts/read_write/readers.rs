@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use latchwork::LeaseId;
-use latchwork::backend::{Backend as _, Mode, QueuePosition};
+use latchwork::backend::{Backend as _, Mode};
 
-use super::super::stage::{KEPT, LEASE, Stage, id, lease_key, position};
+use super::super::stage::{LEASE, Stage, id, lease_key};
 use latchwork_conformance::commands::{Commands as _, RELEASED, keys, left};
 
 /// Evicted, or freed by force among so many readers that the key of its own lease was not looked for.
@@ -22,22 +21,6 @@ async fn reader_of_a_lock_that_is_gone_has_nothing_though_its_own_lease_is_there
     stage.take(&writer).await;
     assert!(stage.reader_waits(&reader, None).await.is_some(), "it reads beside a writer");
     assert!(!stage.release_read(&reader).await, "it is told that it read until now");
-    stage.release(&writer, None).await;
-    stage.end().await;
-}
-
-#[tokio::test]
-async fn reader_that_died_comes_back_behind_the_writers_that_wait() {
-    let mut stage = Stage::read_write("rw:back").await;
-    let (dead, alive, writer) = (id(1, 1), id(2, 1), id(3, 1));
-    stage.read(&dead).await;
-    stage.read(&alive).await;
-    stage.wait(&writer, 0).await;
-    stage.listen(&writer).await;
-    let () = stage.run(&format!("DEL {}", lease_key(&dead.to_string(), 1))).await;
-    assert!(stage.reader_waits(&dead, None).await.is_some());
-    assert!(stage.release_read(&alive).await);
-    stage.assert_granted(&[&writer]).await;
     stage.release(&writer, None).await;
     stage.end().await;
 }
@@ -65,42 +48,6 @@ async fn reader_whose_lease_has_no_end_reads_on_and_leaves_as_others_do() {
     assert!(stage.release_read(&reader).await);
     stage.assert_lasts("{}", LEASE).await;
     assert!(stage.release_read(&other).await);
-    stage.end().await;
-}
-
-#[tokio::test]
-async fn reader_beside_a_writer_makes_its_lease_to_write_neither_longer_nor_shorter() {
-    let stage = Stage::read_write("rw:beside:again").await;
-    let (writer, one, two) = (id(1, 1), id(1, 2), id(1, 3));
-    let beside = |id: &LeaseId, times| stage.redis.request(id, LEASE * times).under(writer.clone());
-    stage.take(&writer).await;
-    for (reader, times) in [(&one, 9), (&two, 1)] {
-        assert_eq!(left(stage.ask_to_read(&beside(reader, times)).await.unwrap()), None);
-        assert!(stage.writer().await.unwrap().left <= LEASE);
-    }
-    // One that reads is not asked under which lease it does.
-    assert_eq!(stage.reader_waits(&two, None).await, None);
-    let renew = async |times| {
-        stage.renew(Mode::Write, &writer, LEASE * times).await;
-        assert!(stage.writer().await.unwrap().left > LEASE * 5);
-    };
-    renew(6).await;
-    renew(1).await;
-    assert!(stage.release_read(&one).await && stage.release_read(&two).await);
-    stage.release(&writer, None).await;
-    stage.end().await;
-}
-
-#[tokio::test]
-async fn reader_that_leaves_cuts_no_other_short_whichever_came_first() {
-    let mut stage = Stage::read_write("rw:short:first").await;
-    let [short, middle, long] = [1, 2, 3].map(|client| id(client, 1));
-    for (reader, times) in [(&short, 1), (&middle, 2), (&long, 9)] {
-        stage.read_for(reader, LEASE * times).await;
-    }
-    assert!(stage.release_read(&short).await);
-    stage.assert_lasts("{}", LEASE * 9).await;
-    assert!(stage.release_read(&long).await && stage.release_read(&middle).await);
     stage.end().await;
 }
 
@@ -152,39 +99,6 @@ async fn lock_that_waits_for_readers_lasts_no_longer_than_their_turn() {
     let lasts: i64 = stage.run("PTTL {}").await;
     assert!(lasts <= 1000, "{lasts}");
     stage.release_read(&stays_away).await;
-    stage.end().await;
-}
-
-/// What remembers it was evicted, or it was silent for too long.
-#[tokio::test]
-async fn reader_that_waited_before_the_turn_began_has_it_though_it_is_not_remembered() {
-    let mut stage = Stage::read_write("rw:unremembered").await;
-    let (holder, writer, remembered, other) = (id(1, 1), id(2, 1), id(3, 1), id(4, 1));
-    stage.take(&holder).await;
-    stage.wait(&writer, 9).await;
-    stage.listen(&writer).await;
-    stage.wait_to_read(&remembered, 0).await;
-    assert_eq!(stage.release(&holder, None).await, RELEASED);
-    assert_eq!(stage.reader_waits(&other, Some(position(1))).await, None);
-    assert!(!stage.release_read(&remembered).await);
-    let _ = stage.heard().await;
-    assert!(stage.release_read(&other).await);
-    stage.assert_granted(&[&writer]).await;
-    stage.release(&writer, None).await;
-    stage.end().await;
-}
-
-#[tokio::test]
-async fn reader_that_is_remembered_for_less_does_not_shorten_what_others_are_remembered_for() {
-    let mut stage = Stage::read_write("rw:kept").await;
-    let (writer, patient, hasty) = (id(1, 1), id(2, 1), id(3, 1));
-    stage.take(&writer).await;
-    stage.wait_to_read(&patient, 0).await;
-    let short = QueuePosition { waited: Duration::ZERO, kept: KEPT / 2 };
-    assert!(stage.reader_waits(&hasty, Some(short)).await.is_some());
-    stage.assert_lasts("{}:latchwork:{{}}:rw_readers", KEPT).await;
-    assert!(!stage.release_read(&hasty).await && !stage.release_read(&patient).await);
-    stage.release(&writer, None).await;
     stage.end().await;
 }
 
