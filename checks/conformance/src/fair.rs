@@ -17,8 +17,9 @@ use crate::tasks::{JoinHandle, eventually, now, since, sleep, soon, spawn, timeo
 /// shorter wait was not held up by one.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// Between two arrivals: a store learns of them by messages, and counts in milliseconds.
-const APART: Duration = Duration::from_millis(10);
+/// Between two arrivals: a store learns of them by messages, which take some milliseconds on a busy machine,
+/// and come the later in the store's order.
+const APART: Duration = Duration::from_millis(50);
 
 /// Several clients of a store, each with the lock of one name.
 struct Clients<'s> {
