@@ -13,14 +13,24 @@ pub fn from_environment() {
     seed(&name);
 }
 
+/// Seeds a fault by its name.
+///
+/// # Panics
+///
+/// If there is no such fault, or there are none in this build.
 #[cfg(any(latchwork_suspend, latchwork_faults, latchwork_simulation))]
-fn seed(name: &str) {
+pub fn seed(name: &str) {
     use latchwork::fault::{self, Fault};
     let fault = Fault::ALL.iter().find(|fault| format!("{fault:?}") == name);
-    fault::seed(*fault.unwrap_or_else(|| panic!("{VARIABLE}: there is no fault {name}")));
+    fault::seed(*fault.unwrap_or_else(|| panic!("there is no fault {name}")));
 }
 
+/// Seeds a fault by its name.
+///
+/// # Panics
+///
+/// There are none in this build.
 #[cfg(not(any(latchwork_suspend, latchwork_faults, latchwork_simulation)))]
-fn seed(name: &str) {
+pub fn seed(name: &str) {
     panic!("{VARIABLE}={name}: this build has no faults; `cargo xtask verify` makes one that has");
 }

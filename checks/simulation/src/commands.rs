@@ -8,8 +8,8 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use defects::seeded;
 use defects::twin::Twin;
-use latchwork::fault::{self, Fault};
 use serde::{Deserialize, Serialize};
 
 use crate::judge::Finding;
@@ -202,11 +202,10 @@ fn does_not_come_back(program: impl Display, store: Player) -> String {
 /// Makes wrong what is named: a fault of the library's, or a twin of the model.
 fn seed_fault(name: Option<&str>) {
     let Some(name) = name else { return };
-    if let Ok(twin) = Twin::from_str(name, false) {
-        return twin::seed(twin);
+    match Twin::from_str(name, false) {
+        Ok(twin) => twin::seed(twin),
+        Err(_) => seeded::seed(name),
     }
-    let fault = Fault::ALL.iter().find(|fault| format!("{fault:?}") == name);
-    fault::seed(*fault.unwrap_or_else(|| panic!("there is no fault {name:?}")));
 }
 
 impl Figures {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::program::{LockSide, Which};
+use crate::program::Which;
 use crate::store::StoredLease;
 use crate::world::{Nanos, SECOND};
 
@@ -41,11 +41,6 @@ struct Forced {
     ended: Option<Nanos>,
 }
 
-fn key(lock: Which) -> Which {
-    let kind = if lock.kind == LockSide::Write { LockSide::Read } else { lock.kind };
-    Which { kind, ..lock }
-}
-
 fn has(leases: &BTreeMap<String, BTreeSet<u64>>, client: &str, number: u64) -> bool {
     leases.get(client).is_some_and(|numbers| numbers.contains(&number))
 }
@@ -78,12 +73,12 @@ impl Excuses {
 
     /// Whether the lock may be forced free at this moment by a call that was made.
     pub(crate) fn may_be_forced(&self, lock: Which, now: Nanos) -> bool {
-        self.forced.get(&key(lock)).is_some_and(|forced| forced.under_way > 0 || now <= forced.until)
+        self.forced.get(&lock.by_reader()).is_some_and(|forced| forced.under_way > 0 || now <= forced.until)
     }
 
     /// Since when the lock's tokens may have begun anew.
     pub(crate) fn tokens_lost(&self, lock: Which) -> Option<Nanos> {
-        self.tokens_lost.get(&key(lock)).copied()
+        self.tokens_lost.get(&lock.by_reader()).copied()
     }
 
     /// Whether the store may have places in its queues, or leases granted for them, that came back.
@@ -98,13 +93,13 @@ impl Excuses {
     /// The store has lost this lease by harm, and tells no waiter.
     pub(crate) fn lose(&mut self, lock: Which, lease: &StoredLease, now: Nanos) {
         self.add_victim(lease, now);
-        let until = self.lost_until.entry(key(lock)).or_default();
+        let until = self.lost_until.entry(lock.by_reader()).or_default();
         *until = lease.ends.max(*until);
     }
 
     /// Until when the leases of the lock would have lasted that the store has lost by harm.
     pub(crate) fn lost_until(&self, lock: Which) -> Nanos {
-        self.lost_until.get(&key(lock)).copied().unwrap_or(0)
+        self.lost_until.get(&lock.by_reader()).copied().unwrap_or(0)
     }
 
     pub(crate) fn add_ghost(&mut self, lease: &StoredLease) {
@@ -112,12 +107,12 @@ impl Excuses {
     }
 
     pub(crate) fn force_begins(&mut self, lock: Which) {
-        self.forced.entry(key(lock)).or_default().under_way += 1;
+        self.forced.entry(lock.by_reader()).or_default().under_way += 1;
     }
 
     /// The call has ended; the command may run until then.
     pub(crate) fn force_ended(&mut self, lock: Which, now: Nanos, until: Nanos) {
-        let forced = self.forced.entry(key(lock)).or_default();
+        let forced = self.forced.entry(lock.by_reader()).or_default();
         forced.under_way = forced.under_way.saturating_sub(1);
         (forced.until, forced.ended) = (forced.until.max(until), Some(now));
     }
@@ -128,6 +123,6 @@ impl Excuses {
     }
 
     pub(crate) fn lose_tokens(&mut self, lock: Which, now: Nanos) {
-        self.tokens_lost.insert(key(lock), now);
+        self.tokens_lost.insert(lock.by_reader(), now);
     }
 }

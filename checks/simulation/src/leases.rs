@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::program::{LockSide, Program, Which};
+use crate::program::{Program, Which};
 use crate::store::{Store, StoredLease};
 
 /// What the store has, by lock. Leases that are over are among them until the store is looked at anew.
@@ -19,14 +19,9 @@ pub(crate) struct Shortened {
     pub(crate) lease: StoredLease,
 }
 
-fn key(lock: Which) -> Which {
-    let kind = if lock.kind == LockSide::Write { LockSide::Read } else { lock.kind };
-    Which { kind, ..lock }
-}
-
 impl Leases {
     pub(crate) fn new(program: &Program) -> Self {
-        let by_lock = program.locks().into_iter().map(|lock| (key(lock), Vec::new())).collect();
+        let by_lock = program.locks().into_iter().map(|lock| (lock.by_reader(), Vec::new())).collect();
         Self { by_lock, changes: None }
     }
 
@@ -61,7 +56,7 @@ impl Leases {
 
     /// Of both sides, if it is a read-write lock.
     pub(crate) fn of(&self, lock: Which) -> &[StoredLease] {
-        self.by_lock.get(&key(lock)).map_or(&[], Vec::as_slice)
+        self.by_lock.get(&lock.by_reader()).map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = (Which, &StoredLease)> {

@@ -134,6 +134,12 @@ pub(crate) struct Which {
 }
 
 impl Which {
+    /// The same lock, by the reader's side if it is a read-write lock.
+    pub(crate) fn by_reader(self) -> Self {
+        let kind = if self.kind == LockSide::Write { LockSide::Read } else { self.kind };
+        Self { kind, ..self }
+    }
+
     /// Whether both are of one lock at the store: the same, or the sides of a read-write lock.
     pub(crate) fn is_one_with(self, other: Self) -> bool {
         self.name == other.name && self.kind.of_store() == other.kind.of_store()
@@ -219,6 +225,11 @@ pub(crate) enum Op {
 }
 
 impl Op {
+    /// The waker that its future is polled with, if it has one.
+    pub(crate) fn waker(&self) -> WakerKind {
+        self.care().map_or(WakerKind::Plain, |care| care.waker)
+    }
+
     /// What becomes of its future, if it has one.
     pub(crate) fn care(&self) -> Option<&Care> {
         match self {

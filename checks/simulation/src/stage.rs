@@ -64,6 +64,13 @@ pub(crate) struct Member {
     pub(crate) stood_still_until: Nanos,
 }
 
+impl Member {
+    /// The owner that an operation names by this number.
+    pub(crate) fn owner(&self, number: usize) -> Owner {
+        self.owners[number % self.owners.len()]
+    }
+}
+
 /// A hold that a task has.
 pub(crate) struct Hold {
     pub(crate) id: u64,

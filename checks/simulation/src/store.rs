@@ -193,6 +193,11 @@ pub(crate) async fn client<S: Store>(store: &S, process: &Process, options: &Loc
     LockClient::with_options(backend, &options).expect("the options are in range")
 }
 
+/// As the world counts.
+pub(crate) fn nanos(time: Duration) -> Nanos {
+    Nanos::try_from(time.as_nanos()).unwrap_or(Nanos::MAX)
+}
+
 /// As a duration.
 pub(crate) fn duration(time: Nanos) -> Duration {
     Duration::from_nanos(time)

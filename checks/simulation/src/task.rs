@@ -12,7 +12,7 @@ use latchwork::{Guard, Lease, Lock, LockError, Owner};
 use crate::care::{Callback, Ended, cared};
 use crate::program::{Care, How, LockSide, Op, Program, Question, WakerKind, Which};
 use crate::stage::{Answer, Call, Event, Hold, Stage, lock_words, number_of};
-use crate::store::{Store, duration};
+use crate::store::{Store, duration, nanos};
 use crate::time;
 use crate::world::{MS, Nanos, SECOND};
 
@@ -164,9 +164,7 @@ impl<S: Store> Player<S> {
     }
 
     fn owner(&self, index: usize) -> Owner {
-        let scene = self.stage.scene();
-        let owners = &scene.members[self.member].owners;
-        owners[index % owners.len()]
+        self.stage.scene().members[self.member].owner(index)
     }
 
     /// When this process's clock will have gone on by so much.
@@ -574,10 +572,6 @@ async fn yield_now() {
         Poll::Pending
     })
     .await;
-}
-
-fn nanos(time: Duration) -> Nanos {
-    u64::try_from(time.as_nanos()).unwrap_or(Nanos::MAX)
 }
 
 fn some<T>(ended: Ended<Result<T, LockError>>) -> Ended<Result<Option<T>, LockError>> {

@@ -9,7 +9,6 @@ mod link;
 mod pump;
 mod state;
 
-use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -64,7 +63,7 @@ impl ChaosProxy {
     #[must_use]
     #[track_caller]
     pub fn start(server_port: u16) -> ChaosProxy {
-        let (listener, port) = match listen() {
+        let (port, listener) = match Port::listen() {
             Ok(listening) => listening,
             Err(error) => panic!("cannot start a proxy on 127.0.0.1: {error}"),
         };
@@ -244,18 +243,6 @@ impl Drop for ChaosProxy {
         if let Some(acceptor) = self.acceptor.take() {
             // A panic of the proxy's own has been printed already.
             let _ = acceptor.join();
-        }
-    }
-}
-
-fn listen() -> io::Result<(TcpListener, Port)> {
-    loop {
-        let port = Port::reserve()?;
-        match TcpListener::bind((Ipv4Addr::LOCALHOST, port.number())) {
-            Ok(listener) => return Ok((listener, port)),
-            // A foreign process was faster.
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-            Err(error) => return Err(error),
         }
     }
 }

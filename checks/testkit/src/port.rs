@@ -21,12 +21,21 @@ pub(crate) struct Port {
 impl Port {
     /// Reserves a port that nothing listens on. The caller must be ready to lose it to a foreign process.
     pub(crate) fn reserve() -> io::Result<Port> {
+        Port::listen().map(|(port, _)| port)
+    }
+
+    /// Reserves a port, and listens on it.
+    pub(crate) fn listen() -> io::Result<(Port, TcpListener)> {
         loop {
             let number = fastrand::u16(PORTS);
             let reservation = UdpSocket::bind((Ipv4Addr::LOCALHOST, number));
             // In this order: two that try the same number at once do not both see it free.
-            match reservation.and_then(|it| TcpListener::bind((Ipv4Addr::LOCALHOST, number)).map(|_| it)) {
-                Ok(reservation) => return Ok(Port { number, _reservation: reservation }),
+            let listener =
+                |it| TcpListener::bind((Ipv4Addr::LOCALHOST, number)).map(|listener| (it, listener));
+            match reservation.and_then(listener) {
+                Ok((reservation, listener)) => {
+                    return Ok((Port { number, _reservation: reservation }, listener));
+                }
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => return Err(error),
             }

@@ -105,15 +105,6 @@ impl Hand {
         }
     }
 
-    /// Does all steps.
-    pub fn play(&mut self) {
-        for index in 0..self.script.len() {
-            if let Some(call) = self.plan(self.script[index]) {
-                self.make(call);
-            }
-        }
-    }
-
     /// The call that a step is. `None` if it picks one of several, and there is none.
     pub fn plan(&self, step: Step) -> Option<Call> {
         let made = &self.requests[..self.made];
@@ -207,11 +198,6 @@ impl Hand {
     /// Futures that wait.
     pub fn waiting(&self) -> usize {
         self.requests.iter().filter(|request| request.waits()).count()
-    }
-
-    /// What it is all about.
-    pub fn semaphore(&self) -> &AsyncSemaphore {
-        &self.semaphore
     }
 
     /// Its steps.

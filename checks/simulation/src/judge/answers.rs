@@ -80,7 +80,7 @@ impl<S: Store> Judge<S> for Answers {
 }
 
 fn is_hostile(op: &Op) -> bool {
-    op.care().is_some_and(|care| care.waker != WakerKind::Plain)
+    op.waker() != WakerKind::Plain
 }
 
 fn about_owner(call: &Call) -> Option<usize> {
@@ -105,11 +105,11 @@ fn see<S: Store>(asked: &mut Asked, view: &View<'_, S>, lock: Which) {
 
 /// Holds and attempts of an owner: as often as that it may have the lock.
 fn holds_at_most<S: Store>(view: &View<'_, S>, asks: &Call, lock: Which, owner: usize) -> u64 {
-    let owners = &view.scene.members[asks.member].owners;
-    let id = owners[owner % owners.len()];
+    let member = &view.scene.members[asks.member];
+    let id = member.owner(owner);
     let is_it = |hold: &&Hold| hold.member == asks.member && hold.lock == lock && hold.owner == id;
     let comes = |call: &&Call| {
-        let by = matches!(call.op, Op::Acquire { owner: Some(by), .. } if owners[by % owners.len()] == id);
+        let by = matches!(call.op, Op::Acquire { owner: Some(by), .. } if member.owner(by) == id);
         by && call.member == asks.member && call.lock == Some(lock)
     };
     (view.scene.holds.values().filter(is_it).count() + view.scene.calls.values().filter(comes).count()) as u64
@@ -170,8 +170,7 @@ impl Answers {
         asked: &Asked,
     ) -> bool {
         let Some(owner) = about_owner(call) else { return true };
-        let owners = &view.scene.members[call.member].owners;
-        let id = owners[owner % owners.len()];
+        let id = view.scene.members[call.member].owner(owner);
         let had_it = |hold: &Hold| {
             let is_it = hold.member == call.member && hold.lock == lock && hold.owner == id;
             let is_old = hold.granted <= call.began;

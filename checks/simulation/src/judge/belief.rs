@@ -7,7 +7,7 @@
 
 use super::Judge;
 use crate::stage::{Hold, View};
-use crate::store::Store;
+use crate::store::{Store, nanos};
 use crate::time;
 use crate::world::{MS, Nanos};
 
@@ -30,7 +30,7 @@ impl<S: Store> Judge<S> for Belief {
 /// How long a hold counts on its lease by now.
 fn believed(hold: &Hold) -> Option<Nanos> {
     let guard = hold.guard.as_ref()?;
-    let left = Nanos::try_from(guard.remaining().as_nanos()).unwrap_or(Nanos::MAX);
+    let left = nanos(guard.remaining());
     (left > 0).then_some(left)
 }
 

@@ -91,7 +91,7 @@ fn sent<S: Store>(view: &View<'_, S>, member: usize) -> u64 {
 /// How many renewals a hold may have sent in a nanosecond.
 fn pace<S: Store>(view: &View<'_, S>, hold: &Hold) -> f64 {
     let plan = &view.program.processes[view.member(hold).plan];
-    // Those that are due soon go along with others.
+    // Leases that are due soon are renewed along with others.
     let renewed = 1.0 / (plan.options.watchdog_timeout() as f64 * 0.29);
     let mut calls = view.calls_of(hold.member);
     let is_waited_for = calls.any(|call| waited_for(call).is_some_and(|lock| lock.name == hold.lock.name));
@@ -101,7 +101,7 @@ fn pace<S: Store>(view: &View<'_, S>, hold: &Hold) -> f64 {
 /// Whether nothing else of its client goes on that sends commands.
 fn is_alone<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     let member = &view.scene.members[call.member];
-    let tries = call.op.care().is_some_and(|care| care.waker == WakerKind::Tries);
+    let tries = call.op.waker() == WakerKind::Tries;
     let sends = |other: &Call| other.task != call.task && !matches!(other.op, Op::Lost { .. });
     is_calm(view)
         && !tries

@@ -8,9 +8,8 @@ use super::Judge;
 use super::belief::{allowance, stored};
 use crate::program::LockSide;
 use crate::stage::{Hold, View};
-use crate::store::Store;
+use crate::store::{Store, nanos};
 use crate::time;
-use crate::world::Nanos;
 
 #[derive(Default)]
 pub(crate) struct Exclusion;
@@ -53,7 +52,7 @@ fn counts<S: Store>(view: &View<'_, S>, hold: &Hold) -> bool {
         0 => 0,
         _ => allowance(view, hold),
     };
-    let left = Nanos::try_from(guard.remaining().as_nanos()).unwrap_or(Nanos::MAX);
+    let left = nanos(guard.remaining());
     guard.is_held() && left > allowed && !view.excuses.is_victim(&view.member(hold).client_id, hold.number)
 }
 

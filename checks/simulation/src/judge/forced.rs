@@ -17,7 +17,8 @@ use crate::world::Nanos;
 #[derive(Default)]
 pub(crate) struct Forced {
     changes: Option<u64>,
-    /// What the store had of the locks that may be forced free; unknown before the first look.
+    /// The leases of the locks that may be forced free, of read-write locks by the reader's side; unknown
+    /// before the first look.
     before: Option<BTreeMap<Which, Vec<StoredLease>>>,
     /// How often locks of each name were called to be forced free.
     calls: BTreeMap<usize, u64>,
@@ -43,7 +44,7 @@ impl<S: Store> Judge<S> for Forced {
 
     fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
         if let Event::Called(Call { op: Op::ForceUnlock { lock, .. }, member, task, .. }) = event {
-            let lock = one_of_both(*lock);
+            let lock = lock.by_reader();
             *self.calls.entry(lock.name).or_default() += 1;
             let is_free =
                 self.before.iter().flatten().all(|(of, leases)| *of != lock || are_over(leases, view.now));
@@ -101,7 +102,7 @@ impl Forced {
             let was_freed = !before.is_empty() && !before.iter().any(is_there);
             let is_free = are_over(before, view.now) || after.is_empty();
             let of_it =
-                |op: &Op| matches!(op, Op::ForceUnlock { lock: other, .. } if one_of_both(*other) == *lock);
+                |op: &Op| matches!(op, Op::ForceUnlock { lock: other, .. } if other.by_reader() == *lock);
             for (by, (free, freed)) in &mut self.open {
                 if view.scene.calls.get(by).is_none_or(|call| of_it(&call.op)) {
                     (*free, *freed) = (*free || is_free, *freed || was_freed);
@@ -131,16 +132,10 @@ fn are_over(leases: &[StoredLease], now: Nanos) -> bool {
 fn forced(program: &Program) -> BTreeMap<Which, Vec<StoredLease>> {
     let operations = program.processes.iter().flat_map(|plan| &plan.tasks).flatten();
     let locks = operations.filter_map(|op| match op {
-        Op::ForceUnlock { lock, .. } if lock.name < program.names.len() => Some(one_of_both(*lock)),
+        Op::ForceUnlock { lock, .. } if lock.name < program.names.len() => Some(lock.by_reader()),
         _ => None,
     });
     locks.map(|lock| (lock, Vec::new())).collect()
-}
-
-/// Both sides of a read-write lock are the reader's here.
-fn one_of_both(lock: Which) -> Which {
-    let kind = if lock.kind == LockSide::Write { LockSide::Read } else { lock.kind };
-    Which { kind, ..lock }
 }
 
 /// Whether a guard counts on the lease.

@@ -8,9 +8,8 @@ use latchwork::lock::{HeldLock, WaitingLock};
 use super::Judge;
 use crate::program::{Op, Which};
 use crate::stage::{Answer, Call, Event, Hold, View};
-use crate::store::Store;
+use crate::store::{Store, nanos};
 use crate::task::MOMENT;
-use crate::world::Nanos;
 
 #[derive(Default)]
 pub(crate) struct Listing;
@@ -56,10 +55,6 @@ fn is_listed<S: Store>(view: &View<'_, S>, hold: &Hold, held: &[HeldLock]) -> bo
         (holds, longest) = (holds + item.holds as usize, longest.max(nanos(item.left)));
     }
     holds >= count && longest.saturating_add(MOMENT) >= left
-}
-
-fn nanos(time: std::time::Duration) -> Nanos {
-    Nanos::try_from(time.as_nanos()).unwrap_or(Nanos::MAX)
 }
 
 /// Whether a hold or a call of the owner stands for what is listed.

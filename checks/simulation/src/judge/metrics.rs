@@ -6,13 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use latchwork::lock::Histogram;
 use latchwork::{LockError, LossReason, Metrics};
 
 use super::Judge;
 use crate::program::{Incident, Op, Trouble, WakerKind};
 use crate::stage::{Answer, Event, Phase, View};
-use crate::store::Store;
+use crate::store::{Store, nanos};
 use crate::world::{Nanos, US};
 
 /// What the tasks of a member have seen.
@@ -57,7 +56,7 @@ impl<S: Store> Judge<S> for Sums {
         let (call, answer) = match event {
             Event::Answered(call, answer) => (call, answer),
             Event::Called(call) => {
-                let tries = call.op.care().is_some_and(|care| care.waker == WakerKind::Tries);
+                let tries = call.op.waker() == WakerKind::Tries;
                 self.seen.entry(call.member).or_default().others_try |= tries;
                 return None;
             }
@@ -138,8 +137,7 @@ fn wrong_times<S: Store>(
     seen: &Seen,
     metrics: &Metrics,
 ) -> Option<&'static str> {
-    let nanos = |histogram: &Histogram| u64::try_from(histogram.sum().as_nanos()).unwrap_or(Nanos::MAX);
-    let (waits, holds) = (nanos(&metrics.waits), nanos(&metrics.holds));
+    let (waits, holds) = (nanos(metrics.waits.sum()), nanos(metrics.holds.sum()));
     let total = seen.waited + seen.held;
     let rounding = US * (metrics.waits.count() + metrics.holds.count()) + view.drift(at, total) + US;
     let had_more = seen.ended_otherwise + metrics.superseded > 0;
@@ -152,7 +150,7 @@ fn wrong_times<S: Store>(
 /// Whether the futures of a process are polled whenever they are woken.
 fn polls_all<S: Store>(view: &View<'_, S>, plan: usize) -> bool {
     let stalls =
-        |op: &Op| op.care().is_some_and(|care| care.stall.is_some() || care.waker != WakerKind::Plain);
+        |op: &Op| op.waker() != WakerKind::Plain || op.care().is_some_and(|care| care.stall.is_some());
     let stops =
         |incident: &Incident| matches!(incident.what, Trouble::Suspend { process, .. } if process == plan);
     !view.program.processes[plan].tasks.iter().flatten().any(stalls)

@@ -59,7 +59,7 @@ fn waits_for_itself<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     if call.was_stalled || !member.process.runs() {
         return false;
     }
-    let owner = member.owners[owner % member.owners.len()];
+    let owner = member.owner(*owner);
     view.scene.holds.values().any(|hold| {
         hold.member == call.member && hold.owner == owner && hold.lock.is_one_with(lock) && hold.is_held()
     })

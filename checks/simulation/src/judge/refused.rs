@@ -98,7 +98,7 @@ fn wrong<S: Store>(
 ) -> Option<String> {
     see(view, call, asked, &mut seen);
     // A waker that tries the lock has it for a moment, which no look sees.
-    let tries = |op: &Op| op.care().is_some_and(|care| care.waker == WakerKind::Tries);
+    let tries = |op: &Op| op.waker() == WakerKind::Tries;
     if seen.had_company || view.has_operation(tries) {
         return None;
     }

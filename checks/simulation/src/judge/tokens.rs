@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::Judge;
 use super::words::words;
-use crate::program::{LockSide, Op, Which};
+use crate::program::{LockSide, Op};
 use crate::stage::{Answer, Event, Hold, View};
 use crate::store::Store;
 use crate::world::Nanos;
@@ -42,11 +42,7 @@ impl<S: Store> Judge<S> for Tokens {
         let Event::Granted(id) = event else { return None };
         let hold = view.scene.holds.get(id)?;
         let token = hold.token?;
-        let lock = if hold.lock.kind == LockSide::Write {
-            Which { kind: LockSide::Read, ..hold.lock }
-        } else {
-            hold.lock
-        };
+        let lock = hold.lock.by_reader();
         if view.excuses.was_taken(&view.member(hold).client_id, hold.number) {
             return None;
         }
@@ -89,10 +85,9 @@ impl<S: Store> Judge<S> for Tokens {
 /// outer hold's token: its first guard may have been given back by a waker that panics. Its token is greater
 /// than those before that call.
 fn unclaimed_since<S: Store>(view: &View<'_, S>, hold: &Hold) -> Option<Nanos> {
-    let owners = &view.scene.members[hold.member].owners;
+    let member = view.member(hold);
     let unclaimed = view.scene.calls.values().filter(|call| {
-        let by = |by: &usize| owners[by % owners.len()] == hold.owner;
-        matches!(&call.op, Op::Acquire { owner: Some(owner), .. } if by(owner))
+        matches!(call.op, Op::Acquire { owner: Some(by), .. } if member.owner(by) == hold.owner)
             && (call.member, call.lock) == (hold.member, Some(hold.lock))
             && call.was_stalled
     });

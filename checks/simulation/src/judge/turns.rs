@@ -232,10 +232,7 @@ impl Turns {
 /// write, and the store has no place for it.
 fn owner_may_read<S: Store>(view: &View<'_, S>, waiter: &Call, name: usize) -> bool {
     let owner = |call: &Call| match call.op {
-        Op::Acquire { owner: Some(owner), .. } => {
-            let owners = &view.scene.members[call.member].owners;
-            Some(owners[owner % owners.len()])
-        }
+        Op::Acquire { owner: Some(owner), .. } => Some(view.scene.members[call.member].owner(owner)),
         _ => None,
     };
     let Some(its) = owner(waiter) else { return false };

@@ -9,7 +9,7 @@ use latchwork::local::Local;
 use latchwork::lock::{LockName, Mode};
 use latchwork::{Holder, LockKind};
 
-use super::{Harm, Network, Store, StoredLease};
+use super::{Harm, Network, Store, StoredLease, nanos};
 use crate::world::{Clock, Nanos, Process, World};
 
 pub(crate) struct LocalStore {
@@ -72,8 +72,7 @@ impl Store for LocalStore {
 impl LocalStore {
     fn stored(&self, holder: Holder, is_shared: bool) -> Option<StoredLease> {
         let id = holder.id?;
-        let left = Nanos::try_from(holder.left.as_nanos()).unwrap_or(Nanos::MAX);
-        let ends = self.world.now().saturating_add(left);
+        let ends = self.world.now().saturating_add(nanos(holder.left));
         Some(StoredLease { client: id.client_id(), number: id.number(), ends, is_shared })
     }
 }

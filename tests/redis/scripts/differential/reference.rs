@@ -11,7 +11,8 @@ use latchwork::backend::{Message, Mode, QueuePosition};
 use latchwork::{LeaseId, LockKind};
 
 pub(super) use self::state::kind as kind_of;
-pub(super) use self::state::{Line, Name, Place, READERS_TURN, Time, left, nanos};
+pub(super) use self::state::line::{Line, Place};
+pub(super) use self::state::{Name, READERS_TURN, Time, left, nanos};
 use self::state::{News, Step};
 
 /// By how much leases may differ, as the server counts them in milliseconds, and rounds them up.

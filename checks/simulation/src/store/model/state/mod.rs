@@ -2,7 +2,7 @@
 //! or anything else of the simulation. It is also the reference of the scripts
 //! (`tests/redis/scripts/differential`).
 
-mod line;
+pub(crate) mod line;
 mod name;
 mod turns;
 
@@ -12,8 +12,6 @@ use latchwork::LockKind;
 use latchwork::backend::{AcquireOutcome, AcquireRequest, Mode, NextWaiter, ReleaseOutcome};
 use latchwork::{Holder, LeaseId};
 
-#[allow(unused_imports, reason = "the simulation looks at names only as a whole")]
-pub(crate) use self::line::{Line, Place};
 pub(crate) use self::name::{Name, News, Step, left};
 
 /// A time by the store's own clock, in nanoseconds.
