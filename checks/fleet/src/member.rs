@@ -86,11 +86,11 @@ impl Member {
         Self { child: Mutex::new(child), stdin: Mutex::new(stdin), answers }
     }
 
-    /// What it says of itself once it is ready.
+    /// The words of the process about itself, after its word for being ready.
     ///
     /// # Errors
     ///
-    /// If it does not become so.
+    /// If the process does not become ready.
     pub fn greeting(&self, limit: Duration) -> Result<String, String> {
         self.asked(READY).answer(limit)
     }
@@ -132,7 +132,7 @@ impl Member {
         self.with_child(|child| child.kill().and_then(|()| child.wait()));
     }
 
-    /// How it has ended by itself, if it has.
+    /// The exit status, if the process has ended by itself.
     pub fn ended(&self) -> Option<ExitStatus> {
         self.with_child(Child::try_wait)
     }

@@ -93,8 +93,8 @@ impl Weather<'_> {
             .all(|open| open.kind != FaultKind::ServerKilled && open.kind != FaultKind::ServerPaused)
     }
 
-    /// One of those with which nothing is wrong. Of Redisson's, the one that plays fair locks is spared: in
-    /// their queue a dead thread holds up those behind it for five minutes, and one that was cut off swallows
+    /// A member that no fault keeps busy. Redisson's member that plays fair locks is spared: in their queue
+    /// a dead thread holds up the threads behind it for five minutes, and a thread that was cut off swallows
     /// its call.
     fn a_member(&mut self) -> Option<usize> {
         let member = self.rng.usize(..MEMBERS);

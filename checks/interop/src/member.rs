@@ -87,7 +87,7 @@ async fn connect(options: &Orders) -> LockClient {
     LockClient::with_options(backend, &lock_options).expect("it can be a lease")
 }
 
-/// One owner, that does one thing after another.
+/// An owner, whose operations come one after another.
 struct Thread {
     client: LockClient,
     owner: Owner,

@@ -9,8 +9,8 @@ pub(crate) const LONG_LEASE: Duration = Duration::from_secs(10);
 
 /// The locks that all compete for. Those with greater numbers are some task's own.
 pub(crate) const NAMES: u32 = 20;
-/// Those of them that all compete for beside Redisson: fewer, as there are fewer tasks. `Player.java` knows
-/// their kinds, too.
+/// The names that all members compete for beside Redisson: fewer names, as there are fewer tasks.
+/// `Player.java` knows their kinds, too.
 pub(crate) const BESIDE_REDISSON: [u32; 8] = [0, 1, 2, 3, 6, 16, 17, 18];
 /// The locks before which some of each process crowd, so that no queue is ever empty: a plain one, a fair one
 /// and a read-write lock.

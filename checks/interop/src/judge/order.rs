@@ -9,7 +9,7 @@ use crate::story::Acquisition;
 impl Judge<'_> {
     pub(super) fn order(&mut self) {
         for of_name in self.story.of_names(queues) {
-            // From the last to be served on: which of those that were served before it came after it.
+            // From the last acquisition back: the arrivals and grants of all acquisitions before it.
             let mut earlier: Vec<(u64, u64)> =
                 of_name.iter().map(|it| (it.wanted, it.acquired.unwrap_or(it.wanted))).collect();
             for acquisition in of_name.iter().rev() {
@@ -18,7 +18,7 @@ impl Judge<'_> {
                     continue;
                 }
                 *self.seen.entry("waits in line compared").or_default() += 1;
-                // Only those served while it waited; the others are none of its business.
+                // Only acquisitions that were served during this wait have overtaken it.
                 let since = earlier.partition_point(|(_, at)| *at <= acquisition.wanted);
                 let last = earlier[since..].iter().map(|(wanted, _)| *wanted).max().unwrap_or(0);
                 let by = last.saturating_sub(acquisition.wanted);
