@@ -12,7 +12,7 @@ mod reference;
 
 use std::fmt::Debug;
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::{join, join_all};
 use latchwork::backend::{
@@ -25,7 +25,7 @@ use latchwork_testkit::{RedisServer, ServerClock};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 use self::program::{Asks, Call, HOLDER, Id, WAITER, calls};
-use self::reference::{Line, Place, READERS_TURN, ROUNDS, Reference, Time, kind_of, left, nanos};
+use self::reference::{BLUR, Line, Place, READERS_TURN, ROUNDS, Reference, Time, kind_of, left, nanos};
 use super::stage::{Stage, id};
 
 /// When programs begin, by both clocks.
@@ -85,6 +85,10 @@ struct Both<'a> {
     queued: Vec<String>,
     /// The last release with a next waiter.
     passed: Option<(Mode, Id, (Id, Asks))>,
+    /// The real time of the last call, in ns: the client adds its part to a waiter's time of waiting.
+    took: Time,
+    /// The machine was too busy for a call to take less than [`BLUR`], or for the server to reply.
+    is_busy: bool,
 }
 
 fn millis(time: u64) -> Duration {
@@ -129,13 +133,17 @@ impl Both<'_> {
             self.pass(1).await;
             let call = self.resolved(call);
             let leaves = self.leaves(&call);
-            let done = match self.call(call).await {
+            let began = Instant::now();
+            let done = self.call(call).await;
+            self.took = nanos(began.elapsed());
+            // A command that was sent again has another answer.
+            self.is_busy |= self.took >= nanos(BLUR) || self.stage.redis.reconnects() > 0;
+            let done = match done {
                 Ok(()) if at < calls.len() => self.compare(&call, leaves).await,
                 done => done,
             };
             match done {
-                // A command that was sent again has another answer: on a machine that is too busy to reply.
-                Err(_) if self.stage.redis.reconnects() > 0 => return Ok(()),
+                Err(_) if self.is_busy => return Ok(()),
                 done => done.map_err(|difference| format!("after call {at}, {call:?}: {difference}"))?,
             }
         }
@@ -458,7 +466,15 @@ impl Both<'_> {
                 same(&format!("{mode} holders"), got, expected)?;
             }
         }
-        let line = if *kind == LockKind::ReadWrite { &name.writers } else { &name.fair };
+        let line = if *kind == LockKind::ReadWrite { &mut name.writers } else { &mut name.fair };
+        for (id, [since, _]) in &waiting.queue {
+            let place = line.kept(*now).find(|place| place.id == *id).cloned();
+            if let Some(place) = place
+                && (place.since - self.took..place.since).contains(since)
+            {
+                line.put(Place { since: *since, ..place }, *now, true);
+            }
+        }
         let places = line.kept(*now).map(|place| (place.id.clone(), [place.since, place.until]));
         same_times("queue", waiting.queue, places.collect())?;
         let places = name.waiting_readers.kept(*now).map(|place| (place.id.clone(), [place.until]));
@@ -517,6 +533,8 @@ fn check(kind: LockKind, programs: u32, modes: &'static [Mode]) {
                 keeps_dead: false,
                 queued: Vec::new(),
                 passed: None,
+                took: 0,
+                is_busy: false,
             }
             .play(&calls)
             .await

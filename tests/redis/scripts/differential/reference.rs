@@ -19,7 +19,7 @@ use self::state::{News, Step};
 pub(super) const ROUNDS: Duration = Duration::from_millis(3);
 /// Waiters that begin so near to each other may be in either order: for how long each has waited is said when
 /// its command is sent.
-const BLUR: Duration = Duration::from_millis(200);
+pub(super) const BLUR: Duration = Duration::from_millis(200);
 
 /// Tokens that were handed out together: the last of them in the reference and on the server.
 struct Tokens {
