@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{join, join_all};
 use latchwork::backend::{
-    AcquireOutcome, Backend as _, Failure, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
+    AcquireOutcome, Backend as _, Failure, Mode, NextWaiter, ReleaseOutcome,
 };
 use latchwork::redis::{Error, Redis};
 use latchwork::{LeaseId, LockKind};
@@ -488,9 +488,10 @@ impl Both<'_> {
             return same_times("readers whose turn it is", by_id(invited), by_id(expected.collect()));
         }
         // For how long the server remembers a turn that is over is its own affair.
-        let kept = QueuePosition { waited: Duration::ZERO, kept: FOR_EVER };
         (name.let_in, name.to_come) = (at, Line::default());
-        invited.iter().for_each(|(id, _)| name.to_come.put(Place::new(id, kept, *now), *now, true));
+        for (id, [until]) in invited {
+            name.to_come.put(Place { id, since: *now, until }, *now, true);
+        }
         Ok(())
     }
 }
