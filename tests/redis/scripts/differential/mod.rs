@@ -15,9 +15,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join, join_all};
-use latchwork::backend::{
-    AcquireOutcome, Backend as _, Failure, Mode, NextWaiter, ReleaseOutcome,
-};
+use latchwork::backend::{AcquireOutcome, Backend as _, Failure, Mode, NextWaiter, ReleaseOutcome};
 use latchwork::redis::{Error, Redis};
 use latchwork::{LeaseId, LockKind};
 use latchwork_conformance::commands::{Commands as _, keys};
@@ -296,6 +294,7 @@ impl Both<'_> {
         let Stage { redis, name, .. } = &self.stage;
         let request =
             redis.request(&id, millis(asks.lease)).position(position).tokens(asks.tokens).under(under);
+        let let_in = self.reference.name.let_in;
         let expected = self.reference.step(mode, |step| step.acquire(mode, &request));
         match (redis.acquire(mode, name, &request).await, expected) {
             (
@@ -306,7 +305,7 @@ impl Both<'_> {
                 // "At the latest": a script may look at one of the leases only, or at the readers' turn.
                 let Reference { name, now, .. } = &self.reference;
                 let leases = name.lease.iter().chain(&name.readers).map(|term| term.until);
-                let mut ends = leases.chain(name.let_in.map(|at| at + READERS_TURN));
+                let mut ends = leases.chain(let_in.or(name.let_in).map(|at| at + READERS_TURN));
                 match is_near(got, expected) || ends.any(|end| is_near(got, left(end, *now))) {
                     true => Ok(()),
                     false => same("left", got, expected),
