@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use crate::counter::Counter;
 use crate::fault::fault;
-use crate::foreign::Panics;
 use crate::latch::{Latch, NotificationFigures};
 use crate::message::{Message, SubscribeError};
 use crate::semaphore::{block_on, block_on_until};
@@ -236,34 +235,28 @@ impl ChannelEntry {
     }
 
     pub(crate) fn ready(&self) {
-        let mut panics = Panics::NONE;
-        self.readiness.ready(&mut panics);
-        panics.resume();
+        self.readiness.ready();
     }
 
     pub(crate) fn failed(&self, error: SubscribeError) {
-        let mut panics = Panics::NONE;
-        if self.readiness.fail(error, &mut panics) {
+        if self.readiness.fail(error) {
             self.figures.failed.add_one();
             // Waiters that were ready, and sleep on the latch, must learn it too.
-            panics.catch(|| self.wake_all());
+            self.wake_all();
         }
-        panics.resume();
     }
 
     pub(crate) fn resubscribed(&self) {
         self.figures.resubscribed.add_one();
-        let mut panics = Panics::NONE;
-        self.readiness.ready(&mut panics);
+        self.readiness.ready();
         if !fault!(ResubscribedSilently) {
-            panics.catch(|| self.wake_all());
+            self.wake_all();
         }
-        panics.resume();
     }
 
     /// No waiter is interested any more. True if there is a subscription to be ended, false if it failed.
-    pub(crate) fn end(&self, panics: &mut Panics) -> bool {
-        let stood = self.readiness.end(panics);
+    pub(crate) fn end(&self) -> bool {
+        let stood = self.readiness.end();
         if stood {
             self.figures.ended.add_one();
         }

@@ -2,22 +2,17 @@
 //!
 //! Foreign code may panic, block, or call this crate again. One rule holds wherever it is called:
 //!
-//! 1. It is called when the state is consistent, and while no mutex of this crate is locked.
-//! 2. It is called through this module, which catches its panic, so that the rest of the work is done
-//!    nevertheless: other waiters are woken, releases are sent, leases are renewed.
-//! 3. The panic goes on in the call that caused it, once the rest is done: [`Panics::resume`]. Where no call
-//!    did, as in a timer or in a task of the background, it is reported: [`Panics::report`]. std's panic hook
-//!    has printed it in either case. Code of other crates is not made for it: tasks of the redis crate and
-//!    timers of tokio would end by it. They get a waker that reports the panic
-//!    (`redis/shield.rs`, `redis/connection/seats.rs`).
-//!    What a subscriber of `tracing` is told has happened by then, so its panic goes on nowhere
-//!    (`trace.rs`).
-//! 4. A waker that wakes others has them called by the outermost call of its thread, so that the stack does
+//! 1. It is called when the state is consistent, and while no mutex and no stripe of this crate is locked.
+//! 2. It is called through this module, which catches its panic and reports it ([`on_foreign_panic`]). The
+//!    panic goes on in no caller: what the caller has come to stays as it was decided, other waiters are
+//!    woken, releases are sent, leases are renewed. A command of a backend that panics is one that was not
+//!    answered ([`Failure::Indeterminate`](crate::backend::Failure::Indeterminate)).
+//! 3. A waker that wakes others has them called by the outermost call of its thread, so that the stack does
 //!    not grow with their number.
-//! 5. A call that asks a store which publishes by the call, and then tells the state what that has said, does
+//! 4. A call that asks a store which publishes by the call, and then tells the state what that has said, does
 //!    both before wakers are called ([`wakes_at_the_end`]): one that waits for this very name finds it as it
 //!    is. (One that waits there for a lock that the call has taken waits for itself.)
-//! 6. What runs in the background does not depend on a waker's return: the watchdog hands wakers to a task of
+//! 5. What runs in the background does not depend on a waker's return: the watchdog hands wakers to a task of
 //!    their own, and the threads of [`ThreadRuntime`](crate::local::ThreadRuntime) replace the one that is
 //!    inside of a waker.
 //!
@@ -31,90 +26,134 @@ use std::fmt;
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
+use std::sync::OnceLock;
 use std::task::Waker;
 #[cfg(feature = "lock")]
 use std::{future::poll_fn, pin::pin, task::Poll};
 
-use crate::fault::fault;
 use crate::sync::thread_cell;
 
-/// The first panic of the foreign code that an operation has called.
-#[derive(Default)]
-#[must_use = "a panic is to go on, or to be reported"]
-pub(crate) struct Panics(Option<Box<dyn Any + Send>>);
+/// A panic of a waker, a callback, a subscriber of `tracing`, a backend, its runtime or its transport. This
+/// crate has caught it: no call returns by it, and nothing that was decided is undone.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::{AsyncSemaphore, ForeignPanic, on_foreign_panic};
+///
+/// on_foreign_panic(|panic: &ForeignPanic<'_>| assert_eq!(panic.message(), "on purpose"));
+/// # struct Panics;
+/// # impl std::task::Wake for Panics { fn wake(self: std::sync::Arc<Self>) { panic!("on purpose") } }
+/// # let waker = std::task::Waker::from(std::sync::Arc::new(Panics));
+/// # let mut context = std::task::Context::from_waker(&waker);
+/// let semaphore = AsyncSemaphore::new(0);
+/// let mut waits = std::pin::pin!(semaphore.acquire());
+/// assert!(waits.as_mut().poll(&mut context).is_pending());
+/// // Its waker panics: the permit is added, and given to the waiter, all the same.
+/// semaphore.add_permits(1);
+/// assert!(waits.poll(&mut context).is_ready());
+/// assert_eq!(latchwork::foreign_panics(), 1);
+/// ```
+#[non_exhaustive]
+pub struct ForeignPanic<'a> {
+    /// The work that the code was called for, such as `"a waker"`.
+    pub work: &'static str,
+    /// What it has panicked with.
+    pub payload: &'a (dyn Any + Send),
+}
 
-impl Panics {
-    pub(crate) const NONE: Self = Self(None);
-
-    /// Calls foreign code. `None` if it panics.
-    pub(crate) fn catch<T>(&mut self, foreign: impl FnOnce() -> T) -> Option<T> {
-        panic::catch_unwind(AssertUnwindSafe(foreign)).map_err(|payload| self.keep(payload)).ok()
-    }
-
-    fn keep(&mut self, payload: Box<dyn Any + Send>) {
-        match self.0 {
-            None => self.0 = Some(payload),
-            // Dropping it is foreign code once more.
-            Some(_) => mem::forget(payload),
-        }
-    }
-
-    /// Goes on with the first panic, if there was one. For the call that caused it, when the rest of its work
-    /// is done.
-    pub(crate) fn resume(mut self) {
-        // A second panic would end the process.
-        if !std::thread::panicking()
-            && let Some(payload) = self.0.take()
-        {
-            panic::resume_unwind(payload);
-        }
-    }
-
-    /// Whether there was one.
-    #[cfg(feature = "lock")]
-    pub(crate) fn is_some(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// Reports the first panic, if there was one. For work that no call waits for; `_work` says which it is.
-    #[cfg(feature = "lock")]
-    pub(crate) fn report(self, _work: &'static str) {
-        if let Some(_payload) = &self.0 {
-            event!(ERROR, work = _work, panic = message(_payload.as_ref()), "panicked");
-        }
+impl ForeignPanic<'_> {
+    /// The text, if it has panicked with one; else empty.
+    pub fn message(&self) -> &str {
+        message(self.payload)
     }
 }
 
-/// Dropping a payload is foreign code.
-impl Drop for Panics {
-    fn drop(&mut self) {
-        mem::forget(self.0.take());
-    }
-}
-
-impl fmt::Debug for Panics {
+impl fmt::Debug for ForeignPanic<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Panics").field(&self.0.is_some()).finish()
+        f.debug_struct("ForeignPanic").field("work", &self.work).field("message", &self.message()).finish()
     }
 }
 
-/// What was said with a panic.
-#[cfg(any(feature = "redis", all(feature = "lock", feature = "tracing")))]
+type Hook = Box<dyn Fn(&ForeignPanic<'_>) + Send + Sync>;
+
+static HOOK: OnceLock<Hook> = OnceLock::new();
+
+/// Has `hook` called for each [`ForeignPanic`] of this process, by the thread that has caught it, after std's
+/// panic hook has printed it. False if there is a hook already, which stays.
+///
+/// An application may end the process there, as code that panics elsewhere may do to it. The same is an event
+/// of the level ERROR with the feature `tracing`, and counted by [`foreign_panics`]. A panic of the
+/// hook itself is caught and not reported.
+///
+/// # Examples
+///
+/// ```
+/// assert!(latchwork::on_foreign_panic(|panic| {
+///     eprintln!("{} has panicked: {}", panic.work, panic.message());
+///     std::process::abort();
+/// }));
+/// ```
+pub fn on_foreign_panic(hook: impl Fn(&ForeignPanic<'_>) + Send + Sync + 'static) -> bool {
+    HOOK.set(Box::new(hook)).is_ok()
+}
+
+/// Panics that were caught, since the start of the process.
+static PANICS: std::sync::Mutex<u64> = std::sync::Mutex::new(0);
+
+/// How many [`ForeignPanic`]s there were in this process, for a page of metrics: other than zero is a fault
+/// of the application or of a library.
+///
+/// # Examples
+///
+/// ```
+/// let line = format!("latchwork_foreign_panics_total {}", latchwork::foreign_panics());
+/// # assert_eq!(line, "latchwork_foreign_panics_total 0");
+/// ```
+pub fn foreign_panics() -> u64 {
+    *PANICS.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Calls foreign code. `None` if it panics, which is reported then.
+#[inline]
+pub(crate) fn call<T>(work: &'static str, foreign: impl FnOnce() -> T) -> Option<T> {
+    panic::catch_unwind(AssertUnwindSafe(foreign)).map_err(|payload| report(work, payload)).ok()
+}
+
+/// Reports a panic that was caught.
+#[cold]
+pub(crate) fn report(work: &'static str, payload: Box<dyn Any + Send>) {
+    *PANICS.lock().unwrap_or_else(std::sync::PoisonError::into_inner) += 1;
+    #[cfg(feature = "lock")]
+    event!(ERROR, work, panic = message(payload.as_ref()), "panicked");
+    if let Some(hook) = HOOK.get() {
+        let report = ForeignPanic { work, payload: payload.as_ref() };
+        let hooked = panic::catch_unwind(AssertUnwindSafe(|| hook(&report)));
+        hooked.unwrap_or_else(mem::forget);
+    }
+    // Dropping it is foreign code once more.
+    mem::forget(payload);
+}
+
+/// The text that was panicked with.
 pub(crate) fn message(payload: &(dyn Any + Send)) -> &str {
     let said = payload.downcast_ref::<&str>().copied();
     said.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or_default()
 }
 
-/// Awaits foreign code. Its panic is the error.
+/// Awaits foreign code. `None` if it panics, which is reported then.
 #[cfg(feature = "lock")]
-pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Panics> {
+pub(crate) async fn run<F: Future>(work: &'static str, future: F) -> Option<F::Output> {
+    caught(future).await.map_err(|payload| report(work, payload)).ok()
+}
+
+/// Awaits foreign code whose panic is an answer. The error is its payload.
+#[cfg(feature = "lock")]
+pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
     let mut future = pin!(future);
-    poll_fn(|context| {
-        let mut panics = Panics::NONE;
-        match panics.catch(|| future.as_mut().poll(context)) {
-            Some(polled) => polled.map(Ok),
-            None => Poll::Ready(Err(panics)),
-        }
+    poll_fn(|context| match panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+        Ok(polled) => polled.map(Ok),
+        Err(payload) => Poll::Ready(Err(payload)),
     })
     .await
 }
@@ -122,9 +161,7 @@ pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Panics> {
 /// Wakers that the outermost call of a thread has to call.
 struct Calls {
     deferred: RefCell<VecDeque<Waker>>,
-    panics: RefCell<Panics>,
     /// Of `wakes_at_the_end`.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "only the lock asks a store"))]
     at_the_end: bool,
 }
 
@@ -135,37 +172,30 @@ thread_cell!(CALLING: Cell<*const Calls> = Cell::new(ptr::null()));
 const NONE_YET: *const Calls = ptr::dangling();
 
 /// Calls wakers, and those that they defer; or, inside of a waker, defers them to the outermost call of this
-/// thread. Then goes on with the first panic.
+/// thread.
 pub(crate) fn wake(wakers: impl IntoIterator<Item = Waker>) {
-    wake_after(Panics::NONE, wakers);
-}
-
-/// As [`wake`], after foreign code that may have panicked.
-pub(crate) fn wake_after(panics: Panics, wakers: impl IntoIterator<Item = Waker>) {
     let outer = CALLING.with(Cell::get);
     if outer == NONE_YET {
         let deferred: VecDeque<_> = wakers.into_iter().collect();
         if !deferred.is_empty() {
-            let calls = Box::new(Calls { at_the_end: true, ..Calls::new(deferred, Panics::NONE) });
+            let calls = Box::new(Calls { at_the_end: true, ..Calls::new(deferred) });
             CALLING.with(|calling| calling.set(Box::into_raw(calls)));
         }
-        return panics.resume();
+        return;
     }
     // SAFETY: null, or made further down this thread's stack, by the call below or by `wakes_at_the_end`.
     // They take it out before they return, and only shared references to it are around.
     if let Some(outer) = unsafe { outer.as_ref() } {
-        outer.deferred.borrow_mut().extend(wakers);
-        return panics.resume();
+        return outer.deferred.borrow_mut().extend(wakers);
     }
     // Those behind the first one are where `flush` finds them.
     let mut wakers = wakers.into_iter();
     let first = wakers.next();
-    let calls = Calls::new(wakers.collect(), panics);
+    let calls = Calls::new(wakers.collect());
     CALLING.with(|calling| calling.set(&raw const calls));
     first.into_iter().for_each(|waker| calls.call(waker));
     calls.call_deferred();
     CALLING.with(|calling| calling.set(ptr::null()));
-    calls.panics.into_inner().resume();
 }
 
 /// Calls the wakers that wait behind the one that this thread is in, for the thread is about to sleep: the
@@ -175,7 +205,7 @@ pub(crate) fn flush() -> bool {
     if outer == NONE_YET {
         return false;
     }
-    // SAFETY: as in `wake_after`.
+    // SAFETY: as in `wake`.
     let Some(outer) = (unsafe { outer.as_ref() }) else { return false };
     outer.call_deferred()
 }
@@ -183,9 +213,7 @@ pub(crate) fn flush() -> bool {
 /// Runs `run`, which asks a store and then tells the state what that has said, and calls the wakers that it
 /// comes to once it has returned; those of semaphores if they are left to this (`LeftToTheEnd`). A store in
 /// memory publishes by the call, so one that blocks there would wait for what its own thread has not told
-/// yet. Inside of another waker, they are called behind that one. If one panics, what `run` has come to is
-/// dropped, and the panic goes on: what has no destructor is for the caller to give back.
-#[cfg(feature = "lock")]
+/// yet. Inside of another waker, they are called behind that one.
 #[inline(always)]
 pub(crate) fn wakes_at_the_end<T>(run: impl FnOnce() -> T) -> T {
     struct End {
@@ -211,37 +239,28 @@ pub(crate) fn wakes_at_the_end<T>(run: impl FnOnce() -> T) -> T {
     done
 }
 
-#[cfg(feature = "lock")]
 #[cold]
 #[inline(never)]
 fn call_at_the_end(calls: *const Calls) {
-    // SAFETY: it was none yet, and is a box of `wake_after`'s since, taken out by the caller.
+    // SAFETY: it was none yet, and is a box of `wake`'s since, taken out by the caller.
     let calls = unsafe { Box::from_raw(calls.cast_mut()) };
-    wake_after(calls.panics.into_inner(), calls.deferred.into_inner());
+    wake(calls.deferred.into_inner());
 }
 
-#[cfg(feature = "lock")]
 #[inline(always)]
 fn is_at_the_end(calls: *const Calls) -> bool {
-    // SAFETY: as in `wake_after`.
+    // SAFETY: as in `wake`.
     !calls.is_null() && (calls == NONE_YET || unsafe { &*calls }.at_the_end)
 }
 
 impl Calls {
-    fn new(deferred: VecDeque<Waker>, panics: Panics) -> Self {
-        Self { deferred: RefCell::new(deferred), panics: RefCell::new(panics), at_the_end: false }
+    fn new(deferred: VecDeque<Waker>) -> Self {
+        Self { deferred: RefCell::new(deferred), at_the_end: false }
     }
 
     fn call(&self, waker: Waker) {
-        if fault!(PanicEndsWakes) && self.panics.borrow().0.is_some() {
-            return;
-        }
-        let mut panics = Panics::NONE;
         // `wake` consumes the waker, so its being dropped is in here as well.
-        panics.catch(|| waker.wake());
-        if let Some(payload) = panics.0.take() {
-            self.panics.borrow_mut().keep(payload);
-        }
+        call("a waker", || waker.wake());
     }
 
     /// False if there are none.

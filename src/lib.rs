@@ -147,6 +147,8 @@ mod transport;
 mod unless;
 
 #[doc(inline)]
+pub use crate::foreign::{ForeignPanic, foreign_panics, on_foreign_panic};
+#[doc(inline)]
 #[cfg(feature = "lock")]
 pub use crate::lock::{
     Guard, Holder, Lease, LeaseError, LeaseId, Lock, LockClient, LockError, LockKind, LockOptions, Metrics,

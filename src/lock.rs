@@ -65,7 +65,7 @@
 //! | WARN | `CLIENT KILL is refused …`, `error` | told once; see the page of `redis` |
 //! | WARN | `an attempt that came late was undone` | it had taken the lock for a caller that had gone |
 //! | DEBUG | `subscriptions are back`, `channels` | it was, and every queue head tries again |
-//! | ERROR | `panicked`, `work`, `panic` | code of the user's, such as a waker, has panicked inside of a call that does not return it |
+//! | ERROR | `panicked`, `work`, `panic` | foreign code, such as a waker, has panicked: see [`on_foreign_panic`](crate::on_foreign_panic) |
 //! | INFO | `master found`, `master`, `server` | where the master is, that was not known or was elsewhere |
 //! | WARN | `Sentinel lost`, `sentinel`, `error` | it does not answer, or lets no client follow; another one is followed |
 //!

@@ -250,8 +250,7 @@ impl LockEntry {
         (outcome, effects)
     }
 
-    /// What the entry itself has to do about an event. A panic of a waker goes on when the effects are
-    /// dropped, and so after they were carried out.
+    /// What the entry itself has to do about an event.
     #[inline]
     pub(crate) fn call(&self, effects: &mut Effects) {
         if !effects.is_usual() {
@@ -265,7 +264,7 @@ impl LockEntry {
             effects.wake_all(self.lost.tell());
         }
         if effects.calls() {
-            effects.catch(|| self.latch.release_all());
+            self.latch.release_all();
         }
     }
 

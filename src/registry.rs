@@ -9,7 +9,8 @@ use hashbrown::hash_table::Entry;
 
 use crate::channel_entry::{ChannelEntry, Figures};
 use crate::fault::fault;
-use crate::foreign::Panics;
+use crate::foreign;
+use crate::semaphore::LeftToTheEnd;
 use crate::striped::StripedSemaphores;
 use crate::sync::Mutex;
 use crate::transport::{Inbox, SubscribeError, Transport};
@@ -101,33 +102,34 @@ impl<T: Transport + ?Sized> Registry<T> {
     ///
     /// Returns at once. Await [`ChannelEntry::subscribed`] before relying on messages.
     ///
-    /// # Panics
-    ///
-    /// If [`Transport::subscribe`] does. Nothing is left behind then.
+    /// A panic of [`Transport::subscribe`] is [reported](crate::on_foreign_panic), and the subscription has
+    /// failed.
     pub fn subscribe(&self, channel: &str) -> Subscription<T> {
         let shared = &self.shared;
         let hash = shared.stripes.hash(channel);
         if let Some(entry) = shared.join(channel, hash) {
             return self.subscription(entry);
         }
-        // Declared before the stripe, and so dropped after it if the transport panics: leaving takes the
-        // stripe, too.
-        let subscription;
-        let _stripe =
-            (!fault!(FoundsWithoutStripe)).then(|| shared.stripes.for_hash(hash).blocking_acquire());
-        // Another caller may have had the stripe before us.
-        if let Some(entry) = shared.join(channel, hash)
-            && !fault!(NoLookWhoFounded)
-        {
-            return self.subscription(entry);
-        }
-        subscription = self.subscription(shared.create_entry(channel, hash));
-        let broken = FailsWhenDropped(&subscription.entry);
-        shared
-            .transport
-            .subscribe(subscription.entry.shared_channel(), Inbox::new(Arc::clone(&subscription.entry)));
-        std::mem::forget(broken);
-        subscription
+        // A transport may say at once that messages come, or do not: the wakers of those that wait for it are
+        // called when the stripe is free.
+        foreign::wakes_at_the_end(|| {
+            let _of_semaphores = LeftToTheEnd::new();
+            let _stripe =
+                (!fault!(FoundsWithoutStripe)).then(|| shared.stripes.for_hash(hash).blocking_acquire());
+            // Another caller may have had the stripe before us.
+            if let Some(entry) = shared.join(channel, hash)
+                && !fault!(NoLookWhoFounded)
+            {
+                return self.subscription(entry);
+            }
+            let entry = shared.create_entry(channel, hash);
+            let inbox = Inbox::new(Arc::clone(&entry));
+            let subscribe = || shared.transport.subscribe(entry.shared_channel(), inbox);
+            if foreign::call("a transport", subscribe).is_none() {
+                entry.failed(SubscribeError::new("the transport has panicked"));
+            }
+            self.subscription(entry)
+        })
     }
 
     /// Joins the entry of `channel` if there is interest in it already, and does nothing otherwise.
@@ -238,16 +240,6 @@ impl<T: ?Sized> Shared<T> {
 /// A map with room for so many is not worth shrinking.
 const FEW: usize = 64;
 
-/// What a panicking transport leaves behind is an entry that will never be confirmed. It must not look like
-/// one that is being subscribed to.
-struct FailsWhenDropped<'a>(&'a ChannelEntry);
-
-impl Drop for FailsWhenDropped<'_> {
-    fn drop(&mut self) {
-        self.0.failed(SubscribeError::new("the transport panicked"));
-    }
-}
-
 /// One unit of interest in a channel. Dereferences to the [`ChannelEntry`] that all its subscribers share;
 /// dropping the last one unsubscribes.
 ///
@@ -290,18 +282,20 @@ impl<T: Transport + ?Sized> Drop for Subscription<T> {
         if self.entry.drop_interest_unless_last() {
             return;
         }
-        let mut stripe = Some(self.shared.stripes.for_hash(self.entry.hash()).blocking_acquire());
-        // Another caller may have joined before we had the stripe. And a failed subscription has left nothing
-        // behind that could be ended (the transport's contract).
-        let mut panics = Panics::NONE;
-        if self.shared.leave(&self.entry) && (self.entry.end(&mut panics) || fault!(UnsubscribesTheFailed)) {
-            if fault!(UnsubscribesWithoutStripe) {
-                stripe.take();
+        // As in `subscribe`.
+        foreign::wakes_at_the_end(|| {
+            let _of_semaphores = LeftToTheEnd::new();
+            let mut stripe = Some(self.shared.stripes.for_hash(self.entry.hash()).blocking_acquire());
+            // Another caller may have joined before we had the stripe. And a failed subscription has left
+            // nothing behind that could be ended (the transport's contract).
+            if self.shared.leave(&self.entry) && (self.entry.end() || fault!(UnsubscribesTheFailed)) {
+                if fault!(UnsubscribesWithoutStripe) {
+                    stripe.take();
+                }
+                let unsubscribe = || self.shared.transport.unsubscribe(self.entry.shared_channel());
+                foreign::call("a transport", unsubscribe);
             }
-            panics.catch(|| self.shared.transport.unsubscribe(self.entry.shared_channel()));
-        }
-        drop(stripe);
-        panics.resume();
+        });
     }
 }
 

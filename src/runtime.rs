@@ -11,7 +11,7 @@ mod tokio_runtime;
 use std::time::Instant;
 
 #[cfg(feature = "redis")]
-pub(crate) use self::shield::{shielded, survive};
+pub(crate) use self::shield::shielded;
 #[cfg(latchwork_simulation)]
 pub use self::surroundings::{Bytes, Surroundings};
 #[cfg(feature = "tokio")]

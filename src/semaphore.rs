@@ -25,7 +25,6 @@ pub use self::permit::{OwnedSemaphorePermit, SemaphorePermit};
 pub use self::poll::PollSemaphore;
 #[cfg(latchwork_suspend)]
 pub(crate) use self::wakes::BATCH as WAKE_BATCH;
-#[cfg(feature = "lock")]
 pub(crate) use self::wakes::LeftToTheEnd;
 
 /// A counting semaphore whose waiters are futures, or threads.
@@ -147,7 +146,7 @@ pub(crate) use self::wakes::LeftToTheEnd;
 /// that of wakers that block at the same time. A waker must not wait in any other way for a task or thread
 /// that it has granted permits to. One that blocks while another one does so behind it, in the same thread,
 /// returns after that, however early its own permits come. If a waker panics, the others are called all the
-/// same, and then the panic goes on in the call that called them.
+/// same, and the panic is [reported](crate::on_foreign_panic).
 ///
 /// # Sources
 ///

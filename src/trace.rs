@@ -6,15 +6,11 @@ use std::pin::Pin;
 #[cfg(feature = "tracing")]
 use std::task::{Context, Poll};
 
-#[cfg(feature = "tracing")]
-use crate::foreign::Panics;
-
 /// Calls a subscriber, of what has happened or begins. What is left to be done does not depend on whether it
-/// can be told: its panic ends here, when std's hook has printed it, and then there is no answer.
+/// can be told.
 #[cfg(feature = "tracing")]
 pub(crate) fn told<T>(tell: impl FnOnce() -> T) -> Option<T> {
-    let mut panics = Panics::NONE;
-    panics.catch(tell)
+    crate::foreign::call("a subscriber of tracing", tell)
 }
 
 /// An event. Its fields are never evaluated without the feature, so they must do nothing but show.
@@ -64,9 +60,8 @@ pin_project_lite::pin_project! {
     impl<F> PinnedDrop for InSpan<F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            let panics = inside(this.span.as_ref(), || this.future.set(None)).err();
+            inside(this.span.as_ref(), || this.future.set(None));
             told(|| drop(this.span.take()));
-            panics.into_iter().for_each(Panics::resume);
         }
     }
 }
@@ -78,21 +73,17 @@ impl<F: Future> Future for InSpan<F> {
     fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let future = this.future.as_pin_mut().expect("not polled once it is dropped");
-        inside(this.span.as_ref(), || future.poll(task)).unwrap_or_else(|panics| {
-            panics.resume();
-            Poll::Pending
-        })
+        inside(this.span.as_ref(), || future.poll(task))
     }
 }
 
-/// Runs `run` inside of `span`. Its panic is the error; the subscriber's go on nowhere.
+/// Runs `run` inside of `span`.
 #[cfg(feature = "tracing")]
-fn inside<T>(span: Option<&tracing::Span>, run: impl FnOnce() -> T) -> Result<T, Panics> {
-    let mut panics = Panics::NONE;
+fn inside<T>(span: Option<&tracing::Span>, run: impl FnOnce() -> T) -> T {
     let entered = span.and_then(|span| told(|| span.enter()));
-    let ran = panics.catch(run);
+    let ran = run();
     told(|| drop(entered));
-    ran.ok_or(panics)
+    ran
 }
 
 #[cfg(not(feature = "tracing"))]

@@ -4,7 +4,6 @@ use std::fmt;
 
 use crate::event::Event;
 use crate::fault::fault;
-use crate::foreign::Panics;
 use crate::message::SubscribeError;
 use crate::sync::Mutex;
 
@@ -30,24 +29,24 @@ impl Readiness {
         Self(Mutex::new(State::Subscribing(Event::new())))
     }
 
-    /// The subscription stands, unless it has failed or ended. Panics of wakers are left in `panics`.
-    pub(super) fn ready(&self, panics: &mut Panics) {
-        self.step(State::Ready, |now| matches!(now, State::Subscribing(_)), panics);
+    /// The subscription stands, unless it has failed or ended.
+    pub(super) fn ready(&self) {
+        self.step(State::Ready, |now| matches!(now, State::Subscribing(_)));
     }
 
     /// The subscription cannot be had. False if it was told so before, or if no waiter is interested any
     /// more.
-    pub(super) fn fail(&self, error: SubscribeError, panics: &mut Panics) -> bool {
-        self.step(State::Failed(error), |now| matches!(now, State::Subscribing(_) | State::Ready), panics)
+    pub(super) fn fail(&self, error: SubscribeError) -> bool {
+        self.step(State::Failed(error), |now| matches!(now, State::Subscribing(_) | State::Ready))
     }
 
     /// No waiter is interested any more. False if the subscription failed before.
-    pub(super) fn end(&self, panics: &mut Panics) -> bool {
-        self.step(State::Ended, |now| matches!(now, State::Subscribing(_) | State::Ready), panics)
+    pub(super) fn end(&self) -> bool {
+        self.step(State::Ended, |now| matches!(now, State::Subscribing(_) | State::Ready))
     }
 
     /// Goes on to `next` if `may_be_left` says so of the state now.
-    fn step(&self, next: State, may_be_left: impl FnOnce(&State) -> bool, panics: &mut Panics) -> bool {
+    fn step(&self, next: State, may_be_left: impl FnOnce(&State) -> bool) -> bool {
         let left = {
             let mut state = self.0.lock();
             if !may_be_left(&state) {
@@ -59,7 +58,7 @@ impl Readiness {
         if let State::Subscribing(settled) = left
             && !fault!(SettledSilently)
         {
-            panics.catch(|| settled.notify());
+            settled.notify();
         }
         true
     }

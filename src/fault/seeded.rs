@@ -274,16 +274,6 @@ faults! {
     }
     /// Of the client: of what it asks the store, and of what it does with the answers.
     CLIENT {
-        /// A waker that panics takes the outcome of its event along, before that has an owner.
-        OutcomeDiesWithPanic,
-        /// A grant that comes with a waker that panics is not given back.
-        GrantDiesWithPanic,
-        /// A release that only the outcome of leaving names is not sent if a waker panics meanwhile.
-        ReleaseDiesWithPanic,
-        /// Wakers behind one that panics are not called.
-        PanicEndsWakes,
-        /// A waker that panics keeps the watchdog from carrying out what the events of other names have left.
-        PanicEndsEffects,
         /// Of leases that are renewed together each is what the store says of the first.
         FirstAnswerForAll,
         /// An entry that was looked at before it was due is not looked at when it is.

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::foreign::Panics;
+use crate::foreign;
 use crate::sync::Mutex;
 
 pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -90,9 +90,9 @@ impl Task {
                 }
             }
         };
-        let mut panics = Panics::NONE;
         let waker = Waker::from(Arc::clone(self));
-        let polled = panics.catch(|| work.as_mut().poll(&mut Context::from_waker(&waker)));
+        let polled =
+            foreign::call("a detached task", || work.as_mut().poll(&mut Context::from_waker(&waker)));
         if polled == Some(Poll::Pending) {
             let queued = {
                 let mut stage = self.stage.lock();
@@ -105,8 +105,8 @@ impl Task {
                     // The runtime has ended meanwhile.
                     _ => {
                         drop(stage);
-                        panics.catch(|| drop(work));
-                        return panics.report("a detached task");
+                        foreign::call("a detached task", || drop(work));
+                        return;
                     }
                 }
             };
@@ -117,16 +117,13 @@ impl Task {
         }
         *self.stage.lock() = Stage::Finished;
         tasks.lock().remove(self.number);
-        panics.catch(|| drop(work));
-        panics.report("a detached task");
+        foreign::call("a detached task", || drop(work));
     }
 
     /// The runtime has ended.
     pub(super) fn drop_unfinished(&self) {
         let stage = mem::replace(&mut *self.stage.lock(), Stage::Finished);
-        let mut panics = Panics::NONE;
-        panics.catch(|| drop(stage));
-        panics.report("a detached task");
+        foreign::call("a detached task", || drop(stage));
     }
 }
 

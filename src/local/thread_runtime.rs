@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::foreign::Panics;
+use crate::foreign;
 use crate::runtime::Runtime;
 use crate::sync::atomic::Ordering;
 
@@ -79,22 +79,19 @@ impl ThreadRuntime {
     ///
     /// # Panics
     ///
-    /// If the clock is not paused. If the waker of a timer panics, its panic goes on when the time has
-    /// passed.
+    /// If the clock is not paused.
     pub fn advance(&self, time: Duration) {
         let shared = &self.handle.shared;
         let end = shared.timers.lock().paused_at.expect("only a paused clock can be advanced") + time;
-        let mut panics = Panics::NONE;
         loop {
             while shared.run_task() {}
             let Some(next) = shared.next_deadline().filter(|next| *next <= end) else { break };
             shared.set_paused(next);
             while let Some(waker) = shared.take_due(next) {
-                panics.catch(|| waker.wake());
+                foreign::call("a waker", || waker.wake());
             }
         }
         shared.set_paused(end);
-        panics.resume();
     }
 }
 
@@ -134,15 +131,13 @@ impl Runtime for ThreadRuntime {
         // Most detached work of the local backend is done by its first poll; that spares a trip to the other
         // thread, and a dropped guard has let go of its lock when `drop` returns. What is not done is polled
         // again on the thread.
-        let mut panics = Panics::NONE;
-        let polled = panics.catch(|| task.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+        let polled =
+            foreign::call("a detached task", || task.as_mut().poll(&mut Context::from_waker(Waker::noop())));
         if polled == Some(Poll::Pending) {
             shared.add(task);
             return;
         }
-        panics.catch(|| drop(task));
-        // It ends its own task, and not the caller's.
-        panics.report("a detached task");
+        foreign::call("a detached task", || drop(task));
     }
 
     fn has_ended(&self) -> bool {

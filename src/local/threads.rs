@@ -15,7 +15,7 @@ use std::task::Waker;
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use crate::foreign::Panics;
+use crate::foreign;
 use crate::lock::origin::Origin;
 use crate::sync::Mutex;
 use crate::sync::atomic::AtomicU64;
@@ -128,9 +128,7 @@ impl Shared {
     /// Fires a timer that is due, or polls a task that can go on. False if there is neither.
     fn work_once(&self, now: Instant) -> bool {
         let Some(waker) = self.take_due(now) else { return self.run_task() };
-        let mut panics = Panics::NONE;
-        panics.catch(|| waker.wake());
-        panics.report("a timer's waker");
+        foreign::call("a waker", || waker.wake());
         true
     }
 }

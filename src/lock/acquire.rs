@@ -24,7 +24,6 @@ use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
 use crate::fault::fault;
-use crate::foreign::Panics;
 use crate::lock_entry::{Attempt, Effects, EnterOutcome, Extension, Grant, Moment, Request, WaitOutcome};
 
 use self::head::{Competed, Head};
@@ -324,10 +323,7 @@ impl<'a> AcquireParams<'a> {
         let registered = waker.is_some();
         let mut effects = Effects::default();
         let entered = entry.state.enter_with(request, self.may_wait(), waker, now, &mut effects);
-        let panics = entry.apply_caught(effects);
-        if panics.is_some() {
-            return self.entered_by_panic(panics, request, entered, registered, now);
-        }
+        entry.apply(effects);
         self.entered(request, entered, registered, now)
     }
 
@@ -350,7 +346,7 @@ impl<'a> AcquireParams<'a> {
                 (claimed.0, unfinished.0) = (None, None);
                 let mut effects = Effects::default();
                 let grant = entry.state.take(request, &attempt, last_token, now, &mut effects);
-                entry.apply_granted(grant, effects);
+                entry.apply(effects);
                 Ok(grant)
             }
             CommandFuture::Done(Some(Ok(AcquireOutcome::Held { left: _left }))) => {
@@ -377,18 +373,7 @@ impl<'a> AcquireParams<'a> {
         number: u64,
         now: Moment,
     ) -> Result<Option<Grant>, LockError> {
-        let entry = self.entry;
-        // Should a waker panic at the end, no guard has what was granted.
-        let mut unheard = OnDrop(None);
-        let asked = entry.context.wakes_at_the_end(|| {
-            let asked = self.ask_before(request, number, now);
-            if let Ok(Some(grant)) = asked {
-                unheard.0 = Some(move || entry.give_back(&grant));
-            }
-            asked
-        });
-        unheard.0 = None;
-        asked
+        self.entry.context.wakes_at_the_end(|| self.ask_before(request, number, now))
     }
 
     /// What an acquisition has found. From now on it has an owner.
@@ -416,22 +401,6 @@ impl<'a> AcquireParams<'a> {
             EnterOutcome::Busy => Ok(Step::TimeOverHeld),
             EnterOutcome::Closed => Err(entry.context.closed()),
         }
-    }
-
-    /// What an acquisition has found while foreign code has panicked: it has an owner, and is given back by
-    /// that, before the panic goes on.
-    #[cold]
-    fn entered_by_panic(
-        &self,
-        panics: Panics,
-        request: &Request,
-        entered: EnterOutcome,
-        registered: bool,
-        now: Moment,
-    ) -> Result<Step<'a>, LockError> {
-        drop(self.entered(request, entered, registered, now));
-        panics.resume();
-        Ok(Step::Enter)
     }
 
     /// The lease under which an explicit owner has the other side of the same read-write lock, if it reads
@@ -502,7 +471,7 @@ impl<'a> AcquireParams<'a> {
                     // Before wakers are called, one of which may panic.
                     entry.apply(entry.state.may_run_again(attempt.to_rollback()));
                 }
-                entry.apply_granted(grant, effects);
+                entry.apply(effects);
                 if !request.is_watched() && sent + lease <= now {
                     return Err(LockError::Lease(LeaseError::OverBeforeAnswer));
                 }

@@ -175,9 +175,8 @@ pub const LATEST_RUN: Duration = Duration::from_secs(120);
 /// * A future runs on whichever executor polls it, and may be begun on one and finished on another.
 /// * A future that is dropped may or may not have had its effect; what was acquired so is [rolled
 ///   back](Self::roll_back).
-/// * A method that panics counts as one that did not answer. In a call of the caller's the panic goes on,
-///   once what was begun is rolled back or is to be repeated in the background; there, it is reported, and
-///   the command is repeated. It costs no other name anything.
+/// * A command that panics counts as one that did not answer ([`Failure::Indeterminate`]). The panic is
+///   [reported](crate::on_foreign_panic), and goes on in no caller. It costs no other name anything.
 /// * Durations count in whole milliseconds at least; the lock refuses anything finer before it comes here.
 ///
 /// # Examples

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fault::fault;
-use crate::foreign::Panics;
 use crate::lock_entry::HeldHere;
 use crate::registry::Registry;
 
@@ -340,20 +339,16 @@ impl LockClient {
             return Err(ShutdownError { releasing: Vec::new(), held: Vec::new(), forked: true });
         }
         self.context.shut_down();
-        let mut panics = Panics::NONE;
         for entry in self.tables.all() {
-            panics.catch(|| entry.apply(entry.state.close()));
+            entry.apply(entry.state.close());
         }
-        panics.resume();
         let give_up = self.context.now() + limit;
         loop {
             let done = self.context.releases.done();
-            let mut panics = Panics::NONE;
             // The watchdog may look later than this, and what has ended may have a lease to be released.
             for entry in self.tables.all() {
-                panics.catch(|| entry.apply(entry.state.end_what_is_over(entry.now())));
+                entry.apply(entry.state.end_what_is_over(entry.now()));
             }
-            panics.resume();
             // After we listen, so that what is done now is either seen here or told. What is held first: it
             // is released next, and seen in one of the two.
             let held = self.held_names();

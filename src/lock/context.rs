@@ -10,7 +10,7 @@ use std::time::Duration;
 use uuid::{Builder, Uuid};
 
 use crate::budget;
-use crate::foreign::{self, Panics};
+use crate::foreign;
 use crate::lock_entry::{Moment, Request, Rules};
 use crate::registry::Registry;
 use crate::semaphore::LeftToTheEnd;
@@ -182,7 +182,6 @@ impl Context {
 
     /// Drops what wakes others in a task of its own.
     pub(super) fn drop_apart(&self, wakes: impl Send + 'static) {
-        let wakes = Apart(Some(wakes));
         self.spawn(Box::pin(async move {
             // Not in the task that spawns this one, which a runtime may poll in place.
             yield_now().await;
@@ -200,10 +199,13 @@ impl Context {
         F: Future + Unpin,
     {
         let Some(instant) = deadline.instant() else { return Some(future.await) };
-        let mut sleep = self.store.sleep_until(instant);
-        let timer = poll_fn(|task| match self.now() < deadline {
-            true => sleep.as_mut().poll(task),
-            false => Poll::Ready(()),
+        // A timer that panics has fired.
+        let mut sleep = foreign::call("a timer", || self.store.sleep_until(instant));
+        let timer = poll_fn(|task| match &mut sleep {
+            Some(sleep) if self.now() < deadline => {
+                foreign::call("a timer", || sleep.as_mut().poll(task)).unwrap_or(Poll::Ready(()))
+            }
+            _ => Poll::Ready(()),
         });
         unless(future, timer).await
     }
@@ -217,17 +219,6 @@ impl Context {
             Failure::OtherKind(found) => LockError::other_kind(name, found, source),
             failure => LockError::Backend { name: name.clone(), failure, source },
         }
-    }
-}
-
-/// What wakes others when it is dropped, by no call that its panics could go on in.
-struct Apart<T>(Option<T>);
-
-impl<T> Drop for Apart<T> {
-    fn drop(&mut self) {
-        let mut panics = Panics::NONE;
-        panics.catch(|| drop(self.0.take()));
-        panics.report("waking waiters");
     }
 }
 

@@ -15,9 +15,9 @@ use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::fault::fault;
-use crate::foreign::Panics;
+use crate::foreign;
 use crate::lock_entry::{
-    Attempt, Effects, Grant, HeadTicket, LeaveOutcome, LockEntry, Moment, Policy, Request, Rules,
+    Attempt, Effects, HeadTicket, LockEntry, LossReason, Moment, Policy, Request, Rules,
 };
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -160,84 +160,23 @@ impl Entry {
         }
     }
 
-    /// As [`apply`](Self::apply). A panic of foreign code is kept, and is to go on once the event's
-    /// outcome has an owner: dropped by the panic, a queue head, a grant or a release that only the outcome
-    /// names would leave the name dead.
-    #[inline]
-    #[must_use = "the panic goes on when the outcome has an owner"]
-    pub(super) fn apply_caught(self: &Arc<Self>, effects: Effects) -> Panics {
-        let mut panics = Panics::NONE;
-        if effects.is_quiet() || fault!(OutcomeDiesWithPanic) {
-            self.apply(effects);
-        } else {
-            panics.catch(|| self.apply(effects));
-        }
-        panics
-    }
-
-    /// What leaving a hold has come to, for a caller that sends the release. If foreign code has panicked
-    /// meanwhile, the panic goes on, and the release is sent without the caller.
-    #[inline]
-    pub(super) fn left_after(
-        self: &Arc<Self>,
-        left: LeaveOutcome,
-        panics: Panics,
-        now: Moment,
-    ) -> LeaveOutcome {
-        if !panics.is_some() {
-            return left;
-        }
-        if let LeaveOutcome::Return(pending_release) = left
-            && !fault!(ReleaseDiesWithPanic)
-        {
-            self.release_unawaited(&pending_release, now);
-        }
-        panics.resume();
-        LeaveOutcome::Passed
-    }
-
-    /// As [`apply`](Self::apply), of an event that has granted a hold. A waker is foreign code:
-    /// should it panic, that hold has no owner yet, and it is given back.
-    #[inline(always)]
-    pub(super) fn apply_granted(self: &Arc<Self>, grant: Option<Grant>, effects: Effects) {
-        if effects.is_quiet() {
-            return self.apply(effects);
-        }
-        let grant = grant.filter(|_| !fault!(GrantDiesWithPanic));
-        let mut unheard = OnDrop(grant.map(|grant| move || self.give_back(&grant)));
-        self.apply(effects);
-        unheard.0 = None;
-    }
-
-    #[cold]
-    pub(super) fn give_back(self: &Arc<Self>, grant: &Grant) {
-        let now = self.now();
-        let (left, effects) = self.state.leave(grant, now);
-        let panics = self.apply_caught(effects);
-        if let LeaveOutcome::Return(pending_release) = self.left_after(left, panics, now) {
-            self.release_unawaited(&pending_release, now);
-        }
-    }
-
-    /// Cold: out of line. Each part is done, whatever the foreign code in another
-    /// one does.
+    /// Cold: out of line.
     #[cold]
     fn apply_more(self: &Arc<Self>, effects: Effects) {
-        let mut panics = Panics::NONE;
         if let Some(pending_release) = effects.pending_release() {
-            panics.catch(|| self.send_release(pending_release, effects.next()));
+            self.send_release(pending_release, effects.next());
         }
         for pending_release in effects.more_pending_releases() {
-            panics.catch(|| self.send_release(*pending_release, None));
+            self.send_release(*pending_release, None);
         }
         if let Some(roll_back) = effects.roll_back() {
             // It may be that of a waiter that was named with a release, and has not taken it over.
-            panics.catch(|| drop(self.take_kept()));
-            panics.catch(|| self.release_in_background(roll_back));
+            drop(self.take_kept());
+            self.release_in_background(roll_back);
         }
         self.state.sent(&effects);
         // It has looked for what was not under way, or is held no more.
-        panics.catch(|| self.context.tell_shutdown());
+        self.context.tell_shutdown();
         if let Some(_reason) = effects.lost() {
             if !fault!(LossesNotCounted) {
                 self.context.recorder.leases_lost.add(effects.holds_lost() as usize);
@@ -245,16 +184,14 @@ impl Entry {
             event!(WARN, lock = self.name.as_str(), reason = %_reason, "lost");
         }
         if effects.calls() {
-            panics.catch(|| self.call_queue_heads());
+            self.call_queue_heads();
         }
         self.context.recorder.superseded.add(effects.superseded() as usize);
         self.context.recorder.renewals_late.add(effects.renewals_unsent() as usize);
-        match effects.lost() {
-            // By no call: a waker that panics or blocks is not to cost the one that has found it.
-            Some(reason) if reason.is_by_time() => panics.catch(|| self.context.drop_apart(effects)),
-            _ => panics.catch(|| drop(effects)),
-        };
-        panics.resume();
+        // By no call: a waker that blocks is not to cost the one that has found it.
+        if effects.lost().is_some_and(LossReason::is_by_time) {
+            self.context.drop_apart(effects);
+        }
     }
 
     // === Asking ===
@@ -291,21 +228,18 @@ impl Entry {
     /// Whether to listen costs nothing.
     pub(super) fn is_subscribed(&self) -> bool {
         let transport = self.context.registry.transport();
-        self.channels().all().all(|channel| transport.is_active(channel))
+        let is_active = |channel| foreign::call("a transport", || transport.is_active(channel));
+        self.channels().all().all(|channel| is_active(channel).unwrap_or(false))
     }
 
     /// Has the queue heads of this process that listen for the name ask again, those of other clients
     /// included.
     pub(super) fn call_queue_heads(&self) {
-        let mut panics = Panics::NONE;
         for channel in self.channels().all() {
-            panics.catch(|| {
-                if let Some(subscription) = self.context.registry.join(channel) {
-                    subscription.latch().release_all();
-                }
-            });
+            if let Some(subscription) = self.context.registry.join(channel) {
+                subscription.latch().release_all();
+            }
         }
-        panics.resume();
     }
 
     /// The entry of the other side of the same read-write lock, if it is in use.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fault::fault;
-use crate::foreign::Panics;
 use crate::lock_entry::{Extension, Grant, LeaveOutcome, LossReason, Moment, PendingRelease};
 
 use crate::lock::backend::Boxed;
@@ -348,10 +347,10 @@ impl Guard {
         let entry = &self.entry;
         entry.context.recorder.holds.add(now.micros_since(since.unwrap_or(now)));
         let (left, effects) = entry.state.leave(&self.grant, now);
-        let panics = entry.apply_caught(effects);
+        entry.apply(effects);
         // With it a forgotten hold may have ended.
         entry.let_go();
-        entry.left_after(left, panics, now)
+        left
     }
 
     fn lost_for(&self, reason: LossReason) -> LockError {
@@ -371,13 +370,10 @@ impl Drop for Guard {
         if self.entry.context.check_origin().is_err() {
             return;
         }
-        let mut panics = Panics::NONE;
-        // A clock that panics keeps no lock: it goes back as of when it was taken.
-        let now = panics.catch(|| self.entry.now()).unwrap_or(since);
+        let now = self.entry.now();
         if let LeaveOutcome::Return(pending_release) = &self.leave(Some(since), now) {
             self.entry.release_unawaited(pending_release, now);
         }
-        panics.resume();
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fault::fault;
-use crate::foreign::Panics;
 use crate::lock_entry::LeaveOutcome;
 #[cfg(doc)]
 use crate::lock_entry::LossReason;
@@ -331,9 +330,9 @@ impl Lock {
     async fn give_back(&self, owner: &Owner) -> Result<bool, LockError> {
         let now = self.entry.now();
         let (left, effects) = self.entry.state.leave_by_name(owner.number(), now);
-        let panics = self.entry.apply_caught(effects);
+        self.entry.apply(effects);
         self.entry.let_go();
-        match self.entry.left_after(left, panics, now) {
+        match left {
             LeaveOutcome::Remains | LeaveOutcome::Passed => Ok(true),
             LeaveOutcome::NotHeld | LeaveOutcome::Lost(_) => Ok(false),
             LeaveOutcome::Return(pending_release) => self.entry.release(pending_release, now).await,
@@ -379,11 +378,10 @@ impl Lock {
         let (sent, in_hand) = (self.entry.now(), self.entry.leases_in_hand());
         let freed = context.store.force_release(self.entry.mode, self.name()).await;
         let freed = freed.map_err(|error| context.failed(self.name(), error))?;
-        let mut panics = Panics::NONE;
         let mut granted_meanwhile = Vec::new();
         if !fault!(ForcedHolderNotTold) {
             for (entry, number) in in_hand {
-                panics.catch(|| entry.gone(number, sent));
+                entry.gone(number, sent);
             }
             // The answer to what was under way may come later still.
             self.entry.both_sides().for_each(|entry| entry.state.forced(entry.now()));
@@ -391,8 +389,7 @@ impl Lock {
         }
         // Should the message be lost.
         let latch = self.entry.state.latch();
-        panics.catch(|| latch.release(latch.waiters()));
-        panics.resume();
+        latch.release(latch.waiters());
         // Before it ran, or after: the store knows.
         for (entry, number) in granted_meanwhile {
             entry.verify_lease(number).await;

@@ -6,9 +6,8 @@
 //! to be renewed by a call to the backend for each kind of lock, or by one for each group of names that the
 //! backend keeps apart. It ends when nothing is due, and keeps the client only weakly.
 //!
-//! Other names do not depend on what one name's foreign code does. The backend's panics are caught entry by
-//! entry. Wakers are called last, in a task of their own: one that blocks holds up those behind it in its
-//! batch, and no renewal.
+//! Wakers are called last, in a task of their own: one that blocks holds up those behind it in its batch, and
+//! no renewal.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -17,7 +16,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::fault::fault;
-use crate::foreign::{Panics, caught};
+use crate::foreign;
 use crate::lock_entry::{Effects, Moment, Renewal};
 use crate::unless::unless;
 
@@ -65,21 +64,19 @@ fn keep(context: Weak<Context>, tables: Weak<Tables<Entry>>) -> impl Future<Outp
     let mut unfinished = OnDrop(Some(move || {
         let Some(tables) = entries.upgrade() else { return };
         tables.alarm.ended();
-        let mut panics = Panics::NONE;
-        close_all(&tables, &mut panics);
-        panics.report("ending the watchdog");
+        // No lease is kept any more, and no waiter woken when its time has come.
+        tables.all().iter().for_each(|entry| entry.apply(entry.state.close()));
     }));
     async move {
         let mut panics_in_a_row = 0;
         while panics_in_a_row < PANICS {
-            match caught(turn(&context, &tables)).await {
-                Ok(Turn::Again) => panics_in_a_row = 0,
-                Ok(Turn::Done) => {
+            match foreign::run("a timer of the watchdog", turn(&context, &tables)).await {
+                Some(Turn::Again) => panics_in_a_row = 0,
+                Some(Turn::Done) => {
                     _ = unfinished.0.take();
                     return;
                 }
-                Err(panics) => {
-                    panics.report("keeping leases");
+                None => {
                     panics_in_a_row += 1;
                     yield_now().await;
                 }
@@ -116,11 +113,6 @@ async fn turn(context: &Weak<Context>, tables: &Weak<Tables<Entry>>) -> Turn {
     Turn::Again
 }
 
-/// No lease is kept any more, and no waiter woken when its time has come.
-fn close_all(tables: &Tables<Entry>, panics: &mut Panics) {
-    tables.all().iter().for_each(|entry| _ = panics.catch(|| entry.apply(entry.state.close())));
-}
-
 /// Leases to be renewed together.
 type Batch = Vec<(Arc<Entry>, Renewal)>;
 
@@ -131,10 +123,9 @@ type Deferred = Vec<(Arc<Entry>, Effects)>;
 fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
     // In order, so that the commands are sent in the same order each time.
     let mut batches: BTreeMap<(Mode, u64, Option<Duration>), Batch> = BTreeMap::new();
-    let (mut deferred, mut panics) = (Deferred::new(), Panics::NONE);
-    let mut add = |entry: Arc<Entry>, renewal: Renewal, panics: &mut Panics| {
-        // Without its group it is renewed nevertheless.
-        let group = panics.catch(|| context.store.renewal_group(&entry.name)).unwrap_or_default();
+    let mut deferred = Deferred::new();
+    let mut add = |entry: Arc<Entry>, renewal: Renewal| {
+        let group = context.store.renewal_group(&entry.name);
         batches.entry((entry.mode, group, renewal.lease)).or_default().push((entry, renewal));
     };
     let due = alarm.take_due(now, LOOKS);
@@ -145,12 +136,12 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
         if effects.must_be_applied() {
             deferred.push((Arc::clone(&entry), effects));
         }
-        panics.catch(|| entry.repeat_releases(now));
-        panics.catch(|| entry.give_back_unattended(now));
+        entry.repeat_releases(now);
+        entry.give_back_unattended(now);
         match renewal {
             Some(renewal) => {
                 renews |= renewal.lease.is_some();
-                add(entry, renewal, &mut panics);
+                add(entry, renewal);
             }
             None => entry.let_go(),
         }
@@ -166,18 +157,17 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
                 deferred.push((Arc::clone(&entry), effects));
             }
             match renewal {
-                Some(renewal) => add(entry, renewal, &mut panics),
+                Some(renewal) => add(entry, renewal),
                 None if fault!(EarlyLookNotPutBack) => {}
                 None => alarm.put_back(&entry, at),
             }
         }
     }
     for ((_, _, lease), batch) in batches {
-        let renewing = Renewing::new(context, batch, now);
-        panics.catch(|| context.spawn(Box::pin(renew(renewing, lease))));
+        let renewing = Renewing::new(context, batch);
+        context.spawn(Box::pin(renew(renewing, lease)));
     }
-    panics.catch(|| apply_apart(context, deferred));
-    panics.report("keeping leases");
+    apply_apart(context, deferred);
 }
 
 /// Carries out what events have left, in a task of its own: wakers may block, and others have their leases
@@ -195,17 +185,10 @@ struct Applied(Deferred);
 
 impl Drop for Applied {
     fn drop(&mut self) {
-        let mut panics = Panics::NONE;
         for (entry, mut effects) in self.0.drain(..) {
-            if fault!(PanicEndsEffects) && panics.is_some() {
-                break;
-            }
-            panics.catch(|| {
-                entry.state.call(&mut effects);
-                entry.apply(effects);
-            });
+            entry.state.call(&mut effects);
+            entry.apply(effects);
         }
-        panics.resume();
     }
 }
 
@@ -214,14 +197,12 @@ impl Drop for Applied {
 struct Renewing {
     context: Arc<Context>,
     batch: Batch,
-    /// When it was found that they are to be renewed. What the end goes by without a clock.
-    since: Moment,
 }
 
 impl Renewing {
     /// By calls of no more than so many leases each.
-    fn new(context: &Arc<Context>, batch: Batch, since: Moment) -> Vec<Self> {
-        let call = |batch| Self { context: Arc::clone(context), batch, since };
+    fn new(context: &Arc<Context>, batch: Batch) -> Vec<Self> {
+        let call = |batch| Self { context: Arc::clone(context), batch };
         let (mut calls, mut left) = (Vec::new(), batch);
         while !left.is_empty() {
             let rest = left.split_off(left.len().min(CALL));
@@ -259,11 +240,8 @@ impl Drop for Renewing {
             return;
         }
         self.context.recorder.renewals_failed.add(self.batch.len());
-        let mut panics = Panics::NONE;
-        // Without a clock they are over as early as can be: they are renewed again all the same.
-        let now = panics.catch(|| self.context.now()).unwrap_or(self.since);
-        panics.catch(|| self.ended(None, now, now));
-        panics.report("renewing leases");
+        let now = self.context.now();
+        self.ended(None, now, now);
     }
 }
 
@@ -288,10 +266,9 @@ async fn renew_by_one_call(mut renewing: Renewing, lease: Option<Duration>) {
         Mode::Read if fault!(ReadsRenewedAsWrites) => Mode::Write,
         mode => mode,
     };
-    let renew = async { context.store.renew(mode, &keys, lease.unwrap_or(Lease::MIN)).await };
-    match caught(renew).await {
-        Ok(Ok(held)) => renewing.ended(Some(held), sent, context.now()),
-        Ok(Err(_error)) => {
+    match context.store.renew(mode, &keys, lease.unwrap_or(Lease::MIN)).await {
+        Ok(held) => renewing.ended(Some(held), sent, context.now()),
+        Err(_error) => {
             event!(
                 WARN,
                 leases = keys.len(),
@@ -299,6 +276,5 @@ async fn renew_by_one_call(mut renewing: Renewing, lease: Option<Duration>) {
                 "renewal failed"
             );
         }
-        Err(panics) => panics.report("renewing leases"),
     }
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Wake, Waker};
 
 use tokio::task::coop::unconstrained;
 
-use crate::foreign::Panics;
+use crate::foreign;
 
 /// Awaits what hands the caller's waker to tasks and timers of other crates. Without tokio's budget: a
 /// blocking call inside of a task that has spent its budget never returns to tokio, which would give it a new
@@ -20,13 +20,6 @@ use crate::foreign::Panics;
 pub(crate) async fn shielded<F: Future + Unpin>(future: F) -> F::Output {
     let (mut future, mut shield) = (unconstrained(future), Shield::default());
     poll_fn(|task| Pin::new(&mut future).poll(&mut Context::from_waker(shield.over(task.waker())))).await
-}
-
-/// Calls foreign code in a task that serves others as well, and reports its panic.
-pub(crate) fn survive(work: &'static str, foreign: impl FnOnce()) {
-    let mut panics = Panics::NONE;
-    panics.catch(foreign);
-    panics.report(work);
 }
 
 /// A caller's waker, and the one that stands for it in code of other crates.
@@ -63,13 +56,13 @@ impl Wake for Shielded {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        survive("waking a caller", || _ = self.0.as_ref().map(Waker::wake_by_ref));
+        foreign::call("a waker", || _ = self.0.as_ref().map(Waker::wake_by_ref));
     }
 }
 
 impl Drop for Shielded {
     fn drop(&mut self) {
-        survive("dropping a caller's waker", || drop(self.0.take()));
+        foreign::call("dropping a waker", || drop(self.0.take()));
     }
 }
 

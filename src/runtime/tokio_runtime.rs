@@ -11,7 +11,7 @@ use std::time::Instant;
 use tokio::runtime::{Builder, Handle, RuntimeFlavor};
 use tokio::sync::{Notify, oneshot};
 
-use crate::foreign::caught;
+use crate::foreign;
 use crate::runtime::Runtime;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::unless::unless;
@@ -179,10 +179,10 @@ impl TokioRuntime {
 
     /// The part that the caller's runtime was built without. tokio has no function to ask, and panics.
     pub(crate) async fn lacks() -> Option<&'static str> {
-        if caught(async { drop(tokio::time::sleep(std::time::Duration::ZERO)) }).await.is_err() {
+        if foreign::caught(async { drop(tokio::time::sleep(std::time::Duration::ZERO)) }).await.is_err() {
             return Some("timers");
         }
-        let socket = caught(tokio::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0)));
+        let socket = foreign::caught(tokio::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0)));
         socket.await.is_err().then_some("I/O")
     }
 
@@ -301,15 +301,15 @@ async fn sleep_or_end(sleep: impl Future<Output = ()>, ended: &Ended) {
             told.await;
         }
     };
-    let mut panics = None;
-    let timer = async { panics = caught(sleep).await.err() };
+    let mut panicked = None;
+    let timer = async { panicked = foreign::caught(sleep).await.err() };
     let _ = unless(pin!(told), pin!(timer)).await;
     // If the runtime ends between the look and the timer's poll, tokio panics; that panic is taken for the
     // end.
-    if let Some(panics) = panics
+    if let Some(payload) = panicked
         && !ended.has_come()
     {
-        panics.resume();
+        std::panic::resume_unwind(payload);
     }
 }
 

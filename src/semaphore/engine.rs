@@ -104,11 +104,11 @@ mod capacity;
 mod settle;
 
 use std::fmt;
-use std::panic::{self, AssertUnwindSafe};
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 
 use crate::fault::fault;
+use crate::foreign;
 use crate::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU64, Ordering};
 
 use self::settle::Settled;
@@ -465,13 +465,7 @@ impl Engine {
                 _ => TakeOutcome::Changed,
             })
         });
-        let attempt = attempt.unwrap_or(TakeOutcome::Changed);
-        wakes.resume_panic(|| {
-            if let TakeOutcome::Decided(Ok(())) = attempt {
-                self.give_back(permits, Taken::Queued);
-            }
-        });
-        attempt
+        attempt.unwrap_or(TakeOutcome::Changed)
     }
 
     /// Takes `min` permits, and up to `max` if more are free, those beyond `min` in a step of their own.
@@ -531,7 +525,9 @@ impl Engine {
                     // Ordering: AcqRel, as in `try_take_free`.
                     if self.step(end, end.consuming(need as u64), Ordering::AcqRel) {
                         // SAFETY: not published.
-                        unsafe { self.discard_having(need, node) };
+                        let discard = || unsafe { reclaim::discard(node) };
+                        // The permits are the caller's by now, whatever the drop of its waker does.
+                        foreign::call("dropping a waker", discard);
                         return Enqueued::Taken(Taken::Free);
                     }
                     continue;
@@ -561,22 +557,6 @@ impl Engine {
                 drop(walk);
                 return Enqueued::Waits(OwnedNode(node));
             }
-        }
-    }
-
-    /// Discards a node, as its permits were free. Its waker is foreign code: if that panics when it is
-    /// dropped, gives them back.
-    ///
-    /// # Safety
-    ///
-    /// The node was not published.
-    #[cold]
-    unsafe fn discard_having(&self, permits: usize, node: NonNull<Node>) {
-        // SAFETY: the caller's promise.
-        let discard = || unsafe { reclaim::discard(node) };
-        if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(discard)) {
-            self.give_back(permits, Taken::Free);
-            panic::resume_unwind(payload);
         }
     }
 

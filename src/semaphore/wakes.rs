@@ -6,12 +6,10 @@
 //! wakers there, so that the stack does not grow with the number of waiters or of semaphores. A batch holds
 //! no permits: those were credited before, and are free or assigned.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::iter;
-use std::mem::{ManuallyDrop, MaybeUninit};
-use std::panic::{self, AssertUnwindSafe};
+use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 
@@ -45,19 +43,11 @@ pub(super) struct WakeBatch {
     first: Cell<usize>,
     /// The semaphore that has not been settled to the end, as there was no room for its wakers.
     unsettled: Cell<Option<NonNull<dyn Unsettled>>>,
-    rare: Cell<Option<Box<Rare>>>,
-    /// A ring in place, as a release must not allocate: `len` wakers from `first` on, round the end.
-    ring: [Cell<MaybeUninit<Waker>>; BATCH],
-}
-
-/// What most batches never have.
-#[derive(Default)]
-struct Rare {
     /// What operations inside of wakers append when the ring is full.
     // An operation that no waker has called does without: it calls what is in the ring, and goes on.
-    more: VecDeque<Waker>,
-    /// What the first waker that panicked left.
-    panicked: Option<Box<dyn Any + Send>>,
+    more: Cell<VecDeque<Waker>>,
+    /// A ring in place, as a release must not allocate: `len` wakers from `first` on, round the end.
+    ring: [Cell<MaybeUninit<Waker>>; BATCH],
 }
 
 impl WakeBatch {
@@ -67,7 +57,7 @@ impl WakeBatch {
             len: Cell::new(0),
             first: Cell::new(0),
             unsettled: Cell::new(None),
-            rare: Cell::new(None),
+            more: Cell::new(VecDeque::new()),
             ring: [const { Cell::new(MaybeUninit::uninit()) }; BATCH],
         }
     }
@@ -87,30 +77,30 @@ impl WakeBatch {
     pub(super) fn push(&self, waker: Waker) {
         let len = self.len.get();
         if len == BATCH {
-            return self.with_rare(|rare| rare.more.push_back(waker));
+            return self.with_more(|more| more.push_back(waker));
         }
         self.ring[(self.first.get() + len) % BATCH].set(MaybeUninit::new(waker));
         self.len.set(len + 1);
     }
 
     #[cold]
-    fn with_rare<R>(&self, f: impl FnOnce(&mut Rare) -> R) -> R {
-        let mut rare = self.rare.take().unwrap_or_default();
-        let result = f(&mut rare);
-        self.rare.set(Some(rare));
+    fn with_more<R>(&self, f: impl FnOnce(&mut VecDeque<Waker>) -> R) -> R {
+        let mut more = self.more.take();
+        let result = f(&mut more);
+        self.more.set(more);
         result
     }
 
     #[inline]
-    fn has_rare(&self) -> bool {
+    fn has_more(&self) -> bool {
         // SAFETY: no other thread has the cell, and nothing happens while it is read.
-        unsafe { &*self.rare.as_ptr() }.is_some()
+        !unsafe { &*self.more.as_ptr() }.is_empty()
     }
 
     #[inline]
     fn pop(&self) -> Option<Waker> {
         let Some(left) = self.len.get().checked_sub(1) else {
-            return if self.has_rare() { self.with_rare(|rare| rare.more.pop_front()) } else { None };
+            return if self.has_more() { self.with_more(VecDeque::pop_front) } else { None };
         };
         self.len.set(left);
         let slot = self.first.get();
@@ -121,8 +111,8 @@ impl WakeBatch {
     }
 
     /// Calls all wakers, those included that are appended meanwhile; or, inside of a waker, appends them to
-    /// the batch that is being called. Of those that panic, keeps the first one's payload. `unsettled` is the
-    /// semaphore if it has more to be settled when this returns.
+    /// the batch that is being called. `unsettled` is the semaphore if it has more to be
+    /// settled when this returns.
     #[inline]
     pub(super) fn call(&self, unsettled: Option<&(dyn Unsettled + 'static)>) {
         if self.is_empty() {
@@ -160,28 +150,8 @@ impl WakeBatch {
                 waker.wake();
             }
         };
-        while let Err(payload) = panic::catch_unwind(AssertUnwindSafe(call_all)) {
-            self.with_rare(|rare| match rare.panicked {
-                None => rare.panicked = Some(payload),
-                // Dropping it is foreign code once more.
-                Some(_) => std::mem::forget(payload),
-            });
-        }
-    }
-
-    /// Goes on with the first panic, if there was one. `before` is done first.
-    #[inline]
-    pub(super) fn resume_panic(&self, before: impl FnOnce()) {
-        if self.has_rare()
-            && let Some(payload) = self.with_rare(|rare| rare.panicked.take())
-        {
-            // Not dropped here, where another panic may be under way: a second one would end the process.
-            let payload = ManuallyDrop::new(payload);
-            before();
-            if !std::thread::panicking() {
-                panic::resume_unwind(ManuallyDrop::into_inner(payload));
-            }
-        }
+        // One that panics is not to cost the others their call.
+        while foreign::call("a waker", call_all).is_none() {}
     }
 }
 
@@ -194,12 +164,10 @@ impl Drop for WakeBatch {
 
 /// Until it is dropped, wakers of this thread are left to [`foreign::wakes_at_the_end`], inside of which it
 /// is made; or to the batch that is being called, if there is one.
-#[cfg(feature = "lock")]
 pub(crate) struct LeftToTheEnd {
     before: *const WakeBatch,
 }
 
-#[cfg(feature = "lock")]
 impl LeftToTheEnd {
     #[inline(always)]
     pub(crate) fn new() -> Self {
@@ -211,7 +179,6 @@ impl LeftToTheEnd {
     }
 }
 
-#[cfg(feature = "lock")]
 impl Drop for LeftToTheEnd {
     #[inline(always)]
     fn drop(&mut self) {

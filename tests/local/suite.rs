@@ -1,7 +1,6 @@
 //! The local backend, by the suite for every backend.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Poll, Wake, Waker};
@@ -118,11 +117,10 @@ fn waker_that_panics_at_a_release_keeps_no_task_out() {
             let Poll::Ready(Ok(guard)) = poll(pin!(one.lock())) else { panic!("it is free") };
             let mut waits = Box::pin(other.lock());
             assert!(poll_by(waits.as_mut(), &Waker::from(Arc::new(Panics))).is_pending());
-            let release = AssertUnwindSafe(|| match dropped {
+            match dropped {
                 true => drop(guard),
                 false => _ = poll(pin!(guard.unlock())),
-            });
-            assert!(catch_unwind(release).is_err(), "the waiter was not woken");
+            }
             drop(waits);
             let Poll::Ready(tried) = poll(pin!(one.try_lock())) else { panic!("it waits") };
             assert!(tried.unwrap().is_some(), "it is free, and cannot be had");

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Wake, Waker};
@@ -253,9 +252,9 @@ fn a_notification_is_sent_although_a_waker_panics() {
     thread::scope(|scope| {
         scope.spawn(|| latch.release(40));
         reached.wait();
-        let released = catch_unwind(AssertUnwindSafe(|| latch.release(1)));
+        // Meets the waker that panics.
+        latch.release(1);
         let_go.wait();
-        assert!(released.is_err(), "it met the waker that panics");
     });
     for wait in waits {
         let Poll::Ready(notification) = poll(pin!(wait)) else { panic!("not notified") };

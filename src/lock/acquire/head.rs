@@ -271,7 +271,7 @@ impl<'a> Head<'a> {
         // Before that, and not left to be found out by `abandon`: the clock is foreign code, and its panic is
         // not to come between a grant and its guard.
         self.done = grant.is_some();
-        self.entry.apply_granted(grant, effects);
+        self.entry.apply(effects);
     }
 }
 

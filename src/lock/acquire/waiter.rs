@@ -41,16 +41,7 @@ impl Waiter<'_> {
         if told.is_some() {
             self.ticket = None;
         }
-        let panics = entry.apply_caught(effects);
-        if panics.is_some() {
-            // What it was told has no owner yet.
-            match &told {
-                Some(WaitOutcome::Granted(grant, _)) => entry.give_back(grant),
-                Some(WaitOutcome::Head(head)) => entry.apply(entry.state.abandon(head, now)),
-                _ => {}
-            }
-            panics.resume();
-        }
+        entry.apply(effects);
         told
     }
 }

@@ -7,6 +7,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use crate::foreign;
 use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::transport::Transport;
@@ -114,14 +115,25 @@ macro_rules! commands {
         impl<B: Backend> Commands for B {
             $(
                 fn $name<'a>(&'a self, $($argument: $of),*) -> CommandFuture<'a, $output> {
-                    if B::ANSWERS_AT_ONCE
-                        && let Poll::Ready(answer) = pin!(Backend::$name(self, $($argument),*))
-                            .poll(&mut Context::from_waker(Waker::noop()))
-                    {
-                        return CommandFuture::Done(Some(answer.map_err(|error| failed(self, error))));
+                    if B::ANSWERS_AT_ONCE {
+                        let polled = foreign::call(COMMAND, || {
+                            pin!(Backend::$name(self, $($argument),*))
+                                .poll(&mut Context::from_waker(Waker::noop()))
+                        });
+                        match polled {
+                            Some(Poll::Ready(answer)) => {
+                                return CommandFuture::Done(Some(answer.map_err(|error| failed(self, error))));
+                            }
+                            Some(Poll::Pending) => {}
+                            None => return CommandFuture::Done(Some(Err(panicked()))),
+                        }
                     }
                     CommandFuture::UnderWay(Box::pin(async move {
-                        Backend::$name(self, $($argument),*).await.map_err(|error| failed(self, error))
+                        let command = async { Backend::$name(self, $($argument),*).await };
+                        match foreign::run(COMMAND, command).await {
+                            Some(answer) => answer.map_err(|error| failed(self, error)),
+                            None => Err(panicked()),
+                        }
                     }))
                 }
             )*
@@ -140,9 +152,19 @@ commands! {
     fn holders(mode: Mode, name: &'a LockName) -> Vec<Holder>;
 }
 
+/// What a panic of a command is reported as.
+const COMMAND: &str = "a command of the backend";
+
 #[cold]
 fn failed<B: Backend>(backend: &B, error: B::Error) -> Failed {
-    Failed { failure: backend.failure(&error), source: Box::new(error) }
+    let failure = foreign::call("a backend", || backend.failure(&error)).unwrap_or(Failure::Indeterminate);
+    Failed { failure, source: Box::new(error) }
+}
+
+/// A command that has panicked may have run, as one that was not answered.
+#[cold]
+fn panicked() -> Failed {
+    Failed { failure: Failure::Indeterminate, source: "the backend has panicked".into() }
 }
 
 impl<B: Backend> Store for B {
@@ -158,8 +180,10 @@ impl<B: Backend> Store for B {
         Backend::registry(self).erased()
     }
 
+    /// The system's time in the place of a clock that panics.
+    #[inline]
     fn now(&self) -> Instant {
-        self.runtime().now()
+        foreign::call("a runtime's clock", || self.runtime().now()).unwrap_or_else(Instant::now)
     }
 
     fn sleep_until(&self, deadline: Instant) -> Boxed<'static, ()> {
@@ -167,7 +191,7 @@ impl<B: Backend> Store for B {
     }
 
     fn spawn(&self, task: Boxed<'static, ()>) {
-        self.runtime().spawn(task);
+        foreign::call("a runtime", || self.runtime().spawn(task));
     }
 
     fn random(&self) -> u64 {
@@ -175,34 +199,36 @@ impl<B: Backend> Store for B {
     }
 
     fn has_ended(&self) -> bool {
-        self.runtime().has_ended()
+        foreign::call("a runtime", || self.runtime().has_ended()).unwrap_or(false)
     }
 
     fn supports(&self, mode: Mode) -> bool {
-        Backend::supports(self, mode)
+        foreign::call("a backend", || Backend::supports(self, mode)).unwrap_or(false)
     }
 
     fn channels(&self, mode: Mode, name: &LockName, client: &str) -> Channels {
-        Backend::channels(self, mode, name, client)
+        let channels = foreign::call("a backend", || Backend::channels(self, mode, name, client));
+        // Nothing comes there: a waiter looks for itself when the holder's lease ends.
+        channels.unwrap_or_else(|| Channels::one(name.as_str()))
     }
 
     fn grants_suffice(&self) -> bool {
-        Backend::grants_suffice(self)
+        foreign::call("a backend", || Backend::grants_suffice(self)).unwrap_or(false)
     }
 
     fn may_run_again(&self, id: &LeaseId) -> bool {
-        Backend::may_run_again(self, id)
+        foreign::call("a backend", || Backend::may_run_again(self, id)).unwrap_or(true)
     }
 
     fn reconnects(&self) -> u64 {
-        Backend::reconnects(self)
+        foreign::call("a backend", || Backend::reconnects(self)).unwrap_or(0)
     }
 
     fn check_name(&self, name: &LockName) -> Result<(), NameError> {
-        Backend::check_name(self, name)
+        foreign::call("a backend", || Backend::check_name(self, name)).unwrap_or(Ok(()))
     }
 
     fn renewal_group(&self, name: &LockName) -> u64 {
-        Backend::renewal_group(self, name)
+        foreign::call("a backend", || Backend::renewal_group(self, name)).unwrap_or(0)
     }
 }

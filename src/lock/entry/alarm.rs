@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use crate::event::{Event, Listener};
 use crate::fault::fault;
-use crate::foreign::Panics;
 use crate::lock_entry::Moment;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -95,9 +94,7 @@ impl<E> Alarm<E> {
     }
 
     fn wake_watchdog(&self) {
-        let mut panics = Panics::NONE;
-        panics.catch(|| self.rung.notify());
-        panics.report("waking the watchdog");
+        self.rung.notify();
     }
 
     /// The client is gone, and the watchdog is to see that.
@@ -205,13 +202,9 @@ impl<E: Alarmed> Alarm<E> {
     }
 
     fn start(&self) {
-        let Some(start) = self.start.get() else { return };
-        let mut panics = Panics::NONE;
-        if panics.catch(start).is_none() {
-            self.ended();
+        if let Some(start) = self.start.get() {
+            start();
         }
-        // The caller has no part in it.
-        panics.report("starting the watchdog");
     }
 }
 
@@ -335,19 +328,6 @@ mod tests {
         assert_eq!(started.load(Ordering::Relaxed), 2, "it is not started, as the entry was due before");
         assert_eq!(alarm.take_due(at(2), 9).len(), 2);
         assert!(alarm.next() <= at(9));
-    }
-
-    #[test]
-    fn watchdog_whose_start_panics_is_started_by_the_next_ring() {
-        let (alarm, started) = (Alarm::new(), Arc::new(AtomicU64::new(0)));
-        let starts = Arc::clone(&started);
-        // Ordering: Relaxed, as above.
-        alarm.starts(move || assert!(starts.fetch_add(1, Ordering::Relaxed) > 0, "on purpose"));
-        let entry = entry(&alarm);
-        alarm.ring(&entry, at(1));
-        alarm.ring(&entry, at(2));
-        // Ordering: Relaxed, as above.
-        assert_eq!(started.load(Ordering::Relaxed), 2);
     }
 
     /// Lets a thread come to the mutex and wait there. Where it does not by then, a test shows nothing, and

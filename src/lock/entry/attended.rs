@@ -11,7 +11,7 @@ use crate::foreign;
 use crate::lock_entry::Moment;
 use crate::sync::Mutex;
 
-use super::{Entry, OnDrop};
+use super::Entry;
 
 /// What is given back when it is dropped: with its future, or by the watchdog, if the future could go on and
 /// was not polled for too long.
@@ -68,12 +68,11 @@ impl<T: Send + 'static> Drop for Attended<T> {
     fn drop(&mut self) {
         let shared = &self.0;
         let is_other = |other: &Weak<dyn Attends>| !ptr::addr_eq(other.as_ptr(), Arc::as_ptr(shared));
-        // A shutdown waits for it. It is dropped last, so that it is there until what it has is given back.
-        let _ends = OnDrop(Some(|| {
-            shared.entry.unpolled().attended.lock().retain(is_other);
-            shared.entry.context.tell_shutdown();
-        }));
-        let _given_back = shared.state.lock().kept.take();
+        let given_back = shared.state.lock().kept.take();
+        drop(given_back);
+        // A shutdown waits for it, and so until what it has is given back.
+        shared.entry.unpolled().attended.lock().retain(is_other);
+        shared.entry.context.tell_shutdown();
     }
 }
 

@@ -14,11 +14,9 @@
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use crate::fault::fault;
-use crate::foreign::{Panics, caught};
 use crate::lock_entry::{Answer, Attempt, AttemptOutcome, HeadTicket, Moment, NextHead, PendingRelease};
 
 use super::{Entry, OnDrop, first_poll};
@@ -54,21 +52,17 @@ impl Entry {
         let mut awaited = false;
         let outcome = poll_fn(|task| {
             let Some(appoint) = appoints.0.take() else { return Pin::new(&mut release).poll(task) };
-            let polled = self.context.wakes_at_the_end(|| {
-                let mut panics = Panics::NONE;
-                let polled = panics.catch(|| Pin::new(&mut release).poll(task));
+            self.context.wakes_at_the_end(|| {
+                let polled = Pin::new(&mut release).poll(task);
                 // Before others are told that it is on its way: a shutdown waits for it.
-                awaited = matches!(polled, Some(Poll::Pending));
+                awaited = polled.is_pending();
                 if awaited {
-                    panics.catch(|| self.await_release(Awaited { pending_release, since: now }));
+                    self.await_release(Awaited { pending_release, since: now });
                 }
-                // The next waiter is not to depend on the caller's polling, nor on a waker that does not
-                // panic.
-                panics.catch(appoint);
-                panics.resume();
+                // The next waiter is not to depend on the caller's polling.
+                appoint();
                 polled
-            });
-            polled.unwrap_or(Poll::Pending)
+            })
         })
         .await;
         // One that has failed is awaited until it is repeated.
@@ -91,11 +85,9 @@ impl Entry {
             return None;
         }
         self.context.wakes_at_the_end(|| {
-            // As in `release`.
-            let _appoints = OnDrop(Some(|| self.returned(0, now)));
-            let mut repeat = OnDrop(Some(|| self.release_in_background(*pending_release)));
             let had_it = self.release_at_once(pending_release);
-            repeat.0 = None;
+            // As in `release`.
+            self.returned(0, now);
             had_it
         })
     }
@@ -120,12 +112,10 @@ impl Entry {
         now: Moment,
     ) {
         self.context.wakes_at_the_end(|| {
-            let mut panics = Panics::NONE;
-            if panics.catch(|| self.release_at_once(pending_release)).flatten().is_none() {
-                panics.catch(|| self.release_in_background(*pending_release));
+            if self.release_at_once(pending_release).is_none() {
+                self.release_in_background(*pending_release);
             }
-            panics.catch(|| self.returned(0, now));
-            panics.resume();
+            self.returned(0, now);
         });
     }
 
@@ -236,14 +226,12 @@ impl Entry {
     }
 
     /// Has the watchdog repeat a release that has ended before it was answered.
-    fn repeat_unfinished(self: &Arc<Self>, pending_release: PendingRelease, panics: &mut Panics) {
-        if panics.catch(|| self.context.has_ended()) == Some(true) {
+    fn repeat_unfinished(self: &Arc<Self>, pending_release: PendingRelease) {
+        if self.context.has_ended() {
             return;
         }
-        // Without a clock it is due at once.
-        let since = panics.catch(|| self.now()).unwrap_or(Moment::of_number(1));
         // The entry stays until then.
-        panics.catch(|| self.await_release(Awaited { pending_release, since }));
+        self.await_release(Awaited { pending_release, since: self.now() });
         self.keep();
     }
 
@@ -266,11 +254,9 @@ impl Entry {
         if !self.context.is_here() {
             return;
         }
-        let _answered = OnDrop(Some(|| {
-            self.release_answered(pending_release);
-            self.context.tell_shutdown();
-        }));
         self.release_in_background(pending_release);
+        self.release_answered(pending_release);
+        self.context.tell_shutdown();
     }
 
     /// Sends a release until the store has answered, or the lease is over. Begun here, so that a store in
@@ -292,18 +278,13 @@ impl Entry {
             next: next_head,
             is_over: false,
         };
-        let mut panics = Panics::NONE;
         if let (Some(next), Some((_, named)), false) = (next, &mut ends.next, pending_release.rolls_back) {
-            // Without its name it asks for itself.
-            *named = panics.catch(|| NamedWaiter::new(self, next)).flatten();
+            *named = NamedWaiter::new(self, next);
         }
         let mut release = Box::pin(trace::here(ends.send()));
-        panics.catch(|| {
-            if self.context.wakes_at_the_end(|| first_poll(release.as_mut())).is_pending() {
-                self.context.spawn(release);
-            }
-        });
-        panics.resume();
+        if self.context.wakes_at_the_end(|| first_poll(release.as_mut())).is_pending() {
+            self.context.spawn(release);
+        }
     }
 }
 
@@ -332,8 +313,8 @@ impl NamedWaiter {
     }
 }
 
-/// A release in the background. However it ends, the next waiter is appointed, and the client is told. If it
-/// ends before it is over, by a panic of the backend or of the runtime, the watchdog repeats it.
+/// A release in the background. However it ends, the next waiter is appointed, and the client is told. If the
+/// runtime drops it before it is over, the watchdog repeats it.
 struct Release {
     entry: Arc<Entry>,
     pending_release: PendingRelease,
@@ -357,18 +338,13 @@ impl Release {
                 Some((_, Some(named))) => {
                     // Only what comes after the subscription was confirmed comes for sure.
                     let hears_all = named.listening.is_ready() || fault!(NamedBeforeItListens);
-                    let release = async { store.release(mode, &entry.name, &id, Some(&named.next)).await };
-                    let outcome = caught(release).await;
-                    outcome.inspect(|outcome| {
-                        if let Ok(outcome) = outcome {
-                            self.tell_next(*outcome, hears_all);
-                        }
-                    })
+                    let outcome = store.release(mode, &entry.name, &id, Some(&named.next)).await;
+                    outcome.inspect(|outcome| self.tell_next(*outcome, hears_all))
                 }
-                _ => caught(async { entry.send_once(&id, self.pending_release.rolls_back).await }).await,
+                _ => entry.send_once(&id, self.pending_release.rolls_back).await,
             };
             match outcome {
-                Ok(Ok(outcome)) => {
+                Ok(outcome) => {
                     self.is_over = true;
                     context.releases.succeeded();
                     event!(DEBUG, lock = entry.name.as_str(), "released");
@@ -379,18 +355,10 @@ impl Release {
                     self.appoint(receivers);
                     return;
                 }
-                Ok(Err(error)) => entry.release_failed(&error),
-                // It may have run, and is repeated as one that was not answered.
-                Err(panics) => {
-                    context.recorder.releases_failed.add_one();
-                    panics.report("releasing a lock");
-                }
+                Err(error) => entry.release_failed(&error),
             }
-            // The next waiter has a lease of its own to ask for. Whatever its waker does, the release is
-            // repeated.
-            let mut panics = Panics::NONE;
-            panics.catch(|| self.appoint(0));
-            panics.report("waking a waiter");
+            // The next waiter has a lease of its own to ask for.
+            self.appoint(0);
             let again = context.now() + back_off;
             if self.repeated_until() <= again || context.has_ended() || fault!(ReleaseNotRepeated) {
                 self.is_over = true;
@@ -431,32 +399,26 @@ impl Release {
 
     fn appoint(&mut self, receivers: usize) {
         let (entry, now) = (&self.entry, self.entry.now());
-        let mut panics = Panics::NONE;
         if let Some((head, named)) = self.next.take() {
-            panics.catch(|| {
-                entry.apply(match &named {
-                    Some(named) => entry.state.answered(&head, named.attempt, Answer::Unanswered, now).1,
-                    None => entry.state.asks_itself(&head, now),
-                });
+            entry.apply(match &named {
+                Some(named) => entry.state.answered(&head, named.attempt, Answer::Unanswered, now).1,
+                None => entry.state.asks_itself(&head, now),
             });
         }
         if std::mem::replace(&mut self.appoints, false) && !fault!(ReturnedToNobody) {
-            panics.catch(|| entry.returned(receivers, now));
+            entry.returned(receivers, now);
         } else {
             entry.state.note_receivers(receivers, now);
         }
-        panics.resume();
     }
 }
 
 impl Drop for Release {
     fn drop(&mut self) {
-        let mut panics = Panics::NONE;
-        panics.catch(|| self.appoint(0));
+        self.appoint(0);
         if !self.is_over {
-            self.entry.repeat_unfinished(self.pending_release, &mut panics);
+            self.entry.repeat_unfinished(self.pending_release);
         }
-        panics.catch(|| self.entry.context.releases.end(self.pending_release.number));
-        panics.resume();
+        self.entry.context.releases.end(self.pending_release.number);
     }
 }

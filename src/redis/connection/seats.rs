@@ -15,7 +15,8 @@ use ::redis::{Cmd, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio::task::coop::unconstrained;
 
-use crate::runtime::{Runtime, TokioRuntime, survive};
+use crate::foreign::call;
+use crate::runtime::{Runtime, TokioRuntime};
 use crate::sync::Mutex;
 
 use super::multiplexed::{MultiplexedConnection, Unlimited, timed_out};
@@ -208,7 +209,7 @@ impl Wake for Caller {
     fn wake_by_ref(self: &Arc<Self>) {
         let waker = self.0.lock().take();
         if let Some(waker) = waker {
-            survive("waking a caller", || waker.wake());
+            call("a waker", || waker.wake());
         }
     }
 }

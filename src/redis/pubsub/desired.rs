@@ -9,8 +9,6 @@ use crate::fault::fault;
 use crate::sync::Mutex;
 use crate::transport::Inbox;
 
-use crate::runtime::survive;
-
 /// The channels that have waiters, or had them a moment ago, and where their messages go.
 ///
 /// A channel without waiters lingers for a while: where a lock goes to and fro, its waiter is back soon, and
@@ -29,10 +27,9 @@ struct Channels {
 /// [`keys::base_channel`](super::super::keys::base_channel).
 pub(super) type Inboxes = [Option<Inbox>; 2];
 
-/// Tells them something, which wakes waiters. The task that does so serves others, too: it does not end by
-/// the panic of a waker.
+/// Tells them something, which wakes waiters.
 pub(super) fn tell(inboxes: Inboxes, tell: impl Fn(&Inbox)) {
-    inboxes.iter().flatten().for_each(|inbox| survive("waking waiters", || tell(inbox)));
+    inboxes.iter().flatten().for_each(tell);
 }
 
 struct Want {

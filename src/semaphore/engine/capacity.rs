@@ -6,7 +6,7 @@ use crate::sync::atomic::Ordering;
 use super::super::node::UNIT;
 use super::super::wakes::WakeBatch;
 use super::settle::Settled;
-use super::{End, Engine, MAX_PERMITS, Taken, covers, free};
+use super::{End, Engine, MAX_PERMITS, covers, free};
 
 impl Engine {
     /// Permits added to those in existence.
@@ -45,14 +45,10 @@ impl Engine {
     pub(in super::super) fn notify(&self, n: usize) {
         assert!(n <= MAX_PERMITS, "cannot notify {n} waiters, more than MAX_PERMITS");
         if n > 0 {
-            let wakes = WakeBatch::new();
-            self.notify_and_wake(n, &wakes);
-            // When all are given: those that a waker panics for may be another thread's.
-            wakes.resume_panic(|| ());
+            self.notify_and_wake(n, &WakeBatch::new());
         }
     }
 
-    /// A panic of a waker's is left in the batch.
     fn notify_and_wake(&self, n: usize, wakes: &WakeBatch) {
         let mut given = 0;
         loop {
@@ -152,7 +148,6 @@ impl Engine {
                 }
                 Settled::Free | Settled::Spent | Settled::Full => None,
             });
-            wakes.resume_panic(|| ());
             if let Some(free) = found {
                 return free;
             }
@@ -160,7 +155,7 @@ impl Engine {
     }
 
     /// Consumes up to `most` of the permits that are free; of a closed semaphore's only if `even_closed`. The
-    /// sum with those that the caller `has`; if a waker panics, all of them are given back.
+    /// sum with those that the caller `has`.
     pub(in super::super) fn drain(&self, most: usize, has: usize, even_closed: bool) -> usize {
         let most = most.min(MAX_PERMITS) as u64;
         let mut drained = 0;
@@ -176,21 +171,14 @@ impl Engine {
                     (permits == 0 || self.step(end, end.consuming(permits), Ordering::Release))
                         .then_some(permits)
                 }
-                _ => {
-                    let wakes = WakeBatch::new();
-                    let permits = self.settled(&wakes, |settled| match settled {
-                        Settled::All { end, tail, consumed } => {
-                            let permits = amount(end, consumed);
-                            (permits == 0 || self.consume(end, tail, consumed, permits)).then_some(permits)
-                        }
-                        Settled::Blocked { .. } => Some(0),
-                        Settled::Free | Settled::Spent | Settled::Full => None,
-                    });
-                    wakes.resume_panic(|| {
-                        self.give_back(has + (drained + permits.unwrap_or(0)) as usize, Taken::Queued)
-                    });
-                    permits
-                }
+                _ => self.settled(&WakeBatch::new(), |settled| match settled {
+                    Settled::All { end, tail, consumed } => {
+                        let permits = amount(end, consumed);
+                        (permits == 0 || self.consume(end, tail, consumed, permits)).then_some(permits)
+                    }
+                    Settled::Blocked { .. } => Some(0),
+                    Settled::Free | Settled::Spent | Settled::Full => None,
+                }),
             };
             match permits {
                 Some(0) => break,
@@ -202,7 +190,7 @@ impl Engine {
     }
 
     /// Takes `permits` out of existence in one step, free or not: if fewer are free, whatever comes back next
-    /// makes up for it first. A panic of a waker's is left in the batch.
+    /// makes up for it first.
     fn reduce(&self, permits: usize, wakes: &WakeBatch) {
         if fault!(OnlyFreeReduced) {
             self.drain(permits, 0, true);
@@ -245,7 +233,6 @@ impl Engine {
         let wakes = WakeBatch::new();
         self.reduce(permits, &wakes);
         self.forget(permits);
-        wakes.resume_panic(|| ());
     }
 
     /// Permits that are meant to exist.
@@ -295,7 +282,5 @@ impl Engine {
         if more > 0 {
             self.release_queued(more as usize);
         }
-        // When the number says what exists.
-        wakes.resume_panic(|| ());
     }
 }

@@ -98,11 +98,9 @@ impl Engine {
             drop(walk);
             wakes.call(None);
         }
-        wakes.resume_panic(|| ());
     }
 
-    /// Settles to the end, and calls `decide` with what is found. Wakes then, and says what that returned; a
-    /// panic of a waker's is left in the batch.
+    /// Settles to the end, and calls `decide` with what is found. Wakes then, and says what that returned.
     pub(super) fn settled<R>(
         &self,
         wakes: &WakeBatch,

@@ -5,7 +5,6 @@ use std::future::pending;
 use std::pin::pin;
 use std::time::Duration;
 
-use crate::foreign::Panics;
 use crate::latch::Notification;
 use crate::lock_entry::BACK_OFF;
 use crate::unless::unless;
@@ -154,11 +153,8 @@ impl<'w, 'a> Wait<'w, 'a> {
             self.head.entry.counters.wakes_useful.add_one();
             if !self.head.request.is_watched() {
                 // Another client of this process sleeps by the lease of the holder before, and this one may
-                // end sooner, unheard. The lock is granted, and its guard is not made yet: a waker's panic
-                // does not go on here.
-                let mut panics = Panics::NONE;
-                panics.catch(|| self.head.entry.call_queue_heads());
-                panics.report("waking queue heads");
+                // end sooner, unheard.
+                self.head.entry.call_queue_heads();
             }
         }
     }
