@@ -214,7 +214,7 @@ fn panics_in_the_background_are_told(record: &Record) {
     assert!(sleep.as_mut().poll(&mut TaskContext::from_waker(&waker)).is_pending());
     drop(waker);
     drop(sleep);
-    told("by a waker in tokio", "dropping a caller's waker");
+    told("by a waker in tokio", "dropping a waker");
 }
 
 fn url_of(user: &str, server: &RedisServer) -> String {

@@ -128,7 +128,7 @@ impl Shared {
     /// Fires a timer that is due, or polls a task that can go on. False if there is neither.
     fn work_once(&self, now: Instant) -> bool {
         let Some(waker) = self.take_due(now) else { return self.run_task() };
-        foreign::call("a waker", || waker.wake());
+        foreign::call("a timer's waker", || waker.wake());
         true
     }
 }
