@@ -55,8 +55,7 @@ impl Event {
         wakers.into_iter().flatten().collect()
     }
 
-    /// Notifies all listeners, and wakes them. Goes on with the first panic of their wakers when all were
-    /// called.
+    /// Notifies all listeners, and wakes them.
     pub(crate) fn notify(&self) {
         foreign::wake(self.tell());
     }

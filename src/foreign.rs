@@ -7,8 +7,8 @@
 //!    panic goes on in no caller: what the caller has come to stays as it was decided, other waiters are
 //!    woken, releases are sent, leases are renewed. A command of a backend that panics is one that was not
 //!    answered ([`Failure::Indeterminate`](crate::backend::Failure::Indeterminate)).
-//! 3. A waker that wakes others has them called by the outermost call of its thread, so that the stack does
-//!    not grow with their number.
+//! 3. Wakers that a waker wakes are called by the outermost call of the thread, so that the stack does not
+//!    grow with their number.
 //! 4. A call that asks a store which publishes by the call, and then tells the state what that has said, does
 //!    both before wakers are called ([`wakes_at_the_end`]): one that waits for this very name finds it as it
 //!    is. (One that waits there for a lock that the call has taken waits for itself.)
@@ -217,7 +217,7 @@ pub(crate) fn flush() -> bool {
 /// Runs `run`, which asks a store and then tells the state what that has said, and calls the wakers that it
 /// comes to once it has returned; those of semaphores if they are left to this (`LeftToTheEnd`). A store in
 /// memory publishes by the call, so one that blocks there would wait for what its own thread has not told
-/// yet. Inside of another waker, they are called behind that one.
+/// yet. Inside of another waker, the wakers are called behind that waker.
 #[inline(always)]
 pub(crate) fn wakes_at_the_end<T>(run: impl FnOnce() -> T) -> T {
     struct End {

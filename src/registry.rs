@@ -10,7 +10,7 @@ use hashbrown::hash_table::Entry;
 use crate::channel_entry::{ChannelEntry, Figures};
 use crate::fault::fault;
 use crate::foreign;
-use crate::semaphore::LeftToTheEnd;
+use crate::semaphore::wakes_at_the_end;
 use crate::striped::StripedSemaphores;
 use crate::sync::Mutex;
 use crate::transport::{Inbox, SubscribeError, Transport};
@@ -112,8 +112,7 @@ impl<T: Transport + ?Sized> Registry<T> {
         }
         // A transport may say at once that messages come, or do not: the wakers of those that wait for it are
         // called when the stripe is free.
-        foreign::wakes_at_the_end(|| {
-            let _of_semaphores = LeftToTheEnd::new();
+        wakes_at_the_end(|| {
             let _stripe =
                 (!fault!(FoundsWithoutStripe)).then(|| shared.stripes.for_hash(hash).blocking_acquire());
             // Another caller may have had the stripe before us.
@@ -283,8 +282,7 @@ impl<T: Transport + ?Sized> Drop for Subscription<T> {
             return;
         }
         // As in `subscribe`.
-        foreign::wakes_at_the_end(|| {
-            let _of_semaphores = LeftToTheEnd::new();
+        wakes_at_the_end(|| {
             let mut stripe = Some(self.shared.stripes.for_hash(self.entry.hash()).blocking_acquire());
             // Another caller may have joined before we had the stripe. And a failed subscription has left
             // nothing behind that could be ended (the transport's contract).

@@ -25,7 +25,7 @@ pub use self::permit::{OwnedSemaphorePermit, SemaphorePermit};
 pub use self::poll::PollSemaphore;
 #[cfg(latchwork_suspend)]
 pub(crate) use self::wakes::BATCH as WAKE_BATCH;
-pub(crate) use self::wakes::LeftToTheEnd;
+pub(crate) use self::wakes::wakes_at_the_end;
 
 /// A counting semaphore whose waiters are futures, or threads.
 ///
@@ -482,7 +482,7 @@ impl AsyncSemaphore {
     /// What is free is taken in one or more steps, so permits that are released meanwhile may be among them
     /// or not. [`set_capacity`](Self::set_capacity) also removes those that are held, once they are released.
     pub fn forget_permits(&self, n: usize) -> usize {
-        let forgotten = self.engine.drain(n, 0, true);
+        let forgotten = self.engine.drain(n, true);
         self.engine.forget(forgotten);
         forgotten
     }

@@ -327,14 +327,11 @@ fn refusal_of_the_first_thread_for_timers_ends_a_limited_wait() {
     let no_more_memory = libc::rlimit { rlim_cur: 1, ..limit };
     // SAFETY: sets a limit of this process, as it says. A thread has no room for its stack then.
     unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const no_more_memory) };
-    let is_told = told(|| poll(refused.as_mut()).is_pending());
+    let polled = told(|| poll(refused.as_mut()).is_pending());
     // SAFETY: as above; that is what it was.
     unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
     let _ = std::panic::take_hook();
-    assert!(
-        matches!(is_told, Ok(false)),
-        "{is_told:?}: it waits for a timer that no thread is there to fire"
-    );
+    assert!(matches!(polled, Ok(false)), "{polled:?}: it waits for a timer that no thread is there to fire");
     drop(refused);
     let polled = told(|| poll(waits.as_mut()).is_pending());
     assert!(matches!(polled, Ok(true)), "there is memory again");

@@ -21,9 +21,8 @@ use super::threads::Shared;
 ///
 /// A waker or task that is inside of one call for longer than 5 ms, while others are due, holds them up for
 /// no longer: another thread takes over. There are as many threads as such calls, and two; no more than 128
-/// in all. A panic ends the call, or the task, and nothing else. It is reported by std's panic hook, and with
-/// the feature `tracing` by an event. (On a [`paused`](Self::paused) clock all of it runs inside of
-/// [`advance`](Self::advance).)
+/// in all. A panic ends the call, or the task, and nothing else, and is [reported](crate::on_foreign_panic).
+/// (On a [`paused`](Self::paused) clock all of these run inside of [`advance`](Self::advance).)
 ///
 /// # Forks
 ///

@@ -468,7 +468,7 @@ impl<'a> AcquireParams<'a> {
                 let now = entry.now();
                 let (grant, effects) = entry.state.adopt(&request, attempt, last_token, now);
                 if may_run_yet {
-                    // Before wakers are called, one of which may panic.
+                    // Before wakers are called, whose calls are to find it.
                     entry.apply(entry.state.may_run_again(attempt.to_rollback()));
                 }
                 entry.apply(effects);
@@ -596,14 +596,11 @@ impl<'a> AcquireParams<'a> {
         begun: Moment,
         now: Moment,
     ) -> Poll<Result<Option<Guard>, LockError>> {
+        self.waited(begun, now);
         if self.owner.is_none() {
-            self.waited(begun, now);
             return Poll::Ready(Ok(Some(self.new_guard(request, grant, now))));
         }
-        // Counted when others were told: should that panic, there is no guard.
-        let guard = self.guard(request, grant, now);
-        self.waited(begun, now);
-        Poll::Ready(Ok(Some(guard)))
+        Poll::Ready(Ok(Some(self.guard(request, grant, now))))
     }
 
     #[inline(always)]
@@ -620,7 +617,6 @@ impl<'a> AcquireParams<'a> {
     }
 
     fn guard(&self, request: &Request, grant: Grant, now: Moment) -> Guard {
-        // Before others are woken: a waker that panics leaves no hold behind without an owner.
         let guard = self.new_guard(request, grant, now);
         if self.owner.is_some() {
             self.tell_other_side(request.owner(), now);

@@ -13,7 +13,7 @@ use crate::budget;
 use crate::foreign;
 use crate::lock_entry::{Moment, Request, Rules};
 use crate::registry::Registry;
-use crate::semaphore::LeftToTheEnd;
+use crate::semaphore;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::transport::Transport;
 use crate::unless::unless;
@@ -88,13 +88,7 @@ impl Context {
     /// what one of these wakers does.
     #[inline(always)]
     pub(super) fn wakes_at_the_end<T>(&self, ask: impl FnOnce() -> T) -> T {
-        if !self.at_once {
-            return ask();
-        }
-        foreign::wakes_at_the_end(|| {
-            let _of_semaphores = LeftToTheEnd::new();
-            ask()
-        })
+        if self.at_once { semaphore::wakes_at_the_end(ask) } else { ask() }
     }
 
     /// As [`wakes_at_the_end`](Self::wakes_at_the_end), for each poll of `ask`.

@@ -188,7 +188,7 @@ impl Entry {
         }
         self.context.recorder.superseded.add(effects.superseded() as usize);
         self.context.recorder.renewals_late.add(effects.renewals_unsent() as usize);
-        // By no call: a waker that blocks is not to cost the one that has found it.
+        // By no call: a waker that blocks is not to cost the call that has found the loss.
         if effects.lost().is_some_and(LossReason::is_by_time) {
             self.context.drop_apart(effects);
         }

@@ -291,7 +291,6 @@ impl Guard {
     /// an `async fn` does is compiled in each crate that awaits it.
     fn begin_unlock(&mut self) -> Result<Option<Boxed<'static, Result<(), LockError>>>, LockError> {
         self.entry.context.check_origin()?;
-        // A clock that panics leaves it to the guard's end.
         let now = self.entry.now();
         let since = self.since.take();
         // Its owner may have the lock for longer than its own lease.

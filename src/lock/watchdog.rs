@@ -6,8 +6,8 @@
 //! to be renewed by a call to the backend for each kind of lock, or by one for each group of names that the
 //! backend keeps apart. It ends when nothing is due, and keeps the client only weakly.
 //!
-//! Wakers are called last, in a task of their own: one that blocks holds up those behind it in its batch, and
-//! no renewal.
+//! Wakers are called last, in a task of their own: a waker that blocks holds up the wakers behind it in its
+//! batch, and no renewal.
 
 use std::collections::BTreeMap;
 use std::mem;

@@ -99,7 +99,7 @@ impl Wait {
         self.stage = Stage::Done;
         Poll::Ready(match ended {
             Ended::Granted if self.extra == 0 => Ok(HeldPermits::new(self.min, Taken::Queued)),
-            Ended::Granted => Ok(HeldPermits::new(engine.drain(self.extra, self.min, false), Taken::Queued)),
+            Ended::Granted => Ok(HeldPermits::new(self.min + engine.drain(self.extra, false), Taken::Queued)),
             Ended::Closed => Err(AcquireError::closed()),
         })
     }

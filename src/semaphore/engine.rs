@@ -114,7 +114,6 @@ use crate::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU64, Ordering};
 use self::settle::Settled;
 use super::node::{Link, Node, NodeState, UNIT};
 use super::reclaim::{self, Memory, Sweeper};
-use super::wakes::WakeBatch;
 
 /// Words that count permits have 62 bits, and this is so much less that a thread would have to be stopped,
 /// within one step, for 2²¹ acquisitions of all permits before it could compare such words wrongly: see
@@ -449,8 +448,7 @@ impl Engine {
 
     /// The same, from one that has to be settled first.
     fn settle_and_try_take(&self, permits: usize) -> TakeOutcome {
-        let wakes = WakeBatch::new();
-        let attempt = self.settled(&wakes, |settled| {
+        let attempt = self.settled(|settled| {
             Some(match settled {
                 Settled::Blocked { .. } => TakeOutcome::Decided(Err(Refused::NoPermits)),
                 Settled::All { end, tail, consumed } if !end.is_closed() => {
@@ -471,7 +469,7 @@ impl Engine {
     /// Takes `min` permits, and up to `max` if more are free, those beyond `min` in a step of their own.
     pub(super) fn try_take_up_to(&self, min: usize, max: usize) -> Result<usize, Refused> {
         self.try_take(min)?;
-        Ok(self.drain(max - min, min, false))
+        Ok(min + self.drain(max - min, false))
     }
 
     /// Consumes `permits` from a settled queue, by a node without a waiter. False if the queue has changed.
@@ -510,7 +508,7 @@ impl Engine {
                 Err(Refused::NoPermits) => {}
             }
         }
-        // Cloning is foreign code, which may panic: before there is a node that could be lost with it.
+        // Cloning is foreign code, and its panic ends this call: before there is a node, which would be lost.
         let mut node = reclaim::place_for(Node::waiting(need as u64, waker.clone(), Link::offset(0)));
         loop {
             let end = self.end();

@@ -45,7 +45,11 @@ pub(super) struct WakeBatch {
     unsettled: Cell<Option<NonNull<dyn Unsettled>>>,
     /// What operations inside of wakers append when the ring is full.
     // An operation that no waker has called does without: it calls what is in the ring, and goes on.
-    more: Cell<VecDeque<Waker>>,
+    #[expect(
+        clippy::box_collection,
+        reason = "absent from nearly all batches, so a word to be made and dropped"
+    )]
+    more: Cell<Option<Box<VecDeque<Waker>>>>,
     /// A ring in place, as a release must not allocate: `len` wakers from `first` on, round the end.
     ring: [Cell<MaybeUninit<Waker>>; BATCH],
 }
@@ -57,7 +61,7 @@ impl WakeBatch {
             len: Cell::new(0),
             first: Cell::new(0),
             unsettled: Cell::new(None),
-            more: Cell::new(VecDeque::new()),
+            more: Cell::new(None),
             ring: [const { Cell::new(MaybeUninit::uninit()) }; BATCH],
         }
     }
@@ -85,16 +89,16 @@ impl WakeBatch {
 
     #[cold]
     fn with_more<R>(&self, f: impl FnOnce(&mut VecDeque<Waker>) -> R) -> R {
-        let mut more = self.more.take();
+        let mut more = self.more.take().unwrap_or_default();
         let result = f(&mut more);
-        self.more.set(more);
+        self.more.set(Some(more));
         result
     }
 
     #[inline]
     fn has_more(&self) -> bool {
         // SAFETY: no other thread has the cell, and nothing happens while it is read.
-        !unsafe { &*self.more.as_ptr() }.is_empty()
+        unsafe { &*self.more.as_ptr() }.is_some()
     }
 
     #[inline]
@@ -111,8 +115,8 @@ impl WakeBatch {
     }
 
     /// Calls all wakers, those included that are appended meanwhile; or, inside of a waker, appends them to
-    /// the batch that is being called. `unsettled` is the semaphore if it has more to be
-    /// settled when this returns.
+    /// the batch that is being called. `unsettled`: the semaphore, if it has more to be settled when this
+    /// returns.
     #[inline]
     pub(super) fn call(&self, unsettled: Option<&(dyn Unsettled + 'static)>) {
         if self.is_empty() {
@@ -150,7 +154,7 @@ impl WakeBatch {
                 waker.wake();
             }
         };
-        // One that panics is not to cost the others their call.
+        // A waker that panics is not to cost the others their call.
         while foreign::call("a waker", call_all).is_none() {}
     }
 }
@@ -162,15 +166,26 @@ impl Drop for WakeBatch {
     }
 }
 
-/// Until it is dropped, wakers of this thread are left to [`foreign::wakes_at_the_end`], inside of which it
-/// is made; or to the batch that is being called, if there is one.
-pub(crate) struct LeftToTheEnd {
+/// Runs `run`, and calls the wakers of semaphores and of all else that `run` comes to once it has returned:
+/// see [`foreign::wakes_at_the_end`]. Inside of a batch that is being called, the wakers of semaphores are
+/// called by that batch.
+#[inline(always)]
+pub(crate) fn wakes_at_the_end<T>(run: impl FnOnce() -> T) -> T {
+    foreign::wakes_at_the_end(|| {
+        let _of_semaphores = LeftToTheEnd::new();
+        run()
+    })
+}
+
+/// Until this is dropped, wakers of this thread are left to [`foreign::wakes_at_the_end`], or to the batch
+/// that is being called, if there is one.
+struct LeftToTheEnd {
     before: *const WakeBatch,
 }
 
 impl LeftToTheEnd {
     #[inline(always)]
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         let before = CALLING.with(Cell::get);
         if before.is_null() {
             CALLING.with(|calling| calling.set(AT_THE_END));

@@ -642,19 +642,30 @@ fn queue_half_granted<'a>(
     waiters
 }
 
+/// Adds `permits` beside such a queue, and calls `meanwhile` while the waiters are half granted.
+fn while_half_granted<R>(
+    semaphore: &AsyncSemaphore,
+    permits: usize,
+    meanwhile: impl FnOnce() -> R,
+) -> (Vec<Acquire<'_>>, R) {
+    let [reached, let_go] = [(); 2].map(|()| Arc::new(Barrier::new(2)));
+    let waiters = queue_half_granted(semaphore, &reached, &let_go);
+    let result = thread::scope(|scope| {
+        scope.spawn(|| semaphore.add_permits(permits));
+        reached.wait();
+        let result = meanwhile();
+        let_go.wait();
+        result
+    });
+    (waiters, result)
+}
+
 /// Ours: what existed was less by then, and the number of it was not.
 #[test]
 fn capacity_is_what_was_set_although_a_waker_panics() {
-    let [reached, let_go] = [(); 2].map(|()| Arc::new(Barrier::new(2)));
     let semaphore = AsyncSemaphore::new(0);
-    let waiters = queue_half_granted(&semaphore, &reached, &let_go);
-    thread::scope(|scope| {
-        scope.spawn(|| semaphore.add_permits(45));
-        reached.wait();
-        // Meets the waker that panics.
-        semaphore.set_capacity(41);
-        let_go.wait();
-    });
+    // Meets the waker that panics.
+    let (waiters, ()) = while_half_granted(&semaphore, 45, || semaphore.set_capacity(41));
     assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (41, 40, 1));
     drop(waiters);
     assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (41, 0, 41));
@@ -663,17 +674,10 @@ fn capacity_is_what_was_set_although_a_waker_panics() {
 /// A try had its permits, and with them the panic of a waker that it met on the way.
 #[test]
 fn trying_beside_a_waker_that_panics_costs_no_permit() {
-    let [reached, let_go] = [(); 2].map(|()| Arc::new(Barrier::new(2)));
     let semaphore = AsyncSemaphore::new(0);
-    let waiters = queue_half_granted(&semaphore, &reached, &let_go);
-    thread::scope(|scope| {
-        scope.spawn(|| semaphore.add_permits(41));
-        reached.wait();
-        let tried = semaphore.try_acquire();
-        let_go.wait();
-        assert!(tried.is_ok(), "a result that was decided is undone by the waker that panics");
-    });
-    drop(waiters);
+    let (waiters, tried) = while_half_granted(&semaphore, 41, || semaphore.try_acquire());
+    assert!(tried.is_ok(), "a result that was decided is undone by the waker that panics");
+    drop((waiters, tried));
     assert_eq!(semaphore.available_permits(), 41);
 }
 
@@ -728,19 +732,14 @@ fn permits_are_as_many_as_before_after_a_try_in_a_destructor_beside_a_waker_that
             drop(self.0.try_acquire());
         }
     }
-    let [reached, let_go] = [(); 2].map(|()| Arc::new(Barrier::new(2)));
     let semaphore = AsyncSemaphore::new(0);
-    let waiters = queue_half_granted(&semaphore, &reached, &let_go);
-    thread::scope(|scope| {
-        scope.spawn(|| semaphore.add_permits(41));
-        reached.wait();
-        let panicked = catch_unwind(AssertUnwindSafe(|| {
+    let (waiters, panicked) = while_half_granted(&semaphore, 41, || {
+        catch_unwind(AssertUnwindSafe(|| {
             let _tries = Tries(&semaphore);
             panic!("the caller's own");
-        }));
-        let_go.wait();
-        assert!(panicked.is_err());
+        }))
     });
+    assert!(panicked.is_err());
     drop(waiters);
     assert_eq!(semaphore.available_permits(), 41);
 }

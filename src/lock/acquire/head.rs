@@ -268,8 +268,7 @@ impl<'a> Head<'a> {
 
     /// Does what an event has left to be done that may have granted the lock.
     fn apply(&mut self, grant: Option<Grant>, effects: Effects) {
-        // Before that, and not left to be found out by `abandon`: the clock is foreign code, and its panic is
-        // not to come between a grant and its guard.
+        // A head that was granted the lock has nothing to abandon.
         self.done = grant.is_some();
         self.entry.apply(effects);
     }

@@ -120,20 +120,14 @@ macro_rules! commands {
                             pin!(Backend::$name(self, $($argument),*))
                                 .poll(&mut Context::from_waker(Waker::noop()))
                         });
-                        match polled {
-                            Some(Poll::Ready(answer)) => {
-                                return CommandFuture::Done(Some(answer.map_err(|error| failed(self, error))));
-                            }
-                            Some(Poll::Pending) => {}
-                            None => return CommandFuture::Done(Some(Err(panicked()))),
+                        let answer = polled.map_or(Poll::Ready(None), |polled| polled.map(Some));
+                        if let Poll::Ready(answer) = answer {
+                            return CommandFuture::Done(Some(answered(self, answer)));
                         }
                     }
                     CommandFuture::UnderWay(Box::pin(async move {
                         let command = async { Backend::$name(self, $($argument),*).await };
-                        match foreign::run(COMMAND, command).await {
-                            Some(answer) => answer.map_err(|error| failed(self, error)),
-                            None => Err(panicked()),
-                        }
+                        answered(self, foreign::run(COMMAND, command).await)
                     }))
                 }
             )*
@@ -152,8 +146,17 @@ commands! {
     fn holders(mode: Mode, name: &'a LockName) -> Vec<Holder>;
 }
 
-/// What a panic of a command is reported as.
+/// The name of a command in the report of its panic.
 const COMMAND: &str = "a command of the backend";
+
+/// The answer of a command; `None` if the command has panicked.
+#[inline]
+fn answered<B: Backend, T>(backend: &B, answer: Option<Result<T, B::Error>>) -> Result<T, Failed> {
+    match answer {
+        Some(answer) => answer.map_err(|error| failed(backend, error)),
+        None => Err(panicked()),
+    }
+}
 
 #[cold]
 fn failed<B: Backend>(backend: &B, error: B::Error) -> Failed {

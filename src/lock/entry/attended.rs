@@ -70,7 +70,7 @@ impl<T: Send + 'static> Drop for Attended<T> {
         let is_other = |other: &Weak<dyn Attends>| !ptr::addr_eq(other.as_ptr(), Arc::as_ptr(shared));
         let given_back = shared.state.lock().kept.take();
         drop(given_back);
-        // A shutdown waits for it, and so until what it has is given back.
+        // A shutdown waits for this future, and so until what the future had is given back.
         shared.entry.unpolled().attended.lock().retain(is_other);
         shared.entry.context.tell_shutdown();
     }

@@ -313,8 +313,8 @@ impl NamedWaiter {
     }
 }
 
-/// A release in the background. However it ends, the next waiter is appointed, and the client is told. If the
-/// runtime drops it before it is over, the watchdog repeats it.
+/// A release in the background. However it ends, the next waiter is appointed, and the client is told. The
+/// watchdog repeats a release that the runtime drops before the release is over.
 struct Release {
     entry: Arc<Entry>,
     pending_release: PendingRelease,

@@ -4,7 +4,6 @@ use crate::fault::fault;
 use crate::sync::atomic::Ordering;
 
 use super::super::node::UNIT;
-use super::super::wakes::WakeBatch;
 use super::settle::Settled;
 use super::{End, Engine, MAX_PERMITS, covers, free};
 
@@ -44,12 +43,9 @@ impl Engine {
     #[inline(never)]
     pub(in super::super) fn notify(&self, n: usize) {
         assert!(n <= MAX_PERMITS, "cannot notify {n} waiters, more than MAX_PERMITS");
-        if n > 0 {
-            self.notify_and_wake(n, &WakeBatch::new());
+        if n == 0 {
+            return;
         }
-    }
-
-    fn notify_and_wake(&self, n: usize, wakes: &WakeBatch) {
         let mut given = 0;
         loop {
             let (before, end) = (given, self.end());
@@ -58,7 +54,7 @@ impl Engine {
                 // Within the walk: the tail cannot go and come again, so a word that is the same has not
                 // changed.
                 true => self
-                    .settled(wakes, |settled| match settled {
+                    .settled(|settled| match settled {
                         Settled::All { end, consumed, .. } => {
                             Some(self.try_notify(n, &mut given, self.credited(), consumed, end))
                         }
@@ -74,7 +70,7 @@ impl Engine {
                 // Ordering: SeqCst, as in `release`.
                 let now = End(self.end.load(Ordering::SeqCst));
                 if now.is_queued() && !self.is_done(now) {
-                    self.settled(wakes, |_| Some(()));
+                    self.settled(|_| Some(()));
                 }
             }
             if done {
@@ -136,8 +132,7 @@ impl Engine {
                 }
                 continue;
             }
-            let wakes = WakeBatch::new();
-            let found = self.settled(&wakes, |settled| match settled {
+            let found = self.settled(|settled| match settled {
                 Settled::Blocked { first, word, credited, consumed } => {
                     let (_, deficit) = first.wants(word);
                     Some(free(credited, consumed.wrapping_add(deficit)).min(0))
@@ -155,8 +150,8 @@ impl Engine {
     }
 
     /// Consumes up to `most` of the permits that are free; of a closed semaphore's only if `even_closed`. The
-    /// sum with those that the caller `has`.
-    pub(in super::super) fn drain(&self, most: usize, has: usize, even_closed: bool) -> usize {
+    /// number that was consumed.
+    pub(in super::super) fn drain(&self, most: usize, even_closed: bool) -> usize {
         let most = most.min(MAX_PERMITS) as u64;
         let mut drained = 0;
         while drained < most {
@@ -171,7 +166,7 @@ impl Engine {
                     (permits == 0 || self.step(end, end.consuming(permits), Ordering::Release))
                         .then_some(permits)
                 }
-                _ => self.settled(&WakeBatch::new(), |settled| match settled {
+                _ => self.settled(|settled| match settled {
                     Settled::All { end, tail, consumed } => {
                         let permits = amount(end, consumed);
                         (permits == 0 || self.consume(end, tail, consumed, permits)).then_some(permits)
@@ -186,14 +181,14 @@ impl Engine {
                 None => {}
             }
         }
-        has + drained as usize
+        drained as usize
     }
 
     /// Takes `permits` out of existence in one step, free or not: if fewer are free, whatever comes back next
     /// makes up for it first.
-    fn reduce(&self, permits: usize, wakes: &WakeBatch) {
+    fn reduce(&self, permits: usize) {
         if fault!(OnlyFreeReduced) {
-            self.drain(permits, 0, true);
+            self.drain(permits, true);
             return;
         }
         let permits = permits as u64;
@@ -209,7 +204,7 @@ impl Engine {
                 }
                 continue;
             }
-            let reduced = self.settled(wakes, |settled| match settled {
+            let reduced = self.settled(|settled| match settled {
                 Settled::All { end, tail, consumed } => {
                     self.consume(end, tail, consumed, permits).then_some(())
                 }
@@ -230,8 +225,7 @@ impl Engine {
     /// The same, and the number with them.
     #[cfg(latchwork_suspend)]
     pub(in super::super) fn lower(&self, permits: usize) {
-        let wakes = WakeBatch::new();
-        self.reduce(permits, &wakes);
+        self.reduce(permits);
         self.forget(permits);
     }
 
@@ -262,14 +256,13 @@ impl Engine {
     pub(in super::super) fn set_capacity(&self, capacity: usize) {
         assert!(capacity <= MAX_PERMITS, "a semaphore may not have more than MAX_PERMITS permits");
         let to = capacity as isize;
-        let wakes = WakeBatch::new();
         let mut reduced = 0;
         // Ordering: Relaxed, a number of its own; see `add`.
         let mut before = self.capacity.load(Ordering::Relaxed);
         loop {
             let less = (before - to).max(0) as usize;
             if less > reduced {
-                self.reduce(less - reduced, &wakes);
+                self.reduce(less - reduced);
                 reduced = less;
             }
             // Ordering: Relaxed, as above.

@@ -93,7 +93,7 @@ impl Engine {
         if matches!(self.settle(&walk, credited, &wakes, Until::Spent), Settled::Full) {
             drop(walk);
             wakes.call(Some(self));
-            self.settled(&wakes, |_| Some(()));
+            self.settled(|_| Some(()));
         } else {
             drop(walk);
             wakes.call(None);
@@ -101,15 +101,12 @@ impl Engine {
     }
 
     /// Settles to the end, and calls `decide` with what is found. Wakes then, and says what that returned.
-    pub(super) fn settled<R>(
-        &self,
-        wakes: &WakeBatch,
-        mut decide: impl FnMut(Settled<'_>) -> Option<R>,
-    ) -> Option<R> {
+    pub(super) fn settled<R>(&self, mut decide: impl FnMut(Settled<'_>) -> Option<R>) -> Option<R> {
+        let wakes = WakeBatch::new();
         loop {
             let walk = self.memory.walk();
             let credited = self.meet_credit();
-            let settled = self.settle_until_decided(&walk, credited, wakes);
+            let settled = self.settle_until_decided(&walk, credited, &wakes);
             let full = matches!(settled, Settled::Full);
             let decided = if full { None } else { decide(settled) };
             drop(walk);

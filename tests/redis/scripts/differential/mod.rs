@@ -83,10 +83,6 @@ struct Both<'a> {
     queued: Vec<String>,
     /// The last release with a next waiter.
     passed: Option<(Mode, Id, (Id, Asks))>,
-    /// The real time of the last call, in ns: the client adds its part to a waiter's time of waiting.
-    took: Time,
-    /// The machine was too busy for a call to take less than [`BLUR`], or for the server to reply.
-    is_busy: bool,
 }
 
 fn millis(time: u64) -> Duration {
@@ -126,6 +122,7 @@ impl Both<'_> {
             _ => &[Mode::Fair],
         };
         let all = modes.iter().flat_map(|mode| Id::all(*mode).map(|id| Call::Release(*mode, id, None)));
+        let mut is_busy = false;
         for (at, call) in calls.iter().copied().chain(all).enumerate() {
             // Each has a moment of its own.
             self.pass(1).await;
@@ -133,15 +130,16 @@ impl Both<'_> {
             let leaves = self.leaves(&call);
             let began = Instant::now();
             let done = self.call(call).await;
-            self.took = nanos(began.elapsed());
-            // A command that was sent again has another answer.
-            self.is_busy |= self.took >= nanos(BLUR) || self.stage.redis.reconnects() > 0;
+            let took = nanos(began.elapsed());
+            // By a call that takes longer two waiters may come in another order, and a command that was sent
+            // again has another answer: the machine is too busy.
+            is_busy |= took >= nanos(BLUR) || self.stage.redis.reconnects() > 0;
             let done = match done {
-                Ok(()) if at < calls.len() => self.compare(&call, leaves).await,
+                Ok(()) if at < calls.len() => self.compare(&call, leaves, took).await,
                 done => done,
             };
             match done {
-                Err(_) if self.is_busy => return Ok(()),
+                Err(_) if is_busy => return Ok(()),
                 done => done.map_err(|difference| format!("after call {at}, {call:?}: {difference}"))?,
             }
         }
@@ -414,7 +412,9 @@ impl Both<'_> {
         Ok((self.stage.heard_before_fence().await, waiting))
     }
 
-    async fn compare(&mut self, call: &Call, leaves: Option<(bool, bool)>) -> Result<(), String> {
+    /// `took`: the real time of the call, in ns, of which the client adds its part to a waiter's time of
+    /// waiting.
+    async fn compare(&mut self, call: &Call, leaves: Option<(bool, bool)>, took: Time) -> Result<(), String> {
         let modes = [Mode::Fair, Mode::Write, Mode::Read];
         let (redis, of) = (self.stage.redis.clone(), self.stage.name.clone());
         let held = join_all(modes.map(|mode| redis.holders(mode, &of)));
@@ -469,7 +469,7 @@ impl Both<'_> {
         for (id, [since, _]) in &waiting.queue {
             let place = line.kept(*now).find(|place| place.id == *id).cloned();
             if let Some(place) = place
-                && (place.since - self.took..place.since).contains(since)
+                && (place.since - took..place.since).contains(since)
             {
                 line.put(Place { since: *since, ..place }, *now, true);
             }
@@ -533,8 +533,6 @@ fn check(kind: LockKind, programs: u32, modes: &'static [Mode]) {
                 keeps_dead: false,
                 queued: Vec::new(),
                 passed: None,
-                took: 0,
-                is_busy: false,
             }
             .play(&calls)
             .await
