@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::by_hand::{connection, run};
+use crate::day::refusing_server;
 use latchwork::lock::Failure;
 use latchwork::redis::{Error, ErrorKind, Redis};
 use latchwork::{Guard, Lease, LockClient, LockError, LossReason};
@@ -173,12 +174,12 @@ async fn server_that_is_busy_for_a_moment_costs_no_error() {
 /// It is started anew, or the address is given to another server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_that_refuses_connections_for_a_moment_costs_no_error() {
-    let (server, gone) = (RedisServer::start(), RedisServer::start().port());
+    let (server, gone) = (RedisServer::start(), refusing_server());
     let proxy = ChaosProxy::start(server.port());
     let client = client(&proxy.url()).await;
     let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
     let dropped = client.get_lock("dropped").unwrap().lock_with_lease(Duration::from_secs(3600)).await;
-    proxy.lead_to(gone);
+    proxy.lead_to(gone.port());
     proxy.cut(Cut::Reset);
     drop(dropped.unwrap());
     let unlocks = tokio::spawn(guard.unlock());

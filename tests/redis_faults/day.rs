@@ -22,6 +22,13 @@ pub(crate) const NAME: &str = "chaos";
 /// The word of a script that is sent in full, as each is the first time that its server hears of it.
 pub(crate) const EVAL: &str = "\r\nEVAL\r\n";
 
+/// A server that refuses connections. Its port is kept from other servers for as long as this lives.
+pub(crate) fn refusing_server() -> RedisServer {
+    let mut server = RedisServer::start();
+    server.kill_9();
+    server
+}
+
 pub(crate) struct Day {
     pub(crate) server: RedisServer,
     pub(crate) proxy: ChaosProxy,

@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use crate::by_hand;
+use crate::day::refusing_server;
 use latchwork::redis::Redis;
 use latchwork::{Guard, LockClient, LockError};
 use latchwork_testkit::{ChaosProxy, Cut, RedisServer, Way};
@@ -102,9 +103,9 @@ impl Scene {
 
 async fn of_refused_connections(length: Duration) {
     let scene = Scene::set().await;
-    let (port, gone) = (scene.server.port(), RedisServer::start().port());
+    let (port, gone) = (scene.server.port(), refusing_server());
     let begin = async |scene: &mut Scene| {
-        scene.proxy.lead_to(gone);
+        scene.proxy.lead_to(gone.port());
         scene.proxy.cut(Cut::Reset);
     };
     scene.outlast(length, begin, async |scene: &mut Scene| scene.proxy.lead_to(port)).await;

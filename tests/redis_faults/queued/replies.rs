@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use latchwork::backend::{AcquireRequest, Backend as _, LockName, NextWaiter, QueuePosition};
 use latchwork::redis::Redis;
 use latchwork::{Lease, LeaseId, LockClient};
-use latchwork_testkit::{Afterwards, ChaosProxy, Cut, Link, RedisServer, Way};
+use latchwork_testkit::{Afterwards, ChaosProxy, Cut, Link, Way};
 use tokio::time::timeout;
 
 use super::kind::{MODE, QUEUE, WAYS, sides};
@@ -13,7 +13,7 @@ use super::stage::{
     AT_ONCE, Convoy, LIFE, LITTLE, end, lock, now, queued, serve, sleeps, taker, until_queued, waiter,
     waiter_of,
 };
-use crate::day::{Day, EVAL, NAME, eventually, soon};
+use crate::day::{Day, EVAL, NAME, eventually, refusing_server, soon};
 
 const EACH: [Afterwards; 2] = [Afterwards::Reset, Afterwards::Silence];
 
@@ -225,8 +225,8 @@ async fn command_that_is_on_its_way_for_long_loses_no_place() {
             } else {
                 Some(lock(&holder).lock().await.unwrap())
             };
-            let (port, gone) = (day.server.port(), RedisServer::start().port());
-            day.proxy.lead_to(gone);
+            let (port, gone) = (day.server.port(), refusing_server());
+            day.proxy.lead_to(gone.port());
             if is_sent_again {
                 day.proxy.silence(Way::ToServer);
             } else {
