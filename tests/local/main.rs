@@ -1,6 +1,7 @@
-//! The store in memory: the suites for every backend, attacks that are drawn, its turns to the moment, and
-//! what its runtime does with tasks.
+//! The store in memory: the suites for every backend, programs and attacks that are drawn, and what its
+//! runtime does with tasks.
 
+mod differential;
 mod fair_attack;
 mod many;
 #[path = "../over_local/mod.rs"]

@@ -1,12 +1,10 @@
-//! Whose turn it is at a read-write lock in memory, to the moment: by a clock that stands still.
+//! Rules of read-write locks in memory that programs which are drawn do not see (`differential`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use latchwork::LeaseId;
-use latchwork::backend::{
-    AcquireOutcome, Backend as _, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
-};
+use latchwork::backend::{AcquireOutcome, Backend as _, LockName, Mode, QueuePosition, ReleaseOutcome};
 use latchwork::local::{Local, LocalTransport, ThreadRuntime};
 use latchwork::subscription::Subscription;
 
@@ -74,140 +72,11 @@ impl Stage {
         did_read(ready(self.local.release(Mode::Read, &self.name, &one.id, None)).unwrap())
     }
 
-    fn writer(&self) -> Option<LeaseId> {
-        let writer = ready(self.local.holder(Mode::Write, &self.name)).unwrap();
-        writer.map(|writer| writer.id.unwrap())
-    }
-
     /// Messages so far: `Unlock`, `ReadUnlock`.
     fn said(&self) -> (u64, u64) {
         let stats = self.local.registry().stats();
         (stats.unlock_messages, stats.read_unlock_messages)
     }
-}
-
-#[test]
-fn writer_whose_lease_ends_leaves_to_the_readers_that_wait() {
-    let stage = Stage::new();
-    let [writer, next, reader] = [(); 3].map(|()| stage.one());
-    stage.write(&writer, SHORT).unwrap();
-    assert_eq!(stage.write(&next, LEASE), Err(SHORT));
-    assert_eq!(stage.read(&reader, LEASE), Err(SHORT));
-    stage.runtime.advance(SHORT);
-    assert_eq!(stage.write(&next, LEASE), Err(TURN));
-    assert_eq!(stage.said(), (0, 1));
-    stage.read(&reader, LEASE).unwrap();
-    assert!(stage.release_read(&reader));
-    assert_eq!(stage.writer().as_ref(), Some(&next.id));
-}
-
-#[test]
-fn release_that_comes_late_passes_the_lock_on() {
-    let stage = Stage::new();
-    let [writer, next] = [(); 2].map(|()| stage.one());
-    stage.write(&writer, SHORT).unwrap();
-    assert_eq!(stage.write(&next, LEASE), Err(SHORT));
-    stage.runtime.advance(SHORT);
-    assert_eq!(stage.release_write(&writer), ReleaseOutcome::NotHeld);
-    assert_eq!(stage.writer().as_ref(), Some(&next.id));
-}
-
-#[test]
-fn turn_of_readers_ends_with_the_lease_of_the_last() {
-    let stage = Stage::new();
-    let [writer, next, reader] = [(); 3].map(|()| stage.one());
-    stage.write(&writer, LEASE).unwrap();
-    assert_eq!(stage.write(&next, LEASE), Err(LEASE));
-    assert_eq!(stage.read(&reader, LEASE), Err(LEASE));
-    stage.release_write(&writer);
-    stage.read(&reader, SHORT).unwrap();
-    assert_eq!(stage.write(&next, LEASE), Err(SHORT));
-    stage.runtime.advance(SHORT);
-    stage.write(&next, LEASE).unwrap();
-}
-
-#[test]
-fn turn_of_readers_lasts_for_a_second_to_the_moment() {
-    let stage = Stage::new();
-    let [writer, next, reader, behind] = [(); 4].map(|()| stage.one());
-    for by_reader in [false, true] {
-        stage.write(&writer, LEASE).unwrap();
-        assert_eq!(stage.write(&next, LEASE), Err(LEASE));
-        assert_eq!(stage.read(&reader, LEASE), Err(LEASE));
-        stage.release_write(&writer);
-        stage.runtime.advance(TURN - MOMENT);
-        assert_eq!(stage.write(&next, LEASE), Err(MOMENT));
-        assert_eq!(stage.read(&behind, LEASE), Err(MOMENT));
-        stage.runtime.advance(MOMENT);
-        match by_reader {
-            // It has to wait behind the writer, and grants it the lock for what is left of its position.
-            true => assert_eq!(stage.read(&behind, LEASE), Err(WAITS.unwrap().kept - MOMENT)),
-            false => stage.write(&next, LEASE).unwrap(),
-        }
-        assert_eq!(stage.writer().as_ref(), Some(&next.id));
-        stage.release_read(&reader);
-        stage.release_read(&behind);
-        stage.release_write(&next);
-    }
-}
-
-/// A reader that was let in once, and has not come, is waited for no more.
-#[test]
-fn reader_that_is_gone_has_one_turn() {
-    let stage = Stage::new();
-    let [writer, next, reader] = [(); 3].map(|()| stage.one());
-    stage.write(&writer, LEASE).unwrap();
-    assert_eq!(stage.read(&reader, LEASE), Err(LEASE));
-    stage.release_write(&writer);
-    stage.runtime.advance(TURN);
-    stage.write(&writer, LEASE).unwrap();
-    assert_eq!(stage.write(&next, LEASE), Err(LEASE));
-    stage.release_write(&writer);
-    assert_eq!(stage.writer().as_ref(), Some(&next.id));
-}
-
-/// Nor is one that has come in another way, and has gone without a word.
-#[test]
-fn reader_that_has_read_waits_no_more() {
-    let stage = Stage::new();
-    let [writer, next, reader, other] = [(); 4].map(|()| stage.one());
-    stage.read(&other, LEASE).unwrap();
-    assert_eq!(stage.write(&writer, LEASE), Err(LEASE));
-    assert!(stage.read(&reader, LEASE).is_err());
-    stage.release_write(&writer);
-    stage.read(&reader, SHORT).unwrap();
-    stage.release_read(&other);
-    stage.runtime.advance(SHORT);
-    stage.write(&writer, LEASE).unwrap();
-    assert_eq!(stage.write(&next, LEASE), Err(LEASE));
-    stage.release_write(&writer);
-    assert_eq!(stage.writer().as_ref(), Some(&next.id));
-}
-
-#[test]
-fn writer_that_has_written_waits_no_more() {
-    let stage = Stage::new();
-    let [holder, writer] = [(); 2].map(|()| stage.one());
-    stage.read(&holder, SHORT).unwrap();
-    assert_eq!(stage.write(&writer, SHORT), Err(SHORT));
-    stage.runtime.advance(SHORT);
-    stage.write(&writer, SHORT).unwrap();
-    stage.runtime.advance(SHORT);
-    stage.read(&holder, LEASE).unwrap();
-    assert!(stage.release_read(&holder));
-    assert_eq!(stage.writer(), None);
-}
-
-#[test]
-fn reader_behind_a_writer_asks_when_the_writers_position_is_over() {
-    let stage = Stage::new();
-    let [holder, writer, reader] = [(); 3].map(|()| stage.one());
-    stage.read(&holder, LEASE).unwrap();
-    assert_eq!(stage.write(&writer, LEASE), Err(LEASE));
-    let kept = WAITS.unwrap().kept;
-    assert_eq!(stage.read(&reader, LEASE), Err(kept));
-    stage.runtime.advance(kept);
-    stage.read(&reader, LEASE).unwrap();
 }
 
 #[test]
@@ -227,52 +96,6 @@ fn readers_are_told_of_a_writer_that_leaves_the_queue_if_they_waited_for_it() {
     assert!(stage.write(&first, LEASE).is_err());
     stage.release_write(&last);
     assert_eq!(stage.said(), (0, 1), "none waits before it");
-}
-
-#[test]
-fn lock_that_was_kept_for_readers_that_have_left_is_free_and_a_message_says_so() {
-    let stage = Stage::new();
-    let [writer, reader] = [(); 2].map(|()| stage.one());
-    stage.write(&writer, LEASE).unwrap();
-    assert_eq!(stage.read(&reader, LEASE), Err(LEASE));
-    stage.release_write(&writer);
-    assert_eq!(stage.said(), (0, 1));
-    assert!(!stage.release_read(&reader));
-    assert_eq!(stage.said(), (1, 1));
-}
-
-#[test]
-fn writer_that_is_forced_out_leaves_to_the_readers_that_wait() {
-    let stage = Stage::new();
-    let [writer, next, reader] = [(); 3].map(|()| stage.one());
-    stage.write(&writer, LEASE).unwrap();
-    assert_eq!(stage.write(&next, LEASE), Err(LEASE));
-    assert_eq!(stage.read(&reader, LEASE), Err(LEASE));
-    assert!(ready(stage.local.force_release(Mode::Write, &stage.name)).unwrap());
-    assert_eq!((stage.writer(), stage.said()), (None, (0, 1)));
-    stage.read(&reader, LEASE).unwrap();
-}
-
-/// And not to the readers behind it.
-#[test]
-fn readers_that_are_forced_out_leave_to_the_writer_that_waits() {
-    let stage = Stage::new();
-    let [holder, writer, reader] = [(); 3].map(|()| stage.one());
-    stage.read(&holder, LEASE).unwrap();
-    assert_eq!(stage.write(&writer, LEASE), Err(LEASE));
-    assert!(stage.read(&reader, LEASE).is_err());
-    assert!(ready(stage.local.force_release(Mode::Read, &stage.name)).unwrap());
-    assert_eq!((stage.writer().as_ref(), stage.said()), (Some(&writer.id), (0, 0)));
-}
-
-#[test]
-fn lock_that_is_forced_free_is_told_to_be() {
-    for mode in [Mode::Write, Mode::Read] {
-        let stage = Stage::new();
-        stage.acquire(mode, &stage.one(), LEASE).unwrap();
-        assert!(ready(stage.local.force_release(mode, &stage.name)).unwrap());
-        assert_eq!(stage.said(), (1, 0), "{mode}");
-    }
 }
 
 /// However many other names come and go meanwhile.
@@ -296,32 +119,6 @@ fn turn_is_kept_for_as_long_as_writers_wait() {
     let request = stage.local.request(&reader.id, LEASE).position(position);
     let reads = ready(stage.local.acquire(Mode::Read, &stage.name, &request)).unwrap();
     assert_eq!(reads, AcquireOutcome::Acquired { last_token: 0 });
-}
-
-#[test]
-fn renewed_leases_keep_other_kinds_out_for_longer() {
-    for writes in [true, false] {
-        let stage = Stage::new();
-        let [holder, other] = [(); 2].map(|()| stage.one());
-        let leases = keys(&stage.name, &[&holder.id]);
-        let renewed = match writes {
-            true => {
-                stage.write(&holder, SHORT).unwrap();
-                ready(stage.local.renew(Mode::Write, &leases, LEASE))
-            }
-            false => {
-                stage.read(&holder, SHORT).unwrap();
-                ready(stage.local.renew(Mode::Read, &leases, LEASE))
-            }
-        };
-        assert_eq!(renewed, Ok(vec![true]));
-        for (passes, is_free) in [(SHORT, false), (LEASE - SHORT, true)] {
-            stage.runtime.advance(passes);
-            let taken =
-                ready(stage.local.acquire(Mode::Plain, &stage.name, &stage.local.request(&other.id, LEASE)));
-            assert_eq!(taken.is_ok(), is_free);
-        }
-    }
 }
 
 /// Whose lease is over, and the name is held as another kind by now.
@@ -399,26 +196,6 @@ fn tokens_rise_though_the_name_is_another_kind_of_lock_meanwhile() {
     }
 }
 
-/// A writer that is named with a release has its token by that.
-#[test]
-fn readers_after_a_writer_have_a_greater_token_than_it() {
-    let stage = Stage::new();
-    let [reader, writer, next] = [(); 3].map(|()| stage.one());
-    let read = || {
-        let request = stage.local.request(&reader.id, LEASE).tokens(1);
-        let outcome = ready(stage.local.acquire(Mode::Read, &stage.name, &request)).unwrap();
-        assert!(stage.release_read(&reader));
-        token(outcome)
-    };
-    let before = read();
-    stage.write(&writer, LEASE).unwrap();
-    let next = NextWaiter { id: next.id.clone(), lease: LEASE, tokens: 1, position: WAITS.unwrap() };
-    let released = ready(stage.local.release(Mode::Write, &stage.name, &writer.id, Some(&next))).unwrap();
-    let ReleaseOutcome::GrantedToNext { last_token } = released else { panic!("{released:?}") };
-    ready(stage.local.release(Mode::Write, &stage.name, &next.id, None)).unwrap();
-    assert!(before < last_token && last_token < read());
-}
-
 /// To the moment, though the name is held by another still.
 #[test]
 fn lease_that_is_over_beside_another_is_not_renewed() {
@@ -438,15 +215,4 @@ fn lease_that_is_over_beside_another_is_not_renewed() {
     stage.read(&other, SHORT).unwrap();
     stage.runtime.advance(SHORT);
     assert_eq!((renew(Mode::Read, &other), renew(Mode::Read, &reader)), (vec![false], vec![true]));
-}
-
-/// A message costs each waiter a look at the store.
-#[test]
-fn release_of_what_has_no_lease_is_told_to_none() {
-    let stage = Stage::new();
-    let one = stage.one();
-    assert!(!stage.release_read(&one));
-    assert_eq!(stage.release_write(&one), ReleaseOutcome::NotHeld);
-    assert!(!ready(stage.local.force_release(Mode::Write, &stage.name)).unwrap());
-    assert_eq!(stage.said(), (0, 0));
 }

@@ -10,7 +10,6 @@
 mod program;
 mod reference;
 
-use std::fmt::Debug;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -20,10 +19,9 @@ use latchwork::redis::{Error, Redis};
 use latchwork::{LeaseId, LockKind};
 use latchwork_conformance::commands::{Commands as _, keys};
 use latchwork_testkit::{RedisServer, ServerClock};
-use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-use self::program::{Asks, Call, HOLDER, Id, WAITER, calls};
-use self::reference::{BLUR, Line, Place, READERS_TURN, ROUNDS, Reference, Time, kind_of, left, nanos};
+use self::program::{Asks, Call, Id};
+use self::reference::{BLUR, Line, Place, READERS_TURN, ROUNDS, Reference, Time, kind_of, left, nanos, same};
 use super::stage::{Stage, id};
 
 /// When programs begin, by both clocks.
@@ -89,10 +87,6 @@ fn millis(time: u64) -> Duration {
     Duration::from_millis(time)
 }
 
-fn same<T: Debug + PartialEq>(what: &str, got: T, expected: T) -> Result<(), String> {
-    if got == expected { Ok(()) } else { Err(format!("{what}: {got:?} instead of {expected:?}")) }
-}
-
 fn by_id<T>(mut places: Vec<(LeaseId, T)>) -> Vec<(LeaseId, T)> {
     places.sort_by_key(|(id, _)| id.to_string());
     places
@@ -126,7 +120,10 @@ impl Both<'_> {
         for (at, call) in calls.iter().copied().chain(all).enumerate() {
             // Each has a moment of its own.
             self.pass(1).await;
-            let call = self.resolved(call);
+            let call = match (call, self.passed) {
+                (Call::Repeat, Some((mode, id, next))) => Call::Release(mode, id, Some(next)),
+                (call, _) => self.reference.resolved(call),
+            };
             let leaves = self.leaves(&call);
             let began = Instant::now();
             let done = self.call(call).await;
@@ -157,44 +154,6 @@ impl Both<'_> {
         self.clock.stop_at(self.reference.now.unsigned_abs() / 1000);
     }
 
-    /// The call, of ids.
-    fn resolved(&self, call: Call) -> Call {
-        let of = |mode: Mode, id: Id| {
-            let name = &self.reference.name;
-            let line = match mode {
-                Mode::Read => &name.waiting_readers,
-                Mode::Write => &name.writers,
-                _ => &name.fair,
-            };
-            let number = usize::from(id.1) - 1;
-            let found = match (id.0, mode) {
-                (HOLDER, Mode::Read) => {
-                    name.readers.get(number).or(name.readers.first()).map(|term| &term.id)
-                }
-                (HOLDER, _) => name.lease.as_ref().map(|term| &term.id),
-                (WAITER, _) => line.kept(Time::MIN).nth(number).map(|place| &place.id),
-                _ => return id,
-            };
-            let found = found.map(Id::of_lease).filter(|id| Id::numbers(mode).contains(&id.1));
-            found.unwrap_or(Id(1, *Id::numbers(mode).start()))
-        };
-        match call {
-            Call::Acquire(mode, id, asks) => Call::Acquire(mode, of(mode, id), asks),
-            Call::ReadBeside(id, asks) if id.0 == HOLDER => {
-                Call::ReadBeside(of(Mode::Write, id).reader(), asks)
-            }
-            Call::Release(mode, id, next) => {
-                Call::Release(mode, of(mode, id), next.map(|(id, asks)| (of(mode, id), asks)))
-            }
-            Call::Renew(mode, id, lease) => Call::Renew(mode, of(mode, id), lease),
-            Call::Repeat => match self.passed {
-                Some((mode, id, next)) => Call::Release(mode, id, Some(next)),
-                None => Call::Repeat,
-            },
-            call => call,
-        }
-    }
-
     /// Of a writer that leaves the queue, behind which readers may wait: whether its place lasts, and whether
     /// none stands before it that can be told. Readers are told of each such, also if they have to wait on,
     /// and of one whose place is over the server may know no more.
@@ -217,11 +176,7 @@ impl Both<'_> {
             Call::Release(mode, id, next) => self.release(mode, id, next).await,
             Call::Repeat => Ok(()),
             Call::Outlast => {
-                let Reference { name, now, .. } = &self.reference;
-                let short = *now..*now + nanos(millis(31_000));
-                let of_holder = name.lease.iter().map(|term| term.until).find(|end| short.contains(end));
-                let of_readers = name.readers.iter().map(|term| term.until).filter(|end| short.contains(end));
-                if let Some(end) = of_holder.or_else(|| of_readers.max()) {
+                if let Some(end) = self.reference.short_end() {
                     self.reference.pass_until(end + nanos(millis(5)));
                     self.set_clock();
                 }
@@ -506,47 +461,22 @@ fn other_kind<T>(redis: &Redis, got: Result<T, Error>) -> Result<Result<T, LockK
     )
 }
 
-/// With the seed of `LATCHWORK_SEED`, and twenty times as many programs if `LATCHWORK_DEEP` is set.
 fn check(kind: LockKind, programs: u32, modes: &'static [Mode]) {
     static SERVERS: LazyLock<[(RedisServer, ServerClock); 3]> =
         LazyLock::new(|| std::array::from_fn(|_| ServerClock::start_server()));
     let (server, clock) = &SERVERS[kind as usize];
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let seed = std::env::var("LATCHWORK_SEED").map_or(1, |seed| seed.parse::<u32>().expect("it is a number"));
-    let times = if std::env::var_os("LATCHWORK_DEEP").is_some() { 20 } else { 1 };
-    let mut bytes = [0; 32];
-    bytes[..4].copy_from_slice(&seed.to_le_bytes());
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    let cases = programs * times;
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 400, ..Config::default() };
-    let number = std::cell::Cell::new(0);
-    let played = TestRunner::new_with_rng(config, rng).run(&calls(modes), |calls| {
-        let name = format!("{kind:?}:{}", number.replace(number.get() + 1));
-        let played = runtime.block_on(async {
+    program::check(programs, modes, |number, calls| {
+        runtime.block_on(async {
             clock.stop_at(BEGINNING.as_micros() as u64);
             let queued = if kind == LockKind::ReadWrite { Mode::Write } else { Mode::Fair };
-            let stage = Stage::on(server, &name, queued).await;
-            Both {
-                stage,
-                clock,
-                reference: Reference::new(kind, nanos(BEGINNING)),
-                keeps_dead: false,
-                queued: Vec::new(),
-                passed: None,
-            }
-            .play(&calls)
-            .await
-        });
-        played.map_err(TestCaseError::fail)
+            let stage = Stage::on(server, &format!("{kind:?}:{number}"), queued).await;
+            let reference = Reference::new(kind, nanos(BEGINNING), true);
+            let mut both =
+                Both { stage, clock, reference, keeps_dead: false, queued: Vec::new(), passed: None };
+            both.play(calls).await
+        })
     });
-    match played {
-        Ok(()) => {}
-        Err(TestError::Fail(difference, calls)) => {
-            let calls: String = calls.iter().map(|call| format!("    {call:?},\n")).collect();
-            panic!("seed {seed}: {difference}\nThe program:\n[\n{calls}]");
-        }
-        Err(error) => panic!("seed {seed}: {error}"),
-    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use latchwork::LeaseId;
 use latchwork::backend::Mode;
 use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 
 pub(super) const CLIENTS: u8 = 3;
 /// Of each client: so many that do not read, and as many that do.
@@ -155,4 +156,32 @@ pub(super) fn calls(modes: &'static [Mode]) -> impl Strategy<Value = Vec<Call>> 
         let listens = (1..=CLIENTS).map(move |client| Call::Listen(client, deaf != client));
         listens.chain(calls).collect()
     })
+}
+
+/// Plays programs, each by its number. With the seed of `LATCHWORK_SEED`, and twenty times as many programs
+/// if `LATCHWORK_DEEP` is set.
+pub(super) fn check(
+    programs: u32,
+    modes: &'static [Mode],
+    play: impl Fn(u32, &[Call]) -> Result<(), String>,
+) {
+    let seed = std::env::var("LATCHWORK_SEED").map_or(1, |seed| seed.parse::<u32>().expect("it is a number"));
+    let times = if std::env::var_os("LATCHWORK_DEEP").is_some() { 20 } else { 1 };
+    let mut bytes = [0; 32];
+    bytes[..4].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let cases = programs * times;
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 400, ..Config::default() };
+    let number = std::cell::Cell::new(0);
+    let played = TestRunner::new_with_rng(config, rng).run(&calls(modes), |calls| {
+        play(number.replace(number.get() + 1), &calls).map_err(TestCaseError::fail)
+    });
+    match played {
+        Ok(()) => {}
+        Err(TestError::Fail(difference, calls)) => {
+            let calls: String = calls.iter().map(|call| format!("    {call:?},\n")).collect();
+            panic!("seed {seed}: {difference}\nThe program:\n[\n{calls}]");
+        }
+        Err(error) => panic!("seed {seed}: {error}"),
+    }
 }

@@ -5,15 +5,19 @@
 mod state;
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::time::Duration;
 
 use latchwork::backend::{Message, Mode, QueuePosition};
 use latchwork::{LeaseId, LockKind};
 
 pub(super) use self::state::kind as kind_of;
+#[allow(unused_imports, reason = "some of it is for the scripts alone")]
 pub(super) use self::state::line::{Line, Place};
-pub(super) use self::state::{Name, READERS_TURN, Time, left, nanos};
-use self::state::{News, Step};
+pub(super) use self::state::{Name, News, Step, Time, nanos};
+#[allow(unused_imports, reason = "some of it is for the scripts alone")]
+pub(super) use self::state::{READERS_TURN, left};
+use super::program::{Call, HOLDER, Id, WAITER};
 
 /// By how much leases may differ, as the server counts them in milliseconds, and rounds them up.
 pub(super) const ROUNDS: Duration = Duration::from_millis(3);
@@ -36,31 +40,42 @@ pub(super) struct Reference {
     /// What was published by commands on this kind of lock since the last look.
     pub(super) published: Vec<String>,
     tokens: Vec<Tokens>,
+    /// Places and releases are those of the scripts, and not of the store in memory.
+    scripted: bool,
+}
+
+pub(super) fn same<T: Debug + PartialEq>(what: &str, got: T, expected: T) -> Result<(), String> {
+    if got == expected { Ok(()) } else { Err(format!("{what}: {got:?} instead of {expected:?}")) }
 }
 
 impl Reference {
-    pub(super) fn new(kind: LockKind, now: Time) -> Self {
+    pub(super) fn new(kind: LockKind, now: Time, scripted: bool) -> Self {
         let (name, listening) = (Name::default(), BTreeSet::new());
-        Self { name, now, kind, listening, published: Vec::new(), tokens: Vec::new() }
+        Self { name, now, kind, listening, published: Vec::new(), tokens: Vec::new(), scripted }
     }
 
-    /// A command, which the store tells as the scripts do.
-    pub(super) fn step<T>(&mut self, mode: Mode, step: impl FnOnce(&mut Step<'_>) -> T) -> T {
-        let (was_held, was_written) = (self.is_held_fairly(), self.name.held(self.now).is_some());
-        let Self { name, listening, .. } = self;
+    /// A command, and what others are told of it.
+    pub(super) fn news<T>(&mut self, mode: Mode, step: impl FnOnce(&mut Step<'_>) -> T) -> (T, News) {
+        let Self { name, listening, scripted, .. } = self;
         let told = |id: &LeaseId| listening.contains(&*id.client_id());
         let mut all = Step {
             now: self.now,
             name,
             told: &told,
-            takes_earlier: true,
-            releases_the_dead: false,
+            takes_earlier: *scripted,
+            releases_the_dead: !*scripted && mode == Mode::Plain,
             scripted_turns: true,
             token_gap: 0,
             news: News::default(),
         };
         let answer = step(&mut all);
-        let News { granted, message } = all.news;
+        (answer, all.news)
+    }
+
+    /// A command, which the store tells as the scripts do.
+    pub(super) fn step<T>(&mut self, mode: Mode, step: impl FnOnce(&mut Step<'_>) -> T) -> T {
+        let (was_held, was_written) = (self.is_held_fairly(), self.name.held(self.now).is_some());
+        let (answer, News { granted, message }) = self.news(mode, step);
         let is_free = was_held && !self.is_held_fairly();
         // Plain and fair locks have the same channel.
         if (self.kind == LockKind::ReadWrite) != (kind_of(mode) == LockKind::ReadWrite) {
@@ -75,6 +90,49 @@ impl Reference {
             None => (is_free && mode == Mode::Fair).then(|| "0".to_owned()),
         });
         answer
+    }
+
+    /// The call, of ids.
+    pub(super) fn resolved(&self, call: Call) -> Call {
+        let of = |mode: Mode, id: Id| {
+            let name = &self.name;
+            let line = match mode {
+                Mode::Read => &name.waiting_readers,
+                Mode::Write => &name.writers,
+                _ => &name.fair,
+            };
+            let number = usize::from(id.1) - 1;
+            let found = match (id.0, mode) {
+                (HOLDER, Mode::Read) => {
+                    name.readers.get(number).or(name.readers.first()).map(|term| &term.id)
+                }
+                (HOLDER, _) => name.lease.as_ref().map(|term| &term.id),
+                (WAITER, _) => line.kept(Time::MIN).nth(number).map(|place| &place.id),
+                _ => return id,
+            };
+            let found = found.map(Id::of_lease).filter(|id| Id::numbers(mode).contains(&id.1));
+            found.unwrap_or(Id(1, *Id::numbers(mode).start()))
+        };
+        match call {
+            Call::Acquire(mode, id, asks) => Call::Acquire(mode, of(mode, id), asks),
+            Call::ReadBeside(id, asks) if id.0 == HOLDER => {
+                Call::ReadBeside(of(Mode::Write, id).reader(), asks)
+            }
+            Call::Release(mode, id, next) => {
+                Call::Release(mode, of(mode, id), next.map(|(id, asks)| (of(mode, id), asks)))
+            }
+            Call::Renew(mode, id, lease) => Call::Renew(mode, of(mode, id), lease),
+            call => call,
+        }
+    }
+
+    /// When the lease of the holder, or of all readers, is over, if that is short.
+    pub(super) fn short_end(&self) -> Option<Time> {
+        let Self { name, now, .. } = self;
+        let short = *now..*now + nanos(Duration::from_secs(31));
+        let of_holder = name.lease.iter().map(|term| term.until).find(|end| short.contains(end));
+        let of_readers = name.readers.iter().map(|term| term.until).filter(|end| short.contains(end));
+        of_holder.or_else(|| of_readers.max())
     }
 
     fn is_held_fairly(&self) -> bool {
