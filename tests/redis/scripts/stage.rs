@@ -339,12 +339,6 @@ impl Stage {
         assert!(is_so, "{key}: {lasts:?} instead of {left:?}");
     }
 
-    /// That the lock lasts for longer than this, or has no end: another reads on.
-    pub(crate) async fn assert_lasts_beyond(&mut self, left: Duration) {
-        let lasts: i64 = self.run("PTTL {}").await;
-        assert!(lasts == -1 || lasts > left.as_millis() as i64, "{lasts} ms, and another reads on");
-    }
-
     /// All keys of the lock, but its counter of tokens. None of them stays for ever. (Any key that has
     /// the name in it: no test's name is within that of another, beside which it may run.)
     pub(crate) async fn keys(&mut self) -> Vec<String> {

@@ -340,31 +340,6 @@ async fn lock_lasts_through_the_millisecond_that_its_writer_says() {
     stage.end().await;
 }
 
-/// The ends of the lock and of the reader's lease were taken away.
-#[tokio::test]
-async fn reader_without_an_end_reads_on_when_its_writer_leaves() {
-    let mut stage = Stage::read_write("rw:unending").await;
-    let (writer, reader, other) = (id(1, 1), id(1, 2), id(2, 1));
-    for asks_again in [false, true] {
-        stage.take(&writer).await;
-        stage.read_beside(&reader, &writer).await;
-        let () = stage.run(&format!("PERSIST {}", lease_key(&reader.to_string(), 1))).await;
-        let () = stage.run("PERSIST {}").await;
-        if asks_again {
-            stage.take(&writer).await;
-        }
-        assert_eq!(stage.release(&writer, None).await, RELEASED);
-        stage.wait(&other, 0).await;
-        stage.assert_lasts_beyond(Duration::from_secs(300)).await;
-        stage.listen(&other).await;
-        assert!(stage.release_read(&reader).await);
-        stage.assert_heard(&["1", &other.to_string()]).await;
-        stage.release(&other, None).await;
-        let _ = stage.heard().await;
-    }
-    stage.end().await;
-}
-
 /// Two readers have their turn before a writer, and one of them has come.
 async fn in_turn(stage: &mut Stage, [holder, writer, came, late]: [&LeaseId; 4]) {
     stage.take(holder).await;

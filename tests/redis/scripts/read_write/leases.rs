@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use latchwork::LeaseId;
-use latchwork::backend::{Backend as _, Mode};
+use latchwork::backend::Mode;
 
-use super::super::stage::{KEPT, LEASE, Stage, id, lease_key, position};
-use latchwork_conformance::commands::{Commands as _, RELEASED, keys, left};
+use super::super::stage::{KEPT, LEASE, Stage, id, lease_key};
+use latchwork_conformance::commands::{Commands as _, RELEASED, left};
 
 #[tokio::test]
 async fn lock_is_written_as_redisson_does() {
@@ -26,32 +26,6 @@ async fn lock_is_written_as_redisson_does() {
     stage.assert_heard(&[]).await;
     assert!(stage.release_read(&two).await);
     stage.assert_heard(&["0"]).await;
-    stage.end().await;
-}
-
-/// Its client counts from when it has sent its command.
-#[tokio::test]
-async fn writer_that_says_until_when_it_writes_does_so_for_all_of_its_lease() {
-    let mut stage = Stage::read_write("rw:whole-lease").await;
-    let (writer, reader) = (id(1, 1), id(1, 2));
-    stage.take(&writer).await;
-    stage.read_beside(&reader, &writer).await;
-    for times in 2..6 {
-        let (seconds, micros): (u64, u64) = stage.run("TIME").await;
-        let lease = LEASE * times;
-        if times % 2 == 0 {
-            stage.renew(Mode::Write, &writer, lease).await;
-        } else {
-            let request = stage.redis.request(&writer, lease);
-            let taken = stage.redis.acquire(Mode::Write, &stage.name, &request).await;
-            assert_eq!(left(taken.unwrap()), None);
-        }
-        let until = stage.writes_until(&writer).await;
-        let least = Duration::from_secs(seconds) + Duration::from_micros(micros) + lease;
-        assert!(Duration::from_micros(until) >= least, "{until} < {least:?}");
-    }
-    assert!(stage.release_read(&reader).await);
-    stage.release(&writer, None).await;
     stage.end().await;
 }
 
@@ -106,31 +80,6 @@ async fn writer_that_leaves_the_lock_to_a_crowd_of_its_own_readers_leaves_nothin
         assert_eq!(stage.run::<usize>("HLEN {}").await, 500, "the readers, and the mode");
         assert!(stage.force_release().await);
     }
-}
-
-/// Its end was taken away.
-#[tokio::test]
-async fn reader_whose_lease_has_no_end_reads() {
-    let mut stage = Stage::read_write("rw:endless").await;
-    let (reader, other, writer) = (id(1, 1), id(2, 1), id(3, 1));
-    stage.read(&reader).await;
-    let lease = lease_key(&reader.to_string(), 1);
-    let () = stage.run(&format!("PERSIST {lease}")).await;
-    assert!(stage.wait(&writer, 0).await > KEPT);
-    let () = stage.run("PERSIST {}").await;
-    assert!(stage.wait(&writer, 0).await > KEPT);
-    assert_eq!(stage.readers().await.len(), 1);
-    // A reader that leaves takes nothing from it.
-    let request = stage.redis.request(&other, LEASE * 2).position(position(1));
-    assert_eq!(left(stage.ask_to_read(&request).await.unwrap()), None);
-    assert!(stage.release_read(&other).await);
-    stage.assert_lasts_beyond(Duration::from_secs(1000)).await;
-    assert!(stage.wait(&writer, 0).await > KEPT);
-    stage.listen(&writer).await;
-    assert!(stage.release_read(&reader).await);
-    stage.assert_granted(&[&writer]).await;
-    stage.release(&writer, None).await;
-    stage.end().await;
 }
 
 /// From then on the writer's lease ends by its field, and no earlier than the key would have.
@@ -192,43 +141,5 @@ async fn lock_is_one_to_read_once_a_reader_leaves_it_to_another_beside_a_writer_
     assert!(stage.release_read(&reader).await);
     stage.assert_fields(&[format!("{reads_on}=1"), "mode=read".to_owned()]).await;
     assert!(stage.release_read(&reads_on).await);
-    stage.end().await;
-}
-
-#[tokio::test]
-async fn writer_that_reads_for_longer_than_it_writes_ends_when_it_said() {
-    let mut stage = Stage::read_write("rw:beside:ends").await;
-    let (writer, reader, other) = (id(1, 1), id(1, 2), id(2, 1));
-    stage.take(&writer).await;
-    let beside = stage.redis.request(&reader, LEASE * 9).under(writer.clone());
-    assert_eq!(left(stage.ask_to_read(&beside).await.unwrap()), None);
-    stage.assert_lasts("{}", LEASE * 9).await;
-    let writes = async |stage: &Stage| {
-        let writer = stage.writer().await.map(|it| it.left);
-        writer.unwrap_or_default().as_secs().div_ceil(60)
-    };
-    assert_eq!(writes(&stage).await, 10);
-    assert!(stage.wait_to_read(&other, 0).await <= LEASE);
-    stage.renew(Mode::Write, &writer, LEASE * 2).await;
-    assert_eq!(writes(&stage).await, 20);
-    // To write anew makes it no shorter.
-    stage.take(&writer).await;
-    stage.assert_heard(&[]).await;
-    assert_eq!(writes(&stage).await, 20);
-    stage.assert_lasts("{}", LEASE * 9).await;
-    // Its lease is over, and not to be renewed. Its reads go on, and others read with it.
-    let () = stage.run(&format!("HSET {{}} {writer}:write until:1")).await;
-    let keys = keys(&stage.name, &[&writer]);
-    assert_eq!(stage.redis.renew(Mode::Write, &keys, LEASE).await.unwrap(), [false]);
-    assert_eq!(writes(&stage).await, 0);
-    stage.read(&other).await;
-    stage.assert_fields(&[format!("{reader}=1"), format!("{other}=1"), "mode=read".to_owned()]).await;
-    assert!(stage.release_read(&reader).await && stage.release_read(&other).await);
-    // Without a read beside it, the lock's own lease is the writer's.
-    stage.take(&writer).await;
-    assert_eq!(left(stage.ask_to_read(&beside).await.unwrap()), None);
-    assert!(stage.release_read(&reader).await);
-    stage.assert_lasts("{}", LEASE).await;
-    stage.release(&writer, None).await;
     stage.end().await;
 }

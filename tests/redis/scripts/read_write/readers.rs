@@ -1,11 +1,9 @@
 //! Which reader is one, and what one that comes or leaves does to the others.
 
-use std::time::Duration;
-
 use latchwork::backend::{Backend as _, Mode};
 
 use super::super::stage::{LEASE, Stage, id, lease_key};
-use latchwork_conformance::commands::{Commands as _, RELEASED, keys, left};
+use latchwork_conformance::commands::{RELEASED, keys};
 
 /// Evicted, or freed by force among so many readers that the key of its own lease was not looked for.
 #[tokio::test]
@@ -48,39 +46,6 @@ async fn reader_whose_lease_has_no_end_reads_on_and_leaves_as_others_do() {
     assert!(stage.release_read(&reader).await);
     stage.assert_lasts("{}", LEASE).await;
     assert!(stage.release_read(&other).await);
-    stage.end().await;
-}
-
-#[tokio::test]
-async fn reader_that_comes_or_is_renewed_cuts_no_other_short_though_the_lock_has_lost_its_end() {
-    let mut stage = Stage::read_write("rw:short:endless").await;
-    let [short, middle, long] = [1, 2, 3].map(|client| id(client, 1));
-    stage.read_for(&long, LEASE * 9).await;
-    for times in [1, 2] {
-        let () = stage.run("PERSIST {}").await;
-        stage.read_for(&middle, LEASE * times).await;
-        stage.read_for(&short, LEASE).await;
-        stage.renew(Mode::Read, &short, LEASE).await;
-        assert!(stage.release_read(&short).await);
-        stage.assert_lasts_beyond(Duration::from_secs(5000)).await;
-    }
-    assert!(stage.release_read(&long).await);
-    stage.assert_lasts_beyond(Duration::from_secs(1000)).await;
-    assert!(stage.release_read(&middle).await);
-    // Nor do a writer that reads as well, and another of its reads.
-    let [writer, one, two] = [1, 2, 3].map(|number| id(4, number));
-    let beside = async |stage: &Stage, reader, times| {
-        let request = stage.redis.request(reader, LEASE * times).under(writer.clone());
-        assert_eq!(left(stage.ask_to_read(&request).await.unwrap()), None);
-    };
-    stage.take(&writer).await;
-    beside(&stage, &one, 9).await;
-    let () = stage.run("PERSIST {}").await;
-    beside(&stage, &two, 1).await;
-    stage.renew(Mode::Write, &writer, LEASE).await;
-    stage.assert_lasts_beyond(Duration::from_secs(5000)).await;
-    assert!(stage.release_read(&two).await && stage.release_read(&one).await);
-    stage.release(&writer, None).await;
     stage.end().await;
 }
 
