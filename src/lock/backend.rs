@@ -276,6 +276,12 @@ pub trait Backend: Send + Sync + Sized + 'static {
         0
     }
 
+    /// How many commands wait in this process until there is room for them. For [`Metrics`](crate::Metrics)
+    /// only.
+    fn commands_waiting(&self) -> u64 {
+        0
+    }
+
     /// Whether the store can keep a lock under `name`; asked when the client makes one.
     ///
     /// # Errors

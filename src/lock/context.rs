@@ -80,7 +80,9 @@ impl Context {
     }
 
     pub(super) fn metrics(&self) -> Metrics {
-        self.recorder.snapshot(&self.registry.stats(), self.releases.len(), self.store.reconnects())
+        let metrics = self.recorder.snapshot(&self.registry.stats(), self.releases.len());
+        let (reconnects, commands_waiting) = (self.store.reconnects(), self.store.commands_waiting());
+        Metrics { reconnects, commands_waiting, ..metrics }
     }
 
     /// Runs `ask`, which asks the store and tells the state what it says, and calls wakers only then if the

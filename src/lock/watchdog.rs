@@ -63,9 +63,10 @@ fn keep(context: Weak<Context>, tables: Weak<Tables<Entry>>) -> impl Future<Outp
     let entries = Weak::clone(&tables);
     let mut unfinished = OnDrop(Some(move || {
         let Some(tables) = entries.upgrade() else { return };
-        tables.alarm.ended();
         // No lease is kept any more, and no waiter woken when its time has come.
         tables.all().iter().for_each(|entry| entry.apply(entry.state.close()));
+        // Last: what has just rung would start another one, which is dropped inside of this, and so on.
+        tables.alarm.ended();
     }));
     async move {
         let mut panics_in_a_row = 0;

@@ -18,7 +18,7 @@ use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::transport::Transport;
 
-use super::connection::{Boxed, Common, Error, WireRequest};
+use super::connection::{Boxed, Common, Error, Line, SHORTEST_RENEWAL, WireRequest};
 use super::keys;
 use super::late::LateAttempts;
 use super::nonces::Nonces;
@@ -32,9 +32,6 @@ use crate::runtime::TokioRuntime;
 const RENEWALS_PER_COMMAND: usize = 100;
 /// How many such commands are under way at a time.
 const RENEWING_COMMANDS: usize = 64;
-
-/// For so long a renewal is tried at least, however short the lease.
-const SHORTEST_RENEWAL: Duration = Duration::from_millis(500);
 
 /// How long an attempt that comes late may keep others out.
 const UNDO_AFTER: Duration = Duration::from_secs(1);
@@ -137,6 +134,10 @@ impl Backend for Redis {
         self.common.reconnects()
     }
 
+    fn commands_waiting(&self) -> u64 {
+        self.common.commands_waiting()
+    }
+
     fn check_name(&self, name: &LockName) -> Result<(), NameError> {
         self.router.topology().check_name(name)
     }
@@ -173,6 +174,9 @@ impl Backend for Redis {
     }
 
     async fn roll_back(&self, mode: Mode, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
+        if self.late.was_unsent(id) {
+            return Ok(ReleaseOutcome::NotHeld);
+        }
         let released = self.release_over(self.attempts(), mode, name, id, None).await?;
         if let Some(until) = self.common.late_until() {
             self.undo_in_background(until, mode, name, id);
@@ -264,7 +268,9 @@ impl Redis {
                 command.arg(tokens);
             }
         };
+        let unsent = || self.late.dropped_unsent(id);
         let request = self.request(&self.scripts.acquire, name, &words);
+        let request = WireRequest { unsent: Some(&unsent), ..request };
         attempted(name, self.attempt_once(id, &request).await?)
     }
 
@@ -445,6 +451,7 @@ impl Redis {
         request: &WireRequest<'_>,
         name: &LockName,
     ) -> Result<(T, Sent), Error> {
+        let request = &WireRequest { line: Line::GiveBack, ..request.clone() };
         if !self.publishes_both {
             return router.send(request).await;
         }
@@ -553,7 +560,7 @@ impl Redis {
             Lease::MIN => self.common.timing.response,
             lease => (lease / 3).max(SHORTEST_RENEWAL).min(self.common.timing.response),
         };
-        Ok(self.router.send_together(&WireRequest { limit, patient, ..request }).await?.0)
+        Ok(self.router.send_together(&WireRequest { limit, patient, line: Line::Pass, ..request }).await?.0)
     }
 }
 

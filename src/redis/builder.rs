@@ -111,10 +111,14 @@ impl RedisBuilder {
         self
     }
 
-    /// How long a command may take; 3 s by default, as in Redisson. Within this limit it is sent again where
-    /// it was not served or not answered: over a new connection after a third of it (half a second at least,
-    /// one at most), to another node of a Cluster, to the next master. Then it fails, and if it was sent,
-    /// whether it ran is [unknown](super::ErrorKind::Unknown).
+    /// How long a command may take, from when it is written; 3 s by default, as in Redisson. Within this
+    /// limit it is sent again where it was not served or not answered: over a new connection when no reply at
+    /// all has come for a third of it (half a second at least, one at most), to another node of a Cluster, to
+    /// the next master. Then it fails, and if it was sent, whether it ran is
+    /// [unknown](super::ErrorKind::Unknown).
+    ///
+    /// No more than 256 commands are under way at a time that ask, and as many that give back. Others wait
+    /// before the connection, in order, for as long as those are answered: `Metrics::commands_waiting`.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.timing.response = timeout;
         self

@@ -14,10 +14,12 @@
 mod address;
 mod advice;
 mod back_off;
+mod budget;
 mod common;
 mod credentials;
 mod dialer;
 mod error;
+mod line;
 mod multiplexed;
 mod request;
 mod seats;
@@ -43,13 +45,15 @@ use crate::sync::Mutex;
 pub(crate) use self::address::Address;
 pub(crate) use self::back_off::BackOff;
 use self::back_off::random_part;
+pub(crate) use self::budget::{BETWEEN_TRIES, REDIRECTS, SHORTEST_RENEWAL};
 pub(crate) use self::common::Common;
 pub use self::credentials::Credentials;
 pub(crate) use self::dialer::{ConnectOptions, Dialer};
 pub use self::error::{Error, ErrorKind};
 pub(crate) use self::error::{Meaning, out_of_step};
+pub(crate) use self::line::Line;
+use self::line::{Lines, Room};
 pub(crate) use self::multiplexed::MultiplexedConnection;
-use self::multiplexed::timed_out;
 pub(crate) use self::request::WireRequest;
 pub(crate) use self::server::{Boxed, Known, Push, Server, ServerEpoch};
 use self::session::Session;
@@ -65,6 +69,7 @@ pub(crate) struct Connection(Arc<Shared>);
 struct Shared {
     server: Arc<dyn Server>,
     common: Arc<Common>,
+    lines: Lines,
     state: Mutex<State>,
     /// Held by the task that dials; the others wait for that instead of dialling themselves. Only tasks of
     /// our own do: a caller's future may be kept and not polled, and would keep all others from the store.
@@ -87,7 +92,7 @@ impl Connection {
     pub(crate) fn new(server: Arc<dyn Server>, common: &Arc<Common>, push: Option<Push>) -> Self {
         let common = Arc::clone(common);
         let (state, dialling) = (Mutex::new(State::default()), tokio::sync::Mutex::default());
-        Self(Arc::new(Shared { server, common, state, dialling, push }))
+        Self(Arc::new(Shared { server, common, lines: Lines::default(), state, dialling, push }))
     }
 
     pub(crate) fn server(&self) -> &Arc<dyn Server> {
@@ -95,6 +100,47 @@ impl Connection {
     }
 
     // === Sending ===
+
+    /// Room for a command, for which it waits in its line. There is no limit for that as long as commands are
+    /// answered: its own begins when it has room.
+    pub(crate) async fn room(&self, request: &WireRequest<'_>) -> Result<Room, Error> {
+        let Some(line) = self.0.lines.get(request.line) else { return Ok(None) };
+        match line.try_acquire_owned() {
+            Ok(room) => Ok(Some(room)),
+            // Cold: boxed, to keep the hot future small.
+            Err(_) => Box::pin(async { shielded(pin!(self.wait_in_line(request))).await }).await,
+        }
+    }
+
+    async fn wait_in_line(&self, request: &WireRequest<'_>) -> Result<Room, Error> {
+        let (shared, runtime) = (&self.0, &self.0.common.runtime);
+        let mut place = shared.common.waits_in_line(request);
+        let (mut progress, mut until) = (shared.progress(), runtime.now() + request.limit);
+        let room = 'lines: loop {
+            let Some(line) = shared.lines.get(request.line) else { break Ok(None) };
+            let mut room = pin!(Arc::clone(&line).acquire_owned());
+            loop {
+                tokio::select! {
+                    biased;
+                    room = &mut room => match room {
+                        Ok(room) => break 'lines Ok(Some(room)),
+                        Err(_replaced) => break,
+                    },
+                    () = runtime.sleep_until(until) => {}
+                }
+                let before = std::mem::replace(&mut progress, shared.progress());
+                until = runtime.now() + request.limit;
+                if progress == before {
+                    shared.lines.replace(request.line, &line);
+                    if progress.is_none() {
+                        break 'lines Err(self.not_in_time());
+                    }
+                }
+            }
+        };
+        place.is_left = false;
+        room
+    }
 
     /// Sends a command once, with the text of its script if the server does not know that, and waits for the
     /// reply until `give_up`, or for as long as one sending may take from `now` on.
@@ -132,7 +178,12 @@ impl Connection {
             Ok(_) if live.standing.has_ended() => Err(RedisError::from((Kind::Io, "its place was taken"))),
             reply => reply,
         }
-        .inspect_err(|error| self.0.judge(live.number, &live.standing, error))
+        .inspect_err(|error| {
+            // One that others are answered beside comes late, and not from a link that is cut.
+            if !error.is_timeout() || live.seats.is_silent() {
+                self.0.judge(live.number, &live.standing, error);
+            }
+        })
         .map_err(SendError::Met)
     }
 
@@ -146,11 +197,8 @@ impl Connection {
         now: Instant,
         give_up: Instant,
     ) -> RedisResult<Value> {
-        let until = if request.again { give_up.min(now + request.patience()) } else { give_up };
-        let seated = live.seats.take(&live.inner, until);
-        let reply = seated.send(request, in_full, asking, now, &self.0.common.runtime).await;
-        live.answered(&reply);
-        reply
+        let patience = if request.again { request.patience() } else { give_up - now };
+        live.seats.take(&live.inner, now, patience, give_up).send(request, in_full, asking, now).await
     }
 
     // === Being connected ===
@@ -175,12 +223,14 @@ impl Connection {
         tokio::select! {
             biased;
             live = self.live() => live,
-            () = self.0.common.runtime.sleep_until(give_up) => {
-                let timed_out = RedisError::from((Kind::Io, "there was no connection in time"));
-                let known = self.0.state.lock().failure.clone();
-                Err(known.unwrap_or_else(|| Error::connection(&self.0.server.address(), timed_out)))
-            }
+            () = self.0.common.runtime.sleep_until(give_up) => Err(self.not_in_time()),
         }
+    }
+
+    fn not_in_time(&self) -> Error {
+        let timed_out = RedisError::from((Kind::Io, "there was no connection in time"));
+        let known = self.0.state.lock().failure.clone();
+        known.unwrap_or_else(|| Error::connection(&self.0.server.address(), timed_out))
     }
 
     /// The connection is of no use: another is to be dialled.
@@ -198,6 +248,11 @@ impl Connection {
 impl Shared {
     fn usable(&self) -> Option<Arc<Live>> {
         self.state.lock().usable().cloned()
+    }
+
+    /// How many replies have come over which connection; `None` if there is none.
+    fn progress(&self) -> Option<(u64, u64)> {
+        self.usable().map(|live| (live.number, live.seats.answers()))
     }
 
     /// What an error says about the connection on which it was met.
@@ -340,7 +395,7 @@ async fn tend(shared: Weak<Shared>, number: u64, standing: ServerEpoch) {
     };
     let moved = standing.clone().ended();
     tokio::pin!(moved);
-    let mut _refused = false;
+    let (mut _refused, mut answers) = (false, 0);
     loop {
         let pause = common.timing.heartbeat_pause(common.runtime.random());
         let has_moved = tokio::select! {
@@ -355,11 +410,12 @@ async fn tend(shared: Weak<Shared>, number: u64, standing: ServerEpoch) {
             }
             return;
         }
-        if !live.was_used() {
+        // A reply is as good as a heartbeat's.
+        let before = std::mem::replace(&mut answers, live.seats.answers());
+        if answers == before {
             let mut connection = live.inner.clone();
-            let beat =
-                common.runtime.timeout(common.timing.heartbeat_limit(), server.heartbeat(&mut connection));
-            match beat.await.unwrap_or_else(|| Err(timed_out())) {
+            connection.limit(common.timing.heartbeat_limit());
+            match server.heartbeat(&mut connection).await {
                 Err(error) if Meaning::of(&error) == Meaning::Refused => {
                     // It was allowed when the connection was made. The server does answer.
                     if !std::mem::replace(&mut _refused, true) {

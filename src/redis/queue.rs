@@ -11,7 +11,7 @@ use crate::lock::LeaseId;
 use crate::runtime::Runtime;
 
 use super::backend::{Redis, attempted, freed, millis};
-use super::connection::{Error, WireRequest};
+use super::connection::{Error, Line, WireRequest};
 use super::keys;
 use super::scripts::{AGAIN, MOST_TIMES, QueueScripts, Reply, Script, endless};
 use super::topology::{Messages, Router, Sent};
@@ -142,7 +142,8 @@ impl Redis {
     ) -> Result<(Reply, Sent), Error> {
         let words_of = |command: &mut Cmd, now: Instant| words.write(command, now);
         let announced = words.announced;
-        let request = WireRequest { again, announced, ..self.request(script, name, &words_of) };
+        let request =
+            WireRequest { again, announced, line: Line::GiveBack, ..self.request(script, name, &words_of) };
         let mut any = Sent::Once;
         for _ in 0..MOST_TIMES {
             let (reply, sent) = router.send(&request).await?;

@@ -143,6 +143,7 @@ fn each_figure_is_exported_by_its_own_name() {
         ("waiting", &mut metrics.waiting),
         ("releases_pending", &mut metrics.releases_pending),
         ("subscriptions", &mut metrics.subscriptions),
+        ("commands_waiting", &mut metrics.commands_waiting),
     ];
     let numbered = (1_u32..).zip(fields).map(|(number, (name, field))| {
         *field = number.into();

@@ -10,6 +10,7 @@
 mod by_hand;
 mod calm;
 mod chaos;
+mod crowd;
 mod day;
 mod fair;
 mod late_attempt;

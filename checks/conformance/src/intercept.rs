@@ -233,6 +233,10 @@ impl<B: Backend, I: Interceptor<B>, T: Transport> Backend for Intercept<B, I, T>
         self.backend.reconnects()
     }
 
+    fn commands_waiting(&self) -> u64 {
+        self.backend.commands_waiting()
+    }
+
     fn check_name(&self, name: &LockName) -> Result<(), NameError> {
         self.interceptor.asked();
         self.interceptor.check_name(&self.backend, name)

@@ -100,6 +100,7 @@ pub(in crate::lock) trait Store: Commands + Any + Send + Sync {
     fn grants_suffice(&self) -> bool;
     fn may_run_again(&self, id: &LeaseId) -> bool;
     fn reconnects(&self) -> u64;
+    fn commands_waiting(&self) -> u64;
     fn check_name(&self, name: &LockName) -> Result<(), NameError>;
     fn renewal_group(&self, name: &LockName) -> u64;
 }
@@ -225,6 +226,10 @@ impl<B: Backend> Store for B {
 
     fn reconnects(&self) -> u64 {
         foreign::call("a backend", || Backend::reconnects(self)).unwrap_or(0)
+    }
+
+    fn commands_waiting(&self) -> u64 {
+        foreign::call("a backend", || Backend::commands_waiting(self)).unwrap_or(0)
     }
 
     fn check_name(&self, name: &LockName) -> Result<(), NameError> {

@@ -92,11 +92,12 @@ impl Metrics {
         for (name, help, value) in counters {
             page.family(&format!("{name}_total"), "counter", help, value);
         }
-        let gauges: [(_, _, Number); 4] = [
+        let gauges: [(_, _, Number); 5] = [
             ("held", "Holds that there are now.", |of| of.held),
             ("waiting", "Acquisitions that wait now.", |of| of.waiting),
             ("releases_pending", "Releases under way in the background.", |of| of.releases_pending),
             ("subscriptions", "Channels that have waiters.", |of| of.subscriptions),
+            ("commands_waiting", "Commands that wait until there is room.", |of| of.commands_waiting),
         ];
         for (name, help, value) in gauges {
             page.family(name, "gauge", help, value);

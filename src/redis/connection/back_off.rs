@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use super::budget::BETWEEN_DIALS;
+
 /// How long to wait before the next try: a random time, up to a limit that doubles with each try.
 #[derive(Debug)]
 pub(crate) struct BackOff {
@@ -13,12 +15,12 @@ pub(crate) struct BackOff {
 impl BackOff {
     /// Between two tries to be connected.
     pub(crate) fn between_dials() -> Self {
-        Self::new(Duration::from_millis(20), Duration::from_secs(1))
+        Self::new(BETWEEN_DIALS)
     }
 
-    /// The limit begins at `from` and stays at `to`.
-    pub(crate) fn new(from: Duration, to: Duration) -> Self {
-        Self { range: (from, to), limit: from }
+    /// The limit begins at the one and stays at the other.
+    pub(crate) fn new(range: (Duration, Duration)) -> Self {
+        Self { range, limit: range.0 }
     }
 
     /// At least half of the limit, so that a fast failure is not repeated at once. `random`: the runtime's.

@@ -10,6 +10,7 @@ use crate::runtime::Runtime;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::request::WireRequest;
 use super::timing::Timing;
 use crate::runtime::TokioRuntime;
 
@@ -18,6 +19,8 @@ pub(crate) struct Common {
     pub(crate) timing: Timing,
     pub(crate) runtime: TokioRuntime,
     reconnects: AtomicU64,
+    /// How many commands wait for room now.
+    waiting: AtomicU64,
     /// Until when something may come late over a connection that could not be ended.
     late_until: Mutex<Option<Instant>>,
     /// That connections cannot be ended was said.
@@ -27,7 +30,19 @@ pub(crate) struct Common {
 impl Common {
     pub(crate) fn new(timing: Timing, runtime: TokioRuntime) -> Self {
         let (reconnects, late_until, told) = (AtomicU64::new(0), Mutex::new(None), AtomicBool::new(false));
-        Self { timing, runtime, reconnects, late_until, told }
+        Self { timing, runtime, reconnects, waiting: AtomicU64::new(0), late_until, told }
+    }
+
+    pub(super) fn waits_in_line<'a>(&'a self, request: &'a WireRequest<'a>) -> Place<'a> {
+        // Ordering: Relaxed, a figure to look at; nothing is read through it.
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        Place { common: self, request, is_left: true }
+    }
+
+    /// How many commands wait for room now.
+    pub(crate) fn commands_waiting(&self) -> u64 {
+        // Ordering: Relaxed, as above.
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// How often a connection was made in the place of one that had stood.
@@ -57,6 +72,24 @@ impl Common {
     /// Until when something may come late over a connection that could not be ended; `None` if nothing may.
     pub(crate) fn late_until(&self) -> Option<Instant> {
         self.late_until.lock().filter(|until| *until > self.runtime.now())
+    }
+}
+
+/// A command's place in its line.
+pub(super) struct Place<'a> {
+    common: &'a Common,
+    request: &'a WireRequest<'a>,
+    /// The command is dropped, if this is.
+    pub(super) is_left: bool,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        // Ordering: Relaxed, as above.
+        self.common.waiting.fetch_sub(1, Ordering::Relaxed);
+        if let (true, Some(unsent)) = (self.is_left, self.request.unsent) {
+            unsent();
+        }
     }
 }
 

@@ -147,8 +147,7 @@ impl Dialer {
         if let Some(tls) = &self.tls {
             return tls.dial(runtime, &info, config, timing.connect).await;
         }
-        let client = Client::open(info.clone()).map_err(Error::unusable_url)?;
-        multiplexed::dial(runtime, &client, config, timing.connect).await.map_err(failed)
+        multiplexed::dial(runtime, &info, config, timing.connect).await.map_err(failed)
     }
 
     fn mapped(&self, at: &Address) -> Address {

@@ -1,18 +1,25 @@
 //! [`MultiplexedConnection`]: the redis crate's, with a limit for replies.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::aio::ConnectionLike;
+use ::redis::io::tcp::socket2::SockRef;
 use ::redis::{
-    AsyncConnectionConfig, Client, Cmd, Pipeline, RedisConnectionInfo, RedisFuture, RedisResult, Value,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, Pipeline, RedisConnectionInfo, RedisFuture,
+    RedisResult, Value,
 };
 use futures_util::FutureExt;
-use futures_util::future::{AbortHandle, abortable};
+use futures_util::future::{AbortHandle, abortable, select_ok};
+use futures_util::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
 
 use crate::runtime::{Runtime, TokioRuntime};
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 pub(super) use ::redis::aio::MultiplexedConnection as Unlimited;
 
@@ -24,11 +31,9 @@ pub(crate) struct MultiplexedConnection {
     inner: Unlimited,
     runtime: TokioRuntime,
     limit: Duration,
-    _task: Task,
+    pub(super) reader: Arc<Reader>,
+    _task: Arc<OwnedTask>,
 }
-
-/// The task of a stream that is not the redis crate's own.
-type Task = Option<Arc<OwnedTask>>;
 
 /// A task that ends with this: a connection ends with its last clone, whatever is under way.
 struct OwnedTask(AbortHandle);
@@ -39,27 +44,74 @@ impl Drop for OwnedTask {
     }
 }
 
-/// Makes a connection to the server of `client`. Its task lives on the runtime, in which the caller is.
+/// The task that writes a connection's commands and reads the replies. Behind a crowd of others its runtime
+/// may not poll it for seconds, and then no server is silent.
+#[derive(Default)]
+pub(super) struct Reader {
+    polls: AtomicU64,
+    waker: AtomicWaker,
+}
+
+impl Reader {
+    /// Has it read what there is, and says how often it was polled before.
+    pub(super) fn call(&self) -> u64 {
+        // Ordering: Relaxed, a poll that ends later is one more.
+        let before = self.polls.load(Ordering::Relaxed);
+        self.waker.wake();
+        before
+    }
+
+    pub(super) fn was_polled_since(&self, before: u64) -> bool {
+        // Ordering: Acquire, with the end of a poll: the replies that were counted in that poll are.
+        self.polls.load(Ordering::Acquire) != before
+    }
+}
+
+/// Makes a connection to the server of `info`. Its task lives on the runtime, in which the caller is.
 /// `limit`: for replies.
 pub(super) async fn dial(
     runtime: &TokioRuntime,
-    client: &Client,
+    info: &ConnectionInfo,
     config: AsyncConnectionConfig,
     limit: Duration,
 ) -> RedisResult<MultiplexedConnection> {
-    let config = config.set_response_timeout(None);
+    let settings = info.redis_settings();
     #[cfg(latchwork_simulation)]
     if let Some(surroundings) = runtime.surroundings() {
-        let info = client.get_connection_info();
         let stream = surroundings.connect(&info.addr().to_string()).await?;
-        return over(runtime, info.redis_settings(), stream, config, limit).await;
+        return over(runtime, settings, stream, config, limit).await;
     }
-    let inner = client.get_multiplexed_async_connection_with_config(&config).await?;
-    Ok(MultiplexedConnection { inner, runtime: runtime.clone(), limit, _task: None })
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) => {
+            over(runtime, settings, tcp(host, *port, info).await?, config, limit).await
+        }
+        #[cfg(unix)]
+        ConnectionAddr::Unix(path) => {
+            over(runtime, settings, tokio::net::UnixStream::connect(path).await?, config, limit).await
+        }
+        _ => Err(io::Error::from(io::ErrorKind::Unsupported).into()),
+    }
+}
+
+/// To the first address of `host` that answers.
+pub(super) async fn tcp(host: &str, port: u16, info: &ConnectionInfo) -> io::Result<TcpStream> {
+    let addresses: Vec<_> = lookup_host((host, port)).await?.collect();
+    if addresses.is_empty() {
+        return Err(io::ErrorKind::AddrNotAvailable.into());
+    }
+    let dials = addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address)));
+    let (stream, _) = select_ok(dials).await?;
+    let (socket, settings) = (SockRef::from(&stream), info.tcp_settings());
+    socket.set_tcp_nodelay(settings.nodelay())?;
+    if let Some(keepalive) = settings.keepalive() {
+        socket.set_tcp_keepalive(keepalive)?;
+    }
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    socket.set_tcp_user_timeout(settings.user_timeout())?;
+    Ok(stream)
 }
 
 /// Greets the server at the other end of `stream`. Otherwise as [`dial`].
-#[allow(dead_code, reason = "for TLS, which need not be built in")]
 pub(super) async fn over(
     runtime: &TokioRuntime,
     info: &RedisConnectionInfo,
@@ -70,16 +122,29 @@ pub(super) async fn over(
     // The crate would take a timer for its own limits from the tokio runtime that it is in.
     let config = config.set_response_timeout(None).set_connection_timeout(None);
     let (inner, driver) = Unlimited::new_with_config(info, stream, config).await?;
-    let (task, handle) = abortable(driver);
+    let (reader, mut driver) = (Arc::<Reader>::default(), Box::pin(driver));
+    let read = Arc::clone(&reader);
+    let (task, handle) = abortable(poll_fn(move |task| {
+        read.waker.register(task.waker());
+        let polled = driver.as_mut().poll(task);
+        // Ordering: Release, with `was_polled_since`: counts the replies before.
+        read.polls.fetch_add(1, Ordering::Release);
+        polled
+    }));
     runtime.spawn(task.map(drop));
-    let _task = Some(Arc::new(OwnedTask(handle)));
-    Ok(MultiplexedConnection { inner, runtime: runtime.clone(), limit, _task })
+    let _task = Arc::new(OwnedTask(handle));
+    Ok(MultiplexedConnection { inner, runtime: runtime.clone(), limit, reader, _task })
 }
 
 impl MultiplexedConnection {
     /// The same one, for a caller that keeps a limit itself. Not to be kept for longer than this one.
     pub(super) fn unlimited(&self) -> Unlimited {
         self.inner.clone()
+    }
+
+    /// Replies to what is sent over this clone may take no longer.
+    pub(super) fn limit(&mut self, limit: Duration) {
+        self.limit = limit.min(self.limit);
     }
 
     /// To what is at the other end of the stream, which is not greeted.
@@ -114,16 +179,28 @@ impl MultiplexedConnection {
 
     #[allow(dead_code, reason = "only Sentinel subscribes here, which need not be built in")]
     pub(crate) async fn subscribe(&mut self, channel: &str) -> RedisResult<()> {
-        within(&self.runtime, self.limit, self.inner.subscribe(channel)).await
+        within(&self.runtime, &self.reader, self.limit, self.inner.subscribe(channel)).await
     }
 }
 
+/// `reply`, unless it has not come within `limit` and the reader has looked for it.
 async fn within<T>(
     runtime: &TokioRuntime,
+    reader: &Reader,
     limit: Duration,
     reply: impl Future<Output = RedisResult<T>>,
 ) -> RedisResult<T> {
-    runtime.timeout(limit, reply).await.unwrap_or_else(|| Err(timed_out()))
+    let (mut reply, mut read) = (pin!(reply), None);
+    loop {
+        let part = if read.is_none() { limit - limit / 8 } else { limit / 8 };
+        if let Some(reply) = runtime.timeout(part, reply.as_mut()).await {
+            return reply;
+        }
+        if read.is_some_and(|before| reader.was_polled_since(before)) {
+            return Err(timed_out());
+        }
+        read = read.or_else(|| Some(reader.call()));
+    }
 }
 
 /// A reply did not come within its limit.
@@ -133,7 +210,7 @@ pub(super) fn timed_out() -> ::redis::RedisError {
 
 impl ConnectionLike for MultiplexedConnection {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
-        within(&self.runtime, self.limit, self.inner.send_packed_command(cmd)).boxed()
+        within(&self.runtime, &self.reader, self.limit, self.inner.send_packed_command(cmd)).boxed()
     }
 
     fn req_packed_commands<'a>(
@@ -143,7 +220,7 @@ impl ConnectionLike for MultiplexedConnection {
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
         let replies = self.inner.send_packed_commands(pipeline, offset, count);
-        within(&self.runtime, self.limit, replies).boxed()
+        within(&self.runtime, &self.reader, self.limit, replies).boxed()
     }
 
     fn get_db(&self) -> i64 {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use ::redis::{Cmd, RedisError, RedisResult, Value, pipe};
 
 use super::error::out_of_step;
+use super::line::Line;
 use super::multiplexed::Unlimited;
 use super::timing::Timing;
 
@@ -24,7 +25,7 @@ pub(crate) struct WireRequest<'a> {
     /// when it has run all that it has read, and begins with the client that it had the last *first* answer
     /// for: so a PING goes in front, and the message is written before the reply.
     pub(crate) announced: bool,
-    /// How long it may take in all.
+    /// How long it may take in all, from when there is room for it.
     pub(crate) limit: Duration,
     /// How much longer than usual one sending takes.
     pub(crate) takes: Duration,
@@ -32,6 +33,10 @@ pub(crate) struct WireRequest<'a> {
     pub(crate) again: bool,
     /// Whether to wait for keys that are with two nodes just now.
     pub(crate) patient: bool,
+    /// Where it waits until there is room for it.
+    pub(crate) line: Line,
+    /// Is told if it is dropped there.
+    pub(crate) unsent: Option<&'a (dyn Fn() + Sync)>,
 }
 
 impl<'a> WireRequest<'a> {
@@ -47,6 +52,8 @@ impl<'a> WireRequest<'a> {
             takes: Duration::ZERO,
             again: true,
             patient: true,
+            line: Line::Ask,
+            unsent: None,
         }
     }
 

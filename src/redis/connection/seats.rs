@@ -3,13 +3,17 @@
 //!
 //! Nearly each command is answered long before its limit. So it has no timer of its own: one is for all, and
 //! looks at the limits when the earliest of those that it knows is over.
+//!
+//! Replies come in the order of their commands, so any of them says that the server gets on, and one that has
+//! not come is behind them. A limit that is over is looked at twice, and the reader reads in between what has
+//! come meanwhile.
 
 use std::future::poll_fn;
 use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ::redis::{Cmd, RedisResult, Value};
 use tokio::sync::Notify;
@@ -18,27 +22,77 @@ use tokio::task::coop::unconstrained;
 use crate::foreign::call;
 use crate::runtime::{Runtime, TokioRuntime};
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
-use super::multiplexed::{MultiplexedConnection, Unlimited, timed_out};
+use super::multiplexed::{MultiplexedConnection, Reader, Unlimited, timed_out};
 use super::request::WireRequest;
 
 /// The seats of one connection.
-#[derive(Default)]
 pub(super) struct Seats {
     state: Mutex<State>,
+    reader: Arc<Reader>,
     /// Tells that the timer is to look earlier, or that the connection is gone.
     earlier: Notify,
+    /// How many replies have come.
+    answers: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
 struct State {
-    /// By number: until when the command in it waits, and its caller.
-    all: Vec<(Option<Instant>, Arc<Caller>)>,
+    /// By number: how long the command in it waits, and its caller.
+    all: Vec<(Option<Limit>, Arc<Caller>)>,
     #[expect(clippy::vec_box, reason = "a seat is large, and goes in and out with each command")]
     free: Vec<Box<Seat>>,
     /// When the timer looks at the limits; `None` until there is one.
     looks_at: Option<Instant>,
+    /// No reply has come for as long as one is waited for.
+    is_silent: bool,
     is_gone: bool,
+}
+
+/// How long a command waits for its reply.
+#[derive(Clone, Copy)]
+struct Limit {
+    /// When it is looked at next.
+    at: Instant,
+    /// How often the reader had been polled before the first look.
+    read: Option<u64>,
+    /// The time between both looks.
+    grace: Duration,
+    /// From the last reply known to the second look.
+    left: Duration,
+    /// For how long no reply at all may come.
+    patience: Duration,
+    give_up: Instant,
+    /// How many replies had come.
+    answers: u64,
+}
+
+impl Limit {
+    fn new(now: Instant, patience: Duration, give_up: Instant, answers: u64) -> Self {
+        let left = patience.min(give_up.saturating_duration_since(now));
+        let grace = (left / 8).max(Duration::from_millis(1));
+        Self { at: now + left - left / 8, read: None, grace, left, patience, give_up, answers }
+    }
+
+    /// Whether it is over, at a look when it is due. If so, whether the connection is silent.
+    fn is_over(&mut self, now: Instant, seats: (&AtomicU64, &Reader)) -> Option<bool> {
+        let (answers, reader) = seats;
+        let was_read = self.read.is_some_and(|before| reader.was_polled_since(before));
+        // Ordering: Relaxed; those that the reader has counted are seen by `was_polled_since`.
+        let answers = answers.load(Ordering::Relaxed);
+        let is_silent = self.answers == answers;
+        if !is_silent && now < self.give_up {
+            *self = Self::new(now, self.patience, self.give_up, answers);
+        } else if was_read {
+            // One that was left less time says nothing about the connection.
+            return Some(is_silent && self.left == self.patience);
+        } else {
+            self.read = self.read.or_else(|| Some(reader.call()));
+            self.at = now + self.grace;
+        }
+        None
+    }
 }
 
 /// A seat, and what is left in it.
@@ -51,36 +105,53 @@ struct Seat {
     command: Cmd,
 }
 
-/// The waker of the task that awaits a command's reply. Tasks of the redis crate call this in its place, and
-/// a panic of the waker ends here.
-#[derive(Default)]
-struct Caller(Mutex<Option<Waker>>);
+/// The waker of the task that awaits a command's reply, and whether its limit is over. Tasks of the redis
+/// crate call this in its place, and a panic of the waker ends here.
+struct Caller {
+    state: Mutex<(Option<Waker>, bool)>,
+    answers: Arc<AtomicU64>,
+}
 
 /// A command in its seat.
 pub(super) struct Seated<'a> {
     seats: &'a Seats,
     /// Until this is dropped.
     seat: Option<Box<Seat>>,
-    until: Instant,
 }
 
 impl Seats {
-    /// A seat for a command over `connection`, of which these are the seats, that waits until then.
-    pub(super) fn take(&self, connection: &MultiplexedConnection, until: Instant) -> Seated<'_> {
+    pub(super) fn new(connection: &MultiplexedConnection) -> Self {
+        let reader = Arc::clone(&connection.reader);
+        Self { state: Mutex::default(), reader, earlier: Notify::new(), answers: Arc::default() }
+    }
+
+    /// A seat for a command over `connection`, of which these are the seats, that waits until `give_up`, and
+    /// for `patience` if no reply comes.
+    pub(super) fn take(
+        &self,
+        connection: &MultiplexedConnection,
+        now: Instant,
+        patience: Duration,
+        give_up: Instant,
+    ) -> Seated<'_> {
+        let limit = Limit::new(now, patience, give_up, self.answers());
         let (seat, is_earlier) = {
             let mut state = self.state.lock();
-            let seat = state.free.pop().unwrap_or_else(|| Box::new(Seat::new(&mut state.all, connection)));
-            state.all[seat.number].0 = Some(until);
-            let is_earlier = state.looks_at.is_none_or(|at| until < at);
+            let seat = state
+                .free
+                .pop()
+                .unwrap_or_else(|| Box::new(Seat::new(&mut state.all, connection, &self.answers)));
+            state.all[seat.number].0 = Some(limit);
+            let is_earlier = state.looks_at.is_none_or(|at| limit.at < at);
             if is_earlier {
-                state.looks_at = Some(until);
+                state.looks_at = Some(limit.at);
             }
             (Some(seat), is_earlier)
         };
         if is_earlier {
             self.earlier.notify_one();
         }
-        Seated { seats: self, seat, until }
+        Seated { seats: self, seat }
     }
 
     /// The timer: wakes the callers whose time is over, until the connection is gone or the runtime ends.
@@ -107,14 +178,17 @@ impl Seats {
             if state.is_gone {
                 return None;
             }
-            let State { all, free, looks_at, .. } = &mut *state;
-            for (until, caller) in &mut *all {
-                if until.is_some_and(|until| until <= now) {
-                    *until = None;
+            let State { all, free, looks_at, is_silent, .. } = &mut *state;
+            for (limit, caller) in &mut *all {
+                if let Some(due) = limit.as_mut().filter(|limit| limit.at <= now)
+                    && let Some(silent) = due.is_over(now, (&self.answers, &self.reader))
+                {
+                    (*limit, caller.state.lock().1) = (None, true);
+                    *is_silent |= silent;
                     over.push(Arc::clone(caller));
                 }
             }
-            *looks_at = all.iter().filter_map(|(until, _)| *until).min();
+            *looks_at = all.iter().filter_map(|(limit, _)| limit.as_ref().map(|limit| limit.at)).min();
             // There may never be as many at a time again.
             let unused = (all.len() == free.len()).then(|| {
                 all.clear();
@@ -122,8 +196,19 @@ impl Seats {
             });
             (*looks_at, unused)
         };
-        over.iter().for_each(Caller::wake_by_ref);
+        over.iter().for_each(|caller| caller.call());
         Some(next)
+    }
+
+    /// How many replies have come.
+    pub(super) fn answers(&self) -> u64 {
+        // Ordering: Relaxed, a hint; nothing is read through it.
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    /// Whether no reply has come for as long as one is waited for.
+    pub(super) fn is_silent(&self) -> bool {
+        self.state.lock().is_silent
     }
 
     /// The connection is gone, and no command is under way on it.
@@ -139,8 +224,13 @@ impl Seats {
 }
 
 impl Seat {
-    fn new(all: &mut Vec<(Option<Instant>, Arc<Caller>)>, connection: &MultiplexedConnection) -> Self {
-        let (number, caller) = (all.len(), Arc::<Caller>::default());
+    fn new(
+        all: &mut Vec<(Option<Limit>, Arc<Caller>)>,
+        connection: &MultiplexedConnection,
+        answers: &Arc<AtomicU64>,
+    ) -> Self {
+        let caller = Arc::new(Caller { state: Mutex::default(), answers: Arc::clone(answers) });
+        let number = all.len();
         all.push((None, Arc::clone(&caller)));
         let waker = Waker::from(Arc::clone(&caller));
         Self { number, caller, waker, connection: connection.unlimited(), command: Cmd::new() }
@@ -155,9 +245,7 @@ impl Seated<'_> {
         in_full: bool,
         asking: bool,
         now: Instant,
-        runtime: &TokioRuntime,
     ) -> RedisResult<Value> {
-        let until = self.until;
         let Seat { connection, command, caller, waker, .. } =
             &mut **self.seat.as_mut().expect("it is not dropped");
         command.clear();
@@ -166,16 +254,11 @@ impl Seated<'_> {
         let mut reply = pin!(unconstrained(request.query(command, asking, connection)));
         poll_fn(|task| {
             // Registered before the poll, so that a wake-up during the poll reaches the task.
-            caller.register(task.waker());
-            if let Poll::Ready(reply) = reply.as_mut().poll(&mut Context::from_waker(waker)) {
-                return Poll::Ready(reply);
+            let is_over = caller.register(task.waker());
+            match reply.as_mut().poll(&mut Context::from_waker(waker)) {
+                Poll::Pending if is_over => Poll::Ready(Err(timed_out())),
+                polled => polled,
             }
-            // By the clock, also in the first poll: the timer may have found the limit over before this
-            // caller had registered, and any wake-up may be meant for the command that had this seat before.
-            if runtime.now() >= until {
-                return Poll::Ready(Err(timed_out()));
-            }
-            Poll::Pending
         })
         .await
     }
@@ -185,19 +268,32 @@ impl Drop for Seated<'_> {
     fn drop(&mut self) {
         let Some(seat) = self.seat.take() else { return };
         // Dropped last, as it is foreign code.
-        let _waker = seat.caller.0.lock().take();
+        let _waker = seat.caller.state.lock().0.take();
         let mut state = self.seats.state.lock();
         state.all[seat.number].0 = None;
+        // The timer does not find it any more.
+        seat.caller.state.lock().1 = false;
         state.free.push(seat);
     }
 }
 
 impl Caller {
-    /// The next wake-up goes to `waker`.
-    fn register(&self, waker: &Waker) {
+    /// The next wake-up goes to `waker`. Whether the limit is over.
+    fn register(&self, waker: &Waker) -> bool {
         // Cloned and dropped while the mutex is free, as both are foreign code.
         let waker = waker.clone();
-        let _before = self.0.lock().replace(waker);
+        let (_before, is_over) = {
+            let mut caller = self.state.lock();
+            (caller.0.replace(waker), caller.1)
+        };
+        is_over
+    }
+
+    fn call(&self) {
+        let waker = self.state.lock().0.take();
+        if let Some(waker) = waker {
+            call("a waker", || waker.wake());
+        }
     }
 }
 
@@ -206,11 +302,11 @@ impl Wake for Caller {
         self.wake_by_ref();
     }
 
+    /// There is a reply. Counted here, and not when the caller is polled, which may be much later.
     fn wake_by_ref(self: &Arc<Self>) {
-        let waker = self.0.lock().take();
-        if let Some(waker) = waker {
-            call("a waker", || waker.wake());
-        }
+        // Ordering: Relaxed; the reader counts, and publishes the count when it has been polled.
+        self.answers.fetch_add(1, Ordering::Relaxed);
+        self.call();
     }
 }
 
@@ -223,7 +319,7 @@ mod tests {
 
     use super::super::super::fake::SOON;
     use super::*;
-    use crate::sync::atomic::{AtomicBool, Ordering};
+    use crate::sync::atomic::AtomicBool;
 
     const SHORT: Duration = Duration::from_millis(50);
     const LONG: Duration = Duration::from_secs(3600);
@@ -245,17 +341,28 @@ mod tests {
         }
 
         async fn untimed() -> (Self, DuplexStream) {
-            let (runtime, seats) = (TokioRuntime::current(), Arc::<Seats>::default());
+            let runtime = TokioRuntime::current();
             let (ours, server) = tokio::io::duplex(1 << 16);
             let connection = MultiplexedConnection::over(ours, &runtime).await;
+            let seats = Arc::new(Seats::new(&connection));
             (Self { begun: runtime.now(), runtime, seats, connection }, server)
+        }
+
+        /// When the reader has had its turn.
+        async fn look(&self, now: Instant) -> Option<Option<Instant>> {
+            tokio::task::yield_now().await;
+            self.seats.look(now)
+        }
+
+        /// For a command that waits as long for any reply at all.
+        fn take(&self, now: Instant, limit: Duration) -> Seated<'_> {
+            self.seats.take(&self.connection, now, limit, now + limit)
         }
 
         async fn ping(&self, limit: Duration) -> RedisResult<Value> {
             let words = |command: &mut Cmd, _: Instant| _ = command.arg("PING");
             let (request, now) = (WireRequest::plain(&words, limit), self.runtime.now());
-            let seated = self.seats.take(&self.connection, now + limit);
-            seated.send(&request, false, false, now, &self.runtime).await
+            self.take(now, limit).send(&request, false, false, now).await
         }
     }
 
@@ -316,18 +423,46 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn timer_looks_when_the_next_limit_is_over_and_rests_when_no_command_is_under_way() {
+    async fn timer_looks_when_the_next_limit_is_due_and_rests_when_no_command_is_under_way() {
         let (room, _server) = Room::untimed().await;
-        let [first, second, third] = [1, 2, 3].map(|times| room.begun + SOON * times);
-        let early = room.seats.take(&room.connection, first);
-        let late = room.seats.take(&room.connection, second);
-        assert_eq!(room.seats.look(first - SHORT), Some(Some(first)));
-        assert_eq!(room.seats.look(first), Some(Some(second)));
-        drop(early);
-        assert_eq!(room.seats.look(second), Some(None));
-        drop(room.seats.take(&room.connection, third));
-        assert_eq!(room.seats.look(first), Some(None));
-        drop(late);
+        let due = |times| room.begun + SOON * times / 8 * 7;
+        let early = room.take(room.begun, SOON);
+        let late = room.take(room.begun, 2 * SOON);
+        assert_eq!(room.look(due(1) - SHORT).await, Some(Some(due(1))));
+        assert_eq!(room.look(due(1)).await, Some(Some(room.begun + SOON)));
+        assert_eq!(room.look(room.begun + SOON).await, Some(Some(due(2))));
+        assert!(room.seats.is_silent());
+        drop((early, late));
+        assert_eq!(room.look(room.begun + 2 * SOON).await, Some(None));
+    }
+
+    #[tokio::test]
+    async fn limit_is_not_over_before_the_reader_had_its_turn() {
+        let (room, _server) = Room::untimed().await;
+        let _seated = room.take(room.begun, SOON);
+        let look = |times| room.seats.look(room.begun + SOON * times);
+        for times in 2..5 {
+            assert_eq!(look(times), Some(Some(room.begun + SOON * times + SOON / 8)));
+        }
+        tokio::task::yield_now().await;
+        assert!(!room.seats.is_silent());
+        assert_eq!(look(5), Some(None));
+        assert!(room.seats.is_silent());
+    }
+
+    #[tokio::test]
+    async fn limit_counts_from_the_last_reply_and_ends_where_the_command_gives_up() {
+        let (room, _server) = Room::untimed().await;
+        let give_up = room.begun + 3 * SOON / 2;
+        let _seated = room.seats.take(&room.connection, room.begun, SOON, give_up);
+        // Ordering: Relaxed, all is on one thread.
+        room.seats.answers.fetch_add(1, Ordering::Relaxed);
+        let due = room.begun + SOON / 8 * 7;
+        let left = give_up - due;
+        assert_eq!(room.look(due).await, Some(Some(give_up - left / 8)));
+        assert_eq!(room.look(give_up - left / 8).await, Some(Some(give_up)));
+        assert_eq!(room.look(give_up).await, Some(None));
+        assert!(!room.seats.is_silent(), "it was left less time than a connection is");
     }
 
     #[tokio::test]
@@ -335,19 +470,20 @@ mod tests {
         let (room, _server) = Room::untimed().await;
         let words = |command: &mut Cmd, _: Instant| _ = command.arg("PING");
         let request = WireRequest::plain(&words, SHORT);
-        let until = room.begun + SHORT;
-        let seated = room.seats.take(&room.connection, until);
-        room.runtime.sleep_until(until).await;
-        assert_eq!(room.seats.look(room.runtime.now()), Some(None));
-        let reply = pin!(seated.send(&request, false, false, room.begun, &room.runtime));
+        let seated = room.take(room.begun, SHORT);
+        let second = room.look(room.begun + SHORT).await.flatten().expect("it is looked at twice");
+        assert_eq!(room.look(second).await, Some(None));
+        let reply = pin!(seated.send(&request, false, false, room.begun));
         assert!(is_timeout(tokio::time::timeout(SOON, reply).await.expect("no limit is left")));
+        // Nor is the seat's next command over.
+        assert!(room.ping(LONG).now_or_never().is_none());
     }
 
     #[tokio::test]
     async fn timer_is_told_of_limits_that_are_earlier_and_of_no_others() {
         let (room, _server) = Room::untimed().await;
         let take = |limit| {
-            let _seated = room.seats.take(&room.connection, room.begun + limit);
+            let _seated = room.take(room.begun, limit);
             room.seats.earlier.notified().now_or_never().is_some()
         };
         assert!(take(3 * SOON));
@@ -362,7 +498,7 @@ mod tests {
     async fn timer_ends_with_its_connection() {
         let (room, mut server) = Room::untimed().await;
         let timer = tokio::spawn(Arc::clone(&room.seats).keep(room.runtime.clone()));
-        let seated = room.seats.take(&room.connection, room.begun + LONG);
+        let seated = room.seats.take(&room.connection, room.begun, LONG, room.begun + LONG);
         // It looks, and waits for that limit.
         tokio::task::yield_now().await;
         drop((seated, room.connection));
@@ -395,7 +531,7 @@ mod tests {
     #[tokio::test]
     async fn seat_is_free_when_nothing_of_its_caller_is_left_in_it() {
         let (room, _server) = Room::untimed().await;
-        let seated = room.seats.take(&room.connection, room.begun + LONG);
+        let seated = room.take(room.begun, LONG);
         let caller = Arc::clone(&seated.seat.as_ref().expect("it is not dropped").caller);
         caller.register(Waker::noop());
         // No seat can be free before this is.
@@ -403,7 +539,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| drop(seated));
             let begun = Instant::now();
-            while caller.0.lock().is_some() {
+            while caller.state.lock().0.is_some() {
                 assert!(begun.elapsed() < SOON, "it is free before it is cleared");
                 std::thread::yield_now();
             }

@@ -3,13 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ::redis::{RedisResult, Value};
 use tokio::sync::watch;
 
-use crate::sync::atomic::{AtomicBool, Ordering};
-
 use super::back_off::BackOff;
-use super::error::{Error, is_broken};
+use super::error::Error;
 use super::multiplexed::MultiplexedConnection;
 use super::seats::Seats;
 use super::server::ServerEpoch;
@@ -24,7 +21,6 @@ pub(crate) struct Live {
     /// Of the commands on it.
     pub(super) seats: Arc<Seats>,
     session: Option<Session>,
-    used: AtomicBool,
 }
 
 impl Drop for Live {
@@ -40,21 +36,7 @@ impl Live {
         standing: ServerEpoch,
         session: Option<Session>,
     ) -> Self {
-        Self { number, inner, standing, seats: Arc::default(), session, used: AtomicBool::new(false) }
-    }
-
-    /// A reply is as good as a heartbeat's.
-    pub(super) fn answered(&self, reply: &RedisResult<Value>) {
-        if !reply.as_ref().is_err_and(is_broken) {
-            // Ordering: Relaxed, a hint; nothing is read through it.
-            self.used.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether a reply has come since this was asked last.
-    pub(super) fn was_used(&self) -> bool {
-        // Ordering: Relaxed, as above.
-        self.used.swap(false, Ordering::Relaxed)
+        Self { number, seats: Arc::new(Seats::new(&inner)), inner, standing, session }
     }
 }
 
@@ -154,7 +136,6 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use ::redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
     use tokio::io::{AsyncReadExt as _, DuplexStream};
 
     use super::super::super::fake::SOON;
@@ -185,26 +166,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn any_reply_is_as_good_as_one_to_a_heartbeat() {
-        let (live, _server) = live(1).await;
-        let refused = RedisError::from((Kind::Server(ServerErrorKind::ResponseError), "refused"));
-        let broken = RedisError::from((Kind::Io, "broken"));
-        assert!(!live.was_used());
-        live.answered(&Err(broken));
-        assert!(!live.was_used());
-        for reply in [Ok(Value::Nil), Err(refused)] {
-            live.answered(&reply);
-            assert!(live.was_used());
-            assert!(!live.was_used(), "once for each");
-        }
-    }
-
-    #[tokio::test]
     async fn connection_is_closed_when_the_last_one_lets_go_of_it() {
         let (live, mut server) = live(1).await;
         tokio::spawn(Arc::clone(&live.seats).keep(TokioRuntime::current()));
         {
-            let _seated = live.seats.take(&live.inner, Instant::now() + 2 * SOON);
+            let now = Instant::now();
+            let _seated = live.seats.take(&live.inner, now, 2 * SOON, now + 2 * SOON);
             // Its timer waits for that limit.
             tokio::task::yield_now().await;
         }

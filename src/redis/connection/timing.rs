@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use super::back_off::random_part;
-
-/// The shortest and the longest time that one sending of a command is given, within its limit.
-const PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(1));
+use super::budget::PATIENCE;
 
 /// A longer time is as good as for ever, and cannot be reckoned with.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);

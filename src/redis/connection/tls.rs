@@ -51,10 +51,8 @@ mod built_in {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use ::redis::io::tcp::socket2::SockRef;
     use ::redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo};
-    use futures_util::future::select_ok;
-    use tokio::net::{TcpStream, lookup_host};
+    use tokio::net::TcpStream;
     use tokio_rustls::TlsConnector;
     use tokio_rustls::client::TlsStream;
     use tokio_rustls::rustls::client::{ClientConfig, WantsClientCert};
@@ -64,7 +62,7 @@ mod built_in {
     use tokio_rustls::rustls::{self, ConfigBuilder, RootCertStore};
 
     use super::super::error::Error;
-    use super::super::multiplexed::{MultiplexedConnection, over};
+    use super::super::multiplexed::{MultiplexedConnection, over, tcp};
     use crate::runtime::TokioRuntime;
 
     /// Makes TLS streams. The redis crate would choose the cryptography of the whole process.
@@ -112,24 +110,6 @@ mod built_in {
     fn is_other_protocol(error: &io::Error) -> bool {
         let met = error.get_ref().and_then(|met| met.downcast_ref());
         matches!(met, Some(rustls::Error::InvalidMessage(_)))
-    }
-
-    /// To the first address of `host` that answers.
-    async fn tcp(host: &str, port: u16, info: &ConnectionInfo) -> io::Result<TcpStream> {
-        let addresses: Vec<_> = lookup_host((host, port)).await?.collect();
-        if addresses.is_empty() {
-            return Err(io::ErrorKind::AddrNotAvailable.into());
-        }
-        let dials = addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address)));
-        let (stream, _) = select_ok(dials).await?;
-        let (socket, settings) = (SockRef::from(&stream), info.tcp_settings());
-        socket.set_tcp_nodelay(settings.nodelay())?;
-        if let Some(keepalive) = settings.keepalive() {
-            socket.set_tcp_keepalive(keepalive)?;
-        }
-        #[cfg(any(target_os = "android", target_os = "linux"))]
-        socket.set_tcp_user_timeout(settings.user_timeout())?;
-        Ok(stream)
     }
 
     /// The certificates to trust, and the client's own.

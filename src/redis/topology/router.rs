@@ -9,13 +9,10 @@ use ::redis::{FromRedisValue, Value};
 
 use crate::runtime::{Runtime, shielded};
 
-use super::super::connection::{BackOff, Common, Error, Meaning, SendError, WireRequest};
+use super::super::connection::{
+    BETWEEN_TRIES, BackOff, Common, Error, Meaning, REDIRECTS, SendError, WireRequest,
+};
 use super::contract::{Hop, Topology};
-
-/// How long to wait before a command that did not run is tried again.
-const BACK_OFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
-/// Redirects that are followed at once. Nodes that do not agree send us to and fro.
-const REDIRECTS: u32 = 4;
 
 /// How often a command went out before its reply came. If it went out again, it may have run more than once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,9 +66,14 @@ impl Router {
         &self,
         request: &WireRequest<'_>,
     ) -> Result<(T, Sent), CrossSlot> {
+        let hop = self.topology.node(request.key).map(|node| Hop { node, asking: false });
+        // Until the command is over: one that is tried again is under way as well.
+        let _room = match &hop {
+            Some(hop) => hop.node.commands.room(request).await.map_err(CrossSlot::Failed)?,
+            None => None,
+        };
         let now = self.common.runtime.now();
         let give_up = now + request.limit;
-        let hop = self.topology.node(request.key).map(|node| Hop { node, asking: false });
         let failure = match &hop {
             Some(hop) => match hop.node.commands.send(request, hop.asking, now, give_up).await {
                 Ok(reply) => return self.read(request, hop, reply, Sent::Once).map_err(CrossSlot::Failed),
@@ -229,7 +231,7 @@ struct Tried {
 
 impl Tried {
     fn new() -> Self {
-        Self { back_off: BackOff::new(BACK_OFF.0, BACK_OFF.1), redirects: 0, lost: None, refusal: None }
+        Self { back_off: BackOff::new(BETWEEN_TRIES), redirects: 0, lost: None, refusal: None }
     }
 }
 
@@ -458,7 +460,7 @@ mod tests {
         let reply = if let Some(reply) = early { reply } else { reply.await };
         assert_eq!(reply.unwrap(), Sent::Once);
         assert_eq!(stage.heard(), ["a:GET", "b:GET", "a:GET", "b:GET", "a:GET", "b:GET"]);
-        assert!(stage.pause_after(4) >= BACK_OFF.0 / 2, "{:?}", stage.pause_after(4));
+        assert!(stage.pause_after(4) >= BETWEEN_TRIES.0 / 2, "{:?}", stage.pause_after(4));
         assert_eq!(stage.seen(), (0, 0));
 
         let (stage, router) = Stage::new(&[Ok(&["-ASK 7 b:1\r\n"]), Ok(&[DONE])], &[Some(0)]).await;
@@ -471,13 +473,13 @@ mod tests {
         let (stage, router) = Stage::new(&[Ok(&[DOWN, DOWN, DONE])], &[Some(0)]).await;
         assert_eq!(sent(&router, LIMIT).await.unwrap(), Sent::Once);
         assert_eq!(stage.heard(), ["a:GET"; 3]);
-        assert!(stage.pause_after(0) >= BACK_OFF.0 / 2 && stage.pause_after(1) >= BACK_OFF.0);
+        assert!(stage.pause_after(0) >= BETWEEN_TRIES.0 / 2 && stage.pause_after(1) >= BETWEEN_TRIES.0);
         assert_eq!(stage.seen(), (2, 0));
 
         let keys = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n";
         let (stage, router) = Stage::new(&[Ok(&[keys, DONE])], &[Some(0)]).await;
         assert_eq!(sent(&router, LIMIT).await.unwrap(), Sent::Once);
-        assert!(stage.heard() == ["a:GET"; 2] && stage.pause_after(0) >= BACK_OFF.0 / 2);
+        assert!(stage.heard() == ["a:GET"; 2] && stage.pause_after(0) >= BETWEEN_TRIES.0 / 2);
         assert_eq!(stage.seen(), (0, 0));
 
         // One that does not wait for its keys.
