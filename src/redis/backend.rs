@@ -174,9 +174,6 @@ impl Backend for Redis {
     }
 
     async fn roll_back(&self, mode: Mode, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
-        if self.late.was_unsent(id) {
-            return Ok(ReleaseOutcome::NotHeld);
-        }
         let released = self.release_over(self.attempts(), mode, name, id, None).await?;
         if let Some(until) = self.common.late_until() {
             self.undo_in_background(until, mode, name, id);
@@ -268,9 +265,7 @@ impl Redis {
                 command.arg(tokens);
             }
         };
-        let unsent = || self.late.dropped_unsent(id);
         let request = self.request(&self.scripts.acquire, name, &words);
-        let request = WireRequest { unsent: Some(&unsent), ..request };
         attempted(name, self.attempt_once(id, &request).await?)
     }
 

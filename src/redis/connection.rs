@@ -114,16 +114,16 @@ impl Connection {
 
     async fn wait_in_line(&self, request: &WireRequest<'_>) -> Result<Room, Error> {
         let (shared, runtime) = (&self.0, &self.0.common.runtime);
-        let mut place = shared.common.waits_in_line(request);
+        let _place = shared.common.waits_in_line();
         let (mut progress, mut until) = (shared.progress(), runtime.now() + request.limit);
-        let room = 'lines: loop {
-            let Some(line) = shared.lines.get(request.line) else { break Ok(None) };
+        loop {
+            let Some(line) = shared.lines.get(request.line) else { return Ok(None) };
             let mut room = pin!(Arc::clone(&line).acquire_owned());
             loop {
                 tokio::select! {
                     biased;
                     room = &mut room => match room {
-                        Ok(room) => break 'lines Ok(Some(room)),
+                        Ok(room) => return Ok(Some(room)),
                         Err(_replaced) => break,
                     },
                     () = runtime.sleep_until(until) => {}
@@ -133,13 +133,11 @@ impl Connection {
                 if progress == before {
                     shared.lines.replace(request.line, &line);
                     if progress.is_none() {
-                        break 'lines Err(self.not_in_time());
+                        return Err(self.not_in_time());
                     }
                 }
             }
-        };
-        place.is_left = false;
-        room
+        }
     }
 
     /// Sends a command once, with the text of its script if the server does not know that, and waits for the

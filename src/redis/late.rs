@@ -27,8 +27,6 @@ const MOST_UNDONE: usize = 1_000;
 pub(super) struct LateAttempts {
     /// That were answered, and may come once more.
     answered: Mutex<HashSet<LeaseId>>,
-    /// That were dropped before they were sent.
-    unsent: Mutex<HashSet<LeaseId>>,
     /// That are being undone, and until when.
     undone: Mutex<HashMap<LeaseId, Instant>>,
 }
@@ -45,22 +43,19 @@ impl LateAttempts {
         if sent == Sent::Once || common.late_until().is_none() {
             return;
         }
-        remember(&self.answered, id);
-    }
-
-    /// The attempt by this id was dropped before it was sent.
-    pub(super) fn dropped_unsent(&self, id: &LeaseId) {
-        remember(&self.unsent, id);
-    }
-
-    /// Whether there is nothing to roll back. It is forgotten by that.
-    pub(super) fn was_unsent(&self, id: &LeaseId) -> bool {
-        forget(&self.unsent, id)
+        let mut ids = self.answered.lock();
+        // Those that no client has asked for.
+        if ids.len() == MOST {
+            ids.clear();
+        }
+        ids.insert(id.clone());
     }
 
     /// Whether an attempt by this id may come once more. It is forgotten by that.
     pub(super) fn take(&self, id: &LeaseId) -> bool {
-        forget(&self.answered, id) && !fault!(LateAttemptsForgotten)
+        let mut ids = self.answered.lock();
+        // Nearly always there are none, and nothing is hashed.
+        !ids.is_empty() && ids.remove(id) && !fault!(LateAttemptsForgotten)
     }
 
     /// `None` if it is undone already, which goes on until then at least, or if too many are.
@@ -80,21 +75,6 @@ impl LateAttempts {
         event!(WARN, %id, "too many attempts may come late: this one keeps its lock until its lease ends");
         None
     }
-}
-
-fn remember(ids: &Mutex<HashSet<LeaseId>>, id: &LeaseId) {
-    let mut ids = ids.lock();
-    // Those that no client has asked for.
-    if ids.len() == MOST {
-        ids.clear();
-    }
-    ids.insert(id.clone());
-}
-
-fn forget(ids: &Mutex<HashSet<LeaseId>>, id: &LeaseId) -> bool {
-    let mut ids = ids.lock();
-    // Nearly always there are none, and nothing is hashed.
-    !ids.is_empty() && ids.remove(id)
 }
 
 impl Undoing<'_> {

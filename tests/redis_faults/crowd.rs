@@ -99,7 +99,7 @@ async fn crowd_of_waits_is_served_over_the_connections_that_there_are() {
     assert_eq!((metrics.reconnects, metrics.releases_failed, metrics.commands_waiting), (0, 0, 0));
 }
 
-/// Most of them before they were sent: these cost the server nothing.
+/// Their rollbacks wait in a line of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crowd_of_waits_that_is_dropped_leaves_nothing_behind() {
     let (server, crowd) = (RedisServer::start(), crowd());

@@ -10,7 +10,6 @@ use crate::runtime::Runtime;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::request::WireRequest;
 use super::timing::Timing;
 use crate::runtime::TokioRuntime;
 
@@ -33,10 +32,10 @@ impl Common {
         Self { timing, runtime, reconnects, waiting: AtomicU64::new(0), late_until, told }
     }
 
-    pub(super) fn waits_in_line<'a>(&'a self, request: &'a WireRequest<'a>) -> Place<'a> {
+    pub(super) fn waits_in_line(&self) -> Place<'_> {
         // Ordering: Relaxed, a figure to look at; nothing is read through it.
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        Place { common: self, request, is_left: true }
+        Place(self)
     }
 
     /// How many commands wait for room now.
@@ -76,20 +75,12 @@ impl Common {
 }
 
 /// A command's place in its line.
-pub(super) struct Place<'a> {
-    common: &'a Common,
-    request: &'a WireRequest<'a>,
-    /// The command is dropped, if this is.
-    pub(super) is_left: bool,
-}
+pub(super) struct Place<'a>(&'a Common);
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         // Ordering: Relaxed, as above.
-        self.common.waiting.fetch_sub(1, Ordering::Relaxed);
-        if let (true, Some(unsent)) = (self.is_left, self.request.unsent) {
-            unsent();
-        }
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

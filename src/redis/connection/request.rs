@@ -35,8 +35,6 @@ pub(crate) struct WireRequest<'a> {
     pub(crate) patient: bool,
     /// Where it waits until there is room for it.
     pub(crate) line: Line,
-    /// Is told if it is dropped there.
-    pub(crate) unsent: Option<&'a (dyn Fn() + Sync)>,
 }
 
 impl<'a> WireRequest<'a> {
@@ -53,7 +51,6 @@ impl<'a> WireRequest<'a> {
             again: true,
             patient: true,
             line: Line::Ask,
-            unsent: None,
         }
     }
 
