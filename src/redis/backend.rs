@@ -332,7 +332,8 @@ impl Redis {
         words: &'a (dyn Fn(&mut Cmd, Instant) + Sync),
     ) -> WireRequest<'a> {
         let request = WireRequest::plain(words, self.common.timing.response);
-        WireRequest { key: name.as_str(), script: Some(script.hash_and_text()), ..request }
+        let script = Some(script.hash_and_text());
+        WireRequest { key: name.as_str(), script, line: Line::Ask, ..request }
     }
 
     /// The command by which scripts publish to waiters.

@@ -52,7 +52,7 @@ pub(crate) use self::dialer::{ConnectOptions, Dialer};
 pub use self::error::{Error, ErrorKind};
 pub(crate) use self::error::{Meaning, out_of_step};
 pub(crate) use self::line::Line;
-use self::line::{Lines, Room};
+use self::line::Room;
 pub(crate) use self::multiplexed::MultiplexedConnection;
 pub(crate) use self::request::WireRequest;
 pub(crate) use self::server::{Boxed, Known, Push, Server, ServerEpoch};
@@ -69,7 +69,6 @@ pub(crate) struct Connection(Arc<Shared>);
 struct Shared {
     server: Arc<dyn Server>,
     common: Arc<Common>,
-    lines: Lines,
     state: Mutex<State>,
     /// Held by the task that dials; the others wait for that instead of dialling themselves. Only tasks of
     /// our own do: a caller's future may be kept and not polled, and would keep all others from the store.
@@ -92,7 +91,7 @@ impl Connection {
     pub(crate) fn new(server: Arc<dyn Server>, common: &Arc<Common>, push: Option<Push>) -> Self {
         let common = Arc::clone(common);
         let (state, dialling) = (Mutex::new(State::default()), tokio::sync::Mutex::default());
-        Self(Arc::new(Shared { server, common, lines: Lines::default(), state, dialling, push }))
+        Self(Arc::new(Shared { server, common, state, dialling, push }))
     }
 
     pub(crate) fn server(&self) -> &Arc<dyn Server> {
@@ -101,73 +100,40 @@ impl Connection {
 
     // === Sending ===
 
-    /// Room for a command, for which it waits in its line. There is no limit for that as long as commands are
-    /// answered: its own begins when it has room.
-    pub(crate) async fn room(&self, request: &WireRequest<'_>) -> Result<Room, Error> {
-        let Some(line) = self.0.lines.get(request.line) else { return Ok(None) };
-        match line.try_acquire_owned() {
-            Ok(room) => Ok(Some(room)),
-            // Cold: boxed, to keep the hot future small.
-            Err(_) => Box::pin(async { shielded(pin!(self.wait_in_line(request))).await }).await,
-        }
-    }
-
-    async fn wait_in_line(&self, request: &WireRequest<'_>) -> Result<Room, Error> {
-        let (shared, runtime) = (&self.0, &self.0.common.runtime);
-        let _place = shared.common.waits_in_line();
-        let (mut progress, mut until) = (shared.progress(), runtime.now() + request.limit);
-        loop {
-            let Some(line) = shared.lines.get(request.line) else { return Ok(None) };
-            let mut room = pin!(Arc::clone(&line).acquire_owned());
-            loop {
-                tokio::select! {
-                    biased;
-                    room = &mut room => match room {
-                        Ok(room) => return Ok(Some(room)),
-                        Err(_replaced) => break,
-                    },
-                    () = runtime.sleep_until(until) => {}
-                }
-                let before = std::mem::replace(&mut progress, shared.progress());
-                until = runtime.now() + request.limit;
-                if progress == before {
-                    shared.lines.replace(request.line, &line);
-                    if progress.is_none() {
-                        return Err(self.not_in_time());
-                    }
-                }
-            }
-        }
-    }
-
     /// Sends a command once, with the text of its script if the server does not know that, and waits for the
-    /// reply until `give_up`, or for as long as one sending may take from `now` on.
+    /// reply until `give_up`, or for as long as one sending may take from `now` on. The time that it waits for
+    /// its turn is added to `give_up`.
     pub(crate) async fn send(
         &self,
         request: &WireRequest<'_>,
         asking: bool,
         now: Instant,
-        give_up: Instant,
+        give_up: &mut Instant,
     ) -> Result<Value, SendError> {
         let runtime = &self.0.common.runtime;
-        let (live, now) = match self.0.usable() {
-            Some(live) => (live, now),
+        let at_once =
+            self.0.usable().and_then(|live| Some((live.seats.lines.try_enter(request.line)?, live)));
+        let (room, live, now) = match at_once {
+            Some((room, live)) => (room, live, now),
             // Cold: boxed, to keep the hot future small.
             None => {
-                let live = Box::pin(async { shielded(pin!(self.live_until(give_up))).await });
-                (live.await.map_err(SendError::NotSent)?, runtime.now())
+                let entered = Box::pin(async { shielded(pin!(self.enter(request, give_up))).await });
+                let (room, live) = entered.await.map_err(SendError::NotSent)?;
+                (room, live, runtime.now())
             }
         };
-        let reply = self.send_on(&live, request, false, asking, now, give_up).await;
-        let reply = match reply {
+        let seat = |room, limit| live.seats.take(&live.inner, limit, request.line, room);
+        let seated = seat(room, request.limit_of_one(now, *give_up));
+        let reply = match seated.send(request, false, asking, now).await {
             Err(error)
                 if error.kind() == Kind::Server(ServerErrorKind::NoScript)
                     && !fault!(ScriptNotSentInFull) =>
             {
                 let now = runtime.now();
                 // It takes as long as the first one did, and that was not its fault.
-                let give_up = give_up.max(now + request.patience());
-                Box::pin(self.send_on(&live, request, true, asking, now, give_up)).await
+                let give_up = (*give_up).max(now + request.patience());
+                let seated = seat(None, request.limit_of_one(now, give_up));
+                Box::pin(seated.send(request, true, asking, now)).await
             }
             reply => reply,
         };
@@ -185,18 +151,31 @@ impl Connection {
         .map_err(SendError::Met)
     }
 
-    /// `in_full`: with the text of its script.
-    async fn send_on(
+    /// A connection, and room on it for the command.
+    async fn enter(
         &self,
-        live: &Live,
         request: &WireRequest<'_>,
-        in_full: bool,
-        asking: bool,
-        now: Instant,
-        give_up: Instant,
-    ) -> RedisResult<Value> {
-        let patience = if request.again { request.patience() } else { give_up - now };
-        live.seats.take(&live.inner, now, patience, give_up).send(request, in_full, asking, now).await
+        give_up: &mut Instant,
+    ) -> Result<(Room, Arc<Live>), Error> {
+        let (runtime, line) = (&self.0.common.runtime, request.line);
+        loop {
+            let live = self.live_until(*give_up).await?;
+            if let Some(room) = live.seats.lines.try_enter(line) {
+                return Ok((room, live));
+            }
+            let (begun, passed) = (runtime.now(), live.seats.passed(line));
+            let room = {
+                let _place = self.0.common.waits_in_line();
+                live.seats.enter(line, runtime, request.limit).await
+            };
+            // Not before a server that answers none.
+            if room.is_some() || live.seats.passed(line) != passed {
+                *give_up += runtime.now() - begun;
+            }
+            if let Some(room) = room {
+                return Ok((room, live));
+            }
+        }
     }
 
     // === Being connected ===
@@ -221,14 +200,12 @@ impl Connection {
         tokio::select! {
             biased;
             live = self.live() => live,
-            () = self.0.common.runtime.sleep_until(give_up) => Err(self.not_in_time()),
+            () = self.0.common.runtime.sleep_until(give_up) => {
+                let timed_out = RedisError::from((Kind::Io, "there was no connection in time"));
+                let known = self.0.state.lock().failure.clone();
+                Err(known.unwrap_or_else(|| Error::connection(&self.0.server.address(), timed_out)))
+            }
         }
-    }
-
-    fn not_in_time(&self) -> Error {
-        let timed_out = RedisError::from((Kind::Io, "there was no connection in time"));
-        let known = self.0.state.lock().failure.clone();
-        known.unwrap_or_else(|| Error::connection(&self.0.server.address(), timed_out))
     }
 
     /// The connection is of no use: another is to be dialled.
@@ -246,11 +223,6 @@ impl Connection {
 impl Shared {
     fn usable(&self) -> Option<Arc<Live>> {
         self.state.lock().usable().cloned()
-    }
-
-    /// How many replies have come over which connection; `None` if there is none.
-    fn progress(&self) -> Option<(u64, u64)> {
-        self.usable().map(|live| (live.number, live.seats.answers()))
     }
 
     /// What an error says about the connection on which it was met.
@@ -276,9 +248,8 @@ impl Shared {
         // A server that is silent is so for all its clients, and they are not to come back all at once.
         let random = || self.common.runtime.random();
         let pause = if silent { random_part(self.common.timing.spread(), random()) } else { Duration::ZERO };
-        if !self.state.lock().lose(number, now, pause, random) {
-            return;
-        }
+        let Some(live) = self.state.lock().lose(number, now, pause, random) else { return };
+        live.seats.lines.close();
         if self.push.is_none() {
             event!(WARN, server = &*self.server.address(), silent, "connection for commands lost");
         } else {
@@ -312,7 +283,10 @@ impl Shared {
                 () = self.common.runtime.sleep_until(not_before) => {}
             }
         }
-        let (number, given_up) = self.state.lock().begin_dial();
+        let (number, given_up, unused) = self.state.lock().begin_dial();
+        if let Some(unused) = unused {
+            unused.seats.lines.close();
+        }
         let dial = AssertUnwindSafe(self.dial(number, &given_up)).catch_unwind();
         let dialled =
             dial.await.unwrap_or_else(|panic| Err(Error::panicked(&self.server.address(), &*panic)));
@@ -587,7 +561,8 @@ mod tests {
             let words = |command: &mut Cmd, _: Instant| _ = command.arg("GET");
             let request = WireRequest { again, ..WireRequest::plain(&words, LIMIT) };
             let now = self.common.runtime.now();
-            let reply = timeout(2 * LIMIT, self.connection.send(&request, false, now, now + give_up)).await;
+            let reply =
+                timeout(2 * LIMIT, self.connection.send(&request, false, now, &mut (now + give_up))).await;
             (reply.expect("it ends"), self.common.runtime.now() - now)
         }
 
@@ -645,7 +620,7 @@ mod tests {
         let words = |_: &mut Cmd, _: Instant| {};
         let request = WireRequest { script: Some(("hash", "text")), ..WireRequest::plain(&words, LIMIT) };
         let now = stage.common.runtime.now();
-        let reply = stage.connection.send(&request, false, now, now + SECOND).await;
+        let reply = stage.connection.send(&request, false, now, &mut (now + SECOND)).await;
         assert_eq!(reply.unwrap(), Value::SimpleString("ran".to_owned()));
     }
 

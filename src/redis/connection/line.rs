@@ -9,46 +9,61 @@ use crate::{AsyncSemaphore, OwnedSemaphorePermit};
 
 use super::budget::ROOM;
 
-/// Where a command waits until there is room for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The line in which a command waits until there is room for it.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Line {
+    #[default]
     Ask,
     /// What frees a name, for which others may wait, does not wait behind these.
     GiveBack,
-    /// Nowhere: there are few.
+    /// None: there are few.
     Pass,
 }
 
-/// The lines before one connection, through all that are made for it.
-pub(super) struct Lines([Mutex<Arc<AsyncSemaphore>>; 2]);
+/// The place of a command among those that are under way; none is counted of those that pass.
+pub(super) type Room = Option<OwnedSemaphorePermit>;
+
+/// The lines before one connection, each with its room; `None` once the connection is not used any more.
+pub(super) struct Lines([Mutex<Option<Arc<AsyncSemaphore>>>; 2]);
 
 impl Default for Lines {
     fn default() -> Self {
-        Self([(); 2].map(|()| Mutex::new(Self::empty())))
+        Self([(); 2].map(|()| Mutex::new(Some(Arc::new(AsyncSemaphore::new(ROOM))))))
     }
 }
 
 impl Lines {
-    fn empty() -> Arc<AsyncSemaphore> {
-        Arc::new(AsyncSemaphore::new(ROOM))
+    /// Room without waiting. `None` if there is none, or the connection is not used any more.
+    pub(super) fn try_enter(&self, line: Line) -> Option<Room> {
+        match line {
+            Line::Pass => Some(None),
+            _ => self.current(line)?.try_acquire_owned().ok().map(Some),
+        }
     }
 
-    /// `None` if there is no line.
-    pub(super) fn get(&self, line: Line) -> Option<Arc<AsyncSemaphore>> {
-        self.0.get(line as usize).map(|line| Arc::clone(&line.lock()))
+    /// The line's room, of which a command that waits takes a part.
+    pub(super) fn current(&self, line: Line) -> Option<Arc<AsyncSemaphore>> {
+        self.0[line as usize].lock().clone()
     }
 
-    /// `stuck`: the line that does not move any more, as the callers that have its room keep their commands
-    /// and do not poll them. Those that wait in it come to a new one.
+    /// `stuck`: the room of a line that does not move, as the callers that were given parts of it do not
+    /// poll their commands. Those that wait come to a new room.
     pub(super) fn replace(&self, line: Line, stuck: &Arc<AsyncSemaphore>) {
         let mut current = self.0[line as usize].lock();
-        if Arc::ptr_eq(&current, stuck) {
-            *current = Self::empty();
+        if current.as_ref().is_some_and(|room| Arc::ptr_eq(room, stuck)) {
+            *current = Some(Arc::new(AsyncSemaphore::new(ROOM)));
         }
         drop(current);
         stuck.close();
     }
-}
 
-/// What a command has while it is under way, however often it is sent.
-pub(crate) type Room = Option<OwnedSemaphorePermit>;
+    /// The connection is not used any more: those that wait before it leave.
+    pub(super) fn close(&self) {
+        for line in &self.0 {
+            let room = line.lock().take();
+            if let Some(room) = room {
+                room.close();
+            }
+        }
+    }
+}

@@ -17,9 +17,12 @@ use futures_util::future::{AbortHandle, abortable, select_ok};
 use futures_util::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
+use tokio::sync::Notify;
 
 use crate::runtime::{Runtime, TokioRuntime};
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, Ordering};
+
+use super::budget::ROOM;
 
 pub(super) use ::redis::aio::MultiplexedConnection as Unlimited;
 
@@ -48,22 +51,27 @@ impl Drop for OwnedTask {
 /// may not poll it for seconds, and then no server is silent.
 #[derive(Default)]
 pub(super) struct Reader {
-    polls: AtomicU64,
     waker: AtomicWaker,
+    polled: Notify,
+    has_ended: AtomicBool,
 }
 
 impl Reader {
-    /// Has it read what there is, and says how often it was polled before.
-    pub(super) fn call(&self) -> u64 {
-        // Ordering: Relaxed, a poll that ends later is one more.
-        let before = self.polls.load(Ordering::Relaxed);
-        self.waker.wake();
-        before
+    /// Waits until the task has read the replies that there are.
+    pub(super) async fn turn(&self) {
+        let mut polled = pin!(self.polled.notified());
+        polled.as_mut().enable();
+        // Ordering: SeqCst, as in `end`.
+        if !self.has_ended.load(Ordering::SeqCst) {
+            self.waker.wake();
+            polled.await;
+        }
     }
 
-    pub(super) fn was_polled_since(&self, before: u64) -> bool {
-        // Ordering: Acquire, with the end of a poll: the replies that were counted in that poll are.
-        self.polls.load(Ordering::Acquire) != before
+    fn end(&self) {
+        // Ordering: SeqCst; a turn that does not see the end here has enabled its notification before.
+        self.has_ended.store(true, Ordering::SeqCst);
+        self.polled.notify_waiters();
     }
 }
 
@@ -120,18 +128,20 @@ pub(super) async fn over(
     limit: Duration,
 ) -> RedisResult<MultiplexedConnection> {
     // The crate would take a timer for its own limits from the tokio runtime that it is in.
+    // Its queue has room for all that are under way, so that a wake-up of a command is the reply.
     let config = config.set_response_timeout(None).set_connection_timeout(None);
+    let config = config.set_pipeline_buffer_size(4 * ROOM);
     let (inner, driver) = Unlimited::new_with_config(info, stream, config).await?;
     let (reader, mut driver) = (Arc::<Reader>::default(), Box::pin(driver));
     let read = Arc::clone(&reader);
     let (task, handle) = abortable(poll_fn(move |task| {
         read.waker.register(task.waker());
         let polled = driver.as_mut().poll(task);
-        // Ordering: Release, with `was_polled_since`: counts the replies before.
-        read.polls.fetch_add(1, Ordering::Release);
+        read.polled.notify_waiters();
         polled
     }));
-    runtime.spawn(task.map(drop));
+    let ended = Arc::clone(&reader);
+    runtime.spawn(task.map(move |_| ended.end()));
     let _task = Arc::new(OwnedTask(handle));
     Ok(MultiplexedConnection { inner, runtime: runtime.clone(), limit, reader, _task })
 }
@@ -190,17 +200,15 @@ async fn within<T>(
     limit: Duration,
     reply: impl Future<Output = RedisResult<T>>,
 ) -> RedisResult<T> {
-    let (mut reply, mut read) = (pin!(reply), None);
-    loop {
-        let part = if read.is_none() { limit - limit / 8 } else { limit / 8 };
-        if let Some(reply) = runtime.timeout(part, reply.as_mut()).await {
+    let mut reply = pin!(reply);
+    // As for the commands of `Seats`.
+    for _ in 0..2 {
+        if let Some(reply) = runtime.timeout(limit / 2, reply.as_mut()).await {
             return reply;
         }
-        if read.is_some_and(|before| reader.was_polled_since(before)) {
-            return Err(timed_out());
-        }
-        read = read.or_else(|| Some(reader.call()));
+        reader.turn().await;
     }
+    reply.now_or_never().unwrap_or_else(|| Err(timed_out()))
 }
 
 /// A reply did not come within its limit.

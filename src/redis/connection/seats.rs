@@ -4,9 +4,10 @@
 //! Nearly each command is answered long before its limit. So it has no timer of its own: one is for all, and
 //! looks at the limits when the earliest of those that it knows is over.
 //!
-//! Replies come in the order of their commands, so any of them says that the server gets on, and one that has
-//! not come is behind them. A limit that is over is looked at twice, and the reader reads in between what has
-//! come meanwhile.
+//! Replies come in the order of their commands, so any of them says that the server gets on, and a missing
+//! one is behind them. A limit is looked at twice, when half of it is over and in the end, and the reader has
+//! its turn before each look. So a runtime that is behind has written the command by the first look, and there
+//! is time for the reply.
 
 use std::future::poll_fn;
 use std::mem;
@@ -24,23 +25,27 @@ use crate::runtime::{Runtime, TokioRuntime};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
+use super::line::{Line, Lines, Room};
 use super::multiplexed::{MultiplexedConnection, Reader, Unlimited, timed_out};
 use super::request::WireRequest;
 
-/// The seats of one connection.
+/// The seats of one connection, and the lines before them.
 pub(super) struct Seats {
     state: Mutex<State>,
+    pub(super) lines: Lines,
     reader: Arc<Reader>,
     /// Tells that the timer is to look earlier, or that the connection is gone.
     earlier: Notify,
-    /// How many replies have come.
-    answers: Arc<AtomicU64>,
+    answers: Arc<Answers>,
 }
+
+/// How many replies have come, by the line of their commands.
+type Answers = [AtomicU64; 3];
 
 #[derive(Default)]
 struct State {
     /// By number: how long the command in it waits, and its caller.
-    all: Vec<(Option<Limit>, Arc<Caller>)>,
+    all: Vec<(Option<Watched>, Arc<Caller>)>,
     #[expect(clippy::vec_box, reason = "a seat is large, and goes in and out with each command")]
     free: Vec<Box<Seat>>,
     /// When the timer looks at the limits; `None` until there is one.
@@ -52,48 +57,26 @@ struct State {
 
 /// How long a command waits for its reply.
 #[derive(Clone, Copy)]
-struct Limit {
-    /// When it is looked at next.
+pub(super) struct Limit {
+    /// The time of the next look.
     at: Instant,
-    /// How often the reader had been polled before the first look.
-    read: Option<u64>,
-    /// The time between both looks.
-    grace: Duration,
-    /// From the last reply known to the second look.
-    left: Duration,
-    /// For how long no reply at all may come.
+    /// The time to the first look, and from there to the second.
+    half: Duration,
+    was_looked_at: bool,
+    /// How long no reply at all may come.
     patience: Duration,
     give_up: Instant,
-    /// How many replies had come.
-    answers: u64,
 }
 
 impl Limit {
-    fn new(now: Instant, patience: Duration, give_up: Instant, answers: u64) -> Self {
-        let left = patience.min(give_up.saturating_duration_since(now));
-        let grace = (left / 8).max(Duration::from_millis(1));
-        Self { at: now + left - left / 8, read: None, grace, left, patience, give_up, answers }
-    }
-
-    /// Whether it is over, at a look when it is due. If so, whether the connection is silent.
-    fn is_over(&mut self, now: Instant, seats: (&AtomicU64, &Reader)) -> Option<bool> {
-        let (answers, reader) = seats;
-        let was_read = self.read.is_some_and(|before| reader.was_polled_since(before));
-        // Ordering: Relaxed; those that the reader has counted are seen by `was_polled_since`.
-        let answers = answers.load(Ordering::Relaxed);
-        let is_silent = self.answers == answers;
-        if !is_silent && now < self.give_up {
-            *self = Self::new(now, self.patience, self.give_up, answers);
-        } else if was_read {
-            // One that was left less time says nothing about the connection.
-            return Some(is_silent && self.left == self.patience);
-        } else {
-            self.read = self.read.or_else(|| Some(reader.call()));
-            self.at = now + self.grace;
-        }
-        None
+    pub(super) fn new(now: Instant, patience: Duration, give_up: Instant) -> Self {
+        let half = patience.min(give_up.saturating_duration_since(now)) / 2;
+        Self { at: now + half, half, was_looked_at: false, patience, give_up }
     }
 }
+
+/// A limit, and how many replies had come at its beginning.
+type Watched = (Limit, u64);
 
 /// A seat, and what is left in it.
 struct Seat {
@@ -105,11 +88,19 @@ struct Seat {
     command: Cmd,
 }
 
-/// The waker of the task that awaits a command's reply, and whether its limit is over. Tasks of the redis
-/// crate call this in its place, and a panic of the waker ends here.
+/// The waker of the task that awaits a command's reply, whether the command's limit is over, and its room.
+/// Tasks of the redis crate call this in the waker's place, and a panic of the waker ends here.
 struct Caller {
-    state: Mutex<(Option<Waker>, bool)>,
-    answers: Arc<AtomicU64>,
+    state: Mutex<Awaits>,
+    answers: Arc<Answers>,
+}
+
+#[derive(Default)]
+struct Awaits {
+    waker: Option<Waker>,
+    is_over: bool,
+    line: Line,
+    room: Room,
 }
 
 /// A command in its seat.
@@ -121,57 +112,87 @@ pub(super) struct Seated<'a> {
 
 impl Seats {
     pub(super) fn new(connection: &MultiplexedConnection) -> Self {
-        let reader = Arc::clone(&connection.reader);
-        Self { state: Mutex::default(), reader, earlier: Notify::new(), answers: Arc::default() }
+        let (reader, lines) = (Arc::clone(&connection.reader), Lines::default());
+        Self { state: Mutex::default(), lines, reader, earlier: Notify::new(), answers: Arc::default() }
     }
 
-    /// A seat for a command over `connection`, of which these are the seats, that waits until `give_up`, and
-    /// for `patience` if no reply comes.
+    /// Room for a command, when its turn in the line has come. `None` once the connection is not used any
+    /// more. The room of a line in which no command is answered for `limit` is not waited for.
+    pub(super) async fn enter(&self, line: Line, runtime: &TokioRuntime, limit: Duration) -> Option<Room> {
+        let mut passed = self.passed(line);
+        loop {
+            let current = self.lines.current(line)?;
+            let mut room = pin!(Arc::clone(&current).acquire_owned());
+            loop {
+                if let Some(room) = runtime.timeout(limit, room.as_mut()).await {
+                    match room {
+                        Ok(room) => return Some(Some(room)),
+                        Err(_closed) => break,
+                    }
+                }
+                let before = mem::replace(&mut passed, self.passed(line));
+                if passed == before {
+                    self.lines.replace(line, &current);
+                }
+            }
+        }
+    }
+
+    /// A seat for a command over `connection`, of which these are the seats.
     pub(super) fn take(
         &self,
         connection: &MultiplexedConnection,
-        now: Instant,
-        patience: Duration,
-        give_up: Instant,
+        limit: Limit,
+        line: Line,
+        room: Room,
     ) -> Seated<'_> {
-        let limit = Limit::new(now, patience, give_up, self.answers());
+        let (at, answers) = (limit.at, self.answers());
         let (seat, is_earlier) = {
             let mut state = self.state.lock();
             let seat = state
                 .free
                 .pop()
                 .unwrap_or_else(|| Box::new(Seat::new(&mut state.all, connection, &self.answers)));
-            state.all[seat.number].0 = Some(limit);
-            let is_earlier = state.looks_at.is_none_or(|at| limit.at < at);
+            state.all[seat.number].0 = Some((limit, answers));
+            let is_earlier = state.looks_at.is_none_or(|earliest| at < earliest);
             if is_earlier {
-                state.looks_at = Some(limit.at);
+                state.looks_at = Some(at);
             }
-            (Some(seat), is_earlier)
+            (seat, is_earlier)
         };
         if is_earlier {
             self.earlier.notify_one();
         }
-        Seated { seats: self, seat }
+        {
+            let mut awaits = seat.caller.state.lock();
+            (awaits.is_over, awaits.line, awaits.room) = (false, line, room);
+        }
+        Seated { seats: self, seat: Some(seat) }
     }
 
     /// The timer: wakes the callers whose time is over, until the connection is gone or the runtime ends.
     pub(super) async fn keep(self: Arc<Self>, runtime: TokioRuntime) {
-        while let Some(next) = self.look(runtime.now()).filter(|_| !runtime.has_ended()) {
+        let mut due = runtime.now();
+        while let Some(next) = self.look(due, runtime.now()).filter(|_| !runtime.has_ended()) {
             let earlier = self.earlier.notified();
             match next {
                 None => earlier.await,
                 Some(next) => tokio::select! {
                     biased;
                     () = earlier => {}
-                    () = runtime.sleep_until(next) => {}
+                    () = runtime.sleep_until(next) => {
+                        due = runtime.now();
+                        self.reader.turn().await;
+                    }
                 },
             }
         }
     }
 
-    /// Wakes the callers whose time is over, and says when to look again. `None` once the connection is gone.
-    fn look(&self, now: Instant) -> Option<Option<Instant>> {
-        let mut over = Vec::new();
+    /// Looks at the limits that were due before the reader had its turn: wakes the callers whose time is over,
+    /// and says when the next limit is due. `None` once the connection is gone.
+    fn look(&self, due: Instant, now: Instant) -> Option<Option<Instant>> {
+        let (mut over, answers) = (Vec::new(), self.answers());
         // Dropped while the mutex is free: a connection is foreign code.
         let (next, _unused) = {
             let mut state = self.state.lock();
@@ -179,16 +200,24 @@ impl Seats {
                 return None;
             }
             let State { all, free, looks_at, is_silent, .. } = &mut *state;
-            for (limit, caller) in &mut *all {
-                if let Some(due) = limit.as_mut().filter(|limit| limit.at <= now)
-                    && let Some(silent) = due.is_over(now, (&self.answers, &self.reader))
-                {
-                    (*limit, caller.state.lock().1) = (None, true);
-                    *is_silent |= silent;
+            for (watched, caller) in &mut *all {
+                let Some((limit, before)) = watched.as_mut().filter(|(limit, _)| limit.at <= due) else {
+                    continue;
+                };
+                let no_reply = *before == answers;
+                if !no_reply && due < limit.give_up {
+                    *watched = Some((Limit::new(now, limit.patience, limit.give_up), answers));
+                } else if limit.was_looked_at {
+                    // A command that was left less time says nothing about the connection.
+                    *is_silent |= no_reply && limit.half == limit.patience / 2;
+                    *watched = None;
+                    caller.state.lock().is_over = true;
                     over.push(Arc::clone(caller));
+                } else {
+                    (limit.at, limit.was_looked_at) = (now + limit.half, true);
                 }
             }
-            *looks_at = all.iter().filter_map(|(limit, _)| limit.as_ref().map(|limit| limit.at)).min();
+            *looks_at = all.iter().filter_map(|(watched, _)| watched.map(|(limit, _)| limit.at)).min();
             // There may never be as many at a time again.
             let unused = (all.len() == free.len()).then(|| {
                 all.clear();
@@ -196,14 +225,20 @@ impl Seats {
             });
             (*looks_at, unused)
         };
-        over.iter().for_each(|caller| caller.call());
+        over.iter().for_each(|caller| _ = caller.call());
         Some(next)
     }
 
     /// How many replies have come.
     pub(super) fn answers(&self) -> u64 {
+        // Ordering: Relaxed; replies that the reader has counted in its turn are seen by who waits for that.
+        self.answers.iter().map(|of_line| of_line.load(Ordering::Relaxed)).sum()
+    }
+
+    /// How many commands of a line have been answered.
+    pub(super) fn passed(&self, line: Line) -> u64 {
         // Ordering: Relaxed, a hint; nothing is read through it.
-        self.answers.load(Ordering::Relaxed)
+        self.answers[line as usize].load(Ordering::Relaxed)
     }
 
     /// Whether no reply has come for as long as one is waited for.
@@ -213,6 +248,7 @@ impl Seats {
 
     /// The connection is gone, and no command is under way on it.
     pub(super) fn end(&self) {
+        self.lines.close();
         // As in `look`.
         let _unused = {
             let mut state = self.state.lock();
@@ -225,9 +261,9 @@ impl Seats {
 
 impl Seat {
     fn new(
-        all: &mut Vec<(Option<Limit>, Arc<Caller>)>,
+        all: &mut Vec<(Option<Watched>, Arc<Caller>)>,
         connection: &MultiplexedConnection,
-        answers: &Arc<AtomicU64>,
+        answers: &Arc<Answers>,
     ) -> Self {
         let caller = Arc::new(Caller { state: Mutex::default(), answers: Arc::clone(answers) });
         let number = all.len();
@@ -267,12 +303,10 @@ impl Seated<'_> {
 impl Drop for Seated<'_> {
     fn drop(&mut self) {
         let Some(seat) = self.seat.take() else { return };
-        // Dropped last, as it is foreign code.
-        let _waker = seat.caller.state.lock().0.take();
+        // Dropped last, as its waker is foreign code, and its room wakes the next in line.
+        let _awaits = mem::take(&mut *seat.caller.state.lock());
         let mut state = self.seats.state.lock();
         state.all[seat.number].0 = None;
-        // The timer does not find it any more.
-        seat.caller.state.lock().1 = false;
         state.free.push(seat);
     }
 }
@@ -283,17 +317,23 @@ impl Caller {
         // Cloned and dropped while the mutex is free, as both are foreign code.
         let waker = waker.clone();
         let (_before, is_over) = {
-            let mut caller = self.state.lock();
-            (caller.0.replace(waker), caller.1)
+            let mut awaits = self.state.lock();
+            (awaits.waker.replace(waker), awaits.is_over)
         };
         is_over
     }
 
-    fn call(&self) {
-        let waker = self.state.lock().0.take();
+    /// The command's time is over, or its reply there: the command leaves its room, whenever its caller is
+    /// polled. Returns the command's line.
+    fn call(&self) -> Line {
+        let (waker, _room, line) = {
+            let mut awaits = self.state.lock();
+            (awaits.waker.take(), awaits.room.take(), awaits.line)
+        };
         if let Some(waker) = waker {
             call("a waker", || waker.wake());
         }
+        line
     }
 }
 
@@ -304,9 +344,9 @@ impl Wake for Caller {
 
     /// There is a reply. Counted here, and not when the caller is polled, which may be much later.
     fn wake_by_ref(self: &Arc<Self>) {
-        // Ordering: Relaxed; the reader counts, and publishes the count when it has been polled.
-        self.answers.fetch_add(1, Ordering::Relaxed);
-        self.call();
+        let line = self.call();
+        // Ordering: Relaxed, as in `Seats::answers`.
+        self.answers[line as usize].fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -325,19 +365,19 @@ mod tests {
     const LONG: Duration = Duration::from_secs(3600);
 
     /// A connection, and its seats.
-    struct Room {
+    struct Fixture {
         runtime: TokioRuntime,
         begun: Instant,
         seats: Arc<Seats>,
         connection: MultiplexedConnection,
     }
 
-    impl Room {
+    impl Fixture {
         /// With the timer. And the other end, which says what the test writes.
         async fn new() -> (Self, DuplexStream) {
-            let (room, server) = Self::untimed().await;
-            room.runtime.spawn(Arc::clone(&room.seats).keep(room.runtime.clone()));
-            (room, server)
+            let (fixture, server) = Self::untimed().await;
+            fixture.runtime.spawn(Arc::clone(&fixture.seats).keep(fixture.runtime.clone()));
+            (fixture, server)
         }
 
         async fn untimed() -> (Self, DuplexStream) {
@@ -348,15 +388,14 @@ mod tests {
             (Self { begun: runtime.now(), runtime, seats, connection }, server)
         }
 
-        /// When the reader has had its turn.
-        async fn look(&self, now: Instant) -> Option<Option<Instant>> {
-            tokio::task::yield_now().await;
-            self.seats.look(now)
-        }
-
         /// For a command that waits as long for any reply at all.
         fn take(&self, now: Instant, limit: Duration) -> Seated<'_> {
-            self.seats.take(&self.connection, now, limit, now + limit)
+            self.take_until(now, limit, now + limit)
+        }
+
+        fn take_until(&self, since: Instant, patience: Duration, give_up: Instant) -> Seated<'_> {
+            let limit = Limit::new(since, patience, give_up);
+            self.seats.take(&self.connection, limit, Line::Ask, None)
         }
 
         async fn ping(&self, limit: Duration) -> RedisResult<Value> {
@@ -372,9 +411,9 @@ mod tests {
 
     #[tokio::test]
     async fn limit_that_is_over_before_those_of_earlier_commands_is_kept() {
-        let (room, _server) = Room::new().await;
-        let first = pin!(room.ping(LONG));
-        let second = pin!(async { (Instant::now(), room.ping(SHORT).await, Instant::now()) });
+        let (fixture, _server) = Fixture::new().await;
+        let first = pin!(fixture.ping(LONG));
+        let second = pin!(async { (Instant::now(), fixture.ping(SHORT).await, Instant::now()) });
         let ended = tokio::time::timeout(SOON, futures_util::future::select(first, second)).await;
         let futures_util::future::Either::Right(((begun, reply, ended), _)) = ended.expect("it is woken")
         else {
@@ -385,10 +424,10 @@ mod tests {
 
     #[tokio::test]
     async fn reply_that_is_late_is_not_the_next_commands() {
-        let (room, mut server) = Room::new().await;
-        assert!(is_timeout(room.ping(SHORT).await));
+        let (fixture, mut server) = Fixture::new().await;
+        assert!(is_timeout(fixture.ping(SHORT).await));
         // Sent by its first poll.
-        let mut second = pin!(room.ping(LONG));
+        let mut second = pin!(fixture.ping(LONG));
         assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         server.read_exact(&mut [0; 2 * b"*1\r\n$4\r\nPING\r\n".len()]).await.unwrap();
         server.write_all(b"+late\r\n+in time\r\n").await.unwrap();
@@ -410,81 +449,126 @@ mod tests {
 
     #[tokio::test]
     async fn waker_that_panics_when_a_limit_is_over_does_not_end_the_timer() {
-        let ((room, _server), trap) = (Room::new().await, Arc::new(Trap::default()));
+        let ((fixture, _server), trap) = (Fixture::new().await, Arc::new(Trap::default()));
         {
-            let mut ping = pin!(room.ping(SHORT));
+            let mut ping = pin!(fixture.ping(SHORT));
             let waker = Waker::from(Arc::clone(&trap));
             assert!(ping.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-            assert!(is_timeout(tokio::time::timeout(SOON, room.ping(2 * SHORT)).await.expect("it is woken")));
+            assert!(is_timeout(
+                tokio::time::timeout(SOON, fixture.ping(2 * SHORT)).await.expect("it is woken")
+            ));
             // Ordering: Relaxed, both are of this thread.
             assert!(trap.0.load(Ordering::Relaxed));
         }
-        assert!(is_timeout(tokio::time::timeout(SOON, room.ping(SHORT)).await.expect("it is woken")));
+        assert!(is_timeout(tokio::time::timeout(SOON, fixture.ping(SHORT)).await.expect("it is woken")));
     }
 
     #[tokio::test]
     async fn timer_looks_when_the_next_limit_is_due_and_rests_when_no_command_is_under_way() {
-        let (room, _server) = Room::untimed().await;
-        let due = |times| room.begun + SOON * times / 8 * 7;
-        let early = room.take(room.begun, SOON);
-        let late = room.take(room.begun, 2 * SOON);
-        assert_eq!(room.look(due(1) - SHORT).await, Some(Some(due(1))));
-        assert_eq!(room.look(due(1)).await, Some(Some(room.begun + SOON)));
-        assert_eq!(room.look(room.begun + SOON).await, Some(Some(due(2))));
-        assert!(room.seats.is_silent());
+        let (fixture, _server) = Fixture::untimed().await;
+        let (early, late) = (fixture.take(fixture.begun, SOON), fixture.take(fixture.begun, 4 * SOON));
+        let look = |halves| {
+            let at = fixture.begun + SOON / 2 * halves;
+            fixture.seats.look(at, at).map(|next| next.map(|next| (next - fixture.begun).as_millis()))
+        };
+        let in_halves = |halves: u32| Some(Some((SOON / 2 * halves).as_millis()));
+        assert_eq!([look(0), look(1)], [in_halves(1), in_halves(2)]);
+        assert!(!fixture.seats.is_silent());
+        assert_eq!(look(2), in_halves(4));
+        assert!(fixture.seats.is_silent());
         drop((early, late));
-        assert_eq!(room.look(room.begun + 2 * SOON).await, Some(None));
+        assert_eq!(look(4), Some(None));
     }
 
+    /// The timer is polled first, as a busy runtime may do.
     #[tokio::test]
     async fn limit_is_not_over_before_the_reader_had_its_turn() {
-        let (room, _server) = Room::untimed().await;
-        let _seated = room.take(room.begun, SOON);
-        let look = |times| room.seats.look(room.begun + SOON * times);
-        for times in 2..5 {
-            assert_eq!(look(times), Some(Some(room.begun + SOON * times + SOON / 8)));
-        }
+        let (fixture, mut server) = Fixture::untimed().await;
+        let mut ping = pin!(fixture.ping(SHORT));
+        let mut timer = pin!(Arc::clone(&fixture.seats).keep(fixture.runtime.clone()));
+        let cx = &mut Context::from_waker(Waker::noop());
+        assert!(ping.as_mut().poll(cx).is_pending() && timer.as_mut().poll(cx).is_pending());
+        server.read_exact(&mut [0; b"*1\r\n$4\r\nPING\r\n".len()]).await.unwrap();
+        std::thread::sleep(2 * SHORT);
+        // No task is polled in between but this one.
+        server.write_all(b"+PONG\r\n").now_or_never().expect("there is room").unwrap();
+        assert!(timer.as_mut().poll(cx).is_pending());
+        assert!(ping.as_mut().poll(cx).is_pending(), "its limit is over, and not yet said to be");
         tokio::task::yield_now().await;
-        assert!(!room.seats.is_silent());
-        assert_eq!(look(5), Some(None));
-        assert!(room.seats.is_silent());
+        assert!(timer.as_mut().poll(cx).is_pending());
+        let Poll::Ready(reply) = ping.as_mut().poll(cx) else { panic!("there is a reply") };
+        assert_eq!(reply.unwrap(), Value::SimpleString("PONG".to_owned()));
+        assert!(!fixture.seats.is_silent());
     }
 
     #[tokio::test]
     async fn limit_counts_from_the_last_reply_and_ends_where_the_command_gives_up() {
-        let (room, _server) = Room::untimed().await;
-        let give_up = room.begun + 3 * SOON / 2;
-        let _seated = room.seats.take(&room.connection, room.begun, SOON, give_up);
+        let (fixture, _server) = Fixture::untimed().await;
+        let give_up = fixture.begun + 3 * SOON / 2;
+        let _seated = fixture.take_until(fixture.begun, SOON, give_up);
         // Ordering: Relaxed, all is on one thread.
-        room.seats.answers.fetch_add(1, Ordering::Relaxed);
-        let due = room.begun + SOON / 8 * 7;
-        let left = give_up - due;
-        assert_eq!(room.look(due).await, Some(Some(give_up - left / 8)));
-        assert_eq!(room.look(give_up - left / 8).await, Some(Some(give_up)));
-        assert_eq!(room.look(give_up).await, Some(None));
-        assert!(!room.seats.is_silent(), "it was left less time than a connection is");
+        fixture.seats.answers[0].fetch_add(1, Ordering::Relaxed);
+        let look = |eighths| {
+            let at = fixture.begun + SOON / 8 * eighths;
+            fixture.seats.look(at, at).flatten().map(|next| next - fixture.begun)
+        };
+        // From then on as long as one waits, and in the end as long as there is.
+        assert_eq!([look(4), look(8)], [Some(SOON), Some(SOON / 2 * 3)]);
+        fixture.seats.answers[0].fetch_add(1, Ordering::Relaxed);
+        assert_eq!(look(12), None);
+        assert!(!fixture.seats.is_silent(), "it was left less time than a connection is");
     }
 
     #[tokio::test]
     async fn command_whose_limit_is_over_before_its_first_poll_ends() {
-        let (room, _server) = Room::untimed().await;
+        let (fixture, _server) = Fixture::untimed().await;
         let words = |command: &mut Cmd, _: Instant| _ = command.arg("PING");
         let request = WireRequest::plain(&words, SHORT);
-        let seated = room.take(room.begun, SHORT);
-        let second = room.look(room.begun + SHORT).await.flatten().expect("it is looked at twice");
-        assert_eq!(room.look(second).await, Some(None));
-        let reply = pin!(seated.send(&request, false, false, room.begun));
+        let seated = fixture.take(fixture.begun, SHORT);
+        for halves in 1..3 {
+            fixture.seats.look(fixture.begun + SHORT / 2 * halves, fixture.begun + SHORT / 2 * halves);
+        }
+        let reply = pin!(seated.send(&request, false, false, fixture.begun));
         assert!(is_timeout(tokio::time::timeout(SOON, reply).await.expect("no limit is left")));
         // Nor is the seat's next command over.
-        assert!(room.ping(LONG).now_or_never().is_none());
+        assert!(fixture.ping(LONG).now_or_never().is_none());
+    }
+
+    #[tokio::test]
+    async fn command_leaves_its_room_when_it_is_answered_or_over_and_not_when_it_is_polled() {
+        let (fixture, mut server) = Fixture::untimed().await;
+        let (seats, all) = (&fixture.seats, super::super::budget::ROOM);
+        let free = || seats.lines.current(Line::Ask).expect("it is used").available_permits();
+        let words = |command: &mut Cmd, _: Instant| _ = command.arg("PING");
+        let request = WireRequest::plain(&words, LONG);
+        let send = |limit| {
+            let room = seats.lines.try_enter(Line::Ask).expect("there is room");
+            let limit = Limit::new(fixture.begun, limit, fixture.begun + limit);
+            let seated = seats.take(&fixture.connection, limit, Line::Ask, room);
+            let mut sent = Box::pin(seated.send(&request, false, false, fixture.begun));
+            assert!(sent.as_mut().now_or_never().is_none());
+            sent
+        };
+        let kept = [send(SHORT), send(LONG), send(LONG)];
+        assert_eq!(free(), all - 3);
+        for _ in 0..2 {
+            seats.look(fixture.begun + SHORT, fixture.begun);
+        }
+        assert_eq!(free(), all - 2);
+        server.read_exact(&mut [0; 3 * b"*1\r\n$4\r\nPING\r\n".len()]).await.unwrap();
+        server.write_all(b"+PONG\r\n+PONG\r\n").await.unwrap();
+        tokio::time::timeout(SOON, fixture.connection.reader.turn()).await.expect("it is polled");
+        assert_eq!((free(), seats.passed(Line::Ask)), (all - 1, 2));
+        drop(kept);
+        assert_eq!(free(), all);
     }
 
     #[tokio::test]
     async fn timer_is_told_of_limits_that_are_earlier_and_of_no_others() {
-        let (room, _server) = Room::untimed().await;
+        let (fixture, _server) = Fixture::untimed().await;
         let take = |limit| {
-            let _seated = room.take(room.begun, limit);
-            room.seats.earlier.notified().now_or_never().is_some()
+            let _seated = fixture.take(fixture.begun, limit);
+            fixture.seats.earlier.notified().now_or_never().is_some()
         };
         assert!(take(3 * SOON));
         assert!(!take(3 * SOON) && !take(4 * SOON));
@@ -496,13 +580,15 @@ mod tests {
     /// And with it the seats, which would keep the connection open.
     #[tokio::test]
     async fn timer_ends_with_its_connection() {
-        let (room, mut server) = Room::untimed().await;
-        let timer = tokio::spawn(Arc::clone(&room.seats).keep(room.runtime.clone()));
-        let seated = room.seats.take(&room.connection, room.begun, LONG, room.begun + LONG);
+        let (fixture, mut server) = Fixture::untimed().await;
+        let timer = tokio::spawn(Arc::clone(&fixture.seats).keep(fixture.runtime.clone()));
+        let seats = Arc::clone(&fixture.seats);
+        let seated = fixture.take(fixture.begun, LONG);
         // It looks, and waits for that limit.
         tokio::task::yield_now().await;
-        drop((seated, room.connection));
-        room.seats.end();
+        drop(seated);
+        drop(fixture);
+        seats.end();
         tokio::time::timeout(SOON, timer).await.expect("it is told").unwrap();
         let closed = tokio::time::timeout(SOON, server.read(&mut [0])).await.expect("no clone is left");
         assert_eq!(closed.unwrap(), 0);
@@ -510,36 +596,37 @@ mod tests {
 
     #[tokio::test]
     async fn seats_are_kept_for_the_next_commands_until_none_is_under_way() {
-        let (room, mut server) = Room::new().await;
-        let seats = || room.seats.state.lock().all.len();
+        let (fixture, mut server) = Fixture::new().await;
+        let seats = || fixture.seats.state.lock().all.len();
         for _ in 0..3 {
-            let mut ping = pin!(room.ping(LONG));
+            let mut ping = pin!(fixture.ping(LONG));
             assert!(ping.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
             assert_eq!(seats(), 1);
         }
-        let _ = room.seats.look(room.runtime.now());
+        let now = fixture.runtime.now();
+        let _ = fixture.seats.look(now, now);
         assert_eq!(seats(), 0);
         let serve = async {
             server.read_exact(&mut [0; b"*1\r\n$4\r\nPING\r\n".len()]).await.unwrap();
             server.write_all(b"+PONG\r\n").await.unwrap();
         };
-        let (reply, ()) = tokio::join!(room.ping(SOON), serve);
+        let (reply, ()) = tokio::join!(fixture.ping(SOON), serve);
         assert_eq!(reply.unwrap(), Value::SimpleString("PONG".to_owned()));
     }
 
     /// A thread that takes it as soon as it is free has its own waker there, which is not to be cleared.
     #[tokio::test]
     async fn seat_is_free_when_nothing_of_its_caller_is_left_in_it() {
-        let (room, _server) = Room::untimed().await;
-        let seated = room.take(room.begun, LONG);
+        let (fixture, _server) = Fixture::untimed().await;
+        let seated = fixture.take(fixture.begun, LONG);
         let caller = Arc::clone(&seated.seat.as_ref().expect("it is not dropped").caller);
         caller.register(Waker::noop());
         // No seat can be free before this is.
-        let state = room.seats.state.lock();
+        let state = fixture.seats.state.lock();
         std::thread::scope(|scope| {
             scope.spawn(|| drop(seated));
             let begun = Instant::now();
-            while caller.state.lock().0.is_some() {
+            while caller.state.lock().waker.is_some() {
                 assert!(begun.elapsed() < SOON, "it is free before it is cleared");
                 std::thread::yield_now();
             }

@@ -86,12 +86,13 @@ impl State {
         self.current.subscribe()
     }
 
-    /// A number for the connection that is to be made, and those that the server is to end before.
-    pub(super) fn begin_dial(&mut self) -> (u64, Vec<Option<Session>>) {
-        // One that was not used any more, as its server has moved.
-        self.given_up.extend(self.live.take().map(|live| live.session.clone()));
+    /// A number for the connection that is to be made, and those that the server is to end before. And the
+    /// connection that is not used any more, as its server has moved.
+    pub(super) fn begin_dial(&mut self) -> (u64, Vec<Option<Session>>, Option<Arc<Live>>) {
+        let before = self.live.take();
+        self.given_up.extend(before.as_ref().map(|live| live.session.clone()));
         self.dials += 1;
-        (self.dials, self.given_up.clone())
+        (self.dials, self.given_up.clone(), before)
     }
 
     /// A connection is made. True if there was one before.
@@ -108,22 +109,20 @@ impl State {
         self.not_before = now.checked_add(self.back_off.next(random));
     }
 
-    /// The connection with this number is of no use any more. False if it was not in use.
+    /// Takes out the connection with this number, which is of no use any more. `None` if it was not in use.
     pub(super) fn lose(
         &mut self,
         number: u64,
         now: Instant,
         pause: Duration,
         random: impl FnOnce() -> u64,
-    ) -> bool {
-        if self.live.as_ref().is_none_or(|live| live.number != number) {
-            return false;
-        }
+    ) -> Option<Arc<Live>> {
+        let live = self.live.take_if(|live| live.number == number)?;
         // Before a command can find that there is no connection, and dial.
-        self.given_up.extend(self.live.take().map(|live| live.session.clone()));
+        self.given_up.push(live.session.clone());
         self.not_before = now.checked_add(self.back_off.next(random()) + pause);
         self.current.send_replace(0);
-        true
+        Some(live)
     }
 
     /// The connection with this number has answered a heartbeat.
@@ -139,6 +138,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, DuplexStream};
 
     use super::super::super::fake::SOON;
+    use super::super::{line::Line, seats::Limit};
     use super::*;
     use crate::runtime::TokioRuntime;
 
@@ -171,7 +171,8 @@ mod tests {
         tokio::spawn(Arc::clone(&live.seats).keep(TokioRuntime::current()));
         {
             let now = Instant::now();
-            let _seated = live.seats.take(&live.inner, now, 2 * SOON, now + 2 * SOON);
+            let limit = Limit::new(now, 2 * SOON, now + 2 * SOON);
+            let _seated = live.seats.take(&live.inner, limit, Line::Pass, None);
             // Its timer waits for that limit.
             tokio::task::yield_now().await;
         }
@@ -185,12 +186,12 @@ mod tests {
         let (mut state, first) = connected().await;
         let current = state.current();
         assert_eq!(*current.borrow(), first);
-        assert!(state.lose(first, Instant::now(), Duration::ZERO, || 0));
+        assert!(state.lose(first, Instant::now(), Duration::ZERO, || 0).is_some());
         assert!(state.usable().is_none() && *current.borrow() == 0);
-        assert!(!state.lose(first, Instant::now(), Duration::ZERO, || 0), "it is lost once");
+        assert!(state.lose(first, Instant::now(), Duration::ZERO, || 0).is_none(), "it is lost once");
         let second = state.begin_dial().0;
         assert!(state.established(live(second).await.0), "there was one before");
-        assert!(!state.lose(first, Instant::now(), Duration::ZERO, || 0));
+        assert!(state.lose(first, Instant::now(), Duration::ZERO, || 0).is_none());
         assert!(state.usable().is_some() && *current.borrow() == second);
         assert!(state.live(first).is_none());
         assert!(state.live(second).is_some_and(|live| live.number == second));
@@ -199,10 +200,10 @@ mod tests {
     #[tokio::test]
     async fn next_connection_that_is_made_ends_those_that_were_given_up() {
         let (mut state, first) = connected().await;
-        assert!(state.lose(first, Instant::now(), Duration::ZERO, || 0));
+        assert!(state.lose(first, Instant::now(), Duration::ZERO, || 0).is_some());
         assert_eq!(state.begin_dial().1.len(), 1);
         state.failed(Error::runtime_ended(), Instant::now(), 0);
-        let (third, given_up) = state.begin_dial();
+        let (third, given_up, _) = state.begin_dial();
         assert_eq!(given_up.len(), 1, "it may be there still");
         state.established(live(third).await.0);
         // It is in use, but its server has moved.
@@ -215,7 +216,7 @@ mod tests {
         let (now, spread) = (Instant::now(), 300 * MILLI);
         let (mut state, first) = connected().await;
         assert!(state.not_before.is_none() && state.failure.is_none());
-        assert!(state.lose(first, now, spread, || 0));
+        assert!(state.lose(first, now, spread, || 0).is_some());
         assert_eq!(pause(&state, now), spread + 10 * MILLI);
         for pause_is in [20, 40, 80] {
             state.begin_dial();
@@ -227,13 +228,13 @@ mod tests {
         state.established(live(number).await.0);
         assert!(state.failure.is_none());
         state.proved(first);
-        assert!(state.lose(number, now, Duration::ZERO, || 0));
+        assert!(state.lose(number, now, Duration::ZERO, || 0).is_some());
         assert_eq!(pause(&state, now), 160 * MILLI, "no heartbeat was answered since");
         state.proved(number);
         let number = state.begin_dial().0;
         state.established(live(number).await.0);
         state.proved(number);
-        assert!(state.lose(number, now, Duration::ZERO, || 0));
+        assert!(state.lose(number, now, Duration::ZERO, || 0).is_some());
         assert_eq!(pause(&state, now), 10 * MILLI);
         // Chance makes it longer.
         state.failed(Error::runtime_ended(), now, u64::MAX);

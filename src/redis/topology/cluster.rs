@@ -104,7 +104,7 @@ async fn has_sharded_messages(nodes: &Nodes, common: &Common) -> Result<bool, Er
     let mut failure = None;
     for node in nodes.candidates(None) {
         let now = common.runtime.now();
-        let reply = node.commands.send(&request, false, now, now + request.limit).await;
+        let reply = node.commands.send(&request, false, now, &mut (now + request.limit)).await;
         match reply {
             Ok(_) => return Ok(true),
             Err(SendError::NotSent(error)) => failure = Some(error),

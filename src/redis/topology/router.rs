@@ -66,16 +66,11 @@ impl Router {
         &self,
         request: &WireRequest<'_>,
     ) -> Result<(T, Sent), CrossSlot> {
-        let hop = self.topology.node(request.key).map(|node| Hop { node, asking: false });
-        // Until the command is over: one that is tried again is under way as well.
-        let _room = match &hop {
-            Some(hop) => hop.node.commands.room(request).await.map_err(CrossSlot::Failed)?,
-            None => None,
-        };
         let now = self.common.runtime.now();
-        let give_up = now + request.limit;
+        let mut give_up = now + request.limit;
+        let hop = self.topology.node(request.key).map(|node| Hop { node, asking: false });
         let failure = match &hop {
-            Some(hop) => match hop.node.commands.send(request, hop.asking, now, give_up).await {
+            Some(hop) => match hop.node.commands.send(request, hop.asking, now, &mut give_up).await {
                 Ok(reply) => return self.read(request, hop, reply, Sent::Once).map_err(CrossSlot::Failed),
                 Err(failure) => Some(failure),
             },
@@ -102,7 +97,7 @@ impl Router {
         request: &WireRequest<'_>,
         mut hop: Option<Hop>,
         mut failure: Option<SendError>,
-        give_up: Instant,
+        mut give_up: Instant,
     ) -> Result<(T, Sent), CrossSlot> {
         let mut tried = Tried::new();
         loop {
@@ -116,7 +111,7 @@ impl Router {
             hop = again.to.or_else(owner);
             let Some(to) = &hop else { continue };
             let now = self.common.runtime.now();
-            match to.node.commands.send(request, to.asking, now, give_up).await {
+            match to.node.commands.send(request, to.asking, now, &mut give_up).await {
                 Ok(reply) => {
                     let sent = if tried.lost.is_some() { Sent::Again } else { Sent::Once };
                     return self.read(request, to, reply, sent).map_err(CrossSlot::Failed);

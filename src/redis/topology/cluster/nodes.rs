@@ -211,10 +211,11 @@ impl Nodes {
 async fn ask(node: &Node, limit: Duration, now: Instant) -> Result<Vec<Shard>, Error> {
     let words = |question: &mut Cmd, _: Instant| _ = question.arg("CLUSTER").arg("SLOTS");
     let (asked, request) = (node.commands.server().address(), WireRequest::plain(&words, limit));
-    let reply = node.commands.send(&request, false, now, now + limit).await.and_then(|reply: Value| {
-        let known_as = Address::parse(&asked).unwrap_or(Address { host: String::new(), port: 0 });
-        layout::read(reply, &known_as).map_err(|error| SendError::Met(error.into()))
-    });
+    let reply =
+        node.commands.send(&request, false, now, &mut (now + limit)).await.and_then(|reply: Value| {
+            let known_as = Address::parse(&asked).unwrap_or(Address { host: String::new(), port: 0 });
+            layout::read(reply, &known_as).map_err(|error| SendError::Met(error.into()))
+        });
     match reply {
         Ok(shards) if shards.is_empty() => Err(Error::no_slots(&asked)),
         Ok(shards) => Ok(shards),
