@@ -55,6 +55,7 @@ pub(crate) use self::line::Line;
 use self::line::Room;
 pub(crate) use self::multiplexed::MultiplexedConnection;
 pub(crate) use self::request::WireRequest;
+use self::seats::Limit;
 pub(crate) use self::server::{Boxed, Known, Push, Server, ServerEpoch};
 use self::session::Session;
 pub(crate) use self::state::Live;
@@ -101,8 +102,8 @@ impl Connection {
     // === Sending ===
 
     /// Sends a command once, with the text of its script if the server does not know that, and waits for the
-    /// reply until `give_up`, or for as long as one sending may take from `now` on. The time that it waits for
-    /// its turn is added to `give_up`.
+    /// reply until `give_up`, or for as long as one sending may take from `now` on. Its time in the line is
+    /// added to `give_up`.
     pub(crate) async fn send(
         &self,
         request: &WireRequest<'_>,
@@ -122,8 +123,11 @@ impl Connection {
                 (room, live, runtime.now())
             }
         };
-        let seat = |room, limit| live.seats.take(&live.inner, limit, request.line, room);
-        let seated = seat(room, request.limit_of_one(now, *give_up));
+        let seat = |room, now, give_up: Instant| {
+            let patience = if request.again { request.patience() } else { give_up - now };
+            live.seats.take(&live.inner, Limit::new(now, patience, give_up), request.line, room)
+        };
+        let seated = seat(room, now, *give_up);
         let reply = match seated.send(request, false, asking, now).await {
             Err(error)
                 if error.kind() == Kind::Server(ServerErrorKind::NoScript)
@@ -132,7 +136,7 @@ impl Connection {
                 let now = runtime.now();
                 // It takes as long as the first one did, and that was not its fault.
                 let give_up = (*give_up).max(now + request.patience());
-                let seated = seat(None, request.limit_of_one(now, give_up));
+                let seated = seat(None, now, give_up);
                 Box::pin(seated.send(request, true, asking, now)).await
             }
             reply => reply,

@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(120);
 crate::waiting::waiting_for!(SOON);
 
 fn crowd() -> usize {
-    std::env::var("CROWD").map_or(20_000, |count| count.parse().expect("a number"))
+    std::env::var("CROWD").map_or(5_000, |count| count.parse().expect("a number"))
 }
 
 /// The most memory that this process has had, in MB.
@@ -145,6 +145,31 @@ async fn crowd_goes_on_over_the_next_connection() {
     // That for subscriptions as well.
     assert!((1..=2).contains(&metrics.reconnects), "{metrics:?}");
     assert_eq!(run::<usize>(&server, "DBSIZE").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn crowd_of_waiters_is_subscribed_again() {
+    let (server, crowd) = (RedisServer::start(), crowd() / 4);
+    let (holder, client) = (client(&server).await, client(&server).await);
+    let mut takers = JoinSet::new();
+    spawn_waits(&mut takers, &holder, "held", crowd);
+    let mut guards: Vec<Guard> = Vec::new();
+    while let Some(guard) = soon("a hold", takers.join_next()).await {
+        guards.push(guard.unwrap().expect("each name is free"));
+    }
+    let mut waits = JoinSet::new();
+    spawn_waits(&mut waits, &client, "held", crowd);
+    let channels = async || run::<Vec<String>>(&server, "PUBSUB CHANNELS *").await.len();
+    eventually("all are subscribed", async || channels().await >= crowd).await;
+    run::<usize>(&server, "CLIENT KILL TYPE pubsub").await;
+    eventually("all are subscribed again", async || channels().await >= crowd).await;
+    let begun = Instant::now();
+    drop(guards);
+    while let Some(guard) = soon("a hold", waits.join_next()).await {
+        guard.unwrap().expect("each name is free again").unlock().await.unwrap();
+    }
+    println!("{crowd} that waited had their turn within {:?}", begun.elapsed());
+    assert!(client.metrics().reconnects <= 1, "{:?}", client.metrics());
 }
 
 /// Their limits are three seconds, and it takes one to know that the server is silent.

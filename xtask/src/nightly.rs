@@ -26,7 +26,10 @@ const OPTIMIZED: &str = "profile.dev.package.latchwork.opt-level=1";
 /// The model in its full depth, and the faults that the model must find.
 pub(crate) fn ownership(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     let Workspace { shell, cargo, .. } = workspace;
-    let model = cmd!(shell, "{cargo} test --package latchwork --lib --config {OPTIMIZED} -- {MODEL}");
+    let model = cmd!(
+        shell,
+        "{cargo} test --package latchwork --lib --config {OPTIMIZED} -- {MODEL} --include-ignored"
+    );
     steps.run("ownership", || Ok(model.env("LATCHWORK_DEEP", "1").run()?))
 }
 

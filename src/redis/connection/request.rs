@@ -7,7 +7,6 @@ use ::redis::{Cmd, RedisError, RedisResult, Value, pipe};
 use super::error::out_of_step;
 use super::line::Line;
 use super::multiplexed::Unlimited;
-use super::seats::Limit;
 use super::timing::Timing;
 
 /// A command, and what may be done to have it answered. Passed on by reference, as each future between the
@@ -55,13 +54,7 @@ impl<'a> WireRequest<'a> {
         }
     }
 
-    /// How long one sending waits, of a command that is given up at that time.
-    pub(super) fn limit_of_one(&self, now: Instant, give_up: Instant) -> Limit {
-        let patience = if self.again { self.patience() } else { give_up - now };
-        Limit::new(now, patience, give_up)
-    }
-
-    /// How long no reply at all may come to one that is sent again.
+    /// How long no reply at all may come to a command that is sent again.
     pub(super) fn patience(&self) -> Duration {
         Timing::patience(self.limit) + self.takes
     }

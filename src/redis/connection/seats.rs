@@ -4,10 +4,10 @@
 //! Nearly each command is answered long before its limit. So it has no timer of its own: one is for all, and
 //! looks at the limits when the earliest of those that it knows is over.
 //!
-//! Replies come in the order of their commands, so any of them says that the server gets on, and a missing
-//! one is behind them. A limit is looked at twice, when half of it is over and in the end, and the reader has
-//! its turn before each look. So a runtime that is behind has written the command by the first look, and there
-//! is time for the reply.
+//! Replies come in the order of their commands: any reply says that the server gets on, and a missing one is
+//! behind it. A limit is looked at twice, when half of it is over and in the end, and the reader has its turn
+//! before each look: a runtime that is behind has written the command by the first look, and half of the limit
+//! is left for the reply.
 
 use std::future::poll_fn;
 use std::mem;
@@ -189,8 +189,8 @@ impl Seats {
         }
     }
 
-    /// Looks at the limits that were due before the reader had its turn: wakes the callers whose time is over,
-    /// and says when the next limit is due. `None` once the connection is gone.
+    /// Looks at the limits that were due before the reader had its turn: wakes the callers whose time is
+    /// over, and says when the next limit is due. `None` once the connection is gone.
     fn look(&self, due: Instant, now: Instant) -> Option<Option<Instant>> {
         let (mut over, answers) = (Vec::new(), self.answers());
         // Dropped while the mutex is free: a connection is foreign code.
