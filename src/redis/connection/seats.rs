@@ -5,9 +5,9 @@
 //! looks at the limits when the earliest of those that it knows is over.
 //!
 //! Replies come in the order of their commands: any reply says that the server gets on, and a missing one is
-//! behind it. A limit is looked at twice, when half of it is over and in the end, and the reader has its turn
-//! before each look: a runtime that is behind has written the command by the first look, and half of the limit
-//! is left for the reply.
+//! behind it. A limit is looked at twice, when half of it is over and in the end, and the reader has its
+//! turn before each look: a runtime that is behind has written the command by the first look, and half of the
+//! limit is left for the reply.
 
 use std::future::poll_fn;
 use std::mem;
