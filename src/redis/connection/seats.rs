@@ -181,7 +181,7 @@ impl Seats {
                     biased;
                     () = earlier => {}
                     () = runtime.sleep_until(next) => {
-                        due = runtime.now();
+                        due = next;
                         self.reader.turn().await;
                     }
                 },
