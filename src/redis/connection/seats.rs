@@ -70,7 +70,9 @@ pub(super) struct Limit {
 
 impl Limit {
     pub(super) fn new(now: Instant, patience: Duration, give_up: Instant) -> Self {
-        let half = patience.min(give_up.saturating_duration_since(now)) / 2;
+        // Rounded up: a command that ended just before `give_up` would be sent once more.
+        let left = patience.min(give_up.saturating_duration_since(now));
+        let half = left - left / 2;
         Self { at: now + half, half, was_looked_at: false, patience, give_up }
     }
 }
@@ -209,7 +211,7 @@ impl Seats {
                     *watched = Some((Limit::new(now, limit.patience, limit.give_up), answers));
                 } else if limit.was_looked_at {
                     // A command that was left less time says nothing about the connection.
-                    *is_silent |= no_reply && limit.half == limit.patience / 2;
+                    *is_silent |= no_reply && 2 * limit.half >= limit.patience;
                     *watched = None;
                     caller.state.lock().is_over = true;
                     over.push(Arc::clone(caller));
