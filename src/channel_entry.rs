@@ -4,13 +4,14 @@ mod listener;
 mod readiness;
 
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::counter::Counter;
 use crate::fault::fault;
-use crate::latch::{Latch, NotificationFigures};
+use crate::latch::{Latch, Notification, NotificationFigures};
 use crate::message::{Message, SubscribeError};
 use crate::semaphore::{block_on, block_on_until};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -66,6 +67,8 @@ pub struct ChannelEntry {
     /// Subscriptions alive. Comes to 0 only under the channel's stripe and with the registry's map locked,
     /// and is out of the map then.
     interest: AtomicUsize,
+    /// Of those, the ones whose waiter is in the latch's queue, as far as that is known.
+    asleep: AtomicUsize,
     readiness: Readiness,
     latch: Latch,
     /// The highest number of [`Message::Granted`].
@@ -79,8 +82,8 @@ impl ChannelEntry {
         figures.begun.add_one();
         figures.interest.add_one();
         let latch = Latch::counting(Arc::clone(&figures.notifications));
-        let (interest, granted) = (AtomicUsize::new(1), AtomicU64::new(0));
-        Self { channel, hash, interest, readiness: Readiness::new(), latch, granted, figures }
+        let (interest, asleep, granted) = (AtomicUsize::new(1), AtomicUsize::new(0), AtomicU64::new(0));
+        Self { channel, hash, interest, asleep, readiness: Readiness::new(), latch, granted, figures }
     }
 
     /// The channel whose messages come here.
@@ -242,7 +245,7 @@ impl ChannelEntry {
         if self.readiness.fail(error) {
             self.figures.failed.add_one();
             // Waiters that were ready, and sleep on the latch, must learn it too.
-            self.wake_all();
+            self.call_all(0);
         }
     }
 
@@ -250,7 +253,7 @@ impl ChannelEntry {
         self.figures.resubscribed.add_one();
         self.readiness.ready();
         if !fault!(ResubscribedSilently) {
-            self.wake_all();
+            self.call_all(0);
         }
     }
 
@@ -271,7 +274,7 @@ impl ChannelEntry {
             }
             Message::ReadUnlock => {
                 self.figures.read_unlocks.add_one();
-                self.wake_all();
+                self.call_all(0);
             }
             Message::Granted(number) => {
                 self.figures.grants.add_one();
@@ -291,12 +294,48 @@ impl ChannelEntry {
         self.granted.load(Ordering::Relaxed)
     }
 
-    /// Calls every waiter. Of those that are interested, some may be busy trying and not asleep yet: for them
-    /// the call is kept, which is why this does not only count the waiters. And one subscription may have
-    /// several waiters and listeners.
-    fn wake_all(&self) {
-        let all = self.interest().max(self.latch.waiters());
+    /// Calls every waiter and listener; and each subscription that may have looked and be about to sleep: for
+    /// those a call is kept. All are, but those that are [known to be asleep](Self::told), and as many as
+    /// `besides` says.
+    pub(crate) fn call_all(&self, besides: usize) {
+        // Ordering: Acquire, before the look at the queue: whoever is counted as asleep is found there.
+        let asleep = self.asleep.load(Ordering::Acquire);
+        let all = self.interest().saturating_sub(asleep + besides) + self.latch.sleepers();
         self.latch.release(if fault!(CallsOne) { 1 } else { all });
+    }
+
+    /// Waits for a message, as the one waiter of its subscription, for which no call need be kept while it is
+    /// asleep.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    pub(crate) async fn told(&self) -> Notification<'_> {
+        let mut told = pin!(self.latch.wait());
+        // Dropped before that leaves the queue.
+        let mut _asleep = None;
+        poll_fn(|context| {
+            _asleep = None;
+            let polled = told.as_mut().poll(context);
+            _asleep = polled.is_pending().then(|| Asleep::new(&self.asleep));
+            polled
+        })
+        .await
+    }
+}
+
+/// Counts a waiter that is in the queue.
+struct Asleep<'a>(&'a AtomicUsize);
+
+impl<'a> Asleep<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        // Ordering: Release, after it has joined the queue.
+        count.fetch_add(1, Ordering::Release);
+        Self(count)
+    }
+}
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        // Ordering: Release, as above, for those that are still counted.
+        self.0.fetch_sub(1, Ordering::Release);
     }
 }
 

@@ -82,7 +82,7 @@ impl Latch {
     /// and so does one for each waiter that gives up at that very moment. Takes time proportional to the
     /// number of waiters.
     pub fn release_all(&self) {
-        self.release(self.semaphore.sleepers().max(1));
+        self.release(self.sleepers().max(1));
     }
 
     // === Waiting ===
@@ -152,6 +152,11 @@ impl Latch {
     /// proportional to it.
     pub fn waiters(&self) -> usize {
         self.semaphore.waiters()
+    }
+
+    /// Waiters that were not notified. Takes time proportional to the number of waiters.
+    pub(crate) fn sleepers(&self) -> usize {
+        self.semaphore.sleepers()
     }
 
     pub(crate) fn wait_owned(&self) -> AcquireOwned {

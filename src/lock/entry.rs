@@ -184,7 +184,7 @@ impl Entry {
             event!(WARN, lock = self.name.as_str(), reason = %_reason, "lost");
         }
         if effects.calls() {
-            self.call_queue_heads();
+            self.call_queue_heads(0);
         }
         self.context.recorder.superseded.add(effects.superseded() as usize);
         self.context.recorder.renewals_late.add(effects.renewals_unsent() as usize);
@@ -233,11 +233,11 @@ impl Entry {
     }
 
     /// Has the queue heads of this process that listen for the name ask again, those of other clients
-    /// included.
-    pub(super) fn call_queue_heads(&self) {
+    /// included; but as many as `besides` says, which are not to sleep.
+    pub(super) fn call_queue_heads(&self, besides: usize) {
         for channel in self.channels().all() {
             if let Some(subscription) = self.context.registry.join(channel) {
-                subscription.latch().release_all();
+                subscription.call_all(besides + 1);
             }
         }
     }

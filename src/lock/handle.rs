@@ -388,8 +388,7 @@ impl Lock {
             granted_meanwhile = self.entry.leases_in_hand();
         }
         // Should the message be lost.
-        let latch = self.entry.state.latch();
-        latch.release(latch.waiters());
+        self.entry.state.latch().release_all();
         // Before it ran, or after: the store knows.
         for (entry, number) in granted_meanwhile {
             entry.verify_lease(number).await;

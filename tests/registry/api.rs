@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use latchwork::subscription::{Message, Registry, RegistryStats, SubscribeError};
+use latchwork::subscription::{Inbox, Message, Registry, RegistryStats, SubscribeError};
 
 use crate::script::{Script, Step, answers, poll};
 
@@ -265,7 +265,28 @@ fn read_unlock_runs_all_listeners_of_one_subscription() {
     inbox.deliver(Message::ReadUnlock);
     assert!(listeners.iter().all(latchwork::subscription::Listener::has_run));
     assert!(answers(asleep));
-    assert_eq!(subscription.latch().pending(), 0);
+}
+
+/// Beside a listener, and beside two sleepers of another subscription.
+#[test]
+fn what_calls_all_is_kept_for_a_subscriber_that_is_about_to_sleep() {
+    let calls: [fn(&Inbox); 3] = [
+        |inbox| inbox.deliver(Message::ReadUnlock),
+        Inbox::resubscribed,
+        |inbox| inbox.failed(SubscribeError::new("no connection")),
+    ];
+    for call in calls {
+        let (script, registry) = registry();
+        let (busy, other) = (registry.subscribe("a"), registry.subscribe("a"));
+        let inbox = script.inbox();
+        inbox.ready();
+        let listener = other.listen(|| {});
+        let mut asleep = [(); 2].map(|()| Box::pin(other.latch().wait()));
+        assert!(asleep.iter_mut().all(|wait| poll(wait.as_mut()).is_pending()));
+        call(&inbox);
+        assert!(listener.has_run() && asleep.iter_mut().all(|wait| answers(wait.as_mut())));
+        assert!(answers(pin!(busy.latch().wait())), "it slept on");
+    }
 }
 
 #[test]

@@ -88,7 +88,7 @@ impl Listening {
     pub(in crate::lock) async fn granted_next(&self) {
         let before = self.granted();
         while self.granted() == before {
-            self.own.latch().wait().await.consume_spurious();
+            self.own.told().await.consume_spurious();
         }
     }
 
@@ -103,11 +103,11 @@ impl Listening {
         let told = {
             let common = pin!(async {
                 match &self.common {
-                    Some(common) => on_common = Some(common.latch().wait().await),
+                    Some(common) => on_common = Some(common.told().await),
                     None => pending().await,
                 }
             });
-            unless(pin!(self.own.latch().wait()), common).await
+            unless(pin!(self.own.told()), common).await
         };
         match told.or(on_common) {
             Some(told) => told,

@@ -154,7 +154,7 @@ impl<'w, 'a> Wait<'w, 'a> {
             if !self.head.request.is_watched() {
                 // Another client of this process sleeps by the lease of the holder before, and this one may
                 // end sooner, unheard.
-                self.head.entry.call_queue_heads();
+                self.head.entry.call_queue_heads(1);
             }
         }
     }
