@@ -216,9 +216,10 @@ impl ChannelEntry {
     ///
     /// Callbacks share one queue with the tasks that sleep on the [`latch`](Self::latch): one `Unlock` calls
     /// one of them, a `ReadUnlock` calls all, and a message that came before is kept for it (then the
-    /// callback runs before `listen` returns). It runs on whatever thread delivers the message, so it must be
-    /// short and must not block. Dropping the [`Listener`] takes it out of the line, however long that is, in
-    /// one step.
+    /// callback runs before `listen` returns; inside of a waker or another callback, behind that). It runs on
+    /// whatever thread delivers the message, so it must be short and must not block. Its panic is
+    /// [reported](crate::on_foreign_panic). Dropping the [`Listener`] takes it out of the line, however long
+    /// that is, in one step.
     ///
     /// What calls all (messages may have been lost, or will not come any more) runs it, too.
     ///

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use crate::fault::fault;
+use crate::foreign;
 use crate::latch::{Latch, NotificationFigures};
-use crate::semaphore::AcquireOwned;
+use crate::semaphore::{AcquireOwned, OwnedSemaphorePermit};
 use crate::sync::Mutex;
 
 type Callback = Box<dyn FnOnce() + Send>;
@@ -48,6 +49,8 @@ enum Stage {
         again: bool,
     },
     InLine(AcquireOwned, Callback),
+    /// The callback is about to be run, by the outermost call of a thread.
+    Called(OwnedSemaphorePermit, Callback),
     /// Run, or removed.
     Done,
 }
@@ -62,12 +65,12 @@ impl Listener {
 
     /// Whether the callback has run, or is just about to.
     pub fn has_run(&self) -> bool {
-        matches!(*self.0.stage.lock(), Stage::Done)
+        matches!(*self.0.stage.lock(), Stage::Called(..) | Stage::Done)
     }
 }
 
 impl Waiting {
-    /// Polls the future; runs the callback when its call has come. The stage is `Polling`, and so ours.
+    /// Polls the future; has the callback run when its call has come. The stage is `Polling`, and so ours.
     fn drive(self: &Arc<Self>, mut call: AcquireOwned, callback: Callback) {
         let waker = Waker::from(Arc::clone(self));
         loop {
@@ -83,21 +86,18 @@ impl Waiting {
                     return;
                 }
                 (Stage::Polling { .. }, Poll::Ready(permit)) => {
-                    *stage = Stage::Done;
+                    let permit = permit.expect("a latch's semaphore is never closed");
+                    *stage = Stage::Called(permit, callback);
                     drop(stage);
-                    permit.expect("a latch's semaphore is never closed").forget();
-                    if let Some(figures) = &self.figures {
-                        figures.useful.add_one();
-                    }
-                    callback();
-                    return;
+                    // Inside of another callback behind that, so that the stack does not grow with them.
+                    return foreign::wake(Some(waker));
                 }
                 (Stage::Done, Poll::Ready(Ok(permit))) if fault!(CallDiesWithListener) => {
                     return permit.forget();
                 }
                 // Removed while we polled. Dropping the future, or its permit, passes the call on, to foreign
                 // wakers; so after the mutex is free again.
-                (Stage::Done | Stage::InLine(..), polled) => {
+                (_, polled) => {
                     drop(stage);
                     drop(polled);
                     return;
@@ -115,6 +115,15 @@ impl Wake for Waiting {
                 *stage = Stage::Polling { again: false };
                 drop(stage);
                 self.drive(call, callback);
+            }
+            Stage::Called(permit, callback) => {
+                *stage = Stage::Done;
+                drop(stage);
+                permit.forget();
+                if let Some(figures) = &self.figures {
+                    figures.useful.add_one();
+                }
+                callback();
             }
             Stage::Polling { .. } => {}
             Stage::Done => *stage = Stage::Done,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use latchwork::subscription::{Inbox, Message, Registry, RegistryStats, SubscribeError};
+use latchwork::subscription::{Inbox, Message, Registry, RegistryStats, SubscribeError, Subscription};
 
 use crate::script::{Script, Step, answers, poll};
 
@@ -190,6 +190,43 @@ fn listener_may_use_the_entry_it_is_called_from() {
     // Ordering: Relaxed, one thread.
     assert_eq!(ran.load(Ordering::Relaxed), 1);
     drop(listener);
+}
+
+/// Each would be called by the one before, on its stack.
+#[test]
+fn listener_that_listens_again_hears_of_each_notification_that_is_kept() {
+    const KEPT: usize = 20_000;
+
+    fn listens_again(entry: &Arc<Subscription<Script>>, ran: &Arc<AtomicUsize>) {
+        let (again, counted) = (Arc::clone(entry), Arc::clone(ran));
+        let listener = entry.listen(move || {
+            // Ordering: Relaxed, one thread.
+            if counted.fetch_add(1, Ordering::Relaxed) + 1 < KEPT {
+                listens_again(&again, &counted);
+            }
+        });
+        std::mem::forget(listener);
+    }
+
+    let (_script, registry) = registry();
+    let entry = Arc::new(registry.subscribe("a"));
+    entry.latch().release(KEPT);
+    let ran = Arc::new(AtomicUsize::new(0));
+    listens_again(&entry, &ran);
+    // Ordering: Relaxed, one thread.
+    assert_eq!((ran.load(Ordering::Relaxed), entry.latch().pending()), (KEPT, 0));
+}
+
+/// Its callback would have run behind the one that drops it.
+#[test]
+fn listener_that_is_dropped_inside_of_a_call_passes_its_notification_on() {
+    let (_script, registry) = registry();
+    let entry = Arc::new(registry.subscribe("a"));
+    entry.latch().release(2);
+    let inside = Arc::clone(&entry);
+    let listener = entry.listen(move || drop(inside.listen(|| panic!("it was dropped"))));
+    assert!(listener.has_run());
+    assert_eq!(entry.latch().pending(), 1);
 }
 
 /// Subscribing and leaving from many threads at once: in the end nothing is left, and what the transport was
