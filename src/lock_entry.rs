@@ -130,11 +130,11 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 ///
 /// // Once more by the same owner: a count in memory.
 /// let (EnterOutcome::Reentered(inner, None), _) = entry.enter(&request, true, now) else { panic!() };
-/// assert_eq!(entry.leave(&inner, now).0, LeaveOutcome::Remains);
+/// assert_eq!(entry.leave(inner, now).0, LeaveOutcome::Remains);
 ///
 /// // Another one waits, and has the lock without a command.
 /// let (EnterOutcome::Queued(ticket), _) = entry.enter(&Request::new(2), true, now) else { panic!() };
-/// assert_eq!(entry.leave(&outer, now).0, LeaveOutcome::Passed);
+/// assert_eq!(entry.leave(outer, now).0, LeaveOutcome::Passed);
 /// assert_eq!(entry.holder(now), Some((2, 1)));
 /// # let _ = entry.cancel(ticket, now);
 /// ```
@@ -412,6 +412,10 @@ impl LockEntry {
     }
 
     /// What became of an attempt by the queue head, or of one that was [named](NextHead) with a release.
+    ///
+    /// # Panics
+    ///
+    /// If the attempt is another queue head's.
     #[inline]
     pub fn answered(
         &self,
@@ -496,8 +500,8 @@ impl LockEntry {
 
     /// A hold is given back.
     #[inline]
-    pub fn leave(&self, grant: &Grant, now: Moment) -> (LeaveOutcome, Effects) {
-        self.event(|ownership, effects| ownership.leave(grant, now, effects))
+    pub fn leave(&self, grant: Grant, now: Moment) -> (LeaveOutcome, Effects) {
+        self.event(|ownership, effects| ownership.leave(&grant, now, effects))
     }
 
     /// One hold of `owner` is given back: one that was [forgotten](Self::forget), or else one that has a
@@ -506,15 +510,14 @@ impl LockEntry {
         self.event(|ownership, effects| ownership.leave_by_name(owner, now, effects))
     }
 
-    /// The lease of a grant's own is over at `ends` by now, if it was to be over earlier. Returns the same
-    /// hold with that end, which is to be used from now on.
-    pub fn prolong(&self, grant: &Grant, ends: Moment, now: Moment) -> Grant {
-        self.inside().prolong(grant, ends, now)
+    /// The lease of a grant's own is over at `ends` by now, if it was to be over earlier.
+    pub fn prolong(&self, grant: &mut Grant, ends: Moment, now: Moment) {
+        self.inside().prolong(grant, ends, now);
     }
 
     /// A hold stays, unless it is over by now, and its grant is gone.
-    pub fn forget(&self, grant: &Grant, now: Moment) -> Effects {
-        self.event(|ownership, effects| ownership.forget(grant, now, effects)).1
+    pub fn forget(&self, grant: Grant, now: Moment) -> Effects {
+        self.event(|ownership, effects| ownership.forget(&grant, now, effects)).1
     }
 
     /// The release of a lease is under way, or was answered: so many others have heard of it.

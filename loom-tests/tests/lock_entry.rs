@@ -20,7 +20,7 @@ fn left() -> (Arc<LockEntry>, Moment) {
     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
     let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
     let AttemptOutcome::Granted(grant) = verdict else { panic!("it was granted") };
-    assert!(matches!(entry.leave(&grant, now).0, LeaveOutcome::Return(_)));
+    assert!(matches!(entry.leave(grant, now).0, LeaveOutcome::Return(_)));
     (entry, now)
 }
 

@@ -338,7 +338,7 @@ impl<'a> AcquireParams<'a> {
         let mut claimed = OnDrop(Some(|| entry.returned(0, now)));
         let lease = context.lease_of(request);
         let attempt = Attempt::outside_of_queue(number, request, now, lease);
-        let mut unfinished = OnDrop(Some(|| entry.release_in_background(attempt.to_rollback())));
+        let mut unfinished = OnDrop(Some(|| entry.release_in_background(attempt.rollback())));
         let asked = AcquireRequest::new(context.lease_id(number), lease, now).tokens(attempt.tokens());
         // Looked at where it is: an answer costs more to be passed on than to be given.
         match entry.acquire(&asked) {
@@ -452,7 +452,7 @@ impl<'a> AcquireParams<'a> {
         let asked = AcquireRequest::new(id, lease, sent)
             .tokens(tokens)
             .under(under.filter(|_| !fault!(ReadsAsAStranger)));
-        let pending_release = attempt.to_rollback();
+        let pending_release = attempt.rollback();
         let asks = Arc::clone(entry);
         let rolls_back = move || asks.release_in_background(pending_release);
         let attended = Attended::new(entry, OnDrop((!fault!(ReadBesideLeaks)).then_some(rolls_back)));
@@ -466,10 +466,10 @@ impl<'a> AcquireParams<'a> {
             Ok(AcquireOutcome::Acquired { last_token }) => {
                 unfinished.0 = None;
                 let now = entry.now();
-                let (grant, effects) = entry.state.adopt(&request, attempt, last_token, now);
+                let (grant, effects) = entry.state.adopt(&request, attempt.copy(), last_token, now);
                 if may_run_yet {
                     // Before wakers are called, whose calls are to find it.
-                    entry.apply(entry.state.may_run_again(attempt.to_rollback()));
+                    entry.apply(entry.state.may_run_again(attempt.rollback()));
                 }
                 entry.apply(effects);
                 if !request.is_watched() && sent + lease <= now {
@@ -562,7 +562,7 @@ impl<'a> AcquireParams<'a> {
         begun: Moment,
     ) -> Result<Step<'a>, LockError> {
         let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
-        let (owner, grant) = (*guard.owner(), *guard.grant());
+        let (owner, grant) = (*guard.owner(), guard.grant().copy());
         let extended = pin!(self.entry.extend(owner, &grant, extension));
         let attended = Attended::new(self.entry, guard);
         let answered = attended.until_answered(pin!(self.entry.context.until(give_up, extended))).await;

@@ -70,7 +70,7 @@ impl Guard {
     /// An extension has brought a token, or none.
     pub(super) fn set_token(&mut self, token: Option<u64>) {
         if let Some(token) = token {
-            self.grant = self.grant.with_token(token);
+            self.grant = self.grant.copy().with_token(token);
         }
     }
 
@@ -249,7 +249,7 @@ impl Guard {
         let hold = self.entry.state.state_of(&self.grant, sent);
         let number = hold.map_err(|reason| self.lost_for(reason))?.number;
         self.entry.extend(self.owner, &self.grant, Extension::Renew { number, lease }).await?;
-        self.grant = self.entry.state.prolong(&self.grant, sent + lease, self.entry.now());
+        self.entry.state.prolong(&mut self.grant, sent + lease, self.entry.now());
         let state = self.entry.state.state_of(&self.grant, self.entry.now());
         state.map(|_| ()).map_err(|reason| self.lost_for(reason))
     }
@@ -336,7 +336,7 @@ impl Guard {
         let now = self.entry.now();
         self.since = None;
         // A look in between must find what is kept forgotten.
-        let effects = self.entry.state.forget(&self.grant, now);
+        let effects = self.entry.state.forget(self.grant.copy(), now);
         self.entry.keep();
         self.entry.apply(effects);
     }
@@ -345,7 +345,7 @@ impl Guard {
     fn leave(&self, since: Option<Moment>, now: Moment) -> LeaveOutcome {
         let entry = &self.entry;
         entry.context.recorder.holds.add(now.micros_since(since.unwrap_or(now)));
-        let (left, effects) = entry.state.leave(&self.grant, now);
+        let (left, effects) = entry.state.leave(self.grant.copy(), now);
         entry.apply(effects);
         // With it a forgotten hold may have ended.
         entry.let_go();

@@ -84,7 +84,7 @@ pub(super) struct More {
 /// // The store has a queue: a release goes there, and names the oldest waiter of this client.
 /// let (EnterOutcome::Queued(_ticket), _) =
 ///     entry.enter(&Request::new(2), true, now) else { panic!("1 has it") };
-/// let (left, effects) = entry.leave(&grant, now);
+/// let (left, effects) = entry.leave(grant, now);
 /// assert_eq!(left, LeaveOutcome::Passed);
 /// assert_eq!(effects.pending_release().map(|pending_release| pending_release.number), Some(1));
 /// assert_eq!(effects.next().map(|next| next.request), Some(Request::new(2)));

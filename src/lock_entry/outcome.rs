@@ -1,5 +1,6 @@
 //! What the events of a [`LockEntry`](super::LockEntry) come to.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::moment::Moment;
@@ -10,8 +11,12 @@ use super::request::{Extension, Grant, LossReason, Request};
 /// A queue head that had the lock last waits for so long per step, so that other processes ask before it.
 pub(crate) const BACK_OFF: Duration = Duration::from_millis(1);
 
+/// No tokens are left, or were asked for.
+#[expect(clippy::reversed_empty_ranges, reason = "it is empty")]
+pub(super) const NO_TOKENS: RangeInclusive<u64> = 1..=0;
+
 /// A waiter's place in the queue. To be [polled](super::LockEntry::poll) until it is told something, or to be
-/// [cancelled](super::LockEntry::cancel).
+/// [cancelled](super::LockEntry::cancel). To another entry it is one that was superseded.
 ///
 /// # Examples
 ///
@@ -32,12 +37,12 @@ pub(crate) const BACK_OFF: Duration = Duration::from_millis(1);
 #[must_use = "a place that is neither polled nor cancelled keeps the lock from those behind it until it is superseded"]
 pub struct Ticket {
     pub(super) slot: Slot,
-    /// Of the slot, which other waiters have after this one.
-    pub(super) generation: u64,
+    /// Of the waiter, as others have the slot after this one.
+    pub(super) serial: u64,
 }
 
 /// The right to compete for the lock at the store. It ends by [`answered`](super::LockEntry::answered) or
-/// [`abandon`](super::LockEntry::abandon).
+/// [`abandon`](super::LockEntry::abandon). To another entry it is one that has ended.
 ///
 /// # Examples
 ///
@@ -139,7 +144,7 @@ pub enum EnterOutcome {
 ///     entry.enter(&Request::new(2), true, now) else { panic!("1 has it") };
 /// let context = Context::from_waker(Waker::noop());
 /// assert!(entry.poll(&ticket, &context, now).0.is_none());
-/// assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Passed);
+/// assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Passed);
 /// assert!(matches!(entry.poll(&ticket, &context, now).0, Some(WaitOutcome::Granted(_, None))));
 /// ```
 #[derive(Debug)]
@@ -160,7 +165,7 @@ pub enum WaitOutcome {
     Closed,
 }
 
-/// What the queue head may send.
+/// What the queue head may send. Used up by its answer.
 ///
 /// # Examples
 ///
@@ -176,7 +181,7 @@ pub enum WaitOutcome {
 /// // What to ask the store for: lease 7, for 30 s, without a fencing token.
 /// assert_eq!((attempt.number(), attempt.lease().as_secs(), attempt.tokens()), (7, 30, 0));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Attempt {
     pub(super) number: u64,
     pub(super) tokens: u64,
@@ -212,16 +217,21 @@ impl Attempt {
         self.lease
     }
 
+    /// The same, for a caller that has it answered once.
+    pub(crate) fn copy(&self) -> Self {
+        Self { ..*self }
+    }
+
     /// To be sent if its asker has gone.
-    pub(crate) fn to_rollback(self) -> PendingRelease {
+    pub(crate) fn rollback(&self) -> PendingRelease {
         PendingRelease { number: self.number, until: self.until, appoints: false, rolls_back: true }
     }
 
-    /// From the first to the last of the tokens that it got.
-    pub(super) fn granted_tokens(&self, last_token: u64) -> (u64, u64) {
-        match self.tokens {
-            0 => (1, 0),
-            tokens => (last_token + 1 - tokens.min(last_token), last_token),
+    /// The tokens that it got. (There is no token 0.)
+    pub(super) fn granted_tokens(&self, last_token: u64) -> RangeInclusive<u64> {
+        match self.tokens.min(last_token) {
+            0 => NO_TOKENS,
+            tokens => last_token - (tokens - 1)..=last_token,
         }
     }
 }
@@ -311,7 +321,7 @@ pub enum AttemptOutcome {
 /// let grant = take(&entry, now);
 /// use latchwork::lock_entry::{LeaveOutcome, LockEntry, Request};
 ///
-/// let (left, _) = entry.leave(&grant, now);
+/// let (left, _) = entry.leave(grant, now);
 /// // There are no waiters.
 /// assert!(matches!(left, LeaveOutcome::Return(release) if release.number == 1));
 /// ```
@@ -368,7 +378,7 @@ pub struct HoldState {
 /// let grant = take(&entry, now);
 /// use latchwork::lock_entry::{LeaveOutcome, LockEntry, Request};
 ///
-/// let (LeaveOutcome::Return(release), _) = entry.leave(&grant, now) else { panic!("there are no waiters") };
+/// let (LeaveOutcome::Return(release), _) = entry.leave(grant, now) else { panic!("there are no waiters") };
 /// assert_eq!((release.number, release.rolls_back), (1, false));
 /// // … it is sent, again and again until the store answers or `release.until` has come …
 /// drop(entry.returned(0, now));

@@ -59,7 +59,8 @@
 //! 3. A number is used for one competition and the lease that comes of it, and never again.
 //! 4. A number that may be at the store and is not in hand has a release under way, or is a newcomer's whose
 //!    call asks the store, or its lease is over.
-//! 5. Serials rise. A grant with another serial than the hold's changes nothing.
+//! 5. Serials rise, and no two entries have the same. A grant with another serial than the hold's changes
+//!    nothing.
 //! 6. A hold's count is its guards, its grants that are not claimed yet, and its forgotten holds. No owner's
 //!    hold is ended by another one of a shared lock, nor its lease made shorter.
 //! 7. Tokens rise, and come from the block of the lease in hand.
@@ -81,6 +82,8 @@ use std::time::Duration;
 
 use crate::fault::fault;
 use crate::moment::Moment;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::shared_static;
 
 use super::effects::Effects;
 use super::outcome::{Attempt, BACK_OFF, EnterOutcome, HeadTicket, Ticket, WaitOutcome};
@@ -91,6 +94,12 @@ use self::head::HeadState;
 use self::lease::{StoreLease, Unconfirmed};
 use self::owner_holds::{OwnerHolds, Sharer};
 pub use self::tick::Renewal;
+
+// The last serial that an entry of this process has taken for its own, with all of its block.
+shared_static!(SERIALS: AtomicU64 = AtomicU64::new(0));
+
+/// So many serials an entry takes at once: a power of two.
+const BLOCK: u64 = 1 << 12;
 
 /// The longest back-off, in steps.
 const MAX_STEPS: u32 = 8;
@@ -407,13 +416,12 @@ impl Hold {
     }
 
     /// A guard's own lease, which was to be over as `grant` says, is over at `ends`.
-    fn prolong(&mut self, grant: &Grant, ends: Moment) {
+    fn prolong(&mut self, grant: &Grant, ends: Option<Moment>) {
         if let Some(sharer) = self.owner_holds.get_mut(grant.serial)
-            && !grant.is_watched()
             && !fault!(ProlongedInName)
         {
             sharer.remove_end(grant.own_end);
-            sharer.add_end(Some(ends));
+            sharer.add_end(ends);
         }
     }
 
@@ -482,6 +490,16 @@ impl Ownership {
         std::mem::replace(&mut self.phase, Phase::Free)
     }
 
+    /// A serial that no hold, queue head or waiter of any entry has had.
+    fn next_serial(&mut self) -> u64 {
+        if self.last_serial.is_multiple_of(BLOCK) {
+            // Ordering: Relaxed, a number of its own.
+            self.last_serial = SERIALS.fetch_add(BLOCK, Ordering::Relaxed);
+        }
+        self.last_serial += 1;
+        self.last_serial
+    }
+
     // === Entering ===
 
     /// An owner wants the lock.
@@ -510,12 +528,13 @@ impl Ownership {
             }
             _ if !may_wait && !self.awaits_answer() => EnterOutcome::Busy,
             _ => {
-                let slot = self.queue.push(*request, now, !may_wait);
+                let serial = self.next_serial();
+                let slot = self.queue.push(serial, *request, now, !may_wait);
                 // What is due differs only by whether there are some.
                 if self.queue.len() == 1 {
                     self.plan_next_look(now, effects);
                 }
-                EnterOutcome::Queued(Ticket { slot, generation: self.queue.generation(slot) })
+                EnterOutcome::Queued(Ticket { slot, serial })
             }
         }
     }
@@ -608,43 +627,38 @@ impl Ownership {
     /// One more for a hold of the owner's, or else for the hold in hand: a guard's, or one that is to be
     /// claimed.
     fn join_hold(&mut self, request: &Request, claimed: bool, now: Moment) -> (Grant, Option<Extension>) {
-        let (renewed_lease, max_hold, fresh) =
-            (self.rules.renewed_lease, self.rules.max_hold, self.last_serial + 1);
+        let (renewed_lease, max_hold) = (self.rules.renewed_lease, self.rules.max_hold);
         let its = |hold: &Hold| hold.owner_holds.of_owner(request.owner).map(|(serial, _)| serial);
-        let serial = self.held().find_map(|(hold, _)| its(hold));
-        let held = match serial {
+        let its = self.held().find_map(|(hold, _)| its(hold));
+        let serial = its.unwrap_or_else(|| self.next_serial());
+        let held = match its {
             Some(serial) => self.held_by_serial(serial),
             None => self.held_mut().next(),
         };
         let (hold, lease) = held.expect("only a hold can be joined");
-        if request.fenced && hold.token.is_none() && lease.has_token() {
-            hold.token = Some(lease.tokens.0);
-            lease.tokens.0 += 1;
+        if request.fenced && hold.token.is_none() {
+            hold.token = lease.tokens.next();
         }
         let watched = request.is_watched();
         let own_end = request.lease.map(|lease| now + lease);
         let token = hold.token.filter(|_| request.fenced);
-        let its = serial.unwrap_or(fresh);
-        let grant = Grant::new(its, token, own_end);
-        match serial {
+        let grant = Grant::new(serial, token, own_end);
+        match its {
             Some(_) => hold.add_count(&grant, claimed, max_hold, now),
-            None => hold.add(fresh, Sharer::new(request, claimed, own_end, max_hold, now)),
+            None => hold.add(serial, Sharer::new(request, claimed, own_end, max_hold, now)),
         }
-        let serial = its;
         let wanted = request.lease.unwrap_or(renewed_lease);
         let number = lease.number;
         // A newcomer is one that the lease suffices for; one that is renewed anyway need not be long from the
         // first moment on.
         let renewed = watched && hold.renewed;
-        let suffices =
-            serial == fresh || renewed || wanted <= lease.left(now) || fault!(InnerLeaseNotAskedFor);
+        let suffices = its.is_none() || renewed || wanted <= lease.left(now) || fault!(InnerLeaseNotAskedFor);
         let extension = if request.fenced && token.is_none() {
             Some(Extension::Token { number, lease: wanted })
         } else {
             (!suffices).then_some(Extension::Renew { number, lease: wanted })
         };
-        hold.renewed |= watched && serial == fresh;
-        self.last_serial = self.last_serial.max(serial);
+        hold.renewed |= watched && its.is_none();
         (grant, extension)
     }
 
@@ -682,7 +696,7 @@ impl Ownership {
         effects: &mut Effects,
     ) -> Option<Grant> {
         if attempt.until <= now || self.closed {
-            effects.more().roll_back = Some(attempt.to_rollback());
+            effects.more().roll_back = Some(attempt.rollback());
             return None;
         }
         let phase = self.take_phase();
@@ -718,7 +732,7 @@ impl Ownership {
         effects: &mut Effects,
     ) -> Option<Grant> {
         if attempt.until <= now || self.closed {
-            effects.more().roll_back = Some(attempt.to_rollback());
+            effects.more().roll_back = Some(attempt.rollback());
             self.appoint(None, 0, now, effects);
             return None;
         }
@@ -730,17 +744,19 @@ impl Ownership {
     // === Waiting ===
 
     pub(super) fn is_queued(&self, ticket: &Ticket) -> bool {
-        self.queue.is_current(ticket.slot, ticket.generation)
+        self.queue.is_current(ticket.slot, ticket.serial)
             && matches!(self.queue.place(ticket.slot), Place::Queued | Place::Named)
     }
 
     /// What a waiter that is not queued any more is told. Its slot is free then.
     pub(super) fn claim(&mut self, ticket: &Ticket, now: Moment, effects: &mut Effects) -> WaitOutcome {
         let slot = ticket.slot;
-        if !self.queue.is_current(slot, ticket.generation) {
+        if !self.queue.is_current(slot, ticket.serial) {
             return WaitOutcome::Superseded;
         }
-        let told = match self.queue.place(slot) {
+        let (place, waker) = self.queue.remove(slot);
+        effects.keep_waker(waker);
+        match place {
             Place::Queued | Place::Named => unreachable!("the caller has looked"),
             Place::Granted(grant, extension, _) => self.claim_grant(grant, extension, now, effects),
             Place::Appointed(serial) => match &mut self.phase {
@@ -750,9 +766,7 @@ impl Ownership {
             Place::Superseded => WaitOutcome::Superseded,
             Place::Busy => WaitOutcome::Busy,
             Place::Closed => WaitOutcome::Closed,
-        };
-        effects.keep_waker(self.queue.remove(slot));
-        told
+        }
     }
 
     fn claim_grant(
@@ -791,11 +805,11 @@ impl Ownership {
     pub(super) fn cancel(&mut self, ticket: &Ticket, now: Moment, effects: &mut Effects) {
         let slot = ticket.slot;
         // Told before: its slot may be another waiter's.
-        if !self.queue.is_current(slot, ticket.generation) {
+        if !self.queue.is_current(slot, ticket.serial) {
             return;
         }
-        let place = self.queue.place(slot);
-        effects.keep_waker(self.queue.remove(slot));
+        let (place, waker) = self.queue.remove(slot);
+        effects.keep_waker(waker);
         match place {
             Place::Granted(grant, ..) => {
                 if !fault!(HandOffDiesWithWaiter) {

@@ -2,6 +2,7 @@
 //! step.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 use std::task::Waker;
@@ -34,7 +35,6 @@ pub(super) struct Queue {
     /// node without such an owner costs nothing here.
     #[expect(clippy::box_collection, reason = "a third of the size where there are none, as nearly always")]
     by_owner: Option<Box<BTreeMap<(u64, u64), Slot>>>,
-    last_number: u64,
 }
 
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ struct Node {
     request: Request,
     since: Moment,
     /// Which waiter has it: rises from one waiter to the next, and is zero if none has it.
-    number: u64,
+    serial: u64,
     /// It waits for the answer to the queue head's question, and not for its turn.
     tries: bool,
     before: Option<Slot>,
@@ -85,7 +85,7 @@ struct Node {
 pub(super) struct Walk(Option<Slot>);
 
 /// Where a waiter stands. Only a `Queued` one is linked.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) enum Place {
     Queued,
     /// It was named with the release that is under way, as the queue head, and does not know.
@@ -124,36 +124,29 @@ impl Queue {
         self.nodes[slot].since
     }
 
-    pub(super) fn place(&self, slot: Slot) -> Place {
-        self.nodes[slot].place
-    }
-
-    /// Which waiter has the slot.
-    pub(super) fn generation(&self, slot: Slot) -> u64 {
-        self.nodes[slot].number
+    pub(super) fn place(&self, slot: Slot) -> &Place {
+        &self.nodes[slot].place
     }
 
     /// Whether that waiter has it still. (The slot of one that has left may be gone with the memory of a
     /// burst.)
-    pub(super) fn is_current(&self, slot: Slot, generation: u64) -> bool {
-        self.nodes.0.get(Nodes::at(slot)).is_some_and(|node| node.number == generation)
+    pub(super) fn is_current(&self, slot: Slot, serial: u64) -> bool {
+        self.nodes.0.get(Nodes::at(slot)).is_some_and(|node| node.serial == serial)
     }
 
-    pub(super) fn push(&mut self, request: Request, since: Moment, tries: bool) -> Slot {
-        self.last_number += 1;
-        let number = self.last_number;
+    pub(super) fn push(&mut self, serial: u64, request: Request, since: Moment, tries: bool) -> Slot {
         let slot = match self.vacant {
             Some(slot) => {
                 let node = &mut self.nodes[slot];
                 (self.vacant, self.vacancies) = (node.after, self.vacancies - 1);
-                node.number = number;
+                node.serial = serial;
                 (node.request, node.since, node.tries, node.place) = (request, since, tries, Place::Queued);
                 (node.before, node.after) = (self.last, None);
                 slot
             }
             None => {
                 let (before, after, place) = (self.last, None, Place::Queued);
-                self.nodes.push(Node { request, since, number, tries, before, after, place, waker: None })
+                self.nodes.push(Node { request, since, serial, tries, before, after, place, waker: None })
             }
         };
         match self.last.replace(slot) {
@@ -162,7 +155,7 @@ impl Queue {
         }
         self.len += 1;
         if request.shared_owner {
-            self.by_owner.get_or_insert_default().insert((request.owner, number), slot);
+            self.by_owner.get_or_insert_default().insert((request.owner, serial), slot);
         }
         self.tries += u32::from(tries);
         slot
@@ -183,7 +176,7 @@ impl Queue {
         if node.request.shared_owner
             && let Some(by_owner) = &mut self.by_owner
         {
-            by_owner.remove(&(node.request.owner, node.number));
+            by_owner.remove(&(node.request.owner, node.serial));
         }
         self.tries -= u32::from(node.tries);
     }
@@ -272,27 +265,28 @@ impl Queue {
         self.nodes[slot].waker.replace(waker)
     }
 
-    /// Frees a waiter's node. Returns its waker, to be dropped where foreign code may run.
-    pub(super) fn remove(&mut self, slot: Slot) -> Option<Waker> {
+    /// Frees a waiter's node. Returns its waker as well, to be dropped where foreign code may run.
+    pub(super) fn remove(&mut self, slot: Slot) -> (Place, Option<Waker>) {
         if let Place::Queued = self.nodes[slot].place {
             self.unlink(slot);
         }
         let node = &mut self.nodes[slot];
         // A vacant node is in no list; `granted` must not find it.
-        (node.place, node.number) = (Place::Closed, 0);
-        let waker = node.waker.take();
+        node.serial = 0;
+        let left = (mem::replace(&mut node.place, Place::Closed), node.waker.take());
         node.after = self.vacant.replace(slot);
         self.vacancies += 1;
         let nodes = self.nodes.0.len();
         if self.vacancies as usize == nodes && nodes > KEPT {
             (self.nodes, self.vacant, self.vacancies) = (Nodes::default(), None, 0);
         }
-        waker
+        left
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::time::Duration;
 
     use super::*;
@@ -305,12 +299,18 @@ mod tests {
         Moment::from(std::time::Instant::now())
     }
 
+    fn push(queue: &mut Queue, request: Request, since: Moment, tries: bool) -> Slot {
+        thread_local!(static LAST: Cell<u64> = const { Cell::new(0) });
+        LAST.set(LAST.get() + 1);
+        queue.push(LAST.get(), request, since, tries)
+    }
+
     #[test]
     fn waiters_leave_in_the_order_of_their_coming_and_from_anywhere() {
         let mut queue = Queue::default();
-        let slots: Vec<_> = (0..5).map(|owner| queue.push(request(owner), now(), false)).collect();
+        let slots: Vec<_> = (0..5).map(|owner| push(&mut queue, request(owner), now(), false)).collect();
         for leaves in [0, 2, 4] {
-            assert!(queue.remove(slots[leaves]).is_none());
+            assert!(queue.remove(slots[leaves]).1.is_none());
         }
         assert_eq!(queue.len(), 2);
         let left: Vec<_> = std::iter::from_fn(|| queue.pop().map(|slot| queue.request(slot).owner)).collect();
@@ -322,7 +322,7 @@ mod tests {
     fn waiters_of_one_owner_are_found_in_the_middle() {
         let mut queue = Queue::default();
         for owner in [1, 2, 1, 3] {
-            queue.push(request(owner).shared_owner(), now(), false);
+            push(&mut queue, request(owner).shared_owner(), now(), false);
         }
         assert!(queue.pop_of(1).is_some() && queue.pop_of(1).is_some());
         assert!(queue.pop_of(1).is_none());
@@ -335,7 +335,7 @@ mod tests {
         const WAITERS: u64 = 100_000;
         let mut queue = Queue::default();
         for owner in 0..WAITERS {
-            queue.push(request(owner).shared_owner(), now(), false);
+            push(&mut queue, request(owner).shared_owner(), now(), false);
         }
         assert!((0..WAITERS).all(|absent| queue.pop_of(WAITERS + absent).is_none()));
         let slots: Vec<_> = (0..WAITERS).rev().map(|owner| queue.pop_of(owner).unwrap()).collect();
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn those_that_were_granted_the_lock_are_looked_at_in_the_order_of_their_grants() {
         let (mut queue, now) = (Queue::default(), now());
-        let slots = [1, 2].map(|owner| queue.push(request(owner), now, false));
+        let slots = [1, 2].map(|owner| push(&mut queue, request(owner), now, false));
         for (slot, since) in slots.into_iter().zip([now + Duration::from_secs(1), now]) {
             queue.unlink(slot);
             queue.place_at(slot, Place::Granted(Grant::new(1, None, None), None, since));
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn waiter_with_an_owner_of_its_own_has_no_place_by_owner() {
         let mut queue = Queue::default();
-        queue.push(request(1), now(), false);
+        push(&mut queue, request(1), now(), false);
         assert!(queue.by_owner.is_none());
     }
 
@@ -370,8 +370,8 @@ mod tests {
     #[test]
     fn those_that_only_try_are_not_looked_for_among_all_once_they_have_left() {
         let mut queue = Queue::default();
-        queue.push(request(1), now(), false);
-        let tries = queue.push(request(2), now(), true);
+        push(&mut queue, request(1), now(), false);
+        let tries = push(&mut queue, request(2), now(), true);
         assert_eq!(queue.pop_try(&mut queue.walk()), Some(tries));
         let mut walk = queue.walk();
         assert_eq!(queue.pop_try(&mut walk), None);
@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn memory_of_a_burst_is_freed_when_it_is_over() {
         let mut queue = Queue::default();
-        let slots: Vec<_> = (0..10_000).map(|owner| queue.push(request(owner), now(), false)).collect();
+        let slots: Vec<_> = (0..10_000).map(|owner| push(&mut queue, request(owner), now(), false)).collect();
         slots.into_iter().for_each(|slot| _ = queue.remove(slot));
         assert_eq!((queue.nodes.0.capacity(), queue.vacant), (0, None));
     }
@@ -391,11 +391,11 @@ mod tests {
     fn waiter_that_stays_is_in_the_queue_whoever_comes_and_goes() {
         let mut queue = Queue::default();
         let burst = |queue: &mut Queue, waiters: u64| {
-            let come: Vec<_> = (0..waiters).map(|_| queue.push(request(2), now(), false)).collect();
+            let come: Vec<_> = (0..waiters).map(|_| push(queue, request(2), now(), false)).collect();
             come.into_iter().for_each(|slot| _ = queue.remove(slot));
         };
         for _ in 0..2 {
-            let stays = queue.push(request(1), now(), false);
+            let stays = push(&mut queue, request(1), now(), false);
             burst(&mut queue, 2 * KEPT as u64);
             for _ in 0..4 * KEPT {
                 burst(&mut queue, 1);

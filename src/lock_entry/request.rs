@@ -71,7 +71,8 @@ impl Request {
     }
 }
 
-/// A hold that an acquisition was granted.
+/// A hold that an acquisition was granted. Used up when it is given back, or forgotten; to another
+/// [`LockEntry`](super::LockEntry), it is a hold that is over.
 ///
 /// # Examples
 ///
@@ -87,7 +88,7 @@ impl Request {
 /// let EnterOutcome::Reentered(inner, None) = entered else { panic!("owner 1 has it already") };
 /// assert_eq!(inner.serial(), grant.serial());
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Grant {
     pub(super) serial: u64,
     pub(super) token: Option<NonZeroU64>,
@@ -101,8 +102,13 @@ impl Grant {
         Self { serial, token: token.and_then(NonZeroU64::new), own_end }
     }
 
-    /// The number of the hold. Rises from one hold of a [`LockEntry`](super::LockEntry) to the next; all of
-    /// an owner's re-entries have the same one.
+    /// The same, for a caller that gives it back once.
+    pub(crate) fn copy(&self) -> Self {
+        Self { ..*self }
+    }
+
+    /// The number of the hold. Rises from one hold of a [`LockEntry`](super::LockEntry) to the next, and no
+    /// hold of another one has it; all of an owner's re-entries have the same one.
     pub fn serial(&self) -> u64 {
         self.serial
     }
@@ -127,12 +133,6 @@ impl Grant {
     #[must_use]
     pub fn with_token(self, token: u64) -> Self {
         Self { token: NonZeroU64::new(token), ..self }
-    }
-
-    /// The same hold, whose own lease was extended until `ends` at least.
-    #[must_use]
-    pub fn lasting_until(self, ends: Moment) -> Self {
-        Self { own_end: self.own_end.map(|own| own.max(ends)), ..self }
     }
 }
 

@@ -74,7 +74,7 @@ fn those_that_come_while_a_call_asks_the_store_queue_behind_it() {
     let EnterOutcome::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
     let grant = taken(&entry, 1, now).expect("it is open");
     assert_eq!((entry.holder(now), told(&entry, &ticket, now).is_none()), (Some((1, 1)), true));
-    assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Passed);
+    assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Passed);
     let Some(WaitOutcome::Granted(next, _)) = told(&entry, &ticket, now) else { panic!("nobody has it") };
     assert!(next.serial() > grant.serial());
 }
@@ -86,7 +86,7 @@ fn those_that_have_come_are_told_when_the_store_has_refused_the_call_or_released
         assert!(entry.claim());
         if releases {
             let grant = taken(&entry, 1, now).expect("it is open");
-            assert!(matches!(entry.leave(&grant, now).0, LeaveOutcome::Return(_)));
+            assert!(matches!(entry.leave(grant, now).0, LeaveOutcome::Return(_)));
         }
         let EnterOutcome::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
         drop(entry.returned(0, now));
@@ -101,7 +101,7 @@ fn entry_is_idle_again_when_the_call_is_over() {
         assert!(entry.claim());
         if releases {
             let grant = taken(&entry, 1, now).expect("it is open");
-            let _ = entry.leave(&grant, now);
+            let _ = entry.leave(grant, now);
             assert!(!entry.is_idle() && entry.is_known_held());
         }
         drop(entry.returned(0, now));
@@ -126,7 +126,7 @@ fn ticket_that_is_used_up_tells_nothing_and_takes_no_place_from_another_waiter()
     assert!(entry.claim());
     let grant = taken(&entry, 1, now).expect("it is open");
     let EnterOutcome::Queued(used) = enter(&entry, 2, now) else { panic!("it overtakes") };
-    assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Passed);
+    assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Passed);
     assert!(matches!(told(&entry, &used, now), Some(WaitOutcome::Granted(..))));
     for _ in 0..2 {
         assert!(matches!(told(&entry, &used, now), Some(WaitOutcome::Superseded)));
@@ -164,7 +164,7 @@ fn end_of_a_forgotten_hold_is_looked_at() {
     let grant = entry.take(&request, &attempt, 0, now, &mut effects).expect("it is open");
     assert_eq!(effects.look_at, Moment::NEVER, "its guard sees its end");
     assert!(!entry.is_forgotten());
-    assert_eq!(entry.forget(&grant, now).look_at, sent + LEASE);
+    assert_eq!(entry.forget(grant, now).look_at, sent + LEASE);
     assert!(entry.is_forgotten());
     drop(entry.tick(sent + LEASE));
     assert!(entry.is_idle());
@@ -180,7 +180,7 @@ fn hold_is_lost_by_what_ended_first_its_lease_or_the_longest_hold() {
         let grant = taken(&entry, 1, now).expect("it is open");
         let late = now + LEASE * 3;
         assert_eq!(entry.state_of(&grant, late), Err(reason));
-        assert_eq!(entry.leave(&grant, late).0, LeaveOutcome::Lost(reason));
+        assert_eq!(entry.leave(grant, late).0, LeaveOutcome::Lost(reason));
     }
 }
 
@@ -206,7 +206,7 @@ fn waiter_that_has_the_lock_is_superseded_if_it_is_not_polled_in_time_and_not_be
     assert!(entry.claim());
     let grant = taken(&entry, 1, now).expect("it is open");
     let ticket = queued(&entry, &Request::new(2), now);
-    assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Passed);
+    assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Passed);
     let before = now + limit - Duration::from_nanos(1);
     assert_eq!(entry.tick(before).1.superseded(), 0);
     assert_eq!(entry.tick(now + limit).1.superseded(), 1);
@@ -227,7 +227,7 @@ fn look_that_was_said_is_not_said_again_until_its_time_has_come() {
         let (entered, effects) = entry.enter(&mine, true, now);
         let EnterOutcome::Reentered(inner, None) = entered else { panic!("{entered:?}") };
         assert_eq!(effects.look_at, said);
-        assert_eq!(entry.leave(&inner, now).1.look_at, said);
+        assert_eq!(entry.leave(inner, now).1.look_at, said);
     }
 }
 
@@ -240,8 +240,8 @@ fn end_of_what_is_left_is_looked_at_when_a_forgotten_hold_is_given_back() {
     let outer = taken(&entry, 1, now).expect("it is open");
     let [_brief, forgotten] =
         [10, 5].map(|part| inner(&entry, &Request::new(1).shared_owner().lease(LEASE / part), now));
-    drop(entry.forget(&forgotten, now));
-    let (left, effects) = entry.leave(&outer, now);
+    drop(entry.forget(forgotten, now));
+    let (left, effects) = entry.leave(outer, now);
     assert_eq!((left, effects.look_at), (LeaveOutcome::Remains, now + LEASE / 5));
     let (left, effects) = entry.leave_by_name(1, now);
     assert_eq!((left, effects.look_at), (LeaveOutcome::Remains, now + LEASE / 10));
@@ -256,7 +256,7 @@ fn what_is_left_is_over_with_the_last_of_its_leases() {
     let inside =
         [5, 10, 10, 10].map(|part| inner(&entry, &Request::new(1).shared_owner().lease(LEASE / part), now));
     for grant in [&outer, &inside[0], &inside[1], &inside[2]] {
-        assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Remains);
+        assert_eq!(entry.leave(*grant, now).0, LeaveOutcome::Remains);
     }
     assert_eq!(entry.holds_end(now), Some(now + LEASE / 10));
 }
@@ -269,9 +269,9 @@ fn forgotten_hold_that_ends_first_is_given_back_first() {
     let outer = taken(&entry, 1, now).expect("it is open");
     for part in [5, 10] {
         let grant = inner(&entry, &Request::new(1).shared_owner().lease(LEASE / part), now);
-        drop(entry.forget(&grant, now));
+        drop(entry.forget(grant, now));
     }
-    assert_eq!(entry.leave(&outer, now).0, LeaveOutcome::Remains);
+    assert_eq!(entry.leave(outer, now).0, LeaveOutcome::Remains);
     assert_eq!(entry.leave_by_name(1, now).0, LeaveOutcome::Remains);
     assert_eq!(entry.holds_end(now), Some(now + LEASE / 5));
 }
@@ -282,7 +282,7 @@ fn hold_that_is_over_is_not_given_back_by_name() {
     assert!(entry.claim());
     let grant = taken(&entry, 1, now).expect("it is open");
     assert_eq!(entry.leave_by_name(1, now + LEASE).0, LeaveOutcome::NotHeld);
-    assert_eq!(entry.leave(&grant, now + LEASE).0, LeaveOutcome::Lost(LossReason::Expired));
+    assert_eq!(entry.leave(grant, now + LEASE).0, LeaveOutcome::Lost(LossReason::Expired));
 }
 
 #[test]
@@ -374,17 +374,17 @@ fn tenure_that_has_grown_is_as_the_rules_say_once_others_have_heard_of_a_release
         let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
         let grant = ask(&head, 1);
         let EnterOutcome::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
-        let (_, effects) = entry.leave(&grant, now + TENURE);
+        let (_, effects) = entry.leave(grant, now + TENURE);
         assert!(effects.pending_release().is_some(), "the tenure is not over");
         drop(entry.returned(0, now));
         let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
-        assert!(matches!(entry.leave(&ask(&head, 2), now).0, LeaveOutcome::Return(_)));
+        assert!(matches!(entry.leave(ask(&head, 2), now).0, LeaveOutcome::Return(_)));
         entry.note_receivers(receivers, now);
         drop(entry.returned(0, now));
         let EnterOutcome::Head(head) = enter(&entry, 3, now) else { panic!("it is idle") };
         let grant = ask(&head, 3);
         let EnterOutcome::Queued(_ticket) = enter(&entry, 4, now) else { panic!("it overtakes") };
-        let (_, effects) = entry.leave(&grant, now + TENURE);
+        let (_, effects) = entry.leave(grant, now + TENURE);
         assert_eq!(effects.pending_release().is_some(), goes_back);
     }
 }
@@ -398,7 +398,7 @@ fn tenure_that_has_grown_is_as_the_rules_say_once_another_process_had_the_lock()
         let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
         let grant = granted(&entry, &head, 1, 0, now);
         let ticket = queued(&entry, &Request::new(2), now);
-        assert_eq!(entry.leave(&grant, now + TENURE).0, LeaveOutcome::Passed);
+        assert_eq!(entry.leave(grant, now + TENURE).0, LeaveOutcome::Passed);
         drop(entry.returned(0, now));
         let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
         if finds_it_held {
@@ -407,7 +407,7 @@ fn tenure_that_has_grown_is_as_the_rules_say_once_another_process_had_the_lock()
         }
         let grant = granted(&entry, &head, 2, 0, now);
         let _ticket = queued(&entry, &Request::new(3), now);
-        let (_, effects) = entry.leave(&grant, now + TENURE);
+        let (_, effects) = entry.leave(grant, now + TENURE);
         assert_eq!(effects.pending_release().is_some(), finds_it_held);
     }
 }
@@ -425,12 +425,12 @@ fn tenure_grows_only_while_no_other_process_waits() {
         }
         let grant = granted(&entry, &head, 1, 0, now);
         let ticket = queued(&entry, &Request::new(2), now);
-        assert_eq!(entry.leave(&grant, now + TENURE).0, LeaveOutcome::Passed);
+        assert_eq!(entry.leave(grant, now + TENURE).0, LeaveOutcome::Passed);
         drop(entry.returned(receivers, now));
         let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
         let grant = granted(&entry, &head, 2, 0, now);
         let _ticket = queued(&entry, &Request::new(3), now);
-        let (_, effects) = entry.leave(&grant, now + TENURE);
+        let (_, effects) = entry.leave(grant, now + TENURE);
         assert_eq!(effects.pending_release().is_none(), grows);
     }
 }
@@ -443,7 +443,7 @@ fn other_processes_go_before_a_call_that_would_ask_at_once() {
     let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
     let _ = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
     let grant = granted(&entry, &head, 1, 0, now);
-    let _ = entry.leave(&grant, now);
+    let _ = entry.leave(grant, now);
     entry.note_receivers(1, now);
     drop(entry.returned(0, now));
     assert!(entry.is_idle() && !entry.claim());
@@ -504,7 +504,7 @@ fn token_that_comes_after_a_hand_over_is_less_than_all_that_come_later() {
         let grant = granted(&entry, &head, 9, 100 + 256, now);
         assert_eq!(grant.token(), Some(1 + 100));
         assert!(entry.extended(extension.number(), now, LEASE, Some(token), now).0);
-        assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Passed);
+        assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Passed);
         match told(&entry, &after, now) {
             Some(WaitOutcome::Granted(grant, None)) => assert_eq!(grant.token(), next),
             Some(WaitOutcome::Head(_)) => assert_eq!(next, None, "there are tokens left"),
@@ -529,7 +529,7 @@ fn lease_is_given_back_by_what_is_known_of_the_commands_of_the_hold_before() {
         }
         drop(entry.cancel(after, later));
         let grant = granted(&entry, &head, 9, 256, later);
-        match entry.leave(&grant, later).0 {
+        match entry.leave(grant, later).0 {
             LeaveOutcome::Return(release) => {
                 assert_eq!(
                     release.rolls_back,
@@ -548,14 +548,14 @@ fn answer_for_a_lease_that_went_back_is_not_of_one_in_hand() {
     let (entry, now) = idle();
     let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let grant = granted(&entry, &head, 1, 0, now);
-    assert!(matches!(entry.leave(&grant, now).0, LeaveOutcome::Return(_)));
+    assert!(matches!(entry.leave(grant, now).0, LeaveOutcome::Return(_)));
     drop(entry.returned(0, now));
     let EnterOutcome::Head(head) = enter(&entry, 2, now) else { panic!("it is idle") };
     let attempt = entry.attempt(&head, 2, now, LEASE).expect("it is the queue head");
     let _ = entry.answered(&head, attempt, Answer::Unanswered, now);
     assert!(!entry.extended(1, now, LEASE, Some(7), now).0, "it is left at the store");
     entry.not_extended(Extension::Token { number: 1, lease: LEASE });
-    let LeaveOutcome::Return(release) = entry.leave(&granted(&entry, &head, 2, 0, now), now).0 else {
+    let LeaveOutcome::Return(release) = entry.leave(granted(&entry, &head, 2, 0, now), now).0 else {
         panic!("it has waiters")
     };
     assert!(release.rolls_back, "its own attempt may still run");
@@ -580,15 +580,15 @@ fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
     };
     let [second, third] = [request(2), request(3).fenced()].map(|request| queued(&entry, &request, now));
     let grant = granted(&entry, &head, 1, 256, now);
-    assert_eq!((grant.token(), entry.leave(&grant, now).0), (Some(1), LeaveOutcome::Passed));
+    assert_eq!((grant.token(), entry.leave(grant, now).0), (Some(1), LeaveOutcome::Passed));
     let Some(WaitOutcome::Granted(outer, None)) = told(&entry, &second, now) else { panic!("it waits") };
     let inside = [request(2), request(2).fenced(), request(2).fenced(), request(2).lease(LEASE)]
         .map(|request| inner(&entry, &request, now));
     assert_eq!(inside.map(|grant| grant.token()), [None, Some(2), Some(2), None]);
     for grant in inside {
-        assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Remains);
+        assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Remains);
     }
-    assert_eq!(entry.leave(&outer, now).0, LeaveOutcome::Passed);
+    assert_eq!(entry.leave(outer, now).0, LeaveOutcome::Passed);
     let Some(WaitOutcome::Granted(grant, None)) = told(&entry, &third, now) else { panic!("it waits") };
     assert_eq!(grant.token(), Some(3));
 }
@@ -607,9 +607,9 @@ fn last_token_that_was_reserved_is_passed_on_without_a_question() {
         panic!("it was granted")
     };
     assert!(last > 2 && grant.token() == Some(1));
-    assert_eq!(entry.leave(&grant, now).0, LeaveOutcome::Passed);
+    assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Passed);
     let Some(WaitOutcome::Granted(grant, None)) = told(&entry, &second, now) else { panic!("it asks") };
-    assert_eq!((grant.token(), entry.leave(&grant, now).0), (Some(2), LeaveOutcome::Passed));
+    assert_eq!((grant.token(), entry.leave(grant, now).0), (Some(2), LeaveOutcome::Passed));
     assert!(matches!(told(&entry, &third, now), Some(WaitOutcome::Head(_))), "there is none left");
 }
 
@@ -623,8 +623,8 @@ fn lease_that_is_left_beside_a_token_that_was_asked_for_is_rolled_back_for_as_lo
     let later = now + LEASE / 2;
     let (inner, extension) = inner_that_asks(&entry, &mine.fenced(), later);
     assert_eq!(entry.extending(extension, later).0, Some(LEASE));
-    assert_eq!(entry.leave(&inner, later).0, LeaveOutcome::Remains);
-    let LeaveOutcome::Return(release) = entry.leave(&outer, later).0 else { panic!("none waits") };
+    assert_eq!(entry.leave(inner, later).0, LeaveOutcome::Remains);
+    let LeaveOutcome::Return(release) = entry.leave(outer, later).0 else { panic!("none waits") };
     assert_eq!((release.until, release.rolls_back), (later + LEASE, true));
 }
 
@@ -637,7 +637,7 @@ fn next_one_asks_for_a_lease_that_ends_soon_anew_by_its_number() {
     let grant = taken(&entry, 1, now).expect("it is open");
     let ticket = queued(&entry, &Request::new(2), now);
     let later = now + LEASE / 4 * 3;
-    assert_eq!(entry.leave(&grant, later).0, LeaveOutcome::Passed);
+    assert_eq!(entry.leave(grant, later).0, LeaveOutcome::Passed);
     let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, later) else { panic!("it has what is left") };
     assert!(head.goes_first(), "no other can have it");
     assert_eq!(entry.attempt(&head, 2, later, LEASE).map(|attempt| attempt.number()), Some(1));
@@ -726,7 +726,7 @@ fn entry_is_in_use_while_there_is_a_hold_that_was_got_beside_the_queue() {
     let attempt = Attempt::outside_of_queue(1, &request, now, LEASE);
     let grant = entry.adopt(&request, attempt, 0, now).0.expect("it is not over");
     assert!(!entry.is_idle() && !entry.claim());
-    assert!(matches!(entry.leave(&grant, now).0, LeaveOutcome::Return(_)));
+    assert!(matches!(entry.leave(grant, now).0, LeaveOutcome::Return(_)));
     assert!(entry.is_idle() && entry.claim());
 }
 
@@ -871,11 +871,11 @@ fn guard_beside_a_grant_that_is_not_claimed_is_told_that_its_own_lease_was_over(
     let EnterOutcome::Head(head) = enter(&entry, 2, now) else { panic!("it is idle") };
     let theirs = granted(&entry, &head, 1, 0, now);
     let [watched, own] = [mine, mine.lease(LEASE / 10)].map(|request| queued(&entry, &request, now));
-    assert_eq!(entry.leave(&theirs, now).0, LeaveOutcome::Passed);
+    assert_eq!(entry.leave(theirs, now).0, LeaveOutcome::Passed);
     let Some(WaitOutcome::Granted(grant, _)) = told(&entry, &own, now) else { panic!("it waits") };
     let later = now + LEASE / 10;
     drop(entry.cancel(watched, later));
-    assert_eq!(entry.leave(&grant, later).0, LeaveOutcome::Lost(LossReason::Expired));
+    assert_eq!(entry.leave(grant, later).0, LeaveOutcome::Lost(LossReason::Expired));
 }
 
 /// A hold by the store's queue is given back, and its release names the waiter.
@@ -885,7 +885,7 @@ fn named() -> (LockEntry, Moment, Ticket, NextHead) {
     let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let grant = granted(&entry, &head, 1, 0, now);
     let [ticket, _behind] = [2, 3].map(|owner| queued(&entry, &Request::new(owner).fenced(), now));
-    let (left, effects) = entry.leave(&grant, now);
+    let (left, effects) = entry.leave(grant, now);
     assert_eq!(left, LeaveOutcome::Passed);
     let next = effects.next().expect("the oldest waiter");
     assert!(told(&entry, &ticket, now).is_none());
@@ -968,7 +968,7 @@ fn token_whose_answer_is_not_read_is_rolled_back_once_its_lease_is_given_back() 
     let grant = granted(&entry, &head, 1, 0, now);
     let roll_back = PendingRelease { number: 1, until: now + LEASE, appoints: false, rolls_back: true };
     assert_eq!(entry.unread(roll_back).roll_back(), None, "it is in hand, and released in the end");
-    assert!(matches!(entry.leave(&grant, now).0, LeaveOutcome::Return(_)));
+    assert!(matches!(entry.leave(grant, now).0, LeaveOutcome::Return(_)));
     assert_eq!(entry.unread(roll_back).roll_back(), Some(roll_back));
 }
 
@@ -1020,7 +1020,7 @@ fn queue_head_that_is_granted_the_lock_unasked_has_it_for_as_long_as_its_positio
         let grant = entry.granted_by_message(&head, 1, heard).0.expect("it is its turn");
         let since = if is_answered { second } else { now };
         assert_eq!(entry.state_of(&grant, heard).map(|hold| hold.ends), Ok(since + POSITION));
-        let LeaveOutcome::Return(release) = entry.leave(&grant, heard).0 else { panic!("none waits") };
+        let LeaveOutcome::Return(release) = entry.leave(grant, heard).0 else { panic!("none waits") };
         assert_eq!((release.number, release.until), (1, second + LEASE));
         assert_eq!(release.rolls_back, !is_answered, "whether a command may still run");
     }
@@ -1110,7 +1110,7 @@ fn owner_that_has_left_and_come_again_has_it_when_the_tenure_is_over() {
     let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let _first = granted(&entry, &head, 1, 0, now);
     let joins = |now| inner(&entry, &Request::new(2).shared_owner(), now);
-    assert_eq!(entry.leave(&joins(now), now).0, LeaveOutcome::Remains);
+    assert_eq!(entry.leave(joins(now), now).0, LeaveOutcome::Remains);
     let (_outer, _inner) = (joins(now), joins(now + Duration::from_secs(1)));
     assert_eq!(entry.holds_of(2, now), [(1, 2)]);
 }
@@ -1146,7 +1146,7 @@ fn release_of_a_lease_beside_the_one_in_hand_is_no_waiters_turn() {
     let grant = granted(&entry, &head, 1, 0, now);
     let later = now + Duration::from_secs(1);
     let EnterOutcome::Head(_) = enter(&entry, 2, later) else { panic!("the tenure is not over") };
-    let LeaveOutcome::Return(release) = entry.leave(&grant, later).0 else { panic!("it is the last") };
+    let LeaveOutcome::Return(release) = entry.leave(grant, later).0 else { panic!("it is the last") };
     assert_eq!((release.number, release.appoints), (1, false));
 }
 
@@ -1287,7 +1287,7 @@ fn attempt_that_may_run_again_is_rolled_back_whatever_was_answered() {
         (head, entry.attempt(&head, 7, now, LEASE).expect("it is the queue head"))
     };
     let may_run_again = |entry: &LockEntry, attempt: &Attempt| {
-        entry.may_run_again(attempt.to_rollback()).roll_back().map(|roll_back| roll_back.number)
+        entry.may_run_again(attempt.rollback()).roll_back().map(|roll_back| roll_back.number)
     };
     let (entry, now) = idle();
     let (head, attempt) = asked(&entry, now);
@@ -1300,7 +1300,7 @@ fn attempt_that_may_run_again_is_rolled_back_whatever_was_answered() {
         let (entry, now) = idle();
         let (head, attempt) = asked(&entry, now);
         if !beside_the_queue {
-            drop(entry.may_run_again(attempt.to_rollback()));
+            drop(entry.may_run_again(attempt.rollback()));
         }
         let AttemptOutcome::Granted(grant) =
             entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0
@@ -1308,9 +1308,9 @@ fn attempt_that_may_run_again_is_rolled_back_whatever_was_answered() {
             panic!("the store has granted it")
         };
         if beside_the_queue {
-            drop(entry.may_run_again(attempt.to_rollback()));
+            drop(entry.may_run_again(attempt.rollback()));
         }
-        let (left, effects) = entry.leave(&grant, given_back);
+        let (left, effects) = entry.leave(grant, given_back);
         let release = match left {
             LeaveOutcome::Return(release) => Some(release),
             _ => effects.pending_release(),
@@ -1329,7 +1329,7 @@ fn waiter_that_is_granted_the_lock_between_two_steps_of_its_poll_has_it() {
     let ticket = queued(&entry, &Request::new(2), now);
     let waker = Does::waker(true, {
         let entry = entry.clone();
-        move || drop(entry.leave(&grant, now))
+        move || drop(entry.leave(grant, now))
     });
     let told = entry.poll(&ticket, &Context::from_waker(&waker), now).0;
     assert!(matches!(told, Some(WaitOutcome::Granted(..))), "it waits for ever");

@@ -69,7 +69,7 @@ fn lock_entry_in_every_phase_can_be_formatted() {
         let attempt = entry.attempt(&head, 1, now, lease).unwrap();
         let (verdict, actions) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
         let (entered, more) = entry.enter(&Request::new(2), true, now);
-        for value in [&verdict as &dyn Debug, &actions, &entered, &more, &head, &attempt, &request] {
+        for value in [&verdict as &dyn Debug, &actions, &entered, &more, &head, &request] {
             format("what an event returns", value, &used);
         }
         format("an entry with a holder and a waiter", &entry, &used);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use latchwork::lock_entry::{
     Answer, Attempt, AttemptOutcome, EnterOutcome, Extension, Grant, HeadTicket, LeaveOutcome, LockEntry,
-    LossReason, Moment, Policy, Request, Rules, WaitOutcome,
+    LossReason, Moment, Policy, Request, Rules, Ticket, WaitOutcome,
 };
 
 /// How long each of some leases stays, in milliseconds, while others wait here all the time; `heard` says how
@@ -37,7 +37,7 @@ fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128;
                 panic!("it is held")
             };
             now = now + TURN;
-            let (left, effects) = entry.leave(&grant, now);
+            let (left, effects) = entry.leave(grant, now);
             assert_eq!(left, LeaveOutcome::Passed);
             if effects.pending_release().is_some() {
                 drop(entry.returned(heard, now));
@@ -83,7 +83,7 @@ fn back_offs<const LEASES: usize>(heard: [usize; LEASES], after: Duration) -> [D
         let attempt = entry.attempt(&head, number, now, lease).unwrap();
         let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
         let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
-        assert!(matches!(entry.leave(&grant, now).0, LeaveOutcome::Return(_)));
+        assert!(matches!(entry.leave(grant, now).0, LeaveOutcome::Return(_)));
         entry.note_receivers(heard, now);
         drop(entry.returned(heard, now));
         now = now + after;
@@ -160,7 +160,7 @@ fn lease_whose_command_was_answered_is_released_and_not_rolled_back() {
         } else {
             granted(&entry, &request, now, lease)
         };
-        let LeaveOutcome::Return(release) = entry.leave(&grant, now).0 else { panic!("none waits") };
+        let LeaveOutcome::Return(release) = entry.leave(grant, now).0 else { panic!("none waits") };
         assert!(!release.rolls_back, "outside of the queue: {outside_of_queue}");
         assert_eq!(entry.acquisitions(), 1);
         assert!(release.until >= now + lease, "the store keeps it for longer");
@@ -196,7 +196,7 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
         assert!(entry.poll(&ticket, &Context::from_waker(&waker), now).0.is_none());
         ticket
     });
-    let (left, effects) = entry.leave(&grant, now);
+    let (left, effects) = entry.leave(grant, now);
     assert_eq!(left, LeaveOutcome::Passed);
     drop(effects);
     // Ordering: Relaxed, there is one thread.
@@ -274,7 +274,7 @@ fn hold_that_is_lost_is_lost_though_its_guard_is_forgotten_then() {
     let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
     let over = now + limit;
     assert_eq!(entry.state_of(&grant, over).unwrap_err(), LossReason::HeldTooLong);
-    let effects = entry.forget(&grant, over);
+    let effects = entry.forget(grant, over);
     assert!(effects.pending_release().is_some(), "the store has the lease still, and is not told");
     assert!(matches!(entry.leave_by_name(1, over).0, LeaveOutcome::NotHeld), "it is held again");
 }
@@ -290,7 +290,7 @@ fn what_is_over_does_not_begin_again_by_an_answer_that_comes_late() {
     let (EnterOutcome::Head(head), _) = entry.enter(&own, true, now) else { panic!("it is in use") };
     let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
     let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
-    let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    let AttemptOutcome::Granted(mut grant) = verdict else { panic!("{verdict:?}") };
     let (extent, _) = entry.extending(Extension::Renew { number: 1, lease: LEASE * 60 }, now);
     let late = now + LEASE * 2;
     assert_eq!(entry.state_of(&grant, late), Err(LossReason::Expired));
@@ -299,8 +299,8 @@ fn what_is_over_does_not_begin_again_by_an_answer_that_comes_late() {
     assert_eq!(effects.lost(), Some(LossReason::Expired));
     assert_eq!(effects.pending_release().map(|pending_release| pending_release.number), Some(1));
     drop(effects);
-    let longer = entry.prolong(&grant, now + LEASE * 60, late);
-    assert_eq!(entry.state_of(&longer, late), Err(LossReason::Expired));
+    entry.prolong(&mut grant, now + LEASE * 60, late);
+    assert_eq!(entry.state_of(&grant, late), Err(LossReason::Expired));
 }
 
 /// An owner has lease 1, and a command of it is under way that was sent at `sent`. It leaves, and a waiter
@@ -323,7 +323,7 @@ fn heir_beside(entry: &LockEntry, sent: Moment, extension: Extension) -> (HeadTi
     let (extent, _) = entry.extending(extension, sent);
     assert_eq!(extent, Some(LEASE * 3 / 2));
     let later = sent + Duration::from_millis(1);
-    assert_eq!(entry.leave(&grant, later).0, LeaveOutcome::Passed);
+    assert_eq!(entry.leave(grant, later).0, LeaveOutcome::Passed);
     let context = Context::from_waker(Waker::noop());
     let told = entry.poll(&ticket, &context, later).0;
     let Some(WaitOutcome::Head(head)) = told else { panic!("{told:?}") };
@@ -383,10 +383,10 @@ fn lease_is_not_lost_by_a_command_of_the_hold_before_that_was_sent_at_the_same_m
     let entry = LockEntry::new(Rules::default());
     let sent = Moment::from(Instant::now());
     let (head, attempt) = heir(&entry, sent);
-    let later = sent + Duration::from_millis(2);
+    let (sent, later) = (attempt.sent(), sent + Duration::from_millis(2));
     let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, later);
     let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
-    assert!(!entry.gone(1, attempt.sent(), later).0);
+    assert!(!entry.gone(1, sent, later).0);
     assert!(entry.state_of(&grant, later).is_ok());
 }
 
@@ -427,4 +427,83 @@ fn hold_by_a_message_that_is_gone_takes_its_number_out_of_the_stores_queue() {
     assert!(lost && entry.state_of(&grant, later) == Err(LossReason::Gone));
     let undone = effects.pending_release().expect("the store may have its number in the queue");
     assert!(undone.number == 1 && undone.rolls_back);
+}
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// Two entries that are used in the same way, each with a holder and a waiter.
+fn twins(now: Moment) -> [(LockEntry, Grant, Ticket); 2] {
+    [(); 2].map(|()| {
+        let entry = LockEntry::new(Rules::default());
+        let grant = granted(&entry, &Request::new(1).lease(LEASE), now, LEASE);
+        let EnterOutcome::Queued(ticket) = entry.enter(&Request::new(2), true, now).0 else { panic!() };
+        (entry, grant, ticket)
+    })
+}
+
+#[test]
+fn grant_of_another_entry_is_one_that_is_over() {
+    let now = Moment::from(Instant::now());
+    let [(entry, mut grant, _ticket), (_, mut other, _)] = twins(now);
+    let (serial, ends) = (other.serial(), other.ends());
+    assert_ne!(grant.serial(), serial);
+    assert_eq!(entry.state_of(&other, now), Err(LossReason::GivenBack));
+    entry.prolong(&mut other, ends + LEASE, now);
+    assert_eq!((other.ends(), entry.holds_end(now)), (ends, Some(ends)));
+    assert_eq!(entry.leave(other, now).0, LeaveOutcome::Lost(LossReason::GivenBack));
+    let [_, (_, other, _)] = twins(now);
+    drop(entry.forget(other, now));
+    assert!(!entry.is_forgotten() && entry.holder(now) == Some((1, 1)));
+    entry.prolong(&mut grant, ends + LEASE, now);
+    assert_eq!((grant.ends(), entry.leave(grant, now).0), (ends + LEASE, LeaveOutcome::Passed));
+}
+
+#[test]
+fn ticket_of_another_entry_is_one_that_was_superseded() {
+    let now = Moment::from(Instant::now());
+    let [(entry, grant, _ticket), (_, _, ticket)] = twins(now);
+    let context = Context::from_waker(Waker::noop());
+    assert!(matches!(entry.poll(&ticket, &context, now).0, Some(WaitOutcome::Superseded)));
+    drop(entry.cancel(ticket, now));
+    assert_eq!(entry.waiters(), 1);
+    assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Passed);
+
+    let [(entry, head), (_, other)] = [(); 2].map(|()| {
+        let entry = LockEntry::new(Rules::default());
+        let EnterOutcome::Head(head) = entry.enter(&Request::new(1), true, now).0 else { panic!() };
+        (entry, head)
+    });
+    assert!(entry.attempt(&other, 1, now, LEASE).is_none() && !entry.is_head(&other));
+    drop(entry.abandon(&other, now));
+    assert!(entry.is_head(&head));
+}
+
+/// What it says is at the store would be believed of this one.
+#[test]
+#[should_panic = "the attempt is another queue head's"]
+fn attempt_of_another_queue_head_is_not_answered() {
+    let now = Moment::from(Instant::now());
+    let [(entry, head, _), (_, _, attempt)] = [1, 2].map(|number| {
+        let entry = LockEntry::new(Rules::default());
+        let EnterOutcome::Head(head) = entry.enter(&Request::new(1), true, now).0 else { panic!() };
+        let attempt = entry.attempt(&head, number, now, LEASE).unwrap();
+        (entry, head, attempt)
+    });
+    let _ = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+}
+
+#[test]
+fn store_may_grant_the_greatest_token() {
+    let now = Moment::from(Instant::now());
+    let entry = LockEntry::new(Rules::default());
+    let fenced = |owner| Request::new(owner).fenced();
+    let EnterOutcome::Head(head) = entry.enter(&fenced(1), true, now).0 else { panic!() };
+    let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
+    let last = Answer::Granted { last_token: u64::MAX };
+    let AttemptOutcome::Granted(grant) = entry.answered(&head, attempt, last, now).0 else { panic!() };
+    assert_eq!(grant.token(), Some(u64::MAX));
+    let EnterOutcome::Queued(ticket) = entry.enter(&fenced(2), true, now).0 else { panic!() };
+    assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Passed);
+    let told = entry.poll(&ticket, &Context::from_waker(Waker::noop()), now).0;
+    assert!(matches!(told, Some(WaitOutcome::Head(_))), "there is no token for it: {told:?}");
 }

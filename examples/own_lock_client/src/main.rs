@@ -131,7 +131,7 @@ impl Client {
         }
     }
 
-    fn unlock(&self, grant: &Grant) {
+    fn unlock(&self, grant: Grant) {
         let (left, effects) = self.entry.leave(grant, now());
         self.apply(effects);
         match left {
@@ -181,7 +181,7 @@ async fn main() {
                     tokio::task::yield_now().await;
                     // Ordering: Relaxed, as above.
                     number.store(read + 1, Ordering::Relaxed);
-                    client.unlock(&grant);
+                    client.unlock(grant);
                 }
             });
         }

@@ -191,7 +191,7 @@ impl<'a> Head<'a> {
     /// Says that the answer to the question is not read, which may have been sent behind the rollback of a
     /// queue head that was superseded just then.
     fn unread(&self, question: &Question) -> impl FnOnce() + use<'a> {
-        let (entry, ticket, attempt) = (self.entry, self.ticket, question.attempt);
+        let (entry, ticket, attempt) = (self.entry, self.ticket, question.attempt.copy());
         move || {
             if entry.context.is_here() {
                 entry.apply(entry.state.answered(&ticket, attempt, Answer::Unanswered, entry.now()).1);
@@ -216,10 +216,10 @@ impl<'a> Head<'a> {
         outcome: Result<AcquireOutcome, Failed>,
         now: Moment,
     ) -> Result<Asked, LockError> {
-        let (entry, attempt) = (self.entry, question.attempt);
+        let (entry, attempt) = (self.entry, question.attempt.copy());
         let may_run_yet = entry.may_run_yet(&question.asked.id, &outcome);
         if may_run_yet && outcome.is_ok() {
-            entry.apply(entry.state.may_run_again(attempt.to_rollback()));
+            entry.apply(entry.state.may_run_again(attempt.rollback()));
         }
         let (answer, left) = match outcome {
             Ok(AcquireOutcome::Acquired { last_token }) => (Answer::Granted { last_token }, Duration::ZERO),
@@ -238,8 +238,7 @@ impl<'a> Head<'a> {
             }
         };
         let (verdict, effects) = entry.state.answered(&self.ticket, attempt, answer, now);
-        let grant = if let AttemptOutcome::Granted(grant) = verdict { Some(grant) } else { None };
-        self.apply(grant, effects);
+        self.apply(matches!(verdict, AttemptOutcome::Granted(_)), effects);
         match verdict {
             AttemptOutcome::Granted(grant) => Ok(Asked::Over(Competed::Granted(grant, now))),
             AttemptOutcome::Refused => Ok(Asked::Held(left)),
@@ -262,14 +261,14 @@ impl<'a> Head<'a> {
             return None;
         }
         let (granted, effects) = entry.state.granted_by_message(&self.ticket, number, now);
-        self.apply(granted, effects);
+        self.apply(granted.is_some(), effects);
         granted.map(|grant| Competed::Granted(grant, now))
     }
 
     /// Does what an event has left to be done that may have granted the lock.
-    fn apply(&mut self, grant: Option<Grant>, effects: Effects) {
+    fn apply(&mut self, is_granted: bool, effects: Effects) {
         // A head that was granted the lock has nothing to abandon.
-        self.done = grant.is_some();
+        self.done = is_granted;
         self.entry.apply(effects);
     }
 }

@@ -400,7 +400,7 @@ impl Release {
     fn appoint(&mut self, receivers: usize) {
         let (entry, now) = (&self.entry, self.entry.now());
         if let Some((head, named)) = self.next.take() {
-            entry.apply(match &named {
+            entry.apply(match named {
                 Some(named) => entry.state.answered(&head, named.attempt, Answer::Unanswered, now).1,
                 None => entry.state.asks_itself(&head, now),
             });

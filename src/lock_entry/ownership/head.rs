@@ -1,5 +1,6 @@
 //! The queue head: the one waiter of a process that talks to the store.
 
+use std::ops::RangeInclusive;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -155,10 +156,10 @@ impl Ownership {
         steps: u32,
         now: Moment,
     ) -> u64 {
-        self.last_serial += 1;
+        let serial = self.next_serial();
         let since = slot.map_or(now, |slot| self.queue.since(slot));
         self.transition(Phase::Competing(HeadState {
-            serial: self.last_serial,
+            serial,
             request,
             since,
             slot,
@@ -176,7 +177,7 @@ impl Ownership {
             offered: steps > 0,
             tries: 0,
         }));
-        self.last_serial
+        serial
     }
 
     fn head(&mut self, serial: u64) -> Option<&mut HeadState> {
@@ -320,6 +321,7 @@ impl Ownership {
             }
             return AttemptOutcome::Superseded;
         };
+        assert!(head.number == Some(attempt.number), "the attempt is another queue head's");
         match answer {
             Answer::Granted { last_token } => return self.granted(serial, attempt, last_token, now, effects),
             Answer::Held { kept } => return self.held_elsewhere(serial, attempt, kept, now, effects),
@@ -365,7 +367,7 @@ impl Ownership {
         let won_at_once = head.offered && head.tries == 1;
         let mut tokens = attempt.granted_tokens(last_token);
         if kept_block && let Some(before) = &inherited {
-            tokens = before.tokens;
+            tokens = before.tokens.clone();
         }
         if won_at_once {
             self.contended = false;
@@ -411,7 +413,7 @@ impl Ownership {
     fn too_late(&mut self, serial: u64, attempt: Attempt, until: Moment, effects: &mut Effects) {
         let Some(head) = self.head(serial) else { return };
         head.forget_number();
-        effects.more().roll_back = Some(PendingRelease { until, ..attempt.to_rollback() });
+        effects.more().roll_back = Some(PendingRelease { until, ..attempt.rollback() });
     }
 
     /// Installs the lease that `attempt` got, with an empty hold.
@@ -420,7 +422,7 @@ impl Ownership {
     pub(super) fn hold_by(
         &mut self,
         attempt: &Attempt,
-        tokens: (u64, u64),
+        tokens: RangeInclusive<u64>,
         tenure_ends: Moment,
         before: Unconfirmed,
     ) {
@@ -555,7 +557,7 @@ impl Ownership {
         let lapsed = head.queued_at.is_some_and(|before| before < attempt.sent && before + kept <= now);
         if lapsed && !fault!(LapsedNumberKept) {
             head.forget_number();
-            effects.more().roll_back = Some(attempt.to_rollback());
+            effects.more().roll_back = Some(attempt.rollback());
             return AttemptOutcome::TooLate;
         }
         head.queued_at = Some(if fault!(PositionCountedFromAnswer) { now } else { attempt.sent });
@@ -653,6 +655,6 @@ impl Ownership {
 /// sent.
 fn roll_back(attempt: Attempt, effects: &mut Effects) {
     if !fault!(AnswerDiesWithWaiter) {
-        effects.more().roll_back = Some(attempt.to_rollback());
+        effects.more().roll_back = Some(attempt.rollback());
     }
 }

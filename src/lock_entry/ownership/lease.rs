@@ -19,6 +19,7 @@
 //! A hold may end before its lease does: when all leases of its owners' own are over, or after `max_hold`.
 //! See [`Sharer`](super::owner_holds::Sharer).
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::fault::fault;
@@ -48,7 +49,7 @@ pub(super) struct StoreLease {
     /// queue once more.
     pub(super) may_be_queued: bool,
     /// Tokens that are left, from the first to the last.
-    pub(super) tokens: (u64, u64),
+    pub(super) tokens: RangeInclusive<u64>,
     /// When the command was sent by which the store confirmed it last.
     pub(super) confirmed: Moment,
     /// When it was asked for; or, if it was begun anew by this number, when that was heard. What a command
@@ -81,7 +82,7 @@ impl StoreLease {
     #[inline]
     pub(super) fn granted(
         attempt: &Attempt,
-        tokens: (u64, u64),
+        tokens: RangeInclusive<u64>,
         third: Duration,
         tenure_ends: Moment,
         before: Unconfirmed,
@@ -132,7 +133,7 @@ impl StoreLease {
     }
 
     pub(super) fn has_token(&self) -> bool {
-        self.tokens.0 <= self.tokens.1
+        !self.tokens.is_empty()
     }
 
     /// What the store may have of it beside what is confirmed from now on.

@@ -91,16 +91,15 @@ impl Ownership {
     /// The lease of a guard's own is over at `ends`, if it was to be over earlier.
     ///
     /// Nothing is due earlier by that: the look at the earlier end, which was said, says when to look again.
-    pub(in crate::lock_entry) fn prolong(&mut self, grant: &Grant, ends: Moment, now: Moment) -> Grant {
+    pub(in crate::lock_entry) fn prolong(&mut self, grant: &mut Grant, ends: Moment, now: Moment) {
         // What is over does not begin again: its end may have been told.
-        if grant.ends() <= now {
-            return *grant;
+        if grant.ends() > now
+            && let Some((hold, _)) = self.held_by_serial(grant.serial)
+        {
+            let longer = grant.own_end.map(|own_end| own_end.max(ends));
+            hold.prolong(grant, longer);
+            grant.own_end = longer;
         }
-        let longer = grant.lasting_until(ends);
-        if let Some((hold, _)) = self.held_by_serial(grant.serial) {
-            hold.prolong(grant, longer.ends());
-        }
-        longer
     }
 
     /// Ends the hold, current or parallel, whose last owner left.
@@ -180,16 +179,13 @@ impl Ownership {
     // Always inlined, as `hold_by`.
     #[inline(always)]
     pub(super) fn begin_hold(&mut self, request: &Request, claimed: bool, now: Moment) -> Grant {
+        let serial = self.next_serial();
         let Phase::Held(hold, lease) = &mut self.phase else { unreachable!("a hold is by a lease in hand") };
-        self.last_serial += 1;
-        let token = request.fenced.then(|| {
-            lease.tokens.0 += 1;
-            lease.tokens.0 - 1
-        });
+        let token = if request.fenced { lease.tokens.next() } else { None };
         let own_end = (!request.is_watched()).then_some(lease.sure_until);
         let sharer = Sharer::new(request, claimed, own_end, self.rules.max_hold, now);
-        *hold = Hold::begun(self.last_serial, sharer, token, now);
-        Grant::new(self.last_serial, token, own_end)
+        *hold = Hold::begun(serial, sharer, token, now);
+        Grant::new(serial, token, own_end)
     }
 
     /// The others that get in with the new holder: all other waiters of its owner, as it may wait for all of

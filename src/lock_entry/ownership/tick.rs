@@ -6,6 +6,7 @@ use crate::fault::fault;
 use crate::moment::Moment;
 
 use super::super::effects::Effects;
+use super::super::outcome::NO_TOKENS;
 use super::super::queue::Place;
 use super::super::request::{Extension, LossReason};
 use super::{Hold, Ownership, Phase, StoreLease};
@@ -102,6 +103,7 @@ impl Ownership {
                 return;
             }
             let Place::Granted(grant, ..) = self.queue.place(slot) else { return };
+            let grant = grant.copy();
             effects.more().superseded += 1;
             effects.wake(self.queue.place_at(slot, Place::Superseded));
             self.drop_grant(&grant, now, effects);
@@ -280,8 +282,8 @@ impl Ownership {
             lease.begun_anew(sent, now);
             // A command that ran earlier may be answered later.
             hold.token = hold.token.max(Some(token));
-            if lease.tokens.1 < token {
-                lease.tokens = (1, 0);
+            if *lease.tokens.end() < token {
+                lease.tokens = NO_TOKENS;
             }
         }
         self.plan_next_look(now, effects);
