@@ -394,7 +394,7 @@ fn threads_that_begin_at_once_add_no_more_records_than_they_need() {
 
 /// A crowd of threads has waited, all at one time, and has ended.
 fn threads_that_have_ended_are_not_remembered_by_a_semaphore() {
-    const CROWD: usize = 2000;
+    const CROWD: usize = 5000;
     // As much as a semaphore keeps whatever the number of threads.
     const KEPT: isize = 8 * 1024;
     crowd_waits(&AsyncSemaphore::new(0), CROWD);

@@ -215,8 +215,9 @@ impl Epoch {
         Walk { epoch: self, record }
     }
 
-    /// How much there was to look at, if no walk that began before the present epoch goes on; to be asked
-    /// after a read-modify-write on each word that walkers do theirs on.
+    /// How many threads there were to look at, if no walk that began before the present epoch goes on; to be
+    /// asked after a read-modify-write on each word that walkers do theirs on. A block that no thread has is
+    /// not counted: a semaphore would keep more nodes for threads that have ended.
     pub(super) fn has_no_older_walks(&self) -> Option<u32> {
         let number = self.number();
         let before = UnregisteredWalks::kind(number.wrapping_sub(1));
@@ -227,7 +228,6 @@ impl Epoch {
         let (here, now) = (self.noted(0), self.noted(number));
         let mut looked = 0;
         for block in blocks() {
-            looked += 1;
             for record in block.taken() {
                 looked += 1;
                 // Ordering: Acquire, as above.
