@@ -350,3 +350,18 @@ impl fmt::Debug for ChannelEntry {
             .finish()
     }
 }
+
+#[cfg(all(test, not(latchwork_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grant_that_comes_late_or_twice_hides_no_later_one() {
+        let entry = ChannelEntry::new(Arc::from("a"), 0, Arc::default());
+        let granted = [2, 3, 1, 3].map(|number| {
+            entry.deliver(Message::Granted(number));
+            entry.granted()
+        });
+        assert_eq!(granted, [2, 3, 3, 3]);
+    }
+}

@@ -188,6 +188,23 @@ mod tests {
     }
 
     #[test]
+    fn listener_that_is_polled_again_keeps_its_place_and_its_last_waker_only() {
+        let (event, woken) = (Event::new(), Arc::new(AtomicUsize::new(0)));
+        let counts = Arc::clone(&woken);
+        let mut listener = pin!(event.listen());
+        // Ordering: Relaxed, one thread.
+        for waker in [
+            waker(|| panic!("it is not the last")),
+            waker(move || _ = counts.fetch_add(1, Ordering::Relaxed)),
+        ] {
+            assert!(poll(listener.as_mut(), &waker).is_pending());
+        }
+        assert_eq!(event.tell().into_iter().map(Waker::wake).count(), 1);
+        // Ordering: Relaxed, one thread.
+        assert_eq!(woken.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
     fn listeners_that_have_left_keep_no_memory_and_no_waker() {
         let event = Event::new();
         let token = Arc::new(Acts(|| {}));

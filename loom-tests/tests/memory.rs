@@ -327,6 +327,25 @@ model! {
 }
 
 model! {
+    /// The first waiter's deficit is replaced while another thread sweeps, which keeps it from being freed:
+    /// it is freed with the node then.
+    deficit_that_is_replaced_beside_a_sweeper_goes_with_its_node with 1 less {
+        let semaphore = Arc::new(AsyncSemaphore::new(2));
+        let held = semaphore.try_acquire_many(2).unwrap();
+        let mut queue = [(); 3].map(|()| Arc::clone(&semaphore).acquire_owned());
+        assert!(!queue.iter_mut().any(is_ready));
+        let [first, passing @ ..] = queue;
+        semaphore.set_capacity(1);
+        let sweeper = start(move || drop(passing));
+        semaphore.set_capacity(0);
+        sweeper.join().unwrap();
+        drop((first, held));
+        assert_eq!(semaphore.available_permits(), 0);
+    }
+    fails_if_only_the_last_is_freed: ReplacedOutlivesDeficit, "leaked";
+}
+
+model! {
     /// A walk finds the first waiter blocked, and sets the hint to it when it has just been taken out: it is
     /// cleared before the node is freed.
     marked_hint_does_not_outlive_its_node with 1 less {

@@ -92,6 +92,8 @@ faults! {
         MarkedHintOutlivesNode,
         /// A node is taken out though its owner has not left it.
         SweptUnderOwner,
+        /// A deficit that was replaced, and not freed then, is not freed with the one that replaced it.
+        ReplacedOutlivesDeficit,
         /// What a semaphore has in its queue is not freed with it.
         NeverFreed,
     }

@@ -691,7 +691,39 @@ impl Deficit {
             let owned = unsafe { Box::from_raw(deficit) };
             // Ordering: Relaxed, no other thread has it.
             deficit = owned.replaced.load(Ordering::Relaxed);
+            if fault!(ReplacedOutlivesDeficit) {
+                deficit = ptr::null_mut();
+            }
             crate::sync::bury(owned, |dead| &dead.canary);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A deficit, and the need of a waiter that was granted it: in every state from the end of its wait on.
+    #[test]
+    fn final_node_has_consumed_the_same_as_long_as_a_thread_may_stand_there() {
+        for (is_granted, deficit, consumed) in
+            [(false, None, 0), (true, None, 2), (false, Some(3), 3), (true, Some(3), 5)]
+        {
+            let node = Node::waiting(2, Waker::noop().clone(), Link::offset(0));
+            if let Some(permits) = deficit {
+                assert!(node.add_deficit(node.load(), permits, |_| ()));
+            }
+            match is_granted {
+                true => assert!(node.make_final(node.load(), NodeState::Granted).is_ok()),
+                false => assert!(node.cancel().is_ok()),
+            }
+            let then: [fn(&Node); 3] = [|_| (), Node::leave, |node| _ = node.mark_unlinked()];
+            for then in then {
+                then(&node);
+                let word = node.load();
+                assert!(word.is_final());
+                assert_eq!(node.has_consumed(word), consumed * UNIT, "{is_granted}, {:?}", word.state());
+            }
         }
     }
 }

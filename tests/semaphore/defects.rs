@@ -671,6 +671,25 @@ fn capacity_is_what_was_set_although_a_waker_panics() {
     assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (41, 0, 41));
 }
 
+/// What a waker sees of a capacity that is raised, and one that panics leaves, is what there is in the end.
+#[test]
+fn capacity_is_what_was_set_before_wakers_are_called() {
+    let semaphore = Arc::new(AsyncSemaphore::new(1));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let looks = waker({
+        let (semaphore, seen) = (Arc::clone(&semaphore), Arc::clone(&seen));
+        move || {
+            seen.lock().unwrap().push((semaphore.capacity(), semaphore.held()));
+            panic!("a waker that panics");
+        }
+    });
+    let mut queue: Vec<_> = (0..2).map(|_| semaphore.acquire_many(2)).collect();
+    assert!(queue.iter_mut().all(|waits| poll_with(waits, &looks).is_pending()));
+    semaphore.set_capacity(5);
+    assert_eq!(*seen.lock().unwrap(), [(5, 4); 2]);
+    assert_eq!((semaphore.capacity(), semaphore.held()), (5, 4));
+}
+
 /// A try had its permits, and with them the panic of a waker that it met on the way.
 #[test]
 fn trying_beside_a_waker_that_panics_costs_no_permit() {

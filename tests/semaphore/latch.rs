@@ -104,6 +104,18 @@ fn all_present_waiters_are_notified() {
     assert!(poll(pin!(latch.wait())).is_pending(), "a later one was called, too");
 }
 
+/// It has its notification already.
+#[test]
+fn waiter_that_was_notified_and_not_polled_is_not_notified_by_a_release_of_all() {
+    let latch = Latch::new();
+    let (mut first, mut second) = (pin!(latch.wait()), pin!(latch.wait()));
+    assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
+    latch.release(1);
+    latch.release_all();
+    assert_eq!((latch.waiters(), latch.pending()), (2, 0));
+    assert!(poll(second).is_ready());
+}
+
 #[test]
 fn notification_without_a_waiter_is_kept_once() {
     let latch = Latch::new();

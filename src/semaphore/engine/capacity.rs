@@ -277,3 +277,17 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of two notifications one was given, and all that was pending is taken: the other one is missing.
+    #[test]
+    fn notification_that_goes_on_gives_what_is_missing_of_it_and_no_more() {
+        let engine = Engine::new(0, true);
+        let mut given = UNIT;
+        assert!(engine.try_notify(2, &mut given, engine.credited(), 0, engine.end()));
+        assert_eq!((given, engine.free()), (2 * UNIT, 1));
+    }
+}

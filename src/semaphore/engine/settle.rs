@@ -381,6 +381,7 @@ mod tests {
     use std::task::Waker;
 
     use super::super::super::node::UNIT;
+    use super::super::super::wakes::BATCH;
     use super::super::{Enqueued, OwnedNode, Taken};
     use super::*;
 
@@ -433,6 +434,24 @@ mod tests {
             engine.remember_first(gone);
             assert!(!ptr::eq(Hint::node(hint(&engine)), gone), "by a walk that found it blocked");
         });
+    }
+
+    /// From the first waiter on, each batch would walk over all that were granted before.
+    #[test]
+    fn walk_that_has_filled_its_batch_is_gone_on_with_where_it_ended() {
+        let engine = Engine::new(0, false);
+        let queue: Vec<_> = (0..=BATCH).map(|_| wait(&engine, 1)).collect();
+        // Ordering: Relaxed, one thread.
+        engine.credited.fetch_add(queue.len() as u64 * UNIT, Ordering::Relaxed);
+        let wakes = WakeBatch::new();
+        let walk = engine.memory.walk();
+        let credited = engine.meet_credit();
+        assert!(matches!(engine.settle(&walk, credited, &wakes, Until::Spent), Settled::Full));
+        // SAFETY: not left yet.
+        assert!(ptr::eq(hint(&engine), unsafe { queue[BATCH - 1].node() }));
+        drop(walk);
+        wakes.call(None);
+        queue.into_iter().for_each(|position| cancel(&engine, position));
     }
 
     /// By a thread that looked before the node was taken out, and was stopped until then: the next epoch
