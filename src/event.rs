@@ -1,5 +1,6 @@
 //! [`Event`]: tells all its listeners of a moment that something has happened.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::mem;
 use std::pin::Pin;
@@ -8,9 +9,6 @@ use std::task::{Context, Poll, Waker};
 
 use crate::foreign;
 use crate::sync::Mutex;
-
-/// A slab that has grown beyond so many places is freed once it is empty.
-const KEPT: usize = 64;
 
 /// Tells all its listeners of a moment that something has happened.
 ///
@@ -28,8 +26,9 @@ struct Round(Mutex<Listeners>);
 struct Listeners {
     /// The round is over.
     told: bool,
-    wakers: Vec<Option<Waker>>,
-    vacant: Vec<usize>,
+    /// In the order of their first polls, each by the number of that poll.
+    wakers: BTreeMap<usize, Waker>,
+    polls: usize,
 }
 
 impl Event {
@@ -49,10 +48,9 @@ impl Event {
         let wakers = {
             let mut listeners = round.0.lock();
             listeners.told = true;
-            listeners.vacant = Vec::new();
             mem::take(&mut listeners.wakers)
         };
-        wakers.into_iter().flatten().collect()
+        wakers.into_values().collect()
     }
 
     /// Notifies all listeners, and wakes them.
@@ -79,21 +77,16 @@ impl Future for Listener {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         // Cloning and dropping wakers is foreign code, and so done while the mutex is free.
-        let mut waker = Some(context.waker().clone());
-        let place = {
+        let waker = context.waker().clone();
+        let (place, _replaced) = {
             let mut listeners = self.round.0.lock();
             if listeners.told {
-                return {
-                    drop(listeners);
-                    Poll::Ready(())
-                };
+                drop(listeners);
+                return Poll::Ready(());
             }
-            let place = self.place.or_else(|| listeners.vacant.pop()).unwrap_or_else(|| {
-                listeners.wakers.push(None);
-                listeners.wakers.len() - 1
-            });
-            mem::swap(&mut listeners.wakers[place], &mut waker);
-            place
+            listeners.polls += 1;
+            let place = self.place.unwrap_or(listeners.polls);
+            (place, listeners.wakers.insert(place, waker))
         };
         self.place = Some(place);
         Poll::Pending
@@ -103,18 +96,7 @@ impl Future for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let Some(place) = self.place else { return };
-        let _waker = {
-            let mut listeners = self.round.0.lock();
-            if listeners.told {
-                return;
-            }
-            let waker = listeners.wakers[place].take();
-            listeners.vacant.push(place);
-            if listeners.vacant.len() == listeners.wakers.len() && listeners.wakers.len() > KEPT {
-                (listeners.wakers, listeners.vacant) = (Vec::new(), Vec::new());
-            }
-            waker
-        };
+        let _waker = self.round.0.lock().wakers.remove(&place);
     }
 }
 
@@ -187,6 +169,22 @@ mod tests {
         assert_eq!(woken.load(Ordering::Relaxed), 1);
     }
 
+    /// Those behind the only one of a call come when all of that is taken.
+    #[test]
+    fn waker_that_another_one_wakes_is_called_behind_it() {
+        let (event, inner, woken) = (Event::new(), Arc::new(Event::new()), Arc::new(AtomicUsize::new(0)));
+        let counts = Arc::clone(&woken);
+        let (wakes, behind) = (Arc::clone(&inner), inner.listen());
+        // Ordering: Relaxed, one thread.
+        let counting = waker(move || _ = counts.fetch_add(1, Ordering::Relaxed));
+        let (mut outer, mut behind) = (pin!(event.listen()), pin!(behind));
+        assert!(poll(outer.as_mut(), &waker(move || wakes.notify())).is_pending());
+        assert!(poll(behind.as_mut(), &counting).is_pending());
+        event.notify();
+        // Ordering: Relaxed, one thread.
+        assert_eq!(woken.load(Ordering::Relaxed), 1);
+    }
+
     #[test]
     fn listener_that_is_polled_again_keeps_its_place_and_its_last_waker_only() {
         let (event, woken) = (Event::new(), Arc::new(AtomicUsize::new(0)));
@@ -216,6 +214,6 @@ mod tests {
         drop((listeners, held));
         assert_eq!(Arc::strong_count(&token), 1);
         let round = event.round.lock().clone().unwrap();
-        assert_eq!(round.0.lock().wakers.capacity(), 0);
+        assert!(round.0.lock().wakers.is_empty());
     }
 }
