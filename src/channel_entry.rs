@@ -4,14 +4,13 @@ mod listener;
 mod readiness;
 
 use std::fmt;
-use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::counter::Counter;
 use crate::fault::fault;
-use crate::latch::{Latch, Notification, NotificationFigures};
+use crate::latch::{Latch, NotificationFigures};
 use crate::message::{Message, SubscribeError};
 use crate::semaphore::{block_on, block_on_until};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -61,9 +60,9 @@ pub(crate) struct Figures {
 /// assert_eq!(subscriptions[1].latch().pending(), 1); // there is one latch for both
 /// ```
 pub struct ChannelEntry {
-    channel: Arc<str>,
+    pub(crate) channel: Arc<str>,
     /// Of the channel, by the registry's hasher: kept, so that leaving and a growing map need not hash again.
-    hash: u64,
+    pub(crate) hash: u64,
     /// Subscriptions alive. Comes to 0 only under the channel's stripe and with the registry's map locked,
     /// and is out of the map then.
     interest: AtomicUsize,
@@ -89,14 +88,6 @@ impl ChannelEntry {
     /// The channel whose messages come here.
     pub fn channel(&self) -> &str {
         &self.channel
-    }
-
-    pub(crate) fn shared_channel(&self) -> &Arc<str> {
-        &self.channel
-    }
-
-    pub(crate) fn hash(&self) -> u64 {
-        self.hash
     }
 
     /// How many are interested: the number of subscriptions alive.
@@ -295,48 +286,23 @@ impl ChannelEntry {
         self.granted.load(Ordering::Relaxed)
     }
 
-    /// Calls every waiter and listener; and each subscription that may have looked and be about to sleep: for
-    /// those a call is kept. All are, but those that are [known to be asleep](Self::told), and as many as
-    /// `besides` says.
+    /// Calls every waiter and listener, and keeps a call for each subscription that may have looked and be
+    /// about to sleep: each may, but for those that [are asleep](Self::is_asleep), and as many as `besides`.
     pub(crate) fn call_all(&self, besides: usize) {
-        // Ordering: Acquire, before the look at the queue: whoever is counted as asleep is found there.
+        // Ordering: Acquire, before the look at the queue: a waiter that counts as asleep is found there.
         let asleep = self.asleep.load(Ordering::Acquire);
         let all = self.interest().saturating_sub(asleep + besides) + self.latch.sleepers();
         self.latch.release(if fault!(CallsOne) { 1 } else { all });
     }
 
-    /// Waits for a message, as the one waiter of its subscription, for which no call need be kept while it is
-    /// asleep.
+    /// A subscription's one waiter is in the latch's queue, until the returned function is called: no call
+    /// need be kept for the subscription meanwhile.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) async fn told(&self) -> Notification<'_> {
-        let mut told = pin!(self.latch.wait());
-        // Dropped before that leaves the queue.
-        let mut _asleep = None;
-        poll_fn(|context| {
-            _asleep = None;
-            let polled = told.as_mut().poll(context);
-            _asleep = polled.is_pending().then(|| Asleep::new(&self.asleep));
-            polled
-        })
-        .await
-    }
-}
-
-/// Counts a waiter that is in the queue.
-struct Asleep<'a>(&'a AtomicUsize);
-
-impl<'a> Asleep<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
+    pub(crate) fn is_asleep(&self) -> impl FnOnce() + use<'_> {
         // Ordering: Release, after it has joined the queue.
-        count.fetch_add(1, Ordering::Release);
-        Self(count)
-    }
-}
-
-impl Drop for Asleep<'_> {
-    fn drop(&mut self) {
+        self.asleep.fetch_add(1, Ordering::Release);
         // Ordering: Release, as above, for those that are still counted.
-        self.0.fetch_sub(1, Ordering::Release);
+        || _ = self.asleep.fetch_sub(1, Ordering::Release)
     }
 }
 

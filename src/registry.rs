@@ -5,7 +5,6 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 
 use crate::channel_entry::{ChannelEntry, Figures};
 use crate::fault::fault;
@@ -123,7 +122,7 @@ impl<T: Transport + ?Sized> Registry<T> {
             }
             let entry = shared.create_entry(channel, hash);
             let inbox = Inbox::new(Arc::clone(&entry));
-            let subscribe = || shared.transport.subscribe(entry.shared_channel(), inbox);
+            let subscribe = || shared.transport.subscribe(&entry.channel, inbox);
             if foreign::call("a transport", subscribe).is_none() {
                 entry.failed(SubscribeError::new("the transport has panicked"));
             }
@@ -204,13 +203,8 @@ impl<T: ?Sized> Shared<T> {
         let entry = Arc::new(ChannelEntry::new(Arc::from(channel), hash, Arc::clone(&self.figures)));
         let fresh = Arc::clone(&entry);
         let mut entries = self.entries.lock();
-        match entries.entry(hash, |entry| entry.channel() == channel, |entry| entry.hash()) {
-            // The old one is kept alive by its users.
-            Entry::Occupied(mut failed) => *failed.get_mut() = fresh,
-            Entry::Vacant(vacant) => {
-                vacant.insert(fresh);
-            }
-        }
+        // One that has failed is kept alive by its users.
+        entries.entry(hash, |entry| entry.channel() == channel, |entry| entry.hash).insert(fresh);
         entry
     }
 
@@ -225,12 +219,12 @@ impl<T: ?Sized> Shared<T> {
         // One that failed is not there if a newcomer has put a fresh one in its place. That one is not for us
         // to touch.
         let is_ours = |found: &_| Arc::ptr_eq(found, entry) || fault!(AnyEntryIsOurs);
-        if let Ok(ours) = entries.find_entry(entry.hash(), is_ours) {
+        if let Ok(ours) = entries.find_entry(entry.hash, is_ours) {
             ours.remove();
         }
         if entries.capacity() > FEW && entries.len() < entries.capacity() / 8 {
             let room = entries.len() * 2;
-            entries.shrink_to(room, |entry| entry.hash());
+            entries.shrink_to(room, |entry| entry.hash);
         }
         true
     }
@@ -283,14 +277,14 @@ impl<T: Transport + ?Sized> Drop for Subscription<T> {
         }
         // As in `subscribe`.
         wakes_at_the_end(|| {
-            let mut stripe = Some(self.shared.stripes.for_hash(self.entry.hash()).blocking_acquire());
+            let mut stripe = Some(self.shared.stripes.for_hash(self.entry.hash).blocking_acquire());
             // Another caller may have joined before we had the stripe. And a failed subscription has left
             // nothing behind that could be ended (the transport's contract).
             if self.shared.leave(&self.entry) && (self.entry.end() || fault!(UnsubscribesTheFailed)) {
                 if fault!(UnsubscribesWithoutStripe) {
                     stripe.take();
                 }
-                let unsubscribe = || self.shared.transport.unsubscribe(self.entry.shared_channel());
+                let unsubscribe = || self.shared.transport.unsubscribe(&self.entry.channel);
                 foreign::call("a transport", unsubscribe);
             }
         });

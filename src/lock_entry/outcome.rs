@@ -69,12 +69,7 @@ pub struct HeadTicket {
 }
 
 impl HeadTicket {
-    /// Whether it is to ask at once.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn goes_first(&self) -> bool {
-        self.steps == 0
-    }
-
+    /// How many steps it is to let others go first; with none it asks at once.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn steps(&self) -> u32 {
         self.steps
@@ -218,6 +213,7 @@ impl Attempt {
     }
 
     /// The same, for a caller that has it answered once.
+    #[cfg(feature = "lock")]
     pub(crate) fn copy(&self) -> Self {
         Self { ..*self }
     }

@@ -448,7 +448,7 @@ fn other_processes_go_before_a_call_that_would_ask_at_once() {
     drop(entry.returned(0, now));
     assert!(entry.is_idle() && !entry.claim());
     let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
-    assert!(!head.goes_first());
+    assert!(head.steps() > 0);
 }
 
 // === Tokens and hand-overs ===
@@ -639,7 +639,7 @@ fn next_one_asks_for_a_lease_that_ends_soon_anew_by_its_number() {
     let later = now + LEASE / 4 * 3;
     assert_eq!(entry.leave(grant, later).0, LeaveOutcome::Passed);
     let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, later) else { panic!("it has what is left") };
-    assert!(head.goes_first(), "no other can have it");
+    assert!(head.steps() == 0, "no other can have it");
     assert_eq!(entry.attempt(&head, 2, later, LEASE).map(|attempt| attempt.number()), Some(1));
 }
 
@@ -829,7 +829,7 @@ fn lease_that_is_gone_is_not_released_and_the_next_waiter_asks() {
     assert_eq!((lost, effects.pending_release()), (true, None));
     assert!(!entry.gone(1, now, now).0, "it is lost twice");
     let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
-    assert!(head.goes_first(), "no other was told");
+    assert!(head.steps() == 0, "no other was told");
 }
 
 /// The store may have given it to another process since.

@@ -193,15 +193,6 @@ impl Memory {
         free.then(|| Sweeper(self))
     }
 
-    /// For a fault: the sweeper's right, waited for.
-    pub(super) fn claim(&self) -> impl Drop {
-        loop {
-            if let Some(sweeper) = self.sweeper() {
-                return sweeper;
-            }
-        }
-    }
-
     /// Takes out what was left, and frees what no walk can reach any more. `meet` is a read-modify-write on
     /// each of the words that walkers do theirs on.
     #[cold]

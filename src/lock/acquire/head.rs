@@ -120,7 +120,7 @@ impl<'a> Head<'a> {
         let mut says = StoreSays::Nothing;
         // To subscribe first saves asking twice, where it is known to be needed, or costs nothing.
         let subscribes_first =
-            may_wait && (!ticket.goes_first() || ticket.has_position() || entry.is_subscribed());
+            may_wait && (ticket.steps() > 0 || ticket.has_position() || entry.is_subscribed());
         if !subscribes_first {
             let Some(question) = self.question(now) else { return Ok(Competed::Superseded) };
             let mut answer = entry.acquire(&question.asked);

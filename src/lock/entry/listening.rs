@@ -1,6 +1,6 @@
 //! [`Listening`]: where a queue head hears that it is to ask, or that it has the lock.
 
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::mem;
 use std::ops::Deref;
 use std::pin::pin;
@@ -13,6 +13,8 @@ use crate::unless::unless;
 
 use crate::lock::backend::Channels;
 use crate::lock::origin::Origin;
+
+use super::OnDrop;
 
 /// Subscriptions to the channels of an entry.
 pub(in crate::lock) struct Listening {
@@ -88,7 +90,7 @@ impl Listening {
     pub(in crate::lock) async fn granted_next(&self) {
         let before = self.granted();
         while self.granted() == before {
-            self.own.told().await.consume_spurious();
+            told(&self.own).await.consume_spurious();
         }
     }
 
@@ -100,20 +102,34 @@ impl Listening {
     /// Waits to be told something.
     pub(in crate::lock) async fn told(&self) -> Notification<'_> {
         let mut on_common = None;
-        let told = {
+        let notified = {
             let common = pin!(async {
                 match &self.common {
-                    Some(common) => on_common = Some(common.told().await),
+                    Some(common) => on_common = Some(told(common).await),
                     None => pending().await,
                 }
             });
-            unless(pin!(self.own.told()), common).await
+            unless(pin!(told(&self.own)), common).await
         };
-        match told.or(on_common) {
-            Some(told) => told,
+        match notified.or(on_common) {
+            Some(notified) => notified,
             None => unreachable!("one of them has come"),
         }
     }
+}
+
+/// Waits for a message, as the one waiter of its subscription.
+async fn told(entry: &ChannelEntry) -> Notification<'_> {
+    let mut told = pin!(entry.latch().wait());
+    // Ended before the queue is left.
+    let mut _asleep = None;
+    poll_fn(|context| {
+        _asleep = None;
+        let polled = told.as_mut().poll(context);
+        _asleep = polled.is_pending().then(|| OnDrop(Some(entry.is_asleep())));
+        polled
+    })
+    .await
 }
 
 #[cfg(all(test, not(latchwork_loom)))]

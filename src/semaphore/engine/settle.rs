@@ -140,7 +140,8 @@ impl Engine {
         wakes: &WakeBatch,
         until: Until,
     ) -> Settled<'w> {
-        let _claim = fault!(SettlesUnderLock).then(|| self.memory.claim());
+        let _claim = fault!(SettlesUnderLock)
+            .then(|| std::iter::repeat_with(|| self.memory.sweeper()).find_map(|s| s));
         // Ordering: Acquire [D]. Before `end`: so the node is not behind the tail that is found there.
         let hint = self.done.load(Ordering::Acquire);
         // Ordering: SeqCst, after the credit [S]. Includes the Acquire for the tail [N].
