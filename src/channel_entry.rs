@@ -146,6 +146,9 @@ impl ChannelEntry {
     }
 
     /// Where to sleep until a message comes.
+    ///
+    /// A message for all also stays pending once for each subscription, whose user may have looked and be
+    /// about to sleep: a waiter may be woken once more for it.
     pub fn latch(&self) -> &Latch {
         &self.latch
     }

@@ -331,7 +331,7 @@ model! {
     /// connection again while a newcomer goes to sleep ahead of a waiter that has looked before all that. The
     /// newcomer may have that one's call; but it has looked since, so it hears the next release, and passes
     /// it on: no waiter is left asleep beside a free lock.
-    resubscribe_vs_newcomer with 1 less {
+    resubscribe_vs_newcomer with 2 less {
         let (server, registry) = registry();
         let waiter = registry.subscribe(CHANNEL);
         let inbox = server.inbox();
