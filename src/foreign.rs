@@ -192,12 +192,11 @@ pub(crate) fn wake(wakers: impl IntoIterator<Item = Waker>) {
     if let Some(outer) = unsafe { outer.as_ref() } {
         return outer.deferred.borrow_mut().extend(wakers);
     }
-    // Those behind the first one are where `flush` finds them. (Not collected: a queue that std 1.95 makes of
-    // the rest of a `Vec`, of which nothing is left, hands out what is not there.)
+    // Those behind the first one are where `flush` finds them. (By reference: a queue that std 1.95 makes of
+    // an iterator over a `Vec` of which nothing is left hands out what is not there.)
     let mut wakers = wakers.into_iter();
     let first = wakers.next();
-    let calls = Calls::new(VecDeque::new());
-    calls.deferred.borrow_mut().extend(wakers);
+    let calls = Calls::new(wakers.by_ref().collect());
     CALLING.with(|calling| calling.set(&raw const calls));
     first.into_iter().for_each(|waker| calls.call(waker));
     calls.call_deferred();
