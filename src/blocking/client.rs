@@ -171,8 +171,9 @@ impl LockClient {
 }
 
 impl LockClient {
-    /// Ends the client in good order, and blocks this thread until every guard is gone and every release was
-    /// answered, for `limit` at most. See [`LockClient::shutdown`](crate::LockClient::shutdown).
+    /// Ends the client in good order, and blocks this thread until every guard is gone or its lease over, and
+    /// every release was answered, for `limit` at most. See
+    /// [`LockClient::shutdown`](crate::LockClient::shutdown).
     ///
     /// # Errors
     ///

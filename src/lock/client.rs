@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fault::fault;
-use crate::lock_entry::HeldHere;
+use crate::lock_entry::{HeldHere, Moment};
 use crate::registry::Registry;
 
 use crate::transport::Transport;
@@ -304,7 +304,9 @@ impl LockClient {
     }
 
     /// Ends the client in good order: no lock is granted by it from now on, and its waiters are told
-    /// so. Then waits until every guard is gone and every release was answered, for `limit` at most.
+    /// so. Then waits until every guard is gone or its lease over, and every release was answered, for
+    /// `limit` at most. Releases are also the rollbacks of acquisitions that were not answered. A hold that
+    /// was [forgotten](crate::Guard::forget) is not waited for: the store keeps it until its lease is over.
     ///
     /// Call it at the end of `main`, and when Ctrl-C has come: a release that is under way in the background
     /// is lost with the runtime, and its lock is held for the rest of its lease then.
@@ -315,8 +317,9 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`ShutdownError`] names the locks that are held still, or whose release was not answered. In a child
-    /// that was forked off it [says so](ShutdownError::is_forked) at once, and changes nothing.
+    /// [`ShutdownError`] names the locks that guards hold still, or whose release was not answered; it [says
+    /// whether](ShutdownError::is_release_pending) there are only the latter. In a child that was forked off
+    /// it [says so](ShutdownError::is_forked) at once, and changes nothing.
     ///
     /// # Examples
     ///
@@ -351,14 +354,16 @@ impl LockClient {
             }
             // After we listen, so that what is done now is either seen here or told. What is held first: it
             // is released next, and seen in one of the two.
-            let held = self.held_names();
-            let releasing = self.releasing();
+            let (mut held, lease_ends) = self.guarded();
+            let mut releasing = self.releasing();
             if (releasing.is_empty() || fault!(ShutdownForgetsReleases)) && held.is_empty() {
                 return Ok(());
             }
-            // A guard may be kept beyond its lease, or forgotten: no call tells the end of that.
-            let lease_ends =
-                self.tables.all().iter().filter_map(|entry| entry.state.holds_end(entry.now())).min();
+            let mut named = HashSet::new();
+            for names in [&mut held, &mut releasing] {
+                names.retain(|name| named.insert(name.clone()));
+            }
+            // A guard may be kept beyond its lease: no call tells the end of that.
             let wake = lease_ends.map_or(give_up, |ends| ends.min(give_up));
             let is_told = self.context.until(wake, pin!(done)).await.is_some();
             if self.context.has_ended() || !is_told && give_up <= self.context.now() {
@@ -375,14 +380,20 @@ impl LockClient {
         // As in `shutdown`: looked at before what is in the background.
         let awaited: Vec<_> = self.tables.all().into_iter().filter(is_awaited).collect();
         let mut releasing = self.context.releases.names();
-        let known: HashSet<_> = releasing.iter().cloned().collect();
-        releasing.extend(awaited.iter().map(|entry| entry.name.clone()).filter(|name| !known.contains(name)));
+        releasing.extend(awaited.iter().map(|entry| entry.name.clone()));
         releasing
     }
 
-    fn held_names(&self) -> Vec<LockName> {
-        let held = |entry: &Arc<Entry>| entry.state.holder(entry.now()).is_some();
-        self.tables.all().iter().filter(|entry| held(entry)).map(|entry| entry.name.clone()).collect()
+    /// The locks that are held by guards, and when the first of their leases is over.
+    fn guarded(&self) -> (Vec<LockName>, Option<Moment>) {
+        let ends = |entry: Arc<Entry>| {
+            let holds = entry.state.each_hold(entry.now()).0;
+            let ends = holds.iter().filter(|hold| !hold.is_forgotten).map(|hold| hold.ends).min()?;
+            Some((entry.name.clone(), ends))
+        };
+        let all: Vec<_> = self.tables.all().into_iter().filter_map(ends).collect();
+        let first = all.iter().map(|(_, ends)| *ends).min();
+        (all.into_iter().map(|(name, _)| name).collect(), first)
     }
 }
 

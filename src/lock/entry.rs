@@ -125,6 +125,8 @@ impl Entry {
     fn let_go_unless_needed(&self) {
         let is_needed = || self.state.is_forgotten() || self.awaits_release();
         self.table().let_go_unless(&self.name, is_needed);
+        // A guard was forgotten, or has left forgotten holds behind.
+        self.context.tell_shutdown();
     }
 
     pub(super) fn now(&self) -> Moment {

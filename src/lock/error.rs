@@ -213,9 +213,13 @@ impl LockError {
 
     /// Whether the hold is over, as it was to be, and only the store has not been told yet: that is repeated
     /// in the background. Other clients may have to wait for the lock until the store answers, or until the
-    /// lease is over.
+    /// lease is over. Likewise of a shutdown that [waits for nothing
+    /// else](ShutdownError::is_release_pending).
     pub fn is_release_pending(&self) -> bool {
-        matches!(self, Self::ReleasePending { .. })
+        match self {
+            Self::ShutdownUnfinished(error) => error.is_release_pending(),
+            _ => matches!(self, Self::ReleasePending { .. }),
+        }
     }
 
     /// Whether the hold was lost before it was given back: what was done since then was not protected.

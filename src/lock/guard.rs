@@ -327,7 +327,7 @@ impl Guard {
     /// Lets go of the guard but not of the lock: it stays held until its lease is over, or until
     /// [`Lock::unlock`](crate::Lock::unlock) by its owner.
     ///
-    /// It is not renewed from now on.
+    /// It is not renewed from now on, and no [shutdown](crate::LockClient::shutdown) waits for it.
     pub fn forget(mut self) {
         if !self.entry.context.is_here() {
             return;

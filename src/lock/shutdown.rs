@@ -36,13 +36,19 @@ impl ShutdownError {
         self.forked
     }
 
-    /// The locks whose release the store has not answered: they are free when their leases are over, if not
-    /// before.
+    /// Whether no guard is left, and only releases were not answered: no work is lost, and the program may
+    /// end. The locks are free when their leases are over, if not before.
+    pub fn is_release_pending(&self) -> bool {
+        self.held.is_empty() && !self.forked
+    }
+
+    /// The locks whose release the store has not answered, each once, without those that are
+    /// [held](Self::held) as well.
     pub fn releasing(&self) -> &[LockName] {
         &self.releasing
     }
 
-    /// The locks that this client holds still: by a guard, or by one that was forgotten.
+    /// The locks that this client holds still by guards, each once.
     pub fn held(&self) -> &[LockName] {
         &self.held
     }
@@ -58,7 +64,10 @@ impl fmt::Display for ShutdownError {
         f.write_str("the lock client was shut down too soon: ")?;
         match (&*self.releasing, &*self.held) {
             (releasing, []) => {
-                write!(f, "the release of {releasing:?} was not answered; allow more time")
+                write!(
+                    f,
+                    "the release of {releasing:?} was not answered; allow more time, or leave them to their leases"
+                )
             }
             ([], held) => write!(f, "{held:?} are held still; drop all guards before"),
             (releasing, held) => write!(

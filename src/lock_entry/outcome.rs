@@ -409,4 +409,6 @@ pub(crate) struct HeldHere {
     /// Unless the lease is renewed or extended.
     pub(crate) ends: Moment,
     pub(crate) is_watched: bool,
+    /// All of its holds are forgotten.
+    pub(crate) is_forgotten: bool,
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use latchwork::backend::{LATEST_RUN, Runtime as _};
 use latchwork::local::{Local, OtherKind, ThreadRuntime};
-use latchwork::{LockClient, ShutdownError};
+use latchwork::{LockClient, LockError, ShutdownError};
 use tracing::Level;
 
 use crate::foreign::told::{at_events_of, events_of};
@@ -164,6 +164,45 @@ fn shutdown_that_is_polled_late_looks_once_more() {
     drop(held);
     clock.advance(LIMIT);
     assert_eq!(poll(ends.as_mut()), Poll::Ready(Ok(())));
+}
+
+#[test]
+fn shutdown_leaves_forgotten_holds_to_their_leases_and_waits_for_guards_beside_them() {
+    let clock = ThreadRuntime::paused();
+    let client = LockClient::new(Local::with_runtime(clock));
+    let lock = client.get_lock("orders").unwrap().owned_by(&client.owner());
+    ready(lock.lock()).unwrap().forget();
+    let beside = [(); 2].map(|()| ready(lock.lock()).unwrap());
+    let waits = Arc::new(InPlace::default());
+    let shut_down = client.clone();
+    *waits.shutdown.lock().unwrap() =
+        Some(Box::pin(async move { shut_down.shutdown(Duration::from_secs(3600)).await }));
+    Arc::clone(&waits).wake();
+    let [forgotten, dropped] = beside;
+    forgotten.forget();
+    assert_eq!(*waits.outcome.lock().unwrap(), None);
+    drop(dropped);
+    assert_eq!(*waits.outcome.lock().unwrap(), Some(Ok(())));
+    assert!(ready(lock.is_locked()).unwrap(), "the lease of the forgotten hold is cut short");
+}
+
+/// The program may end: it has no work that another client could get in the way of.
+#[test]
+fn shutdown_that_lacks_nothing_but_answers_says_that_no_work_is_lost() {
+    let clock = ThreadRuntime::paused();
+    let client = LockClient::new(over(&Local::with_runtime(clock.clone()), TakesNoRelease::new(&clock)));
+    let both = client.get_read_write_lock("orders").unwrap();
+    let owner = client.owner();
+    let writes = ready(both.write().owned_by(&owner).lock()).unwrap();
+    let reads = ready(both.read().owned_by(&owner).lock()).unwrap();
+    let left = || ready(client.shutdown(Duration::ZERO)).unwrap_err();
+    for held in [Some(writes), Some(reads), None] {
+        let (told, name) = (left(), "\"orders\"");
+        assert_eq!(told.to_string().matches(name).count(), 1, "{told}");
+        assert_eq!(told.is_release_pending(), held.is_none(), "{told}");
+        assert_eq!(LockError::from(told).is_release_pending(), held.is_none());
+        drop(held);
+    }
 }
 
 #[test]

@@ -59,6 +59,7 @@ impl Ownership {
                 since: sharer.since,
                 ends: sharer.due().min(lease.sure_until),
                 is_watched: sharer.watched > 0,
+                is_forgotten: sharer.guards + sharer.unclaimed == 0,
             };
             hold.owner_holds.iter().filter(lasts).map(of).collect::<Vec<_>>()
         };
