@@ -160,3 +160,65 @@ async fn release_of_a_lock_whose_key_is_no_lock_any_more_tells_the_loss() {
         let () = run(&format!("DEL {name}")).await;
     }
 }
+
+/// All four kinds ask for tokens, each by a script of its own.
+fn fenced_of_each_kind(client: &LockClient, name: &str) -> [Lock; 4] {
+    let both = client.get_read_write_lock(name).unwrap();
+    let [plain, fair] = [client.get_lock(name), client.get_fair_lock(name)].map(Result::unwrap);
+    [plain, fair, both.write().clone(), both.read().clone()].map(|lock| lock.fenced())
+}
+
+#[tokio::test]
+async fn what_is_no_counter_of_tokens_is_an_error_that_names_its_key_and_takes_no_lock() {
+    let counters = [
+        "SET 18446744073709551615",
+        "SET -9",
+        "SET 00000000000000000000",
+        "SET text",
+        "SET 9223372036854775807",
+        "RPUSH 7",
+    ];
+    let client = client().await;
+    for (at, counter) in counters.into_iter().enumerate() {
+        let (put, value) = counter.split_once(' ').unwrap();
+        let name = format!("counted:{at}");
+        let key = format!("redisson_lock_token:{{{name}}}");
+        for lock in fenced_of_each_kind(&client, &name) {
+            let () = run(&format!("DEL {key}")).await;
+            let () = run(&format!("{put} {key} {value}")).await;
+            let Err(error) = lock.try_lock().await else {
+                // Readers share the token that was given out before, and this is one.
+                assert_eq!(value, "9223372036854775807", "{lock:?}");
+                continue;
+            };
+            assert!(error.is_refused() && !error.is_retryable(), "{value}: {error:?}");
+            let text = error.to_string();
+            assert!(text.contains(&format!("{key:?}")) && text.contains("delete "), "{value}: {text}");
+            assert!(!lock.is_locked().await.unwrap(), "{value}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn key_that_is_of_another_program_is_named_by_the_error() {
+    let client = client().await;
+    let key_of = |part: &str| format!("taken:latchwork:{{taken}}:{part}");
+    let [_, fair, write, read] = fenced_of_each_kind(&client, "taken");
+    let cases = [
+        (&fair, "taken".to_owned()),
+        (&write, "taken".to_owned()),
+        (&read, "taken".to_owned()),
+        (&fair, key_of("fair_queue")),
+        (&write, key_of("rw_queue")),
+        (&read, key_of("rw_turn")),
+        (&read, key_of("rw_readers")),
+    ];
+    for (lock, key) in cases {
+        let () = run(&format!("SET {key} 1")).await;
+        let error = lock.try_lock().await.unwrap_err();
+        let text = error.to_string();
+        assert!(error.is_refused() && text.contains(&format!("{key:?}")), "{key}: {text}");
+        assert!(text.contains("delete "), "{text}");
+        let () = run(&format!("DEL {key}")).await;
+    }
+}

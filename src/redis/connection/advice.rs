@@ -11,7 +11,8 @@ const BY_CODE: &[(&str, &str)] = &[
     ("NOPERM", NO_PERMISSION),
     ("NOAUTH", "it wants a password; write it into the URL, or give it to the builder"),
     ("WRONGPASS", "the user or the password is wrong"),
-    ("WRONGTYPE", "what is kept under the lock's name is not a lock; use another name, or delete the key"),
+    ("WRONGTYPE", FOREIGN),
+    ("NOCOUNTER", NO_COUNTER),
     ("MISCONF", "it cannot save its data and takes no writes until it can; see its log"),
     ("NOREPLICAS", "it has too few replicas to take writes; see its min-replicas-to-write"),
     ("BUSY", "a script has kept it busy for too long; end that one with SCRIPT KILL"),
@@ -34,6 +35,8 @@ const BY_PHRASE: &[(&str, &str)] = &[
     ("The user executing the script can't", NO_PERMISSION),
     ("ACL failure in script", NO_PERMISSION),
     ("Invalid command passed to redis.acl_check_cmd", UNKNOWN_COMMAND),
+    ("value is not an integer", NO_COUNTER),
+    ("would overflow", NO_COUNTER),
 ];
 
 /// The commands of which a greeting consists, as servers name them.
@@ -50,6 +53,10 @@ const GREETING: &[&str] = &[
     "client|id",
 ];
 
+/// By a script, or by INCRBY in it.
+const NO_COUNTER: &str = "that key is to count the lock's fencing tokens, and holds no count; delete it, or set it to a \
+                          number above all tokens that were given out";
+const FOREIGN: &str = "what is kept there is no part of a lock; use another name, or delete the key";
 const NO_PERMISSION: &str =
     "the user has no permission; let an ACL rule allow the command, the key and the channel";
 const NOT_REDIS: &str =
@@ -136,26 +143,50 @@ pub(super) fn denied(script: Option<&Cmd>, error: &RedisError) -> Option<String>
     denied_in_line(script?, error)
 }
 
-fn denied_in_line(command: &Cmd, error: &RedisError) -> Option<String> {
-    let words: Vec<_> = command.args_iter().collect();
-    let word = |at: usize| match words.get(at) {
-        Some(Arg::Simple(word)) => std::str::from_utf8(word).ok(),
+/// The word of a command at that place.
+fn word(command: &Cmd, at: usize) -> Option<&str> {
+    match command.args_iter().nth(at)? {
+        Arg::Simple(word) => std::str::from_utf8(word).ok(),
         _ => None,
-    };
-    let text = word(1).filter(|_| word(0) == Some("EVAL"))?;
-    let called = match error.detail()?.split_once("user_script:") {
-        Some((_, at)) => {
-            let digits = at.trim_start().split(|next: char| !next.is_ascii_digit()).next()?;
-            let line = text.lines().nth(digits.parse::<usize>().ok()?.checked_sub(1)?)?;
-            line.split_once("redis.call(")?.1
-        }
+    }
+}
+
+/// The line that the server has named, of the script in `command`.
+fn line<'a>(command: &'a Cmd, error: &RedisError) -> Option<&'a str> {
+    let (_, at) = error.detail()?.split_once("user_script:")?;
+    let digits = at.trim_start().split(|next: char| !next.is_ascii_digit()).next()?;
+    word(command, 1)?.lines().nth(digits.parse::<usize>().ok()?.checked_sub(1)?)
+}
+
+/// The key that holds what a lock cannot use, as the line of the script says that has met it; all of them if
+/// it does not say.
+pub(super) fn misused_key(script: Option<&Cmd>, error: &RedisError) -> Option<String> {
+    let (script, met) = (script?, advice(error)?);
+    if met != FOREIGN && met != NO_COUNTER {
+        return None;
+    }
+    let keys: usize = word(script, 2)?.parse().ok()?;
+    let key = |number| word(script, 2 + number);
+    let named = line(script, error)?.split_once("KEYS[").and_then(|(_, rest)| rest.split_once(']'));
+    let number =
+        named.and_then(|(number, _)| if number == "#KEYS" { Some(keys) } else { number.parse().ok() });
+    Some(match number {
+        Some(number) => format!("{:?}", key(number)?),
+        None => format!("one of {:?}", (1..=keys).filter_map(key).collect::<Vec<_>>()),
+    })
+}
+
+fn denied_in_line(command: &Cmd, error: &RedisError) -> Option<String> {
+    let text = word(command, 1).filter(|_| word(command, 0) == Some("EVAL"))?;
+    let called = match error.detail()?.contains("user_script:") {
+        true => line(command, error)?.split_once("redis.call(")?.1,
         // The script has caught it, and returned it.
-        None => text.split_once("redis.pcall(")?.1,
+        false => text.split_once("redis.pcall(")?.1,
     };
     if let Some(argument) = called.strip_prefix("ARGV[") {
         let number: usize = argument.split_once(']')?.0.parse().ok()?;
-        let keys: usize = word(2)?.parse().ok()?;
-        if let Some(given) = word(2 + keys + number) {
+        let keys: usize = word(command, 2)?.parse().ok()?;
+        if let Some(given) = word(command, 2 + keys + number) {
             return Some(given.to_uppercase());
         }
         // What stands there for one that is not given.

@@ -9,7 +9,7 @@ use crate::backend::{Failure, LockName};
 use crate::foreign::message;
 use crate::lock::{LockError, LockKind};
 
-use super::advice::{advice, denied, of_greeting, quote, said_in_script, what_to_do};
+use super::advice::{advice, denied, misused_key, of_greeting, quote, said_in_script, what_to_do};
 
 /// What went wrong between here and the server.
 ///
@@ -248,7 +248,8 @@ impl Error {
                 format!("no reply from Redis at {address}, so the command may have run or not"),
             ),
             _ => {
-                let refused = match (denied(script, &error), quote(command)) {
+                let quoted = misused_key(script, &error).map(|key| format!("a script on {key}"));
+                let refused = match (denied(script, &error), quoted.unwrap_or_else(|| quote(command))) {
                     (Some(denied), quoted) if !quoted.starts_with(&denied) => format!("{denied} in {quoted}"),
                     (_, quoted) => quoted,
                 };

@@ -39,6 +39,9 @@ if KEYS[2] then
     -- Before the lock is written, because it can fail: then the lock is not taken.
     redis.call('incrby', KEYS[2], ARGV[3])
     token = { redis.call('get', KEYS[2]) }
+    if not string.find(token[1], '^[1-9]') then
+        error(KEYS[2] and 'NOCOUNTER')
+    end
 end
 -- The mode keeps Redisson's read and write locks out, which take a hash without it for free. It is no owner.
 redis.call('hset', KEYS[1], 'mode', 'lock', ARGV[2], '1')

@@ -248,13 +248,22 @@ local function grant(winner, over, lock)
     tell(ARGV[6] .. string.sub(winner.id, 1, 36), ARGV[7] .. string.match(winner.id, ':(%d+)', 37) .. ':' .. winner.nonce)
 end
 
+-- How many tokens were given out. A stranger may have put there what is no such number, or one that no client can count up.
+local function counted()
+    local last = redis.call('get', KEYS[#KEYS]) or '0'
+    if #last > 19 or not string.find(last, '^%d+$') then
+        error(KEYS[#KEYS] and 'NOCOUNTER')
+    end
+    return last
+end
+
 -- Reserves tokens, if any are wanted. Before the lock is written, because it can fail.
 local function reserve(tokens)
     if tokens == '0' then
         return {}
     end
     redis.call('incrby', KEYS[#KEYS], tokens)
-    local last = redis.call('get', KEYS[#KEYS])
+    local last = counted()
     if SPACED then
         redis.call('incrby', KEYS[#KEYS], '1')
     end

@@ -68,7 +68,8 @@ local ends = beside and not lock.ends and lock_left >= 0 and string.format('unti
 -- than the writer's own, see `SPACED`, so what the writer sends late is refused beside them.
 local token = {}
 if fenced ~= '' then
-    token = { redis.call('get', KEYS[7]) or redis.call('incrby', KEYS[7], '1') }
+    local last = counted()
+    token = { last ~= '0' and last or redis.call('incrby', KEYS[7], '1') }
 end
 redis.call('hset', KEYS[1], 'mode', lock.holder and 'write' or 'read', id, '1')
 bury(crowd, id)

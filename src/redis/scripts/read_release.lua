@@ -4,7 +4,8 @@
 -- Returns 1 if the id did read, 2 if nobody has the lock now, 0 if it did not; or `AGAIN`.
 local id = ARGV[OWN]
 local left, lock_left = redis.call('pttl', KEYS[6]), redis.call('pttl', KEYS[1])
-local waited, invited = redis.call('zscore', KEYS[4], id), redis.call('zscore', KEYS[5], id)
+local waited = redis.call('zscore', KEYS[4], id)
+local invited = redis.call('zscore', KEYS[5], id)
 -- If this may be the longest of the leases, as one that has lost its end, the others are to be known.
 local longest = left == -1 or left + 1 >= lock_left
 local lock = found(longest and lock_left, id)

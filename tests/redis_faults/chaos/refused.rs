@@ -239,7 +239,7 @@ async fn for_a_key_that_is_no_lock() {
     let day = Day::begin();
     let client = day.client().await;
     let () = day.run(&format!("SET {NAME} text")).await;
-    assert_cannot_be_taken(&client, "what is kept under the lock's name is not a lock", "WRONGTYPE").await;
+    assert_cannot_be_taken(&client, "what is kept there is no part of a lock", "WRONGTYPE").await;
     let untouched: String = day.run(&format!("GET {NAME}")).await;
     assert_eq!(untouched, "text");
     let () = day.run(&format!("DEL {NAME}")).await;
