@@ -58,8 +58,7 @@ if refused then
 end
 local waits = redis.call('zscore', KEYS[4], id)
 -- Beside one reader that stays, those who die would be kept for ever, as no writer comes to take them out.
-local page = mode == 'read' and not reads and now() % CROWD_EACH == 0 and redis.call('hscan', KEYS[1], '0', 'count', '200')
-local crowd = page and (page[1] ~= '0' or #page[2] >= 4 * BATCH) and found(true) or {}
+local crowd = mode == 'read' and not reads and now() % CROWD_EACH == 0 and found(true) or {}
 must('set', 'pexpire', (over[1] or invited or waits) and 'zrem', (lock.over or over[1] or crowd.dead) and 'hdel', fenced ~= '' and 'hset', fenced ~= '' and 'get')
 -- From now on the lock may last for longer than its writer.
 local lock_left = mode and redis.call('pttl', KEYS[1]) or -2

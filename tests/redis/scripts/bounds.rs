@@ -421,12 +421,13 @@ async fn dead_beside_one_that_stays(watch: Watch) {
     stage.dead_read().await;
     stage.their_leases_end().await;
     let mut number = 10;
-    while stage.fields().await > 200 {
+    // Beside the one that stays there is the mode.
+    while stage.fields().await > 2 {
         number += 1;
         assert!(!is_held(&stage.ask_to_read(&alive(number), None).await));
         assert!(stage.end_read(&alive(number)).await);
         // Each that goes takes a batch along; of those that come, one of 32 does.
-        assert!(number < 500, "the dead stay");
+        assert!(number < 3000, "the dead stay: {}", stage.fields().await);
     }
     // By readers that come and stay.
     stage.dead_read().await;
