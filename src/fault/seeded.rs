@@ -216,6 +216,8 @@ faults! {
         UnpolledHeadKept,
         /// A waiter that was granted the lock, and is not polled, keeps it.
         UnpolledGrantKept,
+        /// Waiters that are not polled are superseded one after another.
+        SilentWaitersKept,
         /// A lease is passed on in memory for as long as there are waiters, whatever the tenure.
         TenureNeverUsedUp,
         /// A queue head that is superseded stays queued for the next message.

@@ -94,7 +94,7 @@ pub(super) enum Place {
     Granted(Grant, Option<Extension>, Moment),
     /// It is the queue head, by this serial, and has not been polled.
     Appointed(u64),
-    /// It was granted or appointed and not polled in time; it has to queue anew.
+    /// It was granted, appointed or woken, and not polled in time; it has to queue anew.
     Superseded,
     /// It waited for an answer, and that was no.
     Busy,
@@ -229,6 +229,17 @@ impl Queue {
         is: impl Fn(&Request, Moment) -> bool,
     ) -> Option<Slot> {
         self.pop_where(walk, |node| is(&node.request, node.since))
+    }
+
+    /// Unlinks the next that was woken and has not been polled since, or never was.
+    pub(super) fn pop_silent(&mut self, walk: &mut Walk) -> Option<Slot> {
+        self.pop_where(walk, |node| node.waker.is_none())
+    }
+
+    /// The wakers of all waiters, to be called.
+    pub(super) fn take_wakers(&mut self) -> impl Iterator<Item = Waker> {
+        let queued = self.nodes.0.iter_mut().filter(|node| matches!(node.place, Place::Queued));
+        queued.filter_map(|node| node.waker.take())
     }
 
     fn pop_where(&mut self, walk: &mut Walk, is: impl Fn(&Node) -> bool) -> Option<Slot> {

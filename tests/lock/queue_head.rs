@@ -2,17 +2,18 @@
 //! asks.
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
+use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
 
 use latchwork::backend::{Backend, Mode};
-use latchwork::local::Local;
+use latchwork::local::{Local, ThreadRuntime};
 use latchwork::subscription::{Inbox, SubscribeError, Transport};
-use latchwork::{Guard, Lease, LockClient, LockError};
+use latchwork::{Guard, Lease, Lock, LockClient, LockError};
 
 use crate::over_local::over_with;
-use crate::polled::{poll, ready};
+use crate::polled::{poll, poll_by, ready};
 use crate::questions::{Stage, Waits, waits};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -350,4 +351,65 @@ fn client_whose_tenure_is_over_lets_those_go_first_that_have_heard_of_its_releas
         stage.clock.advance(Duration::from_millis(1));
     }
     assert!(matches!(poll(next.as_mut()), Poll::Ready(Ok(_))));
+}
+
+/// A waiter that is polled whenever it is woken.
+struct Live {
+    waits: Waits,
+    woken: Arc<Woken>,
+    has: Option<Guard>,
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        // Ordering: SeqCst here and below, for no reason but that it is a test.
+        self.0.store(true, SeqCst);
+    }
+}
+
+impl Live {
+    fn new(lock: &Lock) -> Self {
+        let lock = lock.clone();
+        let woken = Arc::new(Woken(AtomicBool::new(true)));
+        let mut live = Self { waits: Box::pin(async move { lock.lock().await }), woken, has: None };
+        live.poll_if_woken();
+        live
+    }
+
+    fn poll_if_woken(&mut self) {
+        while self.has.is_none() && self.woken.0.swap(false, SeqCst) {
+            if let Poll::Ready(had) = poll_by(self.waits.as_mut(), &Waker::from(Arc::clone(&self.woken))) {
+                self.has = Some(had.unwrap());
+            }
+        }
+    }
+}
+
+/// As `select!` over `&mut lock()` leaves them: polled once, and kept.
+#[test]
+fn unpolled_waiters_delay_the_live_one_behind_them_by_two_limits_however_many_they_are() {
+    const KEPT: usize = 64;
+    for (mode, is_theirs) in
+        [Mode::Plain, Mode::Fair].into_iter().flat_map(|mode| [(mode, false), (mode, true)])
+    {
+        let clock = ThreadRuntime::paused();
+        let store = Local::with_runtime(clock.clone());
+        let (ours, theirs) = (LockClient::new(store.clone()), LockClient::new(store));
+        let lock = Stage::lock(&ours, mode);
+        let held = ready(Stage::lock(if is_theirs { &theirs } else { &ours }, mode).lock()).unwrap();
+        let kept = [(); KEPT].map(|()| waits(&lock));
+        let mut live = [(); 2].map(|()| Live::new(&lock));
+        drop(held);
+        for _ in 0..30 {
+            clock.advance(SECOND / 10);
+            live.iter_mut().for_each(Live::poll_if_woken);
+        }
+        let have = live.each_ref().map(|live| live.has.is_some());
+        assert_eq!(have, [true, false], "{mode:?}, {is_theirs}");
+        assert_eq!(ours.metrics().superseded, KEPT as u64, "{mode:?}, {is_theirs}");
+        drop(kept);
+    }
 }

@@ -1483,6 +1483,25 @@ fn those_let_in_after_a_long_hold_are_looked_after_in_time_and_not_before() {
     assert!(matches!(told, WaitOutcome::Superseded), "it was waited for too long");
 }
 
+#[test]
+fn waiters_that_are_kept_unpolled_are_superseded_together() {
+    if env::var(MUTANT).is_ok_and(|mutant| mutant == "SilentWaitersKept") {
+        seed(Fault::SilentWaitersKept);
+    }
+    let mut world = World::new(&[1, 2, 3, 4].map(Request::new), StoreKind::Plain);
+    for event in [Event::Enter(0), Event::Ask(0), Event::Answer(0)] {
+        world.step(event);
+    }
+    (1..4).for_each(|actor| world.step(Event::Enter(actor)));
+    world.step(Event::Drop(0));
+    assert_eq!(world.engine.waiters(), 2);
+    let limit = world.engine.rules.unpolled_limit;
+    let (engine, now) = (&mut world.engine, world.now);
+    let mut looks = |limits| engine.tick(now + limit * limits, &mut Effects::default());
+    let _ = (looks(1), looks(2));
+    assert_eq!(world.engine.waiters(), 0, "each is waited for by itself");
+}
+
 /// There may be no task left to do it.
 #[test]
 fn closing_rolls_back_what_the_queue_head_has_at_the_store() {
@@ -1752,6 +1771,8 @@ mutants! {
         "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "ended by another's leaving";
     mutant_that_takes_new_grants_for_old_is_killed: GrantedLongAgo,
         "those_let_in_after_a_long_hold_are_looked_after_in_time_and_not_before", "it is looked again and again";
+    mutant_that_supersedes_one_after_another_is_killed: SilentWaitersKept,
+        "waiters_that_are_kept_unpolled_are_superseded_together", "each is waited for by itself";
     mutant_that_forgets_what_is_unconfirmed_is_killed: UnconfirmedForgotten,
         "commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief", "left at the store";
     mutant_that_releases_what_is_unsettled_is_killed: UnsettledReleased,

@@ -50,7 +50,7 @@ impl Ownership {
         if let Phase::Competing(head) = &self.phase
             && head.woken().is_some_and(|woken| now.saturating_duration_since(woken) >= limit)
         {
-            effects.more().superseded += 1;
+            self.supersede_silent(effects);
             self.supersede_head(now, effects);
         }
         self.supersede_grants(now, effects);
@@ -104,10 +104,26 @@ impl Ownership {
             }
             let Place::Granted(grant, ..) = self.queue.place(slot) else { return };
             let grant = grant.copy();
-            effects.more().superseded += 1;
+            self.supersede_silent(effects);
             effects.wake(self.queue.place_at(slot, Place::Superseded));
             self.drop_grant(&grant, now, effects);
         }
+    }
+
+    /// A waiter is superseded. With the first of a look all are that were woken when the last one was, and
+    /// have not been polled since; the others are woken. So waiters that are kept are known together.
+    fn supersede_silent(&mut self, effects: &mut Effects) {
+        let is_first = effects.superseded() == 0;
+        effects.more().superseded += 1;
+        if !is_first || fault!(SilentWaitersKept) {
+            return;
+        }
+        let mut walk = self.queue.walk();
+        while let Some(slot) = self.queue.pop_silent(&mut walk) {
+            effects.more().superseded += 1;
+            self.queue.place_silently_at(slot, Place::Superseded);
+        }
+        self.queue.take_wakers().for_each(|waker| effects.wake(Some(waker)));
     }
 
     /// When something is due, or may be; never, if nothing is.
