@@ -199,8 +199,8 @@ impl Backend for Redis {
     async fn holders(&self, mode: Mode, name: &LockName) -> Result<Vec<Holder>, Error> {
         match mode {
             Mode::Plain | Mode::Fair => self.holder(name).await.map(Vec::from_iter),
-            Mode::Write => Ok(Vec::from_iter(self.read_write_holders(name).await?.writer)),
-            Mode::Read => Ok(self.read_write_holders(name).await?.readers),
+            Mode::Write => Ok(Vec::from_iter(self.read_write_holders(name, false).await?.writer)),
+            Mode::Read => Ok(self.read_write_holders(name, true).await?.readers),
         }
     }
 

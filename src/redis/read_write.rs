@@ -41,8 +41,12 @@ impl Redis {
         self.attempt_words(&self.scripts.read_acquire, &words, name, id).await
     }
 
-    /// The holders of the lock.
-    pub(super) async fn read_write_holders(&self, name: &LockName) -> Result<ReadWriteHolders, Error> {
+    /// The holders of the lock. The writer is on each page.
+    pub(super) async fn read_write_holders(
+        &self,
+        name: &LockName,
+        reads: bool,
+    ) -> Result<ReadWriteHolders, Error> {
         let leases = keys::read_leases(name.as_str());
         let holder = |(id, left): (String, _)| Holder::new(id.parse().ok(), duration(left));
         let (mut seen, mut holders) = (HashSet::new(), ReadWriteHolders::default());
@@ -61,8 +65,8 @@ impl Redis {
             let new = page.readers.into_iter().filter(|(id, _)| seen.insert(id.clone()));
             holders.readers.extend(new.map(holder));
             match page.next {
-                Some(next) => from = next,
-                None => return Ok(holders),
+                Some(next) if reads => from = next,
+                _ => return Ok(holders),
             }
         }
         Err(endless(name))

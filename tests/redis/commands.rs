@@ -52,6 +52,22 @@ async fn reader_asks_after_its_own_lease_and_not_for_a_list_of_all() {
     guard.unlock().await.unwrap();
 }
 
+#[tokio::test]
+async fn question_after_the_writer_costs_one_command_however_many_read() {
+    let server = RedisServer::start();
+    let redis = Redis::connect(&server.url()).await.unwrap();
+    let name = LockName::new("asked:of:many").unwrap();
+    for id in (1..=300).map(|number| id(1, number)) {
+        assert!(is_acquired(redis.acquire(Mode::Read, &name, &redis.request(&id, LEASE)).await.unwrap()));
+    }
+    let both = LockClient::new(redis).get_read_write_lock(name.as_str()).unwrap();
+    // The first time the server does not know the script.
+    assert!(both.read().is_locked().await.unwrap());
+    let () = run(&server, "CONFIG RESETSTAT").await;
+    assert!(!both.write().is_locked().await.unwrap() && both.write().remaining().await.unwrap().is_none());
+    assert_eq!(calls(&server, "evalsha").await, 2);
+}
+
 /// By that a client knows whether others wait for the lock.
 #[tokio::test]
 async fn release_has_been_heard_by_as_many_as_listen_beside_its_own_process() {
