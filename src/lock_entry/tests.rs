@@ -231,16 +231,6 @@ fn look_that_was_said_is_not_said_again_until_its_time_has_come() {
     }
 }
 
-#[test]
-fn greatest_number_that_a_store_can_say_is_a_token() {
-    let (entry, now) = idle();
-    assert!(entry.claim());
-    let request = Request::new(1).fenced();
-    let attempt = Attempt::outside_of_queue(1, &request, now, LEASE);
-    let grant = entry.take(&request, &attempt, u64::MAX, now, &mut Effects::default());
-    assert!(grant.is_some_and(|grant| grant.token() >= Some(u64::MAX - 1)));
-}
-
 /// The last one that was renewed has left, and of two leases of its owner's own the longer is given back: a
 /// guard has the other one.
 #[test]
