@@ -147,7 +147,8 @@ impl Connection {
             reply => reply,
         }
         .inspect_err(|error| {
-            // One that others are answered beside comes late, and not from a link that is cut.
+            // A timeout beside replies to other commands says that this reply is late, not that the link is
+            // cut.
             if !error.is_timeout() || live.seats.is_silent() {
                 self.0.judge(live.number, &live.standing, error);
             }
@@ -172,7 +173,7 @@ impl Connection {
                 let _place = self.0.common.waits_in_line();
                 live.seats.enter(line, runtime, request.limit).await
             };
-            // Not before a server that answers none.
+            // Time before a server that answers no command counts.
             if room.is_some() || live.seats.passed(line) != passed {
                 *give_up += runtime.now() - begun;
             }

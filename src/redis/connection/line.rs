@@ -1,6 +1,6 @@
-//! [`Lines`]: room on a connection for so many commands at a time. The others wait before it, in order: a
-//! crowd that had all been sent would fill the memory, and the replies to its first would come after its
-//! limits.
+//! [`Lines`]: room on a connection for [`ROOM`] commands of a kind at a time. Further commands wait before
+//! the connection, first come, first served: a crowd of commands on the wire would fill the memory, and
+//! replies would come after the limits of their commands.
 
 use std::sync::Arc;
 
@@ -13,14 +13,15 @@ use super::budget::ROOM;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Line {
     #[default]
+    /// Of acquisitions and questions.
     Ask,
-    /// What frees a name, for which others may wait, does not wait behind these.
+    /// Of releases: waiters of a name do not wait for its release behind acquisitions of other names.
     GiveBack,
-    /// None: there are few.
+    /// No line: renewals, whose leases would end there, and the few commands that concern no lock.
     Pass,
 }
 
-/// The place of a command among those that are under way; none is counted of those that pass.
+/// The place of a command among the commands under way; `None` for a command that passes.
 pub(super) type Room = Option<OwnedSemaphorePermit>;
 
 /// The lines before one connection, each with its room; `None` once the connection is not used any more.
@@ -47,7 +48,7 @@ impl Lines {
     }
 
     /// `stuck`: the room of a line that does not move, as the callers that were given parts of it do not
-    /// poll their commands. Those that wait come to a new room.
+    /// poll their commands. Waiters of the line go on to new room.
     pub(super) fn replace(&self, line: Line, stuck: &Arc<AsyncSemaphore>) {
         let mut current = self.0[line as usize].lock();
         if current.as_ref().is_some_and(|room| Arc::ptr_eq(room, stuck)) {
@@ -57,7 +58,7 @@ impl Lines {
         stuck.close();
     }
 
-    /// The connection is not used any more: those that wait before it leave.
+    /// The connection is not used any more: its waiters leave.
     pub(super) fn close(&self) {
         for line in &self.0 {
             let room = line.lock().take();

@@ -1,13 +1,13 @@
 //! [`Seats`]: what the commands on one connection have while they are under way, and leave to those that
 //! come after them.
 //!
-//! Nearly each command is answered long before its limit. So it has no timer of its own: one is for all, and
-//! looks at the limits when the earliest of those that it knows is over.
+//! Nearly each command is answered long before its limit, so no command has a timer of its own: the
+//! connection's one timer looks at all limits when the earliest known limit is due.
 //!
-//! Replies come in the order of their commands: any reply says that the server gets on, and a missing one is
-//! behind it. A limit is looked at twice, when half of it is over and in the end, and the reader has its
-//! turn before each look: a runtime that is behind has written the command by the first look, and half of the
-//! limit is left for the reply.
+//! Replies come in the order of their commands: any reply says that the server gets on, and that a missing
+//! reply is still to come. A limit is looked at twice, when half of it is over and in the end, and the reader
+//! has its turn before each look: a runtime that is behind has written the command by the first look, and
+//! half of the limit is left for the reply.
 
 use std::future::poll_fn;
 use std::mem;
@@ -50,7 +50,7 @@ struct State {
     free: Vec<Box<Seat>>,
     /// When the timer looks at the limits; `None` until there is one.
     looks_at: Option<Instant>,
-    /// No reply has come for as long as one is waited for.
+    /// No reply has come for a command's whole patience.
     is_silent: bool,
     is_gone: bool,
 }
@@ -243,7 +243,7 @@ impl Seats {
         self.answers[line as usize].load(Ordering::Relaxed)
     }
 
-    /// Whether no reply has come for as long as one is waited for.
+    /// Whether no reply has come for a command's whole patience.
     pub(super) fn is_silent(&self) -> bool {
         self.state.lock().is_silent
     }
