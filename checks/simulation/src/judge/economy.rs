@@ -24,6 +24,8 @@ pub(crate) struct Economy {
     looked: Nanos,
     /// Of each member: whether nothing was under way by the last look, of what has gone on before.
     was_idle: Vec<bool>,
+    /// Of each member: when a call of it has waited last. For a second the store may be asked once more.
+    waited: BTreeMap<usize, Nanos>,
     /// Of each member: how many renewals may have been sent by now.
     renewals: BTreeMap<usize, f64>,
 }
@@ -60,8 +62,13 @@ impl<S: Store> Judge<S> for Economy {
             }
             Event::Answered(call, _) => {
                 *self.renewals.entry(call.member).or_default() += 2.0;
+                if waited_for(call).is_some() {
+                    self.waited.insert(call.member, view.now);
+                }
                 let before = self.alone.remove(&(call.member, call.task))?;
-                let most = most(view, call).filter(|_| is_calm(view))?;
+                let most = most(view, call).filter(|_| is_calm(view) && !call.was_stalled)?;
+                let asked = self.waited.get(&call.member).is_some_and(|ended| call.began <= ended + SECOND);
+                let most = most + leases_over(view, call) + u64::from(asked);
                 let sent = sent(view, call.member).saturating_sub(before);
                 (sent > most).then(|| format!("{} has sent {sent} commands", words(view, call)))
             }
@@ -107,6 +114,12 @@ fn is_alone<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
         && !tries
         && !view.calls_of(call.member).any(sends)
         && member.client.as_ref().is_some_and(|client| client.metrics().releases_pending == 0)
+}
+
+/// How many leases of the member may have ended beside a call: each is released in the background.
+fn leases_over<S: Store>(view: &View<'_, S>, call: &Call) -> u64 {
+    let holds = view.scene.holds.values().filter(|hold| hold.member == call.member);
+    holds.filter(|hold| hold.is_forgotten || !hold.is_held()).count() as u64
 }
 
 /// How many commands a call may send.
