@@ -302,6 +302,8 @@ faults! {
         GoneCountsAsExtended,
         /// A task that waits for a loss is not woken by the lease's end.
         LossHasNoTimer,
+        /// Work whose hold is lost takes a step before its task is told.
+        WorkGoesOnUntilTold,
         /// A holder of the client that forces a lock free is not told.
         ForcedHolderNotTold,
         /// A hold counts as there, whatever the store says that was asked for it.

@@ -161,6 +161,12 @@ impl Guard {
         }
     }
 
+    /// The loss of this hold, also before [`lost`](Self::lost) is told of it: renewals tell losses by a task of
+    /// its own.
+    pub(super) fn loss(&self) -> Option<LossReason> {
+        self.entry.state.state_of(&self.grant, self.entry.now()).err()
+    }
+
     /// As [`lost`](Self::lost), for `timeout` at most by the backend's clock: `None` if it is not lost by
     /// then. With a timeout of zero it looks once.
     ///

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
+use crate::fault::fault;
 use crate::lock::error::LockError;
 use crate::lock::guard::Guard;
 use crate::lock::handle::Lock;
@@ -143,10 +144,14 @@ impl Guard {
         let mut lost = pin!(self.lost());
         poll_fn(|context| {
             // First: work whose lock is known to be lost is not to take another step.
-            if let Poll::Ready(reason) = lost.as_mut().poll(context) {
-                return Poll::Ready(Err(LockError::lost(self.name(), *self.owner(), reason)));
+            let loss = match lost.as_mut().poll(context) {
+                Poll::Ready(reason) => Some(reason),
+                Poll::Pending => (!fault!(WorkGoesOnUntilTold)).then(|| self.loss()).flatten(),
+            };
+            match loss {
+                Some(reason) => Poll::Ready(Err(LockError::lost(self.name(), *self.owner(), reason))),
+                None => work.as_mut().poll(context).map(Ok),
             }
-            work.as_mut().poll(context).map(Ok)
         })
         .await
     }

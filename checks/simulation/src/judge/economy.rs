@@ -24,8 +24,9 @@ pub(crate) struct Economy {
     looked: Nanos,
     /// Of each member: whether nothing was under way by the last look, of what has gone on before.
     was_idle: Vec<bool>,
-    /// Of each member: when a call of it has waited last. For a second the store may be asked once more.
-    waited: BTreeMap<usize, Nanos>,
+    /// Of each member: when a call of it has waited last, or a hold has ended. For a second the store may be
+    /// asked once more.
+    unsettled: BTreeMap<usize, Nanos>,
     /// Of each member: how many renewals may have been sent by now.
     renewals: BTreeMap<usize, f64>,
 }
@@ -52,6 +53,11 @@ impl<S: Store> Judge<S> for Economy {
 
     fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
         match event {
+            // A lease that was over already is released in the background.
+            Event::GivenBack { member, .. } => {
+                self.unsettled.insert(*member, view.now);
+                None
+            }
             Event::Called(call) => {
                 *self.renewals.entry(call.member).or_default() += 2.0;
                 self.alone.retain(|by, _| by.0 != call.member);
@@ -63,11 +69,12 @@ impl<S: Store> Judge<S> for Economy {
             Event::Answered(call, _) => {
                 *self.renewals.entry(call.member).or_default() += 2.0;
                 if waited_for(call).is_some() {
-                    self.waited.insert(call.member, view.now);
+                    self.unsettled.insert(call.member, view.now);
                 }
                 let before = self.alone.remove(&(call.member, call.task))?;
                 let most = most(view, call).filter(|_| is_calm(view) && !call.was_stalled)?;
-                let asked = self.waited.get(&call.member).is_some_and(|ended| call.began <= ended + SECOND);
+                let asked =
+                    self.unsettled.get(&call.member).is_some_and(|ended| call.began <= ended + SECOND);
                 let most = most + leases_over(view, call) + u64::from(asked);
                 let sent = sent(view, call.member).saturating_sub(before);
                 (sent > most).then(|| format!("{} has sent {sent} commands", words(view, call)))

@@ -90,6 +90,8 @@ impl Told {
         let drift = view.drift(hold.member, limit + view.drift(hold.member, limit));
         view.now > hold.granted + limit + drift + MOMENT
             && !self.has_own.contains(&hold.owner)
+            // A process that is suspended looks at nothing.
+            && view.member(hold).process.runs()
             && hold.is_held()
     }
 }
