@@ -21,7 +21,8 @@ use super::threads::Shared;
 ///
 /// A waker or task that is inside of one call for longer than 5 ms, while others are due, holds them up for
 /// no longer: another thread takes over. There are as many threads as such calls, and two; no more than 128
-/// in all. A panic ends the call, or the task, and nothing else, and is [reported](crate::on_foreign_panic).
+/// in all. While 127 calls block, timers, renewals and limits of waits stand still. A panic ends the call, or
+/// the task, and nothing else, and is [reported](crate::on_foreign_panic).
 /// (On a [`paused`](Self::paused) clock all of these run inside of [`advance`](Self::advance).)
 ///
 /// # Forks

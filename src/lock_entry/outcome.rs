@@ -178,6 +178,8 @@ pub enum WaitOutcome {
 /// ```
 #[derive(Debug, PartialEq, Eq)]
 pub struct Attempt {
+    /// The serial of the queue head that asks; 0 outside of the queue.
+    pub(super) head: u64,
     pub(super) number: u64,
     pub(super) tokens: u64,
     pub(super) sent: Moment,
@@ -189,7 +191,7 @@ pub struct Attempt {
 impl Attempt {
     /// An attempt that is made outside of the queue: see [`adopt`](super::LockEntry::adopt).
     pub fn outside_of_queue(number: u64, request: &Request, sent: Moment, lease: Duration) -> Self {
-        Self { number, tokens: request.fenced.into(), sent, lease, until: sent + lease }
+        Self { head: 0, number, tokens: request.fenced.into(), sent, lease, until: sent + lease }
     }
 
     /// The number of the lease to ask for.

@@ -299,7 +299,7 @@ impl Ownership {
             (true, true) => 1,
             (true, false) => TOKENS,
         };
-        Some(Attempt { number, tokens, sent, lease, until })
+        Some(Attempt { head: serial, number, tokens, sent, lease, until })
     }
 
     // === Answered ===
@@ -321,7 +321,7 @@ impl Ownership {
             }
             return AttemptOutcome::Superseded;
         };
-        assert!(head.number == Some(attempt.number), "the attempt is another queue head's");
+        assert!(attempt.head == serial, "the attempt is another queue head's");
         match answer {
             Answer::Granted { last_token } => return self.granted(serial, attempt, last_token, now, effects),
             Answer::Held { kept } => return self.held_elsewhere(serial, attempt, kept, now, effects),
@@ -585,7 +585,7 @@ impl Ownership {
         // No attempt is answered by this; and what was asked for last may last as long.
         head.unanswered += 1;
         head.at_store_before = head.at_store_before.max(Some(until));
-        let attempt = Attempt { number, tokens: 0, sent: since, lease: kept, until };
+        let attempt = Attempt { head: serial, number, tokens: 0, sent: since, lease: kept, until };
         let AttemptOutcome::Granted(grant) = self.granted(serial, attempt, 0, now, effects) else {
             return None;
         };

@@ -251,7 +251,8 @@ end
 -- How many tokens were given out. A stranger may have put there what is no such number, or one that no client can count up.
 local function counted()
     local last = redis.call('get', KEYS[#KEYS]) or '0'
-    if #last > 19 or not string.find(last, '^%d+$') then
+    local is_high = #last > 19 or #last == 19 and last > '9223372036854770000'
+    if last ~= '0' and (is_high or not string.find(last, '^[1-9]%d*$')) then
         error(KEYS[#KEYS] and 'NOCOUNTER')
     end
     return last
@@ -262,8 +263,9 @@ local function reserve(tokens)
     if tokens == '0' then
         return {}
     end
+    counted()
     redis.call('incrby', KEYS[#KEYS], tokens)
-    local last = counted()
+    local last = redis.call('get', KEYS[#KEYS])
     if SPACED then
         redis.call('incrby', KEYS[#KEYS], '1')
     end
