@@ -52,7 +52,7 @@ pub(crate) use self::dialer::{ConnectOptions, Dialer};
 pub use self::error::{Error, ErrorKind};
 pub(crate) use self::error::{Meaning, out_of_step};
 pub(crate) use self::line::Line;
-use self::line::Room;
+use self::line::Place;
 pub(crate) use self::multiplexed::MultiplexedConnection;
 pub(crate) use self::request::WireRequest;
 use self::seats::Limit;
@@ -114,20 +114,20 @@ impl Connection {
         let runtime = &self.0.common.runtime;
         let at_once =
             self.0.usable().and_then(|live| Some((live.seats.lines.try_enter(request.line)?, live)));
-        let (room, live, now) = match at_once {
-            Some((room, live)) => (room, live, now),
+        let (place, live, now) = match at_once {
+            Some((place, live)) => (place, live, now),
             // Cold: boxed, to keep the hot future small.
             None => {
                 let entered = Box::pin(async { shielded(pin!(self.enter(request, give_up))).await });
-                let (room, live) = entered.await.map_err(SendError::NotSent)?;
-                (room, live, runtime.now())
+                let (place, live) = entered.await.map_err(SendError::NotSent)?;
+                (place, live, runtime.now())
             }
         };
-        let seat = |room, now, give_up: Instant| {
+        let seat = |place, now, give_up: Instant| {
             let patience = if request.again { request.patience() } else { give_up - now };
-            live.seats.take(&live.inner, Limit::new(now, patience, give_up), request.line, room)
+            live.seats.take(&live.inner, Limit::new(now, patience, give_up), place)
         };
-        let seated = seat(room, now, *give_up);
+        let seated = seat(place, now, *give_up);
         let reply = match seated.send(request, false, asking, now).await {
             Err(error)
                 if error.kind() == Kind::Server(ServerErrorKind::NoScript)
@@ -136,7 +136,7 @@ impl Connection {
                 let now = runtime.now();
                 // It takes as long as the first one did, and that was not its fault.
                 let give_up = (*give_up).max(now + request.patience());
-                let seated = seat(None, now, give_up);
+                let seated = seat(Place::PASSES, now, give_up);
                 Box::pin(seated.send(request, true, asking, now)).await
             }
             reply => reply,
@@ -161,24 +161,21 @@ impl Connection {
         &self,
         request: &WireRequest<'_>,
         give_up: &mut Instant,
-    ) -> Result<(Room, Arc<Live>), Error> {
+    ) -> Result<(Place, Arc<Live>), Error> {
         let (runtime, line) = (&self.0.common.runtime, request.line);
         loop {
             let live = self.live_until(*give_up).await?;
-            if let Some(room) = live.seats.lines.try_enter(line) {
-                return Ok((room, live));
-            }
-            let (begun, passed) = (runtime.now(), live.seats.passed(line));
-            let room = {
-                let _place = self.0.common.waits_in_line();
-                live.seats.enter(line, runtime, request.limit).await
+            let (begun, answers) = (runtime.now(), live.seats.answers());
+            let place = {
+                let _waits = self.0.common.waits_in_line();
+                live.seats.enter(line).await
             };
             // Time before a server that answers no command counts.
-            if room.is_some() || live.seats.passed(line) != passed {
+            if place.is_some() || live.seats.answers() != answers {
                 *give_up += runtime.now() - begun;
             }
-            if let Some(room) = room {
-                return Ok((room, live));
+            if let Some(place) = place {
+                return Ok((place, live));
             }
         }
     }

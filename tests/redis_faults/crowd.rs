@@ -243,6 +243,42 @@ async fn crowd_that_is_not_polled_lets_others_through() {
     assert_eq!(client.metrics().reconnects, 0);
 }
 
+/// Futures of the set that are called in are not polled while the body runs.
+#[tokio::test]
+async fn stream_of_acquisitions_goes_on_beside_a_body_that_locks() {
+    use futures_util::StreamExt as _;
+    use futures_util::stream::FuturesUnordered;
+
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let locks: Vec<_> = (0..1000).map(|n| client.get_lock(&format!("streamed:{n}")).unwrap()).collect();
+    let mut all: FuturesUnordered<_> = locks.iter().map(|lock| lock.lock()).collect();
+    let begun = Instant::now();
+    while let Some(guard) = all.next().await {
+        latency(&client).await;
+        guard.unwrap().unlock().await.unwrap();
+    }
+    // A body that waits for what is called in and not polled waits for seconds, hundreds of times.
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+}
+
+/// No runtime is there for a timer of the caller's.
+#[test]
+fn crowd_of_blocking_calls_is_served() {
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let client = latchwork::blocking::LockClient::from_async(runtime.block_on(client(&server)));
+    server.pause();
+    std::thread::scope(|scope| {
+        for number in 0..400 {
+            let lock = client.get_lock(&format!("blocking:{number}")).unwrap();
+            scope.spawn(move || lock.lock().unwrap().unlock().unwrap());
+        }
+        runtime.block_on(eventually("the line", async || client.metrics().commands_waiting > 0));
+        server.resume();
+    });
+}
+
 /// Each that ends gives its room to the next, whose task has ended as well.
 #[test]
 fn crowd_ends_with_its_runtime() {

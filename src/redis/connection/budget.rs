@@ -7,6 +7,9 @@ use std::time::Duration;
 /// that is some milliseconds away. A renewal, which passes both lines, comes behind twice as many.
 pub(crate) const ROOM: usize = 256;
 
+/// The time that a caller which was called in from a line has before another caller is called in its place.
+pub(super) const INVITED: Duration = Duration::from_millis(100);
+
 /// How long to wait before a server is dialled again.
 pub(crate) const BETWEEN_DIALS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 

@@ -23,24 +23,25 @@ use tokio::task::coop::unconstrained;
 use crate::foreign::call;
 use crate::runtime::{Runtime, TokioRuntime};
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::line::{Line, Lines, Room};
+use super::budget::INVITED;
+use super::line::{Line, Lines, Place};
 use super::multiplexed::{MultiplexedConnection, Reader, Unlimited, timed_out};
 use super::request::WireRequest;
 
 /// The seats of one connection, and the lines before them.
 pub(super) struct Seats {
     state: Mutex<State>,
-    pub(super) lines: Lines,
+    pub(super) lines: Arc<Lines>,
+    /// There may be waiters in the lines, and the timer knows.
+    has_waiters: AtomicBool,
     reader: Arc<Reader>,
     /// Tells that the timer is to look earlier, or that the connection is gone.
     earlier: Notify,
-    answers: Arc<Answers>,
+    /// How many replies have come.
+    answers: Arc<AtomicU64>,
 }
-
-/// How many replies have come, by the line of their commands.
-type Answers = [AtomicU64; 3];
 
 #[derive(Default)]
 struct State {
@@ -94,15 +95,14 @@ struct Seat {
 /// Tasks of the redis crate call this in the waker's place, and a panic of the waker ends here.
 struct Caller {
     state: Mutex<Awaits>,
-    answers: Arc<Answers>,
+    answers: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
 struct Awaits {
     waker: Option<Waker>,
     is_over: bool,
-    line: Line,
-    room: Room,
+    place: Option<Place>,
 }
 
 /// A command in its seat.
@@ -114,40 +114,28 @@ pub(super) struct Seated<'a> {
 
 impl Seats {
     pub(super) fn new(connection: &MultiplexedConnection) -> Self {
-        let (reader, lines) = (Arc::clone(&connection.reader), Lines::default());
-        Self { state: Mutex::default(), lines, reader, earlier: Notify::new(), answers: Arc::default() }
+        let (reader, has_waiters) = (Arc::clone(&connection.reader), AtomicBool::new(false));
+        let (lines, earlier) = (Arc::default(), Notify::new());
+        Self { state: Mutex::default(), lines, has_waiters, reader, earlier, answers: Arc::default() }
     }
 
-    /// Room for a command, when its turn in the line has come. `None` once the connection is not used any
-    /// more. The room of a line in which no command is answered for `limit` is not waited for.
-    pub(super) async fn enter(&self, line: Line, runtime: &TokioRuntime, limit: Duration) -> Option<Room> {
-        let mut passed = self.passed(line);
-        loop {
-            let current = self.lines.current(line)?;
-            let mut room = pin!(Arc::clone(&current).acquire_owned());
-            loop {
-                if let Some(room) = runtime.timeout(limit, room.as_mut()).await {
-                    match room {
-                        Ok(room) => return Some(Some(room)),
-                        Err(_closed) => break,
-                    }
-                }
-                let before = mem::replace(&mut passed, self.passed(line));
-                if passed == before {
-                    self.lines.replace(line, &current);
-                }
+    /// A place for a command when its turn in the line has come. `None` if the connection is not used any
+    /// more.
+    pub(super) async fn enter(&self, line: Line) -> Option<Place> {
+        let mut entered = pin!(self.lines.enter(line));
+        poll_fn(|task| {
+            let polled = entered.as_mut().poll(task);
+            if polled.is_pending() && !self.has_waiters.swap(true, Ordering::SeqCst) {
+                // Ordering: SeqCst, after it has queued; with the timer, which is to invite.
+                self.earlier.notify_one();
             }
-        }
+            polled
+        })
+        .await
     }
 
     /// A seat for a command over `connection`, of which these are the seats.
-    pub(super) fn take(
-        &self,
-        connection: &MultiplexedConnection,
-        limit: Limit,
-        line: Line,
-        room: Room,
-    ) -> Seated<'_> {
+    pub(super) fn take(&self, connection: &MultiplexedConnection, limit: Limit, place: Place) -> Seated<'_> {
         let (at, answers) = (limit.at, self.answers());
         let (seat, is_earlier) = {
             let mut state = self.state.lock();
@@ -167,17 +155,22 @@ impl Seats {
         }
         {
             let mut awaits = seat.caller.state.lock();
-            (awaits.is_over, awaits.line, awaits.room) = (false, line, room);
+            (awaits.is_over, awaits.place) = (false, Some(place));
         }
         Seated { seats: self, seat: Some(seat) }
     }
 
     /// The timer: wakes the callers whose time is over, until the connection is gone or the runtime ends.
     pub(super) async fn keep(self: Arc<Self>, runtime: TokioRuntime) {
-        let mut due = runtime.now();
+        let (mut due, mut invites) = (runtime.now(), None);
         while let Some(next) = self.look(due, runtime.now()).filter(|_| !runtime.has_ended()) {
             let earlier = self.earlier.notified();
-            match next {
+            // Ordering: SeqCst, before the look at the queues: a waiter that is not seen there notifies.
+            self.has_waiters.swap(false, Ordering::SeqCst);
+            // Not put off by waiters that come meanwhile.
+            let later = || invites.or_else(|| Some(runtime.now() + INVITED));
+            invites = self.lines.have_waiters().then(later).flatten();
+            match next.into_iter().chain(invites).min() {
                 None => earlier.await,
                 Some(next) => tokio::select! {
                     biased;
@@ -185,6 +178,9 @@ impl Seats {
                     () = runtime.sleep_until(next) => {
                         due = next;
                         self.reader.turn().await;
+                        if invites.take_if(|at| *at <= next).is_some() {
+                            self.lines.invite();
+                        }
                     }
                 },
             }
@@ -227,20 +223,14 @@ impl Seats {
             });
             (*looks_at, unused)
         };
-        over.iter().for_each(|caller| _ = caller.call());
+        over.iter().for_each(|caller| caller.call());
         Some(next)
     }
 
     /// How many replies have come.
     pub(super) fn answers(&self) -> u64 {
         // Ordering: Relaxed; replies that the reader has counted in its turn are seen by who waits for that.
-        self.answers.iter().map(|of_line| of_line.load(Ordering::Relaxed)).sum()
-    }
-
-    /// How many commands of a line have been answered.
-    pub(super) fn passed(&self, line: Line) -> u64 {
-        // Ordering: Relaxed, a hint; nothing is read through it.
-        self.answers[line as usize].load(Ordering::Relaxed)
+        self.answers.load(Ordering::Relaxed)
     }
 
     /// Whether no reply has come for a command's whole patience.
@@ -265,7 +255,7 @@ impl Seat {
     fn new(
         all: &mut Vec<(Option<Watched>, Arc<Caller>)>,
         connection: &MultiplexedConnection,
-        answers: &Arc<Answers>,
+        answers: &Arc<AtomicU64>,
     ) -> Self {
         let caller = Arc::new(Caller { state: Mutex::default(), answers: Arc::clone(answers) });
         let number = all.len();
@@ -326,16 +316,15 @@ impl Caller {
     }
 
     /// The command's time is over, or its reply there: the command leaves its room, whenever its caller is
-    /// polled. Returns the command's line.
-    fn call(&self) -> Line {
-        let (waker, _room, line) = {
+    /// polled.
+    fn call(&self) {
+        let (waker, _place) = {
             let mut awaits = self.state.lock();
-            (awaits.waker.take(), awaits.room.take(), awaits.line)
+            (awaits.waker.take(), awaits.place.take())
         };
         if let Some(waker) = waker {
             call("a waker", || waker.wake());
         }
-        line
     }
 }
 
@@ -346,9 +335,9 @@ impl Wake for Caller {
 
     /// There is a reply. Counted here, and not when the caller is polled, which may be much later.
     fn wake_by_ref(self: &Arc<Self>) {
-        let line = self.call();
         // Ordering: Relaxed, as in `Seats::answers`.
-        self.answers[line as usize].fetch_add(1, Ordering::Relaxed);
+        self.answers.fetch_add(1, Ordering::Relaxed);
+        self.call();
     }
 }
 
@@ -397,7 +386,7 @@ mod tests {
 
         fn take_until(&self, since: Instant, patience: Duration, give_up: Instant) -> Seated<'_> {
             let limit = Limit::new(since, patience, give_up);
-            self.seats.take(&self.connection, limit, Line::Ask, None)
+            self.seats.take(&self.connection, limit, Place::PASSES)
         }
 
         async fn ping(&self, limit: Duration) -> RedisResult<Value> {
@@ -509,14 +498,14 @@ mod tests {
         let give_up = fixture.begun + 3 * SOON / 2;
         let _seated = fixture.take_until(fixture.begun, SOON, give_up);
         // Ordering: Relaxed, all is on one thread.
-        fixture.seats.answers[0].fetch_add(1, Ordering::Relaxed);
+        fixture.seats.answers.fetch_add(1, Ordering::Relaxed);
         let look = |eighths| {
             let at = fixture.begun + SOON / 8 * eighths;
             fixture.seats.look(at, at).flatten().map(|next| next - fixture.begun)
         };
         // From then on as long as one waits, and in the end as long as there is.
         assert_eq!([look(4), look(8)], [Some(SOON), Some(SOON / 2 * 3)]);
-        fixture.seats.answers[0].fetch_add(1, Ordering::Relaxed);
+        fixture.seats.answers.fetch_add(1, Ordering::Relaxed);
         assert_eq!(look(12), None);
         assert!(!fixture.seats.is_silent(), "it was left less time than a connection is");
     }
@@ -540,13 +529,13 @@ mod tests {
     async fn command_leaves_its_room_when_it_is_answered_or_over_and_not_when_it_is_polled() {
         let (fixture, mut server) = Fixture::untimed().await;
         let (seats, all) = (&fixture.seats, super::super::budget::ROOM);
-        let free = || seats.lines.current(Line::Ask).expect("it is used").available_permits();
+        let free = || seats.lines.invitations(Line::Ask);
         let words = |command: &mut Cmd, _: Instant| _ = command.arg("PING");
         let request = WireRequest::plain(&words, LONG);
         let send = |limit| {
             let room = seats.lines.try_enter(Line::Ask).expect("there is room");
             let limit = Limit::new(fixture.begun, limit, fixture.begun + limit);
-            let seated = seats.take(&fixture.connection, limit, Line::Ask, room);
+            let seated = seats.take(&fixture.connection, limit, room);
             let mut sent = Box::pin(seated.send(&request, false, false, fixture.begun));
             assert!(sent.as_mut().now_or_never().is_none());
             sent
@@ -560,7 +549,7 @@ mod tests {
         server.read_exact(&mut [0; 3 * b"*1\r\n$4\r\nPING\r\n".len()]).await.unwrap();
         server.write_all(b"+PONG\r\n+PONG\r\n").await.unwrap();
         tokio::time::timeout(SOON, fixture.connection.reader.turn()).await.expect("it is polled");
-        assert_eq!((free(), seats.passed(Line::Ask)), (all - 1, 2));
+        assert_eq!((free(), seats.answers()), (all - 1, 2));
         drop(kept);
         assert_eq!(free(), all);
     }

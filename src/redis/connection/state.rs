@@ -138,7 +138,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, DuplexStream};
 
     use super::super::super::fake::SOON;
-    use super::super::{line::Line, seats::Limit};
+    use super::super::{line::Place, seats::Limit};
     use super::*;
     use crate::runtime::TokioRuntime;
 
@@ -172,7 +172,7 @@ mod tests {
         {
             let now = Instant::now();
             let limit = Limit::new(now, 2 * SOON, now + 2 * SOON);
-            let _seated = live.seats.take(&live.inner, limit, Line::Pass, None);
+            let _seated = live.seats.take(&live.inner, limit, Place::PASSES);
             // Its timer waits for that limit.
             tokio::task::yield_now().await;
         }
