@@ -161,8 +161,8 @@ impl Guard {
         }
     }
 
-    /// The loss of this hold, also before [`lost`](Self::lost) is told of it: renewals tell losses by a task of
-    /// its own.
+    /// The loss of this hold, also before [`lost`](Self::lost) is told of it: losses that a renewal has met
+    /// are told by a task of their own.
     pub(super) fn loss(&self) -> Option<LossReason> {
         self.entry.state.state_of(&self.grant, self.entry.now()).err()
     }

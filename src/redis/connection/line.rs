@@ -3,9 +3,9 @@
 //! replies would come after the limits of their commands.
 //!
 //! A permit invites one command: the command uses the permit up, and counts as under way until it leaves its
-//! room. A caller that was invited and is not polled keeps nobody waiting for long: [`Lines::invite`] makes up
-//! for unused invitations every [`INVITED`](super::budget::INVITED). Such a caller begins late, beside the others, and rooms that are
-//! left are not given again until there are fewer commands than [`ROOM`].
+//! room. A caller that was invited and is not polled keeps nobody waiting for long: [`Lines::invite`] makes
+//! up for unused invitations every [`INVITED`](super::budget::INVITED). Such a caller begins late, beside the
+//! others, and rooms that are left are not given again until there are fewer commands than [`ROOM`].
 
 use std::sync::Arc;
 

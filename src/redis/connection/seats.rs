@@ -125,8 +125,8 @@ impl Seats {
         let mut entered = pin!(self.lines.enter(line));
         poll_fn(|task| {
             let polled = entered.as_mut().poll(task);
+            // Ordering: SeqCst, after it has queued; with the timer, which is to invite.
             if polled.is_pending() && !self.has_waiters.swap(true, Ordering::SeqCst) {
-                // Ordering: SeqCst, after it has queued; with the timer, which is to invite.
                 self.earlier.notify_one();
             }
             polled
