@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(120);
 crate::waiting::waiting_for!(SOON);
 
 fn crowd() -> usize {
-    std::env::var("CROWD").map_or(5_000, |count| count.parse().expect("a number"))
+    std::env::var("CROWD").map_or(3_000, |count| count.parse().expect("a number"))
 }
 
 /// The most memory that this process has had, in MB.
@@ -125,7 +125,9 @@ async fn crowd_of_waits_that_is_dropped_leaves_nothing_behind() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crowd_goes_on_over_the_next_connection() {
     let (server, crowd) = (RedisServer::start(), crowd());
-    let client = client(&server).await;
+    // A machine that is busy may need longer for another connection than a command has.
+    let backend = Redis::builder().response_timeout(SOON).connect(&server.url()).await.unwrap();
+    let client = LockClient::new(backend);
     latency(&client).await;
     let tasks_before = tasks();
     let mut takers = JoinSet::new();
@@ -251,15 +253,15 @@ async fn stream_of_acquisitions_goes_on_beside_a_body_that_locks() {
 
     let server = RedisServer::start();
     let client = client(&server).await;
-    let locks: Vec<_> = (0..1000).map(|n| client.get_lock(&format!("streamed:{n}")).unwrap()).collect();
+    let locks: Vec<_> = (0..500).map(|n| client.get_lock(&format!("streamed:{n}")).unwrap()).collect();
     let mut all: FuturesUnordered<_> = locks.iter().map(|lock| lock.lock()).collect();
-    let begun = Instant::now();
+    let mut slow = 0;
     while let Some(guard) = all.next().await {
-        latency(&client).await;
+        slow += usize::from(latency(&client).await > Duration::from_secs(2));
         guard.unwrap().unlock().await.unwrap();
     }
-    // A body that waits for what is called in and not polled waits for seconds, hundreds of times.
-    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    // Bodies would wait for a limit each; the machine may be busy.
+    assert!(slow < 20, "{slow}");
 }
 
 /// No runtime is there for a timer of the caller's.
