@@ -192,8 +192,8 @@ pub(crate) fn wake(wakers: impl IntoIterator<Item = Waker>) {
     if let Some(outer) = unsafe { outer.as_ref() } {
         return outer.deferred.borrow_mut().extend(wakers);
     }
-    // Those behind the first one are where `flush` finds them. (By reference: a queue that std 1.95 makes of
-    // an iterator over a `Vec` of which nothing is left hands out what is not there.)
+    // `flush` finds all wakers but the first in the thread's queue. (Collected by reference: std 1.95 makes a
+    // `VecDeque` of an exhausted `vec::IntoIter` whose next `pop_front` hands out freed memory.)
     let mut wakers = wakers.into_iter();
     let first = wakers.next();
     let calls = Calls::new(wakers.by_ref().collect());

@@ -89,7 +89,7 @@ impl Waiting {
                     let permit = permit.expect("a latch's semaphore is never closed");
                     *stage = Stage::Called(permit, callback);
                     drop(stage);
-                    // Inside of another callback behind that, so that the stack does not grow with them.
+                    // A callback inside of another one runs behind that one: the stack does not grow.
                     return foreign::wake(Some(waker));
                 }
                 (Stage::Done, Poll::Ready(Ok(permit))) if fault!(CallDiesWithListener) => {

@@ -359,14 +359,14 @@ impl LockClient {
             if (releasing.is_empty() || fault!(ShutdownForgetsReleases)) && held.is_empty() {
                 return Ok(());
             }
-            let mut named = HashSet::new();
-            for names in [&mut held, &mut releasing] {
-                names.retain(|name| named.insert(name.clone()));
-            }
             // A guard may be kept beyond its lease: no call tells the end of that.
             let wake = lease_ends.map_or(give_up, |ends| ends.min(give_up));
             let is_told = self.context.until(wake, pin!(done)).await.is_some();
             if self.context.has_ended() || !is_told && give_up <= self.context.now() {
+                let mut named = HashSet::new();
+                for names in [&mut held, &mut releasing] {
+                    names.retain(|name| named.insert(name.clone()));
+                }
                 return Err(ShutdownError { releasing, held, forked: false });
             }
         }

@@ -109,8 +109,7 @@ impl Guard {
     /// [forced](crate::Lock::force_unlock) the lock free is known within a second if others of this client
     /// wait for it, otherwise when the lease is renewed; [`ensure_held`](Self::ensure_held) asks.
     pub fn is_held(&self) -> bool {
-        self.entry.context.check_origin().is_ok()
-            && self.entry.state.state_of(&self.grant, self.entry.now()).is_ok()
+        self.entry.context.check_origin().is_ok() && self.loss().is_none()
     }
 
     /// How long the lease lasts without a renewal, as far as this process knows; zero if the hold is lost,

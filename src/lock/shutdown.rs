@@ -64,10 +64,8 @@ impl fmt::Display for ShutdownError {
         f.write_str("the lock client was shut down too soon: ")?;
         match (&*self.releasing, &*self.held) {
             (releasing, []) => {
-                write!(
-                    f,
-                    "the release of {releasing:?} was not answered; allow more time, or leave them to their leases"
-                )
+                write!(f, "the release of {releasing:?} was not answered; ")?;
+                f.write_str("allow more time, or leave them to their leases")
             }
             ([], held) => write!(f, "{held:?} are held still; drop all guards before"),
             (releasing, held) => write!(

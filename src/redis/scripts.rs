@@ -36,6 +36,7 @@ macro_rules! of_kind {
         Script::new(concat!(
             include_str!(concat!("scripts/", $kind, "_kind.lua")),
             $(include_str!(concat!("scripts/", $first)),)?
+            include_str!("scripts/counter.lua"),
             include_str!("scripts/queue.lua"),
             include_str!(concat!("scripts/", $kind, ".lua")),
             include_str!(concat!("scripts/", $file)),
@@ -56,7 +57,10 @@ macro_rules! queue_scripts {
 impl Scripts {
     pub(super) fn new() -> Self {
         Self {
-            acquire: Script::new(include_str!("scripts/acquire.lua")),
+            acquire: Script::new(concat!(
+                include_str!("scripts/counter.lua"),
+                include_str!("scripts/acquire.lua")
+            )),
             release: Script::new(include_str!("scripts/release.lua")),
             holder: Script::new(include_str!("scripts/holder.lua")),
             force_release: Script::new(include_str!("scripts/force_release.lua")),

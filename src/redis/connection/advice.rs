@@ -54,8 +54,8 @@ const GREETING: &[&str] = &[
 ];
 
 /// By a script, or by INCRBY in it.
-const NO_COUNTER: &str = "that key is to count the lock's fencing tokens, and holds no count; delete it, or set it to a \
-                          number above all tokens that were given out";
+const NO_COUNTER: &str = "that key is to count the lock's fencing tokens, and holds no count; delete it, or \
+                          set it to a number above all tokens that were given out";
 const FOREIGN: &str = "what is kept there is no part of a lock; use another name, or delete the key";
 const NO_PERMISSION: &str =
     "the user has no permission; let an ACL rule allow the command, the key and the channel";

@@ -32,10 +32,10 @@ impl Common {
         Self { timing, runtime, reconnects, waiting: AtomicU64::new(0), late_until, told }
     }
 
-    pub(super) fn waits_in_line(&self) -> Place<'_> {
+    pub(super) fn waits_in_line(&self) -> Waits<'_> {
         // Ordering: Relaxed, a figure to look at; nothing is read through it.
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        Place(self)
+        Waits(self)
     }
 
     /// How many commands wait for room now.
@@ -74,10 +74,10 @@ impl Common {
     }
 }
 
-/// A command's place in its line.
-pub(super) struct Place<'a>(&'a Common);
+/// The count of a command among the waiting commands.
+pub(super) struct Waits<'a>(&'a Common);
 
-impl Drop for Place<'_> {
+impl Drop for Waits<'_> {
     fn drop(&mut self) {
         // Ordering: Relaxed, as above.
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);

@@ -168,8 +168,8 @@ impl Seats {
             // Ordering: SeqCst, before the look at the queues: a waiter that is not seen there notifies.
             self.has_waiters.swap(false, Ordering::SeqCst);
             // Not put off by waiters that come meanwhile.
-            let later = || invites.or_else(|| Some(runtime.now() + INVITED));
-            invites = self.lines.have_waiters().then(later).flatten();
+            let at = invites.unwrap_or_else(|| runtime.now() + INVITED);
+            invites = self.lines.have_waiters().then_some(at);
             match next.into_iter().chain(invites).min() {
                 None => earlier.await,
                 Some(next) => tokio::select! {
@@ -240,7 +240,6 @@ impl Seats {
 
     /// The connection is gone, and no command is under way on it.
     pub(super) fn end(&self) {
-        self.lines.close();
         // As in `look`.
         let _unused = {
             let mut state = self.state.lock();

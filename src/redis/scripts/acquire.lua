@@ -37,11 +37,7 @@ end
 local token
 if KEYS[2] then
     -- Before the lock is written, because it can fail: then the lock is not taken.
-    local last = redis.call('get', KEYS[2]) or '0'
-    local is_high = #last > 19 or #last == 19 and last > '9223372036854770000'
-    if last ~= '0' and (is_high or not string.find(last, '^[1-9]%d*$')) then
-        error(KEYS[2] and 'NOCOUNTER')
-    end
+    counted()
     redis.call('incrby', KEYS[2], ARGV[3])
     token = { redis.call('get', KEYS[2]) }
 end

@@ -248,16 +248,6 @@ local function grant(winner, over, lock)
     tell(ARGV[6] .. string.sub(winner.id, 1, 36), ARGV[7] .. string.match(winner.id, ':(%d+)', 37) .. ':' .. winner.nonce)
 end
 
--- How many tokens were given out. A stranger may have put there what is no such number, or one that no client can count up.
-local function counted()
-    local last = redis.call('get', KEYS[#KEYS]) or '0'
-    local is_high = #last > 19 or #last == 19 and last > '9223372036854770000'
-    if last ~= '0' and (is_high or not string.find(last, '^[1-9]%d*$')) then
-        error(KEYS[#KEYS] and 'NOCOUNTER')
-    end
-    return last
-end
-
 -- Reserves tokens, if any are wanted. Before the lock is written, because it can fail.
 local function reserve(tokens)
     if tokens == '0' then

@@ -1,0 +1,11 @@
+-- The number of tokens that were given out. Another program may have put a value there that is no such number, or that
+-- leaves too little room below 2^63 to be counted up. The last key is the counter, and the error's line names it.
+local function counted()
+    local last = redis.call('get', KEYS[#KEYS]) or '0'
+    local is_high = #last > 19 or #last == 19 and last > '9223372036854770000'
+    if last ~= '0' and (is_high or not string.find(last, '^[1-9]%d*$')) then
+        error(KEYS[#KEYS] and 'NOCOUNTER')
+    end
+    return last
+end
+
