@@ -26,7 +26,6 @@ use crate::backend::{
     AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, LeaseKey, LockName, Mode,
     NextWaiter, ReleaseOutcome,
 };
-use crate::fault::fault;
 use crate::lock::{Holder, LeaseId, LockClient};
 use crate::lock_entry::Moment;
 use crate::registry::Registry;
@@ -141,9 +140,7 @@ impl<R: Runtime + Clone> Local<R> {
         if transport.is_unheard() {
             return Ok(outcome);
         }
-        if let Some(id) = news.granted
-            && !fault!(LocalGrantsInSilence)
-        {
+        if let Some(id) = news.granted {
             self.publish(&grant_channel(mode, name, &id.client_id()), Message::Granted(id.number()));
         }
         // A fair lock that is free has no waiters to be told so.

@@ -260,7 +260,7 @@ impl LockEntry {
 
     #[cold]
     fn call_for(&self, effects: &mut Effects) {
-        if effects.lost().is_some() && !fault!(LossNotTold) {
+        if effects.lost().is_some() {
             effects.wake_all(self.lost.tell());
         }
         if effects.calls() {

@@ -24,4 +24,4 @@ impl<'a> Arbitrary<'a> for Script {
     }
 }
 
-fuzz_target!(init: defects::seeded::from_environment(), |script: Script| run(&script));
+fuzz_target!(|script: Script| run(&script));

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
 use crate::backend::{LockName, NameHasher, QueuePosition};
-use crate::fault::fault;
 use crate::lock::LeaseId;
 use crate::lock_entry::Moment;
 
@@ -47,8 +46,7 @@ impl Queues {
             there.until = waiter.until;
             return;
         }
-        let behind =
-            queue.partition_point(|there| there.since <= waiter.since || fault!(LocalQueuedByArrival));
+        let behind = queue.partition_point(|there| there.since <= waiter.since);
         queue.insert(behind, waiter);
     }
 

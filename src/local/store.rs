@@ -6,7 +6,6 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
 use crate::backend::{AcquireOutcome, AcquireRequest, LeaseKey, LockName, Mode};
-use crate::fault::fault;
 use crate::lock::{Holder, LeaseId, LockKind};
 use crate::lock_entry::Moment;
 
@@ -161,8 +160,7 @@ impl Store {
                 let was_dead = state.plain.is_none();
                 (state.plain, state.kind) = (Some(id.clone()), LockKind::Plain);
                 // Never shorter, as long as it lasts.
-                let lasts = was_alive && !fault!(LocalLeaseShortened);
-                state.until = if lasts { state.until.max(until) } else { until };
+                state.until = if was_alive { state.until.max(until) } else { until };
                 if was_dead {
                     self.sweep.revives();
                 }
@@ -175,7 +173,7 @@ impl Store {
     /// Memory of a burst of names is given back as they are released.
     #[inline]
     pub(super) fn release(&mut self, name: &LockName, id: &LeaseId, now: impl FnOnce() -> Moment) -> bool {
-        let is_its = |state: &&mut State| state.plain.as_ref() == Some(id) || fault!(LocalReleasesForAnother);
+        let is_its = |state: &&mut State| state.plain.as_ref() == Some(id);
         let state = self.find(name).filter(is_its);
         let released = state.and_then(|state| state.plain.take()).is_some();
         if released && self.sweep.adds_dead(self.by_name.len()) {

@@ -5,7 +5,6 @@ use std::mem;
 use std::time::Duration;
 
 use crate::backend::{AcquireRequest, LockName, NextWaiter, QueuePosition};
-use crate::fault::fault;
 use crate::lock::{Holder, LeaseId};
 use crate::lock_entry::Moment;
 use crate::transport::Message;
@@ -79,7 +78,7 @@ impl Leases {
 
     fn write(&mut self, id: LeaseId, until: Moment) {
         self.writer = Some(Term { id, until });
-        self.shared_token.take_if(|_| !fault!(LocalReadersKeepTheirToken));
+        self.shared_token = None;
     }
 
     fn is_free(&self) -> bool {
@@ -112,7 +111,7 @@ impl Turns<'_> {
     /// Ends what is over.
     pub(super) fn settle(&mut self) {
         let now = self.now;
-        if self.lock.let_in.is_none_or(|at| at + READERS_TURN <= now && !fault!(LocalReadersTurnNeverEnds)) {
+        if self.lock.let_in.is_none_or(|at| at + READERS_TURN <= now) {
             self.lock.to_come.clear();
         }
         self.lock.readers.retain(|reader| now < reader.until);
@@ -158,8 +157,7 @@ impl Turns<'_> {
         if let Some(next) = next {
             self.writers.push(self.name, Waiter::new(&next.id, next.position, self.now), self.now);
         }
-        let overtakes = next.is_some() && fault!(LocalNamedOvertakes);
-        if self.let_in() || !overtakes && self.grant_first(next.map(|next| &next.id)) {
+        if self.let_in() || self.grant_first(next.map(|next| &next.id)) {
             return (true, false);
         }
         match next {
@@ -222,9 +220,7 @@ impl Turns<'_> {
     /// itself.
     fn let_in(&mut self) -> bool {
         let waiting = self.readers.remove_all(self.name, self.now);
-        if !fault!(LocalReadersHaveNoTurn) {
-            self.lock.to_come.extend(waiting.map(|reader| reader.id));
-        }
+        self.lock.to_come.extend(waiting.map(|reader| reader.id));
         if self.lock.is_free() {
             return false;
         }
@@ -235,7 +231,7 @@ impl Turns<'_> {
 
     /// Whether a reader that began to wait then may read now, as there is no writer.
     fn may_read(&mut self, since: Moment) -> Result<(), Duration> {
-        if self.lock.let_in.is_some_and(|at| since <= at) || fault!(LocalReadersOvertakeWriters) {
+        if self.lock.let_in.is_some_and(|at| since <= at) {
             return Ok(());
         }
         let Some(first) = self.first_writer().filter(|writer| writer.since <= since) else { return Ok(()) };

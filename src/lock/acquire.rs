@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
-use crate::fault::fault;
 use crate::lock_entry::{Attempt, Effects, EnterOutcome, Extension, Grant, Moment, Request, WaitOutcome};
 
 use self::head::{Competed, Head};
@@ -274,7 +273,6 @@ impl<'a> AcquireParams<'a> {
 
     /// When to give up.
     fn limit(&self, begun: Moment) -> Moment {
-        let begun = if fault!(LimitBeginsAnew) { self.entry.now() } else { begun };
         self.wait.map_or(Moment::NEVER, |wait| begun + wait)
     }
 
@@ -355,7 +353,7 @@ impl<'a> AcquireParams<'a> {
                 Ok(None)
             }
             CommandFuture::Done(Some(Err(error))) => {
-                if error.failure != Failure::Indeterminate || fault!(UnansweredNeverRan) {
+                if error.failure != Failure::Indeterminate {
                     unfinished.0 = None;
                 }
                 Err(context.failed(&entry.name, error))
@@ -449,13 +447,11 @@ impl<'a> AcquireParams<'a> {
         let attempt = Attempt::outside_of_queue(number, &request, sent, lease);
         let (id, tokens) = (context.lease_id(number), attempt.tokens());
         let (writes, under) = (under.number(), Some(under));
-        let asked = AcquireRequest::new(id, lease, sent)
-            .tokens(tokens)
-            .under(under.filter(|_| !fault!(ReadsAsAStranger)));
+        let asked = AcquireRequest::new(id, lease, sent).tokens(tokens).under(under);
         let pending_release = attempt.rollback();
         let asks = Arc::clone(entry);
         let rolls_back = move || asks.release_in_background(pending_release);
-        let attended = Attended::new(entry, OnDrop((!fault!(ReadBesideLeaks)).then_some(rolls_back)));
+        let attended = Attended::new(entry, OnDrop(Some(rolls_back)));
         let answer = entry.acquire(&asked);
         let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
         let answered = attended.until_answered(pin!(context.until(give_up, answer))).await;
@@ -543,7 +539,6 @@ impl<'a> AcquireParams<'a> {
             Competed::Granted(grant, at) => Step::Granted(self.guard(&request, grant, at)),
             Competed::Superseded => Step::Enter,
             Competed::TimeOverHeld => Step::TimeOverHeld,
-            Competed::Unanswered if fault!(HeadForgetsTheOneBefore) => Step::Unanswered,
             Competed::Unanswered => self.at_the_end(begun),
         })
     }

@@ -14,7 +14,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::fault::fault;
 use crate::foreign;
 use crate::lock_entry::{
     Attempt, Effects, HeadTicket, LockEntry, LossReason, Moment, Policy, Request, Rules,
@@ -153,9 +152,7 @@ impl Entry {
         self.ring(effects.look_at);
         if effects.handed_off > 0 {
             event!(DEBUG, lock = self.name.as_str(), "handed off");
-            if !fault!(HandOffsNotCounted) {
-                self.context.recorder.hand_offs_local.add_one();
-            }
+            self.context.recorder.hand_offs_local.add_one();
         }
         if !effects.is_usual() {
             self.apply_more(effects);
@@ -180,9 +177,7 @@ impl Entry {
         // It has looked for what was not under way, or is held no more.
         self.context.tell_shutdown();
         if let Some(_reason) = effects.lost() {
-            if !fault!(LossesNotCounted) {
-                self.context.recorder.leases_lost.add(effects.holds_lost() as usize);
-            }
+            self.context.recorder.leases_lost.add(effects.holds_lost() as usize);
             event!(WARN, lock = self.name.as_str(), reason = %_reason, "lost");
         }
         if effects.calls() {
@@ -288,8 +283,7 @@ impl Entry {
 
     /// Its position in the store's queue, if that has one.
     pub(super) fn position_of(&self, head: &HeadTicket, sent: Moment) -> Option<QueuePosition> {
-        let since = if fault!(WaitNotCounted) { sent } else { head.since() };
-        let waited = sent.saturating_duration_since(since);
+        let waited = sent.saturating_duration_since(head.since());
         self.position.map(|kept| QueuePosition { waited, kept })
     }
 

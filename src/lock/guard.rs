@@ -5,7 +5,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fault::fault;
 use crate::lock_entry::{Extension, Grant, LeaveOutcome, LossReason, Moment, PendingRelease};
 
 use crate::lock::backend::Boxed;
@@ -153,8 +152,7 @@ impl Guard {
                 Ok(_) if self.entry.context.has_ended() => return LossReason::Unreachable,
                 // A renewal moves the end while we sleep: then this wakes too early, and looks again.
                 Ok(hold) => {
-                    let ends = if fault!(LossHasNoTimer) { Moment::NEVER } else { hold.ends };
-                    self.entry.context.until(ends, pin!(some_loss)).await;
+                    self.entry.context.until(hold.ends, pin!(some_loss)).await;
                 }
             }
         }
@@ -302,7 +300,6 @@ impl Guard {
         let lasted = if self.grant.ends() <= now { Err(LossReason::Expired) } else { Ok(()) };
         let outcome = match &self.leave(since, now) {
             LeaveOutcome::Remains | LeaveOutcome::Passed => lasted,
-            LeaveOutcome::Lost(_) if fault!(LostUnlockedAllTheSame) => Ok(()),
             LeaveOutcome::Lost(reason) => Err(*reason),
             LeaveOutcome::NotHeld => Err(LossReason::GivenBack),
             LeaveOutcome::Return(pending_release) => {

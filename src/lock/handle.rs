@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fault::fault;
 use crate::lock_entry::LeaveOutcome;
 #[cfg(doc)]
 use crate::lock_entry::LossReason;
@@ -378,15 +377,12 @@ impl Lock {
         let (sent, in_hand) = (self.entry.now(), self.entry.leases_in_hand());
         let freed = context.store.force_release(self.entry.mode, self.name()).await;
         let freed = freed.map_err(|error| context.failed(self.name(), error))?;
-        let mut granted_meanwhile = Vec::new();
-        if !fault!(ForcedHolderNotTold) {
-            for (entry, number) in in_hand {
-                entry.gone(number, sent);
-            }
-            // The answer to what was under way may come later still.
-            self.entry.both_sides().for_each(|entry| entry.state.forced(entry.now()));
-            granted_meanwhile = self.entry.leases_in_hand();
+        for (entry, number) in in_hand {
+            entry.gone(number, sent);
         }
+        // The answer to what was under way may come later still.
+        self.entry.both_sides().for_each(|entry| entry.state.forced(entry.now()));
+        let granted_meanwhile = self.entry.leases_in_hand();
         // Should the message be lost.
         self.entry.state.latch().release_all();
         // Before it ran, or after: the store knows.
@@ -492,8 +488,7 @@ impl Lock {
                 self.entry.gone(number, sent);
             }
         }
-        let count = |(_, count): (u64, u32)| u64::from(if fault!(OneHoldCounted) { 1 } else { count });
-        Ok(holds().into_iter().map(count).sum())
+        Ok(holds().into_iter().map(|(_, count)| u64::from(count)).sum())
     }
 
     /// How long the lock's lease lasts without a renewal: `None` if the lock is free, [`Duration::MAX`]

@@ -4,7 +4,6 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
-use crate::fault::fault;
 use crate::lock::error::LockError;
 use crate::lock::guard::Guard;
 use crate::lock::handle::Lock;
@@ -146,7 +145,7 @@ impl Guard {
             // First: work whose lock is known to be lost is not to take another step.
             let loss = match lost.as_mut().poll(context) {
                 Poll::Ready(reason) => Some(reason),
-                Poll::Pending => (!fault!(WorkGoesOnUntilTold)).then(|| self.loss()).flatten(),
+                Poll::Pending => self.loss(),
             };
             match loss {
                 Some(reason) => Poll::Ready(Err(LockError::lost(self.name(), *self.owner(), reason))),

@@ -15,7 +15,6 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::fault::fault;
 use crate::foreign;
 use crate::lock_entry::{Effects, Moment, Renewal};
 use crate::unless::unless;
@@ -159,7 +158,6 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
             }
             match renewal {
                 Some(renewal) => add(entry, renewal),
-                None if fault!(EarlyLookNotPutBack) => {}
                 None => alarm.put_back(&entry, at),
             }
         }
@@ -217,7 +215,6 @@ impl Renewing {
         let (context, mut deferred) = (&self.context, Deferred::new());
         for (at, (entry, renewal)) in mem::take(&mut self.batch).into_iter().enumerate() {
             // A store that says nothing of a lease has not confirmed it.
-            let at = if fault!(FirstAnswerForAll) { 0 } else { at };
             let held = held.as_ref().and_then(|held| held.get(at).copied());
             let (counts, effects) = entry.state.renewal_ended(renewal, held, sent, now);
             if counts && held == Some(true) {
@@ -263,10 +260,7 @@ async fn renew_by_one_call(mut renewing: Renewing, lease: Option<Duration>) {
     };
     let keys: Vec<LeaseKey> = renewing.batch.iter().map(key).collect();
     context.recorder.renewals_sent.add(keys.len());
-    let mode = match renewing.batch.first().map_or(Mode::Plain, |(entry, _)| entry.mode) {
-        Mode::Read if fault!(ReadsRenewedAsWrites) => Mode::Write,
-        mode => mode,
-    };
+    let mode = renewing.batch.first().map_or(Mode::Plain, |(entry, _)| entry.mode);
     match context.store.renew(mode, &keys, lease.unwrap_or(Lease::MIN)).await {
         Ok(held) => renewing.ended(Some(held), sent, context.now()),
         Err(_error) => {

@@ -417,9 +417,7 @@ impl Hold {
 
     /// A guard's own lease, which was to be over as `grant` says, is over at `ends`.
     fn prolong(&mut self, grant: &Grant, ends: Option<Moment>) {
-        if let Some(sharer) = self.owner_holds.get_mut(grant.serial)
-            && !fault!(ProlongedInName)
-        {
+        if let Some(sharer) = self.owner_holds.get_mut(grant.serial) {
             sharer.remove_end(grant.own_end);
             sharer.add_end(ends);
         }
@@ -614,7 +612,7 @@ impl Ownership {
     fn admits(&self, request: &Request, now: Moment) -> bool {
         let Phase::Held(_, lease) = &self.phase else { return false };
         self.rules.policy.is_shared()
-            && (now < lease.tenure_ends || fault!(TenureNeverEnds))
+            && now < lease.tenure_ends
             && self.offer(now).is_some_and(|offer| offer.suffices(request, lease.left(now)))
     }
 
@@ -652,7 +650,7 @@ impl Ownership {
         // A newcomer is one that the lease suffices for; one that is renewed anyway need not be long from the
         // first moment on.
         let renewed = watched && hold.renewed;
-        let suffices = its.is_none() || renewed || wanted <= lease.left(now) || fault!(InnerLeaseNotAskedFor);
+        let suffices = its.is_none() || renewed || wanted <= lease.left(now);
         let extension = if request.fenced && token.is_none() {
             Some(Extension::Token { number, lease: wanted })
         } else {
@@ -674,14 +672,10 @@ impl Ownership {
     /// Those beside go on by the lease in hand, unless that would end earlier than theirs.
     fn merge_parallel(&mut self, effects: &mut Effects) {
         let Phase::Held(hold, lease) = &mut self.phase else { return };
-        let earlier = |(_, theirs): &mut (Hold, StoreLease)| {
-            theirs.sure_until <= lease.sure_until || fault!(GatheredUnderShorterLease)
-        };
+        let earlier = |(_, theirs): &mut (Hold, StoreLease)| theirs.sure_until <= lease.sure_until;
         for (theirs, their_lease) in self.parallel.extract_if(.., earlier) {
             hold.take_in(theirs);
-            if !fault!(GatheredLeaseKept) {
-                effects.more().parallel.push(their_lease.to_release(false));
-            }
+            effects.more().parallel.push(their_lease.to_release(false));
         }
     }
 
@@ -777,9 +771,7 @@ impl Ownership {
         effects: &mut Effects,
     ) -> WaitOutcome {
         // It was not polled for that long.
-        if !fault!(GrantedAfterDeadline) {
-            self.end_if_over(now, effects);
-        }
+        self.end_if_over(now, effects);
         if grant.ends() <= now {
             // A lease of its own is over beside another one of its owner's.
             self.drop_grant(&grant, now, effects);
@@ -812,9 +804,7 @@ impl Ownership {
         effects.keep_waker(waker);
         match place {
             Place::Granted(grant, ..) => {
-                if !fault!(HandOffDiesWithWaiter) {
-                    self.drop_grant(&grant, now, effects);
-                }
+                self.drop_grant(&grant, now, effects);
             }
             // What is asked for on its behalf is under way, and rolled back once that is answered.
             Place::Named => self.appoint(None, 0, now, effects),
@@ -831,8 +821,6 @@ impl Ownership {
         self.record_losses(grant.serial, left, effects);
         self.end_in_background_if_empty(now, effects);
         // What is left may be over earlier.
-        if !fault!(DroppedGrantUnseen) {
-            self.plan_next_look(now, effects);
-        }
+        self.plan_next_look(now, effects);
     }
 }

@@ -12,7 +12,6 @@ use crate::backend::{
     AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, LeaseKey, LockName, Mode,
     NextWaiter, ReleaseOutcome,
 };
-use crate::fault::fault;
 use crate::lock::{Holder, Lease, LeaseId, NameError};
 use crate::registry::Registry;
 use crate::runtime::Runtime;
@@ -433,9 +432,7 @@ impl Redis {
             }
             // The first sending has freed it. (That it was lost before then cannot be told from that, and
             // comes to the same.)
-            Err(_) if sent == Sent::Again && !fault!(SentAgainMeansNotHeld) => {
-                ReleaseOutcome::Released { receivers: 0 }
-            }
+            Err(_) if sent == Sent::Again => ReleaseOutcome::Released { receivers: 0 },
             Err(_) => ReleaseOutcome::NotHeld,
         })
     }

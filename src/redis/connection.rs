@@ -38,7 +38,6 @@ use std::time::{Duration, Instant};
 use ::redis::{ErrorKind as Kind, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value};
 use futures_util::FutureExt;
 
-use crate::fault::fault;
 use crate::runtime::{Runtime, shielded};
 use crate::sync::Mutex;
 
@@ -129,10 +128,7 @@ impl Connection {
         };
         let seated = seat(place, now, *give_up);
         let reply = match seated.send(request, false, asking, now).await {
-            Err(error)
-                if error.kind() == Kind::Server(ServerErrorKind::NoScript)
-                    && !fault!(ScriptNotSentInFull) =>
-            {
+            Err(error) if error.kind() == Kind::Server(ServerErrorKind::NoScript) => {
                 let now = runtime.now();
                 // It takes as long as the first one did, and that was not its fault.
                 let give_up = (*give_up).max(now + request.patience());

@@ -11,7 +11,6 @@ use std::fmt::{self, Write as _};
 use ::redis::{RedisWrite, ToRedisArgs};
 
 use crate::backend::Mode;
-use crate::fault::fault;
 use crate::lock::LeaseId;
 
 /// Redisson's `LockPubSub.UNLOCK_MESSAGE`.
@@ -110,7 +109,6 @@ fn beside(prefix: &str, name: &str) -> String {
 /// A key or channel of ours. The slot of a name without braces is that of the whole of it, so it is repeated
 /// as a hash tag.
 fn own(name: &str, what: &str) -> String {
-    let name = if fault!(BracesShareAQueue) { name.trim_matches(['{', '}']) } else { name };
     if name.contains('{') {
         [name, ":latchwork:", what].concat()
     } else {
@@ -127,11 +125,7 @@ const IN_BRACES: char = '\0';
 pub(super) fn listened(name: &str, channel: String) -> String {
     let inner = name.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     let is_shared = |inner: &str| !inner.is_empty() && !inner.contains(['{', '}']);
-    if inner.is_some_and(is_shared) && !fault!(BracesShareALatch) {
-        format!("{IN_BRACES}{channel}")
-    } else {
-        channel
-    }
+    if inner.is_some_and(is_shared) { format!("{IN_BRACES}{channel}") } else { channel }
 }
 
 /// The server's channel behind one that this process [listens](listened) to, and which of the names that

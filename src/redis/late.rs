@@ -10,7 +10,6 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
-use crate::fault::fault;
 use crate::lock::LeaseId;
 use crate::sync::Mutex;
 
@@ -55,7 +54,7 @@ impl LateAttempts {
     pub(super) fn take(&self, id: &LeaseId) -> bool {
         let mut ids = self.answered.lock();
         // Nearly always there are none, and nothing is hashed.
-        !ids.is_empty() && ids.remove(id) && !fault!(LateAttemptsForgotten)
+        !ids.is_empty() && ids.remove(id)
     }
 
     /// `None` if it is undone already, which goes on until then at least, or if too many are.

@@ -3,7 +3,6 @@
 mod reply;
 
 use crate::backend::LockName;
-use crate::fault::fault;
 
 pub(super) use self::reply::Reply;
 use super::connection::{Error, ErrorKind};
@@ -100,7 +99,7 @@ pub(super) struct Script {
 
 impl Script {
     fn new(source: &str) -> Self {
-        let text = broken(without_comments(source));
+        let text = without_comments(source);
         let sha1 = ::redis::Script::new(&text).get_hash().to_owned();
         Self { text, sha1 }
     }
@@ -119,50 +118,6 @@ fn without_comments(source: &str) -> String {
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// The text, or what a fault makes of it.
-fn broken(text: String) -> String {
-    let seeded = faults().into_iter().filter(|(is_seeded, ..)| *is_seeded);
-    seeded.fold(text, |text, (_, line, instead)| text.replace(line, instead))
-}
-
-/// Whether each is seeded, a line of a script, and what stands in its place.
-fn faults() -> [(bool, &'static str, &'static str); 8] {
-    [
-        (
-            fault!(ScriptShortensTheLease),
-            "if left == -2 or left ~= -1 and left < tonumber(ARGV[1]) then",
-            "do",
-        ),
-        (
-            fault!(ScriptFreesForAnother),
-            "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then",
-            "if false then",
-        ),
-        (fault!(ScriptFreesInSilence), "redis.call(ARGV[3] or 'publish', ARGV[2], '0')", "0"),
-        (
-            fault!(ScriptForgetsTheReadersLease),
-            "elseif own and own ~= -1 and own < lease then",
-            "elseif own and false then",
-        ),
-        (
-            fault!(ScriptNamedOvertakes),
-            "winner, over, more = first(next, began)",
-            "winner, over, more = nil, {}",
-        ),
-        (
-            fault!(ScriptEndsWithOneReader),
-            "lock.holder and holds_for(lock) or 1, lock.reads or 1, lock.turn",
-            "1",
-        ),
-        (
-            fault!(ScriptLastsForTheFirstReader),
-            "if lock_left ~= -1 and lock_left < tonumber(millis) then",
-            "if lock_left == -2 then",
-        ),
-        (fault!(ScriptReadersHaveTheWritersToken), "ARGV[10] == '1', true", "ARGV[10] == '1', false"),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,13 +128,6 @@ mod tests {
         let plain = [all.acquire, all.release, all.holder, all.force_release, all.renew];
         let read = [all.read_acquire, all.read_release, all.read_write_holders];
         queues.into_iter().flatten().chain(plain).chain(read)
-    }
-
-    #[test]
-    fn faults_are_of_lines_that_there_are() {
-        for (_, line, _) in faults() {
-            assert!(all().any(|script| script.text.contains(line)), "{line:?} is in no script");
-        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod quickstart;
 mod recipes;
 mod redis_server;
 mod rustflags;
+mod seeded;
 mod steps;
 mod system_package;
 mod test;

@@ -1,11 +1,12 @@
 //! Tests that `cargo xtask test` leaves out, and parts of `cargo xtask verify` run.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use defects::faults;
 use xshell::cmd;
 
-use crate::redis_server;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
+use crate::{binaries, redis_server, seeded};
 
 /// Tests of the suite `redis` for `verify scripts`: scripts that are refused at each of their commands, and
 /// scripts whose time on the server is measured. Their outcome changes when a script does, and they take
@@ -15,22 +16,31 @@ pub(crate) const SCRIPTS: [&str; 2] = ["scripts::refusals", "scripts::bounds"];
 /// Random calls of the scripts beside a reference.
 const DIFFERENTIAL: &str = "scripts::differential";
 
-/// Tests of the library for `verify ownership`: faults that are seeded into the engine.
-pub(crate) const MUTANTS: &str = "ownership::model::mutant_";
-
 /// The model of the ownership.
-const MODEL: &str = "ownership::model";
+const MODEL: &str = "lock_entry::ownership::model";
 /// With optimizations the model takes a tenth of the time, which is worth a build of the library.
 const OPTIMIZED: &str = "profile.dev.package.latchwork.opt-level=1";
 
-/// The model in its full depth, and the faults that the model must find.
+/// The model in its full depth, and the faults that it must find.
 pub(crate) fn ownership(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
-    let Workspace { shell, cargo, .. } = workspace;
-    let model = cmd!(
-        shell,
-        "{cargo} test --package latchwork --lib --config {OPTIMIZED} -- {MODEL} --include-ignored"
-    );
-    steps.run("ownership", || Ok(model.env("LATCHWORK_DEEP", "1").run()?))
+    let copy = seeded::copy(workspace)?;
+    let Workspace { shell, cargo, .. } = &copy;
+    let build = cmd!(shell, "{cargo} test --package latchwork --lib --config {OPTIMIZED}");
+    let binaries = steps.run("build of the model", || binaries::build(build.into(), copy.root()))?;
+    let [binary] = &binaries[..] else { bail!("the library has one binary of unit tests") };
+    let run = |test: &str| {
+        let path = &binary.path;
+        cmd!(shell, "{path} {MODEL}{test}").env("LATCHWORK_DEEP", "1")
+    };
+    steps.run("ownership", || Ok(run("").run()?))?;
+    steps.canaries("ownership canaries", |canaries| {
+        for fault in faults::all() {
+            if let Some((test, expected)) = fault.model {
+                canaries.must_find(run(&format!("::{test}")).arg("--exact"), fault.name, expected);
+            }
+        }
+        Ok(())
+    })
 }
 
 pub(crate) fn scripts(workspace: &Workspace, steps: &mut Steps) -> Result<()> {

@@ -10,10 +10,10 @@ use xshell::cmd;
 
 use self::lanes::{Job, Outcome, Queue};
 use crate::binaries::{self, Binary};
-use crate::nightly::{MUTANTS, SCRIPTS};
+use crate::nightly::SCRIPTS;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
-use crate::{loom, redis_server, verify};
+use crate::{loom, redis_server, seeded, verify};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -100,7 +100,9 @@ pub(crate) fn run_all(workspace: &Workspace, steps: &mut Steps, options: &Option
         computing.push(job("loom models", loom::bounded(workspace, loom::FEW)?.arg("--").args(&args)));
         // Not tests with a name: a filter does not mean them.
         if args.is_empty() {
-            computing.extend(verify::quick_parts(workspace)?.map(|(name, command)| job(name, command)));
+            let seeded = seeded::copy(workspace)?;
+            computing
+                .extend(verify::quick_parts(workspace, &seeded)?.map(|(name, command)| job(name, command)));
         }
     }
     let beside = vec![Queue { jobs: waiting, lanes: WAITING_AT_A_TIME }, Queue { jobs: computing, lanes: 1 }];
@@ -141,9 +143,6 @@ impl Plan {
             // Of tests that the caller has chosen, none are left out.
             if args.is_empty() && binary.name == "redis" {
                 own.extend(SCRIPTS.iter().flat_map(|tests| ["--skip".to_owned(), (*tests).to_owned()]));
-            }
-            if args.is_empty() && binary.name == "unit tests of latchwork" {
-                own.extend(["--skip".to_owned(), MUTANTS.to_owned()]);
             }
             let Some(at) = place(&binary) else {
                 plan.computing.push(job_of(binary, &own));

@@ -154,8 +154,11 @@ impl Part {
 }
 
 /// What belongs to the tests, with names.
-pub(crate) fn quick_parts(workspace: &Workspace) -> Result<impl Iterator<Item = (&'static str, Cmd<'_>)>> {
-    Ok([("model", model::quick(workspace))].into_iter().chain(sim::quick(workspace)?))
+pub(crate) fn quick_parts<'a>(
+    workspace: &'a Workspace,
+    seeded: &'a Workspace,
+) -> Result<impl Iterator<Item = (&'static str, Cmd<'a>)>> {
+    Ok([("model", model::quick(workspace))].into_iter().chain(sim::quick(seeded)?))
 }
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {

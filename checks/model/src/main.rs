@@ -146,10 +146,7 @@ fn main() -> ExitCode {
         Some(Command::Quick) => parts::quick(),
         Some(Command::Mutants) => parts::mutants(),
         #[cfg(latchwork_suspend)]
-        Some(Command::Replay) => {
-            defects::seeded::from_environment();
-            replay::everything(seed)
-        }
+        Some(Command::Replay) => replay::everything(seed),
         Some(Command::Program { program, permits, mutant, black_box }) => {
             parts::program(&program, permits, mutant.into_iter().collect(), !black_box)
         }

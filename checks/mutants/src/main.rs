@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use defects::copy;
 
 use crate::site::{Change, Site};
 
@@ -30,8 +30,8 @@ const SWITCH: &str = include_str!("switch.rs");
 const SCRIPTS: [(&str, &str, &str); 3] = [
     (
         "src/redis/scripts.rs",
-        "broken(without_comments(source))",
-        "crate::mutants::script(&broken(without_comments(source)))",
+        "let text = without_comments(source);",
+        "let text = crate::mutants::script(&without_comments(source));",
     ),
     (
         "src/redis/scripts.rs",
@@ -92,18 +92,7 @@ struct Sources {
 
 impl Sources {
     fn read(root: &Path) -> Result<Self> {
-        let list = Command::new("git")
-            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-            .current_dir(root)
-            .output()?;
-        ensure!(list.status.success(), "git does not list the files");
-        let mut texts = BTreeMap::new();
-        for path in String::from_utf8(list.stdout)?.split_terminator('\0') {
-            // One that is deleted, and not yet for git, is left out.
-            if let Ok(text) = fs::read(root.join(path)) {
-                texts.insert(path.to_owned(), text);
-            }
-        }
+        let texts = copy::read(root)?;
         let (mut found, mut of_tests) = (Vec::new(), Vec::new());
         for (path, text) in texts.iter().filter(|(path, _)| is_mutated(path)) {
             let text = std::str::from_utf8(text).with_context(|| format!("{path} is no text"))?;
@@ -154,15 +143,7 @@ impl Sources {
         library.extend_from_slice(b"\n#[doc(hidden)]\npub mod mutants;\n");
         // Some mutants are odd, and not wrong.
         library.splice(..0, *b"#![allow(warnings, arithmetic_overflow, unconditional_panic)]\n");
-        for (path, text) in &files {
-            let path = to.join(path);
-            // What is written anew is built anew.
-            if fs::read(&path).ok().as_ref() != Some(text) {
-                fs::create_dir_all(path.parent().context("a file is in a folder")?)?;
-                fs::write(path, text)?;
-            }
-        }
-        remove_others(to, to, &files)?;
+        copy::write(to, &files)?;
         Ok(woven)
     }
 }
@@ -174,21 +155,6 @@ fn hook_scripts(files: &mut BTreeMap<String, Vec<u8>>) -> Result<()> {
         let text = std::str::from_utf8(file)?;
         ensure!(text.matches(here).count() == 1, "{path} has not one {here:?}");
         *file = text.replace(here, instead).into_bytes();
-    }
-    Ok(())
-}
-
-/// Takes files out of the copy that are no more: cargo would find tests among them.
-fn remove_others(root: &Path, folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path == root.join("target") {
-            continue;
-        } else if path.is_dir() {
-            remove_others(root, &path, files)?;
-        } else if !files.contains_key(&*path.strip_prefix(root)?.to_string_lossy()) {
-            fs::remove_file(path)?;
-        }
     }
     Ok(())
 }

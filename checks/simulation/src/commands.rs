@@ -8,8 +8,8 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use defects::seeded;
 use defects::twin::Twin;
+use latchwork::fault::{self, Fault};
 use serde::{Deserialize, Serialize};
 
 use crate::judge::Finding;
@@ -204,7 +204,10 @@ fn seed_fault(name: Option<&str>) {
     let Some(name) = name else { return };
     match Twin::from_str(name, false) {
         Ok(twin) => twin::seed(twin),
-        Err(_) => seeded::seed(name),
+        Err(_) => {
+            let fault = Fault::named(name);
+            fault::seed(fault.unwrap_or_else(|| panic!("this build has no fault {name}")));
+        }
     }
 }
 
@@ -261,7 +264,7 @@ fn show(store: Player, program: &Program) {
     }
     if let Some(finding) = report.finding {
         let (store, judge) = (store.name(), finding.judge.to_owned());
-        let fault = "the fault of `src/fault/seeded.rs` that it stands for".to_owned();
+        let fault = "the fault of `checks/defects/faults.txt` that it stands for".to_owned();
         let kept = Kept { store, judge, says: finding.text, fault, program: program.clone() };
         println!("\nTo be kept in {KEPT}:\n{}", kept.text());
     }

@@ -12,8 +12,9 @@ use std::thread;
 
 use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets};
+use defects::faults::{self, Fault};
 use defects::twin::Twin;
-use latchwork::fault::Fault;
+use latchwork::fault::Fault as Seeded;
 use serde::Deserialize;
 
 /// A store that runs are made over, as `sim run --store` spells it.
@@ -33,41 +34,15 @@ impl Over {
     }
 }
 
-/// Faults of one part of the crate, and the stores over which that part runs.
-const PARTS: [(&[Fault], &[Over]); 5] = [
-    (Fault::CHANNELS, &Over::ALL),
-    (Fault::ENTRY, &Over::ALL),
-    (Fault::CLIENT, &Over::ALL),
-    (Fault::LOCAL, &[Over::Local]),
-    (Fault::REDIS, &[Over::Redis]),
-];
+/// A part of the table of faults, and the stores over which that part of the crate runs.
+const PARTS: [(&str, &[Over]); 4] =
+    [("entry", &Over::ALL), ("client", &Over::ALL), ("local", &[Over::Local]), ("redis", &[Over::Redis])];
 
-/// Faults that no program can be hurt by over the stores that are played here, and why; with the test that
-/// finds each.
-const ELSEWHERE: &[(Fault, &str)] = &[
-    (
-        Fault::CutNotMended,
-        "only Redisson's readers cut another's lease; \
-         `mutant_that_does_not_mend_what_others_cut_is_killed`",
-    ),
-    (
-        Fault::ForcedGrantBelieved,
-        "what is granted beside a forced unlock may be gone by it or not, which no judge can tell; \
-         `mutant_that_believes_a_grant_after_a_forced_unlock_is_killed`",
-    ),
-    (
-        Fault::NamedGrantedLate,
-        "the waiter looks whether its lease is over when it is polled, and queues anew: later than it would, \
-         which the docs except where a process stands still; `mutant_that_grants_late_by_name_is_killed`",
-    ),
-    (
-        Fault::LocalLeaseShortened,
-        "the client asks for no less than it has (`LeasedAnewForLess`); `tests/conformance` asks the store",
-    ),
-];
-
-fn elsewhere(fault: Fault) -> Option<&'static str> {
-    ELSEWHERE.iter().find(|(other, _)| *other == fault).map(|(_, why)| *why)
+/// The table's, and those that the library has for loom's models: above the semaphore.
+fn faults_of_the_lock() -> Vec<(Fault, &'static [Over])> {
+    let over = |part: &str| PARTS.iter().find(|(of, _)| *of == part).map(|(_, stores)| *stores);
+    let all = faults::all().into_iter();
+    all.filter_map(|fault| over(fault.part).map(|stores| (fault, stores))).collect()
 }
 
 /// Seeds each fault into a run of its own, and fails if one survives.
@@ -136,22 +111,25 @@ impl Faults {
         for survivor in &survivors {
             println!("{} survives", survivor.fault);
         }
-        for (fault, why) in ELSEWHERE {
-            println!("{fault:?} is found elsewhere: {why}");
+        for fault in faults::all() {
+            if let Some(why) = fault.not_by_programs {
+                println!("{} is found elsewhere: {why}", fault.name);
+            }
         }
         if survivors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
     /// Names of what is looked for, and over which stores. Or a name that is none.
     fn chosen(&self) -> Result<Vec<(String, Vec<Over>)>, &str> {
-        let faults =
-            PARTS.iter().flat_map(|(faults, stores)| faults.iter().map(move |fault| (*fault, *stores)));
         // One that is found elsewhere is looked for if it is named.
-        let faults = faults.filter(|(fault, _)| !self.names.is_empty() || elsewhere(*fault).is_none());
-        let faults = faults.map(|(fault, stores)| (format!("{fault:?}"), stores));
+        let is_looked_for = |fault: &Fault| !self.names.is_empty() || fault.not_by_programs.is_none();
+        let faults = faults_of_the_lock().into_iter().filter(|(fault, _)| is_looked_for(fault));
+        let faults = faults.map(|(fault, stores)| (fault.name.to_owned(), stores));
+        let shared = [Seeded::CHANNELS, Seeded::ENTRY].concat();
+        let shared = shared.into_iter().map(|fault| (format!("{fault:?}"), Over::ALL.as_slice()));
         let twins = Twin::value_variants().iter().filter_map(ValueEnum::to_possible_value);
         let twins = twins.map(|twin| (twin.get_name().to_owned(), [Over::Model].as_slice()));
-        let all: Vec<_> = faults.chain(twins).collect();
+        let all: Vec<_> = shared.chain(faults).chain(twins).collect();
         if let Some(unknown) = self.names.iter().find(|name| !all.iter().any(|(of, _)| of == *name)) {
             return Err(unknown);
         }

@@ -20,7 +20,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::fault::fault;
 use crate::lock_entry::{Answer, Attempt, AttemptOutcome, Effects, Grant, HeadTicket, Moment, Request};
 
 use crate::lock::backend::{AcquireOutcome, AcquireRequest, Failed, Failure};
@@ -158,7 +157,7 @@ impl<'a> Head<'a> {
         let competed = {
             let waits = pin!(async {
                 let kept = if ticket.has_position() { entry.take_kept() } else { None };
-                let hears_all = kept.is_some() || fault!(NoQuestionOnceItListens);
+                let hears_all = kept.is_some();
                 let listening = kept.unwrap_or_else(|| entry.listen());
                 Wait::new(&mut self, &listening, says, patient, give_up).run(hears_all).await
             });
@@ -171,12 +170,8 @@ impl<'a> Head<'a> {
     /// should its release go unheard, that is what it costs. And early enough to keep a position in the
     /// store's queue, should a look or two be lost.
     fn look_again(&self, left: Duration, give_up: Moment) -> Moment {
-        if fault!(LeaseEndNotAwaited) {
-            return give_up;
-        }
         let context = &self.entry.context;
-        let position = self.entry.position.filter(|_| !fault!(PositionNotKept));
-        let at_most = position.map_or(context.rules.renewed_lease, |kept| kept / 3);
+        let at_most = self.entry.position.map_or(context.rules.renewed_lease, |kept| kept / 3);
         let left = left.min(at_most) + ROUNDING;
         give_up.min(context.now() + left)
     }
@@ -229,10 +224,7 @@ impl<'a> Head<'a> {
                 (Answer::Held { kept }, left)
             }
             Err(error) => {
-                let answer = match may_run_yet && !fault!(UnansweredNeverRan) {
-                    true => Answer::Unanswered,
-                    false => Answer::DidNotRun,
-                };
+                let answer = if may_run_yet { Answer::Unanswered } else { Answer::DidNotRun };
                 entry.apply(entry.state.answered(&self.ticket, attempt, answer, now).1);
                 return Err(entry.context.failed(&entry.name, error));
             }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fault::fault;
 use crate::lock_entry::{Extension, Grant, LossReason, PendingRelease};
 
 use super::{Entry, read_or};
@@ -87,7 +86,7 @@ impl Entry {
             }
         };
         let (held, token) = answer.map_err(|error| context.failed(&self.name, error))?;
-        if !held && !fault!(GoneCountsAsExtended) {
+        if !held {
             self.state.not_extended(extension);
             // Sent once it was heard that the lease is begun anew: a clock that stands still does not tell.
             self.gone(number, sent + Duration::from_nanos(is_repeated.into()));
@@ -96,9 +95,7 @@ impl Entry {
         let (in_hand, effects) = self.state.extended(number, sent, lease, token, self.now());
         self.apply(effects);
         if !in_hand {
-            if !fault!(LateTokenNotUndone) {
-                self.release_in_background(roll_back);
-            }
+            self.release_in_background(roll_back);
             return Ok(Err(LossReason::Expired));
         }
         Ok(Ok(token))
@@ -125,7 +122,7 @@ impl Entry {
             };
             let sent = self.now();
             let is_there = self.are_there(&[number]).await? == [true];
-            if !is_there && !fault!(EnsuredInMemory) {
+            if !is_there {
                 self.gone(number, sent);
             }
             // The lease may have ended while we asked, or a shared hold have gone on by another one.

@@ -16,11 +16,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fault::fault;
 use crate::lock_entry::{Answer, Attempt, AttemptOutcome, HeadTicket, Moment, NextHead, PendingRelease};
 
 use super::{Entry, OnDrop, first_poll};
-use crate::lock::backend::{CommandFuture, Failed, LATEST_RUN, Mode, NextWaiter, ReleaseOutcome};
+use crate::lock::backend::{CommandFuture, Failed, LATEST_RUN, NextWaiter, ReleaseOutcome};
 use crate::lock::entry::listening::Listening;
 use crate::lock::error::LockError;
 use crate::lock::owner::LeaseId;
@@ -67,7 +66,7 @@ impl Entry {
         .await;
         // One that has failed is awaited until it is repeated.
         let repeated = outcome.is_ok() && awaited && !self.release_answered(pending_release);
-        if outcome.is_ok() || fault!(AwaitedReleaseNotRepeated) {
+        if outcome.is_ok() {
             repeat.0 = None;
         }
         self.released(outcome, repeated)
@@ -96,12 +95,10 @@ impl Entry {
     #[inline(always)]
     fn send_once<'a>(&'a self, id: &'a LeaseId, rolls_back: bool) -> CommandFuture<'a, ReleaseOutcome> {
         let store = &self.context.store;
-        match rolls_back && !fault!(RollsBackByRelease) {
-            true => {
-                let is_mixed_up = self.mode == Mode::Read && fault!(ReadsRolledBackAsWrites);
-                store.roll_back(if is_mixed_up { Mode::Write } else { self.mode }, &self.name, id)
-            }
-            false => store.release(self.mode, &self.name, id, None),
+        if rolls_back {
+            store.roll_back(self.mode, &self.name, id)
+        } else {
+            store.release(self.mode, &self.name, id, None)
         }
     }
 
@@ -219,9 +216,7 @@ impl Entry {
                 };
                 awaited.swap_remove(at)
             };
-            if !fault!(UnpolledReleaseForgotten) {
-                self.release_in_background(late.pending_release);
-            }
+            self.release_in_background(late.pending_release);
         }
     }
 
@@ -337,7 +332,7 @@ impl Release {
             let outcome = match &self.next {
                 Some((_, Some(named))) => {
                     // Only what comes after the subscription was confirmed comes for sure.
-                    let hears_all = named.listening.is_ready() || fault!(NamedBeforeItListens);
+                    let hears_all = named.listening.is_ready();
                     let outcome = store.release(mode, &entry.name, &id, Some(&named.next)).await;
                     outcome.inspect(|outcome| self.tell_next(*outcome, hears_all))
                 }
@@ -360,7 +355,7 @@ impl Release {
             // The next waiter has a lease of its own to ask for.
             self.appoint(0);
             let again = context.now() + back_off;
-            if self.repeated_until() <= again || context.has_ended() || fault!(ReleaseNotRepeated) {
+            if self.repeated_until() <= again || context.has_ended() {
                 self.is_over = true;
                 return;
             }
@@ -405,7 +400,7 @@ impl Release {
                 None => entry.state.asks_itself(&head, now),
             });
         }
-        if std::mem::replace(&mut self.appoints, false) && !fault!(ReturnedToNobody) {
+        if std::mem::replace(&mut self.appoints, false) {
             entry.returned(receivers, now);
         } else {
             entry.state.note_receivers(receivers, now);

@@ -4,7 +4,6 @@ use std::ops::RangeInclusive;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::fault::fault;
 use crate::moment::Moment;
 
 use super::super::effects::{Effects, NextHead};
@@ -91,7 +90,7 @@ impl HeadState {
 
     /// Since when it could go on and was not polled.
     pub(super) fn woken(&self) -> Option<Moment> {
-        self.woken.filter(|_| !fault!(UnpolledHeadKept))
+        self.woken
     }
 
     #[cfg(test)]
@@ -125,21 +124,17 @@ impl HeadState {
         let mut before = inherited.map_or(Unconfirmed { until, unanswered: 0 }, StoreLease::unconfirmed);
         before.until = before.until.max(until);
         let until = self.at_store_before.map_or(before.until, |until| until.max(before.until));
-        let unanswered = if fault!(UnansweredAttemptsForgotten) { 0 } else { self.unanswered };
-        Unconfirmed { until, unanswered: before.unanswered + unanswered }
+        Unconfirmed { until, unanswered: before.unanswered + self.unanswered }
     }
 
     /// What may be at the store. It is rolled back if a command may be under way still; what was answered, as
     /// a position that is given up, is released like a lease.
     pub(super) fn to_rollback(&self) -> Option<PendingRelease> {
-        let rolls_back = self.unanswered > 0 && !fault!(UnsettledReleased);
+        let rolls_back = self.unanswered > 0;
         let Some(lease) = &self.inherited else {
             let (number, until) = self.number.zip(self.at_store)?;
             return Some(PendingRelease { number, until, appoints: false, rolls_back });
         };
-        if self.at_store.is_none() && fault!(LeaseDiesWithLastWaiter) {
-            return None;
-        }
         let until = self.at_store.max(Some(lease.unconfirmed().until))?;
         let release = lease.to_release(false);
         Some(PendingRelease { until, rolls_back: rolls_back || release.rolls_back, ..release })
@@ -182,7 +177,7 @@ impl Ownership {
 
     fn head(&mut self, serial: u64) -> Option<&mut HeadState> {
         match &mut self.phase {
-            Phase::Competing(head) if head.serial == serial || fault!(NoSerialCheck) => Some(head),
+            Phase::Competing(head) if head.serial == serial => Some(head),
             _ => None,
         }
     }
@@ -288,9 +283,7 @@ impl Ownership {
         let number = *head.number.get_or_insert(fresh);
         // A position may be at the store for longer than a short lease, and become one.
         let until = sent + position.map_or(lease, |position| lease.max(position));
-        if !fault!(HeadForgetsItsAttempt) {
-            (head.at_store_before, head.at_store) = (head.at_store, Some(until));
-        }
+        (head.at_store_before, head.at_store) = (head.at_store, Some(until));
         head.queued_at.get_or_insert(sent);
         head.tries += 1;
         head.unanswered += 1;
@@ -327,7 +320,7 @@ impl Ownership {
             Answer::Held { kept } => return self.held_elsewhere(serial, attempt, kept, now, effects),
             // Those before it may have run.
             Answer::DidNotRun => {
-                head.at_store = if fault!(AttemptsBeforeForgotten) { None } else { head.at_store_before };
+                head.at_store = head.at_store_before;
                 head.attempt_answered();
             }
             Answer::Unsaid => head.attempt_answered(),
@@ -346,17 +339,13 @@ impl Ownership {
         now: Moment,
         effects: &mut Effects,
     ) -> AttemptOutcome {
-        let (named, kept_block) = (self.named(serial), fault!(TokenBlockKept));
+        let named = self.named(serial);
         let Some(head) = self.head(serial) else { return AttemptOutcome::Superseded };
         let request = head.request;
         head.attempt_answered();
         let inherited = head.inherited.take();
         let before = head.unconfirmed(inherited.as_ref(), now + attempt.lease);
-        let unchecked = match named {
-            Some(_) => fault!(NamedGrantedLate),
-            None => fault!(GrantedAfterDeadline),
-        };
-        if !unchecked && attempt.sent + attempt.lease <= now {
+        if attempt.sent + attempt.lease <= now {
             self.too_late(serial, attempt, before.until, effects);
             if let Some(slot) = named {
                 self.appoint_named(slot, now, effects);
@@ -365,10 +354,7 @@ impl Ownership {
         }
         effects.keep_waker(head.take_waker());
         let won_at_once = head.offered && head.tries == 1;
-        let mut tokens = attempt.granted_tokens(last_token);
-        if kept_block && let Some(before) = &inherited {
-            tokens = before.tokens.clone();
-        }
+        let tokens = attempt.granted_tokens(last_token);
         if won_at_once {
             self.contended = false;
         }
@@ -377,8 +363,7 @@ impl Ownership {
             Some(before) => before.tenure_ends,
             None => attempt.sent + self.tenure,
         };
-        let sent = if fault!(AcquiredFromTheAnswer) { now } else { attempt.sent };
-        self.hold_by(&Attempt { sent, ..attempt }, tokens, tenure_ends, before);
+        self.hold_by(&attempt, tokens, tenure_ends, before);
         if goes_on && let Phase::Held(_, lease) = &mut self.phase {
             lease.begun_anew(attempt.sent, now);
         }
@@ -429,7 +414,7 @@ impl Ownership {
         // A division costs as much as the rest; nearly all leases are as long as the rules say.
         let third = if attempt.lease < self.rules.renewed_lease { attempt.lease / 3 } else { self.third };
         let mut lease = StoreLease::granted(attempt, tokens, third, tenure_ends, before);
-        lease.verify = self.forced.is_some_and(|at| attempt.sent <= at) && !fault!(ForcedGrantBelieved);
+        lease.verify = self.forced.is_some_and(|at| attempt.sent <= at);
         self.known_held = None;
         self.transition(Phase::Held(Hold::without_owners(), lease));
     }
@@ -451,9 +436,7 @@ impl Ownership {
     /// The waiter that was named with a release, if it is that, asks the store itself: the release has
     /// failed, or was sent without its name.
     pub(in crate::lock_entry) fn asks_itself(&mut self, serial: u64, now: Moment, effects: &mut Effects) {
-        if let Some(slot) = self.named(serial)
-            && !fault!(NamedNotTold)
-        {
+        if let Some(slot) = self.named(serial) {
             if let Some(head) = self.head(serial) {
                 head.refused = false;
             }
@@ -502,7 +485,7 @@ impl Ownership {
             }
             (kept, _) => {
                 self.refused(serial, effects);
-                if let (Some(kept), Some(head), false) = (kept, self.head(serial), fault!(WaitForgotten)) {
+                if let (Some(kept), Some(head)) = (kept, self.head(serial)) {
                     // Longer than its lease would have lasted, maybe.
                     head.at_store = Some(attempt.sent + kept);
                 }
@@ -518,19 +501,17 @@ impl Ownership {
         // attempt before, or one of the hold before.
         if let Some(lease) = head.inherited.take() {
             let Unconfirmed { until, unanswered } = lease.unconfirmed();
-            head.unanswered += if fault!(InheritedCommandForgotten) { 0 } else { unanswered };
+            head.unanswered += unanswered;
             head.at_store = head.at_store.max(Some(until));
         }
         head.refused = true;
-        if head.unanswered == 0 || fault!(UnansweredAttemptsForgotten) {
+        if head.unanswered == 0 {
             (head.at_store, head.at_store_before) = (None, None);
         }
         self.contended = true;
         self.tenure = self.rules.policy.tenure();
         let mut walk = self.queue.walk();
-        while !fault!(TriesKept)
-            && let Some(slot) = self.queue.pop_try(&mut walk)
-        {
+        while let Some(slot) = self.queue.pop_try(&mut walk) {
             effects.wake(self.queue.place_at(slot, Place::Busy));
         }
     }
@@ -551,16 +532,13 @@ impl Ownership {
         let Some(head) = self.head(serial) else { return AttemptOutcome::Superseded };
         head.refused = true;
         head.attempt_answered();
-        if fault!(PositionForgotten) {
-            head.at_store = None;
-        }
         let lapsed = head.queued_at.is_some_and(|before| before < attempt.sent && before + kept <= now);
-        if lapsed && !fault!(LapsedNumberKept) {
+        if lapsed {
             head.forget_number();
             effects.more().roll_back = Some(attempt.rollback());
             return AttemptOutcome::TooLate;
         }
-        head.queued_at = Some(if fault!(PositionCountedFromAnswer) { now } else { attempt.sent });
+        head.queued_at = Some(attempt.sent);
         AttemptOutcome::Refused
     }
 
@@ -578,8 +556,7 @@ impl Ownership {
         let (since, until) = (head.queued_at?, head.at_store?);
         // A lease of its own length, or a token, takes a question.
         let suffices = head.request.is_watched() && !head.request.fenced;
-        let is_other = head.number != Some(number) && !fault!(OtherGrantBelieved);
-        if is_other || !suffices || since + kept <= now {
+        if head.number != Some(number) || !suffices || since + kept <= now {
             return None;
         }
         // No attempt is answered by this; and what was asked for last may last as long.
@@ -623,9 +600,6 @@ impl Ownership {
 
     /// An owner may get the lock in another way: its waiters here are told to enter anew.
     pub(in crate::lock_entry) fn evict_owner(&mut self, owner: u64, now: Moment, effects: &mut Effects) {
-        if fault!(NoneRecalled) {
-            return;
-        }
         while let Some(slot) = self.queue.pop_of(owner) {
             effects.wake(self.queue.place_at(slot, Place::Superseded));
         }
@@ -641,7 +615,7 @@ impl Ownership {
             effects.more().roll_back = Some(roll_back);
         }
         // It may be asleep where a notification would stay with it.
-        effects.more().call = !fault!(SupersededStaysInLine);
+        effects.more().call = true;
         let (slot, waker, refused) = (head.slot, head.take_waker(), head.refused);
         effects.wake(waker);
         if let Some(slot) = slot {
@@ -654,7 +628,5 @@ impl Ownership {
 /// The waiter of this answer has left: releases again, as the earlier rollback may have run before this was
 /// sent.
 fn roll_back(attempt: Attempt, effects: &mut Effects) {
-    if !fault!(AnswerDiesWithWaiter) {
-        effects.more().roll_back = Some(attempt.rollback());
-    }
+    effects.more().roll_back = Some(attempt.rollback());
 }

@@ -22,7 +22,6 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::fault::fault;
 use crate::moment::Moment;
 
 use super::super::outcome::{Attempt, PendingRelease};
@@ -123,8 +122,7 @@ impl StoreLease {
 
     /// Whether the store may keep it after `moment`.
     pub(super) fn may_outlast(&self, moment: Moment) -> bool {
-        let until = if fault!(UnconfirmedForgotten) { self.sure_until } else { self.possible_until };
-        moment < until || self.unanswered > 0
+        moment < self.possible_until || self.unanswered > 0
     }
 
     /// Whether the store may keep it for longer than a lease of this length.
@@ -143,7 +141,7 @@ impl StoreLease {
 
     /// As it is released in the background. `appoints`: the next waiter comes once that is under way.
     pub(super) fn to_release(&self, appoints: bool) -> PendingRelease {
-        let rolls_back = self.unanswered > 0 && !fault!(UnsettledReleased);
+        let rolls_back = self.unanswered > 0;
         PendingRelease { number: self.number, until: self.possible_until, appoints, rolls_back }
     }
 
@@ -151,9 +149,7 @@ impl StoreLease {
 
     /// A command is about to be sent that makes it last for `lease` from then on at least.
     pub(super) fn lengthens(&mut self, sent: Moment, lease: Duration) {
-        if !fault!(ExtensionNotNoted) {
-            self.possible_until = self.possible_until.max(sent + lease);
-        }
+        self.possible_until = self.possible_until.max(sent + lease);
     }
 
     /// A renewal is about to be sent, for as long as that, or to ask only.
@@ -170,9 +166,9 @@ impl StoreLease {
     /// another command under way has made longer.
     pub(super) fn leases_anew(&mut self, sent: Moment, lease: Duration) -> Duration {
         let possible = self.possible_until.saturating_duration_since(sent);
-        let lease = if fault!(LeasedAnewForLess) { lease } else { lease.max(possible) };
+        let lease = lease.max(possible);
         self.lengthens(sent, lease);
-        self.unanswered += u32::from(!fault!(TokenCommandForgotten));
+        self.unanswered += 1;
         lease
     }
 
@@ -194,7 +190,6 @@ impl StoreLease {
     /// The store confirmed, by a command that was sent at `sent` and answered at `now`, that it lasts at
     /// least for `lease`.
     pub(super) fn confirm(&mut self, sent: Moment, now: Moment, lease: Option<Duration>, third: Duration) {
-        let sent = if fault!(ConfirmedFromTheAnswer) { now } else { sent };
         (self.confirmed, self.renewal_unanswered, self.not_before) = (sent.max(self.confirmed), false, None);
         if let Some(lease) = lease {
             self.sure_until = self.sure_until.max(sent + lease);
@@ -206,7 +201,7 @@ impl StoreLease {
     /// The store does not keep it any more. What is unanswered may begin it anew, and so may a position in
     /// the store's queue.
     pub(super) fn gone(&mut self, now: Moment) {
-        self.unanswered += u32::from(self.may_be_queued && !fault!(PositionOfLostGrantForgotten));
+        self.unanswered += u32::from(self.may_be_queued);
         (self.sure_until, self.possible_until) = (self.sure_until.min(now), self.possible_until.min(now));
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::fault::fault;
 use crate::moment::Moment;
 
 use super::super::effects::Effects;
@@ -22,24 +21,20 @@ impl Ownership {
         effects: &mut Effects,
     ) -> LeaveOutcome {
         self.end_if_over(now, effects);
-        let any =
-            || self.held().find_map(|(hold, _)| hold.owner_holds.iter().next().map(|(serial, _)| serial));
-        let serial = if fault!(NoSerialCheck) { any().unwrap_or(grant.serial) } else { grant.serial };
+        let serial = grant.serial;
         let Some((hold, _)) = self.held_by_serial(serial) else {
-            return LeaveOutcome::Lost(self.hear_of_loss(grant.serial));
+            return LeaveOutcome::Lost(self.hear_of_loss(serial));
         };
-        hold.drop_guard(&Grant { serial, ..*grant });
+        hold.drop_guard(grant);
         let left = hold.drop_count(serial, now);
         let is_empty = hold.owner_holds.is_empty();
         self.record_losses(serial, left, effects);
-        match is_empty || fault!(OneLeavesForAll) {
-            false => {
-                // What is left may be over earlier.
-                self.plan_next_look(now, effects);
-                LeaveOutcome::Remains
-            }
-            true => self.end_empty(now, effects),
+        if is_empty {
+            return self.end_empty(now, effects);
         }
+        // What is left may be over earlier.
+        self.plan_next_look(now, effects);
+        LeaveOutcome::Remains
     }
 
     /// The owner gives one of its holds back by name: a forgotten one, or else one that a guard has, which is
@@ -54,7 +49,7 @@ impl Ownership {
         let its = || {
             self.held()
                 .flat_map(|(hold, _)| hold.owner_holds.iter())
-                .filter(|(_, sharer)| sharer.owner == owner || fault!(GivenBackForAnother))
+                .filter(|(_, sharer)| sharer.owner == owner)
         };
         let found = its().find(|(_, sharer)| sharer.is_forgotten()).or_else(|| its().next());
         let Some(serial) = found.map(|(serial, _)| serial) else { return LeaveOutcome::NotHeld };
@@ -80,9 +75,7 @@ impl Ownership {
             Some((hold, lease)) => {
                 hold.forget_guard(grant, lease.sure_until);
                 // No guard sees its end any more.
-                if !fault!(ForgottenEndUnseen) {
-                    self.plan_next_look(now, effects);
-                }
+                self.plan_next_look(now, effects);
             }
             None => _ = self.hear_of_loss(grant.serial),
         }
@@ -106,9 +99,7 @@ impl Ownership {
     #[inline]
     fn end_empty(&mut self, now: Moment, effects: &mut Effects) -> LeaveOutcome {
         match &self.phase {
-            Phase::Held(hold, _) if hold.owner_holds.is_empty() || fault!(OneLeavesForAll) => {
-                self.pass_on(now, effects)
-            }
+            Phase::Held(hold, _) if hold.owner_holds.is_empty() => self.pass_on(now, effects),
             _ => {
                 let at = self.parallel.iter().position(|(hold, _)| hold.owner_holds.is_empty());
                 let at = at.expect("some hold has lost its last one");
@@ -130,18 +121,18 @@ impl Ownership {
             self.name_next(now, effects);
             return LeaveOutcome::Passed;
         }
-        let used_up = lease.tenure_ends <= now && !fault!(TenureNeverUsedUp);
+        let used_up = lease.tenure_ends <= now;
         // No lease is made shorter, so one that the store may keep for longer than the next request wants is
         // none for it: this process is not to keep others out for longer, if it dies.
         let too_long = lease.may_exceed(next.lease.unwrap_or(self.rules.renewed_lease), now);
-        if used_up || lease.is_over(now) || too_long && !fault!(LongerLeasePassedOn) {
+        if used_up || lease.is_over(now) || too_long {
             effects.more().pending_release = Some(lease.to_release(true));
             self.transition(Phase::Returning(used_up));
             return LeaveOutcome::Passed;
         }
         // Not so short that it may end at once.
         let fits = lease.sure_until > now + self.third;
-        let has_token = !next.fenced || lease.has_token() || fault!(TokenBlockKept);
+        let has_token = !next.fenced || lease.has_token();
         if next.is_watched() && fits && has_token {
             self.grant_next(now, effects);
         } else if let Phase::Held(_, lease) = self.take_phase() {
@@ -206,9 +197,7 @@ impl Ownership {
         }
         let Phase::Held(hold, _) = &self.phase else { return };
         let Some(owner) = hold.owner_holds.iter().next().map(|(_, sharer)| sharer.owner) else { return };
-        while !fault!(NoSameOwnerGrant)
-            && let Some(slot) = self.queue.pop_of(owner)
-        {
+        while let Some(slot) = self.queue.pop_of(owner) {
             self.admit_at(slot, now, effects);
         }
     }
@@ -220,7 +209,7 @@ impl Ownership {
             && let Phase::Held(hold, lease) = &self.phase
             && let (sent, left) = (lease.confirmed, lease.left(now).min(extent))
             && let Some(slot) = self.queue.pop_that(&mut walk, |request, since| {
-                let extent = if since <= sent || fault!(LateSharerAdmitted) { extent } else { left };
+                let extent = if since <= sent { extent } else { left };
                 offer.suffices(request, extent) || hold.owner_holds.of_owner(request.owner).is_some()
             })
         {
@@ -264,7 +253,7 @@ impl Ownership {
             let most = self.rules.policy.tenure().saturating_mul(if alone { MAX_GROWTH } else { 1 });
             self.tenure = self.tenure.saturating_mul(2).min(most);
         }
-        if matches!(self.phase, Phase::Returning(_)) || fault!(NoPhaseCheck) {
+        if matches!(self.phase, Phase::Returning(_)) {
             let steps = self.steps_for(receivers);
             self.appoint(None, steps, now, effects);
         }
@@ -357,9 +346,7 @@ impl Ownership {
         effects: &mut Effects,
     ) -> bool {
         let Some((hold, lease)) = self.held_by_number(number) else { return false };
-        if !fault!(GoneLeasePassedOn) {
-            lease.gone(now);
-        }
+        lease.gone(now);
         let owner_holds = std::mem::replace(hold, Hold::without_owners()).owner_holds;
         owner_holds.into_each(|serial, sharer| self.record_loss(serial, sharer.guards, reason, effects));
         self.end_in_background_if_empty(now, effects);
@@ -403,7 +390,7 @@ impl Ownership {
         self.closed = true;
         while let Some(slot) = self.queue.pop() {
             let waker = self.queue.place_at(slot, Place::Closed);
-            effects.wake(waker.filter(|_| !fault!(ClosedInSilence)));
+            effects.wake(waker);
         }
         if let Phase::Competing(head) = &mut self.phase {
             let (slot, roll_back) = (head.slot(), head.to_rollback());
@@ -414,7 +401,7 @@ impl Ownership {
             }
             // Here, as it may not be polled before the client ends. A waiter that is named is rolled back by
             // the answer.
-            if let Some(roll_back) = roll_back.filter(|_| !is_named && !fault!(ClosedHeadLeavesItsTrace)) {
+            if let Some(roll_back) = roll_back.filter(|_| !is_named) {
                 effects.more().roll_back = Some(roll_back);
             }
             self.transition(Phase::Free);

@@ -2,13 +2,12 @@
 //! time. Each sequence is then brought to its end, and nothing may be left. All of it for a store without a
 //! queue, for one with, and for one of a shared lock.
 //!
-//! A mutant is run in a process of its own, with a fault seeded into the engine, and has to fail.
+//! `cargo xtask verify ownership` seeds one fault after another into the engine, which a test here has to find.
 
 mod store;
 
 use std::collections::{BTreeMap, HashMap};
 use std::env;
-use std::process;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,6 @@ use super::super::{
     LossReason, NextHead, PendingRelease, Request, Ticket, WaitOutcome,
 };
 use super::{Gate, Hold, Ownership, Phase, Policy, Renewal, Rules};
-use crate::fault::{Fault, seed};
 use crate::moment::Moment;
 
 const LEASE: Duration = Duration::from_millis(900);
@@ -1423,37 +1421,24 @@ fn model() {
     ] {
         assert!(explore(&cast, StoreKind::Shared, prelude, depth) > many(1000));
     }
-    for seed in 1..=if is_deep() { 450 } else { 90 } {
+    for seed in 1..=if is_deep() { 1000 } else { 90 } {
         wander(seed, [StoreKind::Plain, StoreKind::Queue, StoreKind::Shared][seed as usize % 3], 120);
-    }
-}
-
-/// Seeds the fault that this process is run with, if it is.
-fn seed_mutant() {
-    if let Ok(mutant) = env::var(MUTANT) {
-        let seeded = Fault::ALL.iter().find(|fault| format!("{fault:?}") == mutant);
-        seed(*seeded.expect("a fault of that name"));
     }
 }
 
 #[test]
 fn every_sequence_of_events_keeps_the_invariants_and_leaves_nothing() {
-    seed_mutant();
     model();
 }
 
 #[test]
 fn commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief() {
-    seed_mutant();
     late_commands();
 }
 
 /// An answer comes when the lease is long in other hands.
 #[test]
 fn answer_to_a_release_changes_nothing_unless_one_is_under_way() {
-    if env::var(MUTANT).is_ok_and(|mutant| mutant == "NoPhaseCheck") {
-        seed(Fault::NoPhaseCheck);
-    }
     let mut world = World::new(&[Request::new(1), Request::new(2)], StoreKind::Plain);
     for event in [Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1)] {
         world.step(event);
@@ -1468,9 +1453,6 @@ fn answer_to_a_release_changes_nothing_unless_one_is_under_way() {
 /// A task that looks again and again lets no other run, on a runtime of one thread.
 #[test]
 fn those_let_in_after_a_long_hold_are_looked_after_in_time_and_not_before() {
-    if env::var(MUTANT).is_ok_and(|mutant| mutant == "GrantedLongAgo") {
-        seed(Fault::GrantedLongAgo);
-    }
     let cast = [1, 2, 3].map(Request::new);
     let mut world = World::after(&cast, StoreKind::Shared, ASIDE);
     for event in [Event::Enter(2), Event::Ask(1), Event::Answer(1), Event::Step, Event::Step] {
@@ -1485,9 +1467,6 @@ fn those_let_in_after_a_long_hold_are_looked_after_in_time_and_not_before() {
 
 #[test]
 fn waiters_that_are_kept_unpolled_are_superseded_together() {
-    if env::var(MUTANT).is_ok_and(|mutant| mutant == "SilentWaitersKept") {
-        seed(Fault::SilentWaitersKept);
-    }
     let mut world = World::new(&[1, 2, 3, 4].map(Request::new), StoreKind::Plain);
     for event in [Event::Enter(0), Event::Ask(0), Event::Answer(0)] {
         world.step(event);
@@ -1538,9 +1517,6 @@ fn closed_entry_rolls_back_a_lease_that_was_asked_for_outside_of_the_queue() {
 /// It may wait for them.
 #[test]
 fn owner_that_gets_in_another_way_takes_its_waiters_along() {
-    if env::var(MUTANT).is_ok_and(|mutant| mutant == "NoneRecalled") {
-        seed(Fault::NoneRecalled);
-    }
     let shared = Request::new(1).shared_owner();
     let prelude = [Event::TheyAcquire, Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1)];
     let mut world = World::after(&[shared, shared, shared], StoreKind::Shared, &prelude);
@@ -1577,9 +1553,6 @@ fn owner_that_shares_takes_its_waiters_along_whatever_lease_they_want() {
 /// The store has granted it, and the answer, or the message, comes when the lock was forced free.
 #[test]
 fn store_is_asked_at_once_about_what_was_granted_before_a_forced_unlock_and_is_known_after_it() {
-    if env::var(MUTANT).is_ok_and(|mutant| mutant == "ForcedGrantBelieved") {
-        seed(Fault::ForcedGrantBelieved);
-    }
     let (granted, told) = ([Event::Enter(0), Event::Ask(0)], [&QUEUED[..4], &[Event::TheyRelease]].concat());
     for (kind, before, known) in [
         (StoreKind::Plain, &granted[..], Event::Answer(0)),
@@ -1621,9 +1594,6 @@ fn store_is_asked_at_once_about_what_was_granted_before_the_last_of_several_forc
 /// renewal.
 #[test]
 fn shared_lease_lasts_as_long_as_its_holder_believes_though_others_cut_it() {
-    if env::var(MUTANT).is_ok_and(|mutant| mutant == "CutNotMended") {
-        seed(Fault::CutNotMended);
-    }
     let pace = LEASE / 18;
     for own in [LEASE * 4, LEASE + LEASE / 3, LEASE + pace, LEASE] {
         let paces = own.as_nanos() / pace.as_nanos();
@@ -1664,9 +1634,6 @@ fn lock_counts_as_held_while_a_release_names_a_waiter() {
 /// they were sent.
 #[test]
 fn token_that_is_asked_for_beside_an_extension_shortens_nothing() {
-    if env::var(MUTANT).is_ok_and(|mutant| mutant == "LeasedAnewForLess") {
-        seed(Fault::LeasedAnewForLess);
-    }
     let mine = Request::new(1).shared_owner();
     for kind in [StoreKind::Plain, StoreKind::Queue] {
         for answers_late in [false, true] {
@@ -1688,110 +1655,4 @@ fn token_that_is_asked_for_beside_an_extension_shortens_nothing() {
             world.bring_to_an_end();
         }
     }
-}
-
-/// Names the fault that is seeded into this process.
-const MUTANT: &str = "LATCHWORK_MUTANT";
-
-/// Runs `test` with a fault, and sees to it that it fails, saying `expected`.
-fn must_fail(test: &str, mutant: Fault, expected: &str) {
-    let run = process::Command::new(env::current_exe().expect("a test has a path"))
-        .args([&format!("lock_entry::ownership::model::{test}"), "--exact", "--nocapture"])
-        .env(MUTANT, format!("{mutant:?}"))
-        .output()
-        .expect("a test can be run again");
-    let said = String::from_utf8_lossy(&run.stderr);
-    assert!(!run.status.success(), "{mutant:?} was not found: this model cannot fail");
-    assert!(said.contains(expected), "{mutant:?} was found, but not by {expected:?}:\n{said}");
-}
-
-macro_rules! mutants {
-    ($($(#[$attribute:meta])* $name:ident: $fault:ident, $test:literal, $expected:literal;)*) => {
-        $(
-            #[test]
-            $(#[$attribute])*
-            fn $name() {
-                must_fail($test, Fault::$fault, $expected);
-            }
-        )*
-    };
-}
-
-mutants! {
-    mutant_that_overlooks_a_claim_is_killed: ClaimOverlooked,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "panicked";
-    mutant_without_phase_check_is_killed: NoPhaseCheck,
-        "answer_to_a_release_changes_nothing_unless_one_is_under_way", "panicked";
-    mutant_without_serial_check_is_killed: NoSerialCheck,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "panicked";
-    mutant_without_same_owner_grant_is_killed: NoSameOwnerGrant,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "a task waits for ever";
-    mutant_that_grants_after_the_deadline_is_killed: GrantedAfterDeadline,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "granted what is over";
-    mutant_that_keeps_a_token_block_is_killed: TokenBlockKept,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "no token";
-    mutant_whose_head_forgets_its_attempt_is_killed: HeadForgetsItsAttempt,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "left at the store";
-    mutant_whose_hand_off_dies_with_the_waiter_is_killed: HandOffDiesWithWaiter,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "panicked";
-    mutant_whose_lease_dies_with_the_last_waiter_is_killed: LeaseDiesWithLastWaiter,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "left at the store";
-    mutant_whose_head_forgets_its_position_is_killed: PositionForgotten,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "left at the store";
-    mutant_that_keeps_a_lapsed_number_is_killed: LapsedNumberKept,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "it believes, and the store does not";
-    mutant_that_forgets_the_attempts_before_is_killed: AttemptsBeforeForgotten,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "left at the store";
-    mutant_whose_answer_dies_with_the_waiter_is_killed: AnswerDiesWithWaiter,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "left at the store";
-    mutant_that_grants_late_by_name_is_killed: NamedGrantedLate,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "granted what is over";
-    mutant_that_does_not_tell_the_named_waiter_is_killed: NamedNotTold,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "a task waits for ever";
-    mutant_whose_tenure_never_ends_is_killed: TenureNeverEnds,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "joined after the tenure";
-    mutant_that_gathers_under_a_shorter_lease_is_killed: GatheredUnderShorterLease,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "a lease became shorter";
-    mutant_that_does_not_mend_what_others_cut_is_killed: CutNotMended,
-        "shared_lease_lasts_as_long_as_its_holder_believes_though_others_cut_it", "it believes, and the store does not";
-    mutant_that_believes_a_grant_after_a_forced_unlock_is_killed: ForcedGrantBelieved,
-        "store_is_asked_at_once_about_what_was_granted_before_a_forced_unlock_and_is_known_after_it",
-        "it believes in what was forced free";
-    mutant_that_keeps_the_lease_of_those_gathered_is_killed: GatheredLeaseKept,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "a lease ends, and none is called";
-    mutant_whose_first_leaves_for_all_is_killed: OneLeavesForAll,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "panicked";
-    mutant_that_does_not_say_that_it_waits_no_more_is_killed: WaitForgotten,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "left at the store";
-    mutant_that_does_not_tell_tries_is_killed: TriesKept,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "it waits, and may not";
-    mutant_that_recalls_no_waiter_is_killed: NoneRecalled,
-        "owner_that_gets_in_another_way_takes_its_waiters_along", "it waits for itself";
-    mutant_that_gives_back_for_another_is_killed: GivenBackForAnother,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "ended by another's leaving";
-    mutant_that_takes_new_grants_for_old_is_killed: GrantedLongAgo,
-        "those_let_in_after_a_long_hold_are_looked_after_in_time_and_not_before", "it is looked again and again";
-    mutant_that_supersedes_one_after_another_is_killed: SilentWaitersKept,
-        "waiters_that_are_kept_unpolled_are_superseded_together", "each is waited for by itself";
-    mutant_that_forgets_what_is_unconfirmed_is_killed: UnconfirmedForgotten,
-        "commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief", "left at the store";
-    mutant_that_releases_what_is_unsettled_is_killed: UnsettledReleased,
-        "commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief", "left at the store";
-    mutant_that_forgets_unanswered_attempts_is_killed: UnansweredAttemptsForgotten,
-        "commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief", "left at the store";
-    mutant_that_forgets_own_ends_is_killed: OwnEndsForgotten,
-        "commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief", "when it is over";
-    mutant_that_passes_a_longer_lease_on_is_killed: LongerLeasePassedOn,
-        "commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief",
-        "the store keeps more than was asked for";
-    mutant_that_leases_anew_for_less_is_killed: LeasedAnewForLess,
-        "token_that_is_asked_for_beside_an_extension_shortens_nothing", "it believes for longer than the store";
-    #[ignore = "the model finds it in its full depth only: cargo xtask verify ownership"]
-    mutant_that_does_not_look_at_the_end_of_a_forgotten_hold_is_killed: ForgottenEndUnseen,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "no look is scheduled though something is due";
-    #[ignore = "the model finds it in its full depth only: cargo xtask verify ownership"]
-    mutant_that_does_not_look_at_what_a_dropped_grant_leaves_is_killed: DroppedGrantUnseen,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "no look is scheduled though something is due";
-    mutant_that_says_once_when_to_look_is_killed: LookSaidOnce,
-        "every_sequence_of_events_keeps_the_invariants_and_leaves_nothing", "no look is scheduled though something is due";
 }

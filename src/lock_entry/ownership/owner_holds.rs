@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::fault::fault;
 use crate::moment::Moment;
 
 use super::super::request::{LossReason, Request};
@@ -63,9 +62,6 @@ impl OwnEnds {
     }
 
     fn latest(&self) -> Option<Moment> {
-        if fault!(OuterEndsWithInner) {
-            return self.earliest();
-        }
         match &self.more {
             None => self.first,
             Some(more) => self.first.max(more.last_key_value().map(|(ends, _)| *ends)),
@@ -147,9 +143,7 @@ impl Sharer {
     #[inline]
     pub(super) fn due(&self) -> Moment {
         let own = || self.own_ends.latest().max(self.forgotten.latest());
-        if fault!(OwnEndsForgotten) {
-            Moment::NEVER
-        } else if self.watched > 0 {
+        if self.watched > 0 {
             self.held_too_long.max(own().unwrap_or(self.held_too_long))
         } else {
             own().unwrap_or(Moment::NEVER)

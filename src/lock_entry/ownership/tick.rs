@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::fault::fault;
 use crate::moment::Moment;
 
 use super::super::effects::Effects;
@@ -55,9 +54,7 @@ impl Ownership {
         }
         self.supersede_grants(now, effects);
         let renewal = self.renewal(now);
-        if !fault!(LookSaidOnce) {
-            self.next_look_said = Moment::NEVER;
-        }
+        self.next_look_said = Moment::NEVER;
         self.plan_next_look(now, effects);
         renewal
     }
@@ -90,13 +87,10 @@ impl Ownership {
     fn supersede_grants(&mut self, now: Moment, effects: &mut Effects) {
         let before = now - self.rules.unpolled_limit;
         // Looked for only where there are some, and once for all: it takes a look at all waiters.
-        if !self.held().any(|(hold, _)| hold.unclaimed > 0 && !fault!(UnpolledGrantKept)) {
+        if !self.held().any(|(hold, _)| hold.unclaimed > 0) {
             return;
         }
         for (slot, since) in self.queue.granted() {
-            if since > before && fault!(GrantedLongAgo) {
-                return;
-            }
             if since > before {
                 // Those before it have claimed theirs: the next look is for this one.
                 self.held_mut().for_each(|(hold, _)| hold.granted = hold.granted.max(since));
@@ -115,7 +109,7 @@ impl Ownership {
     fn supersede_silent(&mut self, effects: &mut Effects) {
         let is_first = effects.superseded() == 0;
         effects.more().superseded += 1;
-        if !is_first || fault!(SilentWaitersKept) {
+        if !is_first {
             return;
         }
         let mut walk = self.queue.walk();
@@ -140,7 +134,7 @@ impl Ownership {
     #[inline]
     fn next_look_at(&self, hold: &Hold, lease: &StoreLease, now: Moment) -> Moment {
         let mut at = self.renewal_due(hold, lease).max(now);
-        if hold.unclaimed > 0 && !fault!(UnpolledGrantKept) {
+        if hold.unclaimed > 0 {
             at = at.min(hold.granted + self.rules.unpolled_limit);
         }
         // A hold that ends together with its lease leaves nothing to be done here, unless there are waiters:
@@ -157,8 +151,7 @@ impl Ownership {
         if lease.renewing {
             return Moment::NEVER;
         }
-        let is_watched = hold.watched > 0 && (hold.renewed || !fault!(ReentryNotWatched));
-        let renew = match (is_watched, self.may_be_cut(lease)) {
+        let renew = match (hold.watched > 0, self.may_be_cut(lease)) {
             // One that lasts for long, by an extension or an inner hold's lease, is asked for as often: it
             // may have been forced free.
             (true, false) => lease.renew_at.min(lease.confirmed + self.third),
@@ -179,9 +172,7 @@ impl Ownership {
     /// each renewal of their own they set what all of them have to no more than a renewed lease. What was
     /// confirmed to last no longer than that, they do not shorten.
     fn may_be_cut(&self, lease: &StoreLease) -> bool {
-        self.rules.policy.is_shared()
-            && lease.sure_until > lease.confirmed + self.rules.renewed_lease
-            && !fault!(CutNotMended)
+        self.rules.policy.is_shared() && lease.sure_until > lease.confirmed + self.rules.renewed_lease
     }
 
     fn renewal(&mut self, now: Moment) -> Option<Renewal> {
@@ -208,7 +199,7 @@ impl Ownership {
         let third = self.third;
         let Some((_, lease)) = self.held_by_number(renewal.number) else { return false };
         lease.renewing = false;
-        if !held && !fault!(GoneCountsAsRenewed) {
+        if !held {
             let lost = self.gone(renewal.number, sent, now, effects);
             self.plan_next_look(now, effects);
             return lost;
@@ -227,7 +218,7 @@ impl Ownership {
     ) {
         let soon = (self.rules.renewed_lease / 30).max(Duration::from_millis(1));
         if let Some((_, lease)) = self.held_by_number(renewal.number) {
-            lease.renewing = fault!(FailedRenewalNotRepeated);
+            lease.renewing = false;
             lease.not_before = Some(now + soon);
             // It was sent later than it was named, and by now.
             if let Some(wanted) = renewal.lease {
@@ -288,7 +279,7 @@ impl Ownership {
         self.end_if_over(now, effects);
         let third = self.third;
         // Undone as unwanted, it would be taken from the queue head, which goes on by this number.
-        if !fault!(LateExtensionUndone) && self.head_goes_on_by(number, token.is_some(), now + extent) {
+        if self.head_goes_on_by(number, token.is_some(), now + extent) {
             return true;
         }
         let Some((hold, lease)) = self.held_by_number(number) else { return false };
@@ -316,7 +307,6 @@ impl Ownership {
     ) -> bool {
         if let Some((_, lease)) = self.held_by_number(number)
             && sent < lease.begun
-            && !fault!(OldGoneBelieved)
         {
             // Before or after that: the store is asked once more.
             lease.verify = true;
@@ -336,7 +326,7 @@ impl Ownership {
     /// again: each is an alarm to be set.
     pub(super) fn look_by(&mut self, at: Moment, now: Moment, effects: &mut Effects) {
         let said = self.next_look_said;
-        if at < said || said <= now && !fault!(LookSaidOnce) {
+        if at < said || said <= now {
             (self.next_look_said, effects.look_at) = (at, at);
         }
     }

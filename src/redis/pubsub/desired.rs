@@ -5,7 +5,6 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::fault::fault;
 use crate::sync::Mutex;
 use crate::transport::Inbox;
 
@@ -83,7 +82,7 @@ impl Desired {
     pub(super) fn leave(&self, channel: &str, which: usize, now: Instant) -> Leftover {
         let mut channels = self.0.lock();
         match channels.by_name.get_mut(channel) {
-            Some(want) if want.inboxes[1 - which].is_some() && !fault!(LeavesForBothNames) => {
+            Some(want) if want.inboxes[1 - which].is_some() => {
                 want.inboxes[which] = None;
                 return Leftover::Kept;
             }

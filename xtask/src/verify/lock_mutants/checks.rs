@@ -224,9 +224,7 @@ impl Checks {
             // Without a harness it is one test, and has no name.
             return Ok(vec![None]);
         }
-        // Tests that seed a fault are not about the code as it is.
-        let names =
-            names.into_iter().filter(|name| name.contains(word) == with && !name.contains("::mutant_"));
+        let names = names.into_iter().filter(|name| name.contains(word) == with);
         Ok(names.map(|name| Some(name.to_owned())).collect())
     }
 

@@ -11,7 +11,6 @@ use std::process::exit;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use defects::seeded;
 use threads::timed;
 
 /// Plays with latchwork's semaphore by real threads
@@ -32,7 +31,6 @@ struct CommandLine {
 const CROWDS: [usize; 2] = [2, 8];
 
 fn main() {
-    seeded::from_environment();
     let command_line = CommandLine::parse();
     let mut rng = fastrand::Rng::with_seed(command_line.seed.unwrap_or_else(|| fastrand::u64(..)));
     println!("seed {}", rng.get_seed());

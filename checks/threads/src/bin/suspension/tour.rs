@@ -4,7 +4,6 @@ use std::process::exit;
 use std::time::Instant;
 
 use clap::Parser;
-use defects::seeded;
 
 use crate::counts;
 use crate::programs::{OF_PAIRS, PROGRAMS, Program};
@@ -57,7 +56,6 @@ impl Sum {
 }
 
 pub(crate) fn main() {
-    seeded::from_environment();
     // A thread that panics would be missed, without a word why.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
