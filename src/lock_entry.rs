@@ -11,7 +11,7 @@ mod tests;
 
 use std::fmt;
 use std::ops::DerefMut;
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::event::Event;
@@ -22,12 +22,12 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering};
 
 pub use self::effects::{Effects, NextHead};
-pub use self::outcome::{
-    Answer, Attempt, AttemptOutcome, EnterOutcome, HeadTicket, HoldState, LeaveOutcome, PendingRelease,
-    Ticket, WaitOutcome,
-};
 #[cfg(feature = "lock")]
-pub(crate) use self::outcome::{BACK_OFF, HeldHere};
+pub(crate) use self::outcome::BACK_OFF;
+pub use self::outcome::{
+    Answer, Attempt, AttemptOutcome, EnterOutcome, HeadTicket, HeldHere, HoldState, LeaveOutcome,
+    PendingRelease, Ticket, WaitOutcome,
+};
 use self::ownership::{Gate, Ownership};
 pub use self::ownership::{Policy, Renewal, Rules};
 pub use self::request::{Extension, Grant, LossReason, Request};
@@ -38,8 +38,8 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// The store grants the lock to the *process*, as a lease under a number; the entry passes it on inside the
 /// process. It keeps the queue of waiters, the present owner and how often it holds the lock, the lease in
 /// hand with its fencing tokens, and what became of holds that were lost. It sends nothing, keeps no time and
-/// spawns nothing: each method is an event, is given the time, and returns what is to be done outside as
-/// [`Effects`]. So it fits any store and any runtime.
+/// spawns nothing: each method is an event, is given the time, and notes in [`Effects`] what is to be done
+/// outside, wakers to call among it. So it fits any store and any runtime.
 ///
 /// # How a client uses it
 ///
@@ -115,28 +115,41 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// # Examples
 ///
 /// ```
+/// use std::task::Waker;
 /// use std::time::{Duration, Instant};
 /// use latchwork::lock_entry::{
-///     Answer, AttemptOutcome, EnterOutcome, LeaveOutcome, LockEntry, Moment, Request, Rules,
+///     Answer, AttemptOutcome, Effects, EnterOutcome, LeaveOutcome, LockEntry, Moment, Request, Rules,
 /// };
 ///
 /// let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// let (lease, request) = (Duration::from_secs(30), Request::new(1));
-/// let (EnterOutcome::Head(head), _) = entry.enter(&request, true, now) else { unreachable!("it is idle") };
+/// let (mut effects, waker) = (Effects::default(), Waker::noop());
+/// let EnterOutcome::Head(head) = entry.enter(&request, Some(waker.clone()), now, &mut effects) else {
+///     unreachable!("it is idle")
+/// };
 /// let attempt = entry.attempt(&head, 1, now, lease).expect("still the queue head");
 /// // … the store grants lease 1 …
 /// let granted = Answer::Granted { last_token: 0 };
-/// let (AttemptOutcome::Granted(outer), _) = entry.answered(&head, attempt, granted, now) else { panic!() };
+/// let answered = entry.answered(&head, attempt, granted, now, &mut effects);
+/// let AttemptOutcome::Granted(outer) = answered else {
+///     panic!()
+/// };
 ///
 /// // Once more by the same owner: a count in memory.
-/// let (EnterOutcome::Reentered(inner, None), _) = entry.enter(&request, true, now) else { panic!() };
-/// assert_eq!(entry.leave(inner, now).0, LeaveOutcome::Remains);
+/// let entered = entry.enter(&request, Some(waker.clone()), now, &mut effects);
+/// let EnterOutcome::Reentered(inner, None) = entered else {
+///     panic!()
+/// };
+/// assert_eq!(entry.leave(inner, now, &mut effects), LeaveOutcome::Remains);
 ///
 /// // Another one waits, and has the lock without a command.
-/// let (EnterOutcome::Queued(ticket), _) = entry.enter(&Request::new(2), true, now) else { panic!() };
-/// assert_eq!(entry.leave(outer, now).0, LeaveOutcome::Passed);
+/// let entered = entry.enter(&Request::new(2), Some(waker.clone()), now, &mut effects);
+/// let EnterOutcome::Queued(ticket) = entered else {
+///     panic!()
+/// };
+/// assert_eq!(entry.leave(outer, now, &mut effects), LeaveOutcome::Passed);
 /// assert_eq!(entry.holder(now), Some((2, 1)));
-/// # let _ = entry.cancel(ticket, now);
+/// # entry.cancel(ticket, now, &mut effects);
 /// ```
 #[doc(alias = "RedissonLockEntry")]
 pub struct LockEntry {
@@ -170,51 +183,33 @@ impl LockEntry {
         &self.latch
     }
 
-    /// Runs an event, and then, with the mutex free, what the entry itself has to do about it.
+    /// Runs an event of the engine. It calls no foreign code: wakers go into the effects.
     // Always inlined, as each event has a closure of its own: otherwise its outcome is copied from frame to
     // frame.
     #[inline(always)]
-    fn event<T>(&self, event: impl FnOnce(&mut Ownership, &mut Effects) -> T) -> (T, Effects) {
-        let mut effects = Effects::default();
-        let outcome = self.event_into(&mut effects, event);
-        (outcome, effects)
-    }
-
-    /// As [`event`](Self::event), where the caller has room for the effects: an outcome that does not come
-    /// together with them need not be moved.
-    #[inline(always)]
-    fn event_into<T>(
-        &self,
-        effects: &mut Effects,
-        event: impl FnOnce(&mut Ownership, &mut Effects) -> T,
-    ) -> T {
-        let outcome = self.step(effects, event);
-        self.call(effects);
-        outcome
-    }
-
-    /// Runs an event, and calls no foreign code: [`call`](Self::call) is to follow.
-    #[inline(always)]
-    fn step<T>(&self, effects: &mut Effects, event: impl FnOnce(&mut Ownership, &mut Effects) -> T) -> T {
+    fn event<T>(&self, effects: &mut Effects, event: impl FnOnce(&mut Ownership, &mut Effects) -> T) -> T {
         let mut ownership = self.ownership.lock();
         // Ordering: Relaxed. `InUse` is written and replaced under the mutex only, so it is seen if it is
         // there.
         if self.gate.load(Ordering::Relaxed) != IN_USE {
             self.come_in(&mut ownership);
         }
-        self.step_inside(&mut ownership, effects, event)
+        self.event_inside(&mut ownership, effects, event)
     }
 
-    /// As [`step`](Self::step), by a caller that has the entry, and its mutex.
+    /// As [`event`](Self::event), by a caller that has the entry, and its mutex.
     #[inline(always)]
-    fn step_inside<T>(
+    fn event_inside<T>(
         &self,
         ownership: &mut Ownership,
         effects: &mut Effects,
         event: impl FnOnce(&mut Ownership, &mut Effects) -> T,
     ) -> T {
         let outcome = event(ownership, effects);
-        if cfg!(feature = "lock") && effects.count_releases() {
+        if effects.lost().is_some() {
+            effects.wake_all(self.lost.tell());
+        }
+        if effects.count_releases() {
             // Ordering: Relaxed, as it is looked at under the mutex.
             self.unsent.fetch_add(1, Ordering::Relaxed);
         }
@@ -234,7 +229,7 @@ impl LockEntry {
     /// The engine, for a look, or for what changes nothing of an entry that is idle.
     fn inside(&self) -> impl DerefMut<Target = Ownership> + '_ {
         let mut ownership = self.ownership.lock();
-        // Ordering: Relaxed. `InUse` is seen as in `step`; what a call does at the same time may be seen or
+        // Ordering: Relaxed. `InUse` is seen as in `event`; what a call does at the same time may be seen or
         // not.
         match self.gate.load(Ordering::Relaxed) {
             IN_USE => {}
@@ -243,51 +238,20 @@ impl LockEntry {
         ownership
     }
 
-    /// As [`event`](Self::event), with [`call`](Self::call) to follow.
-    fn quiet_event<T>(&self, event: impl FnOnce(&mut Ownership, &mut Effects) -> T) -> (T, Effects) {
-        let mut effects = Effects::default();
-        let outcome = self.step(&mut effects, event);
-        (outcome, effects)
-    }
-
-    /// What the entry itself has to do about an event.
-    #[inline]
-    pub(crate) fn call(&self, effects: &mut Effects) {
-        if !effects.is_usual() {
-            self.call_for(effects);
-        }
-    }
-
-    #[cold]
-    fn call_for(&self, effects: &mut Effects) {
-        if effects.lost().is_some() {
-            effects.wake_all(self.lost.tell());
-        }
-        if effects.calls() {
-            self.latch.release_all();
-        }
-    }
-
     // === Acquiring ===
 
-    /// An owner wants the lock.
-    pub fn enter(&self, request: &Request, may_wait: bool, now: Moment) -> (EnterOutcome, Effects) {
-        self.event(|ownership, effects| ownership.enter(request, may_wait, now, effects))
-    }
-
-    /// As [`enter`](Self::enter), and a place in the queue has the `waker` from the same step on.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
+    /// An owner wants the lock. A place in the queue has the `waker` from the same step on; without one the
+    /// caller may not wait.
     #[inline]
-    pub(crate) fn enter_with(
+    pub fn enter(
         &self,
         request: &Request,
-        may_wait: bool,
         waker: Option<Waker>,
         now: Moment,
         effects: &mut Effects,
     ) -> EnterOutcome {
-        self.event_into(effects, |ownership, effects| {
-            let entered = ownership.enter(request, may_wait, now, effects);
+        self.event(effects, |ownership, effects| {
+            let entered = ownership.enter(request, waker.is_some(), now, effects);
             match (&entered, waker) {
                 (EnterOutcome::Queued(ticket), Some(waker)) => {
                     ownership.register(ticket.slot, waker, effects)
@@ -334,48 +298,32 @@ impl LockEntry {
         now: Moment,
         effects: &mut Effects,
     ) -> Option<Grant> {
-        let granted = {
-            let mut ownership = self.ownership.lock();
-            // The claim is the caller's: no other thread changes the gate while the mutex is locked.
-            self.step_inside(&mut ownership, effects, |ownership, effects| {
-                ownership.take(request, attempt, last_token, now, effects)
-            })
-        };
-        self.call(effects);
-        granted
+        let mut ownership = self.ownership.lock();
+        // The claim is the caller's: no other thread changes the gate while the mutex is locked.
+        self.event_inside(&mut ownership, effects, |ownership, effects| {
+            ownership.take(request, attempt, last_token, now, effects)
+        })
     }
 
     /// What the waiter with this ticket is told. With `Some` the ticket is used up: from then on it is told
     /// [`WaitOutcome::Superseded`], and to cancel it does nothing.
     ///
-    /// `None` arranges for the context's waker to be called when there is something to tell.
+    /// `None` arranges for the waker to be called when there is something to tell.
+    #[inline(always)]
     pub fn poll(
         &self,
         ticket: &Ticket,
-        context: &Context<'_>,
-        now: Moment,
-    ) -> (Option<WaitOutcome>, Effects) {
-        let mut effects = Effects::default();
-        let told = self.poll_into(ticket, context, now, &mut effects);
-        (told, effects)
-    }
-
-    /// As [`poll`](Self::poll), where the caller has room for the effects.
-    #[inline(always)]
-    pub(crate) fn poll_into(
-        &self,
-        ticket: &Ticket,
-        context: &Context<'_>,
+        waker: &Waker,
         now: Moment,
         effects: &mut Effects,
     ) -> Option<WaitOutcome> {
         let (mut told, mut is_known) = (None, true);
-        self.event_into(effects, |ownership, effects| match ownership.is_queued(ticket) {
-            true => is_known = ownership.will_wake(ticket.slot, context.waker()),
+        self.event(effects, |ownership, effects| match ownership.is_queued(ticket) {
+            true => is_known = ownership.will_wake(ticket.slot, waker),
             false => told = Some(ownership.claim(ticket, now, effects)),
         });
         if !is_known {
-            return self.poll_anew(ticket, context.waker().clone(), now, effects);
+            return self.poll_anew(ticket, waker.clone(), now, effects);
         }
         told
     }
@@ -388,7 +336,7 @@ impl LockEntry {
         now: Moment,
         effects: &mut Effects,
     ) -> Option<WaitOutcome> {
-        self.event_into(effects, |ownership, effects| {
+        self.event(effects, |ownership, effects| {
             if ownership.is_queued(ticket) {
                 ownership.register(ticket.slot, waker, effects);
                 return None;
@@ -399,8 +347,8 @@ impl LockEntry {
     }
 
     /// A waiter leaves. What it was told and did not hear is passed on.
-    pub fn cancel(&self, ticket: Ticket, now: Moment) -> Effects {
-        self.event(|ownership, effects| ownership.cancel(&ticket, now, effects)).1
+    pub fn cancel(&self, ticket: Ticket, now: Moment, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.cancel(&ticket, now, effects));
     }
 
     // === Competing ===
@@ -423,8 +371,11 @@ impl LockEntry {
         attempt: Attempt,
         answer: Answer,
         now: Moment,
-    ) -> (AttemptOutcome, Effects) {
-        self.event(|ownership, effects| ownership.answered(head.serial, attempt, answer, now, effects))
+        effects: &mut Effects,
+    ) -> AttemptOutcome {
+        self.event(effects, |ownership, effects| {
+            ownership.answered(head.serial, attempt, answer, now, effects)
+        })
     }
 
     /// A message said that the store has granted the lock to the lease with this number, for which the queue
@@ -435,14 +386,17 @@ impl LockEntry {
         head: &HeadTicket,
         number: u64,
         now: Moment,
-    ) -> (Option<Grant>, Effects) {
-        self.event(|ownership, effects| ownership.granted_by_message(head.serial, number, now, effects))
+        effects: &mut Effects,
+    ) -> Option<Grant> {
+        self.event(effects, |ownership, effects| {
+            ownership.granted_by_message(head.serial, number, now, effects)
+        })
     }
 
     /// A waiter that was to be [named](NextHead) with a release was not: it is the queue head, and asks
     /// itself.
-    pub fn asks_itself(&self, head: &HeadTicket, now: Moment) -> Effects {
-        self.event(|ownership, effects| ownership.asks_itself(head.serial, now, effects)).1
+    pub fn asks_itself(&self, head: &HeadTicket, now: Moment, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.asks_itself(head.serial, now, effects));
     }
 
     /// The store granted what was asked for [outside of the queue](Attempt::outside_of_queue), at a
@@ -454,18 +408,19 @@ impl LockEntry {
         attempt: Attempt,
         last_token: u64,
         now: Moment,
-    ) -> (Option<Grant>, Effects) {
-        self.event(|ownership, effects| ownership.adopt(request, attempt, last_token, now, effects))
+        effects: &mut Effects,
+    ) -> Option<Grant> {
+        self.event(effects, |ownership, effects| ownership.adopt(request, attempt, last_token, now, effects))
     }
 
     /// The queue head gives up. The next waiter takes its place, and what may be at the store is rolled back.
-    pub fn abandon(&self, head: &HeadTicket, now: Moment) -> Effects {
-        self.event(|ownership, effects| ownership.abandon(head.serial, now, effects)).1
+    pub fn abandon(&self, head: &HeadTicket, now: Moment, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.abandon(head.serial, now, effects));
     }
 
     /// An owner may get the lock in another way, beside all others: its waiters here are told to enter anew.
-    pub fn evict_owner(&self, owner: u64, now: Moment) -> Effects {
-        self.event(|ownership, effects| ownership.evict_owner(owner, now, effects)).1
+    pub fn evict_owner(&self, owner: u64, now: Moment, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.evict_owner(owner, now, effects));
     }
 
     /// Whether the caller is the queue head still.
@@ -473,41 +428,36 @@ impl LockEntry {
         self.inside().is_head(head.serial)
     }
 
-    /// The queue head is polled. `Pending`: it is the queue head still, and its waker is known.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn poll_head(&self, head: &HeadTicket, waker: &Waker) -> Poll<Effects> {
+    /// The queue head is polled. True if it is the queue head still, and its waker is known.
+    pub fn poll_head(&self, head: &HeadTicket, waker: &Waker, effects: &mut Effects) -> bool {
         let (is_head, known) = {
             let ownership = self.inside();
             (ownership.is_head(head.serial), ownership.head_will_wake(waker))
         };
-        if !is_head {
-            return Poll::Ready(Effects::default());
-        }
-        if !known {
+        if is_head && !known {
             let waker = waker.clone();
-            drop(self.event(|ownership, effects| ownership.register_head(head.serial, waker, effects)));
+            self.event(effects, |ownership, effects| ownership.register_head(head.serial, waker, effects));
         }
-        Poll::Pending
+        is_head
     }
 
     /// What the queue head waits for has come.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn wake_head(&self, now: Moment) -> Effects {
-        self.event(|ownership, effects| ownership.head_woken(now, effects)).1
+    pub fn wake_head(&self, now: Moment, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.head_woken(now, effects));
     }
 
     // === Releasing ===
 
     /// A hold is given back.
     #[inline]
-    pub fn leave(&self, grant: Grant, now: Moment) -> (LeaveOutcome, Effects) {
-        self.event(|ownership, effects| ownership.leave(&grant, now, effects))
+    pub fn leave(&self, grant: Grant, now: Moment, effects: &mut Effects) -> LeaveOutcome {
+        self.event(effects, |ownership, effects| ownership.leave(&grant, now, effects))
     }
 
     /// One hold of `owner` is given back: one that was [forgotten](Self::forget), or else one that has a
     /// grant, which is lost then if it was the last.
-    pub fn leave_by_name(&self, owner: u64, now: Moment) -> (LeaveOutcome, Effects) {
-        self.event(|ownership, effects| ownership.leave_by_name(owner, now, effects))
+    pub fn leave_by_name(&self, owner: u64, now: Moment, effects: &mut Effects) -> LeaveOutcome {
+        self.event(effects, |ownership, effects| ownership.leave_by_name(owner, now, effects))
     }
 
     /// The lease of a grant's own is over at `ends` by now, if it was to be over earlier.
@@ -516,18 +466,17 @@ impl LockEntry {
     }
 
     /// A hold stays, unless it is over by now, and its grant is gone.
-    pub fn forget(&self, grant: Grant, now: Moment) -> Effects {
-        self.event(|ownership, effects| ownership.forget(&grant, now, effects)).1
+    pub fn forget(&self, grant: Grant, now: Moment, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.forget(&grant, now, effects));
     }
 
     /// The release of a lease is under way, or was answered: so many others have heard of it.
     #[inline]
-    pub fn returned(&self, receivers: usize, now: Moment) -> Effects {
+    pub fn returned(&self, receivers: usize, now: Moment, effects: &mut Effects) {
         // No waiter has come that others could go before.
-        if self.is_left_idle() {
-            return Effects::default();
+        if !self.is_left_idle() {
+            self.event(effects, |ownership, effects| ownership.returned(receivers, now, effects));
         }
-        self.event(|ownership, effects| ownership.returned(receivers, now, effects)).1
     }
 
     /// The call that has the entry leaves it idle. False if others have come meanwhile, or it is in use.
@@ -546,7 +495,7 @@ impl LockEntry {
     /// The release of a lease without waiters here was answered: so many others have heard of it.
     pub fn note_receivers(&self, receivers: usize, now: Moment) {
         if receivers > 0 {
-            drop(self.event(|ownership, _| ownership.note_receivers(receivers, now)));
+            self.event(&mut Effects::default(), |ownership, _| ownership.note_receivers(receivers, now));
         }
     }
 
@@ -554,35 +503,27 @@ impl LockEntry {
 
     /// Sees to what is due at `now`: ends a lease that is over, supersedes waiters that are not polled, and
     /// names the renewal that is to be sent. [`Effects::look_at`] says when to call it again.
-    pub fn tick(&self, now: Moment) -> (Option<Renewal>, Effects) {
-        self.event(|ownership, effects| ownership.tick(now, effects))
-    }
-
-    /// As [`tick`](Self::tick), with [`call`](Self::call) to follow: whatever a waker does keeps no other
-    /// entry from being looked at.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn tick_quietly(&self, now: Moment) -> (Option<Renewal>, Effects) {
-        self.quiet_event(|ownership, effects| ownership.tick(now, effects))
+    pub fn tick(&self, now: Moment, effects: &mut Effects) -> Option<Renewal> {
+        self.event(effects, |ownership, effects| ownership.tick(now, effects))
     }
 
     /// The renewal that is due by `by`, if there is one: sent together with others, it spares a call of its
-    /// own. [`call`](Self::call) is to follow.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn renew_early(&self, by: Moment, now: Moment) -> (Option<Renewal>, Effects) {
-        self.quiet_event(|ownership, effects| ownership.renew_early(by, now, effects))
+    /// own.
+    pub fn renew_early(&self, by: Moment, now: Moment, effects: &mut Effects) -> Option<Renewal> {
+        self.event(effects, |ownership, effects| ownership.renew_early(by, now, effects))
     }
 
-    /// As [`renewed`](Self::renewed), or [`renewal_failed`](Self::renewal_failed) if `held` is `None`, with
-    /// [`call`](Self::call) to follow.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn renewal_ended(
+    /// A renewal that was sent at `sent` was answered at `now`: the lease is `held` or not, or `None` if that
+    /// is not known. False if the lease is not in hand any more, or nothing is known.
+    pub fn renewed(
         &self,
         renewal: Renewal,
         held: Option<bool>,
         sent: Moment,
         now: Moment,
-    ) -> (bool, Effects) {
-        self.quiet_event(|ownership, effects| match held {
+        effects: &mut Effects,
+    ) -> bool {
+        self.event(effects, |ownership, effects| match held {
             Some(held) => ownership.renewed(renewal, held, sent, now, effects),
             None => {
                 ownership.renewal_failed(renewal, now, effects);
@@ -591,42 +532,32 @@ impl LockEntry {
         })
     }
 
-    /// A renewal that was sent at `sent` was answered at `now`. False if the lease is not in hand any more.
-    pub fn renewed(&self, renewal: Renewal, held: bool, sent: Moment, now: Moment) -> (bool, Effects) {
-        self.event(|ownership, effects| ownership.renewed(renewal, held, sent, now, effects))
-    }
-
-    /// It is not known what became of a renewal.
-    pub fn renewal_failed(&self, renewal: Renewal, now: Moment) -> Effects {
-        self.event(|ownership, effects| ownership.renewal_failed(renewal, now, effects)).1
-    }
-
     /// A waiter cannot wait for the next renewal to learn whether the lease is still held:
     /// [`tick`](Self::tick) sends one at once.
-    pub fn verify_soon(&self, now: Moment) -> Effects {
-        self.event(|ownership, effects| ownership.verify_soon(now, effects)).1
+    pub fn verify_soon(&self, now: Moment, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.verify_soon(now, effects));
     }
 
     /// The command for an [`Extension`] is about to be sent, at `sent`: for so long it is to lease the lock,
     /// or to renew its lease. From now on the store may keep the lease that long. `None` if the lease is not
     /// in hand any more: nothing is to be sent.
-    pub fn extending(&self, extension: Extension, sent: Moment) -> (Option<Duration>, Effects) {
-        self.event(|ownership, effects| ownership.extending(extension, sent, effects))
+    pub fn extending(&self, extension: Extension, sent: Moment, effects: &mut Effects) -> Option<Duration> {
+        self.event(effects, |ownership, effects| ownership.extending(extension, sent, effects))
     }
 
     /// A command that leases the name may run once more when it has been answered: it was sent twice. Said
     /// before the answer to a queue head, or to an extension, is told; after [`adopt`](Self::adopt). What
     /// there is of its number is rolled back in the end, as if one of its commands had not been answered; at
     /// once by `roll_back`, if no queue head and no lease has it.
-    pub fn may_run_again(&self, roll_back: PendingRelease) -> Effects {
-        self.event(|ownership, effects| ownership.may_run_again(roll_back, effects)).1
+    pub fn may_run_again(&self, roll_back: PendingRelease, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.may_run_again(roll_back, effects));
     }
 
     /// The answer to an extension for a token is not read: its future is dropped, or says that it may have
     /// run. The command may have been sent behind the rollback of a lease that was given back meanwhile; then
     /// `roll_back` is to go behind it. (For a queue head, [`Answer::Unanswered`] says the same.)
-    pub fn unread(&self, roll_back: PendingRelease) -> Effects {
-        self.event(|ownership, effects| ownership.unread(roll_back, effects)).1
+    pub fn unread(&self, roll_back: PendingRelease, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.unread(roll_back, effects));
     }
 
     /// The command for an [`Extension`] did not run, and never will.
@@ -643,39 +574,38 @@ impl LockEntry {
         lease: Duration,
         token: Option<u64>,
         now: Moment,
-    ) -> (bool, Effects) {
-        self.event(|ownership, effects| ownership.extended(number, sent, lease, token, now, effects))
+        effects: &mut Effects,
+    ) -> bool {
+        self.event(effects, |ownership, effects| ownership.extended(number, sent, lease, token, now, effects))
     }
 
     /// The store has answered a command that was sent at `sent` that it does not have this lease. False if
     /// the lease is not in hand; or if it was heard since `sent` that the store has begun it anew, by the
     /// queue head that goes on by its number or by a command for a token: [`tick`](Self::tick) asks the store
     /// once more then.
-    pub fn gone(&self, number: u64, sent: Moment, now: Moment) -> (bool, Effects) {
-        self.event(|ownership, effects| ownership.gone(number, sent, now, effects))
+    pub fn gone(&self, number: u64, sent: Moment, now: Moment, effects: &mut Effects) -> bool {
+        self.event(effects, |ownership, effects| ownership.gone(number, sent, now, effects))
     }
 
     /// Ends what is over at `now`, as [`tick`](Self::tick) does.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn end_what_is_over(&self, now: Moment) -> Effects {
-        self.event(|ownership, effects| ownership.end_if_over(now, effects)).1
+    pub fn end_what_is_over(&self, now: Moment, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.end_if_over(now, effects));
     }
 
     /// A forced unlock was answered at `now`. A lease that was asked for before, and is granted later, may be
     /// gone by it: [`tick`](Self::tick) asks the store at once.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn forced(&self, now: Moment) {
+    pub fn forced(&self, now: Moment) {
         self.inside().forced(now);
     }
 
     /// The lease with this number is gone. False if it is not in hand.
-    pub fn lose(&self, number: u64, reason: LossReason, now: Moment) -> (bool, Effects) {
-        self.event(|ownership, effects| ownership.lose(number, reason, now, effects))
+    pub fn lose(&self, number: u64, reason: LossReason, now: Moment, effects: &mut Effects) -> bool {
+        self.event(effects, |ownership, effects| ownership.lose(number, reason, now, effects))
     }
 
     /// The lock is not granted here any more: waiters and newcomers are told so. What is held is not touched.
-    pub fn close(&self) -> Effects {
-        self.event(|ownership, effects| ownership.close(effects)).1
+    pub fn close(&self, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.close(effects));
     }
 
     // === Looking ===
@@ -704,25 +634,22 @@ impl LockEntry {
         self.inside().holders(now).next().map(|(owner, count, _)| (owner, count))
     }
 
-    /// What each holder here has, and how many acquisitions wait.
-    #[cfg(feature = "lock")]
-    pub(crate) fn each_hold(&self, now: Moment) -> (Vec<HeldHere>, usize) {
+    /// The holds here, and how many acquisitions wait, at one moment.
+    pub fn each_hold(&self, now: Moment) -> (Vec<HeldHere>, usize) {
         let ownership = self.inside();
         (ownership.each_hold(now), ownership.waiting())
     }
 
     /// Whether a lease was left, and its release is not said to be under way; or a call asks for one before
     /// it enters.
-    #[cfg(feature = "lock")]
-    pub(crate) fn is_returning(&self) -> bool {
+    pub fn is_returning(&self) -> bool {
         let ownership = self.inside();
         // Ordering: Acquire. What is not unsent any more is found where it is under way.
         ownership.is_returning() || self.unsent.load(Ordering::Acquire) > 0
     }
 
     /// The releases that an event has named are under way.
-    #[cfg(feature = "lock")]
-    pub(crate) fn sent(&self, effects: &Effects) {
+    pub fn sent(&self, effects: &Effects) {
         if effects.has_counted_releases() {
             // Ordering: Release, see `is_returning`.
             self.unsent.fetch_sub(1, Ordering::Release);
@@ -730,8 +657,7 @@ impl LockEntry {
     }
 
     /// How many acquisitions wait, the queue head included, and since when that competes at the store.
-    #[cfg(feature = "lock")]
-    pub(crate) fn waiting(&self) -> (usize, Option<Moment>) {
+    pub fn waiting(&self) -> (usize, Option<Moment>) {
         let ownership = self.inside();
         (ownership.waiting(), ownership.head_waits_since())
     }
@@ -762,8 +688,7 @@ impl LockEntry {
 
     /// As [`is_known_held`](Self::is_known_held), or it was at `since` or later, by what the store had told a
     /// queue head that has given up.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn was_known_held(&self, since: Moment) -> bool {
+    pub fn was_known_held(&self, since: Moment) -> bool {
         self.inside().was_known_held(since)
     }
 

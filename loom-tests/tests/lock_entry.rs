@@ -3,24 +3,43 @@
 #![cfg(latchwork_loom)]
 
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use latchwork::lock_entry::{
-    Answer, AttemptOutcome, EnterOutcome, LeaveOutcome, LockEntry, Moment, Request, Rules, WaitOutcome,
+    Answer, AttemptOutcome, Effects, EnterOutcome, LeaveOutcome, LockEntry, Moment, Request, Rules,
+    WaitOutcome,
 };
 use loom_tests::{model, start};
+
+/// An event, and what it leaves to be done.
+fn with<T>(event: impl FnOnce(&mut Effects) -> T) -> (T, Effects) {
+    let mut effects = Effects::default();
+    let outcome = event(&mut effects);
+    (outcome, effects)
+}
+
+fn effects_of(event: impl FnOnce(&mut Effects)) -> Effects {
+    with(event).1
+}
+
+/// Of a caller that may wait.
+fn waker() -> Option<Waker> {
+    Some(Waker::noop().clone())
+}
 
 /// One that was held, and was left: the release is under way.
 fn left() -> (Arc<LockEntry>, Moment) {
     let (entry, now) = (Arc::new(LockEntry::new(Rules::default())), Moment::from(Instant::now()));
-    let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else {
+    let (EnterOutcome::Head(head), _) = with(|effects| entry.enter(&Request::new(1), waker(), now, effects))
+    else {
         panic!("it is idle")
     };
     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
-    let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+    let (verdict, _) =
+        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects));
     let AttemptOutcome::Granted(grant) = verdict else { panic!("it was granted") };
-    assert!(matches!(entry.leave(grant, now).0, LeaveOutcome::Return(_)));
+    assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
     (entry, now)
 }
 
@@ -29,13 +48,13 @@ model! {
     newcomer_is_told_of_the_release_that_it_waits_for {
         let (entry, now) = left();
         let releases = Arc::clone(&entry);
-        let releaser = start(move || drop(releases.returned(0, now)));
-        let (entered, _) = entry.enter(&Request::new(2), true, now);
+        let releaser = start(move || releases.returned(0, now, &mut Effects::default()));
+        let (entered, _) = with(|effects| entry.enter(&Request::new(2), waker(), now, effects));
         releaser.join().unwrap();
         match entered {
             EnterOutcome::Head(_) => {}
             EnterOutcome::Queued(ticket) => {
-                let told = entry.poll(&ticket, &Context::from_waker(Waker::noop()), now).0;
+                let told = with(|effects| entry.poll(&ticket, Waker::noop(), now, effects)).0;
                 assert!(matches!(told, Some(WaitOutcome::Head(_))), "it waits for ever");
             }
             other => panic!("{other:?}"),
@@ -49,15 +68,15 @@ model! {
     /// one waits for it.
     newcomer_asks_alone {
         let (entry, now) = left();
-        drop(entry.returned(0, now));
+        drop(effects_of(|effects| entry.returned(0, now, effects)));
         let claims = Arc::clone(&entry);
         let claimer = start(move || claims.claims());
-        let (entered, _) = entry.enter(&Request::new(2), true, now);
+        let (entered, _) = with(|effects| entry.enter(&Request::new(2), waker(), now, effects));
         let claimed = claimer.join().unwrap();
         assert_ne!(claimed, matches!(entered, EnterOutcome::Head(_)), "two ask, or none");
         let EnterOutcome::Queued(ticket) = entered else { return };
-        drop(entry.returned(0, now));
-        let told = entry.poll(&ticket, &Context::from_waker(Waker::noop()), now).0;
+        drop(effects_of(|effects| entry.returned(0, now, effects)));
+        let told = with(|effects| entry.poll(&ticket, Waker::noop(), now, effects)).0;
         assert!(matches!(told, Some(WaitOutcome::Head(_))), "it waits for ever");
     }
     fails_if_claims_are_overlooked: ClaimOverlooked, "two ask, or none";
@@ -72,10 +91,10 @@ model! {
         let releaser = start(move || {
             // SAFETY: the entry is this call's, and the other thread looks only once it has it.
             released.with_mut(|held| unsafe { *held = false });
-            drop(releases.returned(0, now));
+            releases.returned(0, now, &mut Effects::default());
         });
-        let asks = || matches!(entry.enter(&Request::new(2), true, now).0, EnterOutcome::Head(_));
-        if entry.claims() || asks() {
+        let enters = || with(|effects| entry.enter(&Request::new(2), waker(), now, effects)).0;
+        if entry.claims() || matches!(enters(), EnterOutcome::Head(_)) {
             // SAFETY: as above.
             assert!(!store.with(|held| unsafe { *held }), "it is held by the call before");
         }

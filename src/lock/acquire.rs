@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
-use crate::lock_entry::{Attempt, Effects, EnterOutcome, Extension, Grant, Moment, Request, WaitOutcome};
+use crate::lock_entry::{Attempt, EnterOutcome, Extension, Grant, Moment, Request, WaitOutcome};
 
 use self::head::{Competed, Head};
 use self::waiter::Waiter;
@@ -319,9 +319,7 @@ impl<'a> AcquireParams<'a> {
         // Cloning it is foreign code, and so done beforehand.
         let waker = self.may_wait().then(|| waker.clone());
         let registered = waker.is_some();
-        let mut effects = Effects::default();
-        let entered = entry.state.enter_with(request, self.may_wait(), waker, now, &mut effects);
-        entry.apply(effects);
+        let entered = entry.event(|state, effects| state.enter(request, waker, now, effects));
         self.entered(request, entered, registered, now)
     }
 
@@ -342,10 +340,7 @@ impl<'a> AcquireParams<'a> {
         match entry.acquire(&asked) {
             CommandFuture::Done(Some(Ok(AcquireOutcome::Acquired { last_token }))) => {
                 (claimed.0, unfinished.0) = (None, None);
-                let mut effects = Effects::default();
-                let grant = entry.state.take(request, &attempt, last_token, now, &mut effects);
-                entry.apply(effects);
-                Ok(grant)
+                Ok(entry.event(|state, effects| state.take(request, &attempt, last_token, now, effects)))
             }
             CommandFuture::Done(Some(Ok(AcquireOutcome::Held { left: _left }))) => {
                 unfinished.0 = None;
@@ -422,7 +417,7 @@ impl<'a> AcquireParams<'a> {
         if let Some(owner) = self.owner
             && self.entry.other_side_of(owner, now).is_some()
         {
-            self.entry.apply(self.entry.state.evict_owner(owner, now));
+            self.entry.event(|state, effects| state.evict_owner(owner, now, effects));
         }
     }
 
@@ -430,7 +425,7 @@ impl<'a> AcquireParams<'a> {
     /// more, and to write it is told that it cannot.
     fn tell_other_side(&self, owner: u64, now: Moment) {
         if let Some(other) = self.entry.other_side() {
-            other.apply(other.state.evict_owner(owner, now));
+            other.event(|state, effects| state.evict_owner(owner, now, effects));
         }
     }
 
@@ -462,12 +457,14 @@ impl<'a> AcquireParams<'a> {
             Ok(AcquireOutcome::Acquired { last_token }) => {
                 unfinished.0 = None;
                 let now = entry.now();
-                let (grant, effects) = entry.state.adopt(&request, attempt.copy(), last_token, now);
-                if may_run_yet {
-                    // Before wakers are called, whose calls are to find it.
-                    entry.apply(entry.state.may_run_again(attempt.rollback()));
-                }
-                entry.apply(effects);
+                let grant = entry.event(|state, effects| {
+                    let grant = state.adopt(&request, attempt.copy(), last_token, now, effects);
+                    if may_run_yet {
+                        // Before wakers are called, whose calls are to find it.
+                        state.may_run_again(attempt.rollback(), effects);
+                    }
+                    grant
+                });
                 if !request.is_watched() && sent + lease <= now {
                     return Err(LockError::Lease(LeaseError::OverBeforeAnswer));
                 }
@@ -501,7 +498,7 @@ impl<'a> AcquireParams<'a> {
     async fn wait_queued(self, owner: u64, waiter: Waiter<'a>, begun: Moment) -> Result<Step<'a>, LockError> {
         let entry = self.entry;
         if self.wait.is_some_and(|wait| wait < SHORT_WAIT) {
-            entry.apply(entry.state.verify_soon(entry.now()));
+            entry.event(|state, effects| state.verify_soon(entry.now(), effects));
         }
         // A try is here for an answer that another caller has asked for.
         let limit = if self.may_wait() { self.limit(begun) } else { begun + SHORT_WAIT };

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::lock_entry::{HeldHere, Moment};
+use crate::lock_entry::{HeldHere, LockEntry, Moment};
 use crate::registry::Registry;
 
 use crate::transport::Transport;
@@ -341,14 +341,14 @@ impl LockClient {
         }
         self.context.shut_down();
         for entry in self.tables.all() {
-            entry.apply(entry.state.close());
+            entry.event(LockEntry::close);
         }
         let give_up = self.context.now() + limit;
         loop {
             let done = self.context.releases.done();
             // The watchdog may look later than this, and what has ended may have a lease to be released.
             for entry in self.tables.all() {
-                entry.apply(entry.state.end_what_is_over(entry.now()));
+                entry.event(|state, effects| state.end_what_is_over(entry.now(), effects));
             }
             // After we listen, so that what is done now is either seen here or told. What is held first: it
             // is released next, and seen in one of the two.

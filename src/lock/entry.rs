@@ -138,6 +138,15 @@ impl Entry {
         self.tables.alarm.ring(self, at);
     }
 
+    /// Runs an event of the engine, and does what it leaves to be done.
+    #[inline(always)]
+    pub(super) fn event<T>(self: &Arc<Self>, event: impl FnOnce(&LockEntry, &mut Effects) -> T) -> T {
+        let mut effects = Effects::default();
+        let outcome = event(&self.state, &mut effects);
+        self.apply(effects);
+        outcome
+    }
+
     /// Does what an event has left to be done, and then wakes the waiters that it concerns.
     #[inline(always)]
     pub(super) fn apply(self: &Arc<Self>, effects: Effects) {
@@ -181,6 +190,7 @@ impl Entry {
             event!(WARN, lock = self.name.as_str(), reason = %_reason, "lost");
         }
         if effects.calls() {
+            self.state.latch().release_all();
             self.call_queue_heads(0);
         }
         self.context.recorder.superseded.add(effects.superseded() as usize);
@@ -270,9 +280,7 @@ impl Entry {
     /// The store has said in answer to a command of `sent` that it does not have a lease. False if that is
     /// not in hand, or if it was heard since that it is begun anew: the store is asked once more then.
     pub(super) fn gone(self: &Arc<Self>, number: u64, sent: Moment) -> bool {
-        let (is_lost, effects) = self.state.gone(number, sent, self.now());
-        self.apply(effects);
-        is_lost
+        self.event(|state, effects| state.gone(number, sent, self.now(), effects))
     }
 
     /// An attempt by the queue head, or for it. `None` if it is the queue head no more.
@@ -316,7 +324,7 @@ impl Alarmed for Entry {
 /// What wakes the queue head passes through here, so that it is known since when it could go on.
 impl Wake for Entry {
     fn wake(self: Arc<Self>) {
-        self.apply(self.state.wake_head(self.now()));
+        self.event(|state, effects| state.wake_head(self.now(), effects));
     }
 }
 

@@ -338,17 +338,17 @@ impl Guard {
         let now = self.entry.now();
         self.since = None;
         // A look in between must find what is kept forgotten.
-        let effects = self.entry.state.forget(self.grant.copy(), now);
-        self.entry.keep();
-        self.entry.apply(effects);
+        self.entry.event(|state, effects| {
+            state.forget(self.grant.copy(), now, effects);
+            self.entry.keep();
+        });
     }
 
     #[inline(always)]
     fn leave(&self, since: Option<Moment>, now: Moment) -> LeaveOutcome {
         let entry = &self.entry;
         entry.context.recorder.holds.add(now.micros_since(since.unwrap_or(now)));
-        let (left, effects) = entry.state.leave(self.grant.copy(), now);
-        entry.apply(effects);
+        let left = entry.event(|state, effects| state.leave(self.grant.copy(), now, effects));
         // With it a forgotten hold may have ended.
         entry.let_go();
         left

@@ -328,8 +328,8 @@ impl Lock {
     /// False if the owner has not got it, as far as is known here or at the store.
     async fn give_back(&self, owner: &Owner) -> Result<bool, LockError> {
         let now = self.entry.now();
-        let (left, effects) = self.entry.state.leave_by_name(owner.number(), now);
-        self.entry.apply(effects);
+        let owner = owner.number();
+        let left = self.entry.event(|state, effects| state.leave_by_name(owner, now, effects));
         self.entry.let_go();
         match left {
             LeaveOutcome::Remains | LeaveOutcome::Passed => Ok(true),

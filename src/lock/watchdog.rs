@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::foreign;
-use crate::lock_entry::{Effects, Moment, Renewal};
+use crate::lock_entry::{Effects, LockEntry, Moment, Renewal};
 use crate::unless::unless;
 
 use crate::lock::backend::{LeaseKey, Mode};
@@ -63,7 +63,7 @@ fn keep(context: Weak<Context>, tables: Weak<Tables<Entry>>) -> impl Future<Outp
     let mut unfinished = OnDrop(Some(move || {
         let Some(tables) = entries.upgrade() else { return };
         // No lease is kept any more, and no waiter woken when its time has come.
-        tables.all().iter().for_each(|entry| entry.apply(entry.state.close()));
+        tables.all().iter().for_each(|entry| entry.event(LockEntry::close));
         // Last: what has just rung would start another one, which is dropped inside of this, and so on.
         tables.alarm.ended();
     }));
@@ -131,7 +131,8 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
     let due = alarm.take_due(now, LOOKS);
     let mut renews = false;
     for entry in due {
-        let (renewal, effects) = entry.state.tick_quietly(now);
+        let mut effects = Effects::default();
+        let renewal = entry.state.tick(now, &mut effects);
         entry.ring(effects.look_at);
         if effects.must_be_applied() {
             deferred.push((Arc::clone(&entry), effects));
@@ -151,7 +152,8 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
         // one by one.
         let soon = now + context.rules.renewed_lease / 30;
         for (at, entry) in alarm.take_early(soon, LOOKS) {
-            let (renewal, effects) = entry.state.renew_early(soon, now);
+            let mut effects = Effects::default();
+            let renewal = entry.state.renew_early(soon, now, &mut effects);
             entry.ring(effects.look_at);
             if effects.must_be_applied() {
                 deferred.push((Arc::clone(&entry), effects));
@@ -184,8 +186,7 @@ struct Applied(Deferred);
 
 impl Drop for Applied {
     fn drop(&mut self) {
-        for (entry, mut effects) in self.0.drain(..) {
-            entry.state.call(&mut effects);
+        for (entry, effects) in self.0.drain(..) {
             entry.apply(effects);
         }
     }
@@ -216,7 +217,8 @@ impl Renewing {
         for (at, (entry, renewal)) in mem::take(&mut self.batch).into_iter().enumerate() {
             // A store that says nothing of a lease has not confirmed it.
             let held = held.as_ref().and_then(|held| held.get(at).copied());
-            let (counts, effects) = entry.state.renewal_ended(renewal, held, sent, now);
+            let mut effects = Effects::default();
+            let counts = entry.state.renewed(renewal, held, sent, now, &mut effects);
             if counts && held == Some(true) {
                 event!(TRACE, lock = entry.name.as_str(), "renewed");
             } else if held == Some(true) && effects.lost().is_some() {

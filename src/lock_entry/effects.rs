@@ -11,7 +11,8 @@ use super::request::{LossReason, Request};
 /// What an event of a [`LockEntry`](super::LockEntry) leaves to be done by its client. Dropping it wakes the
 /// waiters that the event concerns, so carry out the rest before.
 ///
-/// Small, as every event returns one: what most events do not have is apart.
+/// It takes those of one event, or of several that follow one another before it is carried out. Small, as
+/// each event has one: what most events do not have is apart.
 ///
 /// # Examples
 ///
@@ -23,10 +24,11 @@ use super::request::{LossReason, Request};
 /// use latchwork::LossReason;
 /// use latchwork::lock_entry::{LockEntry, Request};
 ///
-/// let (_, effects) = entry.tick(now);
+/// let mut effects = Effects::default();
+/// let _ = entry.tick(now, &mut effects);
 /// assert!(effects.look_at <= now + Duration::from_secs(10), "the lease is to be renewed by then");
 /// // The client does not look until the lease is over.
-/// let (_, effects) = entry.tick(now + Duration::from_secs(30));
+/// let _ = entry.tick(now + Duration::from_secs(30), &mut effects);
 /// assert_eq!(effects.lost(), Some(LossReason::Expired));
 /// ```
 #[derive(Debug)]
@@ -82,9 +84,10 @@ pub(super) struct More {
 /// use latchwork::lock_entry::{EnterOutcome, LeaveOutcome, LockEntry, Policy, Request};
 ///
 /// // The store has a queue: a release goes there, and names the oldest waiter of this client.
-/// let (EnterOutcome::Queued(_ticket), _) =
-///     entry.enter(&Request::new(2), true, now) else { panic!("1 has it") };
-/// let (left, effects) = entry.leave(grant, now);
+/// let EnterOutcome::Queued(_ticket) =
+///     entry.enter(&Request::new(2), Some(waker.clone()), now, &mut effects) else { panic!("1 has it") };
+/// let mut effects = Effects::default();
+/// let left = entry.leave(grant, now, &mut effects);
 /// assert_eq!(left, LeaveOutcome::Passed);
 /// assert_eq!(effects.pending_release().map(|pending_release| pending_release.number), Some(1));
 /// assert_eq!(effects.next().map(|next| next.request), Some(Request::new(2)));
@@ -127,14 +130,12 @@ impl Effects {
     }
 
     /// How many holds were lost that have a grant: of a [shared](super::Policy::Shared) lock, maybe many.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn holds_lost(&self) -> u32 {
+    pub fn holds_lost(&self) -> u32 {
         self.more.as_ref().map_or(0, |more| more.holds_lost)
     }
 
     /// Leases that ended before the renewal that was due was sent.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn renewals_unsent(&self) -> u32 {
+    pub fn renewals_unsent(&self) -> u32 {
         self.more.as_ref().map_or(0, |more| more.renewals_unsent)
     }
 
@@ -164,14 +165,14 @@ impl Effects {
     }
 
     /// Whether there is nothing to be done but to look and to wake.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     #[inline]
     pub(crate) fn is_usual(&self) -> bool {
         self.more.is_none()
     }
 
     /// Whether there is anything to be done but to look.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn must_be_applied(&self) -> bool {
+    pub fn must_be_applied(&self) -> bool {
         self.waker.is_some() || self.handed_off > 0 || self.more.is_some()
     }
 
@@ -184,9 +185,21 @@ impl Effects {
         releases && !std::mem::replace(&mut more.counted, true)
     }
 
-    #[cfg(feature = "lock")]
     pub(super) fn has_counted_releases(&self) -> bool {
         self.more.as_ref().is_some_and(|more| more.counted)
+    }
+
+    /// A release beside those of an event before, if it has not been carried out.
+    pub(super) fn release_too(&mut self, release: PendingRelease) {
+        let more = self.more();
+        more.parallel.extend(more.pending_release.replace(release));
+    }
+
+    /// The same, of what a queue head or a command may have at the store.
+    pub(super) fn roll_back_too(&mut self, release: PendingRelease) {
+        let more = self.more();
+        let before = more.roll_back.replace(release);
+        more.parallel.extend(before.filter(|before| before.number != release.number));
     }
 
     /// More wakers to be called.

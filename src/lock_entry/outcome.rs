@@ -27,10 +27,10 @@ pub(super) const NO_TOKENS: RangeInclusive<u64> = 1..=0;
 /// let _grant = take(&entry, now);
 /// use latchwork::lock_entry::{EnterOutcome, LockEntry, Request};
 ///
-/// let (EnterOutcome::Queued(ticket), _) =
-///     entry.enter(&Request::new(2), true, now) else { panic!("1 has it") };
+/// let EnterOutcome::Queued(ticket) =
+///     entry.enter(&Request::new(2), Some(waker.clone()), now, &mut effects) else { panic!("1 has it") };
 /// assert_eq!(entry.waiters(), 1);
-/// drop(entry.cancel(ticket, now));
+/// entry.cancel(ticket, now, &mut effects);
 /// assert_eq!(entry.waiters(), 0);
 /// ```
 #[derive(Debug)]
@@ -50,13 +50,14 @@ pub struct Ticket {
 /// # use std::time::{Instant};
 /// # use latchwork::lock_entry::{Moment, Rules};
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// # let (mut effects, waker) = (latchwork::lock_entry::Effects::default(), std::task::Waker::noop());
 /// use latchwork::lock_entry::{EnterOutcome, LockEntry, Request};
 ///
-/// let (EnterOutcome::Head(head), _) =
-///     entry.enter(&Request::new(1), true, now) else { panic!("it is idle") };
+/// let EnterOutcome::Head(head) =
+///     entry.enter(&Request::new(1), Some(waker.clone()), now, &mut effects) else { panic!("it is idle") };
 /// assert!(entry.is_head(&head) && head.back_off().is_zero());
 /// assert_eq!(head.since(), now);
-/// drop(entry.abandon(&head, now)); // gives up
+/// entry.abandon(&head, now, &mut effects); // gives up
 /// assert!(!entry.is_head(&head));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,11 +101,12 @@ impl HeadTicket {
 /// # use std::time::{Instant};
 /// # use latchwork::lock_entry::{Moment, Rules};
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// # let (mut effects, waker) = (latchwork::lock_entry::Effects::default(), std::task::Waker::noop());
 /// use latchwork::lock_entry::{EnterOutcome, LockEntry, Request};
 ///
-/// let (first, _) = entry.enter(&Request::new(1), true, now);
+/// let first = entry.enter(&Request::new(1), Some(waker.clone()), now, &mut effects);
 /// assert!(matches!(first, EnterOutcome::Head(_)), "it is to ask the store");
-/// let (second, _) = entry.enter(&Request::new(2), false, now);
+/// let second = entry.enter(&Request::new(2), None, now, &mut effects);
 /// assert!(matches!(second, EnterOutcome::Busy), "it may not wait");
 /// ```
 #[derive(Debug)]
@@ -135,12 +137,11 @@ pub enum EnterOutcome {
 /// use std::task::{Context, Waker};
 /// use latchwork::lock_entry::{EnterOutcome, LeaveOutcome, LockEntry, Request, WaitOutcome};
 ///
-/// let (EnterOutcome::Queued(ticket), _) =
-///     entry.enter(&Request::new(2), true, now) else { panic!("1 has it") };
-/// let context = Context::from_waker(Waker::noop());
-/// assert!(entry.poll(&ticket, &context, now).0.is_none());
-/// assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Passed);
-/// assert!(matches!(entry.poll(&ticket, &context, now).0, Some(WaitOutcome::Granted(_, None))));
+/// let EnterOutcome::Queued(ticket) =
+///     entry.enter(&Request::new(2), Some(waker.clone()), now, &mut effects) else { panic!("1 has it") };
+/// assert!(entry.poll(&ticket, waker, now, &mut effects).is_none());
+/// assert_eq!(entry.leave(grant, now, &mut effects), LeaveOutcome::Passed);
+/// assert!(matches!(entry.poll(&ticket, waker, now, &mut effects), Some(WaitOutcome::Granted(_, None))));
 /// ```
 #[derive(Debug)]
 #[must_use = "a grant is to be given back"]
@@ -168,10 +169,11 @@ pub enum WaitOutcome {
 /// # use std::time::{Duration, Instant};
 /// # use latchwork::lock_entry::{Moment, Rules};
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// # let (mut effects, waker) = (latchwork::lock_entry::Effects::default(), std::task::Waker::noop());
 /// use latchwork::lock_entry::{EnterOutcome, LockEntry, Request};
 ///
-/// let (EnterOutcome::Head(head), _) =
-///     entry.enter(&Request::new(1), true, now) else { panic!("it is idle") };
+/// let EnterOutcome::Head(head) =
+///     entry.enter(&Request::new(1), Some(waker.clone()), now, &mut effects) else { panic!("it is idle") };
 /// let attempt = entry.attempt(&head, 7, now, Duration::from_secs(30)).expect("it is the queue head");
 /// // What to ask the store for: lease 7, for 30 s, without a fencing token.
 /// assert_eq!((attempt.number(), attempt.lease().as_secs(), attempt.tokens()), (7, 30, 0));
@@ -221,7 +223,7 @@ impl Attempt {
     }
 
     /// To be sent if its asker has gone.
-    pub(crate) fn rollback(&self) -> PendingRelease {
+    pub fn rollback(&self) -> PendingRelease {
         PendingRelease { number: self.number, until: self.until, appoints: false, rolls_back: true }
     }
 
@@ -242,13 +244,14 @@ impl Attempt {
 /// # use std::time::{Duration, Instant};
 /// # use latchwork::lock_entry::{Moment, Rules};
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// # let (mut effects, waker) = (latchwork::lock_entry::Effects::default(), std::task::Waker::noop());
 /// use latchwork::lock_entry::{Answer, EnterOutcome, LockEntry, Request, AttemptOutcome};
 ///
-/// let (EnterOutcome::Head(head), _) =
-///     entry.enter(&Request::new(1), true, now) else { panic!("it is idle") };
+/// let EnterOutcome::Head(head) =
+///     entry.enter(&Request::new(1), Some(waker.clone()), now, &mut effects) else { panic!("it is idle") };
 /// let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).expect("it is the queue head");
 /// // The store says that another process has the lock, and keeps no queue.
-/// let (verdict, _) = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
+/// let verdict = entry.answered(&head, attempt, Answer::Held { kept: None }, now, &mut effects);
 /// assert!(matches!(verdict, AttemptOutcome::Refused) && entry.is_head(&head));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,14 +284,15 @@ pub enum Answer {
 /// # use std::time::{Duration, Instant};
 /// # use latchwork::lock_entry::{Moment, Rules};
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// # let (mut effects, waker) = (latchwork::lock_entry::Effects::default(), std::task::Waker::noop());
 /// use latchwork::lock_entry::{Answer, EnterOutcome, LockEntry, Request, AttemptOutcome};
 ///
-/// let (EnterOutcome::Head(head), _) =
-///     entry.enter(&Request::new(1), true, now) else { panic!("it is idle") };
+/// let EnterOutcome::Head(head) =
+///     entry.enter(&Request::new(1), Some(waker.clone()), now, &mut effects) else { panic!("it is idle") };
 /// let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).expect("it is the queue head");
 /// // The answer comes when the lease that it grants is over.
 /// let (late, granted) = (now + Duration::from_secs(31), Answer::Granted { last_token: 0 });
-/// let (verdict, effects) = entry.answered(&head, attempt, granted, late);
+/// let verdict = entry.answered(&head, attempt, granted, late, &mut effects);
 /// assert!(matches!(verdict, AttemptOutcome::TooLate));
 /// assert_eq!(effects.roll_back().map(|pending_release| pending_release.number), Some(1));
 /// ```
@@ -319,7 +323,7 @@ pub enum AttemptOutcome {
 /// let grant = take(&entry, now);
 /// use latchwork::lock_entry::{LeaveOutcome, LockEntry, Request};
 ///
-/// let (left, _) = entry.leave(grant, now);
+/// let left = entry.leave(grant, now, &mut effects);
 /// // There are no waiters.
 /// assert!(matches!(left, LeaveOutcome::Return(release) if release.number == 1));
 /// ```
@@ -376,10 +380,11 @@ pub struct HoldState {
 /// let grant = take(&entry, now);
 /// use latchwork::lock_entry::{LeaveOutcome, LockEntry, Request};
 ///
-/// let (LeaveOutcome::Return(release), _) = entry.leave(grant, now) else { panic!("there are no waiters") };
+/// let left = entry.leave(grant, now, &mut effects);
+/// let LeaveOutcome::Return(release) = left else { panic!("there are no waiters") };
 /// assert_eq!((release.number, release.rolls_back), (1, false));
 /// // … it is sent, again and again until the store answers or `release.until` has come …
-/// drop(entry.returned(0, now));
+/// entry.returned(0, now, &mut effects);
 /// assert!(entry.is_idle());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -399,18 +404,38 @@ pub struct PendingRelease {
     pub rolls_back: bool,
 }
 
-/// What one owner has of a lock in this process.
-#[cfg(feature = "lock")]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HeldHere {
-    pub(crate) owner: u64,
-    pub(crate) holds: u32,
+/// What one owner has of a lock in this process: see [`LockEntry::each_hold`](super::LockEntry::each_hold).
+///
+/// # Examples
+///
+/// ```
+#[doc = include_str!("example.md")]
+/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
+/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
+/// let grant = take(&entry, now);
+/// use latchwork::lock_entry::{LockEntry, Request};
+///
+/// let (holds, waiting) = entry.each_hold(now);
+/// assert_eq!((holds.len(), waiting), (1, 0));
+/// assert_eq!((holds[0].owner, holds[0].holds, holds[0].number), (1, 1, 1));
+/// assert!(holds[0].is_watched && !holds[0].is_forgotten);
+/// # let _ = entry.leave(grant, now, &mut effects);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeldHere {
+    /// By its [`Request`](super::Request).
+    pub owner: u64,
+    /// One at least.
+    pub holds: u32,
     /// Of the lease.
-    pub(crate) number: u64,
-    pub(crate) since: Moment,
-    /// Unless the lease is renewed or extended.
-    pub(crate) ends: Moment,
-    pub(crate) is_watched: bool,
-    /// All of its holds are forgotten.
-    pub(crate) is_forgotten: bool,
+    pub number: u64,
+    /// When the first of the holds began.
+    pub since: Moment,
+    /// When the last of the holds ends, unless the lease is renewed or extended.
+    pub ends: Moment,
+    /// Whether the lease is to be renewed for this owner.
+    pub is_watched: bool,
+    /// Whether all of the holds are [forgotten](super::LockEntry::forget).
+    pub is_forgotten: bool,
 }

@@ -690,7 +690,7 @@ impl Ownership {
         effects: &mut Effects,
     ) -> Option<Grant> {
         if attempt.until <= now || self.closed {
-            effects.more().roll_back = Some(attempt.rollback());
+            effects.roll_back_too(attempt.rollback());
             return None;
         }
         let phase = self.take_phase();
@@ -726,7 +726,7 @@ impl Ownership {
         effects: &mut Effects,
     ) -> Option<Grant> {
         if attempt.until <= now || self.closed {
-            effects.more().roll_back = Some(attempt.rollback());
+            effects.roll_back_too(attempt.rollback());
             self.appoint(None, 0, now, effects);
             return None;
         }

@@ -51,7 +51,7 @@ impl Request {
     }
 
     /// By a lease that the client renews.
-    pub(crate) fn is_watched(&self) -> bool {
+    pub fn is_watched(&self) -> bool {
         self.lease.is_none()
     }
 
@@ -84,7 +84,7 @@ impl Request {
 /// use latchwork::lock_entry::{EnterOutcome, LockEntry, Request};
 ///
 /// assert!(grant.is_watched() && grant.token().is_none() && grant.ends() == Moment::NEVER);
-/// let (entered, _) = entry.enter(&Request::new(1), true, now);
+/// let entered = entry.enter(&Request::new(1), Some(waker.clone()), now, &mut effects);
 /// let EnterOutcome::Reentered(inner, None) = entered else { panic!("owner 1 has it already") };
 /// assert_eq!(inner.serial(), grant.serial());
 /// ```
@@ -150,7 +150,7 @@ impl Grant {
 ///
 /// // The same owner takes it once more, for longer than the lease in hand lasts.
 /// let minute = Duration::from_secs(60);
-/// let (entered, _) = entry.enter(&Request::new(1).lease(minute), true, now);
+/// let entered = entry.enter(&Request::new(1).lease(minute), Some(waker.clone()), now, &mut effects);
 /// let EnterOutcome::Reentered(_, Some(extension)) = entered else { panic!("owner 1 has it already") };
 /// assert_eq!(extension, Extension::Renew { number: 1, lease: minute });
 /// ```
@@ -226,8 +226,7 @@ pub enum LossReason {
 
 impl LossReason {
     /// Whether time has ended the hold, and no call.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn is_by_time(self) -> bool {
+    pub fn is_by_time(self) -> bool {
         matches!(self, Self::Expired | Self::HeldTooLong | Self::Unreachable)
     }
 }

@@ -1,6 +1,5 @@
 //! What an entry says, event by event.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::{RawWaker, RawWakerVTable};
 use std::time::Instant;
@@ -9,16 +8,32 @@ use super::*;
 
 const LEASE: Duration = Duration::from_secs(30);
 
+/// An event, and what it leaves to be done.
+fn with<T>(event: impl FnOnce(&mut Effects) -> T) -> (T, Effects) {
+    let mut effects = Effects::default();
+    let outcome = event(&mut effects);
+    (outcome, effects)
+}
+
+fn effects_of(event: impl FnOnce(&mut Effects)) -> Effects {
+    with(event).1
+}
+
+/// Of a caller that may wait.
+fn waker() -> Option<Waker> {
+    Some(Waker::noop().clone())
+}
+
 fn idle() -> (LockEntry, Moment) {
     (LockEntry::new(Rules::default()), Moment::from(Instant::now()))
 }
 
 fn enter(entry: &LockEntry, owner: u64, now: Moment) -> EnterOutcome {
-    entry.enter(&Request::new(owner), true, now).0
+    with(|effects| entry.enter(&Request::new(owner), waker(), now, effects)).0
 }
 
 fn told(entry: &LockEntry, ticket: &Ticket, now: Moment) -> Option<WaitOutcome> {
-    entry.poll(ticket, &Context::from_waker(Waker::noop()), now).0
+    with(|effects| entry.poll(ticket, Waker::noop(), now, effects)).0
 }
 
 /// The lease by which a store has granted a claim.
@@ -33,7 +48,7 @@ fn taken(entry: &LockEntry, owner: u64, now: Moment) -> Option<Grant> {
 
 /// The hold of an owner that has the lock already, which takes no question.
 fn inner(entry: &LockEntry, request: &Request, now: Moment) -> Grant {
-    match entry.enter(request, true, now).0 {
+    match with(|effects| entry.enter(request, waker(), now, effects)).0 {
         EnterOutcome::Reentered(grant, None) => grant,
         other => panic!("{other:?}"),
     }
@@ -41,7 +56,7 @@ fn inner(entry: &LockEntry, request: &Request, now: Moment) -> Grant {
 
 /// The same, which asks for more.
 fn inner_that_asks(entry: &LockEntry, request: &Request, now: Moment) -> (Grant, Extension) {
-    match entry.enter(request, true, now).0 {
+    match with(|effects| entry.enter(request, waker(), now, effects)).0 {
         EnterOutcome::Reentered(grant, Some(extension)) => (grant, extension),
         other => panic!("{other:?}"),
     }
@@ -61,7 +76,7 @@ fn granted_for(
     now: Moment,
 ) -> Grant {
     let attempt = entry.attempt(head, number, now, lease).expect("it is the queue head");
-    match entry.answered(head, attempt, Answer::Granted { last_token }, now).0 {
+    match with(|effects| entry.answered(head, attempt, Answer::Granted { last_token }, now, effects)).0 {
         AttemptOutcome::Granted(grant) => grant,
         other => panic!("{other:?}"),
     }
@@ -74,7 +89,7 @@ fn those_that_come_while_a_call_asks_the_store_queue_behind_it() {
     let EnterOutcome::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
     let grant = taken(&entry, 1, now).expect("it is open");
     assert_eq!((entry.holder(now), told(&entry, &ticket, now).is_none()), (Some((1, 1)), true));
-    assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Passed);
+    assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
     let Some(WaitOutcome::Granted(next, _)) = told(&entry, &ticket, now) else { panic!("nobody has it") };
     assert!(next.serial() > grant.serial());
 }
@@ -86,10 +101,10 @@ fn those_that_have_come_are_told_when_the_store_has_refused_the_call_or_released
         assert!(entry.claim());
         if releases {
             let grant = taken(&entry, 1, now).expect("it is open");
-            assert!(matches!(entry.leave(grant, now).0, LeaveOutcome::Return(_)));
+            assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
         }
         let EnterOutcome::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
-        drop(entry.returned(0, now));
+        drop(effects_of(|effects| entry.returned(0, now, effects)));
         assert!(matches!(told(&entry, &ticket, now), Some(WaitOutcome::Head(_))), "it waits for ever");
     }
 }
@@ -101,10 +116,10 @@ fn entry_is_idle_again_when_the_call_is_over() {
         assert!(entry.claim());
         if releases {
             let grant = taken(&entry, 1, now).expect("it is open");
-            let _ = entry.leave(grant, now);
+            let _ = with(|effects| entry.leave(grant, now, effects));
             assert!(!entry.is_idle() && entry.is_known_held());
         }
-        drop(entry.returned(0, now));
+        drop(effects_of(|effects| entry.returned(0, now, effects)));
         assert!(entry.is_idle() && !entry.is_known_held());
     }
     assert!(matches!(enter(&entry, 2, now), EnterOutcome::Head(_)));
@@ -114,7 +129,7 @@ fn entry_is_idle_again_when_the_call_is_over() {
 fn what_a_call_has_asked_for_is_rolled_back_if_the_entry_was_closed_meanwhile() {
     let (entry, now) = idle();
     assert!(entry.claim());
-    let _ = entry.close();
+    let _ = effects_of(|effects| entry.close(effects));
     assert!(taken(&entry, 1, now).is_none() && entry.is_idle());
     assert!(!entry.claim() && matches!(enter(&entry, 2, now), EnterOutcome::Closed));
 }
@@ -126,14 +141,14 @@ fn ticket_that_is_used_up_tells_nothing_and_takes_no_place_from_another_waiter()
     assert!(entry.claim());
     let grant = taken(&entry, 1, now).expect("it is open");
     let EnterOutcome::Queued(used) = enter(&entry, 2, now) else { panic!("it overtakes") };
-    assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Passed);
+    assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
     assert!(matches!(told(&entry, &used, now), Some(WaitOutcome::Granted(..))));
     for _ in 0..2 {
         assert!(matches!(told(&entry, &used, now), Some(WaitOutcome::Superseded)));
     }
     let EnterOutcome::Queued(waits) = enter(&entry, 3, now) else { panic!("it overtakes") };
     assert!(matches!(told(&entry, &used, now), Some(WaitOutcome::Superseded)));
-    drop(entry.cancel(used, now));
+    drop(effects_of(|effects| entry.cancel(used, now, effects)));
     assert!(told(&entry, &waits, now).is_none() && entry.waiters() == 1);
 }
 
@@ -143,12 +158,8 @@ fn those_at_the_latch_are_called_when_a_lease_ends_by_itself() {
     let (entry, now) = idle();
     assert!(entry.claim());
     let _grant = taken(&entry, 1, now).expect("it is open");
-    let mut waits = pin!(entry.latch().wait());
-    assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    drop(entry.tick(now));
-    assert_eq!(entry.latch().waiters(), 1, "it is called for nothing");
-    drop(entry.tick(now + LEASE));
-    assert!(waits.poll(&mut Context::from_waker(Waker::noop())).is_ready(), "it sleeps on");
+    assert!(!with(|effects| entry.tick(now, effects)).1.calls(), "they are called for nothing");
+    assert!(with(|effects| entry.tick(now + LEASE, effects)).1.calls(), "they sleep on");
 }
 
 /// No guard sees it.
@@ -164,9 +175,9 @@ fn end_of_a_forgotten_hold_is_looked_at() {
     let grant = entry.take(&request, &attempt, 0, now, &mut effects).expect("it is open");
     assert_eq!(effects.look_at, Moment::NEVER, "its guard sees its end");
     assert!(!entry.is_forgotten());
-    assert_eq!(entry.forget(grant, now).look_at, sent + LEASE);
+    assert_eq!(effects_of(|effects| entry.forget(grant, now, effects)).look_at, sent + LEASE);
     assert!(entry.is_forgotten());
-    drop(entry.tick(sent + LEASE));
+    drop(with(|effects| entry.tick(sent + LEASE, effects)));
     assert!(entry.is_idle());
 }
 
@@ -180,7 +191,7 @@ fn hold_is_lost_by_what_ended_first_its_lease_or_the_longest_hold() {
         let grant = taken(&entry, 1, now).expect("it is open");
         let late = now + LEASE * 3;
         assert_eq!(entry.state_of(&grant, late), Err(reason));
-        assert_eq!(entry.leave(grant, late).0, LeaveOutcome::Lost(reason));
+        assert_eq!(with(|effects| entry.leave(grant, late, effects)).0, LeaveOutcome::Lost(reason));
     }
 }
 
@@ -191,9 +202,9 @@ fn hold_is_lost_to_a_store_out_of_reach_if_its_last_renewal_was_not_answered() {
         assert!(entry.claim());
         let grant = taken(&entry, 1, now).expect("it is open");
         let due = now + LEASE / 3;
-        let renewal = entry.tick(due).0.expect("a third of the lease is over");
+        let renewal = with(|effects| entry.tick(due, effects)).0.expect("a third of the lease is over");
         if is_answered {
-            assert!(entry.renewed(renewal, true, due, due).0);
+            assert!(with(|effects| entry.renewed(renewal, Some(true), due, due, effects)).0);
         }
         assert_eq!(entry.state_of(&grant, now + LEASE * 2), Err(reason));
     }
@@ -206,10 +217,10 @@ fn waiter_that_has_the_lock_is_superseded_if_it_is_not_polled_in_time_and_not_be
     assert!(entry.claim());
     let grant = taken(&entry, 1, now).expect("it is open");
     let ticket = queued(&entry, &Request::new(2), now);
-    assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Passed);
+    assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
     let before = now + limit - Duration::from_nanos(1);
-    assert_eq!(entry.tick(before).1.superseded(), 0);
-    assert_eq!(entry.tick(now + limit).1.superseded(), 1);
+    assert_eq!(with(|effects| entry.tick(before, effects)).1.superseded(), 0);
+    assert_eq!(with(|effects| entry.tick(now + limit, effects)).1.superseded(), 1);
     assert!(matches!(told(&entry, &ticket, now + limit), Some(WaitOutcome::Superseded)));
 }
 
@@ -218,16 +229,19 @@ fn waiter_that_has_the_lock_is_superseded_if_it_is_not_polled_in_time_and_not_be
 fn look_that_was_said_is_not_said_again_until_its_time_has_come() {
     let (entry, now) = idle();
     let mine = Request::new(1).shared_owner();
-    let EnterOutcome::Head(head) = entry.enter(&mine, true, now).0 else { panic!("it is idle") };
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&mine, waker(), now, effects)).0 else {
+        panic!("it is idle")
+    };
     let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
-    let (_outcome, effects) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+    let (_outcome, effects) =
+        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects));
     let due = now + LEASE / 3;
     assert_eq!(effects.look_at, due);
     for (now, said) in [(now, Moment::NEVER), (due, due)] {
-        let (entered, effects) = entry.enter(&mine, true, now);
+        let (entered, effects) = with(|effects| entry.enter(&mine, waker(), now, effects));
         let EnterOutcome::Reentered(inner, None) = entered else { panic!("{entered:?}") };
         assert_eq!(effects.look_at, said);
-        assert_eq!(entry.leave(inner, now).1.look_at, said);
+        assert_eq!(with(|effects| entry.leave(inner, now, effects)).1.look_at, said);
     }
 }
 
@@ -240,10 +254,10 @@ fn end_of_what_is_left_is_looked_at_when_a_forgotten_hold_is_given_back() {
     let outer = taken(&entry, 1, now).expect("it is open");
     let [_brief, forgotten] =
         [10, 5].map(|part| inner(&entry, &Request::new(1).shared_owner().lease(LEASE / part), now));
-    drop(entry.forget(forgotten, now));
-    let (left, effects) = entry.leave(outer, now);
+    drop(effects_of(|effects| entry.forget(forgotten, now, effects)));
+    let (left, effects) = with(|effects| entry.leave(outer, now, effects));
     assert_eq!((left, effects.look_at), (LeaveOutcome::Remains, now + LEASE / 5));
-    let (left, effects) = entry.leave_by_name(1, now);
+    let (left, effects) = with(|effects| entry.leave_by_name(1, now, effects));
     assert_eq!((left, effects.look_at), (LeaveOutcome::Remains, now + LEASE / 10));
 }
 
@@ -256,7 +270,7 @@ fn what_is_left_is_over_with_the_last_of_its_leases() {
     let inside =
         [5, 10, 10, 10].map(|part| inner(&entry, &Request::new(1).shared_owner().lease(LEASE / part), now));
     for grant in [&outer, &inside[0], &inside[1], &inside[2]] {
-        assert_eq!(entry.leave(*grant, now).0, LeaveOutcome::Remains);
+        assert_eq!(with(|effects| entry.leave(*grant, now, effects)).0, LeaveOutcome::Remains);
     }
     assert_eq!(entry.holds_end(now), Some(now + LEASE / 10));
 }
@@ -269,10 +283,10 @@ fn forgotten_hold_that_ends_first_is_given_back_first() {
     let outer = taken(&entry, 1, now).expect("it is open");
     for part in [5, 10] {
         let grant = inner(&entry, &Request::new(1).shared_owner().lease(LEASE / part), now);
-        drop(entry.forget(grant, now));
+        drop(effects_of(|effects| entry.forget(grant, now, effects)));
     }
-    assert_eq!(entry.leave(outer, now).0, LeaveOutcome::Remains);
-    assert_eq!(entry.leave_by_name(1, now).0, LeaveOutcome::Remains);
+    assert_eq!(with(|effects| entry.leave(outer, now, effects)).0, LeaveOutcome::Remains);
+    assert_eq!(with(|effects| entry.leave_by_name(1, now, effects)).0, LeaveOutcome::Remains);
     assert_eq!(entry.holds_end(now), Some(now + LEASE / 5));
 }
 
@@ -281,8 +295,11 @@ fn hold_that_is_over_is_not_given_back_by_name() {
     let (entry, now) = idle();
     assert!(entry.claim());
     let grant = taken(&entry, 1, now).expect("it is open");
-    assert_eq!(entry.leave_by_name(1, now + LEASE).0, LeaveOutcome::NotHeld);
-    assert_eq!(entry.leave(grant, now + LEASE).0, LeaveOutcome::Lost(LossReason::Expired));
+    assert_eq!(with(|effects| entry.leave_by_name(1, now + LEASE, effects)).0, LeaveOutcome::NotHeld);
+    assert_eq!(
+        with(|effects| entry.leave(grant, now + LEASE, effects)).0,
+        LeaveOutcome::Lost(LossReason::Expired)
+    );
 }
 
 #[test]
@@ -290,13 +307,13 @@ fn renewal_goes_along_with_others_if_it_is_due_by_then_and_none_is_under_way_or_
     for (entry, now) in [idle(), readers()] {
         assert!(entry.claim() && taken(&entry, 1, now).is_some());
         let due = now + LEASE / 3;
-        assert_eq!(entry.renew_early(due - Duration::from_nanos(1), now).0, None);
-        let renewal = entry.renew_early(due, now).0.expect("it is due");
+        assert_eq!(with(|effects| entry.renew_early(due - Duration::from_nanos(1), now, effects)).0, None);
+        let renewal = with(|effects| entry.renew_early(due, now, effects)).0.expect("it is due");
         assert_eq!(renewal, Renewal { number: 1, lease: Some(LEASE) });
-        assert_eq!(entry.renew_early(due, now).0, None, "it is under way");
-        drop(entry.renewal_failed(renewal, now));
-        assert_eq!(entry.renew_early(due, now).0, None, "it has failed just now");
-        let (renewal, effects) = entry.renew_early(now + LEASE * 2, now + LEASE * 2);
+        assert_eq!(with(|effects| entry.renew_early(due, now, effects)).0, None, "it is under way");
+        drop(with(|effects| entry.renewed(renewal, None, now, now, effects)).1);
+        assert_eq!(with(|effects| entry.renew_early(due, now, effects)).0, None, "it has failed just now");
+        let (renewal, effects) = with(|effects| entry.renew_early(now + LEASE * 2, now + LEASE * 2, effects));
         assert_eq!((renewal, effects.lost()), (None, Some(LossReason::Unreachable)));
     }
 }
@@ -311,8 +328,8 @@ fn renewal_that_has_failed_is_repeated_after_a_thirtieth_of_the_lease_but_not_wi
         let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
         let _grant = granted_for(renewed_lease, &entry, &head, 1, 0, now);
         let due = now + renewed_lease / 3;
-        let renewal = entry.tick(due).0.expect("a third of the lease is over");
-        assert_eq!(entry.renewal_failed(renewal, due).look_at, due + soon);
+        let renewal = with(|effects| entry.tick(due, effects)).0.expect("a third of the lease is over");
+        assert_eq!(with(|effects| entry.renewed(renewal, None, due, due, effects)).1.look_at, due + soon);
     }
 }
 
@@ -322,10 +339,10 @@ fn end_of_a_lease_that_is_renewed_along_with_others_is_looked_at_for_the_next_wa
     let (entry, now) = idle();
     assert!(entry.claim() && taken(&entry, 1, now).is_some());
     let ticket = queued(&entry, &Request::new(2), now);
-    let (renewal, effects) = entry.renew_early(now + LEASE / 3, now);
+    let (renewal, effects) = with(|effects| entry.renew_early(now + LEASE / 3, now, effects));
     assert_eq!((renewal.is_some(), effects.look_at), (true, now + LEASE));
-    let _ = entry.tick(now + LEASE);
-    drop(entry.returned(0, now + LEASE));
+    let _ = with(|effects| entry.tick(now + LEASE, effects));
+    drop(effects_of(|effects| entry.returned(0, now + LEASE, effects)));
     assert!(matches!(told(&entry, &ticket, now + LEASE), Some(WaitOutcome::Head(_))), "it waits for ever");
 }
 
@@ -335,13 +352,15 @@ fn lease_is_not_renewed_along_with_others_for_none_nor_if_others_that_share_it_m
     let long = Request::new(1).shared_owner().lease(LEASE * 2);
     for (entry, is_renewed) in [(idle().0, true), (readers().0, false)] {
         let now = Moment::from(Instant::now());
-        let EnterOutcome::Head(head) = entry.enter(&long, true, now).0 else { panic!("it is idle") };
+        let EnterOutcome::Head(head) = with(|effects| entry.enter(&long, waker(), now, effects)).0 else {
+            panic!("it is idle")
+        };
         let _outer = granted_for(LEASE * 2, &entry, &head, 1, 0, now);
         let by = now + LEASE * 2;
-        assert_eq!(entry.renew_early(by, now).0, None, "it has a lease of its own");
-        let inner = entry.enter(&Request::new(1).shared_owner(), true, now).0;
+        assert_eq!(with(|effects| entry.renew_early(by, now, effects)).0, None, "it has a lease of its own");
+        let inner = with(|effects| entry.enter(&Request::new(1).shared_owner(), waker(), now, effects)).0;
         assert!(matches!(inner, EnterOutcome::Reentered(_, None)), "{inner:?}");
-        assert_eq!(entry.renew_early(by, now).0.is_some(), is_renewed);
+        assert_eq!(with(|effects| entry.renew_early(by, now, effects)).0.is_some(), is_renewed);
     }
 }
 
@@ -355,11 +374,12 @@ fn longest_hold_is_over_inside_of_a_lease_that_was_not_renewed_at_first() {
     let attempt = Attempt::outside_of_queue(1, &own, now, LEASE / 10);
     assert!(entry.take(&own, &attempt, 0, now, &mut Effects::default()).is_some());
     let later = now + LEASE / 20;
-    let EnterOutcome::Reentered(inner, _) = entry.enter(&Request::new(1).shared_owner(), true, later).0
+    let EnterOutcome::Reentered(inner, _) =
+        with(|effects| entry.enter(&Request::new(1).shared_owner(), waker(), later, effects)).0
     else {
         panic!("it has it already")
     };
-    assert!(entry.extended(1, later, LEASE, None, later).0);
+    assert!(with(|effects| entry.extended(1, later, LEASE, None, later, effects)).0);
     assert_eq!(entry.holds_end(later), Some(later + LEASE / 2));
     assert_eq!(entry.state_of(&inner, later + LEASE / 2), Err(LossReason::HeldTooLong));
 }
@@ -374,17 +394,20 @@ fn tenure_that_has_grown_is_as_the_rules_say_once_others_have_heard_of_a_release
         let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
         let grant = ask(&head, 1);
         let EnterOutcome::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
-        let (_, effects) = entry.leave(grant, now + TENURE);
+        let (_, effects) = with(|effects| entry.leave(grant, now + TENURE, effects));
         assert!(effects.pending_release().is_some(), "the tenure is not over");
-        drop(entry.returned(0, now));
+        drop(effects_of(|effects| entry.returned(0, now, effects)));
         let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
-        assert!(matches!(entry.leave(ask(&head, 2), now).0, LeaveOutcome::Return(_)));
+        assert!(matches!(
+            with(|effects| entry.leave(ask(&head, 2), now, effects)).0,
+            LeaveOutcome::Return(_)
+        ));
         entry.note_receivers(receivers, now);
-        drop(entry.returned(0, now));
+        drop(effects_of(|effects| entry.returned(0, now, effects)));
         let EnterOutcome::Head(head) = enter(&entry, 3, now) else { panic!("it is idle") };
         let grant = ask(&head, 3);
         let EnterOutcome::Queued(_ticket) = enter(&entry, 4, now) else { panic!("it overtakes") };
-        let (_, effects) = entry.leave(grant, now + TENURE);
+        let (_, effects) = with(|effects| entry.leave(grant, now + TENURE, effects));
         assert_eq!(effects.pending_release().is_some(), goes_back);
     }
 }
@@ -398,16 +421,16 @@ fn tenure_that_has_grown_is_as_the_rules_say_once_another_process_had_the_lock()
         let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
         let grant = granted(&entry, &head, 1, 0, now);
         let ticket = queued(&entry, &Request::new(2), now);
-        assert_eq!(entry.leave(grant, now + TENURE).0, LeaveOutcome::Passed);
-        drop(entry.returned(0, now));
+        assert_eq!(with(|effects| entry.leave(grant, now + TENURE, effects)).0, LeaveOutcome::Passed);
+        drop(effects_of(|effects| entry.returned(0, now, effects)));
         let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
         if finds_it_held {
             let attempt = entry.attempt(&head, 2, now, LEASE).expect("it is the queue head");
-            let _ = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
+            let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
         }
         let grant = granted(&entry, &head, 2, 0, now);
         let _ticket = queued(&entry, &Request::new(3), now);
-        let (_, effects) = entry.leave(grant, now + TENURE);
+        let (_, effects) = with(|effects| entry.leave(grant, now + TENURE, effects));
         assert_eq!(effects.pending_release().is_some(), finds_it_held);
     }
 }
@@ -421,16 +444,16 @@ fn tenure_grows_only_while_no_other_process_waits() {
         let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
         if is_held {
             let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
-            let _ = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
+            let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
         }
         let grant = granted(&entry, &head, 1, 0, now);
         let ticket = queued(&entry, &Request::new(2), now);
-        assert_eq!(entry.leave(grant, now + TENURE).0, LeaveOutcome::Passed);
-        drop(entry.returned(receivers, now));
+        assert_eq!(with(|effects| entry.leave(grant, now + TENURE, effects)).0, LeaveOutcome::Passed);
+        drop(effects_of(|effects| entry.returned(receivers, now, effects)));
         let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
         let grant = granted(&entry, &head, 2, 0, now);
         let _ticket = queued(&entry, &Request::new(3), now);
-        let (_, effects) = entry.leave(grant, now + TENURE);
+        let (_, effects) = with(|effects| entry.leave(grant, now + TENURE, effects));
         assert_eq!(effects.pending_release().is_none(), grows);
     }
 }
@@ -441,11 +464,11 @@ fn other_processes_go_before_a_call_that_would_ask_at_once() {
     let (entry, now) = idle();
     let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
-    let _ = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
+    let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
     let grant = granted(&entry, &head, 1, 0, now);
-    let _ = entry.leave(grant, now);
+    let _ = with(|effects| entry.leave(grant, now, effects));
     entry.note_receivers(1, now);
-    drop(entry.returned(0, now));
+    drop(effects_of(|effects| entry.returned(0, now, effects)));
     assert!(entry.is_idle() && !entry.claim());
     let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     assert!(head.steps() > 0);
@@ -454,7 +477,7 @@ fn other_processes_go_before_a_call_that_would_ask_at_once() {
 // === Tokens and hand-overs ===
 
 fn queued(entry: &LockEntry, request: &Request, now: Moment) -> Ticket {
-    match entry.enter(request, true, now).0 {
+    match with(|effects| entry.enter(request, waker(), now, effects)).0 {
         EnterOutcome::Queued(ticket) => ticket,
         other => panic!("{other:?}"),
     }
@@ -466,11 +489,11 @@ fn what_is_granted_too_late_is_rolled_back_with_all_that_was_asked_for_by_its_nu
     let (entry, now) = idle();
     let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let long = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
-    let _ = entry.answered(&head, long, Answer::Unanswered, now);
+    let _ = with(|effects| entry.answered(&head, long, Answer::Unanswered, now, effects));
     let brief = entry.attempt(&head, 2, now, LEASE / 10).expect("it is the queue head");
     assert_eq!(brief.number(), 1);
     let granted = Answer::Granted { last_token: 0 };
-    let (outcome, effects) = entry.answered(&head, brief, granted, now + LEASE / 10);
+    let (outcome, effects) = with(|effects| entry.answered(&head, brief, granted, now + LEASE / 10, effects));
     assert!(matches!(outcome, AttemptOutcome::TooLate), "it is over");
     let roll_back = effects.roll_back().expect("it may be at the store");
     assert_eq!((roll_back.number, roll_back.until), (1, now + LEASE));
@@ -482,13 +505,15 @@ fn what_is_granted_too_late_is_rolled_back_with_all_that_was_asked_for_by_its_nu
 /// goes on by its lease.
 fn handed_over_beside_a_token(now: Moment) -> (LockEntry, Extension, HeadTicket, Ticket) {
     let (entry, mine) = (LockEntry::new(Rules::default()), Request::new(1).shared_owner());
-    let EnterOutcome::Head(head) = entry.enter(&mine, true, now).0 else { panic!("it is idle") };
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&mine, waker(), now, effects)).0 else {
+        panic!("it is idle")
+    };
     let _outer = granted(&entry, &head, 1, 0, now);
     let (_inner, extension) = inner_that_asks(&entry, &mine.fenced(), now);
-    assert!(entry.extending(extension, now).0.is_some());
+    assert!(with(|effects| entry.extending(extension, now, effects)).0.is_some());
     let [next, after] = [2, 3].map(|owner| queued(&entry, &Request::new(owner).fenced(), now));
     for left in [LeaveOutcome::Remains, LeaveOutcome::Passed] {
-        assert_eq!(entry.leave_by_name(1, now).0, left);
+        assert_eq!(with(|effects| entry.leave_by_name(1, now, effects)).0, left);
     }
     let Some(WaitOutcome::Head(head)) = told(&entry, &next, now) else { panic!("it waits") };
     assert!(entry.is_known_held(), "the store has it leased to this client");
@@ -503,8 +528,8 @@ fn token_that_comes_after_a_hand_over_is_less_than_all_that_come_later() {
         let (entry, extension, head, after) = handed_over_beside_a_token(now);
         let grant = granted(&entry, &head, 9, 100 + 256, now);
         assert_eq!(grant.token(), Some(1 + 100));
-        assert!(entry.extended(extension.number(), now, LEASE, Some(token), now).0);
-        assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Passed);
+        assert!(with(|effects| entry.extended(extension.number(), now, LEASE, Some(token), now, effects)).0);
+        assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
         match told(&entry, &after, now) {
             Some(WaitOutcome::Granted(grant, None)) => assert_eq!(grant.token(), next),
             Some(WaitOutcome::Head(_)) => assert_eq!(next, None, "there are tokens left"),
@@ -520,16 +545,18 @@ fn lease_is_given_back_by_what_is_known_of_the_commands_of_the_hold_before() {
         let (entry, extension, head, after) = handed_over_beside_a_token(now);
         let later = now + LEASE / 10;
         // An answer, but not to what may begin the lease anew.
-        assert!(entry.extended(extension.number(), now, LEASE, None, later).0);
+        assert!(with(|effects| entry.extended(extension.number(), now, LEASE, None, later, effects)).0);
         if is_answered {
-            assert!(entry.extended(extension.number(), now, LEASE, Some(7), later).0);
+            assert!(
+                with(|effects| entry.extended(extension.number(), now, LEASE, Some(7), later, effects)).0
+            );
         }
         if is_refused {
             entry.not_extended(extension);
         }
-        drop(entry.cancel(after, later));
+        drop(effects_of(|effects| entry.cancel(after, later, effects)));
         let grant = granted(&entry, &head, 9, 256, later);
-        match entry.leave(grant, later).0 {
+        match with(|effects| entry.leave(grant, later, effects)).0 {
             LeaveOutcome::Return(release) => {
                 assert_eq!(
                     release.rolls_back,
@@ -548,14 +575,19 @@ fn answer_for_a_lease_that_went_back_is_not_of_one_in_hand() {
     let (entry, now) = idle();
     let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let grant = granted(&entry, &head, 1, 0, now);
-    assert!(matches!(entry.leave(grant, now).0, LeaveOutcome::Return(_)));
-    drop(entry.returned(0, now));
+    assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
+    drop(effects_of(|effects| entry.returned(0, now, effects)));
     let EnterOutcome::Head(head) = enter(&entry, 2, now) else { panic!("it is idle") };
     let attempt = entry.attempt(&head, 2, now, LEASE).expect("it is the queue head");
-    let _ = entry.answered(&head, attempt, Answer::Unanswered, now);
-    assert!(!entry.extended(1, now, LEASE, Some(7), now).0, "it is left at the store");
+    let _ = with(|effects| entry.answered(&head, attempt, Answer::Unanswered, now, effects));
+    assert!(
+        !with(|effects| entry.extended(1, now, LEASE, Some(7), now, effects)).0,
+        "it is left at the store"
+    );
     entry.not_extended(Extension::Token { number: 1, lease: LEASE });
-    let LeaveOutcome::Return(release) = entry.leave(granted(&entry, &head, 2, 0, now), now).0 else {
+    let LeaveOutcome::Return(release) =
+        with(|effects| entry.leave(granted(&entry, &head, 2, 0, now), now, effects)).0
+    else {
         panic!("it has waiters")
     };
     assert!(release.rolls_back, "its own attempt may still run");
@@ -565,8 +597,9 @@ fn answer_for_a_lease_that_went_back_is_not_of_one_in_hand() {
 fn queue_head_that_gives_up_rolls_back_for_as_long_as_the_hold_before_has_made_the_lease_last() {
     let (now, later) = (Moment::from(Instant::now()), Moment::from(Instant::now()) + LEASE / 10);
     let (entry, extension, head, _after) = handed_over_beside_a_token(now);
-    assert!(entry.extended(extension.number(), now, LEASE, Some(7), later).0);
-    let roll_back = entry.abandon(&head, later).roll_back().expect("it has the lease");
+    assert!(with(|effects| entry.extended(extension.number(), now, LEASE, Some(7), later, effects)).0);
+    let roll_back =
+        effects_of(|effects| entry.abandon(&head, later, effects)).roll_back().expect("it has the lease");
     assert_eq!((roll_back.until, roll_back.appoints, roll_back.rolls_back), (later + LEASE, false, false));
 }
 
@@ -575,20 +608,24 @@ fn queue_head_that_gives_up_rolls_back_for_as_long_as_the_hold_before_has_made_t
 fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
     let (entry, now) = idle();
     let request = |owner| Request::new(owner).shared_owner();
-    let EnterOutcome::Head(head) = entry.enter(&request(1).fenced(), true, now).0 else {
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&request(1).fenced(), waker(), now, effects)).0
+    else {
         panic!("it is idle")
     };
     let [second, third] = [request(2), request(3).fenced()].map(|request| queued(&entry, &request, now));
     let grant = granted(&entry, &head, 1, 256, now);
-    assert_eq!((grant.token(), entry.leave(grant, now).0), (Some(1), LeaveOutcome::Passed));
+    assert_eq!(
+        (grant.token(), with(|effects| entry.leave(grant, now, effects)).0),
+        (Some(1), LeaveOutcome::Passed)
+    );
     let Some(WaitOutcome::Granted(outer, None)) = told(&entry, &second, now) else { panic!("it waits") };
     let inside = [request(2), request(2).fenced(), request(2).fenced(), request(2).lease(LEASE)]
         .map(|request| inner(&entry, &request, now));
     assert_eq!(inside.map(|grant| grant.token()), [None, Some(2), Some(2), None]);
     for grant in inside {
-        assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Remains);
+        assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Remains);
     }
-    assert_eq!(entry.leave(outer, now).0, LeaveOutcome::Passed);
+    assert_eq!(with(|effects| entry.leave(outer, now, effects)).0, LeaveOutcome::Passed);
     let Some(WaitOutcome::Granted(grant, None)) = told(&entry, &third, now) else { panic!("it waits") };
     assert_eq!(grant.token(), Some(3));
 }
@@ -597,19 +634,24 @@ fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
 fn last_token_that_was_reserved_is_passed_on_without_a_question() {
     let (entry, now) = idle();
     let [first, second, third] = [1, 2, 3].map(|owner| Request::new(owner).fenced());
-    let EnterOutcome::Head(head) = entry.enter(&first, true, now).0 else { panic!("it is idle") };
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&first, waker(), now, effects)).0 else {
+        panic!("it is idle")
+    };
     let [second, third] = [second, third].map(|request| queued(&entry, &request, now));
     let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
     let last = attempt.tokens();
     let AttemptOutcome::Granted(grant) =
-        entry.answered(&head, attempt, Answer::Granted { last_token: 2 }, now).0
+        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 2 }, now, effects)).0
     else {
         panic!("it was granted")
     };
     assert!(last > 2 && grant.token() == Some(1));
-    assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Passed);
+    assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
     let Some(WaitOutcome::Granted(grant, None)) = told(&entry, &second, now) else { panic!("it asks") };
-    assert_eq!((grant.token(), entry.leave(grant, now).0), (Some(2), LeaveOutcome::Passed));
+    assert_eq!(
+        (grant.token(), with(|effects| entry.leave(grant, now, effects)).0),
+        (Some(2), LeaveOutcome::Passed)
+    );
     assert!(matches!(told(&entry, &third, now), Some(WaitOutcome::Head(_))), "there is none left");
 }
 
@@ -622,9 +664,11 @@ fn lease_that_is_left_beside_a_token_that_was_asked_for_is_rolled_back_for_as_lo
     let outer = taken(&entry, 1, now).expect("it is open");
     let later = now + LEASE / 2;
     let (inner, extension) = inner_that_asks(&entry, &mine.fenced(), later);
-    assert_eq!(entry.extending(extension, later).0, Some(LEASE));
-    assert_eq!(entry.leave(inner, later).0, LeaveOutcome::Remains);
-    let LeaveOutcome::Return(release) = entry.leave(outer, later).0 else { panic!("none waits") };
+    assert_eq!(with(|effects| entry.extending(extension, later, effects)).0, Some(LEASE));
+    assert_eq!(with(|effects| entry.leave(inner, later, effects)).0, LeaveOutcome::Remains);
+    let LeaveOutcome::Return(release) = with(|effects| entry.leave(outer, later, effects)).0 else {
+        panic!("none waits")
+    };
     assert_eq!((release.until, release.rolls_back), (later + LEASE, true));
 }
 
@@ -637,7 +681,7 @@ fn next_one_asks_for_a_lease_that_ends_soon_anew_by_its_number() {
     let grant = taken(&entry, 1, now).expect("it is open");
     let ticket = queued(&entry, &Request::new(2), now);
     let later = now + LEASE / 4 * 3;
-    assert_eq!(entry.leave(grant, later).0, LeaveOutcome::Passed);
+    assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, LeaveOutcome::Passed);
     let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, later) else { panic!("it has what is left") };
     assert!(head.steps() == 0, "no other can have it");
     assert_eq!(entry.attempt(&head, 2, later, LEASE).map(|attempt| attempt.number()), Some(1));
@@ -660,37 +704,43 @@ fn lease_that_is_over_here_is_released_as_the_store_may_keep_it_for_longer() {
     let adopts = || {
         let (entry, _) = readers();
         let attempt = Attempt::outside_of_queue(1, &request, sent, LEASE);
-        assert!(entry.adopt(&request, attempt, 0, answered).0.is_some());
+        assert!(with(|effects| entry.adopt(&request, attempt, 0, answered, effects)).0.is_some());
         entry
     };
     let competes = || {
         let (entry, _) = idle();
         let EnterOutcome::Head(head) = enter(&entry, 1, sent) else { panic!("it is idle") };
         let attempt = entry.attempt(&head, 1, sent, LEASE).expect("it is the queue head");
-        assert!(matches!(entry.answered(&head, attempt, granted, answered).0, AttemptOutcome::Granted(_)));
+        assert!(matches!(
+            with(|effects| entry.answered(&head, attempt, granted, answered, effects)).0,
+            AttemptOutcome::Granted(_)
+        ));
         entry
     };
     let goes_on = || {
         let (entry, extension, head, _after) = handed_over_beside_a_token(sent - LEASE / 2);
         entry.not_extended(extension);
         let attempt = entry.attempt(&head, 9, sent, LEASE).expect("it is the queue head");
-        assert!(matches!(entry.answered(&head, attempt, granted, answered).0, AttemptOutcome::Granted(_)));
+        assert!(matches!(
+            with(|effects| entry.answered(&head, attempt, granted, answered, effects)).0,
+            AttemptOutcome::Granted(_)
+        ));
         entry
     };
     let renews = |fails| {
         let (entry, before) = (idle().0, sent - LEASE / 3);
         assert!(entry.claim() && taken(&entry, 1, before).is_some());
-        let renewal = entry.tick(sent).0.expect("a third of the lease is over");
+        let renewal = with(|effects| entry.tick(sent, effects)).0.expect("a third of the lease is over");
         if fails {
-            drop(entry.renewal_failed(renewal, answered));
+            drop(with(|effects| entry.renewed(renewal, None, answered, answered, effects)).1);
         } else {
-            assert!(entry.renewed(renewal, true, sent, answered).0);
+            assert!(with(|effects| entry.renewed(renewal, Some(true), sent, answered, effects)).0);
         }
         entry
     };
     for entry in [claims(), adopts(), competes(), goes_on(), renews(false), renews(true)] {
         let waits = entry.waiters() > 0;
-        let effects = entry.tick(sent + LEASE).1;
+        let effects = with(|effects| entry.tick(sent + LEASE, effects)).1;
         let release = effects.pending_release().or(effects.more_pending_releases().first().copied());
         let release = release.map(|release| (release.until, release.appoints));
         assert_eq!(release, Some((answered + LEASE, waits)));
@@ -702,7 +752,7 @@ fn lease_that_was_got_beside_the_queue_and_is_over_is_rolled_back() {
     let (entry, now) = readers();
     let request = Request::new(1);
     let attempt = Attempt::outside_of_queue(1, &request, now, LEASE);
-    let (grant, effects) = entry.adopt(&request, attempt, 0, now + LEASE);
+    let (grant, effects) = with(|effects| entry.adopt(&request, attempt, 0, now + LEASE, effects));
     assert_eq!((grant, effects.roll_back().map(|roll_back| roll_back.number)), (None, Some(1)));
 }
 
@@ -711,11 +761,8 @@ fn lease_that_was_got_beside_the_queue_and_is_over_is_rolled_back() {
 fn those_at_the_latch_are_called_when_the_entry_is_closed() {
     let (entry, now) = idle();
     let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
-    let mut waits = pin!(entry.latch().wait());
-    let mut context = Context::from_waker(Waker::noop());
-    assert!(waits.as_mut().poll(&mut context).is_pending());
-    drop(entry.close());
-    assert!(!entry.is_head(&head) && waits.poll(&mut context).is_ready(), "it sleeps on");
+    assert!(effects_of(|effects| entry.close(effects)).calls(), "it sleeps on");
+    assert!(!entry.is_head(&head));
 }
 
 /// Its owner has it, and need not ask the store.
@@ -724,9 +771,9 @@ fn entry_is_in_use_while_there_is_a_hold_that_was_got_beside_the_queue() {
     let (entry, now) = readers();
     let request = Request::new(1).shared_owner();
     let attempt = Attempt::outside_of_queue(1, &request, now, LEASE);
-    let grant = entry.adopt(&request, attempt, 0, now).0.expect("it is not over");
+    let grant = with(|effects| entry.adopt(&request, attempt, 0, now, effects)).0.expect("it is not over");
     assert!(!entry.is_idle() && !entry.claim());
-    assert!(matches!(entry.leave(grant, now).0, LeaveOutcome::Return(_)));
+    assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
     assert!(entry.is_idle() && entry.claim());
 }
 
@@ -736,7 +783,7 @@ fn queue_head_is_one_until_it_gives_up() {
     let (entry, now) = idle();
     let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     assert!(entry.is_head(&head));
-    drop(entry.abandon(&head, now));
+    drop(effects_of(|effects| entry.abandon(&head, now, effects)));
     assert!(!entry.is_head(&head));
 }
 
@@ -745,14 +792,11 @@ fn queue_head_is_one_until_it_gives_up() {
 fn queue_head_is_recalled_for_its_own_owner_only() {
     let (entry, now) = idle();
     let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
-    drop(entry.evict_owner(2, now));
+    drop(effects_of(|effects| entry.evict_owner(2, now, effects)));
     assert!(entry.is_head(&head));
-    let mut waits = pin!(entry.latch().wait());
-    let mut context = Context::from_waker(Waker::noop());
-    assert!(waits.as_mut().poll(&mut context).is_pending());
-    drop(entry.evict_owner(1, now));
+    let effects = effects_of(|effects| entry.evict_owner(1, now, effects));
     assert!(!entry.is_head(&head));
-    assert!(waits.poll(&mut context).is_ready(), "what was to wake a queue head stays with this one");
+    assert!(effects.calls(), "a notification that was to wake a queue head stays with this one");
 }
 
 /// So what was passed on to it is gone, unless the command of the hold before runs late.
@@ -762,8 +806,9 @@ fn queue_head_that_is_refused_rolls_back_for_as_long_as_a_command_before_may_lea
     let (entry, _extension, head, _after) = handed_over_beside_a_token(now);
     let attempt = entry.attempt(&head, 9, now, LEASE / 10).expect("it is the queue head");
     assert_eq!((attempt.number(), attempt.tokens()), (1, 256));
-    let _ = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
-    let roll_back = entry.abandon(&head, now).roll_back().expect("it may be leased");
+    let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
+    let roll_back =
+        effects_of(|effects| entry.abandon(&head, now, effects)).roll_back().expect("it may be leased");
     assert_eq!((roll_back.number, roll_back.until, roll_back.rolls_back), (1, now + LEASE, true));
 }
 
@@ -771,7 +816,9 @@ fn queue_head_that_is_refused_rolls_back_for_as_long_as_a_command_before_may_lea
 #[test]
 fn queue_head_that_none_waits_behind_asks_for_one_token() {
     let (entry, now) = idle();
-    let EnterOutcome::Head(head) = entry.enter(&Request::new(1).fenced(), true, now).0 else {
+    let EnterOutcome::Head(head) =
+        with(|effects| entry.enter(&Request::new(1).fenced(), waker(), now, effects)).0
+    else {
         panic!("it is idle")
     };
     assert_eq!(entry.attempt(&head, 1, now, LEASE).map(|attempt| attempt.tokens()), Some(1));
@@ -785,10 +832,10 @@ fn hold_inside_of_a_hold_has_the_greatest_token_that_was_heard() {
     let _outer = taken(&entry, 1, now).expect("it is open");
     let [first, second] = [(); 2].map(|()| inner_that_asks(&entry, &mine.fenced(), now).1);
     for extension in [first, second] {
-        assert!(entry.extending(extension, now).0.is_some());
+        assert!(with(|effects| entry.extending(extension, now, effects)).0.is_some());
     }
     for token in [8, 7] {
-        assert!(entry.extended(first.number(), now, LEASE, Some(token), now).0);
+        assert!(with(|effects| entry.extended(first.number(), now, LEASE, Some(token), now, effects)).0);
     }
     let inner = inner(&entry, &mine.fenced(), now);
     assert_eq!(inner.token(), Some(8));
@@ -805,15 +852,15 @@ fn store_is_asked_again_if_a_lease_is_said_to_be_gone_beside_a_command_that_begi
         assert!(entry.claim());
         let outer = taken(&entry, 1, now).expect("it is open");
         let (_, extension) = inner_that_asks(&entry, &mine.fenced(), now);
-        assert!(entry.extending(extension, now).0.is_some());
+        assert!(with(|effects| entry.extending(extension, now, effects)).0.is_some());
         let (sent, later) = (now + step, now + step * 2);
-        assert!(entry.extended(1, now, LEASE, Some(7), later).0);
-        let (lost, effects) = entry.gone(1, sent, later);
+        assert!(with(|effects| entry.extended(1, now, LEASE, Some(7), later, effects)).0);
+        let (lost, effects) = with(|effects| entry.gone(1, sent, later, effects));
         // At the same moment the answer would say no more, and it would be asked again and again.
         let look = later.max(now + Duration::from_nanos(1));
         assert_eq!((lost, effects.look_at), (false, look));
-        assert_eq!(entry.tick(look).0.map(|renewal| renewal.number), Some(1));
-        assert!(entry.gone(1, later + LEASE / 10, later + LEASE / 5).0);
+        assert_eq!(with(|effects| entry.tick(look, effects)).0.map(|renewal| renewal.number), Some(1));
+        assert!(with(|effects| entry.gone(1, later + LEASE / 10, later + LEASE / 5, effects)).0);
         assert_eq!(entry.state_of(&outer, later), Err(LossReason::Gone));
     }
 }
@@ -825,9 +872,9 @@ fn lease_that_is_gone_is_not_released_and_the_next_waiter_asks() {
     assert!(entry.claim());
     let _grant = taken(&entry, 1, now).expect("it is open");
     let ticket = queued(&entry, &Request::new(2), now);
-    let (lost, effects) = entry.gone(1, now, now);
+    let (lost, effects) = with(|effects| entry.gone(1, now, now, effects));
     assert_eq!((lost, effects.pending_release()), (true, None));
-    assert!(!entry.gone(1, now, now).0, "it is lost twice");
+    assert!(!with(|effects| entry.gone(1, now, now, effects)).0, "it is lost twice");
     let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
     assert!(head.steps() == 0, "no other was told");
 }
@@ -840,12 +887,12 @@ fn lease_that_is_gone_is_not_passed_on_though_a_command_under_way_may_begin_it_a
     let _outer = taken(&entry, 1, now).expect("it is open");
     let mine = Request::new(1).shared_owner().fenced();
     let (_, extension) = inner_that_asks(&entry, &mine, now);
-    assert!(entry.extending(extension, now).0.is_some());
+    assert!(with(|effects| entry.extending(extension, now, effects)).0.is_some());
     let ticket = queued(&entry, &Request::new(2), now);
-    let (_, effects) = entry.gone(1, now, now);
+    let (_, effects) = with(|effects| entry.gone(1, now, now, effects));
     assert!(effects.pending_release().is_some_and(|release| release.rolls_back), "it may be begun anew");
     assert!(told(&entry, &ticket, now).is_none(), "it has what is gone");
-    drop(entry.returned(0, now));
+    drop(effects_of(|effects| entry.returned(0, now, effects)));
     assert!(matches!(told(&entry, &ticket, now), Some(WaitOutcome::Head(_))), "it waits for ever");
 }
 
@@ -858,9 +905,12 @@ fn renewal_is_not_put_off_by_a_token_that_a_brief_hold_inside_has_asked_for() {
     let brief = Request::new(1).shared_owner().lease(LEASE / 10).fenced();
     let later = now + LEASE / 4;
     let (_, extension) = inner_that_asks(&entry, &brief, later);
-    let asked = entry.extending(extension, later).0.expect("it is in hand");
-    assert!(entry.extended(1, later, asked, Some(7), later).0);
-    assert_eq!(entry.tick(now + LEASE / 3).0, Some(Renewal { number: 1, lease: Some(LEASE) }));
+    let asked = with(|effects| entry.extending(extension, later, effects)).0.expect("it is in hand");
+    assert!(with(|effects| entry.extended(1, later, asked, Some(7), later, effects)).0);
+    assert_eq!(
+        with(|effects| entry.tick(now + LEASE / 3, effects)).0,
+        Some(Renewal { number: 1, lease: Some(LEASE) })
+    );
 }
 
 /// A guard is left that has nothing any more: it was over, and the grant was all that kept the hold.
@@ -871,11 +921,11 @@ fn guard_beside_a_grant_that_is_not_claimed_is_told_that_its_own_lease_was_over(
     let EnterOutcome::Head(head) = enter(&entry, 2, now) else { panic!("it is idle") };
     let theirs = granted(&entry, &head, 1, 0, now);
     let [watched, own] = [mine, mine.lease(LEASE / 10)].map(|request| queued(&entry, &request, now));
-    assert_eq!(entry.leave(theirs, now).0, LeaveOutcome::Passed);
+    assert_eq!(with(|effects| entry.leave(theirs, now, effects)).0, LeaveOutcome::Passed);
     let Some(WaitOutcome::Granted(grant, _)) = told(&entry, &own, now) else { panic!("it waits") };
     let later = now + LEASE / 10;
-    drop(entry.cancel(watched, later));
-    assert_eq!(entry.leave(grant, later).0, LeaveOutcome::Lost(LossReason::Expired));
+    drop(effects_of(|effects| entry.cancel(watched, later, effects)));
+    assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, LeaveOutcome::Lost(LossReason::Expired));
 }
 
 /// A hold by the store's queue is given back, and its release names the waiter.
@@ -885,7 +935,7 @@ fn named() -> (LockEntry, Moment, Ticket, NextHead) {
     let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let grant = granted(&entry, &head, 1, 0, now);
     let [ticket, _behind] = [2, 3].map(|owner| queued(&entry, &Request::new(owner).fenced(), now));
-    let (left, effects) = entry.leave(grant, now);
+    let (left, effects) = with(|effects| entry.leave(grant, now, effects));
     assert_eq!(left, LeaveOutcome::Passed);
     let next = effects.next().expect("the oldest waiter");
     assert!(told(&entry, &ticket, now).is_none());
@@ -896,7 +946,7 @@ fn named() -> (LockEntry, Moment, Ticket, NextHead) {
 #[test]
 fn waiter_that_is_named_with_a_release_and_recalled_is_told() {
     let (entry, now, ticket, _) = named();
-    drop(entry.evict_owner(2, now));
+    drop(effects_of(|effects| entry.evict_owner(2, now, effects)));
     assert!(matches!(told(&entry, &ticket, now), Some(WaitOutcome::Superseded)), "it waits for ever");
 }
 
@@ -907,13 +957,16 @@ fn waiter_that_is_named_is_looked_after_from_the_answer_on() {
     assert_eq!(attempt.tokens(), 1, "nothing is passed on in memory");
     let limit = Rules::default().unpolled_limit;
     // A message comes, and it is not called: it does not listen yet.
-    drop(entry.wake_head(now));
-    assert_eq!(entry.tick(now + limit).1.superseded(), 0);
+    drop(effects_of(|effects| entry.wake_head(now, effects)));
+    assert_eq!(with(|effects| entry.tick(now + limit, effects)).1.superseded(), 0);
     let held = Answer::Held { kept: Some(LEASE) };
-    let _ = entry.answered(&next.head, attempt, held, now + limit);
-    assert_eq!(entry.tick(now + limit).1.superseded(), 0);
-    // And the one behind, which was never polled.
-    assert_eq!(entry.tick(now + limit * 2).1.superseded(), 2, "those behind wait for ever");
+    let _ = with(|effects| entry.answered(&next.head, attempt, held, now + limit, effects));
+    assert_eq!(with(|effects| entry.tick(now + limit, effects)).1.superseded(), 0);
+    // And then the one behind, which is called and not polled.
+    for looks in [2, 3] {
+        let (_, effects) = with(|effects| entry.tick(now + limit * looks, effects));
+        assert_eq!(effects.superseded(), 1, "those behind wait for ever");
+    }
     assert!(matches!(told(&entry, &ticket, now + limit * 2), Some(WaitOutcome::Superseded)));
 }
 
@@ -921,13 +974,13 @@ fn waiter_that_is_named_is_looked_after_from_the_answer_on() {
 #[test]
 fn number_is_not_used_again_if_a_position_may_have_ended_before_the_command_that_renews_it() {
     let (entry, now, _ticket, next) = named();
-    drop(entry.asks_itself(&next.head, now));
+    drop(effects_of(|effects| entry.asks_itself(&next.head, now, effects)));
     let first = entry.attempt(&next.head, 2, now, LEASE).expect("it is the queue head");
-    let _ = entry.answered(&next.head, first, Answer::Unanswered, now);
+    let _ = with(|effects| entry.answered(&next.head, first, Answer::Unanswered, now, effects));
     let later = now + LEASE;
     let second = entry.attempt(&next.head, 3, later, LEASE).expect("it is the queue head");
     let held = Answer::Held { kept: Some(LEASE) };
-    let (outcome, effects) = entry.answered(&next.head, second, held, later);
+    let (outcome, effects) = with(|effects| entry.answered(&next.head, second, held, later, effects));
     assert!(matches!(outcome, AttemptOutcome::TooLate));
     assert_eq!(effects.roll_back().map(|roll_back| roll_back.number), Some(2));
 }
@@ -939,7 +992,9 @@ const HAS_POSITION: Answer = Answer::Held { kept: Some(POSITION) };
 fn competes_by_position(request: &Request) -> (LockEntry, Moment, HeadTicket) {
     let rules = Rules { policy: Policy::Queued { position: POSITION }, ..Rules::default() };
     let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
-    let EnterOutcome::Head(head) = entry.enter(request, true, now).0 else { panic!("it is idle") };
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(request, waker(), now, effects)).0 else {
+        panic!("it is idle")
+    };
     (entry, now, head)
 }
 
@@ -954,9 +1009,10 @@ fn position_that_is_given_up_is_rolled_back_only_if_a_command_may_be_under_way()
         let (entry, now, head) = competes_by_position(&Request::new(1));
         for answer in answers {
             let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
-            let _ = entry.answered(&head, attempt, *answer, now);
+            let _ = with(|effects| entry.answered(&head, attempt, *answer, now, effects));
         }
-        let given_up = entry.abandon(&head, now).roll_back().expect("it has a position");
+        let given_up =
+            effects_of(|effects| entry.abandon(&head, now, effects)).roll_back().expect("it has a position");
         assert_eq!((given_up.number, given_up.rolls_back), (1, rolls_back), "{answers:?}");
     }
 }
@@ -968,9 +1024,13 @@ fn token_whose_answer_is_not_read_is_rolled_back_once_its_lease_is_given_back() 
     let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let grant = granted(&entry, &head, 1, 0, now);
     let roll_back = PendingRelease { number: 1, until: now + LEASE, appoints: false, rolls_back: true };
-    assert_eq!(entry.unread(roll_back).roll_back(), None, "it is in hand, and released in the end");
-    assert!(matches!(entry.leave(grant, now).0, LeaveOutcome::Return(_)));
-    assert_eq!(entry.unread(roll_back).roll_back(), Some(roll_back));
+    assert_eq!(
+        effects_of(|effects| entry.unread(roll_back, effects)).roll_back(),
+        None,
+        "it is in hand, and released in the end"
+    );
+    assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
+    assert_eq!(effects_of(|effects| entry.unread(roll_back, effects)).roll_back(), Some(roll_back));
 }
 
 /// By which number, and what came of it.
@@ -982,7 +1042,7 @@ fn asks(
     answer: Answer,
 ) -> (u64, AttemptOutcome, Effects) {
     let attempt = entry.attempt(head, fresh, sent, LEASE).expect("it is the queue head");
-    let (outcome, effects) = entry.answered(head, attempt, answer, heard);
+    let (outcome, effects) = with(|effects| entry.answered(head, attempt, answer, heard, effects));
     (attempt.number(), outcome, effects)
 }
 
@@ -1018,10 +1078,13 @@ fn queue_head_that_is_granted_the_lock_unasked_has_it_for_as_long_as_its_positio
         let (second, heard) = (now + POSITION / 3, now + POSITION / 2);
         let answer = if is_answered { HAS_POSITION } else { Answer::Unanswered };
         let _ = asks(&entry, &head, 2, (second, second), answer);
-        let grant = entry.granted_by_message(&head, 1, heard).0.expect("it is its turn");
+        let grant =
+            with(|effects| entry.granted_by_message(&head, 1, heard, effects)).0.expect("it is its turn");
         let since = if is_answered { second } else { now };
         assert_eq!(entry.state_of(&grant, heard).map(|hold| hold.ends), Ok(since + POSITION));
-        let LeaveOutcome::Return(release) = entry.leave(grant, heard).0 else { panic!("none waits") };
+        let LeaveOutcome::Return(release) = with(|effects| entry.leave(grant, heard, effects)).0 else {
+            panic!("none waits")
+        };
         assert_eq!((release.number, release.until), (1, second + LEASE));
         assert_eq!(release.rolls_back, !is_answered, "whether a command may still run");
     }
@@ -1040,7 +1103,7 @@ fn message_gives_and_takes_nothing_unless_it_is_about_a_position_that_lasts_and_
     ] {
         let (entry, now, head) = competes_by_position(&request);
         let _ = asks(&entry, &head, 1, (now, now), HAS_POSITION);
-        let (grant, effects) = entry.granted_by_message(&head, number, now + after);
+        let (grant, effects) = with(|effects| entry.granted_by_message(&head, number, now + after, effects));
         assert_eq!((grant, effects.roll_back()), (None, None), "{request:?}");
         let attempt = entry.attempt(&head, 2, now + after, LEASE);
         assert_eq!(attempt.map(|attempt| attempt.number()), Some(1), "{request:?}");
@@ -1060,14 +1123,16 @@ fn those_that_wait_for_as_much_as_the_first_get_in_by_its_lease() {
     let (entry, now) = readers();
     let lease = Rules::default().renewed_lease;
     let [first, second, third] = [1, 2, 3].map(|owner| Request::new(owner).lease(lease).fenced());
-    let EnterOutcome::Head(head) = entry.enter(&first, true, now).0 else { panic!("it is idle") };
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&first, waker(), now, effects)).0 else {
+        panic!("it is idle")
+    };
     let waits = [second, third].map(|request| queued(&entry, &request, now));
     let _first = granted(&entry, &head, 1, 1, now);
     for ticket in waits {
         let Some(WaitOutcome::Granted(grant, None)) = told(&entry, &ticket, now) else { panic!("it waits") };
         assert_eq!(grant.token(), Some(1));
     }
-    let newcomer = entry.enter(&Request::new(4), true, now).0;
+    let newcomer = with(|effects| entry.enter(&Request::new(4), waker(), now, effects)).0;
     assert!(matches!(newcomer, EnterOutcome::Reentered(_, None)), "it asks: {newcomer:?}");
 }
 
@@ -1076,13 +1141,16 @@ fn those_that_wait_for_as_much_as_the_first_get_in_by_its_lease() {
 fn sharer_with_a_lease_of_its_own_has_all_of_it_or_asks_itself() {
     let (entry, now) = readers();
     let request = |owner| Request::new(owner).lease(LEASE);
-    let EnterOutcome::Head(head) = entry.enter(&request(1), true, now).0 else { panic!("it is idle") };
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&request(1), waker(), now, effects)).0 else {
+        panic!("it is idle")
+    };
     let before = queued(&entry, &request(2), now);
     let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
     let later = now + Duration::from_secs(1);
     let [after, brief] = [request(3), Request::new(4).lease(LEASE / 2)].map(|it| queued(&entry, &it, later));
     let answered = now + Duration::from_secs(2);
-    let (outcome, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, answered);
+    let (outcome, _) =
+        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, answered, effects));
     assert!(matches!(outcome, AttemptOutcome::Granted(_)), "{outcome:?}");
     for suffices in [before, brief] {
         let told = told(&entry, &suffices, answered);
@@ -1111,7 +1179,7 @@ fn owner_that_has_left_and_come_again_has_it_when_the_tenure_is_over() {
     let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let _first = granted(&entry, &head, 1, 0, now);
     let joins = |now| inner(&entry, &Request::new(2).shared_owner(), now);
-    assert_eq!(entry.leave(joins(now), now).0, LeaveOutcome::Remains);
+    assert_eq!(with(|effects| entry.leave(joins(now), now, effects)).0, LeaveOutcome::Remains);
     let (_outer, _inner) = (joins(now), joins(now + Duration::from_secs(1)));
     assert_eq!(entry.holds_of(2, now), [(1, 2)]);
 }
@@ -1121,16 +1189,19 @@ fn owner_that_has_left_and_come_again_has_it_when_the_tenure_is_over() {
 fn newcomer_beside_those_of_an_earlier_lease_has_the_token_of_the_lease_in_hand() {
     let (entry, now) = readers();
     let request = |owner| Request::new(owner).fenced();
-    let EnterOutcome::Head(head) = entry.enter(&request(1), true, now).0 else { panic!("it is idle") };
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&request(1), waker(), now, effects)).0 else {
+        panic!("it is idle")
+    };
     let _first = granted(&entry, &head, 1, 1, now);
     let second = inner(&entry, &request(2), now);
     assert_eq!(second.token(), Some(1));
     let later = now + Duration::from_secs(1);
-    let EnterOutcome::Head(head) = entry.enter(&request(3), true, later).0 else {
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&request(3), waker(), later, effects)).0 else {
         panic!("the tenure is not over")
     };
     let attempt = entry.attempt(&head, 3, later, LEASE).expect("it is the queue head");
-    let (outcome, effects) = entry.answered(&head, attempt, Answer::Granted { last_token: 2 }, later);
+    let (outcome, effects) =
+        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 2 }, later, effects));
     let AttemptOutcome::Granted(third) = outcome else { panic!("it was granted") };
     let [gathered] = effects.more_pending_releases() else { panic!("their lease is left at the store") };
     assert_eq!((gathered.number, gathered.appoints), (1, false));
@@ -1147,7 +1218,9 @@ fn release_of_a_lease_beside_the_one_in_hand_is_no_waiters_turn() {
     let grant = granted(&entry, &head, 1, 0, now);
     let later = now + Duration::from_secs(1);
     let EnterOutcome::Head(_) = enter(&entry, 2, later) else { panic!("the tenure is not over") };
-    let LeaveOutcome::Return(release) = entry.leave(grant, later).0 else { panic!("it is the last") };
+    let LeaveOutcome::Return(release) = with(|effects| entry.leave(grant, later, effects)).0 else {
+        panic!("it is the last")
+    };
     assert_eq!((release.number, release.appoints), (1, false));
 }
 
@@ -1156,10 +1229,14 @@ fn release_of_a_lease_beside_the_one_in_hand_is_no_waiters_turn() {
 fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
     let (entry, now) = readers();
     let own = |owner, lease| Request::new(owner).lease(lease).shared_owner();
-    let EnterOutcome::Head(head) = entry.enter(&own(1, LEASE / 2), true, now).0 else { panic!("it is idle") };
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&own(1, LEASE / 2), waker(), now, effects)).0
+    else {
+        panic!("it is idle")
+    };
     let _first = granted_for(LEASE / 2, &entry, &head, 1, 0, now);
     let asks = |number, owner, now| {
-        let entered = entry.enter(&Request::new(owner).shared_owner(), true, now).0;
+        let entered =
+            with(|effects| entry.enter(&Request::new(owner).shared_owner(), waker(), now, effects)).0;
         assert!(
             matches!(entered, EnterOutcome::Reentered(_, Some(Extension::Renew { number: its, lease }))
                 if (its, lease) == (number, LEASE)),
@@ -1168,7 +1245,8 @@ fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
     };
     // Gathered with another one, by a lease that is not renewed either.
     let later = now + Duration::from_secs(1);
-    let EnterOutcome::Head(head) = entry.enter(&own(2, LEASE / 2), true, later).0 else {
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&own(2, LEASE / 2), waker(), later, effects)).0
+    else {
         panic!("the tenure is not over")
     };
     let _second = granted_for(LEASE / 2, &entry, &head, 2, 0, later);
@@ -1179,7 +1257,7 @@ fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
     let _ = inner(&entry, &own(3, LEASE / 4), later);
     asks(2, 3, later);
     // What is there is enough for this one.
-    let brief = entry.enter(&own(1, LEASE / 2), true, later).0;
+    let brief = with(|effects| entry.enter(&own(1, LEASE / 2), waker(), later, effects)).0;
     assert!(matches!(brief, EnterOutcome::Reentered(_, None)), "{brief:?}");
 }
 
@@ -1241,7 +1319,7 @@ fn waker_of_a_call_that_need_not_wait_is_dropped_when_the_entry_is_free() {
     let entry = Arc::new(entry);
     let (waker, asked) = asks_when_dropped(&entry);
     let mut effects = Effects::default();
-    let entered = entry.enter_with(&Request::new(1), true, Some(waker), now, &mut effects);
+    let entered = entry.enter(&Request::new(1), Some(waker), now, &mut effects);
     assert!(matches!(entered, EnterOutcome::Head(_)));
     drop(effects);
     // Ordering: Relaxed, on one thread.
@@ -1252,15 +1330,20 @@ fn waker_of_a_call_that_need_not_wait_is_dropped_when_the_entry_is_free() {
 /// any more, or that has the lock.
 #[test]
 fn waker_of_a_queue_head_is_dropped_when_the_entry_is_free() {
-    let gives_up = |entry: &LockEntry, head: &HeadTicket, now| drop(entry.abandon(head, now));
+    let gives_up = |entry: &LockEntry, head: &HeadTicket, now| {
+        drop(effects_of(|effects| entry.abandon(head, now, effects)))
+    };
     let gets_it = |entry: &LockEntry, head: &HeadTicket, now| {
         granted(entry, head, 1, 0, now);
     };
     let gets_it_too_late = |entry: &LockEntry, head: &HeadTicket, now| {
         let attempt = entry.attempt(head, 1, now, LEASE).expect("it is the queue head");
-        let told = entry.answered(head, attempt, Answer::Granted { last_token: 0 }, now + LEASE).0;
+        let told = with(|effects| {
+            entry.answered(head, attempt, Answer::Granted { last_token: 0 }, now + LEASE, effects)
+        })
+        .0;
         assert!(matches!(told, AttemptOutcome::TooLate));
-        drop(entry.abandon(head, now));
+        drop(effects_of(|effects| entry.abandon(head, now, effects)));
     };
     let none = |_: &LockEntry, _: &HeadTicket, _| {};
     type Event = fn(&LockEntry, &HeadTicket, Moment);
@@ -1272,7 +1355,9 @@ fn waker_of_a_queue_head_is_dropped_when_the_entry_is_free() {
         let (waker, asked) = asks_when_dropped(&entry);
         let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
         before(&entry, &head, now);
-        drop(entry.event(|ownership, effects| ownership.register_head(head.serial, waker, effects)));
+        drop(effects_of(|effects| {
+            entry.event(effects, |ownership, effects| ownership.register_head(head.serial, waker, effects))
+        }));
         after(&entry, &head, now);
         // Ordering: Relaxed, on one thread.
         let asked = asked.load(Ordering::Relaxed);
@@ -1288,30 +1373,37 @@ fn attempt_that_may_run_again_is_rolled_back_whatever_was_answered() {
         (head, entry.attempt(&head, 7, now, LEASE).expect("it is the queue head"))
     };
     let may_run_again = |entry: &LockEntry, attempt: &Attempt| {
-        entry.may_run_again(attempt.rollback()).roll_back().map(|roll_back| roll_back.number)
+        effects_of(|effects| entry.may_run_again(attempt.rollback(), effects))
+            .roll_back()
+            .map(|roll_back| roll_back.number)
     };
     let (entry, now) = idle();
     let (head, attempt) = asked(&entry, now);
     assert_eq!(may_run_again(&entry, &attempt), None, "it is in hand");
-    drop(entry.answered(&head, attempt, Answer::Held { kept: None }, now));
-    assert_eq!(entry.abandon(&head, now).roll_back().map(|roll_back| roll_back.number), Some(7));
+    drop(with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects)));
+    assert_eq!(
+        effects_of(|effects| entry.abandon(&head, now, effects))
+            .roll_back()
+            .map(|roll_back| roll_back.number),
+        Some(7)
+    );
     assert_eq!(may_run_again(&entry, &attempt), Some(7), "its waiter has left");
 
     for (given_back, beside_the_queue) in [(now, false), (now + LEASE * 2, false), (now, true)] {
         let (entry, now) = idle();
         let (head, attempt) = asked(&entry, now);
         if !beside_the_queue {
-            drop(entry.may_run_again(attempt.rollback()));
+            drop(effects_of(|effects| entry.may_run_again(attempt.rollback(), effects)));
         }
         let AttemptOutcome::Granted(grant) =
-            entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0
+            with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects)).0
         else {
             panic!("the store has granted it")
         };
         if beside_the_queue {
-            drop(entry.may_run_again(attempt.rollback()));
+            drop(effects_of(|effects| entry.may_run_again(attempt.rollback(), effects)));
         }
-        let (left, effects) = entry.leave(grant, given_back);
+        let (left, effects) = with(|effects| entry.leave(grant, given_back, effects));
         let release = match left {
             LeaveOutcome::Return(release) => Some(release),
             _ => effects.pending_release(),
@@ -1330,8 +1422,8 @@ fn waiter_that_is_granted_the_lock_between_two_steps_of_its_poll_has_it() {
     let ticket = queued(&entry, &Request::new(2), now);
     let waker = Does::waker(true, {
         let entry = entry.clone();
-        move || drop(entry.leave(grant, now))
+        move || drop(with(|effects| entry.leave(grant, now, effects)))
     });
-    let told = entry.poll(&ticket, &Context::from_waker(&waker), now).0;
+    let told = with(|effects| entry.poll(&ticket, &waker, now, effects)).0;
     assert!(matches!(told, Some(WaitOutcome::Granted(..))), "it waits for ever");
 }

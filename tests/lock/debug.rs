@@ -3,13 +3,14 @@
 use std::fmt::{self, Debug, Write};
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork::backend::{Backend, Runtime};
 use latchwork::latch::Latch;
 use latchwork::local::{Local, ThreadRuntime};
-use latchwork::lock_entry::{Answer, EnterOutcome, LockEntry, Moment, Request, Rules};
+use latchwork::lock_entry::{Answer, Effects, EnterOutcome, LockEntry, Moment, Request, Rules};
 use latchwork::striped::StripedSemaphores;
 use latchwork::subscription::{Message, Registry};
 use latchwork::{AsyncSemaphore, LockClient, LockOptions};
@@ -63,19 +64,23 @@ fn lock_entry_in_every_phase_can_be_formatted() {
         let used = || _ = (entry.waiters(), entry.holder(now), entry.latch().waiters());
         format("a free entry", &entry, &used);
         let request = Request::new(1);
-        let (EnterOutcome::Head(head), _) = entry.enter(&request, true, now) else { panic!("it is free") };
+        let (mut actions, mut more) = (Effects::default(), Effects::default());
+        let waker = || Some(Waker::noop().clone());
+        let entered = entry.enter(&request, waker(), now, &mut actions);
+        let EnterOutcome::Head(head) = entered else { panic!("it is free") };
         format("an entry with a queue head", &entry, &used);
         let lease = Duration::from_secs(30);
         let attempt = entry.attempt(&head, 1, now, lease).unwrap();
-        let (verdict, actions) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
-        let (entered, more) = entry.enter(&Request::new(2), true, now);
+        let granted = Answer::Granted { last_token: 0 };
+        let verdict = entry.answered(&head, attempt, granted, now, &mut actions);
+        let entered = entry.enter(&Request::new(2), waker(), now, &mut more);
         for value in [&verdict as &dyn Debug, &actions, &entered, &more, &head, &request] {
             format("what an event returns", value, &used);
         }
         format("an entry with a holder and a waiter", &entry, &used);
         let EnterOutcome::Queued(ticket) = entered else { panic!("it is held") };
         format("a ticket", &ticket, &used);
-        drop(entry.cancel(ticket, now));
+        entry.cancel(ticket, now, &mut more);
     });
 }
 

@@ -6,9 +6,25 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use latchwork::lock_entry::{
-    Answer, Attempt, AttemptOutcome, EnterOutcome, Extension, Grant, HeadTicket, LeaveOutcome, LockEntry,
-    LossReason, Moment, Policy, Request, Rules, Ticket, WaitOutcome,
+    Answer, Attempt, AttemptOutcome, Effects, EnterOutcome, Extension, Grant, HeadTicket, LeaveOutcome,
+    LockEntry, LossReason, Moment, Policy, Request, Rules, Ticket, WaitOutcome,
 };
+
+/// An event, and what it leaves to be done.
+fn with<T>(event: impl FnOnce(&mut Effects) -> T) -> (T, Effects) {
+    let mut effects = Effects::default();
+    let outcome = event(&mut effects);
+    (outcome, effects)
+}
+
+fn effects_of(event: impl FnOnce(&mut Effects)) -> Effects {
+    with(event).1
+}
+
+/// Of a caller that may wait.
+fn noop() -> Option<Waker> {
+    Some(Waker::noop().clone())
+}
 
 /// How long each of some leases stays, in milliseconds, while others wait here all the time; `heard` says how
 /// many elsewhere hear of its return. Before the first one another process has the lock, if it was `refused`.
@@ -17,32 +33,36 @@ fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128;
     let (entry, lease) = (LockEntry::new(Rules::default()), Duration::from_secs(30));
     let mut now = Moment::from(Instant::now());
     let mut request = Request::new(0);
-    let (EnterOutcome::Head(mut head), _) = entry.enter(&request, true, now) else {
+    let (EnterOutcome::Head(mut head), _) = with(|effects| entry.enter(&request, noop(), now, effects))
+    else {
         panic!("the entry is in use")
     };
     let mut number = 1;
     if refused {
         let attempt = entry.attempt(&head, number, now, lease).unwrap();
-        let _ = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
+        let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
     }
     heard.map(|heard| {
         let since = now;
         number += 1;
         let attempt = entry.attempt(&head, number, now, lease).unwrap();
-        let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+        let (verdict, _) =
+            with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects));
         let AttemptOutcome::Granted(mut grant) = verdict else { panic!("{verdict:?}") };
         loop {
             request = Request::new(request.owner() + 1);
-            let (EnterOutcome::Queued(ticket), _) = entry.enter(&request, true, now) else {
+            let (EnterOutcome::Queued(ticket), _) =
+                with(|effects| entry.enter(&request, noop(), now, effects))
+            else {
                 panic!("it is held")
             };
             now = now + TURN;
-            let (left, effects) = entry.leave(grant, now);
+            let (left, effects) = with(|effects| entry.leave(grant, now, effects));
             assert_eq!(left, LeaveOutcome::Passed);
             if effects.pending_release().is_some() {
-                drop(entry.returned(heard, now));
+                drop(effects_of(|effects| entry.returned(heard, now, effects)));
             }
-            match entry.poll(&ticket, &Context::from_waker(Waker::noop()), now).0 {
+            match with(|effects| entry.poll(&ticket, Waker::noop(), now, effects)).0 {
                 Some(WaitOutcome::Granted(next, None)) => grant = next,
                 Some(WaitOutcome::Head(next)) => {
                     head = next;
@@ -70,22 +90,23 @@ fn lease_does_not_stay_longer_beside_another_process_that_had_the_lock() {
 fn back_offs<const LEASES: usize>(heard: [usize; LEASES], after: Duration) -> [Duration; LEASES] {
     let (entry, lease) = (LockEntry::new(Rules::default()), Duration::from_secs(30));
     let mut now = Moment::from(Instant::now());
-    let enter = |now| match entry.enter(&Request::new(1), true, now).0 {
+    let enter = |now| match with(|effects| entry.enter(&Request::new(1), noop(), now, effects)).0 {
         EnterOutcome::Head(head) => head,
         entered => panic!("{entered:?}"),
     };
     let mut head = enter(now);
     let attempt = entry.attempt(&head, 1, now, lease).unwrap();
-    let _ = entry.answered(&head, attempt, Answer::Held { kept: None }, now);
+    let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
     let mut number = 1;
     heard.map(|heard| {
         number += 1;
         let attempt = entry.attempt(&head, number, now, lease).unwrap();
-        let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+        let (verdict, _) =
+            with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects));
         let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
-        assert!(matches!(entry.leave(grant, now).0, LeaveOutcome::Return(_)));
+        assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
         entry.note_receivers(heard, now);
-        drop(entry.returned(heard, now));
+        drop(effects_of(|effects| entry.returned(heard, now, effects)));
         now = now + after;
         head = enter(now);
         head.back_off()
@@ -110,9 +131,11 @@ fn process_lets_others_go_first_until_it_has_won_beside_all_that_heard() {
 
 /// The queue head of a free lock has it, by a lease that was answered at once.
 fn granted(entry: &LockEntry, request: &Request, now: Moment, lease: Duration) -> Grant {
-    let EnterOutcome::Head(head) = entry.enter(request, true, now).0 else { panic!("it is free") };
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(request, noop(), now, effects)).0 else {
+        panic!("it is free")
+    };
     let attempt = entry.attempt(&head, 1, now, lease).unwrap();
-    match entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now).0 {
+    match with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects)).0 {
         AttemptOutcome::Granted(grant) => grant,
         told => panic!("{told:?}"),
     }
@@ -129,7 +152,7 @@ fn newcomer_shares_the_lock_at_once_until_the_tenure_is_over() {
     let entry = LockEntry::new(shared());
     let _first = granted(&entry, &Request::new(1), begin, Duration::from_secs(30));
     let (within, over) = (begin + (tenure - Duration::from_nanos(1)), begin + tenure);
-    let enters = |owner, now| entry.enter(&Request::new(owner), true, now).0;
+    let enters = |owner, now| with(|effects| entry.enter(&Request::new(owner), noop(), now, effects)).0;
     assert!(matches!(enters(2, within), EnterOutcome::Reentered(..)), "it waits");
     assert!(!matches!(enters(3, over), EnterOutcome::Reentered(..)), "writers may wait elsewhere");
 }
@@ -140,11 +163,11 @@ fn waiter_has_its_turn_when_the_holders_own_lease_is_over() {
     let (lease, begin) = (Duration::from_secs(1), Moment::from(Instant::now()));
     let entry = LockEntry::new(Rules::default());
     let _held = granted(&entry, &Request::new(1).lease(lease), begin, lease);
-    let (entered, effects) = entry.enter(&Request::new(2), true, begin);
+    let (entered, effects) = with(|effects| entry.enter(&Request::new(2), noop(), begin, effects));
     let EnterOutcome::Queued(ticket) = entered else { panic!("it is held") };
     assert!(effects.look_at <= begin + lease, "it sleeps for longer");
-    drop(entry.tick(begin + lease));
-    let told = entry.poll(&ticket, &Context::from_waker(Waker::noop()), begin + lease).0;
+    drop(with(|effects| entry.tick(begin + lease, effects)));
+    let told = with(|effects| entry.poll(&ticket, Waker::noop(), begin + lease, effects)).0;
     assert!(matches!(told, Some(WaitOutcome::Head(_))), "{told:?}");
 }
 
@@ -156,11 +179,13 @@ fn lease_whose_command_was_answered_is_released_and_not_rolled_back() {
         let (entry, request) = (LockEntry::new(shared()), Request::new(1).shared_owner());
         let grant = if outside_of_queue {
             let attempt = Attempt::outside_of_queue(1, &request, now, lease);
-            entry.adopt(&request, attempt, 0, now).0.expect("it is open")
+            with(|effects| entry.adopt(&request, attempt, 0, now, effects)).0.expect("it is open")
         } else {
             granted(&entry, &request, now, lease)
         };
-        let LeaveOutcome::Return(release) = entry.leave(grant, now).0 else { panic!("none waits") };
+        let LeaveOutcome::Return(release) = with(|effects| entry.leave(grant, now, effects)).0 else {
+            panic!("none waits")
+        };
         assert!(!release.rolls_back, "outside of the queue: {outside_of_queue}");
         assert_eq!(entry.acquisitions(), 1);
         assert!(release.until >= now + lease, "the store keeps it for longer");
@@ -179,12 +204,12 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
     }
     let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
     let (lease, request) = (Duration::from_secs(30), Request::new(1));
-    let (EnterOutcome::Head(head), _) = entry.enter(&request, true, now) else {
+    let (EnterOutcome::Head(head), _) = with(|effects| entry.enter(&request, noop(), now, effects)) else {
         panic!("the entry is in use")
     };
     let attempt = entry.attempt(&head, 1, now, lease).unwrap();
     let (AttemptOutcome::Granted(grant), _) =
-        entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now)
+        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects))
     else {
         panic!("it is free")
     };
@@ -192,11 +217,14 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
     let waker = Waker::from(Arc::clone(&panics));
     let shared = Request::new(2).shared_owner();
     let waiters = [(); 3].map(|()| {
-        let (EnterOutcome::Queued(ticket), _) = entry.enter(&shared, true, now) else { panic!("it is held") };
-        assert!(entry.poll(&ticket, &Context::from_waker(&waker), now).0.is_none());
+        let (EnterOutcome::Queued(ticket), _) = with(|effects| entry.enter(&shared, noop(), now, effects))
+        else {
+            panic!("it is held")
+        };
+        assert!(with(|effects| entry.poll(&ticket, &waker, now, effects)).0.is_none());
         ticket
     });
-    let (left, effects) = entry.leave(grant, now);
+    let (left, effects) = with(|effects| entry.leave(grant, now, effects));
     assert_eq!(left, LeaveOutcome::Passed);
     drop(effects);
     // Ordering: Relaxed, there is one thread.
@@ -212,12 +240,14 @@ fn thousands(count: usize, request: impl Fn(u64) -> Request, apart: Duration) ->
         owner += 1;
         now = now + apart;
         let request = request(owner);
-        match entry.enter(&request, true, now).0 {
+        match with(|effects| entry.enter(&request, noop(), now, effects)).0 {
             EnterOutcome::Reentered(..) => {}
             EnterOutcome::Head(head) => {
                 let lease = request.own_lease().unwrap_or(Duration::from_secs(30));
                 let attempt = entry.attempt(&head, owner, now, lease).unwrap();
-                let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+                let (verdict, _) = with(|effects| {
+                    entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects)
+                });
                 assert!(matches!(verdict, AttemptOutcome::Granted(_)), "{verdict:?}");
             }
             entered => panic!("{entered:?}"),
@@ -249,17 +279,24 @@ fn joining_a_shared_lock_does_not_visit_all_sharers() {
 fn lease_of_its_own_ends_as_expired_though_a_look_at_it_was_not_answered() {
     let (entry, now, lease) =
         (LockEntry::new(Rules::default()), Moment::from(Instant::now()), Duration::from_secs(5));
-    let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1).lease(lease), true, now) else {
+    let (EnterOutcome::Head(head), _) =
+        with(|effects| entry.enter(&Request::new(1).lease(lease), noop(), now, effects))
+    else {
         panic!()
     };
     let attempt = entry.attempt(&head, 1, now, lease).unwrap();
-    let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+    let (verdict, _) =
+        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects));
     let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
-    let (EnterOutcome::Queued(waiter), _) = entry.enter(&Request::new(2), true, now) else { panic!() };
-    let (look, _) = entry.tick(now + Duration::from_secs(2));
+    let (EnterOutcome::Queued(waiter), _) =
+        with(|effects| entry.enter(&Request::new(2), noop(), now, effects))
+    else {
+        panic!()
+    };
+    let (look, _) = with(|effects| entry.tick(now + Duration::from_secs(2), effects));
     assert!(look.is_some_and(|look| look.lease.is_none()), "a waiter has it looked at");
     assert_eq!(entry.state_of(&grant, now + lease).unwrap_err(), LossReason::Expired);
-    let _ = entry.cancel(waiter, now + lease);
+    let _ = effects_of(|effects| entry.cancel(waiter, now + lease, effects));
 }
 
 /// Its guard may have been told by then: the loss has its time, and is there before any task has looked.
@@ -268,15 +305,22 @@ fn hold_that_is_lost_is_lost_though_its_guard_is_forgotten_then() {
     let limit = Duration::from_secs(5);
     let entry = LockEntry::new(Rules { max_hold: Some(limit), ..Rules::default() });
     let (now, lease) = (Moment::from(Instant::now()), Duration::from_secs(30));
-    let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, now) else { panic!() };
+    let (EnterOutcome::Head(head), _) = with(|effects| entry.enter(&Request::new(1), noop(), now, effects))
+    else {
+        panic!()
+    };
     let attempt = entry.attempt(&head, 1, now, lease).unwrap();
-    let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+    let (verdict, _) =
+        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects));
     let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
     let over = now + limit;
     assert_eq!(entry.state_of(&grant, over).unwrap_err(), LossReason::HeldTooLong);
-    let effects = entry.forget(grant, over);
+    let effects = effects_of(|effects| entry.forget(grant, over, effects));
     assert!(effects.pending_release().is_some(), "the store has the lease still, and is not told");
-    assert!(matches!(entry.leave_by_name(1, over).0, LeaveOutcome::NotHeld), "it is held again");
+    assert!(
+        matches!(with(|effects| entry.leave_by_name(1, over, effects)).0, LeaveOutcome::NotHeld),
+        "it is held again"
+    );
 }
 
 /// An extension is answered after the lease that it extends was over, and after that was told. The store has
@@ -287,14 +331,18 @@ fn what_is_over_does_not_begin_again_by_an_answer_that_comes_late() {
     let entry = LockEntry::new(Rules::default());
     let now = Moment::from(Instant::now());
     let own = Request::new(1).lease(LEASE);
-    let (EnterOutcome::Head(head), _) = entry.enter(&own, true, now) else { panic!("it is in use") };
+    let (EnterOutcome::Head(head), _) = with(|effects| entry.enter(&own, noop(), now, effects)) else {
+        panic!("it is in use")
+    };
     let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
-    let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+    let (verdict, _) =
+        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects));
     let AttemptOutcome::Granted(mut grant) = verdict else { panic!("{verdict:?}") };
-    let (extent, _) = entry.extending(Extension::Renew { number: 1, lease: LEASE * 60 }, now);
+    let (extent, _) =
+        with(|effects| entry.extending(Extension::Renew { number: 1, lease: LEASE * 60 }, now, effects));
     let late = now + LEASE * 2;
     assert_eq!(entry.state_of(&grant, late), Err(LossReason::Expired));
-    let (in_hand, effects) = entry.extended(1, now, extent.unwrap(), None, late);
+    let (in_hand, effects) = with(|effects| entry.extended(1, now, extent.unwrap(), None, late, effects));
     assert!(!in_hand);
     assert_eq!(effects.lost(), Some(LossReason::Expired));
     assert_eq!(effects.pending_release().map(|pending_release| pending_release.number), Some(1));
@@ -312,20 +360,25 @@ fn heir(entry: &LockEntry, sent: Moment) -> (HeadTicket, Attempt) {
 /// The same, where the command under way is that of `extension`.
 fn heir_beside(entry: &LockEntry, sent: Moment, extension: Extension) -> (HeadTicket, Attempt) {
     const LEASE: Duration = Duration::from_secs(30);
-    let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, sent) else {
+    let (EnterOutcome::Head(head), _) = with(|effects| entry.enter(&Request::new(1), noop(), sent, effects))
+    else {
         panic!("it is in use")
     };
     let attempt = entry.attempt(&head, 1, sent, LEASE).unwrap();
-    let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, sent);
+    let (verdict, _) =
+        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, sent, effects));
     let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
     let wanted = Request::new(2).lease(LEASE * 2);
-    let (EnterOutcome::Queued(ticket), _) = entry.enter(&wanted, true, sent) else { panic!("it is held") };
-    let (extent, _) = entry.extending(extension, sent);
+    let (EnterOutcome::Queued(ticket), _) = with(|effects| entry.enter(&wanted, noop(), sent, effects))
+    else {
+        panic!("it is held")
+    };
+    let (extent, _) = with(|effects| entry.extending(extension, sent, effects));
     assert_eq!(extent, Some(LEASE * 3 / 2));
     let later = sent + Duration::from_millis(1);
-    assert_eq!(entry.leave(grant, later).0, LeaveOutcome::Passed);
+    assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, LeaveOutcome::Passed);
     let context = Context::from_waker(Waker::noop());
-    let told = entry.poll(&ticket, &context, later).0;
+    let told = with(|effects| entry.poll(&ticket, context.waker(), later, effects)).0;
     let Some(WaitOutcome::Head(head)) = told else { panic!("{told:?}") };
     let attempt = entry.attempt(&head, 2, later, LEASE * 2).unwrap();
     assert_eq!(attempt.number(), 1, "by the same number");
@@ -341,8 +394,12 @@ fn extension_that_is_answered_late_leaves_its_number_to_the_queue_head_that_goes
     let (head, attempt) = heir(&entry, sent);
     let later = sent + Duration::from_millis(2);
     let extent = Duration::from_secs(45);
-    assert!(entry.extended(1, sent, extent, None, later).0, "the queue head's, and not to be undone");
-    let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, later);
+    assert!(
+        with(|effects| entry.extended(1, sent, extent, None, later, effects)).0,
+        "the queue head's, and not to be undone"
+    );
+    let (verdict, _) =
+        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, later, effects));
     let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
     assert!(entry.state_of(&grant, later).is_ok());
 }
@@ -354,8 +411,10 @@ fn queue_head_that_gives_up_undoes_the_late_extension_of_its_number_as_well() {
     let sent = Moment::from(Instant::now());
     let (head, _) = heir(&entry, sent);
     let extent = Duration::from_secs(45);
-    assert!(entry.extended(1, sent, extent, None, sent + Duration::from_millis(2)).0);
-    let effects = entry.abandon(&head, sent + Duration::from_millis(3));
+    assert!(
+        with(|effects| entry.extended(1, sent, extent, None, sent + Duration::from_millis(2), effects)).0
+    );
+    let effects = effects_of(|effects| entry.abandon(&head, sent + Duration::from_millis(3), effects));
     let undone = effects.roll_back().expect("the store may have it");
     assert!(undone.number == 1 && undone.until >= sent + extent);
 }
@@ -367,12 +426,13 @@ fn lease_that_was_gone_before_it_was_granted_anew_is_not_lost() {
     let sent = Moment::from(Instant::now());
     let (head, attempt) = heir(&entry, sent);
     let later = sent + Duration::from_millis(2);
-    let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, later);
+    let (verdict, _) =
+        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, later, effects));
     let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
-    assert!(!entry.gone(1, sent, later).0);
+    assert!(!with(|effects| entry.gone(1, sent, later, effects)).0);
     assert!(entry.state_of(&grant, later).is_ok());
     // A command that was sent after it was granted says it of this one.
-    assert!(entry.gone(1, later, later).0);
+    assert!(with(|effects| entry.gone(1, later, later, effects)).0);
     assert_eq!(entry.state_of(&grant, later), Err(LossReason::Gone));
 }
 
@@ -384,9 +444,10 @@ fn lease_is_not_lost_by_a_command_of_the_hold_before_that_was_sent_at_the_same_m
     let sent = Moment::from(Instant::now());
     let (head, attempt) = heir(&entry, sent);
     let (sent, later) = (attempt.sent(), sent + Duration::from_millis(2));
-    let (verdict, _) = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, later);
+    let (verdict, _) =
+        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, later, effects));
     let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
-    assert!(!entry.gone(1, sent, later).0);
+    assert!(!with(|effects| entry.gone(1, sent, later, effects)).0);
     assert!(entry.state_of(&grant, later).is_ok());
 }
 
@@ -399,9 +460,10 @@ fn refused_queue_head_that_gives_up_undoes_what_the_hold_before_has_under_way() 
     let extent = Duration::from_secs(45);
     let (head, attempt) = heir_beside(&entry, sent, Extension::Token { number: 1, lease: extent });
     let later = sent + Duration::from_millis(2);
-    let (verdict, _) = entry.answered(&head, attempt, Answer::Held { kept: None }, later);
+    let (verdict, _) =
+        with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, later, effects));
     assert!(matches!(verdict, AttemptOutcome::Refused), "{verdict:?}");
-    let effects = entry.abandon(&head, later);
+    let effects = effects_of(|effects| entry.abandon(&head, later, effects));
     let undone = effects.roll_back().expect("a command of its number may still run");
     assert!(undone.number == 1 && undone.until >= sent + extent);
 }
@@ -414,16 +476,18 @@ fn hold_by_a_message_that_is_gone_takes_its_number_out_of_the_stores_queue() {
     let rules = Rules { policy: Policy::Queued { position: kept }, ..Rules::default() };
     let entry = LockEntry::new(rules);
     let sent = Moment::from(Instant::now());
-    let (EnterOutcome::Head(head), _) = entry.enter(&Request::new(1), true, sent) else {
+    let (EnterOutcome::Head(head), _) = with(|effects| entry.enter(&Request::new(1), noop(), sent, effects))
+    else {
         panic!("it is in use")
     };
     let attempt = entry.attempt(&head, 1, sent, Duration::from_secs(30)).unwrap();
-    let (verdict, _) = entry.answered(&head, attempt, Answer::Held { kept: Some(kept) }, sent);
+    let (verdict, _) =
+        with(|effects| entry.answered(&head, attempt, Answer::Held { kept: Some(kept) }, sent, effects));
     assert!(matches!(verdict, AttemptOutcome::Refused), "{verdict:?}");
     let later = sent + Duration::from_millis(2);
-    let (granted, _) = entry.granted_by_message(&head, 1, later);
+    let (granted, _) = with(|effects| entry.granted_by_message(&head, 1, later, effects));
     let grant = granted.expect("a message says so");
-    let (lost, effects) = entry.gone(1, later, later);
+    let (lost, effects) = with(|effects| entry.gone(1, later, later, effects));
     assert!(lost && entry.state_of(&grant, later) == Err(LossReason::Gone));
     let undone = effects.pending_release().expect("the store may have its number in the queue");
     assert!(undone.number == 1 && undone.rolls_back);
@@ -436,7 +500,11 @@ fn twins(now: Moment) -> [(LockEntry, Grant, Ticket); 2] {
     [(); 2].map(|()| {
         let entry = LockEntry::new(Rules::default());
         let grant = granted(&entry, &Request::new(1).lease(LEASE), now, LEASE);
-        let EnterOutcome::Queued(ticket) = entry.enter(&Request::new(2), true, now).0 else { panic!() };
+        let EnterOutcome::Queued(ticket) =
+            with(|effects| entry.enter(&Request::new(2), noop(), now, effects)).0
+        else {
+            panic!()
+        };
         (entry, grant, ticket)
     })
 }
@@ -450,12 +518,15 @@ fn grant_of_another_entry_is_one_that_is_over() {
     assert_eq!(entry.state_of(&other, now), Err(LossReason::GivenBack));
     entry.prolong(&mut other, ends + LEASE, now);
     assert_eq!((other.ends(), entry.holds_end(now)), (ends, Some(ends)));
-    assert_eq!(entry.leave(other, now).0, LeaveOutcome::Lost(LossReason::GivenBack));
+    assert_eq!(with(|effects| entry.leave(other, now, effects)).0, LeaveOutcome::Lost(LossReason::GivenBack));
     let [_, (_, other, _)] = twins(now);
-    drop(entry.forget(other, now));
+    drop(effects_of(|effects| entry.forget(other, now, effects)));
     assert!(!entry.is_forgotten() && entry.holder(now) == Some((1, 1)));
     entry.prolong(&mut grant, ends + LEASE, now);
-    assert_eq!((grant.ends(), entry.leave(grant, now).0), (ends + LEASE, LeaveOutcome::Passed));
+    assert_eq!(
+        (grant.ends(), with(|effects| entry.leave(grant, now, effects)).0),
+        (ends + LEASE, LeaveOutcome::Passed)
+    );
 }
 
 #[test]
@@ -463,18 +534,24 @@ fn ticket_of_another_entry_is_one_that_was_superseded() {
     let now = Moment::from(Instant::now());
     let [(entry, grant, _ticket), (_, _, ticket)] = twins(now);
     let context = Context::from_waker(Waker::noop());
-    assert!(matches!(entry.poll(&ticket, &context, now).0, Some(WaitOutcome::Superseded)));
-    drop(entry.cancel(ticket, now));
+    assert!(matches!(
+        with(|effects| entry.poll(&ticket, context.waker(), now, effects)).0,
+        Some(WaitOutcome::Superseded)
+    ));
+    drop(effects_of(|effects| entry.cancel(ticket, now, effects)));
     assert_eq!(entry.waiters(), 1);
-    assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Passed);
+    assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
 
     let [(entry, head), (_, other)] = [(); 2].map(|()| {
         let entry = LockEntry::new(Rules::default());
-        let EnterOutcome::Head(head) = entry.enter(&Request::new(1), true, now).0 else { panic!() };
+        let EnterOutcome::Head(head) = with(|effects| entry.enter(&Request::new(1), noop(), now, effects)).0
+        else {
+            panic!()
+        };
         (entry, head)
     });
     assert!(entry.attempt(&other, 1, now, LEASE).is_none() && !entry.is_head(&other));
-    drop(entry.abandon(&other, now));
+    drop(effects_of(|effects| entry.abandon(&other, now, effects)));
     assert!(entry.is_head(&head));
 }
 
@@ -485,11 +562,14 @@ fn attempt_of_another_queue_head_is_not_answered() {
     let now = Moment::from(Instant::now());
     let [(entry, head, _), (_, _, attempt)] = [1, 2].map(|number| {
         let entry = LockEntry::new(Rules::default());
-        let EnterOutcome::Head(head) = entry.enter(&Request::new(1), true, now).0 else { panic!() };
+        let EnterOutcome::Head(head) = with(|effects| entry.enter(&Request::new(1), noop(), now, effects)).0
+        else {
+            panic!()
+        };
         let attempt = entry.attempt(&head, number, now, LEASE).unwrap();
         (entry, head, attempt)
     });
-    let _ = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now);
+    let _ = with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects));
 }
 
 #[test]
@@ -497,13 +577,20 @@ fn store_may_grant_the_greatest_token() {
     let now = Moment::from(Instant::now());
     let entry = LockEntry::new(Rules::default());
     let fenced = |owner| Request::new(owner).fenced();
-    let EnterOutcome::Head(head) = entry.enter(&fenced(1), true, now).0 else { panic!() };
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&fenced(1), noop(), now, effects)).0 else {
+        panic!()
+    };
     let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
     let last = Answer::Granted { last_token: u64::MAX };
-    let AttemptOutcome::Granted(grant) = entry.answered(&head, attempt, last, now).0 else { panic!() };
+    let AttemptOutcome::Granted(grant) = with(|effects| entry.answered(&head, attempt, last, now, effects)).0
+    else {
+        panic!()
+    };
     assert_eq!(grant.token(), Some(u64::MAX));
-    let EnterOutcome::Queued(ticket) = entry.enter(&fenced(2), true, now).0 else { panic!() };
-    assert_eq!(entry.leave(grant, now).0, LeaveOutcome::Passed);
-    let told = entry.poll(&ticket, &Context::from_waker(Waker::noop()), now).0;
+    let EnterOutcome::Queued(ticket) = with(|effects| entry.enter(&fenced(2), noop(), now, effects)).0 else {
+        panic!()
+    };
+    assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
+    let told = with(|effects| entry.poll(&ticket, Waker::noop(), now, effects)).0;
     assert!(matches!(told, Some(WaitOutcome::Head(_))), "there is no token for it: {told:?}");
 }

@@ -36,7 +36,6 @@ fn redis_uses_public_items_only() {
     // `crate::sync` is the shim, `crate::foreign` the one rule for panics of foreign code, and
     // `crate::runtime` keeps the same rule in tokio's code; all else must be there for another crate, too.
     let public = [
-        "crate::fault::fault",
         "crate::foreign::",
         "crate::sync::Mutex",
         "crate::sync::block_on",
@@ -54,6 +53,18 @@ fn redis_uses_public_items_only() {
     for (place, line) in lines(&sources("src/redis")) {
         let is_public = !line.contains("crate::") || public.iter().any(|item| line.contains(item));
         assert!(is_public, "{place}: {line}: write src/redis as if it were another crate");
+    }
+}
+
+/// The crate's own client stands on the engine as any other would. What only the crate may call is the idle
+/// path, and what spares time.
+#[test]
+fn lock_uses_public_items_of_its_engine_only() {
+    let private = ["claim(", "take(", "is_quiet(", "is_nothing(", "is_usual(", "copy(", "steps(", "BACK_OFF"];
+    let mut files = sources("src");
+    files.retain(|(path, _)| path.starts_with(root("src/lock_entry")) || *path == root("src/lock_entry.rs"));
+    for (place, line) in lines(&files).filter(|(_, line)| line.contains("pub(crate)")) {
+        assert!(private.iter().any(|item| line.contains(item)), "{place}: {line}: is this for each client?");
     }
 }
 

@@ -76,15 +76,15 @@ impl Client {
     async fn lock(&self, owner: u64) -> Grant {
         let request = Request::new(owner);
         loop {
-            let (entered, effects) = self.entry.enter(&request, true, now());
-            self.apply(effects);
+            let waker = poll_fn(|context| Poll::Ready(context.waker().clone())).await;
+            let entered = self.event(|entry, effects| entry.enter(&request, Some(waker), now(), effects));
             let head = match entered {
                 EnterOutcome::Reentered(grant, _) => return grant,
                 EnterOutcome::Head(head) => head,
                 EnterOutcome::Queued(ticket) => {
                     let told = poll_fn(|context| {
-                        let (told, effects) = self.entry.poll(&ticket, context, now());
-                        self.apply(effects);
+                        let waker = context.waker();
+                        let told = self.event(|entry, effects| entry.poll(&ticket, waker, now(), effects));
                         told.map_or(Poll::Pending, Poll::Ready)
                     });
                     match told.await {
@@ -115,9 +115,7 @@ impl Client {
                 None => Answer::Granted { last_token: 0 },
                 Some(_) => Answer::Held { kept: None },
             };
-            let (verdict, effects) = self.entry.answered(head, attempt, answer, now());
-            self.apply(effects);
-            match verdict {
+            match self.event(|entry, effects| entry.answered(head, attempt, answer, now(), effects)) {
                 AttemptOutcome::Granted(grant) => return Some(grant),
                 AttemptOutcome::Superseded => return None,
                 AttemptOutcome::TooLate | AttemptOutcome::Refused => {}
@@ -132,9 +130,7 @@ impl Client {
     }
 
     fn unlock(&self, grant: Grant) {
-        let (left, effects) = self.entry.leave(grant, now());
-        self.apply(effects);
-        match left {
+        match self.event(|entry, effects| entry.leave(grant, now(), effects)) {
             LeaveOutcome::Remains | LeaveOutcome::Passed => {}
             LeaveOutcome::Return(pending_release) => self.pending_release(pending_release),
             LeaveOutcome::Lost(reason) => panic!("it is not taken away: {reason}"),
@@ -145,14 +141,21 @@ impl Client {
     /// A real store would be asked by a task of its own, again and again until it answers.
     fn pending_release(&self, pending_release: PendingRelease) {
         let heard = self.store.release(self.id, pending_release.number);
-        self.apply(self.entry.returned(heard, now()));
+        self.event(|entry, effects| entry.returned(heard, now(), effects));
     }
 
-    /// What an event leaves to be done. A client that renews leases also calls `tick` when `look_at` says so.
-    fn apply(&self, effects: Effects) {
+    /// Runs an event, and does what it leaves to be done. A client that renews leases also calls `tick` when
+    /// `look_at` says so.
+    fn event<T>(&self, event: impl FnOnce(&LockEntry, &mut Effects) -> T) -> T {
+        let mut effects = Effects::default();
+        let outcome = event(&self.entry, &mut effects);
         for pending_release in [effects.pending_release(), effects.roll_back()].into_iter().flatten() {
             self.pending_release(pending_release);
         }
+        if effects.calls() {
+            self.entry.latch().release_all();
+        }
+        outcome
     }
 }
 

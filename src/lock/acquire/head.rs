@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::lock_entry::{Answer, Attempt, AttemptOutcome, Effects, Grant, HeadTicket, Moment, Request};
+use crate::lock_entry::{Answer, Attempt, AttemptOutcome, Grant, HeadTicket, Moment, Request};
 
 use crate::lock::backend::{AcquireOutcome, AcquireRequest, Failed, Failure};
 use crate::lock::entry::{Entry, read_or};
@@ -92,7 +92,8 @@ impl Drop for Head<'_> {
     fn drop(&mut self) {
         if !self.done && self.entry.context.is_here() {
             // Which changes nothing if it is the queue head no more.
-            self.entry.apply(self.entry.state.abandon(&self.ticket, self.entry.now()));
+            let entry = self.entry;
+            entry.event(|state, effects| state.abandon(&self.ticket, entry.now(), effects));
         }
     }
 }
@@ -189,7 +190,10 @@ impl<'a> Head<'a> {
         let (entry, ticket, attempt) = (self.entry, self.ticket, question.attempt.copy());
         move || {
             if entry.context.is_here() {
-                entry.apply(entry.state.answered(&ticket, attempt, Answer::Unanswered, entry.now()).1);
+                let answer = Answer::Unanswered;
+                entry.event(|state, effects| {
+                    _ = state.answered(&ticket, attempt, answer, entry.now(), effects)
+                });
             }
         }
     }
@@ -214,7 +218,7 @@ impl<'a> Head<'a> {
         let (entry, attempt) = (self.entry, question.attempt.copy());
         let may_run_yet = entry.may_run_yet(&question.asked.id, &outcome);
         if may_run_yet && outcome.is_ok() {
-            entry.apply(entry.state.may_run_again(attempt.rollback()));
+            entry.event(|state, effects| state.may_run_again(attempt.rollback(), effects));
         }
         let (answer, left) = match outcome {
             Ok(AcquireOutcome::Acquired { last_token }) => (Answer::Granted { last_token }, Duration::ZERO),
@@ -225,12 +229,16 @@ impl<'a> Head<'a> {
             }
             Err(error) => {
                 let answer = if may_run_yet { Answer::Unanswered } else { Answer::DidNotRun };
-                entry.apply(entry.state.answered(&self.ticket, attempt, answer, now).1);
+                entry.event(|state, effects| _ = state.answered(&self.ticket, attempt, answer, now, effects));
                 return Err(entry.context.failed(&entry.name, error));
             }
         };
-        let (verdict, effects) = entry.state.answered(&self.ticket, attempt, answer, now);
-        self.apply(matches!(verdict, AttemptOutcome::Granted(_)), effects);
+        let verdict = entry.event(|state, effects| {
+            let verdict = state.answered(&self.ticket, attempt, answer, now, effects);
+            // A head that was granted the lock has nothing to abandon.
+            self.done = matches!(verdict, AttemptOutcome::Granted(_));
+            verdict
+        });
         match verdict {
             AttemptOutcome::Granted(grant) => Ok(Asked::Over(Competed::Granted(grant, now))),
             AttemptOutcome::Refused => Ok(Asked::Held(left)),
@@ -252,16 +260,12 @@ impl<'a> Head<'a> {
         if !entry.believes_grants() {
             return None;
         }
-        let (granted, effects) = entry.state.granted_by_message(&self.ticket, number, now);
-        self.apply(granted.is_some(), effects);
+        let granted = entry.event(|state, effects| {
+            let granted = state.granted_by_message(&self.ticket, number, now, effects);
+            self.done = granted.is_some();
+            granted
+        });
         granted.map(|grant| Competed::Granted(grant, now))
-    }
-
-    /// Does what an event has left to be done that may have granted the lock.
-    fn apply(&mut self, is_granted: bool, effects: Effects) {
-        // A head that was granted the lock has nothing to abandon.
-        self.done = is_granted;
-        self.entry.apply(effects);
     }
 }
 
@@ -283,13 +287,15 @@ where
     F: Future + Unpin,
 {
     let waker = Waker::from(Arc::clone(entry));
-    poll_fn(|task| match entry.state.poll_head(ticket, task.waker()) {
-        Poll::Ready(_) => Poll::Ready(None),
-        Poll::Pending => match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
+    poll_fn(|task| {
+        if !entry.event(|state, effects| state.poll_head(ticket, task.waker(), effects)) {
+            return Poll::Ready(None);
+        }
+        match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
             // It may have sent a command behind the rollback of what it was, and not be polled again.
             Poll::Pending if !entry.state.is_head(ticket) => Poll::Ready(None),
             polled => polled.map(Some),
-        },
+        }
     })
     .await
 }

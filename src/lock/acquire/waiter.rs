@@ -37,7 +37,7 @@ impl Waiter<'_> {
         let entry = self.entry;
         let ticket = self.ticket.as_ref().expect("polled after its end");
         let mut effects = Effects::default();
-        let told = entry.state.poll_into(ticket, context, now, &mut effects);
+        let told = entry.state.poll(ticket, context.waker(), now, &mut effects);
         if told.is_some() {
             self.ticket = None;
         }
@@ -61,7 +61,8 @@ impl Future for Waiter<'_> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take().filter(|_| self.entry.context.is_here()) {
-            self.entry.apply(self.entry.state.cancel(ticket, self.entry.now()));
+            let entry = self.entry;
+            entry.event(|state, effects| state.cancel(ticket, entry.now(), effects));
         }
     }
 }

@@ -58,8 +58,7 @@ impl Entry {
         let (context, sent, number) = (&self.context, self.now(), extension.number());
         // Said before it is sent: this future may be dropped, or never answered, and the store have the lease
         // for as long all the same.
-        let (lease, effects) = self.state.extending(extension, sent);
-        self.apply(effects);
+        let lease = self.event(|state, effects| state.extending(extension, sent, effects));
         let Some(lease) = lease.map(whole_millis) else { return Ok(Err(LossReason::Expired)) };
         let id = context.lease_id(number);
         // The command may begin anew what was given back meanwhile.
@@ -74,7 +73,7 @@ impl Entry {
                 let asked = AcquireRequest::new(id, lease, sent).tokens(1);
                 let answer = read_or(self.acquire(&asked), || self.unread(roll_back)).await;
                 match (&answer, self.may_run_yet(&asked.id, &answer)) {
-                    (Ok(_), true) => self.apply(self.state.may_run_again(roll_back)),
+                    (Ok(_), true) => self.event(|state, effects| state.may_run_again(roll_back, effects)),
                     (Ok(_), false) => {}
                     (Err(_), true) => self.unread(roll_back),
                     (Err(_), false) => self.state.not_extended(extension),
@@ -92,8 +91,8 @@ impl Entry {
             self.gone(number, sent + Duration::from_nanos(is_repeated.into()));
             return Ok(Err(LossReason::Gone));
         }
-        let (in_hand, effects) = self.state.extended(number, sent, lease, token, self.now());
-        self.apply(effects);
+        let now = self.now();
+        let in_hand = self.event(|state, effects| state.extended(number, sent, lease, token, now, effects));
         if !in_hand {
             self.release_in_background(roll_back);
             return Ok(Err(LossReason::Expired));
@@ -105,7 +104,7 @@ impl Entry {
     /// the rollback of a lease that was given back meanwhile.
     fn unread(self: &Arc<Self>, roll_back: PendingRelease) {
         if self.context.is_here() {
-            self.apply(self.state.unread(roll_back));
+            self.event(|state, effects| state.unread(roll_back, effects));
         }
     }
 

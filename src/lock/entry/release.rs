@@ -161,7 +161,7 @@ impl Entry {
     /// The release of a lease is under way, or was answered: so many others have heard of it.
     #[inline(always)]
     pub(in crate::lock) fn returned(self: &Arc<Self>, receivers: usize, now: Moment) {
-        self.apply(self.state.returned(receivers, now));
+        self.event(|state, effects| state.returned(receivers, now, effects));
         // It looks at the lease until then.
         self.context.tell_shutdown();
     }
@@ -386,18 +386,19 @@ impl Release {
         if let Answer::Held { .. } = answer {
             let _before = std::mem::replace(&mut *entry.unpolled().kept.lock(), listening.take());
         }
-        let (verdict, effects) = entry.state.answered(&head, attempt, answer, now);
-        // It has left.
-        let _kept = if let AttemptOutcome::Superseded = verdict { entry.take_kept() } else { None };
-        entry.apply(effects);
+        entry.event(|state, effects| match state.answered(&head, attempt, answer, now, effects) {
+            // It has left.
+            AttemptOutcome::Superseded => entry.take_kept(),
+            _ => None,
+        });
     }
 
     fn appoint(&mut self, receivers: usize) {
         let (entry, now) = (&self.entry, self.entry.now());
         if let Some((head, named)) = self.next.take() {
-            entry.apply(match named {
-                Some(named) => entry.state.answered(&head, named.attempt, Answer::Unanswered, now).1,
-                None => entry.state.asks_itself(&head, now),
+            entry.event(|state, effects| match named {
+                Some(named) => _ = state.answered(&head, named.attempt, Answer::Unanswered, now, effects),
+                None => state.asks_itself(&head, now, effects),
             });
         }
         if std::mem::replace(&mut self.appoints, false) {

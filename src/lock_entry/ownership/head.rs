@@ -51,7 +51,6 @@ pub(super) struct HeadState {
 
 impl HeadState {
     /// When it began to wait.
-    #[cfg(feature = "lock")]
     pub(super) fn since(&self) -> Moment {
         self.since
     }
@@ -213,7 +212,7 @@ impl Ownership {
             head.unanswered += 1;
         } else {
             // Its waiter has left.
-            effects.more().roll_back = Some(roll_back);
+            effects.roll_back_too(roll_back);
         }
     }
 
@@ -222,7 +221,7 @@ impl Ownership {
     pub(in crate::lock_entry) fn unread(&mut self, roll_back: PendingRelease, effects: &mut Effects) {
         let number = roll_back.number;
         if self.held_by_number(number).is_none() && self.head_by_number(number).is_none() {
-            effects.more().roll_back = Some(roll_back);
+            effects.roll_back_too(roll_back);
         }
     }
 
@@ -398,7 +397,7 @@ impl Ownership {
     fn too_late(&mut self, serial: u64, attempt: Attempt, until: Moment, effects: &mut Effects) {
         let Some(head) = self.head(serial) else { return };
         head.forget_number();
-        effects.more().roll_back = Some(PendingRelease { until, ..attempt.rollback() });
+        effects.roll_back_too(PendingRelease { until, ..attempt.rollback() });
     }
 
     /// Installs the lease that `attempt` got, with an empty hold.
@@ -535,7 +534,7 @@ impl Ownership {
         let lapsed = head.queued_at.is_some_and(|before| before < attempt.sent && before + kept <= now);
         if lapsed {
             head.forget_number();
-            effects.more().roll_back = Some(attempt.rollback());
+            effects.roll_back_too(attempt.rollback());
             return AttemptOutcome::TooLate;
         }
         head.queued_at = Some(attempt.sent);
@@ -582,7 +581,7 @@ impl Ownership {
     pub(in crate::lock_entry) fn abandon(&mut self, serial: u64, now: Moment, effects: &mut Effects) {
         let Some(head) = self.head(serial) else { return };
         if let Some(roll_back) = head.to_rollback() {
-            effects.more().roll_back = Some(roll_back);
+            effects.roll_back_too(roll_back);
         }
         let (waker, refused) = (head.take_waker(), head.refused);
         effects.keep_waker(waker);
@@ -612,7 +611,7 @@ impl Ownership {
     pub(super) fn supersede_head(&mut self, now: Moment, effects: &mut Effects) {
         let Phase::Competing(head) = &mut self.phase else { return };
         if let Some(roll_back) = head.to_rollback() {
-            effects.more().roll_back = Some(roll_back);
+            effects.roll_back_too(roll_back);
         }
         // It may be asleep where a notification would stay with it.
         effects.more().call = true;
@@ -628,5 +627,5 @@ impl Ownership {
 /// The waiter of this answer has left: releases again, as the earlier rollback may have run before this was
 /// sent.
 fn roll_back(attempt: Attempt, effects: &mut Effects) {
-    effects.more().roll_back = Some(attempt.rollback());
+    effects.roll_back_too(attempt.rollback());
 }

@@ -117,7 +117,7 @@ impl Ownership {
             return left;
         };
         if self.rules.policy.position().is_some() {
-            effects.more().pending_release = Some(lease.to_release(false));
+            effects.release_too(lease.to_release(false));
             self.name_next(now, effects);
             return LeaveOutcome::Passed;
         }
@@ -126,7 +126,7 @@ impl Ownership {
         // none for it: this process is not to keep others out for longer, if it dies.
         let too_long = lease.may_exceed(next.lease.unwrap_or(self.rules.renewed_lease), now);
         if used_up || lease.is_over(now) || too_long {
-            effects.more().pending_release = Some(lease.to_release(true));
+            effects.release_too(lease.to_release(true));
             self.transition(Phase::Returning(used_up));
             return LeaveOutcome::Passed;
         }
@@ -144,7 +144,7 @@ impl Ownership {
     /// As [`pass_on`](Self::pass_on), without a caller to send a release.
     fn pass_on_in_background(&mut self, now: Moment, effects: &mut Effects) {
         if let LeaveOutcome::Return(pending_release) = self.pass_on(now, effects) {
-            effects.more().pending_release = Some(pending_release);
+            effects.release_too(pending_release);
             self.transition(Phase::Free);
         }
     }
@@ -402,7 +402,7 @@ impl Ownership {
             // Here, as it may not be polled before the client ends. A waiter that is named is rolled back by
             // the answer.
             if let Some(roll_back) = roll_back.filter(|_| !is_named) {
-                effects.more().roll_back = Some(roll_back);
+                effects.roll_back_too(roll_back);
             }
             self.transition(Phase::Free);
         }

@@ -13,7 +13,6 @@ use super::StoreLease;
 pub(super) struct Sharer {
     pub(super) owner: u64,
     /// When it began to hold.
-    #[cfg(feature = "lock")]
     pub(super) since: Moment,
     /// Its guards, its grants that are not claimed yet, and its forgotten holds.
     pub(super) count: u32,
@@ -95,7 +94,6 @@ impl Sharer {
         let own_ends = OwnEnds { first: own_end, more: None };
         Self {
             owner: request.owner,
-            #[cfg(feature = "lock")]
             since: now,
             count: 1,
             guards,

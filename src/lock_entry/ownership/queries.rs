@@ -2,9 +2,7 @@
 
 use crate::moment::Moment;
 
-#[cfg(feature = "lock")]
-use super::super::outcome::HeldHere;
-use super::super::outcome::HoldState;
+use super::super::outcome::{HeldHere, HoldState};
 use super::super::request::{Grant, LossReason};
 use super::{Gate, Hold, Ownership, Phase, Sharer, StoreLease};
 
@@ -42,13 +40,11 @@ impl Ownership {
         self.held().flat_map(of)
     }
 
-    #[cfg(feature = "lock")]
     pub(in crate::lock_entry) fn is_returning(&self) -> bool {
         matches!(self.phase, Phase::Returning(_))
     }
 
     /// What each holder here has.
-    #[cfg(feature = "lock")]
     pub(in crate::lock_entry) fn each_hold(&self, now: Moment) -> Vec<HeldHere> {
         let of = |(hold, lease): (&Hold, &StoreLease)| {
             let lasts = |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
@@ -67,7 +63,6 @@ impl Ownership {
     }
 
     /// Since when the queue head waits, if there is one: it competes at the store.
-    #[cfg(feature = "lock")]
     pub(in crate::lock_entry) fn head_waits_since(&self) -> Option<Moment> {
         match &self.phase {
             Phase::Competing(head) => Some(head.since()),
@@ -76,7 +71,6 @@ impl Ownership {
     }
 
     /// Those that wait in the queue, and the queue head.
-    #[cfg(feature = "lock")]
     pub(in crate::lock_entry) fn waiting(&self) -> usize {
         self.waiters() + usize::from(matches!(self.phase, Phase::Competing(_)))
     }

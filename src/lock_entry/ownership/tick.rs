@@ -26,11 +26,11 @@ const VERIFY: Duration = Duration::from_secs(1);
 /// use latchwork::lock_entry::{LockEntry, Renewal, Request};
 ///
 /// let due = now + Duration::from_secs(10); // a third of the lease is over
-/// let (renewal, _) = entry.tick(due);
+/// let renewal = entry.tick(due, &mut effects);
 /// let renewal = renewal.expect("the lease is to be renewed");
 /// assert_eq!(renewal, Renewal { number: 1, lease: Some(Duration::from_secs(30)) });
 /// // … the store says that it is …
-/// assert!(entry.renewed(renewal, true, due, due).0);
+/// assert!(entry.renewed(renewal, Some(true), due, due, &mut effects));
 /// assert_eq!(entry.holds_end(due), Some(due + Duration::from_secs(30)));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
