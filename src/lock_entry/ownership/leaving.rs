@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::moment::Moment;
 
 use super::super::effects::Effects;
-use super::super::outcome::{BACK_OFF, LeaveOutcome};
+use super::super::outcome::{BACK_OFF, LeaveOutcome, PendingRelease};
 use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, LossReason, Request};
 use super::{Hold, Loss, MAX_GROWTH, MAX_STEPS, Ownership, Phase, Sharer, StoreLease};
@@ -112,7 +112,7 @@ impl Ownership {
     pub(super) fn pass_on(&mut self, now: Moment, effects: &mut Effects) -> LeaveOutcome {
         let Phase::Held(_, lease) = &self.phase else { unreachable!("only a hold can be passed on") };
         let Some(next) = self.queue.first() else {
-            let left = LeaveOutcome::Return(lease.to_release(false));
+            let left = LeaveOutcome::Return(lease.to_release(true));
             self.transition(Phase::Returning(false));
             return left;
         };
@@ -144,7 +144,7 @@ impl Ownership {
     /// As [`pass_on`](Self::pass_on), without a caller to send a release.
     fn pass_on_in_background(&mut self, now: Moment, effects: &mut Effects) {
         if let LeaveOutcome::Return(pending_release) = self.pass_on(now, effects) {
-            effects.release_too(pending_release);
+            effects.release_too(PendingRelease { appoints: false, ..pending_release });
             self.transition(Phase::Free);
         }
     }
