@@ -12,9 +12,8 @@
 //! 4. A call that asks a store which publishes by the call, and then tells the state what that has said, does
 //!    both before wakers are called ([`wakes_at_the_end`]): one that waits for this very name finds it as it
 //!    is. (One that waits there for a lock that the call has taken waits for itself.)
-//! 5. What runs in the background does not depend on a waker's return: the watchdog hands wakers to a task of
-//!    their own, and the threads of [`ThreadRuntime`](crate::local::ThreadRuntime) replace the one that is
-//!    inside of a waker.
+//! 5. The watchdog hands wakers to a task of their own, so that a waker that blocks there delays no renewal
+//!    on a runtime that has another thread.
 //!
 //! A semaphore keeps the same rule by a batch of its own (`semaphore/wakes.rs`), as a release must not
 //! allocate.

@@ -5,7 +5,6 @@ mod other_kind;
 mod queue;
 mod store;
 mod sweep;
-mod tasks;
 mod thread_runtime;
 mod threads;
 mod transport;
@@ -38,6 +37,12 @@ use crate::transport::Message;
 /// Clones share their locks; two `Local`s made separately know nothing of each other. The only error is a
 /// name that is held as another kind of lock, and no command is awaited: a lock that is free is taken, and a
 /// guard that is dropped has let go, without a trip to another thread.
+///
+/// # Wakers that block
+///
+/// A waker must not block. [`ThreadRuntime`] has one thread for timers and one for tasks: until a waker that
+/// is called there returns, limits of waits, ends of leases and renewals stand still for all clients of the
+/// backend, and leases that are not renewed end.
 ///
 /// # Examples
 ///

@@ -11,18 +11,18 @@ use crate::foreign;
 use crate::runtime::Runtime;
 use crate::sync::atomic::Ordering;
 
-use super::threads::Shared;
+use super::threads::{Job, Shared};
 
-/// A [`Runtime`] on threads of its own: one that waits for timers and tasks, and one that calls the wakers of
-/// timers that fire and polls the tasks. They are started by the first timer or by the first task that does
-/// not finish at once, and end with the last handle.
+/// A [`Runtime`] on two threads of its own: one fires the timers, the other one polls the tasks. Each is
+/// started when there is work for it, the second one by a task that does not finish at once, and both end
+/// with the last handle.
 ///
 /// # Wakers and tasks that block or panic
 ///
-/// A waker or task that is inside of one call for longer than 5 ms, while others are due, holds them up for
-/// no longer: another thread takes over. There are as many threads as such calls, and two; no more than 128
-/// in all. While 127 calls block, timers, renewals and limits of waits stand still. A panic ends the call, or
-/// the task, and nothing else, and is [reported](crate::on_foreign_panic).
+/// A waker or task must not block, as in other runtimes: all others of its thread stand still until it
+/// returns, and so do the limits of waits, the ends of leases and the renewals of the locks of this runtime.
+/// Block on another thread, or in tokio's `spawn_blocking`. A panic ends the call, or the task, and nothing
+/// else, and is [reported](crate::on_foreign_panic).
 /// (On a [`paused`](Self::paused) clock all of these run inside of [`advance`](Self::advance).)
 ///
 /// # Forks
@@ -82,28 +82,28 @@ impl ThreadRuntime {
     /// If the clock is not paused.
     pub fn advance(&self, time: Duration) {
         let shared = &self.handle.shared;
-        let end = shared.timers.lock().paused_at.expect("only a paused clock can be advanced") + time;
+        let end = shared.state.lock().paused_at.expect("only a paused clock can be advanced") + time;
         loop {
-            while shared.run_task() {}
-            let Some(next) = shared.next_deadline().filter(|next| *next <= end) else { break };
-            shared.set_paused(next);
-            while let Some(waker) = shared.take_due(next) {
-                foreign::call("a waker", || waker.wake());
+            while shared.poll_task() {}
+            let next = shared.next_deadline().filter(|next| *next <= end);
+            {
+                // Not back: a waker, or another thread, may have let more time pass meanwhile.
+                let paused_at = &mut shared.state.lock().paused_at;
+                *paused_at = (*paused_at).max(next.or(Some(end)));
             }
+            let Some(next) = next else { return };
+            while shared.fire_timer(next) {}
         }
-        shared.set_paused(end);
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // In a child neither mutex is sure to be unlocked ever.
+        // In a child the mutex is not sure to be unlocked ever.
         if !self.shared.origin.is_here() {
             return;
         }
-        self.shared.end_threads();
-        let unfinished = self.shared.tasks.lock().take_all();
-        unfinished.iter().for_each(|task| task.drop_unfinished());
+        self.shared.end();
     }
 }
 
@@ -113,7 +113,9 @@ impl Runtime for ThreadRuntime {
     #[inline]
     fn now(&self) -> Instant {
         // Only a paused clock has to be looked up.
-        if self.handle.shared.by_hand { self.handle.shared.now() } else { Instant::now() }
+        let paused_at =
+            if self.handle.shared.by_hand { self.handle.shared.state.lock().paused_at } else { None };
+        paused_at.unwrap_or_else(Instant::now)
     }
 
     fn sleep_until(&self, deadline: Instant) -> Sleep {
@@ -128,7 +130,7 @@ impl Runtime for ThreadRuntime {
             return;
         }
         let mut task = Box::pin(task);
-        // Most detached work of the local backend is done by its first poll; that spares a trip to the other
+        // Most detached work of the local backend is done by its first poll; that spares a trip to another
         // thread, and a dropped guard has let go of its lock when `drop` returns. What is not done is polled
         // again on the thread.
         let polled =
@@ -179,16 +181,16 @@ impl Future for Sleep {
         let waker = context.waker().clone();
         let shared = Arc::clone(&self.runtime.handle.shared);
         let (_old, is_first) = {
-            let mut timers = shared.timers.lock();
-            if timers.paused_at.unwrap_or_else(Instant::now) >= self.key.0 {
+            let mut state = shared.state.lock();
+            if state.paused_at.unwrap_or_else(Instant::now) >= self.key.0 {
                 return Poll::Ready(());
             }
-            let old = timers.pending.insert(self.key, waker);
-            (old, timers.pending.keys().next() == Some(&self.key))
+            let old = state.timers.insert(self.key, waker);
+            (old, state.timers.keys().next() == Some(&self.key))
         };
         // If this is the earliest deadline now, the thread sleeps too long unless it is told.
         if is_first {
-            shared.kick();
+            shared.kick(Job::FireTimers);
         }
         Poll::Pending
     }
@@ -199,7 +201,7 @@ impl Drop for Sleep {
         // In a child, the mutex is not sure to be unlocked ever.
         if !self.runtime.has_ended() {
             // Bound to a name, so that the waker is dropped after the mutex is free.
-            let _waker = self.runtime.handle.shared.timers.lock().pending.remove(&self.key);
+            let _waker = self.runtime.handle.shared.state.lock().timers.remove(&self.key);
         }
     }
 }
@@ -214,8 +216,8 @@ impl fmt::Debug for ThreadRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Taken out, as what is written to is foreign code.
         let (timers, paused) = {
-            let timers = self.handle.shared.timers.lock();
-            (timers.pending.len(), timers.paused_at.is_some())
+            let state = self.handle.shared.state.lock();
+            (state.timers.len(), state.paused_at.is_some())
         };
         f.debug_struct("ThreadRuntime").field("timers", &timers).field("paused", &paused).finish()
     }
@@ -229,6 +231,7 @@ impl fmt::Debug for Sleep {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{self, poll_fn};
     use std::task::Wake;
     use std::thread::{self, Thread};
 
@@ -252,13 +255,15 @@ mod tests {
         }
     }
 
-    /// Whether or not one waits for a timer.
     #[test]
     fn threads_end_with_the_last_handle() {
-        for times in [1, 3] {
+        let waker = Waker::from(Arc::new(Unparks(thread::current())));
+        for has_task in [false, true] {
             let runtime = ThreadRuntime::new();
-            let waker = Waker::from(Arc::new(Unparks(thread::current())));
-            (0..times).for_each(|_| wait(&runtime, &waker));
+            wait(&runtime, &waker);
+            if has_task {
+                runtime.spawn(future::pending());
+            }
             let shared = Arc::downgrade(&runtime.handle.shared);
             drop(runtime);
             let begun = Instant::now();
@@ -297,10 +302,20 @@ mod tests {
         let (runtime, tasks) = (ThreadRuntime::new(), Arc::new(Mutex::default()));
         let waker = Waker::from(Arc::new(Tells(Arc::clone(&tasks), thread::current())));
         let begun = Instant::now();
-        // The one that has worked leads next.
+        wait(&runtime, &waker);
+        let (mut polls, wakes) = (0, waker.clone());
+        runtime.spawn(poll_fn(move |_| {
+            polls += 1;
+            // The first one is `spawn`'s.
+            if polls == 1 {
+                return Poll::Pending;
+            }
+            wakes.wake_by_ref();
+            Poll::Ready(())
+        }));
         while tasks.lock().len() < 2 {
             assert!(begun.elapsed() < SOON, "one thread does it all");
-            wait(&runtime, &waker);
+            thread::park_timeout(SOON);
         }
         let mut later = None;
         for _ in 0..2 {

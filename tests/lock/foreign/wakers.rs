@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork::backend::{Backend, Message, Mode, Runtime, SubscribeError};
-use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::local::{Local, OtherKind, Sleep, ThreadRuntime};
 use latchwork::{AsyncSemaphore, Guard, Lease, LeaseError, Lock, LockClient, LockOptions};
 
 use super::told::told_of;
@@ -70,9 +70,29 @@ impl Wake for Trap {
     }
 }
 
+/// Polls each task on a thread of its own, as a runtime of many threads does beside tasks that block.
+#[derive(Clone)]
+struct ThreadEach(ThreadRuntime);
+
+impl Runtime for ThreadEach {
+    type Sleep = Sleep;
+
+    fn now(&self) -> Instant {
+        self.0.now()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Sleep {
+        self.0.sleep_until(deadline)
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        thread::spawn(|| wait(task));
+    }
+}
+
 /// A client with a watched lock, and another client of the same store.
 struct Stage {
-    local: Local,
+    local: Local<ThreadEach>,
     client: LockClient,
     other: LockClient,
     watched: Guard,
@@ -86,9 +106,9 @@ impl Stage {
 
     fn over(
         blocks: bool,
-        client: impl FnOnce(&Local, &LockOptions) -> Result<LockClient, LeaseError>,
+        client: impl FnOnce(&Local<ThreadEach>, &LockOptions) -> Result<LockClient, LeaseError>,
     ) -> Self {
-        let local = Local::new();
+        let local = Local::with_runtime(ThreadEach(ThreadRuntime::new()));
         let options = LockOptions::default().watchdog_timeout(WATCHDOG).unpolled_limit(UNPOLLED);
         let client = client(&local, &options).unwrap();
         let other = LockClient::with_options(local.clone(), &options).unwrap();
@@ -259,8 +279,8 @@ const IN_A_CALL: &[(&str, Place)] = &[
     }),
 ];
 
-/// On the runtime's threads.
-const IN_THE_BACKGROUND: &[(&str, Place)] = &[
+/// On the runtime's thread for timers.
+const IN_TIMERS: &[(&str, Place)] = &[
     ("timer", |stage, waker| {
         let runtime = stage.local.runtime();
         let mut sleep = pin!(runtime.sleep_until(Instant::now() + Duration::from_millis(5)));
@@ -273,12 +293,6 @@ const IN_THE_BACKGROUND: &[(&str, Place)] = &[
         assert!(poll_by(waits.as_mut(), waker).is_pending());
         stage.trap.await_call();
     }),
-    ("lease that ends beside its watcher", |stage, waker| {
-        let held = ready(stage.orders().lock_with_lease(Duration::from_millis(5))).unwrap();
-        let mut lost = pin!(held.lost());
-        assert!(poll_by(lost.as_mut(), waker).is_pending());
-        stage.trap.await_call();
-    }),
     ("lease that ends beside a waiter", |stage, waker| {
         let _held = ready(stage.orders().lock_with_lease(Duration::from_millis(50))).unwrap();
         let lock = stage.orders();
@@ -286,6 +300,16 @@ const IN_THE_BACKGROUND: &[(&str, Place)] = &[
         assert!(poll_by(waits.as_mut(), waker).is_pending());
         stage.trap.await_call();
     }),
+    ("lease that ends beside its watcher", |stage, waker| {
+        let held = ready(stage.orders().lock_with_lease(Duration::from_millis(5))).unwrap();
+        let mut lost = pin!(held.lost());
+        assert!(poll_by(lost.as_mut(), waker).is_pending());
+        stage.trap.await_call();
+    }),
+];
+
+/// In tasks of the runtime.
+const IN_TASKS: &[(&str, Place)] = &[
     ("waiter that was not polled in time", |stage, waker| {
         let (held, lock) = (ready(stage.orders().lock()).unwrap(), stage.orders());
         let mut rests = pin!(lock.lock());
@@ -308,7 +332,7 @@ const IN_THE_BACKGROUND: &[(&str, Place)] = &[
 #[test]
 fn waker_that_panics_at_any_place_costs_no_call_no_name_no_timer_and_no_renewal() {
     let places = IN_A_CALL.iter().map(|place| (place, true));
-    let places: Vec<_> = places.chain(IN_THE_BACKGROUND.iter().map(|place| (place, false))).collect();
+    let places: Vec<_> = places.chain(IN_TIMERS.iter().chain(IN_TASKS).map(|place| (place, false))).collect();
     // Side by side, as each waits for renewals.
     thread::scope(|scope| {
         for ((name, place), in_a_call) in places {
@@ -326,19 +350,14 @@ fn waker_that_panics_at_any_place_costs_no_call_no_name_no_timer_and_no_renewal(
 }
 
 #[test]
-fn waker_that_blocks_on_a_thread_of_the_runtime_delays_no_timer_and_no_renewal() {
+fn waker_that_blocks_in_a_task_delays_no_timer_and_no_renewal() {
     thread::scope(|scope| {
-        for (name, place) in IN_THE_BACKGROUND {
+        for (name, place) in IN_TASKS {
             scope.spawn(move || {
                 let stage = Stage::new(true);
-                let waker = stage.trap.waker();
                 // Until the waker is called, and it blocks.
-                place(&stage, &waker);
+                place(&stage, &stage.trap.waker());
                 stage.assert_works(name, true);
-                // A second one, beside the first.
-                let mut sleep = pin!(stage.local.runtime().sleep_until(Instant::now() + UNPOLLED));
-                assert!(poll_by(sleep.as_mut(), &waker).is_pending());
-                stage.assert_works(name, false);
                 stage.trap.let_go();
                 stage.assert_free(name);
             });
@@ -499,29 +518,6 @@ fn waker_of_a_loss_that_blocks_delays_no_newcomer() {
         newcomer.join().unwrap().unwrap();
         assert!(!is_delayed, "a waker blocks in a newcomer's call");
     });
-}
-
-#[test]
-fn hundreds_of_wakers_that_block_at_a_time_take_a_bounded_number_of_threads() {
-    let (local, trap) = (Local::new(), Trap::new(true));
-    let waker = trap.waker();
-    let mut sleeps: Vec<_> = (0..400)
-        .map(|_| Box::pin(local.runtime().sleep_until(Instant::now() + Duration::from_millis(5))))
-        .collect();
-    for sleep in &mut sleeps {
-        let _ = poll_by(sleep.as_mut(), &waker);
-    }
-    trap.await_call();
-    // 5 ms for each thread more.
-    let begun = Instant::now();
-    let mut most = 0;
-    while begun.elapsed() < Duration::from_secs(2) {
-        most = most.max(trap.state.lock().unwrap().calls);
-        thread::yield_now();
-    }
-    assert!((2..=128).contains(&most), "{most} wakers block at a time");
-    trap.let_go();
-    wait(local.runtime().sleep_until(Instant::now() + Duration::from_millis(5)));
 }
 
 /// Of a subscription, all of whose waiters are to learn of it.
