@@ -9,28 +9,25 @@
 //!    answered ([`Failure::Indeterminate`](crate::backend::Failure::Indeterminate)).
 //! 3. Wakers that a waker wakes are called by the outermost call of the thread, so that the stack does not
 //!    grow with their number.
-//! 4. A call that asks a store which publishes by the call, and then tells the state what that has said, does
-//!    both before wakers are called ([`wakes_at_the_end`]): one that waits for this very name finds it as it
-//!    is. (One that waits there for a lock that the call has taken waits for itself.)
-//! 5. The watchdog hands wakers to a task of their own, so that a waker that blocks there delays no renewal
+//! 4. The watchdog hands wakers to a task of their own, so that a waker that blocks there delays no renewal
 //!    on a runtime that has another thread.
 //!
-//! A semaphore keeps the same rule by a batch of its own (`semaphore/wakes.rs`), as a release must not
-//! allocate.
+//! A waker must not wait for the call that it is called by. A store in memory publishes by the call, so one
+//! that blocks there on the name of that call waits for itself.
+
+mod batch;
 
 use std::any::Any;
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
-use std::ptr;
 use std::sync::OnceLock;
-use std::task::Waker;
 #[cfg(feature = "lock")]
 use std::{future::poll_fn, pin::pin, task::Poll};
 
-use crate::sync::thread_cell;
+#[cfg(any(test, latchwork_suspend))]
+pub(crate) use self::batch::BATCH;
+pub(crate) use self::batch::{Unsettled, WakeBatch, call_those_behind, wake, wake_after};
 
 /// A panic of a waker, a callback, a subscriber of `tracing`, a backend, its runtime or its transport. This
 /// crate has caught it: no call returns by it, and nothing that was decided is undone.
@@ -159,122 +156,4 @@ pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Box<dyn An
         Err(payload) => Poll::Ready(Err(payload)),
     })
     .await
-}
-
-/// Wakers that the outermost call of a thread has to call.
-struct Calls {
-    deferred: RefCell<VecDeque<Waker>>,
-    /// Of `wakes_at_the_end`.
-    at_the_end: bool,
-}
-
-// Those of this thread, while it is inside of a waker, or of `wakes_at_the_end`.
-thread_cell!(CALLING: Cell<*const Calls> = Cell::new(ptr::null()));
-
-/// Those of a [`wakes_at_the_end`] that has none yet. So it allocates nothing before there is one.
-const NONE_YET: *const Calls = ptr::dangling();
-
-/// Calls wakers, and those that they defer; or, inside of a waker, defers them to the outermost call of this
-/// thread.
-pub(crate) fn wake(wakers: impl IntoIterator<Item = Waker>) {
-    let outer = CALLING.with(Cell::get);
-    if outer == NONE_YET {
-        let deferred: VecDeque<_> = wakers.into_iter().collect();
-        if !deferred.is_empty() {
-            let calls = Box::new(Calls { at_the_end: true, ..Calls::new(deferred) });
-            CALLING.with(|calling| calling.set(Box::into_raw(calls)));
-        }
-        return;
-    }
-    // SAFETY: null, or made further down this thread's stack, by the call below or by `wakes_at_the_end`.
-    // They take it out before they return, and only shared references to it are around.
-    if let Some(outer) = unsafe { outer.as_ref() } {
-        return outer.deferred.borrow_mut().extend(wakers);
-    }
-    // `flush` finds all wakers but the first in the thread's queue. (Collected by reference: std 1.95 makes a
-    // `VecDeque` of an exhausted `vec::IntoIter` whose next `pop_front` hands out freed memory.)
-    let mut wakers = wakers.into_iter();
-    let first = wakers.next();
-    let calls = Calls::new(wakers.by_ref().collect());
-    CALLING.with(|calling| calling.set(&raw const calls));
-    first.into_iter().for_each(|waker| calls.call(waker));
-    calls.call_deferred();
-    CALLING.with(|calling| calling.set(ptr::null()));
-}
-
-/// Calls the wakers that wait behind the one that this thread is in, for the thread is about to sleep: the
-/// task that is to wake it may be among them. False if there are none.
-pub(crate) fn flush() -> bool {
-    let outer = CALLING.with(Cell::get);
-    if outer == NONE_YET {
-        return false;
-    }
-    // SAFETY: as in `wake`.
-    let Some(outer) = (unsafe { outer.as_ref() }) else { return false };
-    outer.call_deferred()
-}
-
-/// Runs `run`, which asks a store and then tells the state what that has said, and calls the wakers that it
-/// comes to once it has returned; those of semaphores if they are left to this (`LeftToTheEnd`). A store in
-/// memory publishes by the call, so one that blocks there would wait for what its own thread has not told
-/// yet. Inside of another waker, the wakers are called behind that waker.
-#[inline(always)]
-pub(crate) fn wakes_at_the_end<T>(run: impl FnOnce() -> T) -> T {
-    struct End {
-        before: *const Calls,
-    }
-    impl Drop for End {
-        #[inline(always)]
-        fn drop(&mut self) {
-            let calls = CALLING.with(|calling| calling.replace(self.before));
-            if calls != NONE_YET {
-                call_at_the_end(calls);
-            }
-        }
-    }
-    let before = CALLING.with(Cell::get);
-    if is_at_the_end(before) {
-        return run();
-    }
-    CALLING.with(|calling| calling.set(NONE_YET));
-    let end = End { before };
-    let done = run();
-    drop(end);
-    done
-}
-
-#[cold]
-#[inline(never)]
-fn call_at_the_end(calls: *const Calls) {
-    // SAFETY: it was none yet, and is a box of `wake`'s since, taken out by the caller.
-    let calls = unsafe { Box::from_raw(calls.cast_mut()) };
-    wake(calls.deferred.into_inner());
-}
-
-#[inline(always)]
-fn is_at_the_end(calls: *const Calls) -> bool {
-    // SAFETY: as in `wake`.
-    !calls.is_null() && (calls == NONE_YET || unsafe { &*calls }.at_the_end)
-}
-
-impl Calls {
-    fn new(deferred: VecDeque<Waker>) -> Self {
-        Self { deferred: RefCell::new(deferred), at_the_end: false }
-    }
-
-    fn call(&self, waker: Waker) {
-        // `wake` consumes the waker, so its being dropped is in here as well.
-        call("a waker", || waker.wake());
-    }
-
-    /// False if there are none.
-    fn call_deferred(&self) -> bool {
-        let next = || self.deferred.borrow_mut().pop_front();
-        let mut is_any = false;
-        while let Some(waker) = next() {
-            self.call(waker);
-            is_any = true;
-        }
-        is_any
-    }
 }

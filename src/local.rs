@@ -40,9 +40,14 @@ use crate::transport::Message;
 ///
 /// # Wakers that block
 ///
-/// A waker must not block. [`ThreadRuntime`] has one thread for timers and one for tasks: until a waker that
-/// is called there returns, limits of waits, ends of leases and renewals stand still for all clients of the
-/// backend, and leases that are not renewed end.
+/// A waker must not block.
+///
+/// * [`ThreadRuntime`] has one thread for timers and one for tasks: until a waker that is called there
+///   returns, limits of waits, ends of leases and renewals stand still for all clients of the backend, and
+///   leases that are not renewed end.
+/// * A waiter's waker may be called by the very call that frees the lock, before that returns. If the waker
+///   then blocks on a lock of the client that wakes it, it waits for itself. (It may poll one; what it finds
+///   pending is woken when the call returns.)
 ///
 /// # Examples
 ///

@@ -9,7 +9,6 @@ use hashbrown::HashTable;
 use crate::channel_entry::{ChannelEntry, Figures};
 use crate::fault::fault;
 use crate::foreign;
-use crate::semaphore::wakes_at_the_end;
 use crate::striped::StripedSemaphores;
 use crate::sync::Mutex;
 use crate::transport::{Inbox, SubscribeError, Transport};
@@ -111,7 +110,7 @@ impl<T: Transport + ?Sized> Registry<T> {
         }
         // A transport may say at once that messages come, or do not: the wakers of those that wait for it are
         // called when the stripe is free.
-        wakes_at_the_end(|| {
+        foreign::wake_after(|| {
             let _stripe =
                 (!fault!(FoundsWithoutStripe)).then(|| shared.stripes.for_hash(hash).blocking_acquire());
             // Another caller may have had the stripe before us.
@@ -276,7 +275,7 @@ impl<T: Transport + ?Sized> Drop for Subscription<T> {
             return;
         }
         // As in `subscribe`.
-        wakes_at_the_end(|| {
+        foreign::wake_after(|| {
             let mut stripe = Some(self.shared.stripes.for_hash(self.entry.hash).blocking_acquire());
             // Another caller may have joined before we had the stripe. And a failed subscription has left
             // nothing behind that could be ended (the transport's contract).

@@ -9,7 +9,6 @@ mod node;
 mod permit;
 mod poll;
 mod reclaim;
-mod wakes;
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -23,9 +22,6 @@ pub use self::error::{AcquireError, TryAcquireError};
 use self::permit::HeldPermits;
 pub use self::permit::{OwnedSemaphorePermit, SemaphorePermit};
 pub use self::poll::PollSemaphore;
-#[cfg(latchwork_suspend)]
-pub(crate) use self::wakes::BATCH as WAKE_BATCH;
-pub(crate) use self::wakes::wakes_at_the_end;
 
 /// A counting semaphore whose waiters are futures, or threads.
 ///

@@ -1,12 +1,13 @@
 //! For `verify`'s `suspension` alone: where threads can be stopped and accesses counted, and what only this
 //! crate sees.
 
-use crate::semaphore::{self, AsyncSemaphore};
+use crate::foreign;
+use crate::semaphore::AsyncSemaphore;
 
 pub use crate::sync::suspend::{Access, Hook, before_each_access, wakes};
 
 /// Wakers that an operation collects, at most, before it calls some.
-pub const WAKE_BATCH: usize = semaphore::WAKE_BATCH;
+pub const WAKE_BATCH: usize = foreign::BATCH;
 
 /// A latch's semaphore.
 pub fn latch() -> AsyncSemaphore {

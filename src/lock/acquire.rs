@@ -183,12 +183,7 @@ impl Progress<'_> {
                             // An owner and a lease may have the same number.
                             let number = wanted.entry.context.number();
                             let request = wanted.request(number);
-                            let asked = match wanted.entry.mode {
-                                // To ask for a plain lock publishes nothing.
-                                Mode::Plain => wanted.ask_before(&request, number, now),
-                                _ => wanted.ask_before_in_turn(&request, number, now),
-                            };
-                            match asked {
+                            match wanted.ask_before(&request, number, now) {
                                 Ok(Some(grant)) => return wanted.granted_to(&request, grant, begun, now),
                                 Ok(None) => wanted.enter(&request, now, task.waker()),
                                 Err(error) => Err(error),
@@ -212,10 +207,7 @@ impl Progress<'_> {
                         None => return Poll::Pending,
                     }
                 }
-                Stage::Waiting(future) => {
-                    let context = &wanted.entry.context;
-                    ready!(context.wakes_at_the_end(|| future.as_mut().poll(task)))
-                }
+                Stage::Waiting(future) => ready!(future.as_mut().poll(task)),
             };
             let begun = begun.expect("it has entered");
             // Matched as it is: a `?` before would copy each guard once more.
@@ -356,17 +348,6 @@ impl<'a> AcquireParams<'a> {
             // It does not answer by the call, and may run yet.
             CommandFuture::Done(None) | CommandFuture::UnderWay(_) => Ok(None),
         }
-    }
-
-    /// As [`ask_before`](Self::ask_before), of a store that may let others in meanwhile.
-    #[inline(never)]
-    fn ask_before_in_turn(
-        &self,
-        request: &Request,
-        number: u64,
-        now: Moment,
-    ) -> Result<Option<Grant>, LockError> {
-        self.entry.context.wakes_at_the_end(|| self.ask_before(request, number, now))
     }
 
     /// What an acquisition has found. From now on it has an owner.

@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::mem;
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -13,7 +12,6 @@ use crate::budget;
 use crate::foreign;
 use crate::lock_entry::{Moment, Request, Rules};
 use crate::registry::Registry;
-use crate::semaphore;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::transport::Transport;
 use crate::unless::unless;
@@ -83,20 +81,6 @@ impl Context {
         let metrics = self.recorder.snapshot(&self.registry.stats(), self.releases.len());
         let (reconnects, commands_waiting) = (self.store.reconnects(), self.store.commands_waiting());
         Metrics { reconnects, commands_waiting, ..metrics }
-    }
-
-    /// Runs `ask`, which asks the store and tells the state what it says, and calls wakers only then if the
-    /// store publishes by the call. One that does not has threads of its own to publish, and may wait for
-    /// what one of these wakers does.
-    #[inline(always)]
-    pub(super) fn wakes_at_the_end<T>(&self, ask: impl FnOnce() -> T) -> T {
-        if self.at_once { semaphore::wakes_at_the_end(ask) } else { ask() }
-    }
-
-    /// As [`wakes_at_the_end`](Self::wakes_at_the_end), for each poll of `ask`.
-    pub(super) async fn polls_wake_at_the_end<F: Future>(&self, ask: F) -> F::Output {
-        let mut ask = pin!(ask);
-        poll_fn(|task| self.wakes_at_the_end(|| ask.as_mut().poll(task))).await
     }
 
     /// A number that was never used, of an owner or a lease.

@@ -319,7 +319,7 @@ impl Lock {
         if !self.knows(owner) {
             return Err(not_held());
         }
-        match self.entry.context.polls_wake_at_the_end(self.give_back(owner)).await? {
+        match self.give_back(owner).await? {
             true => Ok(()),
             false => Err(not_held()),
         }
@@ -369,7 +369,7 @@ impl Lock {
         let context = &self.entry.context;
         context.check_origin()?;
         proceed().await;
-        context.polls_wake_at_the_end(self.force()).await
+        self.force().await
     }
 
     async fn force(&self) -> Result<bool, LockError> {

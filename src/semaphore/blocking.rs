@@ -5,19 +5,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::foreign;
 use crate::sync;
 
 use super::AsyncSemaphore;
 use super::error::{AcquireError, TryAcquireError};
 use super::permit::{OwnedSemaphorePermit, SemaphorePermit};
-use super::wakes;
 
 /// `acquire`, for a thread that sleeps whenever it is pending.
 fn sleeping<F: Future + Unpin>(mut acquire: F) -> impl Future<Output = F::Output> {
     poll_fn(move |context| {
         let polled = Pin::new(&mut acquire).poll(context);
         if polled.is_pending() {
-            wakes::call_those_behind();
+            foreign::call_those_behind();
         }
         polled
     })

@@ -51,17 +51,15 @@ impl Entry {
         let mut awaited = false;
         let outcome = poll_fn(|task| {
             let Some(appoint) = appoints.0.take() else { return Pin::new(&mut release).poll(task) };
-            self.context.wakes_at_the_end(|| {
-                let polled = Pin::new(&mut release).poll(task);
-                // Before others are told that it is on its way: a shutdown waits for it.
-                awaited = polled.is_pending();
-                if awaited {
-                    self.await_release(Awaited { pending_release, since: now });
-                }
-                // The next waiter is not to depend on the caller's polling.
-                appoint();
-                polled
-            })
+            let polled = Pin::new(&mut release).poll(task);
+            // Before others are told that it is on its way: a shutdown waits for it.
+            awaited = polled.is_pending();
+            if awaited {
+                self.await_release(Awaited { pending_release, since: now });
+            }
+            // The next waiter is not to depend on the caller's polling.
+            appoint();
+            polled
         })
         .await;
         // One that has failed is awaited until it is repeated.
@@ -83,12 +81,10 @@ impl Entry {
         if !self.context.at_once {
             return None;
         }
-        self.context.wakes_at_the_end(|| {
-            let had_it = self.release_at_once(pending_release);
-            // As in `release`.
-            self.returned(0, now);
-            had_it
-        })
+        let had_it = self.release_at_once(pending_release);
+        // As in `release`.
+        self.returned(0, now);
+        had_it
     }
 
     /// Sends one release. `rolls_back`: not before what is under way by the same id has taken effect.
@@ -108,12 +104,10 @@ impl Entry {
         pending_release: &PendingRelease,
         now: Moment,
     ) {
-        self.context.wakes_at_the_end(|| {
-            if self.release_at_once(pending_release).is_none() {
-                self.release_in_background(*pending_release);
-            }
-            self.returned(0, now);
-        });
+        if self.release_at_once(pending_release).is_none() {
+            self.release_in_background(*pending_release);
+        }
+        self.returned(0, now);
     }
 
     /// Releases a lease at a store that answers at once. `None` if it does not, or fails.
@@ -277,7 +271,7 @@ impl Entry {
             *named = NamedWaiter::new(self, next);
         }
         let mut release = Box::pin(trace::here(ends.send()));
-        if self.context.wakes_at_the_end(|| first_poll(release.as_mut())).is_pending() {
+        if first_poll(release.as_mut()).is_pending() {
             self.context.spawn(release);
         }
     }

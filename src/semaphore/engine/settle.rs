@@ -3,11 +3,11 @@
 use std::ptr::{self, NonNull};
 
 use crate::fault::fault;
+use crate::foreign::{Unsettled, WakeBatch};
 use crate::sync::atomic::Ordering;
 
 use super::super::epoch::Walk;
 use super::super::node::{Hint, Node, NodeState, Word};
-use super::super::wakes::{Unsettled, WakeBatch};
 use super::{End, Engine, ahead};
 
 /// How far the queue is settled.
@@ -382,9 +382,9 @@ mod tests {
     use std::task::Waker;
 
     use super::super::super::node::UNIT;
-    use super::super::super::wakes::BATCH;
     use super::super::{Enqueued, OwnedNode, Taken};
     use super::*;
+    use crate::foreign::BATCH;
 
     const MAX: usize = super::super::MAX_PERMITS;
 

@@ -1,7 +1,7 @@
 //! Wakers that panic or block, at every place where one is called.
 
 use std::future::{Pending, pending, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::task::{Poll, Wake, Waker};
 use std::thread;
@@ -408,42 +408,6 @@ fn waker_that_blocks_where_something_is_given_back_unpolled_delays_no_renewal() 
     drop(wait(waits).unwrap());
 }
 
-/// Only one that answers by the call has them called later.
-#[test]
-fn store_that_does_not_answer_by_the_call_may_wait_for_what_the_wakers_do_that_it_calls() {
-    #[derive(Clone)]
-    struct AwaitsCall(Arc<Trap>);
-
-    impl Between for AwaitsCall {
-        type Error = OtherKind;
-
-        async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
-            if let Command::Release(_) = command {
-                let state = self.0.state.lock().unwrap();
-                assert_eq!(state.calls, 1, "it would wait for ever");
-            }
-            Ok(())
-        }
-    }
-
-    for awaited in [false, true] {
-        let (local, trap) = (Local::new(), Trap::new(true));
-        trap.let_go();
-        let client = LockClient::new(over(&local, AwaitsCall(Arc::clone(&trap))));
-        let [lock, theirs] =
-            [client, LockClient::new(local)].map(|client| client.get_lock("orders").unwrap());
-        let held = ready(lock.lock()).unwrap();
-        let mut waits = Box::pin(theirs.lock());
-        assert!(poll_by(waits.as_mut(), &trap.waker()).is_pending());
-        if awaited {
-            ready(held.unlock()).unwrap();
-        } else {
-            drop(held);
-        }
-        assert!(ready(waits).is_ok());
-    }
-}
-
 /// A runtime whose timers do not fire, as those of a busy thread until it comes to them: what time brings is
 /// found by the next call.
 #[derive(Clone)]
@@ -483,7 +447,6 @@ fn waker_that_panics_in_a_shutdown_is_reported_and_ends_nothing() {
     assert_eq!(ready(client.shutdown(SOON)), Ok(()));
 }
 
-/// Over a store that does not answer by the call: then no wakers wait for the end of that.
 #[test]
 fn waker_of_a_loss_that_panics_is_reported_and_the_lock_is_forced_free() {
     let client = LockClient::new(over(&Local::new(), Nothing));
@@ -578,66 +541,48 @@ fn waker_of_a_loss_may_wait_for_the_next_one() {
     assert!(poll(lost.as_mut()).is_ready());
 }
 
-/// A store in memory publishes by the call of a client, and the waker that hears of it may wait for that
-/// client's lock: what the call has come to is told before.
+/// A store in memory publishes by the call of a client, and the waker that hears of it polls that client's
+/// lock. (It must not block there.)
 #[test]
-fn waker_of_what_a_call_publishes_may_wait_for_the_lock_of_its_caller() {
-    struct Waits {
-        lock: latchwork::blocking::Lock,
-        goes_on: mpsc::Sender<()>,
-        got: mpsc::Sender<bool>,
-    }
-    impl Wake for Waits {
+fn lock_that_a_waker_polls_inside_of_the_call_that_frees_it_is_had_afterwards() {
+    type Locks = Pin<Box<dyn Future<Output = bool> + Send>>;
+    struct Polls(Mutex<Option<Locks>>, Waker);
+    impl Wake for Polls {
         fn wake(self: Arc<Self>) {
-            self.goes_on.send(()).unwrap();
-            let tried = self.lock.try_lock_for(SOON, Lease::Watched).unwrap();
-            self.got.send(tried.is_some()).unwrap();
+            self.0.lock().unwrap().take_if(|locks| poll_by(locks.as_mut(), &self.1).is_ready());
         }
     }
     type Make = fn(&LockClient) -> Lock;
-    type Free = fn(&Lock, Guard);
     let kinds: [(&str, Make); 4] = [
         ("plain", |client| client.get_lock("orders").unwrap()),
         ("fair", |client| client.get_fair_lock("orders").unwrap()),
         ("read", |client| client.get_read_write_lock("orders").unwrap().read().clone()),
         ("write", |client| client.get_read_write_lock("orders").unwrap().write().clone()),
     ];
-    let ways: [(&str, Free); 4] = [
-        ("dropped", |_, held| drop(held)),
-        ("released", |_, held| assert!(wait(held.unlock()).is_ok())),
-        ("released, given up", |_, held| {
-            let mut release = Box::pin(held.unlock());
-            let _ = poll(release.as_mut());
-        }),
-        ("forced", |lock, held| {
-            assert!(wait(lock.force_unlock()).unwrap());
-            held.forget();
-        }),
+    let ways: [(&str, fn(Guard)); 3] = [
+        ("dropped", drop),
+        ("released", |held| wait(held.unlock()).unwrap()),
+        ("released, given up", |held| _ = poll(pin!(held.unlock()))),
     ];
     for (kind, make) in kinds {
         for (way, free) in ways {
             let local = Local::new();
             let [client, other] = [(); 2].map(|()| LockClient::new(local.clone()));
-            let lock = make(&client);
             // Writers exclude readers, so that one waits for the other in each kind.
-            let theirs = match kind {
-                "read" => other.get_read_write_lock("orders").unwrap().write().clone(),
-                _ => make(&other),
-            };
+            let theirs = if kind == "read" { kinds[3].1(&other) } else { make(&other) };
+            let (lock, counts) = (make(&client), Trap::new(true));
+            counts.let_go();
             let held = ready(lock.lock()).unwrap();
-            let ((goes_on, go), (got, gets)) = (mpsc::channel(), mpsc::channel());
-            let waits = Waits { lock: latchwork::blocking::Lock::from_async(lock.clone()), goes_on, got };
-            let waker = Waker::from(Arc::new(waits));
-            let mut waiter = Box::pin(async move { theirs.lock().await });
-            assert!(poll_by(waiter.as_mut(), &waker).is_pending());
-            thread::scope(|scope| {
-                scope.spawn(move || {
-                    go.recv().unwrap();
-                    drop(wait(waiter).unwrap());
-                });
-                free(&lock, held);
-            });
-            assert_eq!(gets.try_recv(), Ok(true), "{kind}, {way}: it waits for the call that it is in");
+            let locks: Locks = Box::pin(async move { lock.lock().await.is_ok() });
+            let polls = Arc::new(Polls(Mutex::new(Some(locks)), counts.waker()));
+            let mut waits = Box::pin(theirs.lock());
+            assert!(poll_by(waits.as_mut(), &Waker::from(Arc::clone(&polls))).is_pending());
+            free(held);
+            drop(waits);
+            if let Some(locks) = polls.0.lock().unwrap().take() {
+                counts.await_call();
+                assert!(wait(locks), "{kind}, {way}");
+            }
         }
     }
 }
@@ -768,7 +713,8 @@ fn waker_that_blocks_in_this_crate_waits_for_none_that_is_called_behind_it() {
 }
 
 /// A reader that comes when a writer's lease is over is let in by a turn of which others are told as well.
-fn let_in(waker: impl FnOnce(&Lock) -> Waker) {
+#[test]
+fn hold_that_is_granted_while_a_waker_panics_stays_granted() {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(Untimed(clock.clone()));
     let [writes, waits, reads] = [(); 3].map(|()| LockClient::new(local.clone()));
@@ -776,49 +722,11 @@ fn let_in(waker: impl FnOnce(&Lock) -> Waker) {
         [&writes, &waits, &reads].map(|client| client.get_read_write_lock("prices").unwrap());
     let held = ready(written.write().lock_with_lease(Duration::from_secs(1))).unwrap();
     let mut waiter = Box::pin(waiting.read().lock());
-    assert!(poll_by(waiter.as_mut(), &waker(read.read())).is_pending());
+    assert!(poll_by(waiter.as_mut(), &Trap::new(false).waker()).is_pending());
     clock.advance(Duration::from_secs(2));
-    let got = ready(read.read().lock()).unwrap();
+    let mut got = None;
+    assert_eq!(told_of(|| got = Some(ready(read.read().lock()).unwrap())), 1);
     assert_eq!(reads.held().len(), 1);
     drop((got, waiter, held));
     assert!(ready(written.write().try_lock()).unwrap().is_some(), "the store keeps a lease that nobody has");
-}
-
-#[test]
-fn hold_that_is_granted_while_a_waker_panics_stays_granted() {
-    assert_eq!(told_of(|| let_in(|_| Trap::new(false).waker())), 1);
-}
-
-#[test]
-fn waker_of_what_a_reader_is_told_with_may_take_its_lock() {
-    struct Reads(Lock, mpsc::Sender<bool>);
-    impl Wake for Reads {
-        fn wake(self: Arc<Self>) {
-            self.1.send(poll(pin!(self.0.lock())).is_ready()).unwrap();
-        }
-    }
-    let (got, gets) = mpsc::channel();
-    let_in(|lock| Waker::from(Arc::new(Reads(lock.clone(), got))));
-    assert_eq!(gets.try_recv(), Ok(true), "it waits for the call that it is in");
-}
-
-/// Its owner gives back the hold of a guard, by name.
-#[test]
-fn waker_of_a_loss_may_wait_for_the_lock_of_the_owner_that_gave_it_back() {
-    struct Waits(latchwork::blocking::Lock, mpsc::Sender<bool>);
-    impl Wake for Waits {
-        fn wake(self: Arc<Self>) {
-            let got = self.0.try_lock_for(Duration::from_secs(3), Lease::Watched).unwrap();
-            self.1.send(got.is_some()).unwrap();
-        }
-    }
-    let client = LockClient::local();
-    let (me, lock) = (client.owner(), client.get_lock("orders").unwrap());
-    let held = ready(lock.owned_by(&me).lock()).unwrap();
-    let (got, gets) = mpsc::channel();
-    let waker = Waker::from(Arc::new(Waits(latchwork::blocking::Lock::from_async(lock.clone()), got)));
-    let mut lost = Box::pin(held.lost());
-    assert!(poll_by(lost.as_mut(), &waker).is_pending());
-    ready(lock.unlock(&me)).unwrap();
-    assert_eq!(gets.try_recv(), Ok(true), "it waits for the call that it is in");
 }

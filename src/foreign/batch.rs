@@ -1,21 +1,22 @@
-//! Waking: what was granted first, wakers afterwards, without recursion, and past wakers that panic.
+//! [`WakeBatch`]: wakers that are collected first and called afterwards, without recursion, and past those
+//! that panic.
 //!
-//! A waker is foreign code. It may come back into this semaphore or another one, and it may panic. So an
-//! operation grants all that it can, collects the wakers, ends its walk over the queue, and then calls them.
-//! An operation inside of a waker finds the batch that is being called on this thread and appends its own
-//! wakers there, so that the stack does not grow with the number of waiters or of semaphores. A batch holds
-//! no permits: those were credited before, and are free or assigned.
+//! A waker is foreign code. It may come back into the semaphore or the lock that calls it, or into another
+//! one, and it may panic. So an operation first does all else, collects the wakers, and then calls them. An
+//! operation inside of a waker finds the batch that is being called on this thread and appends its own wakers
+//! there, so that the stack does not grow with the number of waiters or of semaphores. A batch of a semaphore
+//! holds no permits: those were credited before, and are free or assigned.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::iter;
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 
 use crate::fault::fault;
-use crate::foreign;
 use crate::sync::thread_cell;
+
+use super::call;
 
 /// Wakers that an operation collects before it calls some. Few for the model checkers, so that they see the
 /// border.
@@ -28,17 +29,14 @@ pub(crate) const BATCH: usize = match cfg!(latchwork_loom) {
 // The batch whose wakers this thread is calling.
 thread_cell!(CALLING: Cell<*const WakeBatch> = Cell::new(ptr::null()));
 
-/// Instead of a batch: [`LeftToTheEnd`] is.
-const AT_THE_END: *const WakeBatch = ptr::dangling();
-
 /// What a full batch leaves to be done when its wakers have been called: a semaphore.
-pub(super) trait Unsettled {
+pub(crate) trait Unsettled {
     /// Grants what can be granted, and wakes.
     fn go_on(&self);
 }
 
 /// Wakers that are collected to be called later.
-pub(super) struct WakeBatch {
+pub(crate) struct WakeBatch {
     len: Cell<usize>,
     first: Cell<usize>,
     /// The semaphore that has not been settled to the end, as there was no room for its wakers.
@@ -56,7 +54,7 @@ pub(super) struct WakeBatch {
 
 impl WakeBatch {
     #[inline]
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             len: Cell::new(0),
             first: Cell::new(0),
@@ -68,7 +66,7 @@ impl WakeBatch {
 
     /// Whether the batch has to be called before another waker is collected.
     #[inline]
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.len.get() == if fault!(WakesAsItGoes) { 1 } else { BATCH }
     }
 
@@ -78,7 +76,7 @@ impl WakeBatch {
     }
 
     #[inline]
-    pub(super) fn push(&self, waker: Waker) {
+    pub(crate) fn push(&self, waker: Waker) {
         let len = self.len.get();
         if len == BATCH {
             return self.with_more(|more| more.push_back(waker));
@@ -118,7 +116,7 @@ impl WakeBatch {
     /// the batch that is being called. `unsettled`: the semaphore, if it has more to be settled when this
     /// returns.
     #[inline]
-    pub(super) fn call(&self, unsettled: Option<&(dyn Unsettled + 'static)>) {
+    pub(crate) fn call(&self, unsettled: Option<&(dyn Unsettled + 'static)>) {
         if self.is_empty() {
             return;
         }
@@ -127,17 +125,13 @@ impl WakeBatch {
             return self.append_to(outer);
         }
         self.unsettled.set(unsettled.map(NonNull::from));
-        CALLING.with(|calling| calling.set(self));
+        let _calling = Calling::begin(self);
         self.drain();
-        CALLING.with(|calling| calling.set(ptr::null()));
     }
 
     #[cold]
     #[inline(never)]
     fn append_to(&self, outer: *const Self) {
-        if outer == AT_THE_END {
-            return foreign::wake(iter::from_fn(|| self.pop()));
-        }
         // SAFETY: a batch further down this thread's stack, which takes itself out before it returns. Only
         // shared references to it are around.
         let outer = unsafe { &*outer };
@@ -155,7 +149,7 @@ impl WakeBatch {
             }
         };
         // A waker that panics is not to cost the others their call.
-        while foreign::call("a waker", call_all).is_none() {}
+        while call("a waker", call_all).is_none() {}
     }
 }
 
@@ -166,61 +160,50 @@ impl Drop for WakeBatch {
     }
 }
 
-/// Runs `run`, and calls the wakers of semaphores and of all else that `run` comes to once it has returned:
-/// see [`foreign::wakes_at_the_end`]. Inside of a batch that is being called, the wakers of semaphores are
-/// called by that batch.
-#[inline(always)]
-pub(crate) fn wakes_at_the_end<T>(run: impl FnOnce() -> T) -> T {
-    foreign::wakes_at_the_end(|| {
-        let _of_semaphores = LeftToTheEnd::new();
-        run()
-    })
-}
+/// Until this is dropped, operations of this thread append their wakers to a batch.
+struct Calling;
 
-/// Until this is dropped, wakers of this thread are left to [`foreign::wakes_at_the_end`], or to the batch
-/// that is being called, if there is one.
-struct LeftToTheEnd {
-    before: *const WakeBatch,
-}
-
-impl LeftToTheEnd {
-    #[inline(always)]
-    fn new() -> Self {
-        let before = CALLING.with(Cell::get);
-        if before.is_null() {
-            CALLING.with(|calling| calling.set(AT_THE_END));
-        }
-        Self { before }
+impl Calling {
+    #[inline]
+    fn begin(batch: &WakeBatch) -> Self {
+        CALLING.with(|calling| calling.set(batch));
+        Self
     }
 }
 
-impl Drop for LeftToTheEnd {
-    #[inline(always)]
+impl Drop for Calling {
+    #[inline]
     fn drop(&mut self) {
-        CALLING.with(|calling| calling.set(self.before));
+        CALLING.with(|calling| calling.set(ptr::null()));
     }
+}
+
+/// Calls wakers; or, inside of a waker, leaves them to the outermost call of this thread.
+pub(crate) fn wake(wakers: impl IntoIterator<Item = Waker>) {
+    let batch = WakeBatch::new();
+    wakers.into_iter().for_each(|waker| batch.push(waker));
+    batch.call(None);
+}
+
+/// Runs `run`, and calls the wakers that it comes to once it has returned; or, inside of a waker, leaves them
+/// to the outermost call of this thread.
+pub(crate) fn wake_after<T>(run: impl FnOnce() -> T) -> T {
+    if !CALLING.with(Cell::get).is_null() {
+        return run();
+    }
+    let batch = WakeBatch::new();
+    let _calling = Calling::begin(&batch);
+    let done = run();
+    batch.drain();
+    done
 }
 
 /// Calls the wakers that wait behind the one that this thread is in, for the thread is about to sleep: those
-/// may wake the task that is to wake it. They are in a batch, or behind a waker of other parts of this crate.
+/// may wake the task that is to wake it.
 #[cold]
-pub(super) fn call_those_behind() {
-    loop {
-        call_batch_behind();
-        // One of these may have appended to the batch.
-        if !foreign::flush() {
-            return;
-        }
-    }
-}
-
-fn call_batch_behind() {
-    let outer = CALLING.with(Cell::get);
-    if outer == AT_THE_END {
-        return;
-    }
+pub(crate) fn call_those_behind() {
     // SAFETY: as in `append_to`.
-    let Some(outer) = (unsafe { outer.as_ref() }) else { return };
+    let Some(outer) = (unsafe { CALLING.with(Cell::get).as_ref() }) else { return };
     outer.drain();
     if let Some(unsettled) = outer.unsettled.take() {
         // SAFETY: the semaphore that the operation which made the batch borrows, further down this thread's
