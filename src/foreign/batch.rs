@@ -125,8 +125,9 @@ impl WakeBatch {
             return self.append_to(outer);
         }
         self.unsettled.set(unsettled.map(NonNull::from));
-        let _calling = Calling::begin(self);
+        CALLING.with(|calling| calling.set(self));
         self.drain();
+        CALLING.with(|calling| calling.set(ptr::null()));
     }
 
     #[cold]
@@ -160,24 +161,6 @@ impl Drop for WakeBatch {
     }
 }
 
-/// Until this is dropped, operations of this thread append their wakers to a batch.
-struct Calling;
-
-impl Calling {
-    #[inline]
-    fn begin(batch: &WakeBatch) -> Self {
-        CALLING.with(|calling| calling.set(batch));
-        Self
-    }
-}
-
-impl Drop for Calling {
-    #[inline]
-    fn drop(&mut self) {
-        CALLING.with(|calling| calling.set(ptr::null()));
-    }
-}
-
 /// Calls wakers; or, inside of a waker, leaves them to the outermost call of this thread.
 pub(crate) fn wake(wakers: impl IntoIterator<Item = Waker>) {
     let batch = WakeBatch::new();
@@ -188,11 +171,19 @@ pub(crate) fn wake(wakers: impl IntoIterator<Item = Waker>) {
 /// Runs `run`, and calls the wakers that it comes to once it has returned; or, inside of a waker, leaves them
 /// to the outermost call of this thread.
 pub(crate) fn wake_after<T>(run: impl FnOnce() -> T) -> T {
+    struct Reset;
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            CALLING.with(|calling| calling.set(ptr::null()));
+        }
+    }
     if !CALLING.with(Cell::get).is_null() {
         return run();
     }
     let batch = WakeBatch::new();
-    let _calling = Calling::begin(&batch);
+    // Also by a panic, as the batch is gone then.
+    let _reset = Reset;
+    CALLING.with(|calling| calling.set(&raw const batch));
     let done = run();
     batch.drain();
     done

@@ -100,10 +100,9 @@ impl ThreadRuntime {
 impl Drop for Handle {
     fn drop(&mut self) {
         // In a child the mutex is not sure to be unlocked ever.
-        if !self.shared.origin.is_here() {
-            return;
+        if self.shared.origin.is_here() {
+            self.shared.end();
         }
-        self.shared.end();
     }
 }
 
@@ -125,7 +124,6 @@ impl Runtime for ThreadRuntime {
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let shared = &self.handle.shared;
         if self.has_ended() {
             return;
         }
@@ -135,11 +133,10 @@ impl Runtime for ThreadRuntime {
         // again on the thread.
         let polled =
             foreign::call("a detached task", || task.as_mut().poll(&mut Context::from_waker(Waker::noop())));
-        if polled == Some(Poll::Pending) {
-            shared.add(task);
-            return;
+        match polled {
+            Some(Poll::Pending) => self.handle.shared.add(task),
+            _ => _ = foreign::call("a detached task", || drop(task)),
         }
-        foreign::call("a detached task", || drop(task));
     }
 
     fn has_ended(&self) -> bool {
@@ -179,7 +176,7 @@ impl Future for Sleep {
             return Poll::Ready(());
         }
         let waker = context.waker().clone();
-        let shared = Arc::clone(&self.runtime.handle.shared);
+        let shared = &self.runtime.handle.shared;
         let (_old, is_first) = {
             let mut state = shared.state.lock();
             if state.paused_at.unwrap_or_else(Instant::now) >= self.key.0 {

@@ -319,23 +319,17 @@ impl Lock {
         if !self.knows(owner) {
             return Err(not_held());
         }
-        match self.give_back(owner).await? {
-            true => Ok(()),
-            false => Err(not_held()),
-        }
-    }
-
-    /// False if the owner has not got it, as far as is known here or at the store.
-    async fn give_back(&self, owner: &Owner) -> Result<bool, LockError> {
         let now = self.entry.now();
         let owner = owner.number();
         let left = self.entry.event(|state, effects| state.leave_by_name(owner, now, effects));
         self.entry.let_go();
-        match left {
-            LeaveOutcome::Remains | LeaveOutcome::Passed => Ok(true),
-            LeaveOutcome::NotHeld | LeaveOutcome::Lost(_) => Ok(false),
-            LeaveOutcome::Return(pending_release) => self.entry.release(pending_release, now).await,
-        }
+        // As far as is known here or at the store.
+        let had_it = match left {
+            LeaveOutcome::Remains | LeaveOutcome::Passed => true,
+            LeaveOutcome::NotHeld | LeaveOutcome::Lost(_) => false,
+            LeaveOutcome::Return(pending_release) => self.entry.release(pending_release, now).await?,
+        };
+        if had_it { Ok(()) } else { Err(not_held()) }
     }
 
     /// Frees the lock, whichever owner has it, and wakes a waiter. True if it was held. Another kind of lock
@@ -369,11 +363,6 @@ impl Lock {
         let context = &self.entry.context;
         context.check_origin()?;
         proceed().await;
-        self.force().await
-    }
-
-    async fn force(&self) -> Result<bool, LockError> {
-        let context = &self.entry.context;
         let (sent, in_hand) = (self.entry.now(), self.entry.leases_in_hand());
         let freed = context.store.force_release(self.entry.mode, self.name()).await;
         let freed = freed.map_err(|error| context.failed(self.name(), error))?;
