@@ -1,12 +1,15 @@
 //! `Registry` and `ChannelEntry`: subscribing, unsubscribing, and being told.
 
-use std::pin::pin;
-use std::sync::Arc;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
 use std::time::Duration;
 
-use latchwork::subscription::{Inbox, Message, Registry, RegistryStats, SubscribeError, Subscription};
+use latchwork::subscription::{
+    Inbox, Message, Registry, RegistryStats, SubscribeError, Subscription, Transport,
+};
 
 use crate::script::{Script, Step, answers, poll};
 
@@ -234,7 +237,7 @@ fn listener_that_is_dropped_inside_of_a_call_passes_its_notification_on() {
 #[test]
 fn threads_come_and_go() {
     let (script, registry) = registry();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for thread in 0..4 {
             let registry = &registry;
             scope.spawn(move || {
@@ -284,7 +287,7 @@ fn a_thread_waits_for_readiness() {
     let (script, registry) = registry();
     let subscription = registry.subscribe("a");
     let inbox = script.inbox();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let waits = scope.spawn(|| subscription.blocking_subscribed_timeout(Duration::from_secs(30)));
         inbox.ready();
         assert!(matches!(waits.join().unwrap(), Some(Ok(()))));
@@ -357,4 +360,83 @@ fn figures_tell_what_happened() {
     assert_eq!((stats.wakes_useful, stats.wakes_spurious), (2, 2));
     assert_eq!((stats.subscriptions_begun, stats.subscriptions_failed, stats.subscriptions_ended), (2, 1, 1));
     assert_eq!((stats.entries, stats.interest), (0, 0));
+}
+
+/// Does once, inside of a call, what the test says; with the inbox, if there is one.
+#[derive(Clone, Default)]
+struct Acts(Arc<Mutex<Option<Act>>>);
+
+type Act = Box<dyn FnOnce(Option<Inbox>) + Send>;
+
+impl Acts {
+    fn act(&self, inbox: Option<Inbox>) {
+        let act = self.0.lock().unwrap().take();
+        act.into_iter().for_each(|act| act(inbox.clone()));
+    }
+}
+
+impl Transport for Acts {
+    fn subscribe(&self, _channel: &Arc<str>, inbox: Inbox) {
+        self.act(Some(inbox));
+    }
+
+    fn unsubscribe(&self, _channel: &Arc<str>) {
+        self.act(None);
+    }
+}
+
+/// Subscribes, and gives that up, where the waker is called.
+struct Subscribes(Registry<Acts>, mpsc::Sender<()>);
+
+impl Wake for Subscribes {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.subscribe("a"));
+        self.1.send(()).unwrap();
+    }
+}
+
+/// The registry has the channel's stripe while it calls the transport, which wakes others.
+#[test]
+fn waker_of_what_a_transport_does_inside_of_a_call_may_subscribe_to_the_same_channel() {
+    type Waits = Pin<Box<dyn Future<Output = ()> + Send>>;
+    let (acts, (did, does)) = (Acts::default(), mpsc::channel());
+    let registry = Registry::new(acts.clone());
+    let waker = Waker::from(Arc::new(Subscribes(registry.clone(), did)));
+    let kept = Arc::<Mutex<Vec<Waits>>>::default();
+    let keep = {
+        let kept = Arc::clone(&kept);
+        move |mut waits: Waits| {
+            assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            kept.lock().unwrap().push(waits);
+        }
+    };
+    let act = |act: Act| *acts.0.lock().unwrap() = Some(act);
+    let is_done = |call: &str| {
+        let told = does.recv_timeout(Duration::from_secs(30));
+        assert!(told.is_ok(), "{call}: the waker waits for the stripe that its own thread has");
+    };
+    act(Box::new({
+        let (registry, keep) = (registry.clone(), keep.clone());
+        move |inbox| {
+            let [one, other] = [(); 2].map(|()| registry.join("a").expect("it has begun"));
+            keep(Box::pin(async move { assert!(one.subscribed().await.is_err()) }));
+            keep(Box::pin(async move { other.latch().wait().await.consume() }));
+            inbox.expect("it subscribes").failed(SubscribeError::new("on purpose"));
+        }
+    }));
+    let subscribes = registry.clone();
+    thread::spawn(move || drop(subscribes.subscribe("a")));
+    (0..2).for_each(|_| is_done("subscribing"));
+
+    let news = Arc::<Mutex<Option<Inbox>>>::default();
+    act(Box::new({
+        let news = Arc::clone(&news);
+        move |inbox| *news.lock().unwrap() = inbox
+    }));
+    let heard = registry.subscribe("news");
+    keep(Box::pin(async move { heard.latch().wait().await.consume() }));
+    let ends = registry.subscribe("a");
+    act(Box::new(move |_| news.lock().unwrap().as_ref().unwrap().deliver(Message::Unlock)));
+    thread::spawn(move || drop(ends));
+    is_done("unsubscribing");
 }

@@ -553,13 +553,14 @@ fn lock_that_a_waker_polls_inside_of_the_call_that_frees_it_is_had_afterwards() 
         }
     }
     type Make = fn(&LockClient) -> Lock;
+    type Free = fn(Guard);
     let kinds: [(&str, Make); 4] = [
         ("plain", |client| client.get_lock("orders").unwrap()),
         ("fair", |client| client.get_fair_lock("orders").unwrap()),
         ("read", |client| client.get_read_write_lock("orders").unwrap().read().clone()),
         ("write", |client| client.get_read_write_lock("orders").unwrap().write().clone()),
     ];
-    let ways: [(&str, fn(Guard)); 3] = [
+    let ways: [(&str, Free); 3] = [
         ("dropped", drop),
         ("released", |held| wait(held.unlock()).unwrap()),
         ("released, given up", |held| _ = poll(pin!(held.unlock()))),
