@@ -12,6 +12,7 @@
 //! Each may be a rollback: it does not take effect before what is under way by the same id.
 
 use std::future::{pending, poll_fn};
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,16 +42,17 @@ impl Entry {
     /// the background. False if the store did not know the lease.
     pub(in crate::lock) async fn release(
         self: &Arc<Self>,
-        pending_release: PendingRelease,
+        mut pending_release: PendingRelease,
         now: Moment,
     ) -> Result<bool, LockError> {
         let id = self.context.lease_id(pending_release.number);
+        let appoints = mem::take(&mut pending_release.appoints);
         let mut repeat = OnDrop(Some(|| self.release_instead(pending_release)));
-        let mut appoints = OnDrop(Some(|| self.returned(0, now)));
+        let mut on_its_way = OnDrop(Some(|| self.on_its_way(appoints, now)));
         let mut release = self.send_once(&id, pending_release.rolls_back);
         let mut awaited = false;
         let outcome = poll_fn(|task| {
-            let Some(appoint) = appoints.0.take() else { return Pin::new(&mut release).poll(task) };
+            let Some(on_its_way) = on_its_way.0.take() else { return Pin::new(&mut release).poll(task) };
             let polled = Pin::new(&mut release).poll(task);
             // Before others are told that it is on its way: a shutdown waits for it.
             awaited = polled.is_pending();
@@ -58,7 +60,7 @@ impl Entry {
                 self.await_release(Awaited { pending_release, since: now });
             }
             // The next waiter is not to depend on the caller's polling.
-            appoint();
+            on_its_way();
             polled
         })
         .await;
@@ -78,13 +80,10 @@ impl Entry {
         pending_release: &PendingRelease,
         now: Moment,
     ) -> Option<bool> {
-        if !self.context.at_once {
-            return None;
-        }
-        let had_it = self.release_at_once(pending_release);
+        let had_it = self.release_at_once(pending_release)?;
         // As in `release`.
-        self.returned(0, now);
-        had_it
+        self.on_its_way(pending_release.appoints, now);
+        Some(had_it)
     }
 
     /// Sends one release. `rolls_back`: not before what is under way by the same id has taken effect.
@@ -105,9 +104,9 @@ impl Entry {
         now: Moment,
     ) {
         if self.release_at_once(pending_release).is_none() {
-            self.release_in_background(*pending_release);
+            self.release_in_background(PendingRelease { appoints: false, ..*pending_release });
         }
-        self.returned(0, now);
+        self.on_its_way(pending_release.appoints, now);
     }
 
     /// Releases a lease at a store that answers at once. `None` if it does not, or fails.
@@ -150,6 +149,16 @@ impl Entry {
             event!(WARN, lock = self.name.as_str(), reason = %crate::lock_entry::LossReason::Gone, "lost");
         }
         had_it
+    }
+
+    /// A release is under way: the next waiter is appointed, if it `appoints`.
+    #[inline(always)]
+    fn on_its_way(self: &Arc<Self>, appoints: bool, now: Moment) {
+        if appoints {
+            self.returned(0, now);
+        } else {
+            self.context.tell_shutdown();
+        }
     }
 
     /// The release of a lease is under way, or was answered: so many others have heard of it.
@@ -378,7 +387,7 @@ impl Release {
         };
         let mut listening = Some(listening);
         if let Answer::Held { .. } = answer {
-            let _before = std::mem::replace(&mut *entry.unpolled().kept.lock(), listening.take());
+            let _before = mem::replace(&mut *entry.unpolled().kept.lock(), listening.take());
         }
         entry.event(|state, effects| match state.answered(&head, attempt, answer, now, effects) {
             // It has left.
@@ -395,7 +404,7 @@ impl Release {
                 None => state.asks_itself(&head, now, effects),
             });
         }
-        if std::mem::replace(&mut self.appoints, false) {
+        if mem::replace(&mut self.appoints, false) {
             entry.returned(receivers, now);
         } else {
             entry.state.note_receivers(receivers, now);
