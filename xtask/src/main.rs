@@ -56,6 +56,8 @@ enum Task {
     /// Each part also seeds faults that it must find; a table at the end says how many it has found, and what
     /// was left out and why. Installs valgrind and gungraun-runner if they are missed.
     Verify(verify::Options),
+    /// Run a command of the simulator, such as `run --store model`, in a build that has all faults to be seeded
+    Sim(SimArgs),
     /// Run our lock beside the real Redisson, newest 3.x and 4.x, over one server: fact by fact, then
     /// processes of both under fault injection
     ///
@@ -89,6 +91,13 @@ struct HarnessArgs {
     args: Vec<String>,
 }
 
+#[derive(Debug, clap::Args)]
+struct SimArgs {
+    /// As `--help` has them
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
 fn main() -> ExitCode {
     forget_own_package();
     match run(&CommandLine::parse().task) {
@@ -119,6 +128,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Test(options) => test::run(&workspace, &mut steps, options),
         Task::Loom(harness) => loom::run(&workspace, &mut steps, &harness.args),
         Task::Verify(options) => verify::run(&workspace, &mut steps, options),
+        Task::Sim(sim) => verify::sim::run_command(&workspace, &sim.args),
         Task::Interop(options) => interop::run(&workspace, &mut steps, options),
         Task::Bench(options) => bench::run(&workspace, &mut steps, options),
         Task::Msrv => msrv::check(&workspace, &mut steps),

@@ -13,7 +13,7 @@ mod long_run;
 mod model;
 mod mutants;
 mod sanitizers;
-mod sim;
+pub(crate) mod sim;
 mod survivors;
 mod suspension;
 mod table;

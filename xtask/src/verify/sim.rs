@@ -80,6 +80,10 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     })
 }
 
+pub(crate) fn run_command(workspace: &Workspace, args: &[String]) -> Result<()> {
+    Ok(command(&seeded::copy(workspace)?)?.args(args).run()?)
+}
+
 /// What belongs to the tests: programs that have found something once, and fixed seeds. In a copy with faults,
 /// since each program stands for one.
 pub(crate) fn quick(workspace: &Workspace) -> Result<[(&'static str, Cmd<'_>); 2]> {
