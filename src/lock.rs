@@ -98,6 +98,7 @@ mod entry;
 mod error;
 mod guard;
 mod handle;
+mod idle;
 mod lease;
 mod listing;
 mod metrics;

@@ -2,6 +2,7 @@
 //! to the process.
 
 mod effects;
+mod idle;
 mod outcome;
 mod ownership;
 mod queue;
@@ -15,20 +16,20 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::event::Event;
-use crate::fault::fault;
 use crate::latch::Latch;
 pub use crate::moment::Moment;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering};
 
 pub use self::effects::{Effects, NextHead};
+use self::idle::Gate;
 #[cfg(feature = "lock")]
 pub(crate) use self::outcome::BACK_OFF;
 pub use self::outcome::{
     Answer, Attempt, AttemptOutcome, EnterOutcome, HeadTicket, HeldHere, HoldState, LeaveOutcome,
     PendingRelease, Ticket, WaitOutcome,
 };
-use self::ownership::{Gate, Ownership};
+use self::ownership::Ownership;
 pub use self::ownership::{Policy, Renewal, Rules};
 pub use self::request::{Extension, Grant, LossReason, Request};
 
@@ -154,23 +155,17 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 #[doc(alias = "RedissonLockEntry")]
 pub struct LockEntry {
     ownership: Mutex<Ownership>,
-    /// A [`Gate`]. `InUse` is written, and replaced, under the mutex only; the other two are also changed
-    /// without it, by the one call that has the entry.
-    gate: AtomicU32,
+    gate: Gate,
     /// How many events have named releases that are not under way yet.
     unsent: AtomicU32,
     latch: Latch,
     lost: Event,
 }
 
-const OPEN: u32 = Gate::Open as u32;
-const CLAIMED: u32 = Gate::Claimed as u32;
-const IN_USE: u32 = Gate::InUse as u32;
-
 impl LockEntry {
     /// An entry without holds.
     pub fn new(rules: Rules) -> Self {
-        let (ownership, gate) = (Mutex::new(Ownership::new(rules)), AtomicU32::new(OPEN));
+        let (ownership, gate) = (Mutex::new(Ownership::new(rules)), Gate::default());
         Self { ownership, gate, unsent: AtomicU32::new(0), latch: Latch::new(), lost: Event::new() }
     }
 
@@ -189,10 +184,8 @@ impl LockEntry {
     #[inline(always)]
     fn event<T>(&self, effects: &mut Effects, event: impl FnOnce(&mut Ownership, &mut Effects) -> T) -> T {
         let mut ownership = self.ownership.lock();
-        // Ordering: Relaxed. `InUse` is written and replaced under the mutex only, so it is seen if it is
-        // there.
-        if self.gate.load(Ordering::Relaxed) != IN_USE {
-            self.come_in(&mut ownership);
+        if let Some(claimed) = self.gate.come_in() {
+            ownership.settle(claimed);
         }
         self.event_inside(&mut ownership, effects, event)
     }
@@ -213,27 +206,15 @@ impl LockEntry {
             // Ordering: Relaxed, as it is looked at under the mutex.
             self.unsent.fetch_add(1, Ordering::Relaxed);
         }
-        // Ordering: Release. A claim that comes next asks the store for what was released before.
-        self.gate.store(ownership.gate() as u32, Ordering::Release);
+        self.gate.leave(ownership.gate());
         outcome
-    }
-
-    /// An event comes while the entry is idle, or one call has it. From now on it is the engine's.
-    #[cold]
-    fn come_in(&self, ownership: &mut Ownership) {
-        // Ordering: Acquire, as `claim`: what was done by the call that had it last has been done.
-        let before = self.gate.swap(IN_USE, Ordering::Acquire);
-        ownership.settle(before == CLAIMED);
     }
 
     /// The engine, for a look, or for what changes nothing of an entry that is idle.
     fn inside(&self) -> impl DerefMut<Target = Ownership> + '_ {
         let mut ownership = self.ownership.lock();
-        // Ordering: Relaxed. `InUse` is seen as in `event`; what a call does at the same time may be seen or
-        // not.
-        match self.gate.load(Ordering::Relaxed) {
-            IN_USE => {}
-            before => ownership.settle(before == CLAIMED),
+        if let Some(claimed) = self.gate.look() {
+            ownership.settle(claimed);
         }
         ownership
     }
@@ -272,11 +253,7 @@ impl LockEntry {
     )]
     #[inline]
     pub(crate) fn claim(&self) -> bool {
-        // Looked at before: an entry in use is nearly always seen to be, and a write costs more.
-        // Ordering: Relaxed, a hint: the exchange is right either way. That has Acquire, of the release by
-        // which it became idle: the store has that; and Relaxed, as nothing is done about an entry in use.
-        self.gate.load(Ordering::Relaxed) == OPEN
-            && self.gate.compare_exchange(OPEN, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.gate.claim()
     }
 
     /// As [`claim`](Self::claim), for the models.
@@ -474,22 +451,9 @@ impl LockEntry {
     #[inline]
     pub fn returned(&self, receivers: usize, now: Moment, effects: &mut Effects) {
         // No waiter has come that others could go before.
-        if !self.is_left_idle() {
+        if !self.gate.unclaim() {
             self.event(effects, |ownership, effects| ownership.returned(receivers, now, effects));
         }
-    }
-
-    /// The call that has the entry leaves it idle. False if others have come meanwhile, or it is in use.
-    #[inline]
-    fn is_left_idle(&self) -> bool {
-        if fault!(ReturnedUnseen) {
-            // Ordering: Relaxed, a mutant's.
-            self.gate.store(OPEN, Ordering::Relaxed);
-            return true;
-        }
-        // Ordering: Release, for the next `claim`: what the call has done at the store comes before that asks
-        // it. Relaxed, as the event that follows looks again, under the mutex.
-        self.gate.compare_exchange(CLAIMED, OPEN, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
     /// The release of a lease without waiters here was answered: so many others have heard of it.

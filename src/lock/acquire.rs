@@ -27,7 +27,7 @@ use crate::lock_entry::{Attempt, EnterOutcome, Extension, Grant, Moment, Request
 
 use self::head::{Competed, Head};
 use self::waiter::Waiter;
-use crate::lock::backend::{AcquireOutcome, AcquireRequest, CommandFuture, Failure, Mode};
+use crate::lock::backend::{AcquireOutcome, AcquireRequest, Mode};
 use crate::lock::entry::attended::Attended;
 use crate::lock::entry::{Entry, OnDrop};
 use crate::lock::error::LockError;
@@ -183,7 +183,7 @@ impl Progress<'_> {
                             // An owner and a lease may have the same number.
                             let number = wanted.entry.context.number();
                             let request = wanted.request(number);
-                            match wanted.ask_before(&request, number, now) {
+                            match wanted.entry.take_idle(&request, number, now) {
                                 Ok(Some(grant)) => return wanted.granted_to(&request, grant, begun, now),
                                 Ok(None) => wanted.enter(&request, now, task.waker()),
                                 Err(error) => Err(error),
@@ -313,41 +313,6 @@ impl<'a> AcquireParams<'a> {
         let registered = waker.is_some();
         let entered = entry.event(|state, effects| state.enter(request, waker, now, effects));
         self.entered(request, entered, registered, now)
-    }
-
-    /// Asks a store that answers by the call, before it enters: an entry that is idle is the call's until
-    /// then. `None` if it was not, or if the lock is another client's: it has to enter.
-    #[inline(always)]
-    fn ask_before(&self, request: &Request, number: u64, now: Moment) -> Result<Option<Grant>, LockError> {
-        let (entry, context) = (self.entry, &self.entry.context);
-        if !context.at_once || !entry.state.claim() {
-            return Ok(None);
-        }
-        let mut claimed = OnDrop(Some(|| entry.returned(0, now)));
-        let lease = context.lease_of(request);
-        let attempt = Attempt::outside_of_queue(number, request, now, lease);
-        let mut unfinished = OnDrop(Some(|| entry.release_in_background(attempt.rollback())));
-        let asked = AcquireRequest::new(context.lease_id(number), lease, now).tokens(attempt.tokens());
-        // Looked at where it is: an answer costs more to be passed on than to be given.
-        match entry.acquire(&asked) {
-            CommandFuture::Done(Some(Ok(AcquireOutcome::Acquired { last_token }))) => {
-                (claimed.0, unfinished.0) = (None, None);
-                Ok(entry.event(|state, effects| state.take(request, &attempt, last_token, now, effects)))
-            }
-            CommandFuture::Done(Some(Ok(AcquireOutcome::Held { left: _left }))) => {
-                unfinished.0 = None;
-                event!(TRACE, lock = entry.name.as_str(), left = ?_left, "held by another");
-                Ok(None)
-            }
-            CommandFuture::Done(Some(Err(error))) => {
-                if error.failure != Failure::Indeterminate {
-                    unfinished.0 = None;
-                }
-                Err(context.failed(&entry.name, error))
-            }
-            // It does not answer by the call, and may run yet.
-            CommandFuture::Done(None) | CommandFuture::UnderWay(_) => Ok(None),
-        }
     }
 
     /// What an acquisition has found. From now on it has an owner.

@@ -302,12 +302,10 @@ impl Guard {
             LeaveOutcome::Remains | LeaveOutcome::Passed => lasted,
             LeaveOutcome::Lost(reason) => Err(*reason),
             LeaveOutcome::NotHeld => Err(LossReason::GivenBack),
-            LeaveOutcome::Return(pending_release) => {
-                match self.entry.release_by_the_call(pending_release, now) {
-                    Some(had_it) => released(lasted, had_it),
-                    None => return Ok(Some(self.release_awaited(*pending_release, now, lasted))),
-                }
-            }
+            LeaveOutcome::Return(pending_release) => match self.entry.give_back_idle(pending_release, now) {
+                Some(had_it) => released(lasted, had_it),
+                None => return Ok(Some(self.release_awaited(*pending_release, now, lasted))),
+            },
         };
         outcome.map(|()| None).map_err(|reason| self.lost_for(reason))
     }

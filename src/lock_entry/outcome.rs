@@ -336,9 +336,8 @@ pub enum LeaveOutcome {
     /// The next waiter has the lock, or competes for it, or will once the release is answered that
     /// [`Effects`](super::Effects) has.
     Passed,
-    /// There are no waiters here: the caller sends this release, and, if it
-    /// [appoints](PendingRelease::appoints), calls [`returned`](super::LockEntry::returned) as soon as that is
-    /// under way.
+    /// There are no waiters here: the caller sends this release. If it [appoints](PendingRelease::appoints),
+    /// the caller says [`returned`](super::LockEntry::returned) as soon as the release is under way.
     Return(PendingRelease),
     /// The hold was over before.
     Lost(LossReason),

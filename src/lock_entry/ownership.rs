@@ -238,19 +238,6 @@ pub(super) struct Ownership {
     closed: bool,
 }
 
-/// What a call need not come in for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(super) enum Gate {
-    /// The entry is idle, and a newcomer may have the lock before all others.
-    Open,
-    /// One call has it, and no other has come since: a newcomer's that asks the store, or one that releases a
-    /// lease. The engine knows of no such newcomer until another call [comes in](Ownership::settle).
-    Claimed,
-    /// All goes by the engine.
-    InUse,
-}
-
 #[derive(Debug)]
 enum Phase {
     Free,

@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | [`release`](Entry::release) | the caller's future, which waits | the store has answered | the caller is told, and it is repeated in the background |
 //! | the same, dropped or not polled | the background, from then on | the store has answered, or the lease is over | it is repeated |
-//! | [`release_by_the_call`](Entry::release_by_the_call) | the call, by a store that answers at once | the same | as `release` |
+//! | [`give_back_idle`](Entry::give_back_idle) | the call, by a store that answers at once | the same | as `release` |
 //! | [`release_unawaited`](Entry::release_unawaited) | the call, by a store that answers at once; else the background | the same | it is repeated |
 //! | [`release_in_background`](Entry::release_in_background) | the background, from its first poll on in the call | the same | it is repeated |
 //! | an event that [names](NextHead) the next waiter | the same | the same | it is repeated without the name, and the waiter asks itself |
@@ -72,23 +72,13 @@ impl Entry {
         self.released(outcome, repeated)
     }
 
-    /// As [`release`](Self::release), to a store that answers at once. `None` if it does not, or fails, and
-    /// then nothing has become of it.
-    #[inline]
-    pub(in crate::lock) fn release_by_the_call(
-        self: &Arc<Self>,
-        pending_release: &PendingRelease,
-        now: Moment,
-    ) -> Option<bool> {
-        let had_it = self.release_at_once(pending_release)?;
-        // As in `release`.
-        self.on_its_way(pending_release.appoints, now);
-        Some(had_it)
-    }
-
     /// Sends one release. `rolls_back`: not before what is under way by the same id has taken effect.
     #[inline(always)]
-    fn send_once<'a>(&'a self, id: &'a LeaseId, rolls_back: bool) -> CommandFuture<'a, ReleaseOutcome> {
+    pub(in crate::lock) fn send_once<'a>(
+        &'a self,
+        id: &'a LeaseId,
+        rolls_back: bool,
+    ) -> CommandFuture<'a, ReleaseOutcome> {
         let store = &self.context.store;
         if rolls_back {
             store.roll_back(self.mode, &self.name, id)
@@ -103,24 +93,9 @@ impl Entry {
         pending_release: &PendingRelease,
         now: Moment,
     ) {
-        if self.release_at_once(pending_release).is_none() {
+        if self.give_back_idle(pending_release, now).is_none() {
             self.release_in_background(PendingRelease { appoints: false, ..*pending_release });
-        }
-        self.on_its_way(pending_release.appoints, now);
-    }
-
-    /// Releases a lease at a store that answers at once. `None` if it does not, or fails.
-    // Always inlined, as is what it calls: an answer costs more to be passed on than to be given.
-    #[inline(always)]
-    fn release_at_once(&self, pending_release: &PendingRelease) -> Option<bool> {
-        if !self.context.at_once {
-            return None;
-        }
-        let id = self.context.lease_id(pending_release.number);
-        // Looked at where it is, as in `ask_before`.
-        match self.send_once(&id, pending_release.rolls_back) {
-            CommandFuture::Done(Some(Ok(outcome))) => Some(self.answered_release(outcome, false)),
-            _ => None,
+            self.on_its_way(pending_release.appoints, now);
         }
     }
 
@@ -134,7 +109,7 @@ impl Entry {
     }
 
     #[inline(always)]
-    fn answered_release(&self, outcome: ReleaseOutcome, repeated: bool) -> bool {
+    pub(in crate::lock) fn answered_release(&self, outcome: ReleaseOutcome, repeated: bool) -> bool {
         let context = &self.context;
         context.releases.succeeded();
         context.tell_shutdown();
@@ -153,7 +128,7 @@ impl Entry {
 
     /// A release is under way: the next waiter is appointed, if it `appoints`.
     #[inline(always)]
-    fn on_its_way(self: &Arc<Self>, appoints: bool, now: Moment) {
+    pub(in crate::lock) fn on_its_way(self: &Arc<Self>, appoints: bool, now: Moment) {
         if appoints {
             self.returned(0, now);
         } else {

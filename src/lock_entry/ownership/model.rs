@@ -13,12 +13,13 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use self::store::{KEPT, Reply, Store, StoreKind, THEIRS};
+use super::super::idle::OPEN;
 use super::super::queue::Place;
 use super::super::{
     Answer, Attempt, AttemptOutcome, Effects, EnterOutcome, Extension, Grant, HeadTicket, LeaveOutcome,
     LossReason, NextHead, PendingRelease, Request, Ticket, WaitOutcome,
 };
-use super::{Gate, Hold, Ownership, Phase, Policy, Renewal, Rules};
+use super::{Hold, Ownership, Phase, Policy, Renewal, Rules};
 use crate::moment::Moment;
 
 const LEASE: Duration = Duration::from_millis(900);
@@ -264,7 +265,7 @@ impl World {
             match stage {
                 Stage::Outside => {
                     events.push(Event::Enter(actor));
-                    if self.engine.gate() == Gate::Open {
+                    if self.engine.gate() == OPEN {
                         events.push(Event::Claim(actor));
                     }
                 }
@@ -1189,7 +1190,7 @@ impl World {
         assert!(!self.stages.iter().any(unserved), "a task waits for ever: {:?}", self.stages);
         assert!(self.engine.is_idle() && self.engine.waiters() == 0, "the entry is not idle");
         let is_bare = self.engine.others_first_until.is_none() && !self.engine.closed;
-        assert!(!is_bare || self.engine.gate() == Gate::Open, "no call can have an entry that is idle");
+        assert!(!is_bare || self.engine.gate() == OPEN, "no call can have an entry that is idle");
         // As late as it can be.
         for command in std::mem::take(&mut self.commands) {
             self.run(command);

@@ -2,9 +2,10 @@
 
 use crate::moment::Moment;
 
+use super::super::idle::{CLAIMED, IN_USE, OPEN};
 use super::super::outcome::{HeldHere, HoldState};
 use super::super::request::{Grant, LossReason};
-use super::{Gate, Hold, Ownership, Phase, Sharer, StoreLease};
+use super::{Hold, Ownership, Phase, Sharer, StoreLease};
 
 impl Ownership {
     // === Looking ===
@@ -109,12 +110,12 @@ impl Ownership {
     }
 
     #[inline]
-    pub(in crate::lock_entry) fn gate(&self) -> Gate {
+    pub(in crate::lock_entry) fn gate(&self) -> u32 {
         let is_bare = || self.parallel.is_empty() && self.others_first_until.is_none() && !self.closed;
         match &self.phase {
-            Phase::Free if is_bare() => Gate::Open,
-            Phase::Returning(false) if self.queue.is_empty() && is_bare() => Gate::Claimed,
-            _ => Gate::InUse,
+            Phase::Free if is_bare() => OPEN,
+            Phase::Returning(false) if self.queue.is_empty() && is_bare() => CLAIMED,
+            _ => IN_USE,
         }
     }
 
