@@ -12,8 +12,8 @@ use super::entry::{Entry, OnDrop};
 use super::error::LockError;
 
 impl Entry {
-    /// Asks the store before it enters: an entry that is idle is the call's until then. `None` if it was not, or
-    /// if the lock is another client's: the caller has to enter.
+    /// Asks the store before it enters: an entry that is idle is the call's until then. `None` if it was not,
+    /// or if the lock is another client's: the caller has to enter.
     #[inline(always)]
     pub(super) fn take_idle(
         self: &Arc<Self>,

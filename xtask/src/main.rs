@@ -56,7 +56,7 @@ enum Task {
     /// Each part also seeds faults that it must find; a table at the end says how many it has found, and what
     /// was left out and why. Installs valgrind and gungraun-runner if they are missed.
     Verify(verify::Options),
-    /// Run a command of the simulator, such as `run --store model`, in a build that has all faults to be seeded
+    /// Run a command of the simulator, such as `run --store model`, in a build that has all seedable faults
     Sim(SimArgs),
     /// Run our lock beside the real Redisson, newest 3.x and 4.x, over one server: fact by fact, then
     /// processes of both under fault injection

@@ -25,7 +25,7 @@ const ROUNDS: u64 = 100;
 const BURST: u64 = 1000;
 
 /// Instructions of one look at tokio's budget.
-const BUDGET: u64 = if cfg!(feature = "cooperative") { 40 } else { 0 };
+const BUDGET: u64 = if cfg!(feature = "cooperative") { 55 } else { 0 };
 
 /// What all rounds together may take: so many instructions, those of their looks at tokio's budget, and 3 %
 /// for the next compiler. For a canary, half as many, which every run must exceed.

@@ -84,8 +84,8 @@ pub(crate) fn run_command(workspace: &Workspace, args: &[String]) -> Result<()> 
     Ok(command(&seeded::copy(workspace)?)?.args(args).run()?)
 }
 
-/// What belongs to the tests: programs that have found something once, and fixed seeds. In a copy with faults,
-/// since each program stands for one.
+/// What belongs to the tests: programs that have found something once, and fixed seeds. In a copy with
+/// faults, since each program stands for one.
 pub(crate) fn quick(workspace: &Workspace) -> Result<[(&'static str, Cmd<'_>); 2]> {
     fixed(workspace, 0)
 }
