@@ -10,7 +10,7 @@ use latchwork::Owner;
 use super::Judge;
 use super::belief::stored;
 use super::calm::{hand_off, settled_but_for, waited_for};
-use crate::program::{LockSide, Op, Trouble};
+use crate::program::{How, LockSide, Op, Trouble};
 use crate::stage::{Call, Event, Hold, View};
 use crate::store::{Harm, Store};
 use crate::task::MOMENT;
@@ -90,6 +90,7 @@ impl Told {
         let drift = view.drift(hold.member, limit + view.drift(hold.member, limit));
         view.now > hold.granted + limit + drift + MOMENT
             && !self.has_own.contains(&hold.owner)
+            && !asks_for_its_own(view, hold)
             // A process that is suspended looks at nothing.
             && view.member(hold).process.runs()
             && hold.is_held()
@@ -99,6 +100,17 @@ impl Told {
 fn may_be_gone<S: Store>(view: &View<'_, S>) -> bool {
     view.program.incidents.iter().any(|incident| matches!(incident.what, Trouble::Harm(_)))
         || view.has_operation(|op| matches!(op, Op::ForceUnlock { .. }))
+}
+
+/// Whether an owner may be asking for a lease of its own inside of this hold, which counts from the call on.
+fn asks_for_its_own<S: Store>(view: &View<'_, S>, hold: &Hold) -> bool {
+    let asks = |op: &Op| match op {
+        Op::Acquire { owner: Some(_), how, .. } => {
+            matches!(how, How::Leased(_) | How::TryFor { lease: Some(_), .. })
+        }
+        _ => false,
+    };
+    view.calls_of(hold.member).any(|call| call.lock == Some(hold.lock) && asks(&call.op))
 }
 
 /// Whether another acquisition of the client waits behind this hold. Readers may compete beside theirs.

@@ -203,7 +203,10 @@ impl Backend for ModelBackend {
         let step = move |step: &mut Step<'_>| step.acquire(mode, &asks);
         let outcome = self.attempt(kind(mode), name, &request.id, what, step).await?;
         let held = matches!(outcome, AcquireOutcome::Held { .. }).then(|| self.shared.world.now());
-        self.shared.data().contract.tells(self.process.index(), mode, name.as_str(), held);
+        // To an owner that reads beside itself the store says only that it does not write any more.
+        if held.is_none() || request.under.is_none() {
+            self.shared.data().contract.tells(self.process.index(), mode, name.as_str(), held);
+        }
         Ok(outcome)
     }
 
