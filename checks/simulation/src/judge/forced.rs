@@ -26,6 +26,8 @@ pub(crate) struct Forced {
     taken: BTreeMap<Which, u64>,
     /// Of calls that are under way: whether the lock was free at some moment, and was freed at one.
     open: BTreeMap<(usize, usize), (bool, bool)>,
+    /// When each client was granted each lock last.
+    granted: BTreeMap<(usize, Which), Nanos>,
 }
 
 impl<S: Store> Judge<S> for Forced {
@@ -65,6 +67,9 @@ impl<S: Store> Judge<S> for Forced {
                 return Some(wrong);
             }
         }
+        if let Event::Answered(Call { member, lock: Some(lock), .. }, Answer::Got(_)) = event {
+            self.granted.insert((*member, *lock), view.now);
+        }
         let Event::Answered(call, Answer::Freed(true)) = event else { return None };
         let (Op::ForceUnlock { lock, .. }, client) = (&call.op, &view.scene.members[call.member].client_id)
         else {
@@ -80,8 +85,8 @@ impl<S: Store> Judge<S> for Forced {
                 && view.excuses.taken_at(client, hold.number).is_some_and(|at| at >= call.began)
                 && stored(view, hold) == 0
                 && hold.is_held()
-                // The clock does not tell which came first: the store is asked once it does.
-                && !is_begun_anew(view, hold, call.began)
+                // By a further hold the lease may have been begun anew meanwhile: the store is asked once more.
+                && self.granted.get(&(hold.member, hold.lock)).is_none_or(|at| *at < call.began)
         })?;
         Some(format!(
             "{} believes in its lease still, which its client has forced free",
@@ -142,10 +147,4 @@ fn forced(program: &Program) -> BTreeMap<Which, Vec<StoredLease>> {
 fn is_believed<S: Store>(view: &View<'_, S>, lease: &StoredLease) -> bool {
     let by_it = |hold: &Hold| hold.number == lease.number && view.member(hold).client_id == lease.client;
     view.scene.holds.values().any(|hold| by_it(hold) && hold.is_held())
-}
-
-/// Whether a further hold by the same lease, which may have begun it anew, was granted at `moment`.
-fn is_begun_anew<S: Store>(view: &View<'_, S>, hold: &Hold, moment: Nanos) -> bool {
-    let by_the_same = |other: &Hold| (other.member, other.number) == (hold.member, hold.number);
-    view.scene.holds.values().any(|other| by_the_same(other) && other.granted == moment)
 }

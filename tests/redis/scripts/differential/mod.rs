@@ -431,6 +431,10 @@ impl Both<'_> {
         }
         let places = line.kept(*now).map(|place| (place.id.clone(), [place.since, place.until]));
         same_times("queue", waiting.queue, places.collect())?;
+        // Those that were remembered for long enough are forgotten by and by.
+        let is_over = |place: &&Place| place.until <= *now && !waiting.names.contains(&place.id.to_string());
+        let over: Vec<_> = name.waiting_readers.kept(Time::MIN).filter(is_over).cloned().collect();
+        over.iter().for_each(|place| drop(name.waiting_readers.remove(&place.id)));
         let places = name.waiting_readers.kept(*now).map(|place| (place.id.clone(), [place.until]));
         same_times("readers that wait", by_id(waiting.readers), by_id(places.collect()))?;
         let (at, invited) = waiting.turn.unzip();
