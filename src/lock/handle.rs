@@ -371,12 +371,14 @@ impl Lock {
         }
         // The answer to what was under way may come later still.
         self.entry.both_sides().for_each(|entry| entry.state.forced(entry.now()));
-        let granted_meanwhile = self.entry.leases_in_hand();
         // Should the message be lost.
         self.entry.state.latch().release_all();
-        // Before it ran, or after: the store knows.
-        for (entry, number) in granted_meanwhile {
-            entry.verify_lease(number).await;
+        for entry in self.entry.both_sides() {
+            // Before it ran, or after: the store knows. Should it not answer, the next renewal does.
+            let granted_meanwhile = entry.state.lease_numbers();
+            if !granted_meanwhile.is_empty() {
+                _ = entry.verify_leases(&granted_meanwhile).await;
+            }
         }
         Ok(freed)
     }
@@ -469,14 +471,8 @@ impl Lock {
         if before.is_empty() {
             return Ok(0);
         }
-        let sent = self.entry.now();
         let numbers: Vec<u64> = before.into_iter().map(|(number, _)| number).collect();
-        let there = self.entry.are_there(&numbers).await?;
-        for (number, is_there) in numbers.into_iter().zip(there) {
-            if !is_there {
-                self.entry.gone(number, sent);
-            }
-        }
+        self.entry.verify_leases(&numbers).await?;
         Ok(holds().into_iter().map(|(_, count)| u64::from(count)).sum())
     }
 

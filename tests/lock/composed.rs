@@ -5,7 +5,7 @@
 use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -116,6 +116,47 @@ async fn lease_that_is_granted_before_a_forced_unlock_is_lost_by_it() {
     stops.let_through();
     assert!(forced.await.unwrap());
     assert!(!next.is_held(), "it is not told");
+}
+
+/// Holds back the answers of reads and of forced unlocks, and counts the leases of each renewal.
+#[derive(Clone)]
+struct CountsRenewals(Stops, Arc<Mutex<Vec<usize>>>);
+
+impl Between for CountsRenewals {
+    type Error = OtherKind;
+
+    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
+        if let Command::Renew(leases, _) = command {
+            self.1.lock().unwrap().push(leases.len());
+        }
+        self.0.after(command).await
+    }
+}
+
+/// A store that is silent is waited for once, and not once for each reader.
+#[tokio::test]
+async fn forced_unlock_asks_once_about_all_leases_that_were_granted_meanwhile() {
+    let is_held_back =
+        |command: Command<'_>| matches!(command, Command::Acquire(Mode::Read) | Command::ForceRelease(_));
+    let counts = CountsRenewals(Stops::new(true, is_held_back), Arc::default());
+    let client = LockClient::new(over(&Local::new(), counts.clone()));
+    let (both, owner) = (client.get_read_write_lock("orders").unwrap(), client.owner());
+    let _writes = both.write().owned_by(&owner).lock().await.unwrap();
+    // Beside the write each asks for itself.
+    let read = both.read().owned_by(&owner);
+    let mut reads: Vec<_> = (1..=3).map(|hours| Box::pin(read.lock_with_lease(HOUR * hours))).collect();
+    assert!(reads.iter_mut().all(|read| poll(read.as_mut()).is_pending()));
+    let mut forced = pin!(read.force_unlock());
+    assert!(poll(forced.as_mut()).is_pending(), "it has run, and is not answered");
+    counts.0.let_through.add_permits(reads.len());
+    let mut held = Vec::new();
+    for read in reads {
+        held.push(soon("the answer", read).await.unwrap());
+    }
+    counts.0.let_through();
+    assert!(forced.await.unwrap());
+    assert!(held.iter().all(|read| !read.is_held()), "it was granted before the lock was forced free");
+    assert_eq!(*counts.1.lock().unwrap(), [held.len()]);
 }
 
 /// Its answer comes after that to the forced unlock, or between that and the unlock.

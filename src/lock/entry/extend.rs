@@ -132,15 +132,14 @@ impl Entry {
         }
     }
 
-    /// Asks the store about a lease that was confirmed by a command which may have run before it was taken
-    /// away, or after that. Should it not answer, the next renewal or release does.
-    pub(in crate::lock) async fn verify_lease(self: &Arc<Self>, number: u64) {
+    /// Asks the store which of these leases there are, and gives up those that are gone.
+    pub(in crate::lock) async fn verify_leases(self: &Arc<Self>, numbers: &[u64]) -> Result<(), LockError> {
         let sent = self.now();
-        if let Ok(is_there) = self.are_there(&[number]).await
-            && is_there != [true]
-        {
-            self.gone(number, sent);
+        let there = self.are_there(numbers).await?;
+        for (number, _) in numbers.iter().zip(there).filter(|(_, is_there)| !is_there) {
+            self.gone(*number, sent);
         }
+        Ok(())
     }
 
     /// Asks the store which of these leases there are: by a renewal that makes none longer. (The list of the
