@@ -85,7 +85,7 @@ impl<S: Store> Judge<S> for Forced {
                 && view.excuses.taken_at(client, hold.number).is_some_and(|at| at >= call.began)
                 && stored(view, hold) == 0
                 && hold.is_held()
-                // By a further hold the lease may have been begun anew meanwhile: the store is asked once more.
+                // A further hold may have begun the lease anew meanwhile: the store is asked once more.
                 && self.granted.get(&(hold.member, hold.lock)).is_none_or(|at| *at < call.began)
         })?;
         Some(format!(

@@ -43,8 +43,8 @@ fn is_of<S: Store>(view: &View<'_, S>, lock: Which, name: &str, mode: latchwork:
 fn is_listed<S: Store>(view: &View<'_, S>, hold: &Hold, held: &[HeldLock]) -> bool {
     let same = |other: &&Hold| other.owner == hold.owner && other.lock == hold.lock && other.is_held();
     let count = view.scene.holds.values().filter(same).count();
-    // A hold that was given back by its owner's name, as those that are forgotten are, is counted no more, and
-    // no guard says whose it was.
+    // A hold that was given back by its owner's name, as forgotten ones are, is counted no more, and no guard
+    // says whose it was.
     let plan = &view.program.processes[view.member(hold).plan];
     let by_name = |op: &Op| matches!(op, Op::UnlockByOwner { .. } | Op::Forget { .. });
     let count = if plan.tasks.iter().flatten().any(by_name) { count.min(1) } else { count };

@@ -79,6 +79,8 @@ struct Both<'a> {
     keeps_dead: bool,
     /// All that were in the queue at the last look, also if their place was over.
     queued: Vec<String>,
+    /// When readers were let in last. The lock may last for as long as their turn, should all have left.
+    let_in: Option<Time>,
     /// The last release with a next waiter.
     passed: Option<(Mode, Id, (Id, Asks))>,
 }
@@ -247,7 +249,6 @@ impl Both<'_> {
         let Stage { redis, name, .. } = &self.stage;
         let request =
             redis.request(&id, millis(asks.lease)).position(position).tokens(asks.tokens).under(under);
-        let let_in = self.reference.name.let_in;
         let expected = self.reference.step(mode, |step| step.acquire(mode, &request));
         match (redis.acquire(mode, name, &request).await, expected) {
             (
@@ -258,7 +259,8 @@ impl Both<'_> {
                 // "At the latest": a script may look at one of the leases only, or at the readers' turn.
                 let Reference { name, now, .. } = &self.reference;
                 let leases = name.lease.iter().chain(&name.readers).map(|term| term.until);
-                let mut ends = leases.chain(let_in.or(name.let_in).map(|at| at + READERS_TURN));
+                let turns = [self.let_in, name.let_in].into_iter().flatten().map(|at| at + READERS_TURN);
+                let mut ends = leases.chain(turns);
                 match is_near(got, expected) || ends.any(|end| is_near(got, left(end, *now))) {
                     true => Ok(()),
                     false => same("left", got, expected),
@@ -437,6 +439,7 @@ impl Both<'_> {
         over.iter().for_each(|place| drop(name.waiting_readers.remove(&place.id)));
         let places = name.waiting_readers.kept(*now).map(|place| (place.id.clone(), [place.until]));
         same_times("readers that wait", by_id(waiting.readers), by_id(places.collect()))?;
+        self.let_in = name.let_in.or(self.let_in);
         let (at, invited) = waiting.turn.unzip();
         let invited = invited.unwrap_or_default();
         if name.turn_until(*now).is_some() {
@@ -476,8 +479,15 @@ fn check(kind: LockKind, programs: u32, modes: &'static [Mode]) {
             let queued = if kind == LockKind::ReadWrite { Mode::Write } else { Mode::Fair };
             let stage = Stage::on(server, &format!("{kind:?}:{number}"), queued).await;
             let reference = Reference::new(kind, nanos(BEGINNING), true);
-            let mut both =
-                Both { stage, clock, reference, keeps_dead: false, queued: Vec::new(), passed: None };
+            let mut both = Both {
+                stage,
+                clock,
+                reference,
+                keeps_dead: false,
+                queued: Vec::new(),
+                let_in: None,
+                passed: None,
+            };
             both.play(calls).await
         })
     });
