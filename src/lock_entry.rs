@@ -650,8 +650,8 @@ impl LockEntry {
         self.inside().is_known_held()
     }
 
-    /// As [`is_known_held`](Self::is_known_held), or it was after `since`, by what the store had told a queue
-    /// head that has given up.
+    /// As [`is_known_held`](Self::is_known_held), or it was at `since` or later, by what the store had told a
+    /// queue head that has given up.
     pub fn was_known_held(&self, since: Moment) -> bool {
         self.inside().was_known_held(since)
     }

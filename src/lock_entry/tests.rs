@@ -787,18 +787,6 @@ fn queue_head_is_one_until_it_gives_up() {
     assert!(!entry.is_head(&head));
 }
 
-/// A call that begins as another one of its client gives up has heard nothing of the store.
-#[test]
-fn lock_was_known_to_be_held_to_calls_that_began_before_the_queue_head_has_given_up() {
-    let (entry, now) = idle();
-    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
-    let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
-    let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
-    let given_up = now + LEASE / 10;
-    drop(effects_of(|effects| entry.abandon(&head, given_up, effects)));
-    assert!(entry.was_known_held(now) && !entry.was_known_held(given_up) && !entry.is_known_held());
-}
-
 /// It may have the lock in another way.
 #[test]
 fn queue_head_is_recalled_for_its_own_owner_only() {

@@ -99,10 +99,10 @@ impl Ownership {
         }
     }
 
-    /// As [`is_known_held`](Self::is_known_held), or it was after `since`, by what the store had told a queue
-    /// head that has given up.
+    /// As [`is_known_held`](Self::is_known_held), or it was at `since` or later, by what the store had told a
+    /// queue head that has given up.
     pub(in crate::lock_entry) fn was_known_held(&self, since: Moment) -> bool {
-        self.is_known_held() || self.known_held.is_some_and(|last| last > since)
+        self.is_known_held() || self.known_held.is_some_and(|last| last >= since)
     }
 
     pub(in crate::lock_entry) fn is_idle(&self) -> bool {
