@@ -419,12 +419,15 @@ impl<S: Store> Run<S> {
                 excuses.add_victim(&gone.lease, now);
             }
         });
-        // A place in a queue that fell back as well is kept for less long than its client knows, and so is
-        // what it becomes.
+        // A place in a queue that fell back as well is kept for less long than its client knows, or for longer,
+        // and so is what it becomes.
         if excuses.has_old_places(now) {
             let queued = |lock: Which| !matches!(lock.kind, LockSide::Plain);
             let granted = self.leases.all().filter(|(lock, _)| queued(*lock));
-            granted.for_each(|(_, lease)| excuses.add_victim(lease, now));
+            granted.for_each(|(_, lease)| {
+                excuses.add_victim(lease, now);
+                excuses.add_ghost(lease);
+            });
         }
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct Kept {
     given_back: Vec<Owner>,
     judged: BTreeSet<u64>,
     lost_at: BTreeMap<u64, Nanos>,
+    /// Holds whose guards a call has, or had when they were looked at last.
+    called: BTreeSet<u64>,
     /// The number of the lease of each hold, as it was seen last.
     numbers: BTreeMap<u64, u64>,
 }
@@ -41,6 +43,8 @@ impl<S: Store> Judge<S> for Kept {
         for hold in view.scene.holds.values() {
             self.numbers.insert(hold.id, hold.number);
         }
+        let called: BTreeSet<u64> = view.scene.calls.values().filter_map(|call| call.hold).collect();
+        self.called.extend(&called);
         let lost = view.scene.holds.values().filter(|hold| hold.loss.is_some());
         for hold in lost {
             if self.judged.insert(hold.id) {
@@ -57,6 +61,7 @@ impl<S: Store> Judge<S> for Kept {
                 ));
             }
         }
+        self.called = called;
         None
     }
 
@@ -134,8 +139,10 @@ impl Kept {
         let options = &view.program.processes[member.plan].options;
         let taken = view.excuses.was_taken(&member.client_id, hold.number)
             || view.excuses.may_be_forced(hold.lock, view.now);
-        // The lease in hand may have been another one since it was looked at last.
-        if taken || hold.number == 0 || self.given_back.contains(&hold.owner) {
+        // The lease in hand may have been another one since it was looked at last: none is looked at while a
+        // call has the guard.
+        let other_taken = self.called.contains(&hold.id) && view.excuses.lost_until(hold.lock) > hold.granted;
+        if taken || other_taken || hold.number == 0 || self.given_back.contains(&hold.owner) {
             return true;
         }
         let until = self.until.get(&hold.id).copied().unwrap_or(0);

@@ -103,10 +103,12 @@ fn wrong<S: Store>(
         return None;
     }
     let lock = call.lock?;
-    let process = &view.scene.members[call.member].process;
     // One that has ended at the very moment at which this one began has passed on what it was told before.
+    if asked.get(&lock.name) == Some(&call.began) {
+        return None;
+    }
+    let process = &view.scene.members[call.member].process;
     let told = view.store.told_held(process, lock.kind.mode(), view.name(lock));
-    let told = told.filter(|_| asked.get(&lock.name) != Some(&call.began));
     let since = time::seconds(call.began);
     if told.is_some_and(|told| told < call.began) {
         return Some(format!(
