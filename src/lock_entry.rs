@@ -65,10 +65,27 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 ///   make a lease shorter at the store.
 /// * A release named by [`Effects`] or by [`LeaveOutcome::Return`] is sent until the store has answered, or
 ///   its lease is over.
+/// * If [`Effects::calls`], the client calls all who sleep on the latch, by `latch().release_all()`.
 ///
 /// [`examples/own_lock_client`] is a lock client of a hundred lines over it; the crate's own is `src/lock`.
 ///
 /// [`examples/own_lock_client`]: https://github.com/latchwork/latchwork/tree/main/examples/own_lock_client
+///
+/// # Events
+///
+/// | | |
+/// |---|---|
+/// | a caller enters and waits | [`enter`](Self::enter), [`poll`](Self::poll), [`cancel`](Self::cancel), [`evict_owner`](Self::evict_owner) |
+/// | the queue head competes | [`attempt`](Self::attempt), [`poll_head`](Self::poll_head), [`wake_head`](Self::wake_head), [`abandon`](Self::abandon) |
+/// | a holder leaves, or extends its lease | [`leave`](Self::leave), [`leave_by_name`](Self::leave_by_name), [`forget`](Self::forget), [`prolong`](Self::prolong), [`extending`](Self::extending), [`verify_soon`](Self::verify_soon) |
+/// | the store answers an attempt | [`answered`](Self::answered), [`asks_itself`](Self::asks_itself), [`granted_by_message`](Self::granted_by_message), [`adopt`](Self::adopt) |
+/// | the store answers a release | [`returned`](Self::returned), [`note_receivers`](Self::note_receivers), [`forced`](Self::forced) |
+/// | the store answers for a lease | [`renewed`](Self::renewed), [`extended`](Self::extended), [`not_extended`](Self::not_extended), [`gone`](Self::gone) |
+/// | an answer is not read, or a command may run twice | [`unread`](Self::unread), [`may_run_again`](Self::may_run_again) |
+/// | time has come | [`tick`](Self::tick), [`renew_early`](Self::renew_early), [`end_what_is_over`](Self::end_what_is_over) |
+/// | the client ends | [`close`](Self::close), [`lose`](Self::lose) |
+///
+/// All other methods look, and change nothing.
 ///
 /// # Fairness
 ///
@@ -219,7 +236,7 @@ impl LockEntry {
         ownership
     }
 
-    // === Acquiring ===
+    // === What a caller does ===
 
     /// An owner wants the lock. A place in the queue has the `waker` from the same step on; without one the
     /// caller may not wait.
@@ -328,13 +345,89 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.cancel(&ticket, now, effects));
     }
 
-    // === Competing ===
-
     /// The queue head is about to ask the store for `lease`, at `sent`. `fresh` is a number that was never
     /// used; it is taken if the head has none yet. `None`: the caller is the queue head no more.
     pub fn attempt(&self, head: &HeadTicket, fresh: u64, sent: Moment, lease: Duration) -> Option<Attempt> {
         self.inside().attempt(head.serial, fresh, sent, lease)
     }
+
+    /// The queue head is polled. True if it is the queue head still, and its waker is known.
+    pub fn poll_head(&self, head: &HeadTicket, waker: &Waker, effects: &mut Effects) -> bool {
+        let (is_head, known) = {
+            let ownership = self.inside();
+            (ownership.is_head(head.serial), ownership.head_will_wake(waker))
+        };
+        if is_head && !known {
+            let waker = waker.clone();
+            self.event(effects, |ownership, effects| ownership.register_head(head.serial, waker, effects));
+        }
+        is_head
+    }
+
+    /// What the queue head waits for has come.
+    pub fn wake_head(&self, now: Moment, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.head_woken(now, effects));
+    }
+
+    /// The queue head gives up. The next waiter takes its place, and what may be at the store is rolled back.
+    pub fn abandon(&self, head: &HeadTicket, now: Moment, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.abandon(head.serial, now, effects));
+    }
+
+    /// An owner may get the lock in another way, beside all others: its waiters here are told to enter anew.
+    pub fn evict_owner(&self, owner: u64, now: Moment, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.evict_owner(owner, now, effects));
+    }
+
+    /// A hold is given back.
+    #[inline]
+    pub fn leave(&self, grant: Grant, now: Moment, effects: &mut Effects) -> LeaveOutcome {
+        self.event(effects, |ownership, effects| ownership.leave(&grant, now, effects))
+    }
+
+    /// One hold of `owner` is given back: one that was [forgotten](Self::forget), or else one that has a
+    /// grant, which is lost then if it was the last.
+    pub fn leave_by_name(&self, owner: u64, now: Moment, effects: &mut Effects) -> LeaveOutcome {
+        self.event(effects, |ownership, effects| ownership.leave_by_name(owner, now, effects))
+    }
+
+    /// The lease of a grant's own is over at `ends` by now, if it was to be over earlier.
+    pub fn prolong(&self, grant: &mut Grant, ends: Moment, now: Moment) {
+        self.inside().prolong(grant, ends, now);
+    }
+
+    /// A hold stays, unless it is over by now, and its grant is gone.
+    pub fn forget(&self, grant: Grant, now: Moment, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.forget(&grant, now, effects));
+    }
+
+    /// The command for an [`Extension`] is about to be sent, at `sent`: for so long it is to lease the lock,
+    /// or to renew its lease. From now on the store may keep the lease that long. `None` if the lease is not
+    /// in hand any more: nothing is to be sent.
+    pub fn extending(&self, extension: Extension, sent: Moment, effects: &mut Effects) -> Option<Duration> {
+        self.event(effects, |ownership, effects| ownership.extending(extension, sent, effects))
+    }
+
+    /// A waiter cannot wait for the next renewal to learn whether the lease is still held:
+    /// [`tick`](Self::tick) sends one at once.
+    pub fn verify_soon(&self, now: Moment, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.verify_soon(now, effects));
+    }
+
+    /// The releases that an event has named are under way.
+    pub fn sent(&self, effects: &Effects) {
+        if effects.has_counted_releases() {
+            // Ordering: Release, see `is_returning`.
+            self.unsent.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// The lock is not granted here any more: waiters and newcomers are told so. What is held is not touched.
+    pub fn close(&self, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.close(effects));
+    }
+
+    // === What the store says ===
 
     /// What became of an attempt by the queue head, or of one that was [named](NextHead) with a release.
     ///
@@ -390,63 +483,6 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.adopt(request, attempt, last_token, now, effects))
     }
 
-    /// The queue head gives up. The next waiter takes its place, and what may be at the store is rolled back.
-    pub fn abandon(&self, head: &HeadTicket, now: Moment, effects: &mut Effects) {
-        self.event(effects, |ownership, effects| ownership.abandon(head.serial, now, effects));
-    }
-
-    /// An owner may get the lock in another way, beside all others: its waiters here are told to enter anew.
-    pub fn evict_owner(&self, owner: u64, now: Moment, effects: &mut Effects) {
-        self.event(effects, |ownership, effects| ownership.evict_owner(owner, now, effects));
-    }
-
-    /// Whether the caller is the queue head still.
-    pub fn is_head(&self, head: &HeadTicket) -> bool {
-        self.inside().is_head(head.serial)
-    }
-
-    /// The queue head is polled. True if it is the queue head still, and its waker is known.
-    pub fn poll_head(&self, head: &HeadTicket, waker: &Waker, effects: &mut Effects) -> bool {
-        let (is_head, known) = {
-            let ownership = self.inside();
-            (ownership.is_head(head.serial), ownership.head_will_wake(waker))
-        };
-        if is_head && !known {
-            let waker = waker.clone();
-            self.event(effects, |ownership, effects| ownership.register_head(head.serial, waker, effects));
-        }
-        is_head
-    }
-
-    /// What the queue head waits for has come.
-    pub fn wake_head(&self, now: Moment, effects: &mut Effects) {
-        self.event(effects, |ownership, effects| ownership.head_woken(now, effects));
-    }
-
-    // === Releasing ===
-
-    /// A hold is given back.
-    #[inline]
-    pub fn leave(&self, grant: Grant, now: Moment, effects: &mut Effects) -> LeaveOutcome {
-        self.event(effects, |ownership, effects| ownership.leave(&grant, now, effects))
-    }
-
-    /// One hold of `owner` is given back: one that was [forgotten](Self::forget), or else one that has a
-    /// grant, which is lost then if it was the last.
-    pub fn leave_by_name(&self, owner: u64, now: Moment, effects: &mut Effects) -> LeaveOutcome {
-        self.event(effects, |ownership, effects| ownership.leave_by_name(owner, now, effects))
-    }
-
-    /// The lease of a grant's own is over at `ends` by now, if it was to be over earlier.
-    pub fn prolong(&self, grant: &mut Grant, ends: Moment, now: Moment) {
-        self.inside().prolong(grant, ends, now);
-    }
-
-    /// A hold stays, unless it is over by now, and its grant is gone.
-    pub fn forget(&self, grant: Grant, now: Moment, effects: &mut Effects) {
-        self.event(effects, |ownership, effects| ownership.forget(&grant, now, effects));
-    }
-
     /// The release of a lease is under way, or was answered: so many others have heard of it.
     #[inline]
     pub fn returned(&self, receivers: usize, now: Moment, effects: &mut Effects) {
@@ -461,20 +497,6 @@ impl LockEntry {
         if receivers > 0 {
             self.event(&mut Effects::default(), |ownership, _| ownership.note_receivers(receivers, now));
         }
-    }
-
-    // === Keeping ===
-
-    /// Sees to what is due at `now`: ends a lease that is over, supersedes waiters that are not polled, and
-    /// names the renewal that is to be sent. [`Effects::look_at`] says when to call it again.
-    pub fn tick(&self, now: Moment, effects: &mut Effects) -> Option<Renewal> {
-        self.event(effects, |ownership, effects| ownership.tick(now, effects))
-    }
-
-    /// The renewal that is due by `by`, if there is one: sent together with others, it spares a call of its
-    /// own.
-    pub fn renew_early(&self, by: Moment, now: Moment, effects: &mut Effects) -> Option<Renewal> {
-        self.event(effects, |ownership, effects| ownership.renew_early(by, now, effects))
     }
 
     /// A renewal that was sent at `sent` was answered at `now`: the lease is `held` or not, or `None` if that
@@ -496,39 +518,6 @@ impl LockEntry {
         })
     }
 
-    /// A waiter cannot wait for the next renewal to learn whether the lease is still held:
-    /// [`tick`](Self::tick) sends one at once.
-    pub fn verify_soon(&self, now: Moment, effects: &mut Effects) {
-        self.event(effects, |ownership, effects| ownership.verify_soon(now, effects));
-    }
-
-    /// The command for an [`Extension`] is about to be sent, at `sent`: for so long it is to lease the lock,
-    /// or to renew its lease. From now on the store may keep the lease that long. `None` if the lease is not
-    /// in hand any more: nothing is to be sent.
-    pub fn extending(&self, extension: Extension, sent: Moment, effects: &mut Effects) -> Option<Duration> {
-        self.event(effects, |ownership, effects| ownership.extending(extension, sent, effects))
-    }
-
-    /// A command that leases the name may run once more when it has been answered: it was sent twice. Said
-    /// before the answer to a queue head, or to an extension, is told; after [`adopt`](Self::adopt). What
-    /// there is of its number is rolled back in the end, as if one of its commands had not been answered; at
-    /// once by `roll_back`, if no queue head and no lease has it.
-    pub fn may_run_again(&self, roll_back: PendingRelease, effects: &mut Effects) {
-        self.event(effects, |ownership, effects| ownership.may_run_again(roll_back, effects));
-    }
-
-    /// The answer to an extension for a token is not read: its future is dropped, or says that it may have
-    /// run. The command may have been sent behind the rollback of a lease that was given back meanwhile; then
-    /// `roll_back` is to go behind it. (For a queue head, [`Answer::Unanswered`] says the same.)
-    pub fn unread(&self, roll_back: PendingRelease, effects: &mut Effects) {
-        self.event(effects, |ownership, effects| ownership.unread(roll_back, effects));
-    }
-
-    /// The command for an [`Extension`] did not run, and never will.
-    pub fn not_extended(&self, extension: Extension) {
-        self.inside().not_extended(extension);
-    }
-
     /// The command for an [`Extension`] that was sent at `sent` was answered. False if the lease is not in
     /// hand any more.
     pub fn extended(
@@ -543,17 +532,32 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.extended(number, sent, lease, token, now, effects))
     }
 
+    /// The command for an [`Extension`] did not run, and never will.
+    pub fn not_extended(&self, extension: Extension) {
+        self.inside().not_extended(extension);
+    }
+
+    /// The answer to an extension for a token is not read: its future is dropped, or says that it may have
+    /// run. The command may have been sent behind the rollback of a lease that was given back meanwhile; then
+    /// `roll_back` is to go behind it. (For a queue head, [`Answer::Unanswered`] says the same.)
+    pub fn unread(&self, roll_back: PendingRelease, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.unread(roll_back, effects));
+    }
+
+    /// A command that leases the name may run once more when it has been answered: it was sent twice. Said
+    /// before the answer to a queue head, or to an extension, is told; after [`adopt`](Self::adopt). What
+    /// there is of its number is rolled back in the end, as if one of its commands had not been answered; at
+    /// once by `roll_back`, if no queue head and no lease has it.
+    pub fn may_run_again(&self, roll_back: PendingRelease, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.may_run_again(roll_back, effects));
+    }
+
     /// The store has answered a command that was sent at `sent` that it does not have this lease. False if
     /// the lease is not in hand; or if it was heard since `sent` that the store has begun it anew, by the
     /// queue head that goes on by its number or by a command for a token: [`tick`](Self::tick) asks the store
     /// once more then.
     pub fn gone(&self, number: u64, sent: Moment, now: Moment, effects: &mut Effects) -> bool {
         self.event(effects, |ownership, effects| ownership.gone(number, sent, now, effects))
-    }
-
-    /// Ends what is over at `now`, as [`tick`](Self::tick) does.
-    pub fn end_what_is_over(&self, now: Moment, effects: &mut Effects) {
-        self.event(effects, |ownership, effects| ownership.end_if_over(now, effects));
     }
 
     /// A forced unlock was answered at `now`. A lease that was asked for before, and is granted later, may be
@@ -567,12 +571,31 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.lose(number, reason, now, effects))
     }
 
-    /// The lock is not granted here any more: waiters and newcomers are told so. What is held is not touched.
-    pub fn close(&self, effects: &mut Effects) {
-        self.event(effects, |ownership, effects| ownership.close(effects));
+    // === What time does ===
+
+    /// Sees to what is due at `now`: ends a lease that is over, supersedes waiters that are not polled, and
+    /// names the renewal that is to be sent. [`Effects::look_at`] says when to call it again.
+    pub fn tick(&self, now: Moment, effects: &mut Effects) -> Option<Renewal> {
+        self.event(effects, |ownership, effects| ownership.tick(now, effects))
     }
 
-    // === Looking ===
+    /// The renewal that is due by `by`, if there is one: sent together with others, it spares a call of its
+    /// own.
+    pub fn renew_early(&self, by: Moment, now: Moment, effects: &mut Effects) -> Option<Renewal> {
+        self.event(effects, |ownership, effects| ownership.renew_early(by, now, effects))
+    }
+
+    /// Ends what is over at `now`, as [`tick`](Self::tick) does.
+    pub fn end_what_is_over(&self, now: Moment, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.end_if_over(now, effects));
+    }
+
+    // === What is asked ===
+
+    /// Whether the caller is the queue head still.
+    pub fn is_head(&self, head: &HeadTicket) -> bool {
+        self.inside().is_head(head.serial)
+    }
 
     /// The hold that was granted so, or why it is over.
     ///
@@ -610,14 +633,6 @@ impl LockEntry {
         let ownership = self.inside();
         // Ordering: Acquire. What is not unsent any more is found where it is under way.
         ownership.is_returning() || self.unsent.load(Ordering::Acquire) > 0
-    }
-
-    /// The releases that an event has named are under way.
-    pub fn sent(&self, effects: &Effects) {
-        if effects.has_counted_releases() {
-            // Ordering: Release, see `is_returning`.
-            self.unsent.fetch_sub(1, Ordering::Release);
-        }
     }
 
     /// How many acquisitions wait, the queue head included, and since when that competes at the store.

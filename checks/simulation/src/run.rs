@@ -419,8 +419,8 @@ impl<S: Store> Run<S> {
                 excuses.add_victim(&gone.lease, now);
             }
         });
-        // A place in a queue that fell back as well is kept for less long than its client knows, or for longer,
-        // and so is what it becomes.
+        // A place in a queue that fell back as well is kept for less long than its client knows, or for
+        // longer, and so is what it becomes.
         if excuses.has_old_places(now) {
             let queued = |lock: Which| !matches!(lock.kind, LockSide::Plain);
             let granted = self.leases.all().filter(|(lock, _)| queued(*lock));
