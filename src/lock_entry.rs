@@ -67,7 +67,7 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 ///   its lease is over.
 /// * If [`Effects::calls`], the client calls all who sleep on the latch, by `latch().release_all()`.
 ///
-/// [`examples/own_lock_client`] is a lock client of a hundred lines over it; the crate's own is `src/lock`.
+/// [`examples/own_lock_client`] is a small lock client over it; the crate's own is `src/lock`.
 ///
 /// [`examples/own_lock_client`]: https://github.com/latchwork/latchwork/tree/main/examples/own_lock_client
 ///

@@ -1,0 +1,163 @@
+//! The client: one `LockEntry`, for its one name.
+
+use std::future::{pending, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use latchwork::lock_entry::{
+    Answer, AttemptOutcome, Effects, EnterOutcome, Grant, HeadTicket, LeaveOutcome, LockEntry, Moment,
+    PendingRelease, Policy, Request, Rules, WaitOutcome,
+};
+use tokio::sync::Notify;
+
+use crate::store::{LEASE, Store};
+
+fn now() -> Moment {
+    Instant::now().into()
+}
+
+/// One process.
+pub(crate) struct Client {
+    id: u64,
+    store: Arc<Store>,
+    pub(crate) entry: LockEntry,
+    next: AtomicU64,
+    /// When to look at the entry, and a call if that has come nearer.
+    look_at: (Mutex<Moment>, Notify),
+}
+
+impl Client {
+    pub(crate) fn new(id: u64, store: Arc<Store>) -> Self {
+        let policy = Policy::Exclusive { tenure: Duration::from_millis(2) };
+        let entry = LockEntry::new(Rules { policy, ..Rules::default() });
+        Self {
+            id,
+            store,
+            entry,
+            next: AtomicU64::new(1),
+            look_at: (Mutex::new(Moment::NEVER), Notify::new()),
+        }
+    }
+
+    pub(crate) async fn lock(&self, owner: u64) -> Grant {
+        let request = Request::new(owner);
+        loop {
+            let waker = poll_fn(|context| Poll::Ready(context.waker().clone())).await;
+            let entered = self.event(|entry, effects| entry.enter(&request, Some(waker), now(), effects));
+            let head = match entered {
+                EnterOutcome::Reentered(grant, _) => return grant,
+                EnterOutcome::Head(head) => head,
+                EnterOutcome::Queued(ticket) => {
+                    let told = poll_fn(|context| {
+                        let waker = context.waker();
+                        let told = self.event(|entry, effects| entry.poll(&ticket, waker, now(), effects));
+                        told.map_or(Poll::Pending, Poll::Ready)
+                    });
+                    match told.await {
+                        WaitOutcome::Granted(grant, _) => return grant,
+                        WaitOutcome::Head(head) => head,
+                        WaitOutcome::Superseded | WaitOutcome::Busy | WaitOutcome::Closed => continue,
+                    }
+                }
+                EnterOutcome::Busy | EnterOutcome::Closed => {
+                    unreachable!("it may wait, and the entry is not closed")
+                }
+            };
+            // A head that is not polled gives its place away, and learns it here.
+            let mut competes = pin!(self.compete(&head));
+            let got = poll_fn(|context| {
+                match self.event(|entry, effects| entry.poll_head(&head, context.waker(), effects)) {
+                    true => competes.as_mut().poll(context),
+                    false => Poll::Ready(None),
+                }
+            });
+            if let Some(grant) = got.await {
+                return grant;
+            }
+        }
+    }
+
+    /// As the queue head: the only one of this client that talks to the store.
+    async fn compete(&self, head: &HeadTicket) -> Option<Grant> {
+        tokio::time::sleep(head.back_off()).await;
+        loop {
+            // Ordering: Relaxed, only the number's being used once matters.
+            let fresh = self.next.fetch_add(1, Ordering::Relaxed);
+            let attempt = self.entry.attempt(head, fresh, now(), LEASE)?;
+            let held = self.store.try_acquire(self.id, attempt.number()).err();
+            let answer = match held {
+                None => Answer::Granted { last_token: 0 },
+                Some(_) => Answer::Held { kept: None },
+            };
+            match self.event(|entry, effects| entry.answered(head, attempt, answer, now(), effects)) {
+                AttemptOutcome::Granted(grant) => return Some(grant),
+                AttemptOutcome::Superseded => return None,
+                AttemptOutcome::TooLate | AttemptOutcome::Refused => {}
+            }
+            // Until a message comes, or the lease is over.
+            if let Some(left) = held
+                && let Some(call) = self.entry.latch().wait_unless(tokio::time::sleep(left)).await
+            {
+                call.consume();
+            }
+        }
+    }
+
+    pub(crate) fn unlock(&self, grant: Grant) {
+        match self.event(|entry, effects| entry.leave(grant, now(), effects)) {
+            LeaveOutcome::Remains | LeaveOutcome::Passed => {}
+            LeaveOutcome::Return(pending_release) => self.pending_release(pending_release),
+            LeaveOutcome::Lost(reason) => panic!("it is not taken away: {reason}"),
+            LeaveOutcome::NotHeld => unreachable!("only said of an owner's name"),
+        }
+    }
+
+    /// A real store would be asked by a task of its own, again and again until it answers.
+    fn pending_release(&self, pending_release: PendingRelease) {
+        let heard = self.store.release(self.id, pending_release.number);
+        if pending_release.appoints {
+            self.event(|entry, effects| entry.returned(heard, now(), effects));
+        } else {
+            self.entry.note_receivers(heard, now());
+        }
+    }
+
+    /// Looks when it is time: a lease is renewed, or a waiter passed over.
+    pub(crate) async fn keep(&self) {
+        loop {
+            let at = self.look_at.0.lock().unwrap().instant();
+            let due = async { tokio::time::sleep_until(at.unwrap_or_else(Instant::now).into()).await };
+            tokio::select! {
+                () = self.look_at.1.notified() => continue,
+                () = due, if at.is_some() => {}
+                () = pending(), if at.is_none() => {}
+            }
+            *self.look_at.0.lock().unwrap() = Moment::NEVER;
+            if let Some(renewal) = self.event(|entry, effects| entry.tick(now(), effects)) {
+                let (sent, held) = (now(), self.store.renew(self.id, renewal.number));
+                self.event(|entry, effects| entry.renewed(renewal, Some(held), sent, now(), effects));
+            }
+        }
+    }
+
+    /// Runs an event, and does what it leaves to be done.
+    fn event<T>(&self, event: impl FnOnce(&LockEntry, &mut Effects) -> T) -> T {
+        let mut effects = Effects::default();
+        let outcome = event(&self.entry, &mut effects);
+        for pending_release in [effects.pending_release(), effects.roll_back()].into_iter().flatten() {
+            self.pending_release(pending_release);
+        }
+        if effects.calls() {
+            self.entry.latch().release_all();
+        }
+        let mut look_at = self.look_at.0.lock().unwrap();
+        if effects.look_at < *look_at {
+            *look_at = effects.look_at;
+            self.look_at.1.notify_one();
+        }
+        outcome
+    }
+}

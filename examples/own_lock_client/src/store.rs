@@ -1,0 +1,53 @@
+//! The store: what a server would be.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
+/// Which lease is on the lock, by the client's number and the lease's, and who hears of its release.
+#[derive(Default)]
+pub(crate) struct Store {
+    lease: Mutex<Option<(u64, u64, Instant)>>,
+    hears: Mutex<Vec<Box<dyn Fn() + Send>>>,
+}
+
+impl Store {
+    /// Calls a client whenever the lock was released.
+    pub(crate) fn subscribe(&self, hears: impl Fn() + Send + 'static) {
+        self.hears.lock().unwrap().push(Box::new(hears));
+    }
+
+    /// Leases the lock, if it is free or leased to the same.
+    pub(crate) fn try_acquire(&self, client: u64, number: u64) -> Result<(), Duration> {
+        let (mut lease, now) = (self.lease.lock().unwrap(), Instant::now());
+        match *lease {
+            Some((other, its, until)) if (other, its) != (client, number) && until > now => Err(until - now),
+            _ => {
+                *lease = Some((client, number, now + LEASE));
+                Ok(())
+            }
+        }
+    }
+
+    /// Leases it for as long again. False if another has it.
+    pub(crate) fn renew(&self, client: u64, number: u64) -> bool {
+        let mut lease = self.lease.lock().unwrap();
+        let its = lease.as_mut().filter(|(other, its, _)| (*other, *its) == (client, number));
+        its.map(|(_, _, until)| *until = Instant::now() + LEASE).is_some()
+    }
+
+    /// Frees it, and tells each client. How many others have heard of it.
+    pub(crate) fn release(&self, client: u64, number: u64) -> usize {
+        {
+            let mut lease = self.lease.lock().unwrap();
+            if lease.is_none_or(|(other, its, _)| (other, its) != (client, number)) {
+                return 0;
+            }
+            *lease = None;
+        }
+        let hears = self.hears.lock().unwrap();
+        hears.iter().for_each(|hears| hears());
+        hears.len() - 1
+    }
+}
