@@ -45,11 +45,11 @@ impl<S: Store> Judge<S> for Forced {
     }
 
     fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
+        // No change that the store counts.
+        if let Event::Harmed(_) = event {
+            return self.see(view);
+        }
         if let Event::Called(Call { op: Op::ForceUnlock { lock, .. }, member, task, .. }) = event {
-            // Harm is no change that the store counts.
-            if let Some(wrong) = self.see(view) {
-                return Some(wrong);
-            }
             let lock = lock.by_reader();
             *self.calls.entry(lock.name).or_default() += 1;
             let is_free =
