@@ -12,7 +12,7 @@ use super::calm::is_calm;
 use super::words::words;
 use crate::program::{How, LockSide, Op};
 use crate::stage::{Answer, Call, Event, View};
-use crate::store::Store;
+use crate::store::{Network, Store};
 use crate::task::{MOMENT, error_words};
 use crate::time;
 
@@ -34,11 +34,19 @@ impl<S: Store> Judge<S> for Errors {
     }
 }
 
+/// Whether a command's limit may be over when a new connection has carried the command: the dial takes four
+/// round trips, and the command one.
+fn is_slow(network: &Network) -> bool {
+    10 * network.latency > network.answer_limit
+}
+
 fn has_reason<S: Store>(view: &View<'_, S>, call: &Call, error: &LockError) -> bool {
     let member = &view.scene.members[call.member];
     match error {
         // A store in memory always answers.
-        LockError::Backend { .. } | LockError::ReleasePending { .. } => S::APART && !is_calm(view),
+        LockError::Backend { .. } | LockError::ReleasePending { .. } => {
+            S::APART && (!is_calm(view) || is_slow(&view.program.network))
+        }
         LockError::Subscribe(_) => call
             .lock
             .is_none_or(|lock| view.store.may_have_refused(&member.process, view.name(lock), call.began)),
@@ -59,6 +67,8 @@ fn has_reason<S: Store>(view: &View<'_, S>, call: &Call, error: &LockError) -> b
         },
         // An owner of its own has no other side of the lock, and no hold that it asks to extend.
         LockError::NoAnswer { .. } => match &call.op {
+            // By the end of a suspension, what was known of a hold of its own client is over as well.
+            _ if member.stood_still_until > call.began => true,
             Op::Acquire { lock, owner: None, .. } => view
                 .store
                 .told_held(&member.process, lock.kind.mode(), view.name(*lock))
