@@ -119,16 +119,17 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// With [`Policy::Shared`] all waiters for the lock may have it together, as readers do, if the store lets
 /// them. The client has one lease for all of them:
 ///
-/// * Within the tenure a newcomer joins the holders, in memory. After that it is the queue head, and asks the
-///   store by a number of its own, although others have the lock here: so others there have their turn.
-/// * Once it is granted, all holders go on by its lease, and the one before is given back. Unless that lasts
-///   longer: no owner's lease is made shorter by another's. All waiters get in along with it.
-/// * Each owner has a serial of its own. It leaves and is lost by itself.
-/// * An owner that has the lock takes it again at once, before all waiters.
-/// * A lease that is longer than the [renewed one](Rules::renewed_lease) is renewed each third of that, for
-///   as long as it has left: others at the store may have cut it to a renewed one, as Redisson's readers do.
+/// * Within the tenure a newcomer joins the holders, in memory. After the tenure the newcomer is the queue
+///   head, and asks the store by a number of its own, although others have the lock here: so other processes
+///   have their turn.
+/// * A queue head's lease serves all holders once the store has granted the lease, and the lease before goes
+///   back, unless the earlier lease lasts longer: no owner makes another's lease shorter. All waiters get in.
+/// * Each owner has a serial of its own, leaves by itself and is lost by itself.
+/// * An owner that has the lock takes the lock again at once, before all waiters.
+/// * A lease that is longer than [`Rules::renewed_lease`] is renewed each third of `renewed_lease`, for the
+///   rest of its length: other processes may have cut the lease at the store, as Redisson's readers do.
 /// * A caller that may not wait is [queued](EnterOutcome::Queued) nevertheless while the queue head's first
-///   answer is awaited: if that is no, it is told so by [`WaitOutcome::Busy`].
+///   answer is under way: a refusal is told to the caller as [`WaitOutcome::Busy`].
 ///
 /// # Examples
 ///
@@ -189,8 +190,8 @@ impl LockEntry {
     /// Where the queue head sleeps until it is to look again. Born without permits.
     ///
     /// A client that shares its subscriptions by a [`Registry`](crate::subscription::Registry), as the
-    /// crate's own does, hears messages at the latch of the channel, and has this one for what its own calls
-    /// tell the queue head.
+    /// crate's own client does, hears messages at the channel's latch. The entry's latch is then for calls of
+    /// the client itself.
     pub fn latch(&self) -> &Latch {
         &self.latch
     }
@@ -260,10 +261,10 @@ impl LockEntry {
         })
     }
 
-    /// Has an idle entry for one call, which asks the store before it enters: at a store that answers by the
-    /// call, that spares an event. Others that come meanwhile queue. True if it was idle; then
-    /// [`take`](Self::take) is to follow, or [`returned`](Self::returned) if the store has not granted the
-    /// lock.
+    /// Reserves an idle entry for one call, which asks the store before entering: at a store that answers by
+    /// the call, a reservation spares an event. Callers that come meanwhile queue. False if the entry is in
+    /// use. After true [`take`](Self::take) is to follow, or [`returned`](Self::returned) if the store has
+    /// not granted the lock.
     #[cfg_attr(
         not(any(feature = "lock", latchwork_loom)),
         expect(dead_code, reason = "for the crate's own lock client")
@@ -385,8 +386,8 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.leave(&grant, now, effects))
     }
 
-    /// One hold of `owner` is given back: one that was [forgotten](Self::forget), or else one that has a
-    /// grant, which is lost then if it was the last.
+    /// One hold of `owner` is given back: a [forgotten](Self::forget) hold, or else a hold with a grant. The
+    /// grant of the owner's last hold is lost then.
     pub fn leave_by_name(&self, owner: u64, now: Moment, effects: &mut Effects) -> LeaveOutcome {
         self.event(effects, |ownership, effects| ownership.leave_by_name(owner, now, effects))
     }
@@ -429,7 +430,7 @@ impl LockEntry {
 
     // === What the store says ===
 
-    /// What became of an attempt by the queue head, or of one that was [named](NextHead) with a release.
+    /// The store's answer to an attempt of the queue head, or to an attempt that a release [named](NextHead).
     ///
     /// # Panics
     ///
@@ -552,16 +553,15 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.may_run_again(roll_back, effects));
     }
 
-    /// The store has answered a command that was sent at `sent` that it does not have this lease. False if
-    /// the lease is not in hand; or if it was heard since `sent` that the store has begun it anew, by the
-    /// queue head that goes on by its number or by a command for a token: [`tick`](Self::tick) asks the store
-    /// once more then.
+    /// By the answer to a command of `sent` the store does not have this lease. False if the lease is not in
+    /// hand, or if another answer since `sent` says that the store has begun the lease anew, for a queue head
+    /// of the same number or for a token: then [`tick`](Self::tick) asks the store once more.
     pub fn gone(&self, number: u64, sent: Moment, now: Moment, effects: &mut Effects) -> bool {
         self.event(effects, |ownership, effects| ownership.gone(number, sent, now, effects))
     }
 
-    /// A forced unlock was answered at `now`. A lease that was asked for before, and is granted later, may be
-    /// gone by it: [`tick`](Self::tick) asks the store at once.
+    /// A forced unlock was answered at `now`. The unlock may have taken a lease whose grant becomes known
+    /// later: of such a lease [`tick`](Self::tick) asks the store at once.
     pub fn forced(&self, now: Moment) {
         self.inside().forced(now);
     }
@@ -573,8 +573,8 @@ impl LockEntry {
 
     // === What time does ===
 
-    /// Sees to what is due at `now`: ends a lease that is over, supersedes waiters that are not polled, and
-    /// names the renewal that is to be sent. [`Effects::look_at`] says when to call it again.
+    /// Ends a lease that is over at `now`, supersedes waiters that are not polled, and names the renewal to
+    /// send. [`Effects::look_at`] says when to call this again.
     pub fn tick(&self, now: Moment, effects: &mut Effects) -> Option<Renewal> {
         self.event(effects, |ownership, effects| ownership.tick(now, effects))
     }
@@ -592,12 +592,12 @@ impl LockEntry {
 
     // === What is asked ===
 
-    /// Whether the caller is the queue head still.
+    /// True if the caller is the queue head still.
     pub fn is_head(&self, head: &HeadTicket) -> bool {
         self.inside().is_head(head.serial)
     }
 
-    /// The hold that was granted so, or why it is over.
+    /// The hold of a grant, or the reason of its end.
     ///
     /// # Errors
     ///
@@ -615,8 +615,8 @@ impl LockEntry {
         self.lost.listen()
     }
 
-    /// The holder here, and how many holds it has: one owner, or of a [shared](Policy::Shared) lock the one
-    /// that has it for longest.
+    /// The owner that has the lock in this process, and the number of its holds; of a
+    /// [shared](Policy::Shared) lock, the owner whose hold lasts longest.
     pub fn holder(&self, now: Moment) -> Option<(u64, u32)> {
         self.inside().holders(now).next().map(|(owner, count, _)| (owner, count))
     }
@@ -627,7 +627,7 @@ impl LockEntry {
         (ownership.each_hold(now), ownership.waiting())
     }
 
-    /// Whether a lease was left, and its release is not said to be under way; or a call asks for one before
+    /// True if a lease was left, and its release is not said to be under way; or a call asks for one before
     /// it enters.
     pub fn is_returning(&self) -> bool {
         let ownership = self.inside();
@@ -660,13 +660,13 @@ impl LockEntry {
         self.inside().lease_numbers().collect()
     }
 
-    /// Whether an acquisition is known to have the lock, here or elsewhere.
+    /// True if an acquisition is known to have the lock, here or elsewhere.
     pub fn is_known_held(&self) -> bool {
         self.inside().is_known_held()
     }
 
-    /// As [`is_known_held`](Self::is_known_held), or it was at `since` or later, by what the store had told a
-    /// queue head that has given up.
+    /// As [`is_known_held`](Self::is_known_held), or a queue head that gave up at `since` or later had been
+    /// told so by the store.
     pub fn was_known_held(&self, since: Moment) -> bool {
         self.inside().was_known_held(since)
     }
@@ -686,12 +686,12 @@ impl LockEntry {
         self.inside().waiters()
     }
 
-    /// Whether there is a hold without a grant: it was [forgotten](Self::forget).
+    /// True if there is a hold without a grant: it was [forgotten](Self::forget).
     pub fn is_forgotten(&self) -> bool {
         self.inside().is_forgotten()
     }
 
-    /// Whether there are no holds and no waiters here.
+    /// True if there are no holds and no waiters here.
     pub fn is_idle(&self) -> bool {
         self.inside().is_idle()
     }

@@ -1,7 +1,6 @@
-//! The lock of a store that answers by the call: taken without a future and, if the entry is idle, without
-//! entering it, and given back so. Without this all goes by the queue head, and a lock and unlock in memory
-//! takes twice as long. The other half, by which the engine learns what it has missed, is
-//! `lock_entry/idle.rs`.
+//! Taking and giving back a lock whose store answers by the call: without a future, and, if the entry is
+//! idle, without an event. By the queue head a lock and unlock in memory would take twice as long. The
+//! engine's half is `lock_entry/idle.rs`.
 
 use std::sync::Arc;
 
@@ -12,8 +11,8 @@ use super::entry::{Entry, OnDrop};
 use super::error::LockError;
 
 impl Entry {
-    /// Asks the store before it enters: an entry that is idle is the call's until then. `None` if it was not,
-    /// or if the lock is another client's: the caller has to enter.
+    /// Claims an idle entry and asks the store. `None` if the entry is in use, or the lock is another
+    /// client's: then the caller has to enter.
     #[inline(always)]
     pub(super) fn take_idle(
         self: &Arc<Self>,
@@ -30,7 +29,7 @@ impl Entry {
         let attempt = Attempt::outside_of_queue(number, request, now, lease);
         let mut unfinished = OnDrop(Some(|| self.release_in_background(attempt.rollback())));
         let asked = AcquireRequest::new(context.lease_id(number), lease, now).tokens(attempt.tokens());
-        // Looked at where it is: an answer costs more to be passed on than to be given.
+        // Matched in place: a copy of the answer costs more than the answer.
         match self.acquire(&asked) {
             CommandFuture::Done(Some(Ok(AcquireOutcome::Acquired { last_token }))) => {
                 (claimed.0, unfinished.0) = (None, None);
@@ -47,14 +46,14 @@ impl Entry {
                 }
                 Err(context.failed(&self.name, error))
             }
-            // It does not answer by the call, and may run yet.
+            // The command is not answered by the call, and may run yet.
             CommandFuture::Done(None) | CommandFuture::UnderWay(_) => Ok(None),
         }
     }
 
     /// Releases a lease, and lets the next waiter go on. `None` if the store does not answer by the call, or
-    /// fails: then nothing has become of it.
-    // Always inlined, as is what it calls: an answer costs more to be passed on than to be given.
+    /// fails: then the release is still to be sent.
+    // Always inlined, with all callees: a copy of the answer costs more than the answer.
     #[inline(always)]
     pub(super) fn give_back_idle(
         self: &Arc<Self>,

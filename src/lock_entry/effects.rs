@@ -37,7 +37,7 @@ use super::request::{LossReason, Request};
 #[doc(alias = "Actions")]
 pub struct Effects {
     waker: Option<Waker>,
-    /// Whether that is to be called, and not only dropped.
+    /// True if that is to be called, and not only dropped.
     wakes: bool,
     /// When to call [`tick`](super::LockEntry::tick) at the latest. What was said before holds as well, and
     /// is not said again; often this is never, therefore.
@@ -151,32 +151,32 @@ impl Effects {
         self.more.as_ref().map_or(0, |more| more.superseded)
     }
 
-    /// Whether to drop it calls no foreign code.
+    /// True if to drop it calls no foreign code.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.waker.is_none() && self.more.is_none()
     }
 
-    /// Whether there is nothing to be done at all, nor to be dropped.
+    /// True if there is nothing to be done at all, nor to be dropped.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     #[inline]
     pub(crate) fn is_nothing(&self) -> bool {
         self.look_at == Moment::NEVER && self.handed_off == 0 && self.is_quiet()
     }
 
-    /// Whether there is nothing to be done but to look and to wake.
+    /// True if there is nothing to be done but to look and to wake.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     #[inline]
     pub(crate) fn is_usual(&self) -> bool {
         self.more.is_none()
     }
 
-    /// Whether there is anything to be done but to look.
+    /// True if there is anything to be done but to look.
     pub fn must_be_applied(&self) -> bool {
         self.waker.is_some() || self.handed_off > 0 || self.more.is_some()
     }
 
-    /// Whether there are releases that the entry has to count: it has from now on.
+    /// True if there are releases that the entry has to count: it has from now on.
     #[inline]
     pub(super) fn count_releases(&mut self) -> bool {
         let Some(more) = &mut self.more else { return false };

@@ -81,7 +81,7 @@ impl HeadTicket {
         self.since
     }
 
-    /// Whether the release with which it was named has put it into the store's queue: it need not ask for
+    /// True if the release with which it was named has put it into the store's queue: it need not ask for
     /// that, but only wait to be told.
     pub fn has_position(&self) -> bool {
         self.has_position
@@ -396,10 +396,10 @@ pub struct PendingRelease {
     /// once at least. One that [rolls back](Self::rolls_back) is repeated for longer, as what it undoes may
     /// come late.
     pub until: Moment,
-    /// Whether the next waiter is appointed once the release was answered: see
+    /// True if the next waiter is appointed once the release was answered: see
     /// [`LockEntry::returned`](super::LockEntry::returned).
     pub appoints: bool,
-    /// Whether a command that leases the lock under this number was not answered, and may still run: the
+    /// True if a command that leases the lock under this number was not answered, and may still run: the
     /// release must not take effect before it does.
     pub rolls_back: bool,
 }
@@ -434,8 +434,8 @@ pub struct HeldHere {
     pub since: Moment,
     /// When the last of the holds ends, unless the lease is renewed or extended.
     pub ends: Moment,
-    /// Whether the lease is to be renewed for this owner.
+    /// True if the lease is to be renewed for this owner.
     pub is_watched: bool,
-    /// Whether all of the holds are [forgotten](super::LockEntry::forget).
+    /// True if all of the holds are [forgotten](super::LockEntry::forget).
     pub is_forgotten: bool,
 }

@@ -90,7 +90,7 @@ impl Ownership {
         self.held().map(|(_, lease)| lease.number)
     }
 
-    /// Whether another acquisition is known to have the lock, here or elsewhere.
+    /// True if another acquisition is known to have the lock, here or elsewhere.
     pub(in crate::lock_entry) fn is_known_held(&self) -> bool {
         match &self.phase {
             Phase::Free => false,
@@ -140,12 +140,12 @@ impl Ownership {
         self.queue.len()
     }
 
-    /// Whether there is a hold without a guard.
+    /// True if there is a hold without a guard.
     pub(in crate::lock_entry) fn is_forgotten(&self) -> bool {
         self.held().flat_map(|(hold, _)| hold.owner_holds.iter()).any(|(_, sharer)| sharer.is_forgotten())
     }
 
-    /// Whether the lease with this number is in hand, or goes on with the queue head.
+    /// True if the lease with this number is in hand, or goes on with the queue head.
     #[cfg(test)]
     pub(super) fn knows_lease(&self, number: u64) -> bool {
         let competes = matches!(&self.phase, Phase::Competing(head) if head.knows_lease(number));
