@@ -55,7 +55,7 @@ impl Gate {
     pub(super) fn claim(&self) -> bool {
         // The load spares most callers of an entry in use the exchange, which is a write.
         // Ordering: Relaxed for the load, a hint. Acquire for the exchange, of the Release by which the entry
-        // became open: the store has the release before. Relaxed for a failure, after which nothing is read.
+        // became open: the store has the release before. Relaxed for a failure: nothing is read then.
         self.0.load(Ordering::Relaxed) == OPEN
             && self.0.compare_exchange(OPEN, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
@@ -68,8 +68,8 @@ impl Gate {
             self.0.store(OPEN, Ordering::Relaxed);
             return true;
         }
-        // Ordering: Release, for the Acquire of the next `claim`: the claimer's command is at the store before
-        // the next question. Relaxed for a failure, since an event follows, under the mutex.
+        // Ordering: Release, for the Acquire of the next `claim`: the claimer's command is at the store
+        // before the next question. Relaxed for a failure, since an event follows, under the mutex.
         self.0.compare_exchange(CLAIMED, OPEN, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 }
