@@ -1427,3 +1427,27 @@ fn waiter_that_is_granted_the_lock_between_two_steps_of_its_poll_has_it() {
     let told = with(|effects| entry.poll(&ticket, &waker, now, effects)).0;
     assert!(matches!(told, Some(WaitOutcome::Granted(..))), "it waits for ever");
 }
+
+/// A client may carry out several events at once.
+#[test]
+fn effects_of_several_events_name_each_release() {
+    let policy = Policy::Exclusive { tenure: Duration::ZERO };
+    let (entry, now) = (LockEntry::new(Rules { policy, ..Rules::default() }), Moment::from(Instant::now()));
+    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let first = granted(&entry, &head, 1, 0, now);
+    let [second, _third] = [2, 3].map(|owner| queued(&entry, &Request::new(owner), now));
+    let mut effects = Effects::default();
+    assert_eq!(entry.leave(first, now, &mut effects), LeaveOutcome::Passed);
+    entry.returned(0, now, &mut effects);
+    let Some(WaitOutcome::Head(head)) = entry.poll(&second, Waker::noop(), now, &mut effects) else {
+        panic!("it is its turn")
+    };
+    let second = granted(&entry, &head, 2, 0, now);
+    assert_eq!(entry.leave(second, now, &mut effects), LeaveOutcome::Passed);
+    let releases = effects.pending_release().into_iter().chain(effects.more_pending_releases().to_vec());
+    assert_eq!(
+        releases.map(|release| release.number).collect::<Vec<_>>(),
+        [2, 1],
+        "a lease stays at the store"
+    );
+}
