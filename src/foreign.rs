@@ -12,8 +12,8 @@
 //! 4. The watchdog hands wakers to a task of their own, so that a waker that blocks there delays no renewal
 //!    on a runtime that has another thread.
 //!
-//! A waker must not wait for the call that it is called by. A store in memory publishes by the call, so one
-//! that blocks there on the name of that call waits for itself.
+//! A waker must not wait for its own caller. A store in memory publishes by the call, so a waker that blocks
+//! on the name of the calling lock would wait for itself.
 
 mod batch;
 

@@ -2,6 +2,9 @@
 //! those that come meanwhile.
 #![cfg(latchwork_loom)]
 
+#[path = "../../tests/effects/mod.rs"]
+mod effects;
+
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -12,26 +15,12 @@ use latchwork::lock_entry::{
 };
 use loom_tests::{model, start};
 
-/// An event, and what it leaves to be done.
-fn with<T>(event: impl FnOnce(&mut Effects) -> T) -> (T, Effects) {
-    let mut effects = Effects::default();
-    let outcome = event(&mut effects);
-    (outcome, effects)
-}
-
-fn effects_of(event: impl FnOnce(&mut Effects)) -> Effects {
-    with(event).1
-}
-
-/// Of a caller that may wait.
-fn waker() -> Option<Waker> {
-    Some(Waker::noop().clone())
-}
+use self::effects::{effects_of, noop, with};
 
 /// One that was held, and was left: the release is under way.
 fn left() -> (Arc<LockEntry>, Moment) {
     let (entry, now) = (Arc::new(LockEntry::new(Rules::default())), Moment::from(Instant::now()));
-    let (EnterOutcome::Head(head), _) = with(|effects| entry.enter(&Request::new(1), waker(), now, effects))
+    let (EnterOutcome::Head(head), _) = with(|effects| entry.enter(&Request::new(1), noop(), now, effects))
     else {
         panic!("it is idle")
     };
@@ -49,7 +38,7 @@ model! {
         let (entry, now) = left();
         let releases = Arc::clone(&entry);
         let releaser = start(move || releases.returned(0, now, &mut Effects::default()));
-        let (entered, _) = with(|effects| entry.enter(&Request::new(2), waker(), now, effects));
+        let (entered, _) = with(|effects| entry.enter(&Request::new(2), noop(), now, effects));
         releaser.join().unwrap();
         match entered {
             EnterOutcome::Head(_) => {}
@@ -71,7 +60,7 @@ model! {
         drop(effects_of(|effects| entry.returned(0, now, effects)));
         let claims = Arc::clone(&entry);
         let claimer = start(move || claims.claims());
-        let (entered, _) = with(|effects| entry.enter(&Request::new(2), waker(), now, effects));
+        let (entered, _) = with(|effects| entry.enter(&Request::new(2), noop(), now, effects));
         let claimed = claimer.join().unwrap();
         assert_ne!(claimed, matches!(entered, EnterOutcome::Head(_)), "two ask, or none");
         let EnterOutcome::Queued(ticket) = entered else { return };
@@ -93,7 +82,7 @@ model! {
             released.with_mut(|held| unsafe { *held = false });
             releases.returned(0, now, &mut Effects::default());
         });
-        let enters = || with(|effects| entry.enter(&Request::new(2), waker(), now, effects)).0;
+        let enters = || with(|effects| entry.enter(&Request::new(2), noop(), now, effects)).0;
         if entry.claims() || matches!(enters(), EnterOutcome::Head(_)) {
             // SAFETY: as above.
             assert!(!store.with(|held| unsafe { *held }), "it is held by the call before");

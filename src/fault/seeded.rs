@@ -1,6 +1,6 @@
 //! Faults that a check seeds into the real code, to see that it fails: each stands for a line that must not
-//! be lost. These are the faults that loom's models find, which are built of this very code. All others are
-//! in `checks/defects/faults.txt`, which is woven into a copy of it.
+//! be lost. The faults here are found by loom's models, which are built of this very code. All other faults
+//! are in `checks/defects/faults.txt`, whose texts are woven into a copy of the code.
 
 use std::env;
 use std::sync::OnceLock;

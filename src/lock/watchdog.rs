@@ -131,12 +131,7 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
     let due = alarm.take_due(now, LOOKS);
     let mut renews = false;
     for entry in due {
-        let mut effects = Effects::default();
-        let renewal = entry.state.tick(now, &mut effects);
-        entry.ring(effects.look_at);
-        if effects.must_be_applied() {
-            deferred.push((Arc::clone(&entry), effects));
-        }
+        let renewal = event_apart(&entry, &mut deferred, |state, effects| state.tick(now, effects));
         entry.repeat_releases(now);
         entry.give_back_unattended(now);
         match renewal {
@@ -152,12 +147,8 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
         // one by one.
         let soon = now + context.rules.renewed_lease / 30;
         for (at, entry) in alarm.take_early(soon, LOOKS) {
-            let mut effects = Effects::default();
-            let renewal = entry.state.renew_early(soon, now, &mut effects);
-            entry.ring(effects.look_at);
-            if effects.must_be_applied() {
-                deferred.push((Arc::clone(&entry), effects));
-            }
+            let early = |state: &LockEntry, effects: &mut Effects| state.renew_early(soon, now, effects);
+            let renewal = event_apart(&entry, &mut deferred, early);
             match renewal {
                 Some(renewal) => add(entry, renewal),
                 None => alarm.put_back(&entry, at),
@@ -169,6 +160,21 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
         context.spawn(Box::pin(renew(renewing, lease)));
     }
     apply_apart(context, deferred);
+}
+
+/// Runs an event of the engine. Its effects, but for the next look, are left to `deferred`.
+fn event_apart<T>(
+    entry: &Arc<Entry>,
+    deferred: &mut Deferred,
+    event: impl FnOnce(&LockEntry, &mut Effects) -> T,
+) -> T {
+    let mut effects = Effects::default();
+    let outcome = event(&entry.state, &mut effects);
+    entry.ring(effects.look_at);
+    if effects.must_be_applied() {
+        deferred.push((Arc::clone(entry), effects));
+    }
+    outcome
 }
 
 /// Carries out what events have left, in a task of its own: wakers may block, and others have their leases
@@ -217,16 +223,13 @@ impl Renewing {
         for (at, (entry, renewal)) in mem::take(&mut self.batch).into_iter().enumerate() {
             // A store that says nothing of a lease has not confirmed it.
             let held = held.as_ref().and_then(|held| held.get(at).copied());
-            let mut effects = Effects::default();
-            let counts = entry.state.renewed(renewal, held, sent, now, &mut effects);
+            let (counts, is_lost) = event_apart(&entry, &mut deferred, |state, effects| {
+                (state.renewed(renewal, held, sent, now, effects), effects.lost().is_some())
+            });
             if counts && held == Some(true) {
                 event!(TRACE, lock = entry.name.as_str(), "renewed");
-            } else if held == Some(true) && effects.lost().is_some() {
+            } else if held == Some(true) && is_lost {
                 context.recorder.renewals_late.add_one();
-            }
-            entry.ring(effects.look_at);
-            if effects.must_be_applied() {
-                deferred.push((entry, effects));
             }
         }
         apply_apart(context, deferred);

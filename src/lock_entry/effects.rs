@@ -11,8 +11,8 @@ use super::request::{LossReason, Request};
 /// What an event of a [`LockEntry`](super::LockEntry) leaves to be done by its client. Dropping it wakes the
 /// waiters that the event concerns, so carry out the rest before.
 ///
-/// It takes those of one event, or of several that follow one another before it is carried out. Small, as
-/// each event has one: what most events do not have is apart.
+/// The effects of one event, or of several events of one entry before the client carries them out. Small, as
+/// each event has one: parts that most events do not have are apart.
 ///
 /// # Examples
 ///

@@ -1,35 +1,23 @@
 //! What an entry says, event by event.
 
+#[path = "../../tests/effects/mod.rs"]
+mod effects;
+
 use std::sync::Arc;
 use std::task::{RawWaker, RawWakerVTable};
 use std::time::Instant;
 
+use self::effects::{effects_of, noop, with};
 use super::*;
 
 const LEASE: Duration = Duration::from_secs(30);
-
-/// An event, and what it leaves to be done.
-fn with<T>(event: impl FnOnce(&mut Effects) -> T) -> (T, Effects) {
-    let mut effects = Effects::default();
-    let outcome = event(&mut effects);
-    (outcome, effects)
-}
-
-fn effects_of(event: impl FnOnce(&mut Effects)) -> Effects {
-    with(event).1
-}
-
-/// Of a caller that may wait.
-fn waker() -> Option<Waker> {
-    Some(Waker::noop().clone())
-}
 
 fn idle() -> (LockEntry, Moment) {
     (LockEntry::new(Rules::default()), Moment::from(Instant::now()))
 }
 
 fn enter(entry: &LockEntry, owner: u64, now: Moment) -> EnterOutcome {
-    with(|effects| entry.enter(&Request::new(owner), waker(), now, effects)).0
+    with(|effects| entry.enter(&Request::new(owner), noop(), now, effects)).0
 }
 
 fn told(entry: &LockEntry, ticket: &Ticket, now: Moment) -> Option<WaitOutcome> {
@@ -48,7 +36,7 @@ fn taken(entry: &LockEntry, owner: u64, now: Moment) -> Option<Grant> {
 
 /// The hold of an owner that has the lock already, which takes no question.
 fn inner(entry: &LockEntry, request: &Request, now: Moment) -> Grant {
-    match with(|effects| entry.enter(request, waker(), now, effects)).0 {
+    match with(|effects| entry.enter(request, noop(), now, effects)).0 {
         EnterOutcome::Reentered(grant, None) => grant,
         other => panic!("{other:?}"),
     }
@@ -56,7 +44,7 @@ fn inner(entry: &LockEntry, request: &Request, now: Moment) -> Grant {
 
 /// The same, which asks for more.
 fn inner_that_asks(entry: &LockEntry, request: &Request, now: Moment) -> (Grant, Extension) {
-    match with(|effects| entry.enter(request, waker(), now, effects)).0 {
+    match with(|effects| entry.enter(request, noop(), now, effects)).0 {
         EnterOutcome::Reentered(grant, Some(extension)) => (grant, extension),
         other => panic!("{other:?}"),
     }
@@ -229,7 +217,7 @@ fn waiter_that_has_the_lock_is_superseded_if_it_is_not_polled_in_time_and_not_be
 fn look_that_was_said_is_not_said_again_until_its_time_has_come() {
     let (entry, now) = idle();
     let mine = Request::new(1).shared_owner();
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&mine, waker(), now, effects)).0 else {
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&mine, noop(), now, effects)).0 else {
         panic!("it is idle")
     };
     let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
@@ -238,7 +226,7 @@ fn look_that_was_said_is_not_said_again_until_its_time_has_come() {
     let due = now + LEASE / 3;
     assert_eq!(effects.look_at, due);
     for (now, said) in [(now, Moment::NEVER), (due, due)] {
-        let (entered, effects) = with(|effects| entry.enter(&mine, waker(), now, effects));
+        let (entered, effects) = with(|effects| entry.enter(&mine, noop(), now, effects));
         let EnterOutcome::Reentered(inner, None) = entered else { panic!("{entered:?}") };
         assert_eq!(effects.look_at, said);
         assert_eq!(with(|effects| entry.leave(inner, now, effects)).1.look_at, said);
@@ -352,13 +340,13 @@ fn lease_is_not_renewed_along_with_others_for_none_nor_if_others_that_share_it_m
     let long = Request::new(1).shared_owner().lease(LEASE * 2);
     for (entry, is_renewed) in [(idle().0, true), (readers().0, false)] {
         let now = Moment::from(Instant::now());
-        let EnterOutcome::Head(head) = with(|effects| entry.enter(&long, waker(), now, effects)).0 else {
+        let EnterOutcome::Head(head) = with(|effects| entry.enter(&long, noop(), now, effects)).0 else {
             panic!("it is idle")
         };
         let _outer = granted_for(LEASE * 2, &entry, &head, 1, 0, now);
         let by = now + LEASE * 2;
         assert_eq!(with(|effects| entry.renew_early(by, now, effects)).0, None, "it has a lease of its own");
-        let inner = with(|effects| entry.enter(&Request::new(1).shared_owner(), waker(), now, effects)).0;
+        let inner = with(|effects| entry.enter(&Request::new(1).shared_owner(), noop(), now, effects)).0;
         assert!(matches!(inner, EnterOutcome::Reentered(_, None)), "{inner:?}");
         assert_eq!(with(|effects| entry.renew_early(by, now, effects)).0.is_some(), is_renewed);
     }
@@ -375,7 +363,7 @@ fn longest_hold_is_over_inside_of_a_lease_that_was_not_renewed_at_first() {
     assert!(entry.take(&own, &attempt, 0, now, &mut Effects::default()).is_some());
     let later = now + LEASE / 20;
     let EnterOutcome::Reentered(inner, _) =
-        with(|effects| entry.enter(&Request::new(1).shared_owner(), waker(), later, effects)).0
+        with(|effects| entry.enter(&Request::new(1).shared_owner(), noop(), later, effects)).0
     else {
         panic!("it has it already")
     };
@@ -477,7 +465,7 @@ fn other_processes_go_before_a_call_that_would_ask_at_once() {
 // === Tokens and hand-overs ===
 
 fn queued(entry: &LockEntry, request: &Request, now: Moment) -> Ticket {
-    match with(|effects| entry.enter(request, waker(), now, effects)).0 {
+    match with(|effects| entry.enter(request, noop(), now, effects)).0 {
         EnterOutcome::Queued(ticket) => ticket,
         other => panic!("{other:?}"),
     }
@@ -505,7 +493,7 @@ fn what_is_granted_too_late_is_rolled_back_with_all_that_was_asked_for_by_its_nu
 /// goes on by its lease.
 fn handed_over_beside_a_token(now: Moment) -> (LockEntry, Extension, HeadTicket, Ticket) {
     let (entry, mine) = (LockEntry::new(Rules::default()), Request::new(1).shared_owner());
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&mine, waker(), now, effects)).0 else {
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&mine, noop(), now, effects)).0 else {
         panic!("it is idle")
     };
     let _outer = granted(&entry, &head, 1, 0, now);
@@ -608,7 +596,7 @@ fn queue_head_that_gives_up_rolls_back_for_as_long_as_the_hold_before_has_made_t
 fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
     let (entry, now) = idle();
     let request = |owner| Request::new(owner).shared_owner();
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&request(1).fenced(), waker(), now, effects)).0
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&request(1).fenced(), noop(), now, effects)).0
     else {
         panic!("it is idle")
     };
@@ -634,7 +622,7 @@ fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
 fn last_token_that_was_reserved_is_passed_on_without_a_question() {
     let (entry, now) = idle();
     let [first, second, third] = [1, 2, 3].map(|owner| Request::new(owner).fenced());
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&first, waker(), now, effects)).0 else {
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&first, noop(), now, effects)).0 else {
         panic!("it is idle")
     };
     let [second, third] = [second, third].map(|request| queued(&entry, &request, now));
@@ -817,7 +805,7 @@ fn queue_head_that_is_refused_rolls_back_for_as_long_as_a_command_before_may_lea
 fn queue_head_that_none_waits_behind_asks_for_one_token() {
     let (entry, now) = idle();
     let EnterOutcome::Head(head) =
-        with(|effects| entry.enter(&Request::new(1).fenced(), waker(), now, effects)).0
+        with(|effects| entry.enter(&Request::new(1).fenced(), noop(), now, effects)).0
     else {
         panic!("it is idle")
     };
@@ -992,7 +980,7 @@ const HAS_POSITION: Answer = Answer::Held { kept: Some(POSITION) };
 fn competes_by_position(request: &Request) -> (LockEntry, Moment, HeadTicket) {
     let rules = Rules { policy: Policy::Queued { position: POSITION }, ..Rules::default() };
     let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(request, waker(), now, effects)).0 else {
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(request, noop(), now, effects)).0 else {
         panic!("it is idle")
     };
     (entry, now, head)
@@ -1123,7 +1111,7 @@ fn those_that_wait_for_as_much_as_the_first_get_in_by_its_lease() {
     let (entry, now) = readers();
     let lease = Rules::default().renewed_lease;
     let [first, second, third] = [1, 2, 3].map(|owner| Request::new(owner).lease(lease).fenced());
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&first, waker(), now, effects)).0 else {
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&first, noop(), now, effects)).0 else {
         panic!("it is idle")
     };
     let waits = [second, third].map(|request| queued(&entry, &request, now));
@@ -1132,7 +1120,7 @@ fn those_that_wait_for_as_much_as_the_first_get_in_by_its_lease() {
         let Some(WaitOutcome::Granted(grant, None)) = told(&entry, &ticket, now) else { panic!("it waits") };
         assert_eq!(grant.token(), Some(1));
     }
-    let newcomer = with(|effects| entry.enter(&Request::new(4), waker(), now, effects)).0;
+    let newcomer = with(|effects| entry.enter(&Request::new(4), noop(), now, effects)).0;
     assert!(matches!(newcomer, EnterOutcome::Reentered(_, None)), "it asks: {newcomer:?}");
 }
 
@@ -1141,7 +1129,7 @@ fn those_that_wait_for_as_much_as_the_first_get_in_by_its_lease() {
 fn sharer_with_a_lease_of_its_own_has_all_of_it_or_asks_itself() {
     let (entry, now) = readers();
     let request = |owner| Request::new(owner).lease(LEASE);
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&request(1), waker(), now, effects)).0 else {
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&request(1), noop(), now, effects)).0 else {
         panic!("it is idle")
     };
     let before = queued(&entry, &request(2), now);
@@ -1189,14 +1177,14 @@ fn owner_that_has_left_and_come_again_has_it_when_the_tenure_is_over() {
 fn newcomer_beside_those_of_an_earlier_lease_has_the_token_of_the_lease_in_hand() {
     let (entry, now) = readers();
     let request = |owner| Request::new(owner).fenced();
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&request(1), waker(), now, effects)).0 else {
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&request(1), noop(), now, effects)).0 else {
         panic!("it is idle")
     };
     let _first = granted(&entry, &head, 1, 1, now);
     let second = inner(&entry, &request(2), now);
     assert_eq!(second.token(), Some(1));
     let later = now + Duration::from_secs(1);
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&request(3), waker(), later, effects)).0 else {
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&request(3), noop(), later, effects)).0 else {
         panic!("the tenure is not over")
     };
     let attempt = entry.attempt(&head, 3, later, LEASE).expect("it is the queue head");
@@ -1229,14 +1217,14 @@ fn release_of_a_lease_beside_the_one_in_hand_is_no_waiters_turn() {
 fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
     let (entry, now) = readers();
     let own = |owner, lease| Request::new(owner).lease(lease).shared_owner();
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&own(1, LEASE / 2), waker(), now, effects)).0
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&own(1, LEASE / 2), noop(), now, effects)).0
     else {
         panic!("it is idle")
     };
     let _first = granted_for(LEASE / 2, &entry, &head, 1, 0, now);
     let asks = |number, owner, now| {
         let entered =
-            with(|effects| entry.enter(&Request::new(owner).shared_owner(), waker(), now, effects)).0;
+            with(|effects| entry.enter(&Request::new(owner).shared_owner(), noop(), now, effects)).0;
         assert!(
             matches!(entered, EnterOutcome::Reentered(_, Some(Extension::Renew { number: its, lease }))
                 if (its, lease) == (number, LEASE)),
@@ -1245,7 +1233,7 @@ fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
     };
     // Gathered with another one, by a lease that is not renewed either.
     let later = now + Duration::from_secs(1);
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&own(2, LEASE / 2), waker(), later, effects)).0
+    let EnterOutcome::Head(head) = with(|effects| entry.enter(&own(2, LEASE / 2), noop(), later, effects)).0
     else {
         panic!("the tenure is not over")
     };
@@ -1257,7 +1245,7 @@ fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
     let _ = inner(&entry, &own(3, LEASE / 4), later);
     asks(2, 3, later);
     // What is there is enough for this one.
-    let brief = with(|effects| entry.enter(&own(1, LEASE / 2), waker(), later, effects)).0;
+    let brief = with(|effects| entry.enter(&own(1, LEASE / 2), noop(), later, effects)).0;
     assert!(matches!(brief, EnterOutcome::Reentered(_, None)), "{brief:?}");
 }
 

@@ -1,5 +1,8 @@
 //! `LockEntry` by its events, with a clock of the test's own.
 
+#[path = "../effects/mod.rs"]
+mod effects;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -10,21 +13,7 @@ use latchwork::lock_entry::{
     LockEntry, LossReason, Moment, Policy, Request, Rules, Ticket, WaitOutcome,
 };
 
-/// An event, and what it leaves to be done.
-fn with<T>(event: impl FnOnce(&mut Effects) -> T) -> (T, Effects) {
-    let mut effects = Effects::default();
-    let outcome = event(&mut effects);
-    (outcome, effects)
-}
-
-fn effects_of(event: impl FnOnce(&mut Effects)) -> Effects {
-    with(event).1
-}
-
-/// Of a caller that may wait.
-fn noop() -> Option<Waker> {
-    Some(Waker::noop().clone())
-}
+use self::effects::{effects_of, noop, with};
 
 /// How long each of some leases stays, in milliseconds, while others wait here all the time; `heard` says how
 /// many elsewhere hear of its return. Before the first one another process has the lock, if it was `refused`.

@@ -35,8 +35,8 @@ fn read_folder(folder: &Path, prefix: &str, files: &mut BTreeMap<String, Vec<u8>
     Ok(())
 }
 
-/// Makes a folder hold these files and no others, but for what cargo has built there. A file that is there as
-/// it should be is left alone, so that cargo builds nothing anew for it.
+/// Makes a folder hold these files and no others, but for cargo's output. A file with the right text is left
+/// alone, so that cargo builds nothing anew.
 ///
 /// # Errors
 ///

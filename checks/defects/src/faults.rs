@@ -26,7 +26,7 @@ pub struct Fault {
     pub name: &'static str,
     /// The behaviour that is wrong.
     pub says: &'static str,
-    /// None of a fault that the library itself has, since loom's models need it.
+    /// Empty for a fault in the library itself, which loom's models need there.
     pub edits: Vec<Edit>,
     /// The test of the engine's model that fails with the fault, and words that the test then says.
     pub model: Option<(&'static str, &'static str)>,

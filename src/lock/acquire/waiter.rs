@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::lock_entry::{Effects, Moment, Ticket, WaitOutcome};
+use crate::lock_entry::{Moment, Ticket, WaitOutcome};
 
 use crate::lock::entry::Entry;
 
@@ -35,14 +35,14 @@ impl Waiter<'_> {
     #[inline(always)]
     pub(super) fn hear(&mut self, context: &Context<'_>, now: Moment) -> Option<WaitOutcome> {
         let entry = self.entry;
-        let ticket = self.ticket.as_ref().expect("polled after its end");
-        let mut effects = Effects::default();
-        let told = entry.state.poll(ticket, context.waker(), now, &mut effects);
-        if told.is_some() {
-            self.ticket = None;
-        }
-        entry.apply(effects);
-        told
+        entry.event(|state, effects| {
+            let ticket = self.ticket.as_ref().expect("polled after its end");
+            let told = state.poll(ticket, context.waker(), now, effects);
+            if told.is_some() {
+                self.ticket = None;
+            }
+            told
+        })
     }
 }
 

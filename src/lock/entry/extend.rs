@@ -132,7 +132,7 @@ impl Entry {
         }
     }
 
-    /// Asks the store which of these leases there are, and gives up those that are gone.
+    /// Asks the store for these leases, and gives up the leases that are gone.
     pub(in crate::lock) async fn verify_leases(self: &Arc<Self>, numbers: &[u64]) -> Result<(), LockError> {
         let sent = self.now();
         let there = self.are_there(numbers).await?;

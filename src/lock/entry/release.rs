@@ -54,7 +54,7 @@ impl Entry {
         let outcome = poll_fn(|task| {
             let Some(on_its_way) = on_its_way.0.take() else { return Pin::new(&mut release).poll(task) };
             let polled = Pin::new(&mut release).poll(task);
-            // Before others are told that it is on its way: a shutdown waits for it.
+            // A shutdown waits for this release, so the release is noted before others are told of it.
             awaited = polled.is_pending();
             if awaited {
                 self.await_release(Awaited { pending_release, since: now });
