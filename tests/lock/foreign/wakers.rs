@@ -283,13 +283,13 @@ const IN_A_CALL: &[(&str, Place)] = &[
 const IN_TIMERS: &[(&str, Place)] = &[
     ("timer", |stage, waker| {
         let runtime = stage.local.runtime();
-        let mut sleep = pin!(runtime.sleep_until(Instant::now() + Duration::from_millis(5)));
+        let mut sleep = pin!(runtime.sleep_until(Instant::now() + Duration::from_millis(200)));
         assert!(poll_by(sleep.as_mut(), waker).is_pending());
         stage.trap.await_call();
     }),
     ("limit of a wait", |stage, waker| {
         let (_held, lock) = (ready(stage.theirs().lock()).unwrap(), stage.orders());
-        let mut waits = pin!(lock.try_lock_for(Duration::from_millis(5), WATCHDOG));
+        let mut waits = pin!(lock.try_lock_for(Duration::from_millis(200), WATCHDOG));
         assert!(poll_by(waits.as_mut(), waker).is_pending());
         stage.trap.await_call();
     }),
