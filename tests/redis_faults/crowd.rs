@@ -31,6 +31,20 @@ fn tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
+/// The count of tasks once both connections stand: `connect` does not await the subscriber's.
+async fn tasks_at_rest(server: &RedisServer, client: &LockClient) -> usize {
+    let lock = client.get_lock("subscribed").unwrap();
+    run::<usize>(server, "HSET subscribed other:1 1").await;
+    run::<usize>(server, "PEXPIRE subscribed 600000").await;
+    let wait = tokio::spawn(async move { lock.lock().await });
+    eventually("the subscription", async || run::<Vec<String>>(server, "PUBSUB CHANNELS *").await.len() == 1)
+        .await;
+    wait.abort();
+    wait.await.unwrap_err();
+    run::<usize>(server, "DEL subscribed").await;
+    tasks()
+}
+
 /// How long a free lock takes.
 async fn latency(client: &LockClient) -> Duration {
     let begun = Instant::now();
@@ -64,7 +78,7 @@ async fn crowd_of_waits_is_served_over_the_connections_that_there_are() {
     let mut by_hand = connection(&server).await;
     let () = redis::Script::new(hold).arg(held).invoke_async(&mut by_hand).await.unwrap();
     let calm = latency(&client).await;
-    let (tasks_before, begun) = (tasks(), Instant::now());
+    let (tasks_before, begun) = (tasks_at_rest(&server, &client).await, Instant::now());
 
     let (mut takers, mut waiters) = (JoinSet::new(), JoinSet::new());
     spawn_waits(&mut waiters, &client, "held", held);
@@ -104,8 +118,7 @@ async fn crowd_of_waits_is_served_over_the_connections_that_there_are() {
 async fn crowd_of_waits_that_is_dropped_leaves_nothing_behind() {
     let (server, crowd) = (RedisServer::start(), crowd());
     let client = client(&server).await;
-    latency(&client).await;
-    let tasks_before = tasks();
+    let tasks_before = tasks_at_rest(&server, &client).await;
     let mut waits = JoinSet::new();
     spawn_waits(&mut waits, &client, "free", crowd);
     eventually("the line", async || client.metrics().commands_waiting > 0).await;
@@ -128,8 +141,7 @@ async fn crowd_goes_on_over_the_next_connection() {
     // A machine that is busy may need longer for another connection than a command has.
     let backend = Redis::builder().response_timeout(SOON).connect(&server.url()).await.unwrap();
     let client = LockClient::new(backend);
-    latency(&client).await;
-    let tasks_before = tasks();
+    let tasks_before = tasks_at_rest(&server, &client).await;
     let mut takers = JoinSet::new();
     spawn_waits(&mut takers, &client, "free", crowd);
     eventually("the line", async || client.metrics().commands_waiting > 0).await;
