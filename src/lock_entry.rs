@@ -26,8 +26,8 @@ use self::idle::Gate;
 #[cfg(feature = "lock")]
 pub(crate) use self::outcome::BACK_OFF;
 pub use self::outcome::{
-    Answer, Attempt, AttemptOutcome, EnterOutcome, HeadTicket, HeldHere, HoldState, LeaveOutcome,
-    PendingRelease, Ticket, WaitOutcome,
+    Answer, Attempt, AttemptOutcome, HeadTicket, HeldHere, HoldState, LeaveOutcome, PendingRelease, Ticket,
+    Turn,
 };
 use self::ownership::Ownership;
 pub use self::ownership::{Policy, Renewal, Rules};
@@ -128,8 +128,8 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// * An owner that has the lock takes the lock again at once, before all waiters.
 /// * A lease that is longer than [`Rules::renewed_lease`] is renewed each third of `renewed_lease`, for the
 ///   rest of its length: other processes may have cut the lease at the store, as Redisson's readers do.
-/// * A caller that may not wait is [queued](EnterOutcome::Queued) nevertheless while the queue head's first
-///   answer is under way: a refusal is told to the caller as [`WaitOutcome::Busy`].
+/// * A caller that may not wait is [queued](Turn::Queued) nevertheless while the queue head's first
+///   answer is under way: a refusal is told to the caller as [`Turn::Busy`].
 ///
 /// # Examples
 ///
@@ -137,13 +137,13 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// use std::task::Waker;
 /// use std::time::{Duration, Instant};
 /// use latchwork::lock_entry::{
-///     Answer, AttemptOutcome, Effects, EnterOutcome, LeaveOutcome, LockEntry, Moment, Request, Rules,
+///     Answer, AttemptOutcome, Effects, Turn, LeaveOutcome, LockEntry, Moment, Request, Rules,
 /// };
 ///
 /// let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// let (lease, request) = (Duration::from_secs(30), Request::new(1));
 /// let (mut effects, waker) = (Effects::default(), Waker::noop());
-/// let EnterOutcome::Head(head) = entry.enter(&request, Some(waker.clone()), now, &mut effects) else {
+/// let Turn::Head(head) = entry.enter(&request, Some(waker.clone()), now, &mut effects) else {
 ///     unreachable!("it is idle")
 /// };
 /// let attempt = entry.attempt(&head, 1, now, lease).expect("still the queue head");
@@ -156,14 +156,14 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 ///
 /// // Once more by the same owner: a count in memory.
 /// let entered = entry.enter(&request, Some(waker.clone()), now, &mut effects);
-/// let EnterOutcome::Reentered(inner, None) = entered else {
+/// let Turn::Granted(inner, None) = entered else {
 ///     panic!()
 /// };
 /// assert_eq!(entry.leave(inner, now, &mut effects), LeaveOutcome::Remains);
 ///
 /// // Another one waits, and has the lock without a command.
 /// let entered = entry.enter(&Request::new(2), Some(waker.clone()), now, &mut effects);
-/// let EnterOutcome::Queued(ticket) = entered else {
+/// let Turn::Queued(ticket) = entered else {
 ///     panic!()
 /// };
 /// assert_eq!(entry.leave(outer, now, &mut effects), LeaveOutcome::Passed);
@@ -242,19 +242,11 @@ impl LockEntry {
     /// An owner wants the lock. A place in the queue has the `waker` from the same step on; without one the
     /// caller may not wait.
     #[inline]
-    pub fn enter(
-        &self,
-        request: &Request,
-        waker: Option<Waker>,
-        now: Moment,
-        effects: &mut Effects,
-    ) -> EnterOutcome {
+    pub fn enter(&self, request: &Request, waker: Option<Waker>, now: Moment, effects: &mut Effects) -> Turn {
         self.event(effects, |ownership, effects| {
             let entered = ownership.enter(request, waker.is_some(), now, effects);
             match (&entered, waker) {
-                (EnterOutcome::Queued(ticket), Some(waker)) => {
-                    ownership.register(ticket.slot, waker, effects)
-                }
+                (Turn::Queued(ticket), Some(waker)) => ownership.register(ticket.slot, waker, effects),
                 (_, waker) => effects.keep_waker(waker),
             }
             entered
@@ -301,17 +293,11 @@ impl LockEntry {
     }
 
     /// What the waiter with this ticket is told. With `Some` the ticket is used up: from then on it is told
-    /// [`WaitOutcome::Superseded`], and to cancel it does nothing.
+    /// [`Turn::Superseded`], and to cancel it does nothing.
     ///
     /// `None` arranges for the waker to be called when there is something to tell.
     #[inline(always)]
-    pub fn poll(
-        &self,
-        ticket: &Ticket,
-        waker: &Waker,
-        now: Moment,
-        effects: &mut Effects,
-    ) -> Option<WaitOutcome> {
+    pub fn poll(&self, ticket: &Ticket, waker: &Waker, now: Moment, effects: &mut Effects) -> Option<Turn> {
         let (mut told, mut is_known) = (None, true);
         self.event(effects, |ownership, effects| match ownership.is_queued(ticket) {
             true => is_known = ownership.will_wake(ticket.slot, waker),
@@ -324,13 +310,7 @@ impl LockEntry {
     }
 
     /// The waiter is polled with another waker than before.
-    fn poll_anew(
-        &self,
-        ticket: &Ticket,
-        waker: Waker,
-        now: Moment,
-        effects: &mut Effects,
-    ) -> Option<WaitOutcome> {
+    fn poll_anew(&self, ticket: &Ticket, waker: Waker, now: Moment, effects: &mut Effects) -> Option<Turn> {
         self.event(effects, |ownership, effects| {
             if ownership.is_queued(ticket) {
                 ownership.register(ticket.slot, waker, effects);

@@ -10,8 +10,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use latchwork::lock_entry::{
-    Answer, AttemptOutcome, Effects, EnterOutcome, LeaveOutcome, LockEntry, Moment, Request, Rules,
-    WaitOutcome,
+    Answer, AttemptOutcome, Effects, LeaveOutcome, LockEntry, Moment, Request, Rules, Turn,
 };
 use loom_tests::{model, start};
 
@@ -20,8 +19,7 @@ use self::effects::{effects_of, noop, with};
 /// One that was held, and was left: the release is under way.
 fn left() -> (Arc<LockEntry>, Moment) {
     let (entry, now) = (Arc::new(LockEntry::new(Rules::default())), Moment::from(Instant::now()));
-    let (EnterOutcome::Head(head), _) = with(|effects| entry.enter(&Request::new(1), noop(), now, effects))
-    else {
+    let (Turn::Head(head), _) = with(|effects| entry.enter(&Request::new(1), noop(), now, effects)) else {
         panic!("it is idle")
     };
     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
@@ -41,10 +39,10 @@ model! {
         let (entered, _) = with(|effects| entry.enter(&Request::new(2), noop(), now, effects));
         releaser.join().unwrap();
         match entered {
-            EnterOutcome::Head(_) => {}
-            EnterOutcome::Queued(ticket) => {
+            Turn::Head(_) => {}
+            Turn::Queued(ticket) => {
                 let told = with(|effects| entry.poll(&ticket, Waker::noop(), now, effects)).0;
-                assert!(matches!(told, Some(WaitOutcome::Head(_))), "it waits for ever");
+                assert!(matches!(told, Some(Turn::Head(_))), "it waits for ever");
             }
             other => panic!("{other:?}"),
         }
@@ -62,11 +60,11 @@ model! {
         let claimer = start(move || claims.claims());
         let (entered, _) = with(|effects| entry.enter(&Request::new(2), noop(), now, effects));
         let claimed = claimer.join().unwrap();
-        assert_ne!(claimed, matches!(entered, EnterOutcome::Head(_)), "two ask, or none");
-        let EnterOutcome::Queued(ticket) = entered else { return };
+        assert_ne!(claimed, matches!(entered, Turn::Head(_)), "two ask, or none");
+        let Turn::Queued(ticket) = entered else { return };
         drop(effects_of(|effects| entry.returned(0, now, effects)));
         let told = with(|effects| entry.poll(&ticket, Waker::noop(), now, effects)).0;
-        assert!(matches!(told, Some(WaitOutcome::Head(_))), "it waits for ever");
+        assert!(matches!(told, Some(Turn::Head(_))), "it waits for ever");
     }
     fails_if_claims_are_overlooked: ClaimOverlooked, "two ask, or none";
 }
@@ -83,7 +81,7 @@ model! {
             releases.returned(0, now, &mut Effects::default());
         });
         let enters = || with(|effects| entry.enter(&Request::new(2), noop(), now, effects)).0;
-        if entry.claims() || matches!(enters(), EnterOutcome::Head(_)) {
+        if entry.claims() || matches!(enters(), Turn::Head(_)) {
             // SAFETY: as above.
             assert!(!store.with(|held| unsafe { *held }), "it is held by the call before");
         }

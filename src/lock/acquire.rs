@@ -1,33 +1,28 @@
 //! Acquiring: in memory if this client has the lock, as the queue head at the store otherwise.
 //!
-//! Each level has an answer of its own to the one above. From the store up:
-//!
-//! | answer | of | to | says |
-//! |---|---|---|---|
-//! | `AcquireOutcome` | the store | `Head::answered` | leased, or held for so long |
-//! | `Answer` | `Head::answered` | the state machine | the same, or that the attempt did not run |
-//! | `AttemptOutcome` | the state machine | `Head::answered` | what the answer is worth: granted, refused, too late, superseded |
-//! | `Asked` | one question | `Head::compete`, `Wait::ask` | the competition is over, or why it is not |
-//! | `Competed` | the queue head | `AcquireParams::compete` | granted, superseded, or the time is over |
-//! | `EnterOutcome`, `WaitOutcome` | the state machine | `enter`, `told` | what becomes of a caller at its entry, and in the queue |
-//! | `Step` | a stage | `Progress::drive` | the next stage, or the end |
+//! | answer | of | says |
+//! |---|---|---|
+//! | [`AcquireOutcome`] | the store | leased, or held by another for so long |
+//! | [`AttemptOutcome`](crate::lock_entry::AttemptOutcome) | the engine | the worth of the store's answer |
+//! | [`Turn`] | the queue | the lock, the right to compete for it, or why neither |
+//! | [`End`] | one competition | the lock, or why not |
+//! | `Result<Option<Guard>, LockError>` | the acquisition | the caller's answer |
 
 mod head;
 mod pace;
-mod waiter;
 
-use std::future::pending;
-use std::marker::PhantomData;
+use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll, Waker, ready};
+use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
-use crate::lock_entry::{Attempt, EnterOutcome, Extension, Grant, Moment, Request, WaitOutcome};
+use crate::budget;
+use crate::lock_entry::{Attempt, Extension, Grant, Moment, Request, Ticket, Turn};
 
-use self::head::{Competed, Head};
-use self::waiter::Waiter;
+use self::head::Head;
 use crate::lock::backend::{AcquireOutcome, AcquireRequest, Mode};
+use crate::lock::context::yield_now;
 use crate::lock::entry::attended::Attended;
 use crate::lock::entry::{Entry, OnDrop};
 use crate::lock::error::LockError;
@@ -35,10 +30,10 @@ use crate::lock::guard::Guard;
 use crate::lock::lease::{Lease, LeaseError};
 use crate::lock::owner::LeaseId;
 
-/// A waiter with a shorter limit than that cannot wait until the watchdog verifies the lease anyway.
+/// A waiter with a shorter limit cannot wait until the watchdog verifies the lease anyway.
 const SHORT_WAIT: Duration = Duration::from_secs(1);
 
-/// What is asked for by one call.
+/// The parameters of one call.
 #[derive(Clone, Copy)]
 pub(super) struct AcquireParams<'a> {
     pub(super) entry: &'a Arc<Entry>,
@@ -50,222 +45,129 @@ pub(super) struct AcquireParams<'a> {
     pub(super) wait: Option<Duration>,
 }
 
-/// What an acquisition that has met no error is to its caller.
-pub(super) trait Outcome {
-    fn granted(guard: Guard) -> Self;
-    /// The time to wait is over.
-    fn time_over() -> Self;
-}
-
-impl Outcome for Option<Guard> {
-    fn granted(guard: Guard) -> Self {
-        Some(guard)
-    }
-
-    fn time_over() -> Self {
-        None
-    }
-}
-
-impl Outcome for Guard {
-    fn granted(guard: Guard) -> Self {
-        guard
-    }
-
-    fn time_over() -> Self {
-        unreachable!("only a wait with a limit ends without the lock")
-    }
-}
-
-/// Takes the lock.
-///
-/// What the store has no part in, or answers at once, takes no future of its own.
-pub(super) struct Acquisition<'a, O> {
-    progress: Progress<'a>,
-    outcome: PhantomData<fn() -> O>,
-}
-
-/// How far an acquisition is.
-struct Progress<'a> {
-    wanted: AcquireParams<'a>,
-    begun: Option<Moment>,
-    /// A caller with a limit waits as long as that for a store that is gone. One without is told so, unless
-    /// it has waited before.
-    patient: bool,
-    stage: Stage<'a>,
-    /// It has taken its part from tokio's budget, or has given way (`budget.rs`).
-    #[cfg(feature = "tokio")]
-    may_go_on: bool,
-}
-
-/// The end of an acquisition. `None`: the time to wait is over.
-type Got = Result<Option<Guard>, LockError>;
-
-/// Where an acquisition stands.
-enum Stage<'a> {
-    /// Nowhere yet, or anywhere no more.
-    Entering,
-    /// In the queue as this owner, without a limit.
-    Queued(u64, Waiter<'a>),
-    /// All that takes a timer, or a store that does not answer at once.
-    Waiting(Pin<Box<dyn Future<Output = Result<Step<'a>, LockError>> + Send + 'a>>),
-}
-
-/// How a stage ends: what comes next.
-enum Step<'a> {
-    Enter,
-    Queue(u64, Waiter<'a>),
-    Compete(Head<'a>, Moment),
-    /// Its owner writes, under this lease.
-    ReadUnder(Request, LeaseId),
+/// The end of one competition for the lock.
+enum End {
     Granted(Guard),
-    /// The lease in hand is not enough for it.
-    GrantedShort(Guard, Extension),
+    /// The caller was not polled in time, or was recalled: it enters anew.
+    Superseded,
     /// The time to wait is over, and another acquisition has the lock.
-    TimeOverHeld,
+    Held,
     /// The time to wait is over, and the store has not said meanwhile whether the lock is held.
     Unanswered,
 }
 
-impl<'a, O> Acquisition<'a, O> {
-    pub(super) fn new(wanted: AcquireParams<'a>) -> Self {
-        let patient = wanted.wait.is_some();
-        let progress = Progress {
-            wanted,
-            begun: None,
-            patient,
-            stage: Stage::Entering,
-            #[cfg(feature = "tokio")]
-            may_go_on: false,
-        };
-        Self { progress, outcome: PhantomData }
-    }
-}
-
-impl<O: Outcome> Future for Acquisition<'_, O> {
-    type Output = Result<O, LockError>;
-
-    #[inline]
-    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        self.progress.poll(task).map(|got| Ok(got?.map_or_else(O::time_over, O::granted)))
-    }
-}
-
-impl Progress<'_> {
-    #[cfg(feature = "tokio")]
-    fn poll(&mut self, task: &mut TaskContext<'_>) -> Poll<Got> {
-        // Before it has the lock: a future that is kept and not polled would hold it.
-        if !std::mem::replace(&mut self.may_go_on, true) && !crate::budget::take_part() {
-            // A limit counts from the first poll.
-            self.begun = Some(self.wanted.entry.now());
-            task.waker().wake_by_ref();
-            return Poll::Pending;
+impl<'a> AcquireParams<'a> {
+    /// Takes the lock. `time_over`: the outcome once the time to wait is over, if there is a limit.
+    ///
+    /// Futures that wait for the store are boxed: they take no room in the future of an acquisition that
+    /// does not.
+    pub(super) async fn acquire<O: From<Guard>>(self, time_over: Option<O>) -> Result<O, LockError> {
+        let entry = self.entry;
+        // A limit counts from the first poll.
+        let begun = entry.now();
+        let mut now = begun;
+        // Before the lock is taken: a future that is kept and not polled would hold the lock.
+        if !budget::take_part() {
+            yield_now().await;
+            now = entry.now();
         }
-        self.drive(task)
-    }
-
-    #[cfg(not(feature = "tokio"))]
-    #[inline(always)]
-    fn poll(&mut self, task: &mut TaskContext<'_>) -> Poll<Got> {
-        self.drive(task)
-    }
-
-    /// Not generic, and so compiled here, and not once more in each crate that takes a lock.
-    fn drive(&mut self, task: &mut TaskContext<'_>) -> Poll<Got> {
-        let Self { wanted, begun, patient, stage, .. } = self;
+        // A caller with a limit waits as long as that for a store that is gone. A caller without a limit
+        // gets the error, unless it has waited before.
+        let mut patient = self.wait.is_some();
         loop {
-            let step = match stage {
-                Stage::Entering => {
-                    let now = wanted.entry.now();
-                    let begun = *begun.get_or_insert(now);
-                    match wanted.check(now) {
-                        Ok(None) => {
-                            // An owner and a lease may have the same number.
-                            let number = wanted.entry.context.number();
-                            let request = wanted.request(number);
-                            match wanted.entry.take_idle(&request, number, now) {
-                                Ok(Some(grant)) => return wanted.granted_to(&request, grant, begun, now),
-                                Ok(None) => wanted.enter(&request, now, task.waker()),
-                                Err(error) => Err(error),
+            let under = self.check(now)?;
+            // An owner and a lease may have the same number.
+            let number = entry.context.number();
+            let request = self.request(number);
+            let end = if let Some(under) = under {
+                Box::pin(self.read_under(request, under, begun, patient)).await?
+            } else if let Some(grant) = entry.take_idle(&request, number, now)? {
+                return Ok(O::from(self.granted(&request, grant, begun, now)));
+            } else {
+                let mut turn = poll_fn(|task| Poll::Ready(self.enter(&request, now, task.waker()))).await;
+                loop {
+                    break match turn {
+                        Turn::Granted(grant, None) => {
+                            return Ok(O::from(self.granted(&request, grant, begun, now)));
+                        }
+                        Turn::Granted(grant, Some(extension)) => {
+                            let guard = self.guard(&request, grant, now);
+                            Box::pin(self.extended(guard, extension, begun)).await?
+                        }
+                        Turn::Queued(ticket) => {
+                            let waiter = Waiter { entry, ticket: Some(ticket), is_entering: self.may_wait() };
+                            self.recall_if_beside_itself(now);
+                            patient = patient || self.is_behind_a_holder();
+                            let told = match self.wait {
+                                None => Some(waiter.await),
+                                Some(_) => Box::pin(self.wait_queued(waiter, begun)).await,
+                            };
+                            let Some(told) = told else { break self.at_the_end(begun) };
+                            (turn, now) = told;
+                            continue;
+                        }
+                        Turn::Head(ticket) => {
+                            let head = Head::new(self, ticket, request);
+                            self.recall_if_beside_itself(now);
+                            match Box::pin(head.compete(now, patient, self.give_up(begun))).await? {
+                                End::Unanswered => self.at_the_end(begun),
+                                end => end,
                             }
                         }
-                        Ok(Some((owner, under))) => Ok(Step::ReadUnder(wanted.request(owner), under)),
-                        Err(error) => Err(error),
-                    }
+                        Turn::Superseded => End::Superseded,
+                        Turn::Busy => End::Held,
+                        Turn::Closed => return Err(entry.context.closed()),
+                    };
                 }
-                Stage::Queued(owner, waiter) => {
-                    if waiter.is_part_of_entering() {
-                        return Poll::Pending;
-                    }
-                    let now = wanted.entry.now();
-                    let request = wanted.request(*owner);
-                    match waiter.hear(task, now) {
-                        Some(WaitOutcome::Granted(grant, None)) => {
-                            return wanted.granted_to(&request, grant, begun.unwrap_or(now), now);
-                        }
-                        Some(told) => wanted.told(&request, told, now),
-                        None => return Poll::Pending,
-                    }
-                }
-                Stage::Waiting(future) => ready!(future.as_mut().poll(task)),
             };
-            let begun = begun.expect("it has entered");
-            // Matched as it is: a `?` before would copy each guard once more.
-            *stage = match step {
-                Ok(Step::Granted(guard)) => {
-                    wanted.waited(begun, guard.since().unwrap_or(begun));
-                    return Poll::Ready(Ok(Some(guard)));
+            match end {
+                End::Granted(guard) => {
+                    self.waited(begun, guard.since().unwrap_or(begun));
+                    return Ok(O::from(guard));
                 }
-                Ok(Step::Enter) => {
-                    *patient = true;
-                    Stage::Entering
-                }
-                Ok(Step::Queue(owner, waiter)) if wanted.wait.is_none() => {
-                    *patient |= wanted.is_behind_a_holder();
-                    Stage::Queued(owner, waiter)
-                }
-                Ok(Step::Queue(owner, waiter)) => {
-                    Stage::Waiting(Box::pin(wanted.wait_queued(owner, waiter, begun)))
-                }
-                Ok(Step::Compete(head, now)) => {
-                    Stage::Waiting(Box::pin(wanted.compete(head, now, begun, *patient)))
-                }
-                Ok(Step::ReadUnder(request, under)) => {
-                    Stage::Waiting(Box::pin(wanted.read_under(request, under, begun, *patient)))
-                }
-                Ok(Step::GrantedShort(guard, extension)) => {
-                    Stage::Waiting(Box::pin(wanted.extended(guard, extension, begun)))
-                }
+                End::Superseded => (now, patient) = (entry.now(), true),
                 // The end of the runtime ends its timers early.
-                Ok(Step::TimeOverHeld | Step::Unanswered) if wanted.entry.context.has_ended() => {
-                    return Poll::Ready(Err(LockError::RuntimeEnded));
+                End::Held | End::Unanswered if entry.context.has_ended() => {
+                    return Err(LockError::RuntimeEnded);
                 }
-                Ok(Step::TimeOverHeld) => {
-                    wanted.entry.context.recorder.given_up.add_one();
-                    return Poll::Ready(Ok(None));
+                End::Held => {
+                    entry.context.recorder.given_up.add_one();
+                    return Ok(time_over.expect("only a wait with a limit ends without the lock"));
                 }
-                Ok(Step::Unanswered) => return Poll::Ready(Err(wanted.no_answer())),
-                Err(error) => return Poll::Ready(Err(error)),
-            };
+                End::Unanswered => {
+                    let wait = self.wait.unwrap_or_default();
+                    return Err(LockError::NoAnswer { name: entry.name.clone(), wait });
+                }
+            }
         }
     }
-}
 
-impl<'a> AcquireParams<'a> {
-    fn no_answer(&self) -> LockError {
-        LockError::NoAnswer { name: self.entry.name.clone(), wait: self.wait.unwrap_or_default() }
+    /// In the queue, with a limit. `None`: the time is over.
+    async fn wait_queued(self, waiter: Waiter<'a>, begun: Moment) -> Option<(Turn, Moment)> {
+        let entry = self.entry;
+        if self.wait.is_some_and(|wait| wait < SHORT_WAIT) {
+            entry.event(|state, effects| state.verify_soon(entry.now(), effects));
+        }
+        // A try waits for the answer that another caller has asked for.
+        let limit = if self.may_wait() { self.limit(begun) } else { begun + SHORT_WAIT };
+        entry.context.until(limit, waiter).await
     }
 
-    /// Whether it waits for a holder, here or elsewhere: when that leaves, the store may be gone. And not for
-    /// a queue head that has not reached the store, and is told so.
+    /// Waits for a holder, here or elsewhere: when the holder leaves, the store may be gone. A caller behind
+    /// a queue head that has not reached the store gets the error.
     fn is_behind_a_holder(&self) -> bool {
-        // A store that answers at once is never gone.
+        // A store that answers by the call is never gone.
         !self.entry.context.at_once && self.entry.state.is_known_held()
     }
 
-    /// When to give up.
+    /// The end of the time to wait.
     fn limit(&self, begun: Moment) -> Moment {
         self.wait.map_or(Moment::NEVER, |wait| begun + wait)
+    }
+
+    /// The end of the time for a question: with no time to wait at all, the round trip may take its time.
+    fn give_up(&self, begun: Moment) -> Moment {
+        if self.may_wait() { self.limit(begun) } else { Moment::NEVER }
     }
 
     fn may_wait(&self) -> bool {
@@ -294,52 +196,22 @@ impl<'a> AcquireParams<'a> {
     /// Whether it may enter. An explicit owner that is to read beside itself need not: that is, and under
     /// which lease it writes.
     #[inline(always)]
-    fn check(&self, now: Moment) -> Result<Option<(u64, LeaseId)>, LockError> {
+    fn check(&self, now: Moment) -> Result<Option<LeaseId>, LockError> {
         self.entry.context.check()?;
         if let Lease::For(lease) = self.lease {
             Lease::check(lease)?;
         }
         match self.owner {
-            Some(owner) => Ok(self.beside_itself(owner, now)?.map(|under| (owner, under))),
+            Some(owner) => self.beside_itself(owner, now),
             None => Ok(None),
         }
     }
 
-    /// Gets as far as it can at once.
-    fn enter(&self, request: &Request, now: Moment, waker: &Waker) -> Result<Step<'a>, LockError> {
-        let entry = self.entry;
-        // Cloning it is foreign code, and so done beforehand.
+    /// Enters the queue, or gets further at once.
+    fn enter(&self, request: &Request, now: Moment, waker: &Waker) -> Turn {
+        // A clone of a waker is foreign code, and so made before the event.
         let waker = self.may_wait().then(|| waker.clone());
-        let registered = waker.is_some();
-        let entered = entry.event(|state, effects| state.enter(request, waker, now, effects));
-        self.entered(request, entered, registered, now)
-    }
-
-    /// What an acquisition has found. From now on it has an owner.
-    #[inline(always)]
-    fn entered(
-        &self,
-        request: &Request,
-        entered: EnterOutcome,
-        registered: bool,
-        now: Moment,
-    ) -> Result<Step<'a>, LockError> {
-        let (entry, request) = (self.entry, *request);
-        match entered {
-            EnterOutcome::Head(ticket) => {
-                let head = Head::new(entry, ticket, request, self.may_wait());
-                self.recall_if_beside_itself(now);
-                Ok(Step::Compete(head, now))
-            }
-            EnterOutcome::Queued(ticket) => {
-                let waiter = Waiter::new(entry, ticket, registered);
-                self.recall_if_beside_itself(now);
-                Ok(Step::Queue(request.owner(), waiter))
-            }
-            EnterOutcome::Reentered(grant, extension) => Ok(self.granted(&request, grant, extension, now)),
-            EnterOutcome::Busy => Ok(Step::TimeOverHeld),
-            EnterOutcome::Closed => Err(entry.context.closed()),
-        }
+        self.entry.event(|state, effects| state.enter(request, waker, now, effects))
     }
 
     /// The lease under which an explicit owner has the other side of the same read-write lock, if it reads
@@ -382,7 +254,7 @@ impl<'a> AcquireParams<'a> {
         under: LeaseId,
         begun: Moment,
         asked_before: bool,
-    ) -> Result<Step<'a>, LockError> {
+    ) -> Result<End, LockError> {
         let (entry, context) = (self.entry, &self.entry.context);
         let (number, lease, sent) = (context.number(), context.lease_of(&request), entry.now());
         let attempt = Attempt::outside_of_queue(number, &request, sent, lease);
@@ -394,10 +266,9 @@ impl<'a> AcquireParams<'a> {
         let rolls_back = move || asks.release_in_background(pending_release);
         let attended = Attended::new(entry, OnDrop(Some(rolls_back)));
         let answer = entry.acquire(&asked);
-        let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
-        let answered = attended.until_answered(pin!(context.until(give_up, answer))).await;
-        let Some((mut unfinished, answer)) = answered else { return Ok(Step::Enter) };
-        let Some(outcome) = answer else { return Ok(Step::Unanswered) };
+        let answered = attended.until_answered(pin!(context.until(self.give_up(begun), answer))).await;
+        let Some((mut unfinished, answer)) = answered else { return Ok(End::Superseded) };
+        let Some(outcome) = answer else { return Ok(End::Unanswered) };
         let may_run_yet = entry.may_run_yet(&asked.id, &outcome);
         match outcome {
             Ok(AcquireOutcome::Acquired { last_token }) => {
@@ -414,7 +285,7 @@ impl<'a> AcquireParams<'a> {
                 if !request.is_watched() && sent + lease <= now {
                     return Err(LockError::Lease(LeaseError::OverBeforeAnswer));
                 }
-                Ok(grant.map_or(Step::Enter, |grant| Step::Granted(self.guard(&request, grant, now))))
+                Ok(grant.map_or(End::Superseded, |grant| End::Granted(self.guard(&request, grant, now))))
             }
             Ok(AcquireOutcome::Held { .. }) => {
                 if !may_run_yet {
@@ -429,7 +300,7 @@ impl<'a> AcquireParams<'a> {
                 {
                     context.until(sent + Duration::from_nanos(1), pending::<()>()).await;
                 }
-                Ok(Step::Enter)
+                Ok(End::Superseded)
             }
             Err(error) => {
                 if !may_run_yet {
@@ -440,109 +311,35 @@ impl<'a> AcquireParams<'a> {
         }
     }
 
-    /// In the queue, with a limit.
-    async fn wait_queued(self, owner: u64, waiter: Waiter<'a>, begun: Moment) -> Result<Step<'a>, LockError> {
-        let entry = self.entry;
-        if self.wait.is_some_and(|wait| wait < SHORT_WAIT) {
-            entry.event(|state, effects| state.verify_soon(entry.now(), effects));
-        }
-        // A try is here for an answer that another caller has asked for.
-        let limit = if self.may_wait() { self.limit(begun) } else { begun + SHORT_WAIT };
-        match entry.context.until(limit, waiter).await {
-            Some((told, now)) => self.told(&self.request(owner), told, now),
-            None => Ok(self.at_the_end(begun)),
-        }
-    }
-
-    #[inline]
-    fn told(&self, request: &Request, told: WaitOutcome, now: Moment) -> Result<Step<'a>, LockError> {
-        let entry = self.entry;
-        match told {
-            WaitOutcome::Granted(grant, extension) => Ok(self.granted(request, grant, extension, now)),
-            WaitOutcome::Head(ticket) => {
-                Ok(Step::Compete(Head::new(entry, ticket, *request, self.may_wait()), now))
-            }
-            WaitOutcome::Superseded => Ok(Step::Enter),
-            WaitOutcome::Busy => Ok(Step::TimeOverHeld),
-            WaitOutcome::Closed => Err(entry.context.closed()),
-        }
-    }
-
-    async fn compete(
-        self,
-        head: Head<'a>,
-        now: Moment,
-        begun: Moment,
-        patient: bool,
-    ) -> Result<Step<'a>, LockError> {
-        let request = *head.request();
-        // With no time to wait at all, the one question takes the round trip that it takes.
-        let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
-        Ok(match head.compete(now, patient, give_up).await? {
-            Competed::Granted(grant, at) => Step::Granted(self.guard(&request, grant, at)),
-            Competed::Superseded => Step::Enter,
-            Competed::TimeOverHeld => Step::TimeOverHeld,
-            Competed::Unanswered => self.at_the_end(begun),
-        })
-    }
-
     /// The time to wait is over without an answer to this call. A queue head before it may have had one.
-    fn at_the_end(&self, begun: Moment) -> Step<'a> {
-        if self.entry.state.was_known_held(begun) { Step::TimeOverHeld } else { Step::Unanswered }
+    fn at_the_end(&self, begun: Moment) -> End {
+        if self.entry.state.was_known_held(begun) { End::Held } else { End::Unanswered }
     }
 
     /// Asks for what the lease in hand lacks, for as long as the caller waits. What is dropped then leaves
     /// the hold as any other guard does.
-    async fn extended(
-        self,
-        guard: Guard,
-        extension: Extension,
-        begun: Moment,
-    ) -> Result<Step<'a>, LockError> {
-        let give_up = if self.may_wait() { self.limit(begun) } else { Moment::NEVER };
+    async fn extended(self, guard: Guard, extension: Extension, begun: Moment) -> Result<End, LockError> {
+        let give_up = self.give_up(begun);
         let (owner, grant) = (*guard.owner(), guard.grant().copy());
         let extended = pin!(self.entry.extend(owner, &grant, extension));
         let attended = Attended::new(self.entry, guard);
         let answered = attended.until_answered(pin!(self.entry.context.until(give_up, extended))).await;
-        let Some((mut guard, answer)) = answered else { return Ok(Step::Enter) };
-        let Some(extended) = answer else { return Ok(Step::Unanswered) };
+        let Some((mut guard, answer)) = answered else { return Ok(End::Superseded) };
+        let Some(extended) = answer else { return Ok(End::Unanswered) };
         guard.set_token(extended?);
         guard.lasts()?;
-        Ok(Step::Granted(guard))
+        Ok(End::Granted(guard))
     }
 
-    #[inline]
-    fn granted(
-        &self,
-        request: &Request,
-        grant: Grant,
-        extension: Option<Extension>,
-        now: Moment,
-    ) -> Step<'a> {
-        match extension {
-            None => Step::Granted(self.guard(request, grant, now)),
-            Some(extension) => Step::GrantedShort(self.guard(request, grant, now), extension),
-        }
-    }
-
-    /// The end of a wait since `begun`. Not by a step: to move a guard costs as much as to make it.
+    /// The guard at the end of a wait since `begun`.
     #[inline(always)]
-    fn granted_to(
-        &self,
-        request: &Request,
-        grant: Grant,
-        begun: Moment,
-        now: Moment,
-    ) -> Poll<Result<Option<Guard>, LockError>> {
+    fn granted(&self, request: &Request, grant: Grant, begun: Moment, now: Moment) -> Guard {
         self.waited(begun, now);
-        if self.owner.is_none() {
-            return Poll::Ready(Ok(Some(self.new_guard(request, grant, now))));
-        }
-        Poll::Ready(Ok(Some(self.guard(request, grant, now))))
+        self.guard(request, grant, now)
     }
 
     #[inline(always)]
-    fn new_guard(&self, request: &Request, grant: Grant, now: Moment) -> Guard {
+    fn guard(&self, request: &Request, grant: Grant, now: Moment) -> Guard {
         let owner = self.entry.context.owner(request.owner());
         event!(
             DEBUG,
@@ -551,14 +348,50 @@ impl<'a> AcquireParams<'a> {
             watched = grant.is_watched(),
             "acquired"
         );
-        Guard::new(Arc::clone(self.entry), owner, grant, now)
-    }
-
-    fn guard(&self, request: &Request, grant: Grant, now: Moment) -> Guard {
-        let guard = self.new_guard(request, grant, now);
+        let guard = Guard::new(Arc::clone(self.entry), owner, grant, now);
         if self.owner.is_some() {
             self.tell_other_side(request.owner(), now);
         }
         guard
+    }
+}
+
+/// A place in the queue of an entry, as a future: ready with the caller's turn, and its time. Dropped before,
+/// leaves the queue, or passes on the turn that it was not polled for.
+struct Waiter<'a> {
+    entry: &'a Arc<Entry>,
+    /// `None` once the turn has come.
+    ticket: Option<Ticket>,
+    /// The first poll is a part of the poll that has entered, whose waker the queue has already.
+    is_entering: bool,
+}
+
+impl Future for Waiter<'_> {
+    type Output = (Turn, Moment);
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        if std::mem::take(&mut self.is_entering) {
+            return Poll::Pending;
+        }
+        let (entry, now) = (self.entry, self.entry.now());
+        let turn = entry.event(|state, effects| {
+            let ticket = self.ticket.as_ref().expect("polled after its end");
+            let turn = state.poll(ticket, task.waker(), now, effects);
+            if turn.is_some() {
+                self.ticket = None;
+            }
+            turn
+        });
+        turn.map_or(Poll::Pending, |turn| Poll::Ready((turn, now)))
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take().filter(|_| self.entry.context.is_here()) {
+            let entry = self.entry;
+            entry.event(|state, effects| state.cancel(ticket, entry.now(), effects));
+        }
     }
 }

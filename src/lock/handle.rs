@@ -8,7 +8,7 @@ use crate::lock_entry::LeaveOutcome;
 #[cfg(doc)]
 use crate::lock_entry::LossReason;
 
-use crate::lock::acquire::{AcquireParams, Acquisition, Outcome};
+use crate::lock::acquire::AcquireParams;
 use crate::lock::backend::Holder;
 use crate::lock::context::proceed;
 use crate::lock::entry::Entry;
@@ -198,7 +198,7 @@ impl Lock {
     /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
     /// ```
     pub fn lock(&self) -> impl Future<Output = Result<Guard, LockError>> {
-        self.acquire(Lease::Watched, None)
+        self.acquire(Lease::Watched, None, None)
     }
 
     /// As [`lock`](Self::lock), with a lease of the caller's own, which is not renewed.
@@ -214,7 +214,7 @@ impl Lock {
     /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept, or is over before
     /// the store's answer is there.
     pub fn lock_with_lease(&self, lease: Duration) -> impl Future<Output = Result<Guard, LockError>> {
-        self.acquire(Lease::For(lease), None)
+        self.acquire(Lease::For(lease), None, None)
     }
 
     /// Takes the lock if it is free now. The watchdog renews its lease while the guard lives.
@@ -287,17 +287,18 @@ impl Lock {
         wait: Duration,
         lease: impl Into<Lease>,
     ) -> impl Future<Output = Result<Option<Guard>, LockError>> {
-        self.acquire(lease.into(), Some(wait))
+        self.acquire(lease.into(), Some(wait), Some(None))
     }
 
-    fn acquire<O: Outcome>(
+    fn acquire<O: From<Guard>>(
         &self,
         lease: Lease,
         wait: Option<Duration>,
+        time_over: Option<O>,
     ) -> impl Future<Output = Result<O, LockError>> {
         let owner = self.owner.map(|owner| owner.number());
         let wanted = AcquireParams { entry: &self.entry, owner, lease, fenced: self.fenced, wait };
-        trace::acquiring(self.name().as_str(), Acquisition::new(wanted))
+        trace::acquiring(self.name().as_str(), wanted.acquire(time_over))
     }
 
     /// Gives back one hold of `owner`: one whose guard was [forgotten](Guard::forget), or else one that a

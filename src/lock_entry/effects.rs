@@ -81,10 +81,10 @@ pub(super) struct More {
 /// # let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
 /// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
 /// let grant = take(&entry, now);
-/// use latchwork::lock_entry::{EnterOutcome, LeaveOutcome, LockEntry, Policy, Request};
+/// use latchwork::lock_entry::{Turn, LeaveOutcome, LockEntry, Policy, Request};
 ///
 /// // The store has a queue: a release goes there, and names the oldest waiter of this client.
-/// let EnterOutcome::Queued(_ticket) =
+/// let Turn::Queued(_ticket) =
 ///     entry.enter(&Request::new(2), Some(waker.clone()), now, &mut effects) else { panic!("1 has it") };
 /// let mut effects = Effects::default();
 /// let left = entry.leave(grant, now, &mut effects);

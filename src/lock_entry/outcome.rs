@@ -25,9 +25,9 @@ pub(super) const NO_TOKENS: RangeInclusive<u64> = 1..=0;
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
 /// let _grant = take(&entry, now);
-/// use latchwork::lock_entry::{EnterOutcome, LockEntry, Request};
+/// use latchwork::lock_entry::{Turn, LockEntry, Request};
 ///
-/// let EnterOutcome::Queued(ticket) =
+/// let Turn::Queued(ticket) =
 ///     entry.enter(&Request::new(2), Some(waker.clone()), now, &mut effects) else { panic!("1 has it") };
 /// assert_eq!(entry.waiters(), 1);
 /// entry.cancel(ticket, now, &mut effects);
@@ -51,9 +51,9 @@ pub struct Ticket {
 /// # use latchwork::lock_entry::{Moment, Rules};
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// # let (mut effects, waker) = (latchwork::lock_entry::Effects::default(), std::task::Waker::noop());
-/// use latchwork::lock_entry::{EnterOutcome, LockEntry, Request};
+/// use latchwork::lock_entry::{Turn, LockEntry, Request};
 ///
-/// let EnterOutcome::Head(head) =
+/// let Turn::Head(head) =
 ///     entry.enter(&Request::new(1), Some(waker.clone()), now, &mut effects) else { panic!("it is idle") };
 /// assert!(entry.is_head(&head) && head.back_off().is_zero());
 /// assert_eq!(head.since(), now);
@@ -93,39 +93,8 @@ impl HeadTicket {
     }
 }
 
-/// What an acquisition found.
-///
-/// # Examples
-///
-/// ```
-/// # use std::time::{Instant};
-/// # use latchwork::lock_entry::{Moment, Rules};
-/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
-/// # let (mut effects, waker) = (latchwork::lock_entry::Effects::default(), std::task::Waker::noop());
-/// use latchwork::lock_entry::{EnterOutcome, LockEntry, Request};
-///
-/// let first = entry.enter(&Request::new(1), Some(waker.clone()), now, &mut effects);
-/// assert!(matches!(first, EnterOutcome::Head(_)), "it is to ask the store");
-/// let second = entry.enter(&Request::new(2), None, now, &mut effects);
-/// assert!(matches!(second, EnterOutcome::Busy), "it may not wait");
-/// ```
-#[derive(Debug)]
-#[must_use = "a grant is to be given back, a place to be polled or cancelled"]
-#[doc(alias = "Entered")]
-pub enum EnterOutcome {
-    /// Its owner has the lock already, and once more now.
-    Reentered(Grant, Option<Extension>),
-    /// The entry is idle: the caller is the queue head.
-    Head(HeadTicket),
-    /// Others are here: the caller waits behind them.
-    Queued(Ticket),
-    /// Others are here, and the caller may not wait.
-    Busy,
-    /// The entry is closed.
-    Closed,
-}
-
-/// What a waiter is told.
+/// Where a caller stands once it has [entered](super::LockEntry::enter), and a waiter once its place in the
+/// queue has come to an end.
 ///
 /// # Examples
 ///
@@ -134,28 +103,31 @@ pub enum EnterOutcome {
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
 /// let grant = take(&entry, now);
-/// use std::task::{Context, Waker};
-/// use latchwork::lock_entry::{EnterOutcome, LeaveOutcome, LockEntry, Request, WaitOutcome};
+/// use latchwork::lock_entry::{LeaveOutcome, LockEntry, Request, Turn};
 ///
-/// let EnterOutcome::Queued(ticket) =
-///     entry.enter(&Request::new(2), Some(waker.clone()), now, &mut effects) else { panic!("1 has it") };
+/// let second = entry.enter(&Request::new(2), None, now, &mut effects);
+/// assert!(matches!(second, Turn::Busy), "it may not wait");
+/// let Turn::Queued(ticket) =
+///     entry.enter(&Request::new(3), Some(waker.clone()), now, &mut effects) else { panic!("1 has it") };
 /// assert!(entry.poll(&ticket, waker, now, &mut effects).is_none());
 /// assert_eq!(entry.leave(grant, now, &mut effects), LeaveOutcome::Passed);
-/// assert!(matches!(entry.poll(&ticket, waker, now, &mut effects), Some(WaitOutcome::Granted(_, None))));
+/// assert!(matches!(entry.poll(&ticket, waker, now, &mut effects), Some(Turn::Granted(_, None))));
 /// ```
 #[derive(Debug)]
-#[must_use = "a grant is to be given back"]
-#[doc(alias = "Told")]
-pub enum WaitOutcome {
-    /// It has the lock.
+#[must_use = "a grant is to be given back, a place to be polled or cancelled"]
+#[doc(alias("Entered", "EnterOutcome", "Told", "WaitOutcome"))]
+pub enum Turn {
+    /// The caller has the lock: its owner re-enters, or the holder before has passed the lock on.
     Granted(Grant, Option<Extension>),
-    /// It is the queue head.
+    /// The caller is the queue head, and is to ask the store.
     Head(HeadTicket),
-    /// It could have had the lock, or the right to compete for it, and was not polled in time. It has to
-    /// queue anew, as another owner unless its owner is shared.
+    /// Others are ahead: the caller waits behind them. Only [`enter`](super::LockEntry::enter) says so.
+    Queued(Ticket),
+    /// The waiter could have had the lock, or the right to compete for it, and was not polled in time. It has
+    /// to enter anew, as another owner unless its owner is shared.
     Superseded,
-    /// It may not wait, and the store has said to the queue head that another process has the lock. Of
-    /// [shared](super::Policy::Shared) locks only.
+    /// The caller may not wait, and others are ahead; or, of [shared](super::Policy::Shared) locks, the store
+    /// has said to the queue head that another process has the lock.
     Busy,
     /// The entry is closed.
     Closed,
@@ -170,9 +142,9 @@ pub enum WaitOutcome {
 /// # use latchwork::lock_entry::{Moment, Rules};
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// # let (mut effects, waker) = (latchwork::lock_entry::Effects::default(), std::task::Waker::noop());
-/// use latchwork::lock_entry::{EnterOutcome, LockEntry, Request};
+/// use latchwork::lock_entry::{Turn, LockEntry, Request};
 ///
-/// let EnterOutcome::Head(head) =
+/// let Turn::Head(head) =
 ///     entry.enter(&Request::new(1), Some(waker.clone()), now, &mut effects) else { panic!("it is idle") };
 /// let attempt = entry.attempt(&head, 7, now, Duration::from_secs(30)).expect("it is the queue head");
 /// // What to ask the store for: lease 7, for 30 s, without a fencing token.
@@ -245,9 +217,9 @@ impl Attempt {
 /// # use latchwork::lock_entry::{Moment, Rules};
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// # let (mut effects, waker) = (latchwork::lock_entry::Effects::default(), std::task::Waker::noop());
-/// use latchwork::lock_entry::{Answer, EnterOutcome, LockEntry, Request, AttemptOutcome};
+/// use latchwork::lock_entry::{Answer, Turn, LockEntry, Request, AttemptOutcome};
 ///
-/// let EnterOutcome::Head(head) =
+/// let Turn::Head(head) =
 ///     entry.enter(&Request::new(1), Some(waker.clone()), now, &mut effects) else { panic!("it is idle") };
 /// let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).expect("it is the queue head");
 /// // The store says that another process has the lock, and keeps no queue.
@@ -285,9 +257,9 @@ pub enum Answer {
 /// # use latchwork::lock_entry::{Moment, Rules};
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// # let (mut effects, waker) = (latchwork::lock_entry::Effects::default(), std::task::Waker::noop());
-/// use latchwork::lock_entry::{Answer, EnterOutcome, LockEntry, Request, AttemptOutcome};
+/// use latchwork::lock_entry::{Answer, Turn, LockEntry, Request, AttemptOutcome};
 ///
-/// let EnterOutcome::Head(head) =
+/// let Turn::Head(head) =
 ///     entry.enter(&Request::new(1), Some(waker.clone()), now, &mut effects) else { panic!("it is idle") };
 /// let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).expect("it is the queue head");
 /// // The answer comes when the lease that it grants is over.

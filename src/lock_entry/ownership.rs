@@ -86,7 +86,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::shared_static;
 
 use super::effects::Effects;
-use super::outcome::{Attempt, BACK_OFF, EnterOutcome, HeadTicket, Ticket, WaitOutcome};
+use super::outcome::{Attempt, BACK_OFF, HeadTicket, Ticket, Turn};
 use super::queue::{Place, Queue, Slot};
 use super::request::{Extension, Grant, LossReason, Request};
 
@@ -494,9 +494,9 @@ impl Ownership {
         may_wait: bool,
         now: Moment,
         effects: &mut Effects,
-    ) -> EnterOutcome {
+    ) -> Turn {
         if self.closed {
-            return EnterOutcome::Closed;
+            return Turn::Closed;
         }
         self.end_if_over(now, effects);
         if let Some(entered) = self.join(request, now, effects) {
@@ -509,9 +509,9 @@ impl Ownership {
             Phase::Free => {
                 let steps = self.steps_behind_others(now);
                 let serial = self.compete(*request, None, None, steps, now);
-                EnterOutcome::Head(HeadTicket { serial, steps, since: now, has_position: false })
+                Turn::Head(HeadTicket { serial, steps, since: now, has_position: false })
             }
-            _ if !may_wait && !self.awaits_answer() => EnterOutcome::Busy,
+            _ if !may_wait && !self.awaits_answer() => Turn::Busy,
             _ => {
                 let serial = self.next_serial();
                 let slot = self.queue.push(serial, *request, now, !may_wait);
@@ -519,7 +519,7 @@ impl Ownership {
                 if self.queue.len() == 1 {
                     self.plan_next_look(now, effects);
                 }
-                EnterOutcome::Queued(Ticket { slot, serial })
+                Turn::Queued(Ticket { slot, serial })
             }
         }
     }
@@ -576,7 +576,7 @@ impl Ownership {
     }
 
     /// Takes the lock once more, by an owner that has it, or together with others.
-    fn join(&mut self, request: &Request, now: Moment, effects: &mut Effects) -> Option<EnterOutcome> {
+    fn join(&mut self, request: &Request, now: Moment, effects: &mut Effects) -> Option<Turn> {
         if self.has_nothing() {
             return None;
         }
@@ -587,7 +587,7 @@ impl Ownership {
         let (grant, extension) = self.join_hold(request, true, now);
         self.acquisitions += 1;
         self.plan_next_look(now, effects);
-        Some(EnterOutcome::Reentered(grant, extension))
+        Some(Turn::Granted(grant, extension))
     }
 
     #[inline]
@@ -730,10 +730,10 @@ impl Ownership {
     }
 
     /// What a waiter that is not queued any more is told. Its slot is free then.
-    pub(super) fn claim(&mut self, ticket: &Ticket, now: Moment, effects: &mut Effects) -> WaitOutcome {
+    pub(super) fn claim(&mut self, ticket: &Ticket, now: Moment, effects: &mut Effects) -> Turn {
         let slot = ticket.slot;
         if !self.queue.is_current(slot, ticket.serial) {
-            return WaitOutcome::Superseded;
+            return Turn::Superseded;
         }
         let (place, waker) = self.queue.remove(slot);
         effects.keep_waker(waker);
@@ -741,12 +741,12 @@ impl Ownership {
             Place::Queued | Place::Named => unreachable!("the caller has looked"),
             Place::Granted(grant, extension, _) => self.claim_grant(grant, extension, now, effects),
             Place::Appointed(serial) => match &mut self.phase {
-                Phase::Competing(head) if head.serial == serial => WaitOutcome::Head(head.claimed()),
-                _ => WaitOutcome::Superseded,
+                Phase::Competing(head) if head.serial == serial => Turn::Head(head.claimed()),
+                _ => Turn::Superseded,
             },
-            Place::Superseded => WaitOutcome::Superseded,
-            Place::Busy => WaitOutcome::Busy,
-            Place::Closed => WaitOutcome::Closed,
+            Place::Superseded => Turn::Superseded,
+            Place::Busy => Turn::Busy,
+            Place::Closed => Turn::Closed,
         }
     }
 
@@ -756,19 +756,19 @@ impl Ownership {
         extension: Option<Extension>,
         now: Moment,
         effects: &mut Effects,
-    ) -> WaitOutcome {
+    ) -> Turn {
         // It was not polled for that long.
         self.end_if_over(now, effects);
         if grant.ends() <= now {
             // A lease of its own is over beside another one of its owner's.
             self.drop_grant(&grant, now, effects);
-            return WaitOutcome::Superseded;
+            return Turn::Superseded;
         }
-        let Some((hold, _)) = self.held_by_serial(grant.serial) else { return WaitOutcome::Superseded };
+        let Some((hold, _)) = self.held_by_serial(grant.serial) else { return Turn::Superseded };
         hold.claim(grant.serial);
         self.acquisitions += 1;
         // Nothing is due earlier by a claim: the look that was said comes.
-        WaitOutcome::Granted(grant, extension)
+        Turn::Granted(grant, extension)
     }
 
     pub(super) fn will_wake(&self, slot: Slot, waker: &std::task::Waker) -> bool {

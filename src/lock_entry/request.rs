@@ -81,11 +81,11 @@ impl Request {
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
 /// let grant = take(&entry, now);
-/// use latchwork::lock_entry::{EnterOutcome, LockEntry, Request};
+/// use latchwork::lock_entry::{Turn, LockEntry, Request};
 ///
 /// assert!(grant.is_watched() && grant.token().is_none() && grant.ends() == Moment::NEVER);
 /// let entered = entry.enter(&Request::new(1), Some(waker.clone()), now, &mut effects);
-/// let EnterOutcome::Reentered(inner, None) = entered else { panic!("owner 1 has it already") };
+/// let Turn::Granted(inner, None) = entered else { panic!("owner 1 has it already") };
 /// assert_eq!(inner.serial(), grant.serial());
 /// ```
 #[derive(Debug, PartialEq, Eq)]
@@ -146,12 +146,12 @@ impl Grant {
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
 /// let _grant = take(&entry, now);
-/// use latchwork::lock_entry::{EnterOutcome, Extension, LockEntry, Request};
+/// use latchwork::lock_entry::{Turn, Extension, LockEntry, Request};
 ///
 /// // The same owner takes it once more, for longer than the lease in hand lasts.
 /// let minute = Duration::from_secs(60);
 /// let entered = entry.enter(&Request::new(1).lease(minute), Some(waker.clone()), now, &mut effects);
-/// let EnterOutcome::Reentered(_, Some(extension)) = entered else { panic!("owner 1 has it already") };
+/// let Turn::Granted(_, Some(extension)) = entered else { panic!("owner 1 has it already") };
 /// assert_eq!(extension, Extension::Renew { number: 1, lease: minute });
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,11 +16,11 @@ fn idle() -> (LockEntry, Moment) {
     (LockEntry::new(Rules::default()), Moment::from(Instant::now()))
 }
 
-fn enter(entry: &LockEntry, owner: u64, now: Moment) -> EnterOutcome {
+fn enter(entry: &LockEntry, owner: u64, now: Moment) -> Turn {
     with(|effects| entry.enter(&Request::new(owner), noop(), now, effects)).0
 }
 
-fn told(entry: &LockEntry, ticket: &Ticket, now: Moment) -> Option<WaitOutcome> {
+fn told(entry: &LockEntry, ticket: &Ticket, now: Moment) -> Option<Turn> {
     with(|effects| entry.poll(ticket, Waker::noop(), now, effects)).0
 }
 
@@ -37,7 +37,7 @@ fn taken(entry: &LockEntry, owner: u64, now: Moment) -> Option<Grant> {
 /// The hold of an owner that has the lock already, which takes no question.
 fn inner(entry: &LockEntry, request: &Request, now: Moment) -> Grant {
     match with(|effects| entry.enter(request, noop(), now, effects)).0 {
-        EnterOutcome::Reentered(grant, None) => grant,
+        Turn::Granted(grant, None) => grant,
         other => panic!("{other:?}"),
     }
 }
@@ -45,7 +45,7 @@ fn inner(entry: &LockEntry, request: &Request, now: Moment) -> Grant {
 /// The same, which asks for more.
 fn inner_that_asks(entry: &LockEntry, request: &Request, now: Moment) -> (Grant, Extension) {
     match with(|effects| entry.enter(request, noop(), now, effects)).0 {
-        EnterOutcome::Reentered(grant, Some(extension)) => (grant, extension),
+        Turn::Granted(grant, Some(extension)) => (grant, extension),
         other => panic!("{other:?}"),
     }
 }
@@ -74,11 +74,11 @@ fn granted_for(
 fn those_that_come_while_a_call_asks_the_store_queue_behind_it() {
     let (entry, now) = idle();
     assert!(entry.claim() && !entry.claim() && !entry.is_idle());
-    let EnterOutcome::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
+    let Turn::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
     let grant = taken(&entry, 1, now).expect("it is open");
     assert_eq!((entry.holder(now), told(&entry, &ticket, now).is_none()), (Some((1, 1)), true));
     assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
-    let Some(WaitOutcome::Granted(next, _)) = told(&entry, &ticket, now) else { panic!("nobody has it") };
+    let Some(Turn::Granted(next, _)) = told(&entry, &ticket, now) else { panic!("nobody has it") };
     assert!(next.serial() > grant.serial());
 }
 
@@ -91,9 +91,9 @@ fn those_that_have_come_are_told_when_the_store_has_refused_the_call_or_released
             let grant = taken(&entry, 1, now).expect("it is open");
             assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
         }
-        let EnterOutcome::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
+        let Turn::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
         drop(effects_of(|effects| entry.returned(0, now, effects)));
-        assert!(matches!(told(&entry, &ticket, now), Some(WaitOutcome::Head(_))), "it waits for ever");
+        assert!(matches!(told(&entry, &ticket, now), Some(Turn::Head(_))), "it waits for ever");
     }
 }
 
@@ -110,7 +110,7 @@ fn entry_is_idle_again_when_the_call_is_over() {
         drop(effects_of(|effects| entry.returned(0, now, effects)));
         assert!(entry.is_idle() && !entry.is_known_held());
     }
-    assert!(matches!(enter(&entry, 2, now), EnterOutcome::Head(_)));
+    assert!(matches!(enter(&entry, 2, now), Turn::Head(_)));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn what_a_call_has_asked_for_is_rolled_back_if_the_entry_was_closed_meanwhile() 
     assert!(entry.claim());
     let _ = effects_of(|effects| entry.close(effects));
     assert!(taken(&entry, 1, now).is_none() && entry.is_idle());
-    assert!(!entry.claim() && matches!(enter(&entry, 2, now), EnterOutcome::Closed));
+    assert!(!entry.claim() && matches!(enter(&entry, 2, now), Turn::Closed));
 }
 
 /// A task may have an old ticket for long, and the place is another waiter's by then.
@@ -128,14 +128,14 @@ fn ticket_that_is_used_up_tells_nothing_and_takes_no_place_from_another_waiter()
     let (entry, now) = idle();
     assert!(entry.claim());
     let grant = taken(&entry, 1, now).expect("it is open");
-    let EnterOutcome::Queued(used) = enter(&entry, 2, now) else { panic!("it overtakes") };
+    let Turn::Queued(used) = enter(&entry, 2, now) else { panic!("it overtakes") };
     assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
-    assert!(matches!(told(&entry, &used, now), Some(WaitOutcome::Granted(..))));
+    assert!(matches!(told(&entry, &used, now), Some(Turn::Granted(..))));
     for _ in 0..2 {
-        assert!(matches!(told(&entry, &used, now), Some(WaitOutcome::Superseded)));
+        assert!(matches!(told(&entry, &used, now), Some(Turn::Superseded)));
     }
-    let EnterOutcome::Queued(waits) = enter(&entry, 3, now) else { panic!("it overtakes") };
-    assert!(matches!(told(&entry, &used, now), Some(WaitOutcome::Superseded)));
+    let Turn::Queued(waits) = enter(&entry, 3, now) else { panic!("it overtakes") };
+    assert!(matches!(told(&entry, &used, now), Some(Turn::Superseded)));
     drop(effects_of(|effects| entry.cancel(used, now, effects)));
     assert!(told(&entry, &waits, now).is_none() && entry.waiters() == 1);
 }
@@ -209,7 +209,7 @@ fn waiter_that_has_the_lock_is_superseded_if_it_is_not_polled_in_time_and_not_be
     let before = now + limit - Duration::from_nanos(1);
     assert_eq!(with(|effects| entry.tick(before, effects)).1.superseded(), 0);
     assert_eq!(with(|effects| entry.tick(now + limit, effects)).1.superseded(), 1);
-    assert!(matches!(told(&entry, &ticket, now + limit), Some(WaitOutcome::Superseded)));
+    assert!(matches!(told(&entry, &ticket, now + limit), Some(Turn::Superseded)));
 }
 
 /// Each is an alarm to be set.
@@ -217,7 +217,7 @@ fn waiter_that_has_the_lock_is_superseded_if_it_is_not_polled_in_time_and_not_be
 fn look_that_was_said_is_not_said_again_until_its_time_has_come() {
     let (entry, now) = idle();
     let mine = Request::new(1).shared_owner();
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&mine, noop(), now, effects)).0 else {
+    let Turn::Head(head) = with(|effects| entry.enter(&mine, noop(), now, effects)).0 else {
         panic!("it is idle")
     };
     let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
@@ -227,7 +227,7 @@ fn look_that_was_said_is_not_said_again_until_its_time_has_come() {
     assert_eq!(effects.look_at, due);
     for (now, said) in [(now, Moment::NEVER), (due, due)] {
         let (entered, effects) = with(|effects| entry.enter(&mine, noop(), now, effects));
-        let EnterOutcome::Reentered(inner, None) = entered else { panic!("{entered:?}") };
+        let Turn::Granted(inner, None) = entered else { panic!("{entered:?}") };
         assert_eq!(effects.look_at, said);
         assert_eq!(with(|effects| entry.leave(inner, now, effects)).1.look_at, said);
     }
@@ -313,7 +313,7 @@ fn renewal_that_has_failed_is_repeated_after_a_thirtieth_of_the_lease_but_not_wi
     for (renewed_lease, soon) in [(LEASE, LEASE / 30), (brief, Duration::from_millis(1))] {
         let rules = Rules { renewed_lease, ..Rules::default() };
         let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
-        let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
         let _grant = granted_for(renewed_lease, &entry, &head, 1, 0, now);
         let due = now + renewed_lease / 3;
         let renewal = with(|effects| entry.tick(due, effects)).0.expect("a third of the lease is over");
@@ -331,7 +331,7 @@ fn end_of_a_lease_that_is_renewed_along_with_others_is_looked_at_for_the_next_wa
     assert_eq!((renewal.is_some(), effects.look_at), (true, now + LEASE));
     let _ = with(|effects| entry.tick(now + LEASE, effects));
     drop(effects_of(|effects| entry.returned(0, now + LEASE, effects)));
-    assert!(matches!(told(&entry, &ticket, now + LEASE), Some(WaitOutcome::Head(_))), "it waits for ever");
+    assert!(matches!(told(&entry, &ticket, now + LEASE), Some(Turn::Head(_))), "it waits for ever");
 }
 
 /// A renewal with others is for as long as any, which is less than this one has.
@@ -340,14 +340,14 @@ fn lease_is_not_renewed_along_with_others_for_none_nor_if_others_that_share_it_m
     let long = Request::new(1).shared_owner().lease(LEASE * 2);
     for (entry, is_renewed) in [(idle().0, true), (readers().0, false)] {
         let now = Moment::from(Instant::now());
-        let EnterOutcome::Head(head) = with(|effects| entry.enter(&long, noop(), now, effects)).0 else {
+        let Turn::Head(head) = with(|effects| entry.enter(&long, noop(), now, effects)).0 else {
             panic!("it is idle")
         };
         let _outer = granted_for(LEASE * 2, &entry, &head, 1, 0, now);
         let by = now + LEASE * 2;
         assert_eq!(with(|effects| entry.renew_early(by, now, effects)).0, None, "it has a lease of its own");
         let inner = with(|effects| entry.enter(&Request::new(1).shared_owner(), noop(), now, effects)).0;
-        assert!(matches!(inner, EnterOutcome::Reentered(_, None)), "{inner:?}");
+        assert!(matches!(inner, Turn::Granted(_, None)), "{inner:?}");
         assert_eq!(with(|effects| entry.renew_early(by, now, effects)).0.is_some(), is_renewed);
     }
 }
@@ -362,7 +362,7 @@ fn longest_hold_is_over_inside_of_a_lease_that_was_not_renewed_at_first() {
     let attempt = Attempt::outside_of_queue(1, &own, now, LEASE / 10);
     assert!(entry.take(&own, &attempt, 0, now, &mut Effects::default()).is_some());
     let later = now + LEASE / 20;
-    let EnterOutcome::Reentered(inner, _) =
+    let Turn::Granted(inner, _) =
         with(|effects| entry.enter(&Request::new(1).shared_owner(), noop(), later, effects)).0
     else {
         panic!("it has it already")
@@ -379,22 +379,22 @@ fn tenure_that_has_grown_is_as_the_rules_say_once_others_have_heard_of_a_release
     for (receivers, goes_back) in [(0, false), (1, true)] {
         let (entry, now) = idle();
         let ask = |head: &HeadTicket, number| granted(&entry, head, number, 0, now);
-        let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
         let grant = ask(&head, 1);
-        let EnterOutcome::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
+        let Turn::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
         let (_, effects) = with(|effects| entry.leave(grant, now + TENURE, effects));
         assert!(effects.pending_release().is_some(), "the tenure is not over");
         drop(effects_of(|effects| entry.returned(0, now, effects)));
-        let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
+        let Some(Turn::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
         assert!(matches!(
             with(|effects| entry.leave(ask(&head, 2), now, effects)).0,
             LeaveOutcome::Return(_)
         ));
         entry.note_receivers(receivers, now);
         drop(effects_of(|effects| entry.returned(0, now, effects)));
-        let EnterOutcome::Head(head) = enter(&entry, 3, now) else { panic!("it is idle") };
+        let Turn::Head(head) = enter(&entry, 3, now) else { panic!("it is idle") };
         let grant = ask(&head, 3);
-        let EnterOutcome::Queued(_ticket) = enter(&entry, 4, now) else { panic!("it overtakes") };
+        let Turn::Queued(_ticket) = enter(&entry, 4, now) else { panic!("it overtakes") };
         let (_, effects) = with(|effects| entry.leave(grant, now + TENURE, effects));
         assert_eq!(effects.pending_release().is_some(), goes_back);
     }
@@ -406,12 +406,12 @@ fn tenure_that_has_grown_is_as_the_rules_say_once_another_process_had_the_lock()
     const TENURE: Duration = Duration::from_millis(30);
     for finds_it_held in [false, true] {
         let (entry, now) = idle();
-        let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
         let grant = granted(&entry, &head, 1, 0, now);
         let ticket = queued(&entry, &Request::new(2), now);
         assert_eq!(with(|effects| entry.leave(grant, now + TENURE, effects)).0, LeaveOutcome::Passed);
         drop(effects_of(|effects| entry.returned(0, now, effects)));
-        let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
+        let Some(Turn::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
         if finds_it_held {
             let attempt = entry.attempt(&head, 2, now, LEASE).expect("it is the queue head");
             let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
@@ -429,7 +429,7 @@ fn tenure_grows_only_while_no_other_process_waits() {
     const TENURE: Duration = Duration::from_millis(30);
     for (is_held, receivers, grows) in [(false, 0, true), (false, 1, false), (true, 0, false)] {
         let (entry, now) = idle();
-        let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
         if is_held {
             let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
             let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
@@ -438,7 +438,7 @@ fn tenure_grows_only_while_no_other_process_waits() {
         let ticket = queued(&entry, &Request::new(2), now);
         assert_eq!(with(|effects| entry.leave(grant, now + TENURE, effects)).0, LeaveOutcome::Passed);
         drop(effects_of(|effects| entry.returned(receivers, now, effects)));
-        let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
+        let Some(Turn::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
         let grant = granted(&entry, &head, 2, 0, now);
         let _ticket = queued(&entry, &Request::new(3), now);
         let (_, effects) = with(|effects| entry.leave(grant, now + TENURE, effects));
@@ -450,7 +450,7 @@ fn tenure_grows_only_while_no_other_process_waits() {
 #[test]
 fn other_processes_go_before_a_call_that_would_ask_at_once() {
     let (entry, now) = idle();
-    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
     let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
     let grant = granted(&entry, &head, 1, 0, now);
@@ -458,7 +458,7 @@ fn other_processes_go_before_a_call_that_would_ask_at_once() {
     entry.note_receivers(1, now);
     drop(effects_of(|effects| entry.returned(0, now, effects)));
     assert!(entry.is_idle() && !entry.claim());
-    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     assert!(head.steps() > 0);
 }
 
@@ -466,7 +466,7 @@ fn other_processes_go_before_a_call_that_would_ask_at_once() {
 
 fn queued(entry: &LockEntry, request: &Request, now: Moment) -> Ticket {
     match with(|effects| entry.enter(request, noop(), now, effects)).0 {
-        EnterOutcome::Queued(ticket) => ticket,
+        Turn::Queued(ticket) => ticket,
         other => panic!("{other:?}"),
     }
 }
@@ -475,7 +475,7 @@ fn queued(entry: &LockEntry, request: &Request, now: Moment) -> Ticket {
 #[test]
 fn what_is_granted_too_late_is_rolled_back_with_all_that_was_asked_for_by_its_number() {
     let (entry, now) = idle();
-    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let long = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
     let _ = with(|effects| entry.answered(&head, long, Answer::Unanswered, now, effects));
     let brief = entry.attempt(&head, 2, now, LEASE / 10).expect("it is the queue head");
@@ -493,7 +493,7 @@ fn what_is_granted_too_late_is_rolled_back_with_all_that_was_asked_for_by_its_nu
 /// goes on by its lease.
 fn handed_over_beside_a_token(now: Moment) -> (LockEntry, Extension, HeadTicket, Ticket) {
     let (entry, mine) = (LockEntry::new(Rules::default()), Request::new(1).shared_owner());
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&mine, noop(), now, effects)).0 else {
+    let Turn::Head(head) = with(|effects| entry.enter(&mine, noop(), now, effects)).0 else {
         panic!("it is idle")
     };
     let _outer = granted(&entry, &head, 1, 0, now);
@@ -503,7 +503,7 @@ fn handed_over_beside_a_token(now: Moment) -> (LockEntry, Extension, HeadTicket,
     for left in [LeaveOutcome::Remains, LeaveOutcome::Passed] {
         assert_eq!(with(|effects| entry.leave_by_name(1, now, effects)).0, left);
     }
-    let Some(WaitOutcome::Head(head)) = told(&entry, &next, now) else { panic!("it waits") };
+    let Some(Turn::Head(head)) = told(&entry, &next, now) else { panic!("it waits") };
     assert!(entry.is_known_held(), "the store has it leased to this client");
     (entry, extension, head, after)
 }
@@ -519,8 +519,8 @@ fn token_that_comes_after_a_hand_over_is_less_than_all_that_come_later() {
         assert!(with(|effects| entry.extended(extension.number(), now, LEASE, Some(token), now, effects)).0);
         assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
         match told(&entry, &after, now) {
-            Some(WaitOutcome::Granted(grant, None)) => assert_eq!(grant.token(), next),
-            Some(WaitOutcome::Head(_)) => assert_eq!(next, None, "there are tokens left"),
+            Some(Turn::Granted(grant, None)) => assert_eq!(grant.token(), next),
+            Some(Turn::Head(_)) => assert_eq!(next, None, "there are tokens left"),
             other => panic!("{other:?}"),
         }
     }
@@ -561,11 +561,11 @@ fn lease_is_given_back_by_what_is_known_of_the_commands_of_the_hold_before() {
 #[test]
 fn answer_for_a_lease_that_went_back_is_not_of_one_in_hand() {
     let (entry, now) = idle();
-    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let grant = granted(&entry, &head, 1, 0, now);
     assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
     drop(effects_of(|effects| entry.returned(0, now, effects)));
-    let EnterOutcome::Head(head) = enter(&entry, 2, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 2, now) else { panic!("it is idle") };
     let attempt = entry.attempt(&head, 2, now, LEASE).expect("it is the queue head");
     let _ = with(|effects| entry.answered(&head, attempt, Answer::Unanswered, now, effects));
     assert!(
@@ -596,8 +596,7 @@ fn queue_head_that_gives_up_rolls_back_for_as_long_as_the_hold_before_has_made_t
 fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
     let (entry, now) = idle();
     let request = |owner| Request::new(owner).shared_owner();
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&request(1).fenced(), noop(), now, effects)).0
-    else {
+    let Turn::Head(head) = with(|effects| entry.enter(&request(1).fenced(), noop(), now, effects)).0 else {
         panic!("it is idle")
     };
     let [second, third] = [request(2), request(3).fenced()].map(|request| queued(&entry, &request, now));
@@ -606,7 +605,7 @@ fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
         (grant.token(), with(|effects| entry.leave(grant, now, effects)).0),
         (Some(1), LeaveOutcome::Passed)
     );
-    let Some(WaitOutcome::Granted(outer, None)) = told(&entry, &second, now) else { panic!("it waits") };
+    let Some(Turn::Granted(outer, None)) = told(&entry, &second, now) else { panic!("it waits") };
     let inside = [request(2), request(2).fenced(), request(2).fenced(), request(2).lease(LEASE)]
         .map(|request| inner(&entry, &request, now));
     assert_eq!(inside.map(|grant| grant.token()), [None, Some(2), Some(2), None]);
@@ -614,7 +613,7 @@ fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
         assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Remains);
     }
     assert_eq!(with(|effects| entry.leave(outer, now, effects)).0, LeaveOutcome::Passed);
-    let Some(WaitOutcome::Granted(grant, None)) = told(&entry, &third, now) else { panic!("it waits") };
+    let Some(Turn::Granted(grant, None)) = told(&entry, &third, now) else { panic!("it waits") };
     assert_eq!(grant.token(), Some(3));
 }
 
@@ -622,7 +621,7 @@ fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
 fn last_token_that_was_reserved_is_passed_on_without_a_question() {
     let (entry, now) = idle();
     let [first, second, third] = [1, 2, 3].map(|owner| Request::new(owner).fenced());
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&first, noop(), now, effects)).0 else {
+    let Turn::Head(head) = with(|effects| entry.enter(&first, noop(), now, effects)).0 else {
         panic!("it is idle")
     };
     let [second, third] = [second, third].map(|request| queued(&entry, &request, now));
@@ -635,12 +634,12 @@ fn last_token_that_was_reserved_is_passed_on_without_a_question() {
     };
     assert!(last > 2 && grant.token() == Some(1));
     assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
-    let Some(WaitOutcome::Granted(grant, None)) = told(&entry, &second, now) else { panic!("it asks") };
+    let Some(Turn::Granted(grant, None)) = told(&entry, &second, now) else { panic!("it asks") };
     assert_eq!(
         (grant.token(), with(|effects| entry.leave(grant, now, effects)).0),
         (Some(2), LeaveOutcome::Passed)
     );
-    assert!(matches!(told(&entry, &third, now), Some(WaitOutcome::Head(_))), "there is none left");
+    assert!(matches!(told(&entry, &third, now), Some(Turn::Head(_))), "there is none left");
 }
 
 /// The command that asks for it may run late, and its answer be lost.
@@ -670,7 +669,7 @@ fn next_one_asks_for_a_lease_that_ends_soon_anew_by_its_number() {
     let ticket = queued(&entry, &Request::new(2), now);
     let later = now + LEASE / 4 * 3;
     assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, LeaveOutcome::Passed);
-    let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, later) else { panic!("it has what is left") };
+    let Some(Turn::Head(head)) = told(&entry, &ticket, later) else { panic!("it has what is left") };
     assert!(head.steps() == 0, "no other can have it");
     assert_eq!(entry.attempt(&head, 2, later, LEASE).map(|attempt| attempt.number()), Some(1));
 }
@@ -697,7 +696,7 @@ fn lease_that_is_over_here_is_released_as_the_store_may_keep_it_for_longer() {
     };
     let competes = || {
         let (entry, _) = idle();
-        let EnterOutcome::Head(head) = enter(&entry, 1, sent) else { panic!("it is idle") };
+        let Turn::Head(head) = enter(&entry, 1, sent) else { panic!("it is idle") };
         let attempt = entry.attempt(&head, 1, sent, LEASE).expect("it is the queue head");
         assert!(matches!(
             with(|effects| entry.answered(&head, attempt, granted, answered, effects)).0,
@@ -748,7 +747,7 @@ fn lease_that_was_got_beside_the_queue_and_is_over_is_rolled_back() {
 #[test]
 fn those_at_the_latch_are_called_when_the_entry_is_closed() {
     let (entry, now) = idle();
-    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     assert!(effects_of(|effects| entry.close(effects)).calls(), "it sleeps on");
     assert!(!entry.is_head(&head));
 }
@@ -769,7 +768,7 @@ fn entry_is_in_use_while_there_is_a_hold_that_was_got_beside_the_queue() {
 #[test]
 fn queue_head_is_one_until_it_gives_up() {
     let (entry, now) = idle();
-    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     assert!(entry.is_head(&head));
     drop(effects_of(|effects| entry.abandon(&head, now, effects)));
     assert!(!entry.is_head(&head));
@@ -779,7 +778,7 @@ fn queue_head_is_one_until_it_gives_up() {
 #[test]
 fn queue_head_is_recalled_for_its_own_owner_only() {
     let (entry, now) = idle();
-    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     drop(effects_of(|effects| entry.evict_owner(2, now, effects)));
     assert!(entry.is_head(&head));
     let effects = effects_of(|effects| entry.evict_owner(1, now, effects));
@@ -804,8 +803,7 @@ fn queue_head_that_is_refused_rolls_back_for_as_long_as_a_command_before_may_lea
 #[test]
 fn queue_head_that_none_waits_behind_asks_for_one_token() {
     let (entry, now) = idle();
-    let EnterOutcome::Head(head) =
-        with(|effects| entry.enter(&Request::new(1).fenced(), noop(), now, effects)).0
+    let Turn::Head(head) = with(|effects| entry.enter(&Request::new(1).fenced(), noop(), now, effects)).0
     else {
         panic!("it is idle")
     };
@@ -863,7 +861,7 @@ fn lease_that_is_gone_is_not_released_and_the_next_waiter_asks() {
     let (lost, effects) = with(|effects| entry.gone(1, now, now, effects));
     assert_eq!((lost, effects.pending_release()), (true, None));
     assert!(!with(|effects| entry.gone(1, now, now, effects)).0, "it is lost twice");
-    let Some(WaitOutcome::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
+    let Some(Turn::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
     assert!(head.steps() == 0, "no other was told");
 }
 
@@ -881,7 +879,7 @@ fn lease_that_is_gone_is_not_passed_on_though_a_command_under_way_may_begin_it_a
     assert!(effects.pending_release().is_some_and(|release| release.rolls_back), "it may be begun anew");
     assert!(told(&entry, &ticket, now).is_none(), "it has what is gone");
     drop(effects_of(|effects| entry.returned(0, now, effects)));
-    assert!(matches!(told(&entry, &ticket, now), Some(WaitOutcome::Head(_))), "it waits for ever");
+    assert!(matches!(told(&entry, &ticket, now), Some(Turn::Head(_))), "it waits for ever");
 }
 
 /// The answer for it says nothing of how long the lease is to last.
@@ -906,11 +904,11 @@ fn renewal_is_not_put_off_by_a_token_that_a_brief_hold_inside_has_asked_for() {
 fn guard_beside_a_grant_that_is_not_claimed_is_told_that_its_own_lease_was_over() {
     let (entry, now) = idle();
     let mine = Request::new(1).shared_owner();
-    let EnterOutcome::Head(head) = enter(&entry, 2, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 2, now) else { panic!("it is idle") };
     let theirs = granted(&entry, &head, 1, 0, now);
     let [watched, own] = [mine, mine.lease(LEASE / 10)].map(|request| queued(&entry, &request, now));
     assert_eq!(with(|effects| entry.leave(theirs, now, effects)).0, LeaveOutcome::Passed);
-    let Some(WaitOutcome::Granted(grant, _)) = told(&entry, &own, now) else { panic!("it waits") };
+    let Some(Turn::Granted(grant, _)) = told(&entry, &own, now) else { panic!("it waits") };
     let later = now + LEASE / 10;
     drop(effects_of(|effects| entry.cancel(watched, later, effects)));
     assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, LeaveOutcome::Lost(LossReason::Expired));
@@ -920,7 +918,7 @@ fn guard_beside_a_grant_that_is_not_claimed_is_told_that_its_own_lease_was_over(
 fn named() -> (LockEntry, Moment, Ticket, NextHead) {
     let rules = Rules { policy: Policy::Queued { position: LEASE }, ..Rules::default() };
     let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
-    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let grant = granted(&entry, &head, 1, 0, now);
     let [ticket, _behind] = [2, 3].map(|owner| queued(&entry, &Request::new(owner).fenced(), now));
     let (left, effects) = with(|effects| entry.leave(grant, now, effects));
@@ -935,7 +933,7 @@ fn named() -> (LockEntry, Moment, Ticket, NextHead) {
 fn waiter_that_is_named_with_a_release_and_recalled_is_told() {
     let (entry, now, ticket, _) = named();
     drop(effects_of(|effects| entry.evict_owner(2, now, effects)));
-    assert!(matches!(told(&entry, &ticket, now), Some(WaitOutcome::Superseded)), "it waits for ever");
+    assert!(matches!(told(&entry, &ticket, now), Some(Turn::Superseded)), "it waits for ever");
 }
 
 #[test]
@@ -955,7 +953,7 @@ fn waiter_that_is_named_is_looked_after_from_the_answer_on() {
         let (_, effects) = with(|effects| entry.tick(now + limit * looks, effects));
         assert_eq!(effects.superseded(), 1, "those behind wait for ever");
     }
-    assert!(matches!(told(&entry, &ticket, now + limit * 2), Some(WaitOutcome::Superseded)));
+    assert!(matches!(told(&entry, &ticket, now + limit * 2), Some(Turn::Superseded)));
 }
 
 /// The first command may have put it there, and what was granted by that be over.
@@ -980,7 +978,7 @@ const HAS_POSITION: Answer = Answer::Held { kept: Some(POSITION) };
 fn competes_by_position(request: &Request) -> (LockEntry, Moment, HeadTicket) {
     let rules = Rules { policy: Policy::Queued { position: POSITION }, ..Rules::default() };
     let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(request, noop(), now, effects)).0 else {
+    let Turn::Head(head) = with(|effects| entry.enter(request, noop(), now, effects)).0 else {
         panic!("it is idle")
     };
     (entry, now, head)
@@ -1009,7 +1007,7 @@ fn position_that_is_given_up_is_rolled_back_only_if_a_command_may_be_under_way()
 #[test]
 fn token_whose_answer_is_not_read_is_rolled_back_once_its_lease_is_given_back() {
     let (entry, now) = idle();
-    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let grant = granted(&entry, &head, 1, 0, now);
     let roll_back = PendingRelease { number: 1, until: now + LEASE, appoints: false, rolls_back: true };
     assert_eq!(
@@ -1111,17 +1109,17 @@ fn those_that_wait_for_as_much_as_the_first_get_in_by_its_lease() {
     let (entry, now) = readers();
     let lease = Rules::default().renewed_lease;
     let [first, second, third] = [1, 2, 3].map(|owner| Request::new(owner).lease(lease).fenced());
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&first, noop(), now, effects)).0 else {
+    let Turn::Head(head) = with(|effects| entry.enter(&first, noop(), now, effects)).0 else {
         panic!("it is idle")
     };
     let waits = [second, third].map(|request| queued(&entry, &request, now));
     let _first = granted(&entry, &head, 1, 1, now);
     for ticket in waits {
-        let Some(WaitOutcome::Granted(grant, None)) = told(&entry, &ticket, now) else { panic!("it waits") };
+        let Some(Turn::Granted(grant, None)) = told(&entry, &ticket, now) else { panic!("it waits") };
         assert_eq!(grant.token(), Some(1));
     }
     let newcomer = with(|effects| entry.enter(&Request::new(4), noop(), now, effects)).0;
-    assert!(matches!(newcomer, EnterOutcome::Reentered(_, None)), "it asks: {newcomer:?}");
+    assert!(matches!(newcomer, Turn::Granted(_, None)), "it asks: {newcomer:?}");
 }
 
 /// Others that came before the question was sent have as much of the lease as the queue head has.
@@ -1129,7 +1127,7 @@ fn those_that_wait_for_as_much_as_the_first_get_in_by_its_lease() {
 fn sharer_with_a_lease_of_its_own_has_all_of_it_or_asks_itself() {
     let (entry, now) = readers();
     let request = |owner| Request::new(owner).lease(LEASE);
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&request(1), noop(), now, effects)).0 else {
+    let Turn::Head(head) = with(|effects| entry.enter(&request(1), noop(), now, effects)).0 else {
         panic!("it is idle")
     };
     let before = queued(&entry, &request(2), now);
@@ -1142,9 +1140,9 @@ fn sharer_with_a_lease_of_its_own_has_all_of_it_or_asks_itself() {
     assert!(matches!(outcome, AttemptOutcome::Granted(_)), "{outcome:?}");
     for suffices in [before, brief] {
         let told = told(&entry, &suffices, answered);
-        assert!(matches!(told, Some(WaitOutcome::Granted(_, None))), "{told:?}");
+        assert!(matches!(told, Some(Turn::Granted(_, None))), "{told:?}");
     }
-    assert!(matches!(told(&entry, &after, answered), Some(WaitOutcome::Head(_))));
+    assert!(matches!(told(&entry, &after, answered), Some(Turn::Head(_))));
 }
 
 /// It may wait for them all.
@@ -1152,19 +1150,19 @@ fn sharer_with_a_lease_of_its_own_has_all_of_it_or_asks_itself() {
 fn older_waiter_of_an_owner_that_gets_in_by_a_younger_one_gets_in_as_well() {
     let (entry, now) = readers();
     let theirs = Request::new(2).shared_owner();
-    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let [older, younger] = [theirs.fenced(), theirs].map(|request| queued(&entry, &request, now));
     let _first = granted(&entry, &head, 1, 0, now);
-    assert!(matches!(told(&entry, &younger, now), Some(WaitOutcome::Granted(_, None))));
+    assert!(matches!(told(&entry, &younger, now), Some(Turn::Granted(_, None))));
     let told = told(&entry, &older, now);
-    assert!(matches!(told, Some(WaitOutcome::Granted(_, Some(Extension::Token { .. })))), "{told:?}");
+    assert!(matches!(told, Some(Turn::Granted(_, Some(Extension::Token { .. })))), "{told:?}");
 }
 
 /// It need not wait for others again.
 #[test]
 fn owner_that_has_left_and_come_again_has_it_when_the_tenure_is_over() {
     let (entry, now) = readers();
-    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let _first = granted(&entry, &head, 1, 0, now);
     let joins = |now| inner(&entry, &Request::new(2).shared_owner(), now);
     assert_eq!(with(|effects| entry.leave(joins(now), now, effects)).0, LeaveOutcome::Remains);
@@ -1177,14 +1175,14 @@ fn owner_that_has_left_and_come_again_has_it_when_the_tenure_is_over() {
 fn newcomer_beside_those_of_an_earlier_lease_has_the_token_of_the_lease_in_hand() {
     let (entry, now) = readers();
     let request = |owner| Request::new(owner).fenced();
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&request(1), noop(), now, effects)).0 else {
+    let Turn::Head(head) = with(|effects| entry.enter(&request(1), noop(), now, effects)).0 else {
         panic!("it is idle")
     };
     let _first = granted(&entry, &head, 1, 1, now);
     let second = inner(&entry, &request(2), now);
     assert_eq!(second.token(), Some(1));
     let later = now + Duration::from_secs(1);
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&request(3), noop(), later, effects)).0 else {
+    let Turn::Head(head) = with(|effects| entry.enter(&request(3), noop(), later, effects)).0 else {
         panic!("the tenure is not over")
     };
     let attempt = entry.attempt(&head, 3, later, LEASE).expect("it is the queue head");
@@ -1202,10 +1200,10 @@ fn newcomer_beside_those_of_an_earlier_lease_has_the_token_of_the_lease_in_hand(
 #[test]
 fn release_of_a_lease_beside_the_one_in_hand_is_no_waiters_turn() {
     let (entry, now) = readers();
-    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let grant = granted(&entry, &head, 1, 0, now);
     let later = now + Duration::from_secs(1);
-    let EnterOutcome::Head(_) = enter(&entry, 2, later) else { panic!("the tenure is not over") };
+    let Turn::Head(_) = enter(&entry, 2, later) else { panic!("the tenure is not over") };
     let LeaveOutcome::Return(release) = with(|effects| entry.leave(grant, later, effects)).0 else {
         panic!("it is the last")
     };
@@ -1217,8 +1215,7 @@ fn release_of_a_lease_beside_the_one_in_hand_is_no_waiters_turn() {
 fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
     let (entry, now) = readers();
     let own = |owner, lease| Request::new(owner).lease(lease).shared_owner();
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&own(1, LEASE / 2), noop(), now, effects)).0
-    else {
+    let Turn::Head(head) = with(|effects| entry.enter(&own(1, LEASE / 2), noop(), now, effects)).0 else {
         panic!("it is idle")
     };
     let _first = granted_for(LEASE / 2, &entry, &head, 1, 0, now);
@@ -1226,15 +1223,14 @@ fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
         let entered =
             with(|effects| entry.enter(&Request::new(owner).shared_owner(), noop(), now, effects)).0;
         assert!(
-            matches!(entered, EnterOutcome::Reentered(_, Some(Extension::Renew { number: its, lease }))
+            matches!(entered, Turn::Granted(_, Some(Extension::Renew { number: its, lease }))
                 if (its, lease) == (number, LEASE)),
             "{entered:?}"
         );
     };
     // Gathered with another one, by a lease that is not renewed either.
     let later = now + Duration::from_secs(1);
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&own(2, LEASE / 2), noop(), later, effects)).0
-    else {
+    let Turn::Head(head) = with(|effects| entry.enter(&own(2, LEASE / 2), noop(), later, effects)).0 else {
         panic!("the tenure is not over")
     };
     let _second = granted_for(LEASE / 2, &entry, &head, 2, 0, later);
@@ -1246,7 +1242,7 @@ fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
     asks(2, 3, later);
     // What is there is enough for this one.
     let brief = with(|effects| entry.enter(&own(1, LEASE / 2), noop(), later, effects)).0;
-    assert!(matches!(brief, EnterOutcome::Reentered(_, None)), "{brief:?}");
+    assert!(matches!(brief, Turn::Granted(_, None)), "{brief:?}");
 }
 
 // === Foreign code ===
@@ -1308,7 +1304,7 @@ fn waker_of_a_call_that_need_not_wait_is_dropped_when_the_entry_is_free() {
     let (waker, asked) = asks_when_dropped(&entry);
     let mut effects = Effects::default();
     let entered = entry.enter(&Request::new(1), Some(waker), now, &mut effects);
-    assert!(matches!(entered, EnterOutcome::Head(_)));
+    assert!(matches!(entered, Turn::Head(_)));
     drop(effects);
     // Ordering: Relaxed, on one thread.
     assert_eq!(asked.load(Ordering::Relaxed), 2, "1: it was dropped under the mutex");
@@ -1341,7 +1337,7 @@ fn waker_of_a_queue_head_is_dropped_when_the_entry_is_free() {
         let (entry, now) = idle();
         let entry = Arc::new(entry);
         let (waker, asked) = asks_when_dropped(&entry);
-        let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
         before(&entry, &head, now);
         drop(effects_of(|effects| {
             entry.event(effects, |ownership, effects| ownership.register_head(head.serial, waker, effects))
@@ -1357,7 +1353,7 @@ fn waker_of_a_queue_head_is_dropped_when_the_entry_is_free() {
 #[test]
 fn attempt_that_may_run_again_is_rolled_back_whatever_was_answered() {
     let asked = |entry: &LockEntry, now| {
-        let EnterOutcome::Head(head) = enter(entry, 1, now) else { panic!("it is idle") };
+        let Turn::Head(head) = enter(entry, 1, now) else { panic!("it is idle") };
         (head, entry.attempt(&head, 7, now, LEASE).expect("it is the queue head"))
     };
     let may_run_again = |entry: &LockEntry, attempt: &Attempt| {
@@ -1413,7 +1409,7 @@ fn waiter_that_is_granted_the_lock_between_two_steps_of_its_poll_has_it() {
         move || drop(with(|effects| entry.leave(grant, now, effects)))
     });
     let told = with(|effects| entry.poll(&ticket, &waker, now, effects)).0;
-    assert!(matches!(told, Some(WaitOutcome::Granted(..))), "it waits for ever");
+    assert!(matches!(told, Some(Turn::Granted(..))), "it waits for ever");
 }
 
 /// A client may carry out several events at once.
@@ -1421,13 +1417,13 @@ fn waiter_that_is_granted_the_lock_between_two_steps_of_its_poll_has_it() {
 fn effects_of_several_events_name_each_release() {
     let policy = Policy::Exclusive { tenure: Duration::ZERO };
     let (entry, now) = (LockEntry::new(Rules { policy, ..Rules::default() }), Moment::from(Instant::now()));
-    let EnterOutcome::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
     let first = granted(&entry, &head, 1, 0, now);
     let [second, _third] = [2, 3].map(|owner| queued(&entry, &Request::new(owner), now));
     let mut effects = Effects::default();
     assert_eq!(entry.leave(first, now, &mut effects), LeaveOutcome::Passed);
     entry.returned(0, now, &mut effects);
-    let Some(WaitOutcome::Head(head)) = entry.poll(&second, Waker::noop(), now, &mut effects) else {
+    let Some(Turn::Head(head)) = entry.poll(&second, Waker::noop(), now, &mut effects) else {
         panic!("it is its turn")
     };
     let second = granted(&entry, &head, 2, 0, now);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use latchwork::backend::{Backend, Runtime};
 use latchwork::latch::Latch;
 use latchwork::local::{Local, ThreadRuntime};
-use latchwork::lock_entry::{Answer, Effects, EnterOutcome, LockEntry, Moment, Request, Rules};
+use latchwork::lock_entry::{Answer, Effects, LockEntry, Moment, Request, Rules, Turn};
 use latchwork::striped::StripedSemaphores;
 use latchwork::subscription::{Message, Registry};
 use latchwork::{AsyncSemaphore, LockClient, LockOptions};
@@ -67,7 +67,7 @@ fn lock_entry_in_every_phase_can_be_formatted() {
         let (mut actions, mut more) = (Effects::default(), Effects::default());
         let waker = || Some(Waker::noop().clone());
         let entered = entry.enter(&request, waker(), now, &mut actions);
-        let EnterOutcome::Head(head) = entered else { panic!("it is free") };
+        let Turn::Head(head) = entered else { panic!("it is free") };
         format("an entry with a queue head", &entry, &used);
         let lease = Duration::from_secs(30);
         let attempt = entry.attempt(&head, 1, now, lease).unwrap();
@@ -78,7 +78,7 @@ fn lock_entry_in_every_phase_can_be_formatted() {
             format("what an event returns", value, &used);
         }
         format("an entry with a holder and a waiter", &entry, &used);
-        let EnterOutcome::Queued(ticket) = entered else { panic!("it is held") };
+        let Turn::Queued(ticket) = entered else { panic!("it is held") };
         format("a ticket", &ticket, &used);
         entry.cancel(ticket, now, &mut more);
     });

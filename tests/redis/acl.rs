@@ -125,7 +125,7 @@ async fn each_right_that_is_missing_is_named() {
     let all = documented();
     let url = user(&server, "whole", &all).await;
     use_everything(&url, &server).await.expect("the documented rights suffice");
-    // WaitOutcome by an event, as it is not awaited; see `tests/tracing.rs`.
+    // Waited for by an event, as no call awaits the command; see `tests/tracing.rs`.
     let rights = all.iter().filter(|right| right.starts_with('+') && **right != "+unsubscribe");
     for right in rights {
         let () = run(&server, &["FLUSHALL"]).await;

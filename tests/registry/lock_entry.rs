@@ -9,8 +9,8 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use latchwork::lock_entry::{
-    Answer, Attempt, AttemptOutcome, Effects, EnterOutcome, Extension, Grant, HeadTicket, LeaveOutcome,
-    LockEntry, LossReason, Moment, Policy, Request, Rules, Ticket, WaitOutcome,
+    Answer, Attempt, AttemptOutcome, Effects, Extension, Grant, HeadTicket, LeaveOutcome, LockEntry,
+    LossReason, Moment, Policy, Request, Rules, Ticket, Turn,
 };
 
 use self::effects::{effects_of, noop, with};
@@ -22,8 +22,7 @@ fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128;
     let (entry, lease) = (LockEntry::new(Rules::default()), Duration::from_secs(30));
     let mut now = Moment::from(Instant::now());
     let mut request = Request::new(0);
-    let (EnterOutcome::Head(mut head), _) = with(|effects| entry.enter(&request, noop(), now, effects))
-    else {
+    let (Turn::Head(mut head), _) = with(|effects| entry.enter(&request, noop(), now, effects)) else {
         panic!("the entry is in use")
     };
     let mut number = 1;
@@ -40,8 +39,7 @@ fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128;
         let AttemptOutcome::Granted(mut grant) = verdict else { panic!("{verdict:?}") };
         loop {
             request = Request::new(request.owner() + 1);
-            let (EnterOutcome::Queued(ticket), _) =
-                with(|effects| entry.enter(&request, noop(), now, effects))
+            let (Turn::Queued(ticket), _) = with(|effects| entry.enter(&request, noop(), now, effects))
             else {
                 panic!("it is held")
             };
@@ -52,8 +50,8 @@ fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128;
                 drop(effects_of(|effects| entry.returned(heard, now, effects)));
             }
             match with(|effects| entry.poll(&ticket, Waker::noop(), now, effects)).0 {
-                Some(WaitOutcome::Granted(next, None)) => grant = next,
-                Some(WaitOutcome::Head(next)) => {
+                Some(Turn::Granted(next, None)) => grant = next,
+                Some(Turn::Head(next)) => {
                     head = next;
                     return now.saturating_duration_since(since).as_millis();
                 }
@@ -80,7 +78,7 @@ fn back_offs<const LEASES: usize>(heard: [usize; LEASES], after: Duration) -> [D
     let (entry, lease) = (LockEntry::new(Rules::default()), Duration::from_secs(30));
     let mut now = Moment::from(Instant::now());
     let enter = |now| match with(|effects| entry.enter(&Request::new(1), noop(), now, effects)).0 {
-        EnterOutcome::Head(head) => head,
+        Turn::Head(head) => head,
         entered => panic!("{entered:?}"),
     };
     let mut head = enter(now);
@@ -120,7 +118,7 @@ fn process_lets_others_go_first_until_it_has_won_beside_all_that_heard() {
 
 /// The queue head of a free lock has it, by a lease that was answered at once.
 fn granted(entry: &LockEntry, request: &Request, now: Moment, lease: Duration) -> Grant {
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(request, noop(), now, effects)).0 else {
+    let Turn::Head(head) = with(|effects| entry.enter(request, noop(), now, effects)).0 else {
         panic!("it is free")
     };
     let attempt = entry.attempt(&head, 1, now, lease).unwrap();
@@ -142,8 +140,8 @@ fn newcomer_shares_the_lock_at_once_until_the_tenure_is_over() {
     let _first = granted(&entry, &Request::new(1), begin, Duration::from_secs(30));
     let (within, over) = (begin + (tenure - Duration::from_nanos(1)), begin + tenure);
     let enters = |owner, now| with(|effects| entry.enter(&Request::new(owner), noop(), now, effects)).0;
-    assert!(matches!(enters(2, within), EnterOutcome::Reentered(..)), "it waits");
-    assert!(!matches!(enters(3, over), EnterOutcome::Reentered(..)), "writers may wait elsewhere");
+    assert!(matches!(enters(2, within), Turn::Granted(..)), "it waits");
+    assert!(!matches!(enters(3, over), Turn::Granted(..)), "writers may wait elsewhere");
 }
 
 /// The holder has asked for an end, and has a timer of its own for it.
@@ -153,11 +151,11 @@ fn waiter_has_its_turn_when_the_holders_own_lease_is_over() {
     let entry = LockEntry::new(Rules::default());
     let _held = granted(&entry, &Request::new(1).lease(lease), begin, lease);
     let (entered, effects) = with(|effects| entry.enter(&Request::new(2), noop(), begin, effects));
-    let EnterOutcome::Queued(ticket) = entered else { panic!("it is held") };
+    let Turn::Queued(ticket) = entered else { panic!("it is held") };
     assert!(effects.look_at <= begin + lease, "it sleeps for longer");
     drop(with(|effects| entry.tick(begin + lease, effects)));
     let told = with(|effects| entry.poll(&ticket, Waker::noop(), begin + lease, effects)).0;
-    assert!(matches!(told, Some(WaitOutcome::Head(_))), "{told:?}");
+    assert!(matches!(told, Some(Turn::Head(_))), "{told:?}");
 }
 
 /// A rollback tells no other process that the lock is free, and is repeated for minutes.
@@ -193,7 +191,7 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
     }
     let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
     let (lease, request) = (Duration::from_secs(30), Request::new(1));
-    let (EnterOutcome::Head(head), _) = with(|effects| entry.enter(&request, noop(), now, effects)) else {
+    let (Turn::Head(head), _) = with(|effects| entry.enter(&request, noop(), now, effects)) else {
         panic!("the entry is in use")
     };
     let attempt = entry.attempt(&head, 1, now, lease).unwrap();
@@ -206,8 +204,7 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
     let waker = Waker::from(Arc::clone(&panics));
     let shared = Request::new(2).shared_owner();
     let waiters = [(); 3].map(|()| {
-        let (EnterOutcome::Queued(ticket), _) = with(|effects| entry.enter(&shared, noop(), now, effects))
-        else {
+        let (Turn::Queued(ticket), _) = with(|effects| entry.enter(&shared, noop(), now, effects)) else {
             panic!("it is held")
         };
         assert!(with(|effects| entry.poll(&ticket, &waker, now, effects)).0.is_none());
@@ -230,8 +227,8 @@ fn thousands(count: usize, request: impl Fn(u64) -> Request, apart: Duration) ->
         now = now + apart;
         let request = request(owner);
         match with(|effects| entry.enter(&request, noop(), now, effects)).0 {
-            EnterOutcome::Reentered(..) => {}
-            EnterOutcome::Head(head) => {
+            Turn::Granted(..) => {}
+            Turn::Head(head) => {
                 let lease = request.own_lease().unwrap_or(Duration::from_secs(30));
                 let attempt = entry.attempt(&head, owner, now, lease).unwrap();
                 let (verdict, _) = with(|effects| {
@@ -268,7 +265,7 @@ fn joining_a_shared_lock_does_not_visit_all_sharers() {
 fn lease_of_its_own_ends_as_expired_though_a_look_at_it_was_not_answered() {
     let (entry, now, lease) =
         (LockEntry::new(Rules::default()), Moment::from(Instant::now()), Duration::from_secs(5));
-    let (EnterOutcome::Head(head), _) =
+    let (Turn::Head(head), _) =
         with(|effects| entry.enter(&Request::new(1).lease(lease), noop(), now, effects))
     else {
         panic!()
@@ -277,8 +274,7 @@ fn lease_of_its_own_ends_as_expired_though_a_look_at_it_was_not_answered() {
     let (verdict, _) =
         with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects));
     let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
-    let (EnterOutcome::Queued(waiter), _) =
-        with(|effects| entry.enter(&Request::new(2), noop(), now, effects))
+    let (Turn::Queued(waiter), _) = with(|effects| entry.enter(&Request::new(2), noop(), now, effects))
     else {
         panic!()
     };
@@ -294,8 +290,7 @@ fn hold_that_is_lost_is_lost_though_its_guard_is_forgotten_then() {
     let limit = Duration::from_secs(5);
     let entry = LockEntry::new(Rules { max_hold: Some(limit), ..Rules::default() });
     let (now, lease) = (Moment::from(Instant::now()), Duration::from_secs(30));
-    let (EnterOutcome::Head(head), _) = with(|effects| entry.enter(&Request::new(1), noop(), now, effects))
-    else {
+    let (Turn::Head(head), _) = with(|effects| entry.enter(&Request::new(1), noop(), now, effects)) else {
         panic!()
     };
     let attempt = entry.attempt(&head, 1, now, lease).unwrap();
@@ -320,7 +315,7 @@ fn what_is_over_does_not_begin_again_by_an_answer_that_comes_late() {
     let entry = LockEntry::new(Rules::default());
     let now = Moment::from(Instant::now());
     let own = Request::new(1).lease(LEASE);
-    let (EnterOutcome::Head(head), _) = with(|effects| entry.enter(&own, noop(), now, effects)) else {
+    let (Turn::Head(head), _) = with(|effects| entry.enter(&own, noop(), now, effects)) else {
         panic!("it is in use")
     };
     let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
@@ -349,8 +344,7 @@ fn heir(entry: &LockEntry, sent: Moment) -> (HeadTicket, Attempt) {
 /// The same, where the command under way is that of `extension`.
 fn heir_beside(entry: &LockEntry, sent: Moment, extension: Extension) -> (HeadTicket, Attempt) {
     const LEASE: Duration = Duration::from_secs(30);
-    let (EnterOutcome::Head(head), _) = with(|effects| entry.enter(&Request::new(1), noop(), sent, effects))
-    else {
+    let (Turn::Head(head), _) = with(|effects| entry.enter(&Request::new(1), noop(), sent, effects)) else {
         panic!("it is in use")
     };
     let attempt = entry.attempt(&head, 1, sent, LEASE).unwrap();
@@ -358,8 +352,7 @@ fn heir_beside(entry: &LockEntry, sent: Moment, extension: Extension) -> (HeadTi
         with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, sent, effects));
     let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
     let wanted = Request::new(2).lease(LEASE * 2);
-    let (EnterOutcome::Queued(ticket), _) = with(|effects| entry.enter(&wanted, noop(), sent, effects))
-    else {
+    let (Turn::Queued(ticket), _) = with(|effects| entry.enter(&wanted, noop(), sent, effects)) else {
         panic!("it is held")
     };
     let (extent, _) = with(|effects| entry.extending(extension, sent, effects));
@@ -368,7 +361,7 @@ fn heir_beside(entry: &LockEntry, sent: Moment, extension: Extension) -> (HeadTi
     assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, LeaveOutcome::Passed);
     let context = Context::from_waker(Waker::noop());
     let told = with(|effects| entry.poll(&ticket, context.waker(), later, effects)).0;
-    let Some(WaitOutcome::Head(head)) = told else { panic!("{told:?}") };
+    let Some(Turn::Head(head)) = told else { panic!("{told:?}") };
     let attempt = entry.attempt(&head, 2, later, LEASE * 2).unwrap();
     assert_eq!(attempt.number(), 1, "by the same number");
     (head, attempt)
@@ -465,8 +458,7 @@ fn hold_by_a_message_that_is_gone_takes_its_number_out_of_the_stores_queue() {
     let rules = Rules { policy: Policy::Queued { position: kept }, ..Rules::default() };
     let entry = LockEntry::new(rules);
     let sent = Moment::from(Instant::now());
-    let (EnterOutcome::Head(head), _) = with(|effects| entry.enter(&Request::new(1), noop(), sent, effects))
-    else {
+    let (Turn::Head(head), _) = with(|effects| entry.enter(&Request::new(1), noop(), sent, effects)) else {
         panic!("it is in use")
     };
     let attempt = entry.attempt(&head, 1, sent, Duration::from_secs(30)).unwrap();
@@ -489,8 +481,7 @@ fn twins(now: Moment) -> [(LockEntry, Grant, Ticket); 2] {
     [(); 2].map(|()| {
         let entry = LockEntry::new(Rules::default());
         let grant = granted(&entry, &Request::new(1).lease(LEASE), now, LEASE);
-        let EnterOutcome::Queued(ticket) =
-            with(|effects| entry.enter(&Request::new(2), noop(), now, effects)).0
+        let Turn::Queued(ticket) = with(|effects| entry.enter(&Request::new(2), noop(), now, effects)).0
         else {
             panic!()
         };
@@ -525,7 +516,7 @@ fn ticket_of_another_entry_is_one_that_was_superseded() {
     let context = Context::from_waker(Waker::noop());
     assert!(matches!(
         with(|effects| entry.poll(&ticket, context.waker(), now, effects)).0,
-        Some(WaitOutcome::Superseded)
+        Some(Turn::Superseded)
     ));
     drop(effects_of(|effects| entry.cancel(ticket, now, effects)));
     assert_eq!(entry.waiters(), 1);
@@ -533,8 +524,7 @@ fn ticket_of_another_entry_is_one_that_was_superseded() {
 
     let [(entry, head), (_, other)] = [(); 2].map(|()| {
         let entry = LockEntry::new(Rules::default());
-        let EnterOutcome::Head(head) = with(|effects| entry.enter(&Request::new(1), noop(), now, effects)).0
-        else {
+        let Turn::Head(head) = with(|effects| entry.enter(&Request::new(1), noop(), now, effects)).0 else {
             panic!()
         };
         (entry, head)
@@ -551,8 +541,7 @@ fn attempt_of_another_queue_head_is_not_answered() {
     let now = Moment::from(Instant::now());
     let [(entry, head, _), (_, _, attempt)] = [1, 2].map(|number| {
         let entry = LockEntry::new(Rules::default());
-        let EnterOutcome::Head(head) = with(|effects| entry.enter(&Request::new(1), noop(), now, effects)).0
-        else {
+        let Turn::Head(head) = with(|effects| entry.enter(&Request::new(1), noop(), now, effects)).0 else {
             panic!()
         };
         let attempt = entry.attempt(&head, number, now, LEASE).unwrap();
@@ -566,9 +555,7 @@ fn store_may_grant_the_greatest_token() {
     let now = Moment::from(Instant::now());
     let entry = LockEntry::new(Rules::default());
     let fenced = |owner| Request::new(owner).fenced();
-    let EnterOutcome::Head(head) = with(|effects| entry.enter(&fenced(1), noop(), now, effects)).0 else {
-        panic!()
-    };
+    let Turn::Head(head) = with(|effects| entry.enter(&fenced(1), noop(), now, effects)).0 else { panic!() };
     let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
     let last = Answer::Granted { last_token: u64::MAX };
     let AttemptOutcome::Granted(grant) = with(|effects| entry.answered(&head, attempt, last, now, effects)).0
@@ -576,10 +563,10 @@ fn store_may_grant_the_greatest_token() {
         panic!()
     };
     assert_eq!(grant.token(), Some(u64::MAX));
-    let EnterOutcome::Queued(ticket) = with(|effects| entry.enter(&fenced(2), noop(), now, effects)).0 else {
+    let Turn::Queued(ticket) = with(|effects| entry.enter(&fenced(2), noop(), now, effects)).0 else {
         panic!()
     };
     assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
     let told = with(|effects| entry.poll(&ticket, Waker::noop(), now, effects)).0;
-    assert!(matches!(told, Some(WaitOutcome::Head(_))), "there is no token for it: {told:?}");
+    assert!(matches!(told, Some(Turn::Head(_))), "there is no token for it: {told:?}");
 }

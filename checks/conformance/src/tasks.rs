@@ -72,7 +72,7 @@ pub(crate) async fn run<T>(property: impl Future<Output = T>) -> Option<T> {
     tasks.push(Box::pin(async { Some(property.await) }));
     let mut limit = None;
     std::future::poll_fn(move |context| {
-        let _entered = EnterOutcome::new(&scope);
+        let _entered = Entered::new(&scope);
         loop {
             for task in scope.spawned.take() {
                 tasks.push(Box::pin(async { task.await.map(|never| match never {}) }));
@@ -96,15 +96,15 @@ pub(crate) async fn run<T>(property: impl Future<Output = T>) -> Option<T> {
 }
 
 /// While it lasts, this thread polls a property of that scope.
-struct EnterOutcome(Option<Rc<Scope>>);
+struct Entered(Option<Rc<Scope>>);
 
-impl EnterOutcome {
+impl Entered {
     fn new(scope: &Rc<Scope>) -> Self {
         Self(CURRENT.replace(Some(Rc::clone(scope))))
     }
 }
 
-impl Drop for EnterOutcome {
+impl Drop for Entered {
     fn drop(&mut self) {
         CURRENT.set(self.0.take());
     }

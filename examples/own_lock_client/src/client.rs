@@ -8,8 +8,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use latchwork::lock_entry::{
-    Answer, AttemptOutcome, Effects, EnterOutcome, Grant, HeadTicket, LeaveOutcome, LockEntry, Moment,
-    PendingRelease, Policy, Request, Rules, WaitOutcome,
+    Answer, AttemptOutcome, Effects, Grant, HeadTicket, LeaveOutcome, LockEntry, Moment, PendingRelease,
+    Policy, Request, Rules, Turn,
 };
 use tokio::sync::Notify;
 
@@ -46,24 +46,21 @@ impl Client {
         let request = Request::new(owner);
         loop {
             let waker = poll_fn(|context| Poll::Ready(context.waker().clone())).await;
-            let entered = self.event(|entry, effects| entry.enter(&request, Some(waker), now(), effects));
-            let head = match entered {
-                EnterOutcome::Reentered(grant, _) => return grant,
-                EnterOutcome::Head(head) => head,
-                EnterOutcome::Queued(ticket) => {
-                    let told = poll_fn(|context| {
-                        let waker = context.waker();
-                        let told = self.event(|entry, effects| entry.poll(&ticket, waker, now(), effects));
-                        told.map_or(Poll::Pending, Poll::Ready)
-                    });
-                    match told.await {
-                        WaitOutcome::Granted(grant, _) => return grant,
-                        WaitOutcome::Head(head) => head,
-                        WaitOutcome::Superseded | WaitOutcome::Busy | WaitOutcome::Closed => continue,
-                    }
-                }
-                EnterOutcome::Busy | EnterOutcome::Closed => {
-                    unreachable!("it may wait, and the entry is not closed")
+            let mut turn = self.event(|entry, effects| entry.enter(&request, Some(waker), now(), effects));
+            if let Turn::Queued(ticket) = turn {
+                let told = poll_fn(|context| {
+                    let waker = context.waker();
+                    let told = self.event(|entry, effects| entry.poll(&ticket, waker, now(), effects));
+                    told.map_or(Poll::Pending, Poll::Ready)
+                });
+                turn = told.await;
+            }
+            let head = match turn {
+                Turn::Granted(grant, _) => return grant,
+                Turn::Head(head) => head,
+                Turn::Superseded => continue,
+                Turn::Queued(_) | Turn::Busy | Turn::Closed => {
+                    unreachable!("the caller may wait, and the entry is not closed")
                 }
             };
             // A head that is not polled gives its place away, and learns it here.

@@ -16,8 +16,8 @@ use self::store::{KEPT, Reply, Store, StoreKind, THEIRS};
 use super::super::idle::OPEN;
 use super::super::queue::Place;
 use super::super::{
-    Answer, Attempt, AttemptOutcome, Effects, EnterOutcome, Extension, Grant, HeadTicket, LeaveOutcome,
-    LossReason, NextHead, PendingRelease, Request, Ticket, WaitOutcome,
+    Answer, Attempt, AttemptOutcome, Effects, Extension, Grant, HeadTicket, LeaveOutcome, LossReason,
+    NextHead, PendingRelease, Request, Ticket, Turn,
 };
 use super::{Hold, Ownership, Phase, Policy, Renewal, Rules};
 use crate::moment::Moment;
@@ -433,16 +433,16 @@ impl World {
                 self.stages[actor] = match self
                     .event(|engine, now, effects| engine.enter(&request, may_wait, now, effects))
                 {
-                    EnterOutcome::Reentered(grant, extension) => {
+                    Turn::Granted(grant, extension) => {
                         assert!(had_it || self.is_within_tenure(&grant), "joined after the tenure");
                         self.granted(actor, grant, extension)
                     }
-                    EnterOutcome::Head(head) => Stage::Head(head, None),
-                    EnterOutcome::Queued(ticket) => {
+                    Turn::Head(head) => Stage::Head(head, None),
+                    Turn::Queued(ticket) => {
                         self.use_again();
                         Stage::Queued(ticket)
                     }
-                    EnterOutcome::Busy if !may_wait => {
+                    Turn::Busy if !may_wait => {
                         let refused =
                             matches!(&self.engine.phase, Phase::Competing(head) if head.was_refused());
                         assert!(refused || !self.store.is_shared(), "it could have waited for the answer");
@@ -460,18 +460,19 @@ impl World {
                 let Stage::Queued(ticket) = std::mem::replace(&mut self.stages[actor], Stage::Done) else {
                     unreachable!()
                 };
-                self.stages[actor] =
-                    match self.event(|engine, now, effects| engine.claim(&ticket, now, effects)) {
-                        WaitOutcome::Granted(grant, extension) => self.granted(actor, grant, extension),
-                        WaitOutcome::Head(head) => Stage::Head(head, None),
-                        WaitOutcome::Superseded => self.superseded(),
-                        WaitOutcome::Busy => {
-                            assert!(self.tries[actor], "a waiter is told that it may not wait");
-                            self.waiting.retain(|waits| *waits != actor);
-                            Stage::Done
-                        }
-                        WaitOutcome::Closed => panic!("it is not closed"),
-                    };
+                self.stages[actor] = match self
+                    .event(|engine, now, effects| engine.claim(&ticket, now, effects))
+                {
+                    Turn::Granted(grant, extension) => self.granted(actor, grant, extension),
+                    Turn::Head(head) => Stage::Head(head, None),
+                    Turn::Superseded => self.superseded(),
+                    Turn::Busy => {
+                        assert!(self.tries[actor], "a waiter is told that it may not wait");
+                        self.waiting.retain(|waits| *waits != actor);
+                        Stage::Done
+                    }
+                    Turn::Queued(_) | Turn::Closed => panic!("only `enter` says so, and it is not closed"),
+                };
                 self.used.push(ticket);
             }
             Event::Ask(actor) => self.ask(actor),
@@ -840,7 +841,7 @@ impl World {
     fn use_again(&mut self) {
         for ticket in std::mem::take(&mut self.used) {
             let told = self.event(|engine, now, effects| engine.claim(&ticket, now, effects));
-            assert!(matches!(told, WaitOutcome::Superseded), "it is told again");
+            assert!(matches!(told, Turn::Superseded), "it is told again");
             self.event(|engine, now, effects| engine.cancel(&ticket, now, effects));
         }
     }
@@ -1472,7 +1473,7 @@ fn those_let_in_after_a_long_hold_are_looked_after_in_time_and_not_before() {
     assert!(matches!(&world.stages[2], Stage::Queued(_)), "it was not polled");
     let Stage::Queued(ticket) = std::mem::replace(&mut world.stages[2], Stage::Done) else { unreachable!() };
     let told = world.event(|engine, now, effects| engine.claim(&ticket, now, effects));
-    assert!(matches!(told, WaitOutcome::Superseded), "it was waited for too long");
+    assert!(matches!(told, Turn::Superseded), "it was waited for too long");
 }
 
 #[test]
@@ -1552,7 +1553,7 @@ fn owner_that_shares_takes_its_waiters_along_whatever_lease_they_want() {
             panic!("it waits")
         };
         let told = world.event(|engine, now, effects| engine.claim(&ticket, now, effects));
-        let WaitOutcome::Granted(grant, extension @ Some(_)) = told else {
+        let Turn::Granted(grant, extension @ Some(_)) = told else {
             panic!("its owner has the lock: {told:?}")
         };
         world.stages[1] = world.granted(1, grant, extension);

@@ -9,7 +9,8 @@ use crate::latch::Notification;
 use crate::lock_entry::BACK_OFF;
 use crate::unless::unless;
 
-use super::{Asked, Competed, Head, Moment, StoreSays, may_pass};
+use super::super::End;
+use super::{AttemptOutcome, Head, Moment, may_pass};
 use crate::lock::acquire::pace::Pace;
 use crate::lock::entry::listening::Listening;
 use crate::lock::error::LockError;
@@ -24,7 +25,6 @@ const STORE_IS_GONE: Duration = Duration::from_millis(500);
 pub(super) struct Wait<'w, 'a> {
     head: &'w mut Head<'a>,
     listening: &'w Listening,
-    says: StoreSays,
     /// See [`Head::compete`].
     patient: bool,
     give_up: Moment,
@@ -44,15 +44,13 @@ impl<'w, 'a> Wait<'w, 'a> {
     pub(super) fn new(
         head: &'w mut Head<'a>,
         listening: &'w Listening,
-        says: StoreSays,
         patient: bool,
         give_up: Moment,
     ) -> Self {
-        let (steps, pace) = (head.ticket.steps(), Pace::new(head.entry.mode, head.entry.now()));
+        let (steps, pace) = (head.ticket.steps(), Pace::new(head.wanted.entry.mode, head.wanted.entry.now()));
         Self {
             head,
             listening,
-            says,
             patient,
             give_up,
             steps,
@@ -64,10 +62,10 @@ impl<'w, 'a> Wait<'w, 'a> {
     }
 
     /// `hears_all`: it is in the store's queue already, and hears of its turn.
-    pub(super) async fn run(mut self, hears_all: bool) -> Result<Competed, LockError> {
+    pub(super) async fn run(mut self, hears_all: bool) -> Result<End, LockError> {
         self.subscribed().await?;
         if hears_all {
-            self.says = StoreSays::Held(self.head.entry.position.unwrap_or_default());
+            self.head.says = Some(Ok(self.head.wanted.entry.position.unwrap_or_default()));
             self.sleep(Duration::MAX).await;
         }
         loop {
@@ -89,9 +87,10 @@ impl<'w, 'a> Wait<'w, 'a> {
     /// Messages count only from the confirmation on, so what was seen before it is looked at once more after
     /// it. Or before, if that takes too long.
     async fn subscribed(&mut self) -> Result<(), LockError> {
-        let entry = self.head.entry;
-        let left = if let StoreSays::Held(left) = self.says { left } else { UNCONFIRMED };
-        event!(DEBUG, lock = entry.name.as_str(), left = ?self.says.is_held().then_some(left), "waiting");
+        let entry = self.head.wanted.entry;
+        let held_for = self.head.held_for();
+        let left = held_for.unwrap_or(UNCONFIRMED);
+        event!(DEBUG, lock = entry.name.as_str(), left = ?held_for, "waiting");
         let limit = self.head.look_again(left.min(UNCONFIRMED), self.give_up);
         if let Some(confirmed) = entry.context.until(limit, pin!(self.listening.subscribed())).await {
             confirmed.map_err(|failure| LockError::Subscribe(failure.of_lock(entry.name.as_str())))?;
@@ -107,9 +106,9 @@ impl<'w, 'a> Wait<'w, 'a> {
     /// A process that has not had its turn since is not to be overtaken.
     async fn let_others_go_first(&mut self) {
         if self.steps > 0 {
-            let turn = self.give_up.min(self.head.entry.now() + BACK_OFF * self.steps);
+            let turn = self.give_up.min(self.head.wanted.entry.now() + BACK_OFF * self.steps);
             self.steps -= 1;
-            self.head.entry.context.until(turn, pending::<()>()).await;
+            self.head.wanted.entry.context.until(turn, pending::<()>()).await;
         }
     }
 
@@ -123,8 +122,8 @@ impl<'w, 'a> Wait<'w, 'a> {
     }
 
     /// Whether the wait is over: by an error, by its limit, or because a message has granted the lock.
-    fn ended(&mut self) -> Result<Option<Competed>, LockError> {
-        let (entry, context) = (self.head.entry, &self.head.entry.context);
+    fn ended(&mut self) -> Result<Option<End>, LockError> {
+        let (entry, context) = (self.head.wanted.entry, &self.head.wanted.entry.context);
         if let Some(failure) = self.listening.failure() {
             return Err(LockError::Subscribe(failure.of_lock(entry.name.as_str())));
         }
@@ -132,7 +131,7 @@ impl<'w, 'a> Wait<'w, 'a> {
             return Err(LockError::RuntimeEnded);
         }
         if self.give_up <= entry.now() {
-            return self.at_the_end().map(Some);
+            return self.head.time_over().map(Some);
         }
         let granted = self.head.granted_by_message(self.listening.granted(), entry.now());
         if granted.is_some() {
@@ -142,19 +141,15 @@ impl<'w, 'a> Wait<'w, 'a> {
         Ok(granted)
     }
 
-    fn at_the_end(&mut self) -> Result<Competed, LockError> {
-        std::mem::replace(&mut self.says, StoreSays::Nothing).at_the_end()
-    }
-
     /// The notification has brought the lock.
     fn was_useful(&mut self) {
         if let Some(notified) = self.notified.take() {
             notified.consume();
-            self.head.entry.counters.wakes_useful.add_one();
+            self.head.wanted.entry.counters.wakes_useful.add_one();
             if !self.head.request.is_watched() {
                 // Another client of this process sleeps by the lease of the holder before, and this one may
                 // end sooner, unheard.
-                self.head.entry.call_queue_heads(1);
+                self.head.wanted.entry.call_queue_heads(1);
             }
         }
     }
@@ -165,7 +160,7 @@ impl<'w, 'a> Wait<'w, 'a> {
         if has_paused {
             return false;
         }
-        let (entry, now) = (self.head.entry, self.head.entry.now());
+        let (entry, now) = (self.head.wanted.entry, self.head.wanted.entry.now());
         let at = self.give_up.min(self.pace.next(now));
         if at <= now {
             return false;
@@ -181,43 +176,37 @@ impl<'w, 'a> Wait<'w, 'a> {
     }
 
     /// Asks the store. `None` if it was refused: then it has slept until there is reason to ask again.
-    async fn ask(&mut self) -> Result<Option<Competed>, LockError> {
-        let (entry, context) = (self.head.entry, &self.head.entry.context);
+    async fn ask(&mut self) -> Result<Option<End>, LockError> {
+        let (entry, context) = (self.head.wanted.entry, &self.head.wanted.entry.context);
         self.unconfirmed = !self.listening.is_ready();
+        let was_held = self.head.held_for().is_some();
         let Some(asked) = context.until(self.give_up, pin!(self.head.ask(entry.now()))).await else {
-            return self.at_the_end().map(Some);
+            return self.head.time_over().map(Some);
         };
         match asked {
             // The store may be back before the lease of the other holder is over, or the caller's limit.
-            Err(error) if may_pass(&error) && (self.patient || self.says.is_held()) => {
-                if !self.says.is_held() {
-                    self.says = StoreSays::Unreachable(error);
+            Err(error) if may_pass(&error) && (self.patient || was_held) => {
+                if !was_held {
+                    self.head.says = Some(Err(error));
                 }
                 self.sleep(STORE_IS_GONE).await;
             }
             Err(error) => return Err(error),
-            Ok(Asked::Over(competed)) => {
-                if let Competed::Granted(..) = competed {
-                    self.was_useful();
-                    if self.says.is_held() {
-                        context.recorder.hand_offs_remote.add_one();
-                    }
+            Ok((AttemptOutcome::Granted(grant), at)) => {
+                self.was_useful();
+                if was_held {
+                    context.recorder.hand_offs_remote.add_one();
                 }
-                return Ok(Some(competed));
+                return Ok(Some(self.head.granted(grant, at)));
             }
-            // It has answered: it is not out of reach any more.
-            Ok(Asked::TooLate) => {
-                if !self.says.is_held() {
-                    self.says = StoreSays::Nothing;
-                }
-            }
-            Ok(Asked::Held(left)) => {
+            Ok((AttemptOutcome::Superseded, _)) => return Ok(Some(End::Superseded)),
+            Ok((AttemptOutcome::TooLate, _)) => {}
+            Ok((AttemptOutcome::Refused, _)) => {
                 if let Some(notified) = self.notified.take() {
                     notified.consume_spurious();
                     entry.counters.wakes_spurious.add_one();
                 }
-                self.says = StoreSays::Held(left);
-                self.sleep(left).await;
+                self.sleep(self.head.held_for().unwrap_or_default()).await;
                 event!(TRACE, lock = entry.name.as_str(), notified = self.notified.is_some(), "woken");
             }
         }
@@ -228,7 +217,7 @@ impl<'w, 'a> Wait<'w, 'a> {
     /// or, without one, a call from inside of this client, which comes by the entry's own latch, or a
     /// subscription that was not confirmed when the store was asked and is now.
     async fn sleep(&mut self, left: Duration) {
-        let (entry, listening, unconfirmed) = (self.head.entry, self.listening, self.unconfirmed);
+        let (entry, listening, unconfirmed) = (self.head.wanted.entry, self.listening, self.unconfirmed);
         let confirmed = pin!(async {
             match unconfirmed {
                 // `ended` reports its failure.
