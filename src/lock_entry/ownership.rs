@@ -75,6 +75,7 @@ mod leaving;
 mod model;
 mod owner_holds;
 mod queries;
+mod record;
 mod tick;
 
 use std::collections::BTreeMap;
@@ -91,8 +92,9 @@ use super::queue::{Place, Queue, Slot};
 use super::request::{Extension, Grant, LossReason, Request};
 
 use self::head::HeadState;
-use self::lease::{StoreLease, Unconfirmed};
+use self::lease::StoreLease;
 use self::owner_holds::{OwnerHolds, Sharer};
+use self::record::StoreRecord;
 pub use self::tick::Renewal;
 
 // The last serial that an entry of this process has taken for its own, with all of its block.
@@ -464,7 +466,7 @@ impl Ownership {
     #[inline]
     fn transition(&mut self, next: Phase) {
         debug_assert!(
-            !matches!(&self.phase, Phase::Competing(head) if head.has_waker()),
+            !matches!(&self.phase, Phase::Competing(head) if head.waker.is_some()),
             "the queue head's waker, which is foreign code, is dropped under the entry's mutex"
         );
         self.phase = next;
@@ -526,7 +528,7 @@ impl Ownership {
 
     /// Whether the answer that the queue head waits for may let in others as well.
     fn awaits_answer(&self) -> bool {
-        let is_no = matches!(&self.phase, Phase::Competing(head) if head.was_refused());
+        let is_no = matches!(&self.phase, Phase::Competing(head) if head.refused);
         self.rules.policy.is_shared() && !is_no
     }
 
@@ -572,7 +574,7 @@ impl Ownership {
     }
 
     fn held_by_number(&mut self, number: u64) -> Option<(&mut Hold, &mut StoreLease)> {
-        self.held_mut().find(|(_, lease)| lease.number == number)
+        self.held_mut().find(|(_, lease)| lease.number() == number)
     }
 
     /// Takes the lock once more, by an owner that has it, or together with others.
@@ -633,7 +635,7 @@ impl Ownership {
             None => hold.add(serial, Sharer::new(request, claimed, own_end, max_hold, now)),
         }
         let wanted = request.lease.unwrap_or(renewed_lease);
-        let number = lease.number;
+        let number = lease.number();
         // A newcomer is one that the lease suffices for; one that is renewed anyway need not be long from the
         // first moment on.
         let renewed = watched && hold.renewed;
@@ -662,7 +664,7 @@ impl Ownership {
         let earlier = |(_, theirs): &mut (Hold, StoreLease)| theirs.sure_until <= lease.sure_until;
         for (theirs, their_lease) in self.parallel.extract_if(.., earlier) {
             hold.take_in(theirs);
-            effects.more().parallel.push(their_lease.to_release(false));
+            effects.more().parallel.push(their_lease.record.to_release(false));
         }
     }
 
@@ -681,8 +683,8 @@ impl Ownership {
             return None;
         }
         let phase = self.take_phase();
-        let before = Unconfirmed { until: now + attempt.lease, unanswered: 0 };
-        self.hold_by(&attempt, attempt.granted_tokens(last_token), attempt.sent, before);
+        let record = StoreRecord::new(attempt.number, now + attempt.lease);
+        self.hold_by(&attempt, attempt.granted_tokens(last_token), attempt.sent, record);
         let grant = self.begin_hold(request, true, now);
         self.park_current();
         self.transition(phase);
@@ -717,8 +719,8 @@ impl Ownership {
             self.appoint(None, 0, now, effects);
             return None;
         }
-        let before = Unconfirmed { until: now + attempt.lease, unanswered: 0 };
-        self.hold_by(attempt, attempt.granted_tokens(last_token), attempt.sent + self.tenure, before);
+        let record = StoreRecord::new(attempt.number, now + attempt.lease);
+        self.hold_by(attempt, attempt.granted_tokens(last_token), attempt.sent + self.tenure, record);
         Some(self.begin_first_hold(request, attempt.lease, now, effects))
     }
 

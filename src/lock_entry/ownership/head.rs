@@ -10,7 +10,7 @@ use super::super::effects::{Effects, NextHead};
 use super::super::outcome::{Answer, Attempt, AttemptOutcome, HeadTicket, PendingRelease};
 use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, Request};
-use super::{Hold, Ownership, Phase, StoreLease, Unconfirmed};
+use super::{Hold, Ownership, Phase, StoreLease, StoreRecord};
 
 /// Tokens that are reserved at once if others wait: they are granted without a command.
 const TOKENS: u64 = 256;
@@ -19,42 +19,30 @@ const TOKENS: u64 = 256;
 pub(super) struct HeadState {
     pub(super) serial: u64,
     request: Request,
-    /// When it began to wait.
-    since: Moment,
-    /// Its slot in the queue, until it is told that it is the head.
-    slot: Option<Slot>,
-    /// It was named with a release, which has put it into the store's queue.
+    /// Time at which it began to wait.
+    pub(super) since: Moment,
+    /// Slot in the queue, until the caller is told that it is the head.
+    pub(super) slot: Option<Slot>,
+    /// A release that named it has put it into the store's queue.
     has_position: bool,
-    /// Under which it competes.
-    number: Option<u64>,
-    /// The number may be at the store until then.
-    at_store: Option<Moment>,
-    /// The same, before the last attempt.
-    at_store_before: Option<Moment>,
-    /// Attempts by this number that were not answered: each may still run.
-    unanswered: u32,
-    /// The last command was sent then of those that are known to have put it into the store's queue, or to
-    /// have kept it there. The first one for this number, if none is known to.
-    queued_at: Option<Moment>,
-    /// The lease of the hold before, which goes on under the same number.
-    inherited: Option<StoreLease>,
+    /// The number by which it competes; `None` while the store can have nothing of it.
+    record: Option<StoreRecord>,
+    /// The record's end before the last attempt; `None` if there was no record.
+    until_before: Option<Moment>,
+    /// End of the tenure of the lease in hand that it goes on by.
+    tenure_ends: Option<Moment>,
+    /// Steps for which it lets other processes go first.
     steps: u32,
-    /// Since when it could go on and was not polled.
-    woken: Option<Moment>,
-    waker: Option<Waker>,
+    /// Time since which it could go on and was not polled.
+    pub(super) woken: Option<Moment>,
+    pub(super) waker: Option<Waker>,
     /// The store said that another process has the lock.
-    refused: bool,
-    /// It let others go first.
-    offered: bool,
+    pub(super) refused: bool,
+    /// Count of attempts.
     tries: u32,
 }
 
 impl HeadState {
-    /// When it began to wait.
-    pub(super) fn since(&self) -> Moment {
-        self.since
-    }
-
     /// Its appointment was delivered.
     pub(super) fn claimed(&mut self) -> HeadTicket {
         (self.slot, self.woken) = (None, None);
@@ -66,77 +54,32 @@ impl HeadState {
         HeadTicket { serial, steps, since, has_position }
     }
 
-    pub(super) fn has_waker(&self) -> bool {
-        self.waker.is_some()
-    }
-
-    pub(super) fn take_waker(&mut self) -> Option<Waker> {
-        self.waker.take()
-    }
-
-    /// Its slot in the queue, until it is told that it is the head.
-    pub(super) fn slot(&self) -> Option<Slot> {
-        self.slot
-    }
-
-    pub(super) fn was_refused(&self) -> bool {
-        self.refused
-    }
-
     pub(super) fn inherits(&self) -> bool {
-        self.inherited.is_some()
+        self.tenure_ends.is_some()
     }
 
-    /// Since when it could go on and was not polled.
-    pub(super) fn woken(&self) -> Option<Moment> {
-        self.woken
+    pub(super) fn has_number(&self, number: u64) -> bool {
+        self.record.as_ref().is_some_and(|record| record.number == number)
     }
 
-    #[cfg(test)]
-    pub(super) fn knows_lease(&self, number: u64) -> bool {
-        self.number == Some(number)
-    }
-
-    /// A number is not used again once it was given back.
-    fn forget_number(&mut self) {
-        (self.number, self.at_store, self.at_store_before, self.queued_at) = (None, None, None, None);
-        self.unanswered = 0;
-    }
-
-    /// An attempt was answered, or did not run.
-    fn attempt_answered(&mut self) {
-        self.unanswered = self.unanswered.saturating_sub(1);
-    }
-
-    /// The same, of a command of the hold before that leases the name.
-    fn inherited_answered(&mut self) {
-        match &mut self.inherited {
-            Some(lease) => lease.attempt_answered(),
-            // Counted here since the store has refused the number.
-            None => self.attempt_answered(),
+    /// A command was answered by which the store may keep the number until then.
+    fn lengthen(&mut self, until: Moment) {
+        if let Some(record) = &mut self.record {
+            record.lengthen(until);
+            self.until_before = self.until_before.max(Some(until));
         }
     }
 
-    /// What the store may have of the number, of which it has granted a lease that ends at `until` at the
-    /// latest.
-    fn unconfirmed(&self, inherited: Option<&StoreLease>, until: Moment) -> Unconfirmed {
-        let mut before = inherited.map_or(Unconfirmed { until, unanswered: 0 }, StoreLease::unconfirmed);
-        before.until = before.until.max(until);
-        let until = self.at_store_before.map_or(before.until, |until| until.max(before.until));
-        Unconfirmed { until, unanswered: before.unanswered + self.unanswered }
+    /// A command that leases the name was answered, or did not run.
+    fn answered(&mut self) {
+        if let Some(record) = &mut self.record {
+            record.answered();
+        }
     }
 
-    /// What may be at the store. It is rolled back if a command may be under way still; what was answered, as
-    /// a position that is given up, is released like a lease.
+    /// The release of what may be at the store.
     pub(super) fn to_rollback(&self) -> Option<PendingRelease> {
-        let rolls_back = self.unanswered > 0;
-        let Some(lease) = &self.inherited else {
-            let (number, until) = self.number.zip(self.at_store)?;
-            return Some(PendingRelease { number, until, appoints: false, rolls_back });
-        };
-        let until = self.at_store.max(Some(lease.unconfirmed().until))?;
-        let release = lease.to_release(false);
-        Some(PendingRelease { until, rolls_back: rolls_back || release.rolls_back, ..release })
+        self.record.as_ref().map(|record| record.to_release(false))
     }
 }
 
@@ -152,23 +95,20 @@ impl Ownership {
     ) -> u64 {
         let serial = self.next_serial();
         let since = slot.map_or(now, |slot| self.queue.since(slot));
+        let tenure_ends = inherited.as_ref().map(|lease| lease.tenure_ends);
         self.transition(Phase::Competing(HeadState {
             serial,
             request,
             since,
             slot,
             has_position: false,
-            number: inherited.as_ref().map(|lease| lease.number),
-            at_store: None,
-            at_store_before: None,
-            unanswered: 0,
-            queued_at: None,
-            inherited,
+            record: inherited.map(|lease| lease.record),
+            until_before: None,
+            tenure_ends,
             steps,
             woken: slot.map(|_| now),
             waker: None,
             refused: false,
-            offered: steps > 0,
             tries: 0,
         }));
         serial
@@ -182,23 +122,18 @@ impl Ownership {
     }
 
     /// Whether the queue head goes on by this number, which it has from the hold before. Then the store may
-    /// keep it until `until`, and the head rolls it back should it give up. `is_answered`: no command of that
-    /// hold is under way any more.
+    /// keep it until `until`, and the head rolls it back should it give up. `is_answered`: a command of that
+    /// hold is under way no more.
     pub(super) fn head_goes_on_by(&mut self, number: u64, is_answered: bool, until: Moment) -> bool {
-        let Some(head) = self.head_by_number(number) else { return false };
-        head.at_store = head.at_store.max(Some(until));
+        let Phase::Competing(head) = &mut self.phase else { return false };
+        if !head.has_number(number) {
+            return false;
+        }
+        head.lengthen(until);
         if is_answered {
-            head.inherited_answered();
+            head.answered();
         }
         true
-    }
-
-    /// A command of the hold before was refused that leases the name to its number, by which the queue head
-    /// may go on.
-    pub(super) fn answered_of_hold_before(&mut self, number: u64) {
-        if let Some(head) = self.head_by_number(number) {
-            head.inherited_answered();
-        }
     }
 
     /// A command that leases the name may run once more when it has been answered, and is to be undone by
@@ -206,13 +141,10 @@ impl Ownership {
     /// lease.
     pub(in crate::lock_entry) fn may_run_again(&mut self, roll_back: PendingRelease, effects: &mut Effects) {
         let number = roll_back.number;
-        if let Some((_, lease)) = self.held_by_number(number) {
-            lease.may_run_again();
-        } else if let Some(head) = self.head_by_number(number) {
-            head.unanswered += 1;
-        } else {
+        match self.record_of(number) {
+            Some(record) => record.may_run(),
             // Its waiter has left.
-            effects.roll_back_too(roll_back);
+            None => effects.roll_back_too(roll_back),
         }
     }
 
@@ -220,16 +152,20 @@ impl Ownership {
     /// number: `roll_back` undoes it then, unless the number is in hand still, where it counts as unanswered.
     pub(in crate::lock_entry) fn unread(&mut self, roll_back: PendingRelease, effects: &mut Effects) {
         let number = roll_back.number;
-        if self.held_by_number(number).is_none() && self.head_by_number(number).is_none() {
+        if self.record_of(number).is_none() {
             effects.roll_back_too(roll_back);
         }
     }
 
-    fn head_by_number(&mut self, number: u64) -> Option<&mut HeadState> {
-        match &mut self.phase {
-            Phase::Competing(head) if head.number == Some(number) => Some(head),
-            _ => None,
-        }
+    /// The record of a number, in whatever hands it is.
+    pub(super) fn record_of(&mut self, number: u64) -> Option<&mut StoreRecord> {
+        let first = match &mut self.phase {
+            Phase::Competing(head) => head.record.as_mut(),
+            Phase::Held(_, lease) => Some(&mut lease.record),
+            Phase::Free | Phase::Returning(_) => None,
+        };
+        let beside = self.parallel.iter_mut().map(|(_, lease)| &mut lease.record);
+        first.into_iter().chain(beside).find(|record| record.number == number)
     }
 
     pub(in crate::lock_entry) fn is_head(&self, serial: u64) -> bool {
@@ -279,19 +215,20 @@ impl Ownership {
         // All that share a lock have the same token.
         let alone = self.queue.is_empty() || position.is_some() || self.rules.policy.is_shared();
         let head = self.head(serial)?;
-        let number = *head.number.get_or_insert(fresh);
         // A position may be at the store for longer than a short lease, and become one.
         let until = sent + position.map_or(lease, |position| lease.max(position));
-        (head.at_store_before, head.at_store) = (head.at_store, Some(until));
-        head.queued_at.get_or_insert(sent);
+        head.until_before = head.record.as_ref().map(|record| record.until);
+        let record = head.record.get_or_insert_with(|| StoreRecord::new(fresh, until));
+        record.lengthen(until);
+        record.queued_at.get_or_insert(sent);
+        record.may_run();
         head.tries += 1;
-        head.unanswered += 1;
         let tokens = match (head.request.fenced, alone) {
             (false, _) => 0,
             (true, true) => 1,
             (true, false) => TOKENS,
         };
-        Some(Attempt { head: serial, number, tokens, sent, lease, until })
+        Some(Attempt { head: serial, number: record.number, tokens, sent, lease, until })
     }
 
     // === Answered ===
@@ -317,12 +254,15 @@ impl Ownership {
         match answer {
             Answer::Granted { last_token } => return self.granted(serial, attempt, last_token, now, effects),
             Answer::Held { kept } => return self.held_elsewhere(serial, attempt, kept, now, effects),
-            // Those before it may have run.
-            Answer::DidNotRun => {
-                head.at_store = head.at_store_before;
-                head.attempt_answered();
-            }
-            Answer::Unsaid => head.attempt_answered(),
+            // The attempts before may have run.
+            Answer::DidNotRun => match (head.until_before, &mut head.record) {
+                (Some(until), Some(record)) => {
+                    record.until = until;
+                    record.answered();
+                }
+                _ => head.record = None,
+            },
+            Answer::Unsaid => head.answered(),
             Answer::Unanswered => {}
         }
         self.asks_itself(serial, now, effects);
@@ -340,30 +280,30 @@ impl Ownership {
     ) -> AttemptOutcome {
         let named = self.named(serial);
         let Some(head) = self.head(serial) else { return AttemptOutcome::Superseded };
-        let request = head.request;
-        head.attempt_answered();
-        let inherited = head.inherited.take();
-        let before = head.unconfirmed(inherited.as_ref(), now + attempt.lease);
+        let (request, until_before, inherited) = (head.request, head.until_before, head.tenure_ends.take());
+        let mut record = head.record.take().expect("a number of which an attempt is under way is kept");
+        // The answer bounds this attempt's lease more closely than its sending did.
+        record.until = until_before.map_or(now + attempt.lease, |until| until.max(now + attempt.lease));
+        record.queued_at = None;
+        record.answered();
         if attempt.sent + attempt.lease <= now {
-            self.too_late(serial, attempt, before.until, effects);
+            effects.roll_back_too(PendingRelease { until: record.until, ..attempt.rollback() });
             if let Some(slot) = named {
                 self.appoint_named(slot, now, effects);
             }
             return AttemptOutcome::TooLate;
         }
-        effects.keep_waker(head.take_waker());
-        let won_at_once = head.offered && head.tries == 1;
+        effects.keep_waker(head.waker.take());
+        let won_at_once = head.steps > 0 && head.tries == 1;
         let tokens = attempt.granted_tokens(last_token);
         if won_at_once {
             self.contended = false;
         }
-        let goes_on = inherited.is_some();
-        let tenure_ends = match inherited {
-            Some(before) => before.tenure_ends,
-            None => attempt.sent + self.tenure,
-        };
-        self.hold_by(&attempt, tokens, tenure_ends, before);
-        if goes_on && let Phase::Held(_, lease) = &mut self.phase {
+        let tenure_ends = inherited.unwrap_or(attempt.sent + self.tenure);
+        self.hold_by(&attempt, tokens, tenure_ends, record);
+        if inherited.is_some()
+            && let Phase::Held(_, lease) = &mut self.phase
+        {
             lease.begun_anew(attempt.sent, now);
         }
         if let Some(slot) = named {
@@ -393,13 +333,6 @@ impl Ownership {
         grant
     }
 
-    /// The lease was over by the time the answer was read.
-    fn too_late(&mut self, serial: u64, attempt: Attempt, until: Moment, effects: &mut Effects) {
-        let Some(head) = self.head(serial) else { return };
-        head.forget_number();
-        effects.roll_back_too(PendingRelease { until, ..attempt.rollback() });
-    }
-
     /// Installs the lease that `attempt` got, with an empty hold.
     // Always inlined: where a hold begins by it at once, the empty one is not written.
     #[inline(always)]
@@ -408,11 +341,11 @@ impl Ownership {
         attempt: &Attempt,
         tokens: RangeInclusive<u64>,
         tenure_ends: Moment,
-        before: Unconfirmed,
+        record: StoreRecord,
     ) {
         // A division costs as much as the rest; nearly all leases are as long as the rules say.
         let third = if attempt.lease < self.rules.renewed_lease { attempt.lease / 3 } else { self.third };
-        let mut lease = StoreLease::granted(attempt, tokens, third, tenure_ends, before);
+        let mut lease = StoreLease::granted(attempt, tokens, third, tenure_ends, record);
         lease.verify = self.forced.is_some_and(|at| attempt.sent <= at);
         self.known_held = None;
         self.transition(Phase::Held(Hold::without_owners(), lease));
@@ -474,7 +407,7 @@ impl Ownership {
             (Some(_), Some(slot)) => {
                 if let Some(head) = self.head(serial) {
                     head.has_position = true;
-                    head.attempt_answered();
+                    head.answered();
                 }
                 self.appoint_named(slot, now, effects);
                 AttemptOutcome::Refused
@@ -486,7 +419,10 @@ impl Ownership {
                 self.refused(serial, effects);
                 if let (Some(kept), Some(head)) = (kept, self.head(serial)) {
                     // Longer than its lease would have lasted, maybe.
-                    head.at_store = Some(attempt.sent + kept);
+                    let until = attempt.sent + kept;
+                    head.record
+                        .get_or_insert_with(|| StoreRecord::new(attempt.number, until))
+                        .lengthen(until);
                 }
                 AttemptOutcome::Refused
             }
@@ -495,18 +431,11 @@ impl Ownership {
 
     fn refused(&mut self, serial: u64, effects: &mut Effects) {
         let Some(head) = self.head(serial) else { return };
-        head.attempt_answered();
-        // So what it inherited is gone, unless a command that was not answered may still begin it anew: an
-        // attempt before, or one of the hold before.
-        if let Some(lease) = head.inherited.take() {
-            let Unconfirmed { until, unanswered } = lease.unconfirmed();
-            head.unanswered += unanswered;
-            head.at_store = head.at_store.max(Some(until));
-        }
-        head.refused = true;
-        if head.unanswered == 0 {
-            (head.at_store, head.at_store_before) = (None, None);
-        }
+        head.answered();
+        // So a lease that it went on by is gone, unless a command that was not answered may still begin it
+        // anew: an attempt before, or a command of the hold before.
+        head.record.take_if(|record| record.unanswered == 0);
+        (head.tenure_ends, head.refused) = (None, true);
         self.contended = true;
         self.tenure = self.rules.policy.tenure();
         let mut walk = self.queue.walk();
@@ -530,14 +459,15 @@ impl Ownership {
     ) -> AttemptOutcome {
         let Some(head) = self.head(serial) else { return AttemptOutcome::Superseded };
         head.refused = true;
-        head.attempt_answered();
-        let lapsed = head.queued_at.is_some_and(|before| before < attempt.sent && before + kept <= now);
-        if lapsed {
-            head.forget_number();
+        let Some(record) = &mut head.record else { return AttemptOutcome::Superseded };
+        record.answered();
+        if record.queued_at.is_some_and(|before| before < attempt.sent && before + kept <= now) {
+            // A number is not used again once it was given back.
+            head.record = None;
             effects.roll_back_too(attempt.rollback());
             return AttemptOutcome::TooLate;
         }
-        head.queued_at = Some(attempt.sent);
+        record.queued_at = Some(attempt.sent);
         AttemptOutcome::Refused
     }
 
@@ -552,21 +482,22 @@ impl Ownership {
     ) -> Option<Grant> {
         let kept = self.rules.policy.position()?;
         let head = self.head(serial)?;
-        let (since, until) = (head.queued_at?, head.at_store?);
+        let record = head.record.as_mut()?;
+        let (since, until) = (record.queued_at?, record.until);
         // A lease of its own length, or a token, takes a question.
         let suffices = head.request.is_watched() && !head.request.fenced;
-        if head.number != Some(number) || !suffices || since + kept <= now {
+        if record.number != number || !suffices || since + kept <= now {
             return None;
         }
         // No attempt is answered by this; and what was asked for last may last as long.
-        head.unanswered += 1;
-        head.at_store_before = head.at_store_before.max(Some(until));
+        record.may_run();
+        head.until_before = Some(until);
         let attempt = Attempt { head: serial, number, tokens: 0, sent: since, lease: kept, until };
         let AttemptOutcome::Granted(grant) = self.granted(serial, attempt, 0, now, effects) else {
             return None;
         };
         if let Some((_, lease)) = self.held_by_number(number) {
-            lease.may_be_queued = true;
+            lease.record.queued_at = Some(since);
         }
         Some(grant)
     }
@@ -583,7 +514,7 @@ impl Ownership {
         if let Some(roll_back) = head.to_rollback() {
             effects.roll_back_too(roll_back);
         }
-        let (waker, refused) = (head.take_waker(), head.refused);
+        let (waker, refused) = (head.waker.take(), head.refused);
         effects.keep_waker(waker);
         self.appoint_after(refused, now, effects);
     }
@@ -615,7 +546,7 @@ impl Ownership {
         }
         // It may be asleep where a notification would stay with it.
         effects.more().call = true;
-        let (slot, waker, refused) = (head.slot, head.take_waker(), head.refused);
+        let (slot, waker, refused) = (head.slot, head.waker.take(), head.refused);
         effects.wake(waker);
         if let Some(slot) = slot {
             effects.wake(self.queue.place_at(slot, Place::Superseded));

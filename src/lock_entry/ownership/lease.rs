@@ -1,5 +1,4 @@
-//! [`StoreLease`]: what the store granted to this process under one number, and what the store may believe of
-//! it.
+//! [`StoreLease`]: what the store granted to this process under one number.
 //!
 //! # The moments of a lease
 //!
@@ -7,12 +6,12 @@
 //! store's end of the lease is known as a range only:
 //!
 //! ```text
-//!   sure_until ≤ the end that the store keeps ≤ possible_until
+//!   sure_until ≤ the end that the store keeps ≤ record.until
 //! ```
 //!
 //! * `sure_until` comes from commands that the store has confirmed, each counted from before it was sent. A
 //!   hold is believed in until then and no longer: `is_held`, `remaining` and `lost` go by it.
-//! * `possible_until` comes from all commands that were sent, whatever became of them. A lease that is left,
+//! * `record.until` comes from all commands that were sent, whatever became of them. A lease that is left,
 //!   or whose holds have ended, is released unless that has passed: otherwise an extension that was never
 //!   answered would keep the lock at the store, unused.
 //!
@@ -24,7 +23,8 @@ use std::time::Duration;
 
 use crate::moment::Moment;
 
-use super::super::outcome::{Attempt, PendingRelease};
+use super::super::outcome::Attempt;
+use super::record::StoreRecord;
 
 /// A store that keeps a lease for so long after it is over here is not told so, unless the lease is left: it
 /// is the time of a round trip.
@@ -33,46 +33,28 @@ const ROUND_TRIP: Duration = Duration::from_millis(50);
 /// What the store granted.
 #[derive(Debug)]
 pub(super) struct StoreLease {
-    pub(super) number: u64,
-    /// From then on it goes back to the store when it is left. Counted from when it was asked for.
+    pub(super) record: StoreRecord,
+    /// From then on the lease goes back to the store when it is left. Counted from when it was asked for.
     pub(super) tenure_ends: Moment,
-    /// The store keeps it until then at least.
+    /// End of the lease by what the store has confirmed.
     pub(super) sure_until: Moment,
-    /// The store keeps it until then at most. Counted from when the answer was there, or from before the
-    /// command was sent if there is none.
-    possible_until: Moment,
-    /// Commands that lease the name to this number, and were not answered: each may still run, also after a
-    /// release. So they are rolled back, and not only released.
-    unanswered: u32,
-    /// A message granted it. An attempt that ran after it was forced free has put the number into the store's
-    /// queue once more.
-    pub(super) may_be_queued: bool,
     /// Tokens that are left, from the first to the last.
     pub(super) tokens: RangeInclusive<u64>,
-    /// When the command was sent by which the store confirmed it last.
+    /// Send time of the command by which the store confirmed the lease last.
     pub(super) confirmed: Moment,
-    /// When it was asked for; or, if it was begun anew by this number, when that was heard. What a command
-    /// says that was sent before may be older.
+    /// Send time of the first command; or, of a lease that was begun anew by this number, the time of that
+    /// answer. Answers to commands sent before may describe an earlier lease of the same number.
     pub(super) begun: Moment,
-    /// When it is to be renewed.
+    /// Time of the next renewal.
     pub(super) renew_at: Moment,
     /// A renewal is under way.
     pub(super) renewing: bool,
     /// A renewal went out, and none was answered since.
     pub(super) renewal_unanswered: bool,
-    /// No renewal before then: the last one failed.
+    /// Earliest time of the next renewal, once one has failed.
     pub(super) not_before: Option<Moment>,
     /// A waiter cannot wait for the next renewal, or the lease may have been forced free before it was known.
     pub(super) verify: bool,
-}
-
-/// What the store may have of a number beside what it has confirmed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Unconfirmed {
-    /// Until when the store may keep it by commands before the confirmed one.
-    pub(super) until: Moment,
-    /// How many of those that lease the name were not answered.
-    pub(super) unanswered: u32,
 }
 
 impl StoreLease {
@@ -84,16 +66,14 @@ impl StoreLease {
         tokens: RangeInclusive<u64>,
         third: Duration,
         tenure_ends: Moment,
-        before: Unconfirmed,
+        mut record: StoreRecord,
     ) -> Self {
         let sure_until = attempt.sent + attempt.lease;
+        record.lengthen(sure_until);
         Self {
-            number: attempt.number,
+            record,
             tenure_ends,
             sure_until,
-            possible_until: before.until.max(sure_until),
-            unanswered: before.unanswered,
-            may_be_queued: false,
             tokens,
             confirmed: attempt.sent,
             begun: attempt.sent,
@@ -103,6 +83,10 @@ impl StoreLease {
             not_before: None,
             verify: false,
         }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.record.number
     }
 
     /// For how long it is believed in.
@@ -122,34 +106,23 @@ impl StoreLease {
 
     /// Whether the store may keep it after `moment`.
     pub(super) fn may_outlast(&self, moment: Moment) -> bool {
-        moment < self.possible_until || self.unanswered > 0
+        moment < self.record.until || self.record.unanswered > 0
     }
 
     /// Whether the store may keep it for longer than a lease of this length.
     pub(super) fn may_exceed(&self, lease: Duration, now: Moment) -> bool {
-        self.possible_until > now + lease
+        self.record.until > now + lease
     }
 
     pub(super) fn has_token(&self) -> bool {
         !self.tokens.is_empty()
     }
 
-    /// What the store may have of it beside what is confirmed from now on.
-    pub(super) fn unconfirmed(&self) -> Unconfirmed {
-        Unconfirmed { until: self.possible_until, unanswered: self.unanswered }
-    }
-
-    /// As it is released in the background. `appoints`: the next waiter comes once that is under way.
-    pub(super) fn to_release(&self, appoints: bool) -> PendingRelease {
-        let rolls_back = self.unanswered > 0;
-        PendingRelease { number: self.number, until: self.possible_until, appoints, rolls_back }
-    }
-
     // === Commands ===
 
     /// A command is about to be sent that makes it last for `lease` from then on at least.
     pub(super) fn lengthens(&mut self, sent: Moment, lease: Duration) {
-        self.possible_until = self.possible_until.max(sent + lease);
+        self.record.lengthen(sent + lease);
     }
 
     /// A renewal is about to be sent, for as long as that, or to ask only.
@@ -165,10 +138,10 @@ impl StoreLease {
     /// as the store may keep it already, since a store that sets what it is told must not shorten what
     /// another command under way has made longer.
     pub(super) fn leases_anew(&mut self, sent: Moment, lease: Duration) -> Duration {
-        let possible = self.possible_until.saturating_duration_since(sent);
+        let possible = self.record.until.saturating_duration_since(sent);
         let lease = lease.max(possible);
         self.lengthens(sent, lease);
-        self.unanswered += 1;
+        self.record.may_run();
         lease
     }
 
@@ -177,23 +150,13 @@ impl StoreLease {
         self.begun = now.max(sent + Duration::from_nanos(1));
     }
 
-    /// A command that leases the name, and was answered, may run once more.
-    pub(super) fn may_run_again(&mut self) {
-        self.unanswered += 1;
-    }
-
-    /// A command that leases the name was answered, or did not run.
-    pub(super) fn attempt_answered(&mut self) {
-        self.unanswered = self.unanswered.saturating_sub(1);
-    }
-
     /// The store confirmed, by a command that was sent at `sent` and answered at `now`, that it lasts at
     /// least for `lease`.
     pub(super) fn confirm(&mut self, sent: Moment, now: Moment, lease: Option<Duration>, third: Duration) {
         (self.confirmed, self.renewal_unanswered, self.not_before) = (sent.max(self.confirmed), false, None);
         if let Some(lease) = lease {
             self.sure_until = self.sure_until.max(sent + lease);
-            self.possible_until = self.possible_until.max(now + lease);
+            self.record.lengthen(now + lease);
             self.renew_at = self.sure_until - third * 2;
         }
     }
@@ -201,7 +164,7 @@ impl StoreLease {
     /// The store does not keep it any more. What is unanswered may begin it anew, and so may a position in
     /// the store's queue.
     pub(super) fn gone(&mut self, now: Moment) {
-        self.unanswered += u32::from(self.may_be_queued);
-        (self.sure_until, self.possible_until) = (self.sure_until.min(now), self.possible_until.min(now));
+        self.record.unanswered += u32::from(self.record.queued_at.is_some());
+        (self.sure_until, self.record.until) = (self.sure_until.min(now), self.record.until.min(now));
     }
 }

@@ -103,7 +103,7 @@ impl Ownership {
             _ => {
                 let at = self.parallel.iter().position(|(hold, _)| hold.owner_holds.is_empty());
                 let at = at.expect("some hold has lost its last one");
-                LeaveOutcome::Return(self.parallel.swap_remove(at).1.to_release(false))
+                LeaveOutcome::Return(self.parallel.swap_remove(at).1.record.to_release(false))
             }
         }
     }
@@ -112,12 +112,12 @@ impl Ownership {
     pub(super) fn pass_on(&mut self, now: Moment, effects: &mut Effects) -> LeaveOutcome {
         let Phase::Held(_, lease) = &self.phase else { unreachable!("only a hold can be passed on") };
         let Some(next) = self.queue.first() else {
-            let left = LeaveOutcome::Return(lease.to_release(true));
+            let left = LeaveOutcome::Return(lease.record.to_release(true));
             self.transition(Phase::Returning(false));
             return left;
         };
         if self.rules.policy.position().is_some() {
-            effects.release_too(lease.to_release(false));
+            effects.release_too(lease.record.to_release(false));
             self.name_next(now, effects);
             return LeaveOutcome::Passed;
         }
@@ -126,7 +126,7 @@ impl Ownership {
         // none for it: this process is not to keep others out for longer, if it dies.
         let too_long = lease.may_exceed(next.lease.unwrap_or(self.rules.renewed_lease), now);
         if used_up || lease.is_over(now) || too_long {
-            effects.release_too(lease.to_release(true));
+            effects.release_too(lease.record.to_release(true));
             self.transition(Phase::Returning(used_up));
             return LeaveOutcome::Passed;
         }
@@ -320,7 +320,7 @@ impl Ownership {
     pub(super) fn end_in_background_if_empty(&mut self, now: Moment, effects: &mut Effects) {
         for (_, lease) in self.parallel.extract_if(.., |(hold, _)| hold.owner_holds.is_empty()) {
             match lease.may_outlast(now) {
-                true => effects.more().parallel.push(lease.to_release(false)),
+                true => effects.more().parallel.push(lease.record.to_release(false)),
                 // No release tells another client's queue head of this process, which may sleep by an earlier
                 // holder's lease.
                 false => effects.more().call = true,
@@ -393,8 +393,8 @@ impl Ownership {
             effects.wake(waker);
         }
         if let Phase::Competing(head) = &mut self.phase {
-            let (slot, roll_back) = (head.slot(), head.to_rollback());
-            effects.wake(head.take_waker());
+            let (slot, roll_back) = (head.slot, head.to_rollback());
+            effects.wake(head.waker.take());
             let is_named = slot.is_some_and(|slot| matches!(self.queue.place(slot), Place::Named));
             if let Some(slot) = slot {
                 effects.wake(self.queue.place_at(slot, Place::Closed));

@@ -443,8 +443,7 @@ impl World {
                         Stage::Queued(ticket)
                     }
                     Turn::Busy if !may_wait => {
-                        let refused =
-                            matches!(&self.engine.phase, Phase::Competing(head) if head.was_refused());
+                        let refused = matches!(&self.engine.phase, Phase::Competing(head) if head.refused);
                         assert!(refused || !self.store.is_shared(), "it could have waited for the answer");
                         Stage::Done
                     }
@@ -480,7 +479,7 @@ impl World {
             Event::Drop(actor) => self.drop_one(actor),
             Event::AskUnanswered(actor) => {
                 if let Some((head, attempt)) = self.attempt(actor) {
-                    let asks = Asks::Lock(head.since(), attempt.tokens());
+                    let asks = Asks::Lock(head.since, attempt.tokens());
                     let (number, sent, lease) = (attempt.number(), self.now, self.lease_of(actor));
                     self.asked.entry(number).or_insert(sent);
                     self.unsettled.push(number);
@@ -597,7 +596,7 @@ impl World {
                 attempt.number(),
                 lease,
                 attempt.tokens(),
-                next.head.since(),
+                next.head.since,
                 self.now,
             ),
         };
@@ -757,7 +756,7 @@ impl World {
         let Some((head, attempt)) = self.attempt(actor) else { return };
         let (lease, now) = (self.lease_of(actor), self.now);
         self.asked.insert(attempt.number(), now);
-        let answer = self.store.acquire(attempt.number(), lease, attempt.tokens(), head.since(), now);
+        let answer = self.store.acquire(attempt.number(), lease, attempt.tokens(), head.since, now);
         self.stages[actor] = Stage::Head(head, Some(Sent { attempt, answer }));
     }
 
@@ -1059,7 +1058,7 @@ impl World {
             self.check_hold(hold);
             for (_, sharer) in hold.owner_holds.iter().filter(|(_, sharer)| sharer.loss(lease, now).is_none())
             {
-                acquisitions.push((sharer.owner, sharer.count, lease.number));
+                acquisitions.push((sharer.owner, sharer.count, lease.number()));
                 ends.push((sharer.since, sharer.due().min(lease.sure_until), sharer.watched > 0));
             }
         }

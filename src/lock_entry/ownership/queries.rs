@@ -27,7 +27,7 @@ impl Ownership {
         let ends = lease.sure_until.min(sharer.due()).min(grant.ends());
         match grant.ends() <= now {
             true => Err(LossReason::Expired),
-            false => Ok(HoldState { ends, number: lease.number }),
+            false => Ok(HoldState { ends, number: lease.number() }),
         }
     }
 
@@ -35,7 +35,7 @@ impl Ownership {
     pub(in crate::lock_entry) fn holders(&self, now: Moment) -> impl Iterator<Item = (u64, u32, u64)> {
         let of = move |(hold, lease): (&Hold, &StoreLease)| {
             let lasts = |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
-            let of = |(_, sharer): (u64, &Sharer)| (sharer.owner, sharer.count, lease.number);
+            let of = |(_, sharer): (u64, &Sharer)| (sharer.owner, sharer.count, lease.number());
             hold.owner_holds.iter().filter(lasts).map(of).collect::<Vec<_>>()
         };
         self.held().flat_map(of)
@@ -52,7 +52,7 @@ impl Ownership {
             let of = |(_, sharer): (u64, &Sharer)| HeldHere {
                 owner: sharer.owner,
                 holds: sharer.count,
-                number: lease.number,
+                number: lease.number(),
                 since: sharer.since,
                 ends: sharer.due().min(lease.sure_until),
                 is_watched: sharer.watched > 0,
@@ -66,7 +66,7 @@ impl Ownership {
     /// Since when the queue head waits, if there is one: it competes at the store.
     pub(in crate::lock_entry) fn head_waits_since(&self) -> Option<Moment> {
         match &self.phase {
-            Phase::Competing(head) => Some(head.since()),
+            Phase::Competing(head) => Some(head.since),
             _ => None,
         }
     }
@@ -87,14 +87,14 @@ impl Ownership {
 
     /// The leases in hand.
     pub(in crate::lock_entry) fn lease_numbers(&self) -> impl Iterator<Item = u64> {
-        self.held().map(|(_, lease)| lease.number)
+        self.held().map(|(_, lease)| lease.number())
     }
 
     /// True if another acquisition is known to have the lock, here or elsewhere.
     pub(in crate::lock_entry) fn is_known_held(&self) -> bool {
         match &self.phase {
             Phase::Free => false,
-            Phase::Competing(head) => head.was_refused() || head.inherits(),
+            Phase::Competing(head) => head.refused || head.inherits(),
             Phase::Held(..) | Phase::Returning(_) => true,
         }
     }
@@ -148,7 +148,7 @@ impl Ownership {
     /// True if the lease with this number is in hand, or goes on with the queue head.
     #[cfg(test)]
     pub(super) fn knows_lease(&self, number: u64) -> bool {
-        let competes = matches!(&self.phase, Phase::Competing(head) if head.knows_lease(number));
+        let competes = matches!(&self.phase, Phase::Competing(head) if head.has_number(number));
         competes || self.lease_numbers().any(|held| held == number)
     }
 }

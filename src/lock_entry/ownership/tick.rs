@@ -47,7 +47,7 @@ impl Ownership {
         self.end_if_over(now, effects);
         let limit = self.rules.unpolled_limit;
         if let Phase::Competing(head) = &self.phase
-            && head.woken().is_some_and(|woken| now.saturating_duration_since(woken) >= limit)
+            && head.woken.is_some_and(|woken| now.saturating_duration_since(woken) >= limit)
         {
             self.supersede_silent(effects);
             self.supersede_head(now, effects);
@@ -75,7 +75,7 @@ impl Ownership {
                 && lease.not_before.is_none()
                 && !self.may_be_cut(lease)
         };
-        let number = self.held().find(is_due)?.1.number;
+        let number = self.held().find(is_due)?.1.number();
         let renewed = self.rules.renewed_lease;
         let (_, lease) = self.held_by_number(number)?;
         lease.renews(now, Some(renewed));
@@ -125,7 +125,7 @@ impl Ownership {
         let limit = self.rules.unpolled_limit;
         let of_phase = match &self.phase {
             Phase::Free | Phase::Returning(_) => Moment::NEVER,
-            Phase::Competing(head) => head.woken().map_or(Moment::NEVER, |woken| woken + limit),
+            Phase::Competing(head) => head.woken.map_or(Moment::NEVER, |woken| woken + limit),
             Phase::Held(hold, lease) => self.next_look_at(hold, lease, now),
         };
         self.parallel.iter().fold(of_phase, |at, (hold, lease)| at.min(self.next_look_at(hold, lease, now)))
@@ -179,7 +179,7 @@ impl Ownership {
         let due = self.held().find(|(hold, lease)| self.renewal_due(hold, lease) <= now);
         let (hold, lease) = due?;
         let renewed = (hold.watched > 0).then_some(self.rules.renewed_lease);
-        let (number, whole) = (lease.number, self.may_be_cut(lease).then(|| lease.left(now)));
+        let (number, whole) = (lease.number(), self.may_be_cut(lease).then(|| lease.left(now)));
         let (_, lease) = self.held_by_number(number)?;
         let wanted = renewed.max(whole);
         lease.renews(now, wanted);
@@ -258,10 +258,11 @@ impl Ownership {
 
     /// The command of an extension did not run, or was refused.
     pub(in crate::lock_entry) fn not_extended(&mut self, extension: Extension) {
-        let Extension::Token { number, .. } = extension else { return };
-        match self.held_by_number(number) {
-            Some((_, lease)) => lease.attempt_answered(),
-            None => self.answered_of_hold_before(number),
+        // The queue head may go on by the number of a hold that is over.
+        if let Extension::Token { number, .. } = extension
+            && let Some(record) = self.record_of(number)
+        {
+            record.answered();
         }
     }
 
@@ -285,7 +286,7 @@ impl Ownership {
         let Some((hold, lease)) = self.held_by_number(number) else { return false };
         lease.confirm(sent, now, Some(extent), third);
         if let Some(token) = token {
-            lease.attempt_answered();
+            lease.record.answered();
             lease.begun_anew(sent, now);
             // A command that ran earlier may be answered later.
             hold.token = hold.token.max(Some(token));
