@@ -217,7 +217,7 @@ impl Ownership {
         let head = self.head(serial)?;
         // A position may be at the store for longer than a short lease, and become one.
         let until = sent + position.map_or(lease, |position| lease.max(position));
-        head.until_before = head.record.as_ref().map(|record| record.until);
+        head.until_before = head.record.as_ref().map(|record| record.possible_until);
         let record = head.record.get_or_insert_with(|| StoreRecord::new(fresh, until));
         record.lengthen(until);
         record.queued_at.get_or_insert(sent);
@@ -257,7 +257,7 @@ impl Ownership {
             // The attempts before may have run.
             Answer::DidNotRun => match (head.until_before, &mut head.record) {
                 (Some(until), Some(record)) => {
-                    record.until = until;
+                    record.possible_until = until;
                     record.answered();
                 }
                 _ => head.record = None,
@@ -283,11 +283,12 @@ impl Ownership {
         let (request, until_before, inherited) = (head.request, head.until_before, head.tenure_ends.take());
         let mut record = head.record.take().expect("a number of which an attempt is under way is kept");
         // The answer bounds this attempt's lease more closely than its sending did.
-        record.until = until_before.map_or(now + attempt.lease, |until| until.max(now + attempt.lease));
+        record.possible_until =
+            until_before.map_or(now + attempt.lease, |until| until.max(now + attempt.lease));
         record.queued_at = None;
         record.answered();
         if attempt.sent + attempt.lease <= now {
-            effects.roll_back_too(PendingRelease { until: record.until, ..attempt.rollback() });
+            effects.roll_back_too(PendingRelease { until: record.possible_until, ..attempt.rollback() });
             if let Some(slot) = named {
                 self.appoint_named(slot, now, effects);
             }
@@ -483,7 +484,7 @@ impl Ownership {
         let kept = self.rules.policy.position()?;
         let head = self.head(serial)?;
         let record = head.record.as_mut()?;
-        let (since, until) = (record.queued_at?, record.until);
+        let (since, until) = (record.queued_at?, record.possible_until);
         // A lease of its own length, or a token, takes a question.
         let suffices = head.request.is_watched() && !head.request.fenced;
         if record.number != number || !suffices || since + kept <= now {

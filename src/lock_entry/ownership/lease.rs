@@ -6,12 +6,12 @@
 //! store's end of the lease is known as a range only:
 //!
 //! ```text
-//!   sure_until ≤ the end that the store keeps ≤ record.until
+//!   sure_until ≤ the end that the store keeps ≤ record.possible_until
 //! ```
 //!
 //! * `sure_until` comes from commands that the store has confirmed, each counted from before it was sent. A
 //!   hold is believed in until then and no longer: `is_held`, `remaining` and `lost` go by it.
-//! * `record.until` comes from all commands that were sent, whatever became of them. A lease that is left,
+//! * `record.possible_until` comes from all commands that were sent, whatever became of them. A lease that is left,
 //!   or whose holds have ended, is released unless that has passed: otherwise an extension that was never
 //!   answered would keep the lock at the store, unused.
 //!
@@ -106,12 +106,12 @@ impl StoreLease {
 
     /// Whether the store may keep it after `moment`.
     pub(super) fn may_outlast(&self, moment: Moment) -> bool {
-        moment < self.record.until || self.record.unanswered > 0
+        moment < self.record.possible_until || self.record.unanswered > 0
     }
 
     /// Whether the store may keep it for longer than a lease of this length.
     pub(super) fn may_exceed(&self, lease: Duration, now: Moment) -> bool {
-        self.record.until > now + lease
+        self.record.possible_until > now + lease
     }
 
     pub(super) fn has_token(&self) -> bool {
@@ -138,7 +138,7 @@ impl StoreLease {
     /// as the store may keep it already, since a store that sets what it is told must not shorten what
     /// another command under way has made longer.
     pub(super) fn leases_anew(&mut self, sent: Moment, lease: Duration) -> Duration {
-        let possible = self.record.until.saturating_duration_since(sent);
+        let possible = self.record.possible_until.saturating_duration_since(sent);
         let lease = lease.max(possible);
         self.lengthens(sent, lease);
         self.record.may_run();
@@ -165,6 +165,7 @@ impl StoreLease {
     /// the store's queue.
     pub(super) fn gone(&mut self, now: Moment) {
         self.record.unanswered += u32::from(self.record.queued_at.is_some());
-        (self.sure_until, self.record.until) = (self.sure_until.min(now), self.record.until.min(now));
+        (self.sure_until, self.record.possible_until) =
+            (self.sure_until.min(now), self.record.possible_until.min(now));
     }
 }

@@ -13,7 +13,7 @@ pub(super) struct StoreRecord {
     pub(super) number: u64,
     /// End of what the store may keep, by all commands that were sent. Counted from the answer of a command,
     /// or from before it was sent if there is none.
-    pub(super) until: Moment,
+    pub(super) possible_until: Moment,
     /// Count of commands that lease the name to the number and were not answered: each may still run, also
     /// after a release. So the number is rolled back, and not only released.
     pub(super) unanswered: u32,
@@ -26,11 +26,11 @@ pub(super) struct StoreRecord {
 impl StoreRecord {
     #[inline]
     pub(super) fn new(number: u64, until: Moment) -> Self {
-        Self { number, until, unanswered: 0, queued_at: None }
+        Self { number, possible_until: until, unanswered: 0, queued_at: None }
     }
 
     pub(super) fn lengthen(&mut self, until: Moment) {
-        self.until = self.until.max(until);
+        self.possible_until = self.possible_until.max(until);
     }
 
     /// A command that leases the name is about to be sent; or such a command was answered, and may run once
@@ -49,6 +49,6 @@ impl StoreRecord {
     /// comes once the release is under way.
     pub(super) fn to_release(&self, appoints: bool) -> PendingRelease {
         let rolls_back = self.unanswered > 0;
-        PendingRelease { number: self.number, until: self.until, appoints, rolls_back }
+        PendingRelease { number: self.number, until: self.possible_until, appoints, rolls_back }
     }
 }
