@@ -6,14 +6,14 @@
 //! store's end of the lease is known as a range only:
 //!
 //! ```text
-//!   sure_until ≤ the end that the store keeps ≤ record.possible_until
+//!   sure_until ≤ the end that the store keeps ≤ possible_until
 //! ```
 //!
 //! * `sure_until` comes from commands that the store has confirmed, each counted from before it was sent. A
 //!   hold is believed in until then and no longer: `is_held`, `remaining` and `lost` go by it.
-//! * `record.possible_until` comes from all commands that were sent, whatever became of them. A lease that is left,
-//!   or whose holds have ended, is released unless that has passed: otherwise an extension that was never
-//!   answered would keep the lock at the store, unused.
+//! * `possible_until`, of the [record](super::record), comes from all commands that were sent, whatever became
+//!   of them. A lease that is left, or whose holds have ended, is released unless that has passed: otherwise an
+//!   extension that was never answered would keep the lock at the store, unused.
 //!
 //! A hold may end before its lease does: when all leases of its owners' own are over, or after `max_hold`.
 //! See [`Sharer`](super::owner_holds::Sharer).
