@@ -11,9 +11,9 @@
 //!
 //! * `sure_until` comes from commands that the store has confirmed, each counted from before it was sent. A
 //!   hold is believed in until then and no longer: `is_held`, `remaining` and `lost` go by it.
-//! * `possible_until`, of the [record](super::record), comes from all commands that were sent, whatever became
-//!   of them. A lease that is left, or whose holds have ended, is released unless that has passed: otherwise an
-//!   extension that was never answered would keep the lock at the store, unused.
+//! * `possible_until`, of the [record](super::record), comes from all commands that were sent, whatever
+//!   became of them. A lease that is left, or whose holds have ended, is released unless that has passed:
+//!   otherwise an extension that was never answered would keep the lock at the store, unused.
 //!
 //! A hold may end before its lease does: when all leases of its owners' own are over, or after `max_hold`.
 //! See [`Sharer`](super::owner_holds::Sharer).
