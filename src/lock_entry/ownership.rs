@@ -100,16 +100,16 @@ pub use self::tick::Renewal;
 // The last serial that an entry of this process has taken for its own, with all of its block.
 shared_static!(SERIALS: AtomicU64 = AtomicU64::new(0));
 
-/// So many serials an entry takes at once: a power of two.
+/// Count of serials that an entry takes at once: a power of two.
 const BLOCK: u64 = 1 << 12;
 
 /// The longest back-off, in steps.
 const MAX_STEPS: u32 = 8;
-/// While no other process hears of its end, a tenure grows to so many times what it is by the rules: a
-/// newcomer waits for that once, which is less than a round of a crowd.
+/// Largest factor by which a tenure grows while no other process hears of its end: a newcomer waits for one
+/// such tenure, which is less than a round of a crowd.
 const MAX_GROWTH: u32 = 8;
 
-/// By what a [`LockEntry`](super::LockEntry) decides.
+/// The rules of a [`LockEntry`](super::LockEntry).
 ///
 /// # Examples
 ///
@@ -128,11 +128,11 @@ const MAX_GROWTH: u32 = 8;
 pub struct Rules {
     /// How the lock passes between processes, and inside of this one.
     pub policy: Policy,
-    /// The lease of requests without one of their own. The client renews it.
+    /// Lease of requests that have none of their own. The client renews it.
     pub renewed_lease: Duration,
-    /// How long a hold by such a lease may last.
+    /// Longest hold by a renewed lease.
     pub max_hold: Option<Duration>,
-    /// How long a waiter may leave it unnoticed that it has the lock, or is the queue head.
+    /// Longest time for which a waiter may have the lock, or be the queue head, and not be polled.
     pub unpolled_limit: Duration,
 }
 
@@ -153,32 +153,31 @@ pub struct Rules {
 pub enum Policy {
     /// One owner at a time. A lease passes from waiter to waiter in memory.
     Exclusive {
-        /// For how long a lease may stay in this process while others wait in another one. If no other
-        /// process hears of its return, the next one may stay for twice as long, up to eight times.
+        /// Longest time for which a lease stays in this process while other processes wait. If no other
+        /// process hears of the lease's return, the next tenure is twice as long, up to eight times.
         tenure: Duration,
     },
-    /// One owner at a time, by a queue that the store has over all processes. Every lease goes back to the
-    /// store when it is left, and the oldest waiter here is named with the release: see
-    /// [`NextHead`](super::NextHead).
+    /// One owner at a time, by a queue at the store over all processes. Every lease goes back to the store
+    /// when it is left, and the release names the oldest waiter here: see [`NextHead`](super::NextHead).
     Queued {
-        /// For how long the store keeps a waiter's position.
+        /// Time for which the store keeps a waiter's position.
         position: Duration,
     },
     /// Any number of owners at a time, as far as the store lets this process have the lock, as readers do.
     Shared {
-        /// For how long others may join a lease in memory. Later the store is asked anew.
+        /// Time for which others may join a lease in memory. Later the store is asked anew.
         tenure: Duration,
     },
 }
 
 impl Policy {
-    /// The same, for any number of owners.
+    /// The same policy for any number of owners.
     #[must_use]
     pub fn shared(self) -> Self {
         Self::Shared { tenure: self.tenure() }
     }
 
-    /// For how long a lease may stay in this process; no time at a store with a queue.
+    /// Longest time for which a lease stays in this process; zero at a store with a queue.
     fn tenure(self) -> Duration {
         match self {
             Self::Exclusive { tenure } | Self::Shared { tenure } => tenure,
@@ -186,7 +185,7 @@ impl Policy {
         }
     }
 
-    /// For how long the store keeps a waiter's position, if it has a queue.
+    /// Time for which the store keeps a waiter's position, if it has a queue.
     fn position(self) -> Option<Duration> {
         match self {
             Self::Queued { position } => Some(position),
@@ -213,29 +212,30 @@ impl Default for Rules {
 #[derive(Debug)]
 pub(super) struct Ownership {
     rules: Rules,
-    /// A third of the lease that is renewed. To divide each time costs as much as the rest of an event.
+    /// A third of the renewed lease. A division in each event would cost as much as the rest of the event.
     third: Duration,
     phase: Phase,
-    /// Holds of a shared lock that newcomers may not join.
+    /// Parallel holds: holds of a shared lock that newcomers may not join, each with a lease of its own.
     parallel: Vec<(Hold, StoreLease)>,
     queue: Queue,
     last_serial: u64,
-    /// A competition found the lock held by another process, and none since was won at the first try.
+    /// A competition found the lock held by another process, and no later competition was won at the first
+    /// try.
     contended: bool,
-    /// When the last queue head gave up that the store had told that another process has the lock; `None` if
-    /// the store has leased the lock to this client since.
+    /// Time at which the last queue head gave up whom the store had told that another process has the lock;
+    /// `None` if the store has leased the lock to this client since.
     known_held: Option<Moment>,
-    /// When the last forced unlock was answered that this client has asked for.
+    /// Time of the answer to this client's last forced unlock.
     forced: Option<Moment>,
-    /// That of the next lease.
+    /// Tenure of the next lease.
     tenure: Duration,
-    /// Until then other processes go first.
+    /// End of the back-off in which other processes go first.
     others_first_until: Option<Moment>,
     /// Holds that were lost while they had a guard, by serial: thousands that share a lock are lost together.
     losses: BTreeMap<u64, Loss>,
     acquisitions: u64,
     hand_offs: u64,
-    /// When the client was told to [look](Self::tick); never, if it was not.
+    /// Time of the next [look](Self::tick) that the client knows of; `NEVER` if it knows of none.
     next_look_said: Moment,
     closed: bool,
 }
@@ -245,37 +245,37 @@ enum Phase {
     Free,
     Competing(HeadState),
     Held(Hold, StoreLease),
-    /// With whether the tenure was used up.
+    /// True if the tenure was used up.
     Returning(bool),
 }
 
 #[derive(Debug)]
 struct Hold {
     owner_holds: OwnerHolds,
-    /// Of all that share the lock. Each event asks whether there are some, and to see that there are none
-    /// would take a visit to each of them.
+    /// Sums over all sharers, as each event asks for them.
     unclaimed: u32,
     watched: u32,
     guards: u32,
-    /// It was granted a lease that is renewed.
+    /// The hold was granted a lease that is renewed.
     renewed: bool,
     token: Option<u64>,
-    /// When the first sharer is [due](Sharer::due), or was, that has left or lasts longer by now.
+    /// Earliest end at which a sharer was [due](Sharer::due); the sharer may have left, or last longer, by
+    /// now.
     limit: Moment,
-    /// When it was granted to waiters that have not claimed it, or to some that have by now.
+    /// Time of the grant to waiters that have not claimed it, or had not when it was noted.
     granted: Moment,
 }
 
-/// What newcomers to a shared hold get.
+/// The worth of the hold in hand to newcomers that share it.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
-    /// It lasts until it is renewed for them.
+    /// The lease lasts until it is renewed for newcomers.
     renewable: bool,
     token: bool,
 }
 
 impl Offer {
-    /// Whether that is all that a request wants, by a lease that counts as lasting for `extent`.
+    /// True if the offer is enough for a request, by a lease that counts as lasting for `extent`.
     fn suffices(&self, request: &Request, extent: Duration) -> bool {
         request.lease.map_or(self.renewable, |wanted| wanted <= extent) && (!request.fenced || self.token)
     }
@@ -288,7 +288,7 @@ struct Loss {
 }
 
 impl Hold {
-    /// Not begun, or over.
+    /// A hold that has not begun, or is over.
     #[inline]
     fn without_owners() -> Self {
         Self {
@@ -303,7 +303,7 @@ impl Hold {
         }
     }
 
-    /// Of one sharer.
+    /// A hold of one sharer.
     #[inline]
     fn begun(serial: u64, sharer: Sharer, token: Option<u64>, now: Moment) -> Self {
         Self {
@@ -327,7 +327,7 @@ impl Hold {
         self.owner_holds.add(serial, sharer);
     }
 
-    /// Takes a sharer out. So many guards of it are left, which have nothing any more.
+    /// Removes a sharer. Returns the count of its guards, which have lost their hold.
     fn remove(&mut self, serial: u64) -> u32 {
         let sharer = self.owner_holds.remove(serial).expect("the caller has looked");
         self.unclaimed -= sharer.unclaimed;
@@ -336,12 +336,12 @@ impl Hold {
         sharer.guards
     }
 
-    /// All owners of another hold have it by this one's lease. Newcomers do not get the other's token: an
-    /// owner that has written meanwhile, and reads beside that, may have a greater one.
+    /// Merges a parallel hold into this hold, by this hold's lease. Newcomers do not get the other's token:
+    /// an owner that has written meanwhile, and reads beside that, may have a greater one.
     fn take_in(&mut self, mut other: Self) {
         let (renewed, token) = (self.renewed || other.renewed, self.token);
         let granted = self.granted.min(other.granted);
-        // A newcomer may find thousands here.
+        // Small into large: a newcomer may find thousands here.
         if other.owner_holds.len() > self.owner_holds.len() {
             std::mem::swap(self, &mut other);
         }
@@ -359,7 +359,7 @@ impl Hold {
         self.watched -= u32::from(grant.is_watched());
     }
 
-    /// A guard is gone, and its hold stays: for as long as the lease lasts now, if that was renewed for it.
+    /// A guard is gone, and its hold stays: until the lease ends, if the lease was renewed for the guard.
     fn forget_guard(&mut self, grant: &Grant, lease_ends: Moment) {
         self.drop_guard(grant);
         let Some(sharer) = self.owner_holds.get_mut(grant.serial) else { return };
@@ -367,7 +367,7 @@ impl Hold {
         self.limit = self.limit.min(sharer.due());
     }
 
-    /// A grant is not claimed.
+    /// A grant is dropped unclaimed.
     fn drop_claim(&mut self, grant: &Grant, now: Moment) -> Option<(u32, LossReason)> {
         let sharer = self.owner_holds.get_mut(grant.serial)?;
         sharer.unclaimed -= 1;
@@ -377,14 +377,14 @@ impl Hold {
         self.drop_count(grant.serial, now)
     }
 
-    /// One hold more of a sharer's.
+    /// Adds a hold of a sharer.
     fn add_count(&mut self, grant: &Grant, claimed: bool, max_hold: Option<Duration>, now: Moment) {
         let Some(sharer) = self.owner_holds.get_mut(grant.serial) else { return };
         sharer.count += 1;
         sharer.unclaimed += 1;
         sharer.add_end(grant.own_end);
         if grant.is_watched() && sharer.watched == 1 {
-            // No earlier end: what it had before has one of its own, or a forgotten one.
+            // No earlier end: the sharer's other holds have ends of their own, or are forgotten.
             sharer.limit_hold(max_hold, now);
         }
         self.unclaimed += 1;
@@ -404,7 +404,7 @@ impl Hold {
         self.guards += 1;
     }
 
-    /// A guard's own lease, which was to be over as `grant` says, is over at `ends`.
+    /// The lease of a guard's own, which `grant` has the end of, now ends at `ends`.
     fn prolong(&mut self, grant: &Grant, ends: Option<Moment>) {
         if let Some(sharer) = self.owner_holds.get_mut(grant.serial) {
             sharer.remove_end(grant.own_end);
@@ -412,8 +412,8 @@ impl Hold {
         }
     }
 
-    /// One hold of a sharer's less. If that was its last one that is not over, so many guards are left that
-    /// have nothing any more, for this reason.
+    /// Removes a hold of a sharer. If no hold of the sharer lasts, returns the count of its guards, and the
+    /// reason of their loss.
     #[inline]
     fn drop_count(&mut self, serial: u64, now: Moment) -> Option<(u32, LossReason)> {
         let sharer = self.owner_holds.get_mut(serial)?;
@@ -429,12 +429,12 @@ impl Hold {
         Some((self.remove(serial), reason))
     }
 
-    /// Whether it has a grant, whose owner would see its loss.
+    /// True if the hold has a guard or a grant, whose owner would see its loss.
     fn has_guard(&self) -> bool {
         self.guards > 0
     }
 
-    /// Whether neither its limit nor its lease is over.
+    /// True if neither the hold's limit nor its lease is over.
     fn lasts(&self, lease: &StoreLease, now: Moment) -> bool {
         now < self.limit && !lease.is_over(now)
     }
@@ -462,7 +462,7 @@ impl Ownership {
         }
     }
 
-    /// Goes on to another phase: the one place where it changes, but for [`take_phase`](Self::take_phase).
+    /// Changes the phase. No other place does, but for [`take_phase`](Self::take_phase).
     #[inline]
     fn transition(&mut self, next: Phase) {
         debug_assert!(
@@ -472,7 +472,7 @@ impl Ownership {
         self.phase = next;
     }
 
-    /// As [`transition`](Self::transition) to `Free`, with what the phase was.
+    /// As [`transition`](Self::transition) to `Free`. Returns the phase before.
     fn take_phase(&mut self) -> Phase {
         std::mem::replace(&mut self.phase, Phase::Free)
     }
@@ -517,7 +517,7 @@ impl Ownership {
             _ => {
                 let serial = self.next_serial();
                 let slot = self.queue.push(serial, *request, now, !may_wait);
-                // What is due differs only by whether there are some.
+                // A look is due only by the first waiter.
                 if self.queue.len() == 1 {
                     self.plan_next_look(now, effects);
                 }
@@ -526,7 +526,7 @@ impl Ownership {
         }
     }
 
-    /// Whether the answer that the queue head waits for may let in others as well.
+    /// True if the answer that the queue head waits for may admit others as well.
     fn awaits_answer(&self) -> bool {
         let is_no = matches!(&self.phase, Phase::Competing(head) if head.refused);
         self.rules.policy.is_shared() && !is_no
@@ -542,7 +542,7 @@ impl Ownership {
 
     // === Having it already, or together with others ===
 
-    /// Holds with their leases: the one in hand first.
+    /// Holds with their leases: the hold in hand first.
     fn held(&self) -> impl Iterator<Item = (&Hold, &StoreLease)> {
         let in_hand = match &self.phase {
             Phase::Held(hold, lease) => Some((hold, lease)),
@@ -561,7 +561,7 @@ impl Ownership {
 
     #[inline]
     fn held_by_serial(&mut self, serial: u64) -> Option<(&mut Hold, &mut StoreLease)> {
-        // Nearly always it is the one in hand.
+        // Nearly always the hold in hand.
         if let Phase::Held(hold, lease) = &mut self.phase
             && hold.owner_holds.has(serial)
         {
@@ -577,7 +577,7 @@ impl Ownership {
         self.held_mut().find(|(_, lease)| lease.number() == number)
     }
 
-    /// Takes the lock once more, by an owner that has it, or together with others.
+    /// Takes the lock once more, by an owner that holds it, or together with other owners.
     fn join(&mut self, request: &Request, now: Moment, effects: &mut Effects) -> Option<Turn> {
         if self.has_nothing() {
             return None;
@@ -597,7 +597,7 @@ impl Ownership {
         self.parallel.is_empty() && !matches!(self.phase, Phase::Held(..))
     }
 
-    /// Whether a newcomer may share the lock with those that have it.
+    /// True if a newcomer may share the hold in hand.
     fn admits(&self, request: &Request, now: Moment) -> bool {
         let Phase::Held(_, lease) = &self.phase else { return false };
         self.rules.policy.is_shared()
@@ -605,14 +605,14 @@ impl Ownership {
             && self.offer(now).is_some_and(|offer| offer.suffices(request, lease.left(now)))
     }
 
-    /// What newcomers get by the lease in hand.
+    /// The offer of the hold in hand to newcomers.
     fn offer(&self, now: Moment) -> Option<Offer> {
         let Phase::Held(hold, lease) = &self.phase else { return None };
         Some(Offer { renewable: lease.left(now) > self.third, token: hold.token.is_some() })
     }
 
-    /// One more for a hold of the owner's, or else for the hold in hand: a guard's, or one that is to be
-    /// claimed.
+    /// Adds a hold of the request's owner, or else joins the hold in hand: a guard's hold if `claimed`, or
+    /// else a grant that a waiter has to claim.
     fn join_hold(&mut self, request: &Request, claimed: bool, now: Moment) -> (Grant, Option<Extension>) {
         let (renewed_lease, max_hold) = (self.rules.renewed_lease, self.rules.max_hold);
         let its = |hold: &Hold| hold.owner_holds.of_owner(request.owner).map(|(serial, _)| serial);
@@ -636,8 +636,8 @@ impl Ownership {
         }
         let wanted = request.lease.unwrap_or(renewed_lease);
         let number = lease.number();
-        // A newcomer is one that the lease suffices for; one that is renewed anyway need not be long from the
-        // first moment on.
+        // The lease suffices for a newcomer. An owner whose lease is renewed anyway needs no long lease from
+        // the first moment on.
         let renewed = watched && hold.renewed;
         let suffices = its.is_none() || renewed || wanted <= lease.left(now);
         let extension = if request.fenced && token.is_none() {
@@ -649,7 +649,7 @@ impl Ownership {
         (grant, extension)
     }
 
-    /// The hold in hand goes on, and newcomers ask the store.
+    /// Makes the hold in hand a parallel hold, so that newcomers ask the store.
     fn park_current(&mut self) {
         if let Phase::Held(..) = self.phase
             && let Phase::Held(hold, lease) = self.take_phase()
@@ -658,7 +658,7 @@ impl Ownership {
         }
     }
 
-    /// Those beside go on by the lease in hand, unless that would end earlier than theirs.
+    /// Merges parallel holds into the hold in hand, unless its lease ends earlier than theirs.
     fn merge_parallel(&mut self, effects: &mut Effects) {
         let Phase::Held(hold, lease) = &mut self.phase else { return };
         let earlier = |(_, theirs): &mut (Hold, StoreLease)| theirs.sure_until <= lease.sure_until;
@@ -668,8 +668,8 @@ impl Ownership {
         }
     }
 
-    /// A hold by a lease that the client has got outside of the queue, for an owner that has a right to it
-    /// beside all others. `None` if the lease is over.
+    /// Begins a hold by a lease that the client has got outside of the queue, for an owner that has a right
+    /// to the lock beside all others. `None` if the lease is over.
     pub(super) fn adopt(
         &mut self,
         request: &Request,
@@ -688,7 +688,7 @@ impl Ownership {
         let grant = self.begin_hold(request, true, now);
         self.park_current();
         self.transition(phase);
-        // It may wait for them.
+        // The owner may wait for waiters of its own.
         self.evict_owner(request.owner, now, effects);
         self.acquisitions += 1;
         self.plan_next_look(now, effects);
@@ -697,15 +697,14 @@ impl Ownership {
 
     // === Before it enters ===
 
-    /// What has happened since the last event, of an entry that was idle then or that one call had: one has
-    /// it now, or it is idle.
+    /// Enters what has happened to the gate since the last event, of an entry that was idle or claimed then.
     pub(super) fn settle(&mut self, claimed: bool) {
         let claimed = claimed && !fault!(ClaimOverlooked);
         self.transition(if claimed { Phase::Returning(false) } else { Phase::Free });
     }
 
-    /// The store has granted the lock to a newcomer, whose call has the entry. `None` if that is closed by
-    /// now.
+    /// The store has granted the lock to the newcomer that has claimed the entry. `None` if the entry is
+    /// closed by now.
     pub(super) fn take(
         &mut self,
         request: &Request,
@@ -731,7 +730,7 @@ impl Ownership {
             && matches!(self.queue.place(ticket.slot), Place::Queued | Place::Named)
     }
 
-    /// What a waiter that is not queued any more is told. Its slot is free then.
+    /// The turn of a waiter that is not queued any more. Frees its slot.
     pub(super) fn claim(&mut self, ticket: &Ticket, now: Moment, effects: &mut Effects) -> Turn {
         let slot = ticket.slot;
         if !self.queue.is_current(slot, ticket.serial) {
@@ -759,17 +758,17 @@ impl Ownership {
         now: Moment,
         effects: &mut Effects,
     ) -> Turn {
-        // It was not polled for that long.
+        // The waiter may have been polled late.
         self.end_if_over(now, effects);
         if grant.ends() <= now {
-            // A lease of its own is over beside another one of its owner's.
+            // A lease of the waiter's own is over, beside another lease of its owner.
             self.drop_grant(&grant, now, effects);
             return Turn::Superseded;
         }
         let Some((hold, _)) = self.held_by_serial(grant.serial) else { return Turn::Superseded };
         hold.claim(grant.serial);
         self.acquisitions += 1;
-        // Nothing is due earlier by a claim: the look that was said comes.
+        // A claim makes nothing due earlier: the planned look comes.
         Turn::Granted(grant, extension)
     }
 
@@ -777,15 +776,15 @@ impl Ownership {
         self.queue.will_wake(slot, waker)
     }
 
-    /// Stores the waker of a waiter that was told nothing yet.
+    /// Stores the waker of a waiter whose turn has not come.
     pub(super) fn register(&mut self, slot: Slot, waker: std::task::Waker, effects: &mut Effects) {
         effects.keep_waker(self.queue.register(slot, waker));
     }
 
-    /// A waiter leaves. What it was told and did not hear is passed on.
+    /// A waiter leaves. A turn that it was not polled for is passed on.
     pub(super) fn cancel(&mut self, ticket: &Ticket, now: Moment, effects: &mut Effects) {
         let slot = ticket.slot;
-        // Told before: its slot may be another waiter's.
+        // After the waiter's turn its slot may be another waiter's.
         if !self.queue.is_current(slot, ticket.serial) {
             return;
         }
@@ -795,21 +794,21 @@ impl Ownership {
             Place::Granted(grant, ..) => {
                 self.drop_grant(&grant, now, effects);
             }
-            // What is asked for on its behalf is under way, and rolled back once that is answered.
+            // The command on the waiter's behalf is under way, and its answer rolls the number back.
             Place::Named => self.appoint(None, 0, now, effects),
             Place::Appointed(serial) => self.abandon(serial, now, effects),
             Place::Queued | Place::Superseded | Place::Busy | Place::Closed => {}
         }
     }
 
-    /// This grant will not be claimed.
+    /// A grant is dropped unclaimed.
     fn drop_grant(&mut self, grant: &Grant, now: Moment, effects: &mut Effects) {
         self.end_if_over(now, effects);
         let Some((hold, _)) = self.held_by_serial(grant.serial) else { return };
         let left = hold.drop_claim(grant, now);
         self.record_losses(grant.serial, left, effects);
         self.end_in_background_if_empty(now, effects);
-        // What is left may be over earlier.
+        // The holds that are left may end earlier.
         self.plan_next_look(now, effects);
     }
 }

@@ -12,28 +12,28 @@ use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, Request};
 use super::{Hold, Ownership, Phase, StoreLease, StoreRecord};
 
-/// Tokens that are reserved at once if others wait: they are granted without a command.
+/// Count of tokens that are reserved at once if others wait, who get theirs without a command.
 const TOKENS: u64 = 256;
 
 #[derive(Debug)]
 pub(super) struct HeadState {
     pub(super) serial: u64,
     request: Request,
-    /// Time at which it began to wait.
+    /// Time at which the caller began to wait.
     pub(super) since: Moment,
     /// Slot in the queue, until the caller is told that it is the head.
     pub(super) slot: Option<Slot>,
-    /// A release that named it has put it into the store's queue.
+    /// A release that named the caller has put it into the store's queue.
     has_position: bool,
-    /// The number by which it competes; `None` while the store can have nothing of it.
+    /// Record of the number by which the caller competes; `None` while the store can have nothing of it.
     record: Option<StoreRecord>,
     /// The record's end before the last attempt; `None` if there was no record.
     until_before: Option<Moment>,
-    /// End of the tenure of the lease in hand that it goes on by.
+    /// End of the tenure of the lease by which the caller goes on.
     tenure_ends: Option<Moment>,
-    /// Steps for which it lets other processes go first.
+    /// Steps for which the caller lets other processes go first.
     steps: u32,
-    /// Time since which it could go on and was not polled.
+    /// Time since which the caller could go on and was not polled.
     pub(super) woken: Option<Moment>,
     pub(super) waker: Option<Waker>,
     /// The store said that another process has the lock.
@@ -43,7 +43,7 @@ pub(super) struct HeadState {
 }
 
 impl HeadState {
-    /// Its appointment was delivered.
+    /// The caller has learnt that it is the queue head.
     pub(super) fn claimed(&mut self) -> HeadTicket {
         (self.slot, self.woken) = (None, None);
         self.ticket()
@@ -84,7 +84,7 @@ impl HeadState {
 }
 
 impl Ownership {
-    /// Makes a waiter the queue head: the one in `slot`, or the caller.
+    /// Makes the waiter in `slot`, or the caller, the queue head.
     pub(super) fn compete(
         &mut self,
         request: Request,
@@ -121,9 +121,9 @@ impl Ownership {
         }
     }
 
-    /// Whether the queue head goes on by this number, which it has from the hold before. Then the store may
-    /// keep it until `until`, and the head rolls it back should it give up. `is_answered`: a command of that
-    /// hold is under way no more.
+    /// True if the queue head goes on by this number, which it has from the hold before. Then the store may
+    /// keep the number until `until`, and the head rolls it back should the head give up. `is_answered`: a
+    /// command of that hold has been answered.
     pub(super) fn head_goes_on_by(&mut self, number: u64, is_answered: bool, until: Moment) -> bool {
         let Phase::Competing(head) = &mut self.phase else { return false };
         if !head.has_number(number) {
@@ -136,20 +136,19 @@ impl Ownership {
         true
     }
 
-    /// A command that leases the name may run once more when it has been answered, and is to be undone by
-    /// `roll_back` then: it leaves one unanswered. Said as soon as the number is the head's, or that of a
-    /// lease.
+    /// A command that leases the name was answered and may run once more, as an unanswered command may. If
+    /// the number is in no hands, `roll_back` undoes it.
     pub(in crate::lock_entry) fn may_run_again(&mut self, roll_back: PendingRelease, effects: &mut Effects) {
         let number = roll_back.number;
         match self.record_of(number) {
             Some(record) => record.may_run(),
-            // Its waiter has left.
+            // The waiter has left.
             None => effects.roll_back_too(roll_back),
         }
     }
 
-    /// The answer to a command that leases the name is not read. It may be sent behind the rollback of its
-    /// number: `roll_back` undoes it then, unless the number is in hand still, where it counts as unanswered.
+    /// The answer to a command that leases the name is not read. The command may be sent behind the rollback
+    /// of its number: then `roll_back` undoes it. A number in hand counts the command as unanswered.
     pub(in crate::lock_entry) fn unread(&mut self, roll_back: PendingRelease, effects: &mut Effects) {
         let number = roll_back.number;
         if self.record_of(number).is_none() {
@@ -157,7 +156,7 @@ impl Ownership {
         }
     }
 
-    /// The record of a number, in whatever hands it is.
+    /// The record of a number: the queue head's, or that of a lease in hand.
     pub(super) fn record_of(&mut self, number: u64) -> Option<&mut StoreRecord> {
         let first = match &mut self.phase {
             Phase::Competing(head) => head.record.as_mut(),
@@ -177,11 +176,11 @@ impl Ownership {
         head.waker.as_ref().is_some_and(|old| old.will_wake(waker))
     }
 
-    /// Stores the waker of the queue head, unless it is another one by now.
+    /// Stores the waker of the queue head, unless another waiter is the head by now.
     pub(in crate::lock_entry) fn register_head(&mut self, serial: u64, waker: Waker, effects: &mut Effects) {
         match self.head(serial) {
             Some(head) => {
-                // What woke it before is looked at by the poll that this is part of.
+                // The poll that registers looks at the event that woke the head before.
                 head.woken = None;
                 effects.keep_waker(head.waker.replace(waker));
             }
@@ -189,7 +188,7 @@ impl Ownership {
         }
     }
 
-    /// What the queue head waits for has come: it is to be polled soon, or superseded.
+    /// The queue head can go on: it is polled soon, or superseded.
     pub(in crate::lock_entry) fn head_woken(&mut self, now: Moment, effects: &mut Effects) {
         let limit = self.rules.unpolled_limit;
         if let Phase::Competing(head) = &mut self.phase
@@ -201,8 +200,8 @@ impl Ownership {
         }
     }
 
-    /// The queue head is about to ask the store, by `fresh` if it has no number yet. `None` if it is the
-    /// queue head no more.
+    /// The queue head is about to ask the store, by the number `fresh` if it has none yet. `None` if another
+    /// waiter is the queue head by now.
     pub(in crate::lock_entry) fn attempt(
         &mut self,
         serial: u64,
@@ -211,8 +210,8 @@ impl Ownership {
         lease: Duration,
     ) -> Option<Attempt> {
         let position = self.rules.policy.position();
-        // What is granted by a store with a queue is not passed on in memory.
-        // All that share a lock have the same token.
+        // A lease from a store with a queue is not passed on in memory. All that share a lock have the same
+        // token.
         let alone = self.queue.is_empty() || position.is_some() || self.rules.policy.is_shared();
         let head = self.head(serial)?;
         // A position may be at the store for longer than a short lease, and become one.
@@ -244,7 +243,7 @@ impl Ownership {
         effects: &mut Effects,
     ) -> AttemptOutcome {
         let Some(head) = self.head(serial) else {
-            // What says that nothing is at the store leaves nothing to be rolled back.
+            // An answer that leaves nothing at the store needs no rollback.
             if !matches!(answer, Answer::DidNotRun | Answer::Held { kept: None }) {
                 roll_back(attempt, effects);
             }
@@ -314,8 +313,8 @@ impl Ownership {
         AttemptOutcome::Granted(self.begin_first_hold(&request, attempt.lease, now, effects))
     }
 
-    /// The hold of an acquisition to which the store has granted a lease of this length, and of all that get
-    /// in with it.
+    /// Begins the hold of an acquisition to which the store has granted a lease of this length, and the holds
+    /// of all waiters that are admitted with it.
     #[inline(always)]
     pub(super) fn begin_first_hold(
         &mut self,
@@ -335,7 +334,7 @@ impl Ownership {
     }
 
     /// Installs the lease that `attempt` got, with an empty hold.
-    // Always inlined: where a hold begins by it at once, the empty one is not written.
+    // Always inlined: where a hold begins at once, the empty hold is not written.
     #[inline(always)]
     pub(super) fn hold_by(
         &mut self,
@@ -354,20 +353,20 @@ impl Ownership {
 
     // === Named with a release ===
 
-    /// The oldest waiter is the queue head, and is named with the release that `effects` have. There is one.
+    /// Makes the oldest waiter the queue head, and names it with the release in `effects`.
     pub(super) fn name_next(&mut self, now: Moment, effects: &mut Effects) {
         let slot = self.queue.pop().expect("the caller has looked");
         let request = self.queue.request(slot);
         let serial = self.compete(request, None, Some(slot), 0, now);
         self.queue.place_silently_at(slot, Place::Named);
         let Some(head) = self.head(serial) else { return };
-        // It is not runnable until the release is answered: the lock counts as held until then.
+        // The head cannot go on until the release is answered: the lock counts as held until then.
         (head.woken, head.refused) = (None, true);
         effects.more().next = Some(NextHead { head: head.ticket(), request });
     }
 
-    /// The waiter that was named with a release, if it is that, asks the store itself: the release has
-    /// failed, or was sent without its name.
+    /// Lets a waiter that was named with a release ask the store itself: the release has failed, or was sent
+    /// without the name.
     pub(in crate::lock_entry) fn asks_itself(&mut self, serial: u64, now: Moment, effects: &mut Effects) {
         if let Some(slot) = self.named(serial) {
             if let Some(head) = self.head(serial) {
@@ -377,7 +376,7 @@ impl Ownership {
         }
     }
 
-    /// A waiter that is named learns that it is the queue head.
+    /// Tells a named waiter that it is the queue head.
     fn appoint_named(&mut self, slot: Slot, now: Moment, effects: &mut Effects) {
         let limit = self.rules.unpolled_limit;
         let Phase::Competing(head) = &mut self.phase else { unreachable!("a named waiter competes") };
@@ -387,14 +386,14 @@ impl Ownership {
         self.look_by(now + limit, now, effects);
     }
 
-    /// Where the queue head with this serial stands, if it does not know that it is.
+    /// Slot of the queue head with this serial, if it is named and does not know.
     fn named(&mut self, serial: u64) -> Option<Slot> {
         let slot = self.head(serial)?.slot?;
         matches!(self.queue.place(slot), Place::Named).then_some(slot)
     }
 
-    /// The store said that another process has the lock. `kept`: for how long it keeps a position for this
-    /// one, or remembers it.
+    /// The store said that another process has the lock. `kept`: for how long the store keeps a position for
+    /// this number, or remembers the number.
     fn held_elsewhere(
         &mut self,
         serial: u64,
@@ -404,7 +403,7 @@ impl Ownership {
         effects: &mut Effects,
     ) -> AttemptOutcome {
         match (kept, self.named(serial)) {
-            // The release has put it into the store's queue.
+            // The release has put the waiter into the store's queue.
             (Some(_), Some(slot)) => {
                 if let Some(head) = self.head(serial) {
                     head.has_position = true;
@@ -419,7 +418,7 @@ impl Ownership {
             (kept, _) => {
                 self.refused(serial, effects);
                 if let (Some(kept), Some(head)) = (kept, self.head(serial)) {
-                    // Longer than its lease would have lasted, maybe.
+                    // Maybe longer than the lease would have lasted.
                     let until = attempt.sent + kept;
                     head.record
                         .get_or_insert_with(|| StoreRecord::new(attempt.number, until))
@@ -433,8 +432,8 @@ impl Ownership {
     fn refused(&mut self, serial: u64, effects: &mut Effects) {
         let Some(head) = self.head(serial) else { return };
         head.answered();
-        // So a lease that it went on by is gone, unless a command that was not answered may still begin it
-        // anew: an attempt before, or a command of the hold before.
+        // A lease by which the head went on is gone, unless a command without an answer may still begin it
+        // anew: an earlier attempt, or a command of the hold before.
         head.record.take_if(|record| record.unanswered == 0);
         (head.tenure_ends, head.refused) = (None, true);
         self.contended = true;
@@ -445,11 +444,11 @@ impl Ownership {
         }
     }
 
-    /// The store has a position for this one.
+    /// The store has a position for this number.
     ///
-    /// What is at the store stays there, and may become a lease. So a position that may have ended before
-    /// this command was the end of its number: it may have become a lease that is over by now, and the
-    /// message about that may be on its way still.
+    /// A position may become a lease. So a number is given up if its position may have ended before this
+    /// command: the position may have become a lease that is over by now, and the message about that lease
+    /// may be on its way still.
     fn queued(
         &mut self,
         serial: u64,
@@ -473,7 +472,7 @@ impl Ownership {
     }
 
     /// A message said that the store has granted the lock to this number, unasked: the lease ends when the
-    /// position would have.
+    /// position would have ended.
     pub(in crate::lock_entry) fn granted_by_message(
         &mut self,
         serial: u64,
@@ -485,12 +484,12 @@ impl Ownership {
         let head = self.head(serial)?;
         let record = head.record.as_mut()?;
         let (since, until) = (record.queued_at?, record.possible_until);
-        // A lease of its own length, or a token, takes a question.
+        // A lease of the caller's own length, or a token, takes a question.
         let suffices = head.request.is_watched() && !head.request.fenced;
         if record.number != number || !suffices || since + kept <= now {
             return None;
         }
-        // No attempt is answered by this; and what was asked for last may last as long.
+        // The message answers no attempt, and the last attempt may lease the lock until then.
         record.may_run();
         head.until_before = Some(until);
         let attempt = Attempt { head: serial, number, tokens: 0, sent: since, lease: kept, until };
@@ -503,8 +502,8 @@ impl Ownership {
         Some(grant)
     }
 
-    /// A forced unlock was answered at `now`. What was asked for before, and is granted later, may be gone by
-    /// it: [`hold_by`](Self::hold_by) has the store asked at once.
+    /// A forced unlock was answered at `now`. It may have ended a lease that was asked for before and is
+    /// granted later: [`hold_by`](Self::hold_by) has such a lease verified at once.
     pub(in crate::lock_entry) fn forced(&mut self, now: Moment) {
         self.forced = Some(now);
     }
@@ -520,8 +519,7 @@ impl Ownership {
         self.appoint_after(refused, now, effects);
     }
 
-    /// The oldest waiter takes the place of a queue head, which has waited for another process if it was
-    /// `refused`.
+    /// The oldest waiter takes the place of a queue head. `refused`: the head has waited for another process.
     fn appoint_after(&mut self, refused: bool, now: Moment, effects: &mut Effects) {
         if refused {
             self.known_held = Some(now);
@@ -529,7 +527,7 @@ impl Ownership {
         self.appoint(None, 0, now, effects);
     }
 
-    /// An owner may get the lock in another way: its waiters here are told to enter anew.
+    /// An owner may get the lock in another way: its waiters here enter anew.
     pub(in crate::lock_entry) fn evict_owner(&mut self, owner: u64, now: Moment, effects: &mut Effects) {
         while let Some(slot) = self.queue.pop_of(owner) {
             effects.wake(self.queue.place_at(slot, Place::Superseded));
@@ -545,7 +543,7 @@ impl Ownership {
         if let Some(roll_back) = head.to_rollback() {
             effects.roll_back_too(roll_back);
         }
-        // It may be asleep where a notification would stay with it.
+        // A head that sleeps may keep a notification: the others are called as well.
         effects.more().call = true;
         let (slot, waker, refused) = (head.slot, head.waker.take(), head.refused);
         effects.wake(waker);
@@ -556,8 +554,8 @@ impl Ownership {
     }
 }
 
-/// The waiter of this answer has left: releases again, as the earlier rollback may have run before this was
-/// sent.
+/// The waiter of this answer has left. Releases again, as the earlier rollback may have run before the
+/// attempt was sent.
 fn roll_back(attempt: Attempt, effects: &mut Effects) {
     effects.roll_back_too(attempt.rollback());
 }

@@ -32,13 +32,13 @@ impl Ownership {
         if is_empty {
             return self.end_empty(now, effects);
         }
-        // What is left may be over earlier.
+        // The holds that are left may end earlier.
         self.plan_next_look(now, effects);
         LeaveOutcome::Remains
     }
 
-    /// The owner gives one of its holds back by name: a forgotten one, or else one that a guard has, which is
-    /// told.
+    /// The owner gives a hold back by name: a forgotten hold, or else the hold of a guard, which learns of
+    /// its loss.
     pub(in crate::lock_entry) fn leave_by_name(
         &mut self,
         owner: u64,
@@ -69,23 +69,23 @@ impl Ownership {
 
     /// A guard is gone, and its hold stays.
     pub(in crate::lock_entry) fn forget(&mut self, grant: &Grant, now: Moment, effects: &mut Effects) {
-        // What is over does not last for longer because it was not looked at.
+        // A hold that is over does not last longer because no event has noticed its end.
         self.end_if_over(now, effects);
         match self.held_by_serial(grant.serial) {
             Some((hold, lease)) => {
                 hold.forget_guard(grant, lease.sure_until);
-                // No guard sees its end any more.
+                // No guard sees the hold's end from now on.
                 self.plan_next_look(now, effects);
             }
             None => _ = self.hear_of_loss(grant.serial),
         }
     }
 
-    /// The lease of a guard's own is over at `ends`, if it was to be over earlier.
+    /// A guard's own lease ends at `ends`, unless it ends later already.
     ///
-    /// Nothing is due earlier by that: the look at the earlier end, which was said, says when to look again.
+    /// No earlier look is needed: the look at the earlier end is planned, and plans the next.
     pub(in crate::lock_entry) fn prolong(&mut self, grant: &mut Grant, ends: Moment, now: Moment) {
-        // What is over does not begin again: its end may have been told.
+        // A lease that is over does not begin again: its holder may know of the end.
         if grant.ends() > now
             && let Some((hold, _)) = self.held_by_serial(grant.serial)
         {
@@ -95,7 +95,7 @@ impl Ownership {
         }
     }
 
-    /// Ends the hold, current or parallel, whose last owner left.
+    /// Ends the hold, in hand or parallel, whose last owner has left.
     #[inline]
     fn end_empty(&mut self, now: Moment, effects: &mut Effects) -> LeaveOutcome {
         match &self.phase {
@@ -108,7 +108,7 @@ impl Ownership {
         }
     }
 
-    /// The hold is over. Which waiter comes next, and how.
+    /// The hold in hand is over: the next waiter gets the lock or becomes the queue head.
     pub(super) fn pass_on(&mut self, now: Moment, effects: &mut Effects) -> LeaveOutcome {
         let Phase::Held(_, lease) = &self.phase else { unreachable!("only a hold can be passed on") };
         let Some(next) = self.queue.first() else {
@@ -122,15 +122,15 @@ impl Ownership {
             return LeaveOutcome::Passed;
         }
         let used_up = lease.tenure_ends <= now;
-        // No lease is made shorter, so one that the store may keep for longer than the next request wants is
-        // none for it: this process is not to keep others out for longer, if it dies.
+        // No command shortens a lease. A lease that the store may keep for longer than the next request wants
+        // is not passed on: if this process died, it would keep other processes out for longer.
         let too_long = lease.may_exceed(next.lease.unwrap_or(self.rules.renewed_lease), now);
         if used_up || lease.is_over(now) || too_long {
             effects.release_too(lease.record.to_release(true));
             self.transition(Phase::Returning(used_up));
             return LeaveOutcome::Passed;
         }
-        // Not so short that it may end at once.
+        // A lease that ends too soon would be lost before its first renewal.
         let fits = lease.sure_until > now + self.third;
         let has_token = !next.fenced || lease.has_token();
         if next.is_watched() && fits && has_token {
@@ -141,7 +141,7 @@ impl Ownership {
         LeaveOutcome::Passed
     }
 
-    /// As [`pass_on`](Self::pass_on), without a caller to send a release.
+    /// As [`pass_on`](Self::pass_on), without a caller that sends the release.
     fn pass_on_in_background(&mut self, now: Moment, effects: &mut Effects) {
         if let LeaveOutcome::Return(pending_release) = self.pass_on(now, effects) {
             effects.release_too(PendingRelease { appoints: false, ..pending_release });
@@ -149,7 +149,7 @@ impl Ownership {
         }
     }
 
-    /// The oldest waiter has the lock, by the lease in hand.
+    /// Grants the lease in hand to the oldest waiter.
     fn grant_next(&mut self, now: Moment, effects: &mut Effects) {
         let slot = self.queue.pop().expect("the caller has looked");
         self.hand_offs += 1;
@@ -157,7 +157,7 @@ impl Ownership {
         self.grant_to(slot, now, effects);
     }
 
-    /// A waiter that is not linked has the lock, by the lease in hand.
+    /// Grants the lease in hand to a waiter that is not linked.
     pub(super) fn grant_to(&mut self, slot: Slot, now: Moment, effects: &mut Effects) {
         let request = self.queue.request(slot);
         let grant = self.begin_hold(&request, false, now);
@@ -166,7 +166,8 @@ impl Ownership {
         self.plan_next_look(now, effects);
     }
 
-    /// A new hold by the lease in hand: a guard's, or one that is to be claimed.
+    /// Begins a hold by the lease in hand: a guard's if `claimed`, or else a grant that a waiter has to
+    /// claim.
     // Always inlined, as `hold_by`.
     #[inline(always)]
     pub(super) fn begin_hold(&mut self, request: &Request, claimed: bool, now: Moment) -> Grant {
@@ -179,15 +180,16 @@ impl Ownership {
         Grant::new(serial, token, own_end)
     }
 
-    /// The others that get in with the new holder: all other waiters of its owner, as it may wait for all of
-    /// them. Of a shared lock, also all that its lease, of `extent`, suffices for; the first of the others
-    /// asks for one of its own. A waiter that came after the lease was asked for has what is left of it.
+    /// Admits other waiters with the new holder: all waiters of its owner, as that owner may await all of
+    /// them; of a shared lock, also each waiter for which the lease, of `extent`, suffices. The first of the
+    /// others becomes the queue head. For a waiter that came after the lease was asked for, the rest of the
+    /// lease counts.
     pub(super) fn admit(&mut self, extent: Duration, now: Moment, effects: &mut Effects) {
         if self.queue.is_empty() {
             return;
         }
         if self.rules.policy.is_shared() {
-            // Once more after one that has let some in: an older waiter may be of their owner.
+            // Again after each walk that has admitted waiters: an older waiter may be of their owner.
             while self.admit_sharers(extent, now, effects) {}
             if !self.queue.is_empty() {
                 self.park_current();
@@ -202,7 +204,7 @@ impl Ownership {
         }
     }
 
-    /// One walk over the waiters for a shared lock. Whether it has let in some.
+    /// One walk over the waiters for a shared lock. True if it has admitted any.
     fn admit_sharers(&mut self, extent: Duration, now: Moment, effects: &mut Effects) -> bool {
         let (mut walk, mut some) = (self.queue.walk(), false);
         while let Some(offer) = self.offer(now)
@@ -225,8 +227,8 @@ impl Ownership {
         effects.wake(self.queue.place_at(slot, Place::Granted(grant, extension, now)));
     }
 
-    /// The oldest waiter is the queue head, with the lease in hand if there is one. Without a waiter all is
-    /// free.
+    /// Makes the oldest waiter the queue head, which goes on by the `inherited` lease if there is one.
+    /// Without a waiter the phase is `Free`.
     pub(super) fn appoint(
         &mut self,
         inherited: Option<StoreLease>,
@@ -244,11 +246,11 @@ impl Ownership {
         self.look_by(now + self.rules.unpolled_limit, now, effects);
     }
 
-    /// A release was answered, or is at least under way: so many others have heard of it.
+    /// A release was answered, or is at least under way. `receivers`: count of the other clients that
+    /// received its message.
     pub(in crate::lock_entry) fn returned(&mut self, receivers: usize, now: Moment, effects: &mut Effects) {
         if let Phase::Returning(true) = self.phase {
-            // A store that does not know its receivers says that there are none: then what was found at it
-            // counts.
+            // A store that does not know its receivers says zero: then the last competition decides.
             let alone = receivers == 0 && !self.contended;
             let most = self.rules.policy.tenure().saturating_mul(if alone { MAX_GROWTH } else { 1 });
             self.tenure = self.tenure.saturating_mul(2).min(most);
@@ -259,17 +261,17 @@ impl Ownership {
         }
     }
 
-    /// The release of a lease without waiters here was answered: some have heard of it.
+    /// The release of a lease without waiters here was answered, by which `receivers` other clients heard.
     pub(in crate::lock_entry) fn note_receivers(&mut self, receivers: usize, now: Moment) {
         let steps = self.steps_for(receivers);
         self.tenure = self.rules.policy.tenure();
-        // Otherwise a lone process would wait for as long as another one's subscription lingers.
+        // Otherwise a lone process would back off for as long as another client's subscription lingers.
         if self.contended && steps > 0 {
             self.others_first_until = Some(now + BACK_OFF * steps);
         }
     }
 
-    /// The back-off is capped at a quarter of the tenure, so that a short one does not lower the rate.
+    /// The back-off in steps, at most a quarter of the tenure, so that a short tenure keeps its rate.
     fn steps_for(&self, receivers: usize) -> u32 {
         let most = self.rules.policy.tenure().as_nanos() / (4 * BACK_OFF.as_nanos());
         most.min(u128::from(MAX_STEPS)).min(receivers as u128) as u32
@@ -315,14 +317,14 @@ impl Ownership {
         self.end_in_background_if_empty(now, effects);
     }
 
-    /// A hold may be empty now. No caller sends its release; none is needed if the store does not keep the
-    /// lease.
+    /// Ends holds that are empty by now, for which no caller sends a release. A lease that the store does not
+    /// keep needs none.
     pub(super) fn end_in_background_if_empty(&mut self, now: Moment, effects: &mut Effects) {
         for (_, lease) in self.parallel.extract_if(.., |(hold, _)| hold.owner_holds.is_empty()) {
             match lease.may_outlast(now) {
                 true => effects.more().parallel.push(lease.record.to_release(false)),
-                // No release tells another client's queue head of this process, which may sleep by an earlier
-                // holder's lease.
+                // Without a release no message wakes the queue head of another client of this process, which
+                // may sleep until the end of an earlier lease.
                 false => effects.more().call = true,
             }
         }
@@ -337,7 +339,7 @@ impl Ownership {
         }
     }
 
-    /// The lease with this number is gone, if it is in hand or beside.
+    /// Ends the holds of the lease with this number, if it is in hand or parallel.
     pub(in crate::lock_entry) fn lose(
         &mut self,
         number: u64,
@@ -353,7 +355,7 @@ impl Ownership {
         true
     }
 
-    /// Guards that have nothing any more are to learn why.
+    /// Keeps the reason for the guards that have lost their hold.
     pub(super) fn record_losses(
         &mut self,
         serial: u64,
@@ -374,7 +376,7 @@ impl Ownership {
         }
     }
 
-    /// A guard of a hold that is over goes.
+    /// The guard of a hold that is over is dropped.
     fn hear_of_loss(&mut self, serial: u64) -> LossReason {
         let Some(loss) = self.losses.get_mut(&serial) else { return LossReason::GivenBack };
         let reason = loss.reason;
@@ -385,7 +387,7 @@ impl Ownership {
         reason
     }
 
-    /// The lock is not granted here any more. What is held is not touched.
+    /// From now on no waiter gets the lock here. Holds are not touched.
     pub(in crate::lock_entry) fn close(&mut self, effects: &mut Effects) {
         self.closed = true;
         while let Some(slot) = self.queue.pop() {
@@ -399,8 +401,8 @@ impl Ownership {
             if let Some(slot) = slot {
                 effects.wake(self.queue.place_at(slot, Place::Closed));
             }
-            // Here, as it may not be polled before the client ends. A waiter that is named is rolled back by
-            // the answer.
+            // Here, as the head may not be polled before the client ends. The number of a waiter that is
+            // named is rolled back by the answer to its release.
             if let Some(roll_back) = roll_back.filter(|_| !is_named) {
                 effects.roll_back_too(roll_back);
             }

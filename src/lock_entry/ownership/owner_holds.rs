@@ -1,4 +1,4 @@
-//! [`OwnerHolds`]: the owners that have the lock by one lease. One owner; of a shared lock, any number.
+//! [`OwnerHolds`]: the owners that hold the lock by one lease. One owner; of a shared lock, any number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,29 +8,29 @@ use crate::moment::Moment;
 use super::super::request::{LossReason, Request};
 use super::StoreLease;
 
-/// An owner that has the lock.
+/// An owner that holds the lock.
 #[derive(Debug)]
 pub(super) struct Sharer {
     pub(super) owner: u64,
-    /// When it began to hold.
+    /// Time at which the owner began to hold.
     pub(super) since: Moment,
-    /// Its guards, its grants that are not claimed yet, and its forgotten holds.
+    /// Count of guards, of grants that are not claimed yet, and of forgotten holds.
     pub(super) count: u32,
     pub(super) guards: u32,
     pub(super) unclaimed: u32,
-    /// Guards and grants for which the lease is renewed.
+    /// Count of guards and grants for which the lease is renewed.
     pub(super) watched: u32,
-    /// When it has held for as long as `max_hold` allows: counted from when the lease began to be renewed for
-    /// it. Leases of its own count for themselves.
+    /// End of the time that `max_hold` allows, counted from the first moment at which the lease was renewed
+    /// for this owner. Leases of its own are not limited.
     held_too_long: Moment,
-    /// When the leases of its other guards and grants are over.
+    /// Ends of the leases of its other guards and grants.
     own_ends: OwnEnds,
-    /// When its forgotten holds are.
+    /// Ends of its forgotten holds.
     forgotten: OwnEnds,
 }
 
-/// Moments, each as often as it was added: when the leases are over that are not renewed. The first is apart,
-/// so that a single one allocates nothing; the others are in a box, so that a sharer without them is small.
+/// Ends of leases that are not renewed: a multiset. The first end has a field of its own, so that a single
+/// end allocates nothing; further ends are boxed, so that a sharer without them is small.
 #[derive(Debug, Default)]
 struct OwnEnds {
     first: Option<Moment>,
@@ -80,7 +80,7 @@ impl OwnEnds {
 }
 
 impl Sharer {
-    /// With one hold, which is a guard's, or is to be claimed, and ends then unless it is watched.
+    /// A sharer with one hold: a guard's if `claimed`. The hold ends at `own_end`; `None` if it is watched.
     #[inline]
     pub(super) fn new(
         request: &Request,
@@ -105,12 +105,12 @@ impl Sharer {
         }
     }
 
-    /// The lease is renewed for it from now on.
+    /// The lease is renewed for this owner from `now` on.
     pub(super) fn limit_hold(&mut self, max_hold: Option<Duration>, now: Moment) {
         self.held_too_long = max_hold.map_or(Moment::NEVER, |limit| now + limit);
     }
 
-    /// One hold more, which ends then unless it is watched.
+    /// Adds a hold that ends at `own_end`; `None` if it is watched.
     pub(super) fn add_end(&mut self, own_end: Option<Moment>) {
         match own_end {
             None => self.watched += 1,
@@ -118,7 +118,7 @@ impl Sharer {
         }
     }
 
-    /// One hold less.
+    /// Removes a hold that was added with `own_end`.
     pub(super) fn remove_end(&mut self, own_end: Option<Moment>) {
         match own_end {
             None => self.watched -= 1,
@@ -126,18 +126,18 @@ impl Sharer {
         }
     }
 
-    /// A hold is forgotten, and ends then.
+    /// Adds a forgotten hold that ends at `ends`.
     pub(super) fn add_forgotten(&mut self, ends: Moment) {
         self.forgotten.add(ends);
     }
 
-    /// The forgotten hold is given back that would end first, if there is one.
+    /// Removes the forgotten hold that would end first, if there is one.
     pub(super) fn remove_forgotten(&mut self) {
         self.forgotten.remove_earliest();
     }
 
-    /// When it is over at the latest, as far as that is its own affair: once it has held for too long, or all
-    /// leases of its own are over and none is renewed for it.
+    /// Latest end by the owner's own limits: `max_hold` is used up, or all leases of its own are over and no
+    /// lease is renewed for it.
     #[inline]
     pub(super) fn due(&self) -> Moment {
         let own = || self.own_ends.latest().max(self.forgotten.latest());
@@ -148,12 +148,12 @@ impl Sharer {
         }
     }
 
-    /// Whether one of its holds has neither a guard nor a grant.
+    /// True if a hold has neither a guard nor a grant.
     pub(super) fn is_forgotten(&self) -> bool {
         self.count > self.guards + self.unclaimed
     }
 
-    /// Why it is over at `now`.
+    /// Reason for which the owner does not hold the lock at `now`; `None` if it does.
     pub(super) fn loss(&self, lease: &StoreLease, now: Moment) -> Option<LossReason> {
         if self.watched > 0 && self.due() <= now && self.due() <= lease.sure_until {
             return Some(LossReason::HeldTooLong);
@@ -166,7 +166,8 @@ impl Sharer {
     }
 }
 
-/// By their holds' serials. The first one is apart, so that a lock of one owner allocates nothing.
+/// Sharers by the serials of their holds. The first sharer has a field of its own, so that a lock of one
+/// owner allocates nothing.
 #[derive(Debug, Default)]
 pub(super) struct OwnerHolds {
     first: Option<(u64, Sharer)>,
@@ -176,8 +177,8 @@ pub(super) struct OwnerHolds {
 #[derive(Debug, Default)]
 struct More {
     by_serial: BTreeMap<u64, Sharer>,
-    /// Owners with their serials: a newcomer is looked for among thousands. (An owner may have two, each
-    /// asked for while it had none.)
+    /// Owners with their serials, as a newcomer is searched among thousands. (An owner may have two serials:
+    /// each was asked for while the owner had none.)
     by_owner: BTreeSet<(u64, u64)>,
 }
 
@@ -251,7 +252,7 @@ impl OwnerHolds {
         self.first.into_iter().chain(more).for_each(|(serial, sharer)| each(serial, sharer));
     }
 
-    /// Where the owner has the lock.
+    /// The owner's hold with its serial, if the owner holds the lock.
     pub(super) fn of_owner(&self, owner: u64) -> Option<(u64, &Sharer)> {
         if let Some((serial, sharer)) = &self.first
             && sharer.owner == owner

@@ -1,4 +1,4 @@
-//! What can be seen of the engine from outside.
+//! Questions about the engine's state.
 
 use crate::moment::Moment;
 
@@ -10,7 +10,7 @@ use super::{Hold, Ownership, Phase, Sharer, StoreLease};
 impl Ownership {
     // === Looking ===
 
-    /// The hold that was granted so, or why it is over.
+    /// State of the hold of `grant`, or the reason of its end.
     pub(in crate::lock_entry) fn state_of(
         &self,
         grant: &Grant,
@@ -31,7 +31,7 @@ impl Ownership {
         }
     }
 
-    /// The holders here, how many holds each has, and under which leases.
+    /// The owners that hold the lock here, each with its count of holds and the number of its lease.
     pub(in crate::lock_entry) fn holders(&self, now: Moment) -> impl Iterator<Item = (u64, u32, u64)> {
         let of = move |(hold, lease): (&Hold, &StoreLease)| {
             let lasts = |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
@@ -45,7 +45,7 @@ impl Ownership {
         matches!(self.phase, Phase::Returning(_))
     }
 
-    /// What each holder here has.
+    /// Each owner's hold.
     pub(in crate::lock_entry) fn each_hold(&self, now: Moment) -> Vec<HeldHere> {
         let of = |(hold, lease): (&Hold, &StoreLease)| {
             let lasts = |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
@@ -63,7 +63,7 @@ impl Ownership {
         self.held().flat_map(of).collect()
     }
 
-    /// Since when the queue head waits, if there is one: it competes at the store.
+    /// Time since which the queue head waits, if there is one.
     pub(in crate::lock_entry) fn head_waits_since(&self) -> Option<Moment> {
         match &self.phase {
             Phase::Competing(head) => Some(head.since),
@@ -71,12 +71,12 @@ impl Ownership {
         }
     }
 
-    /// Those that wait in the queue, and the queue head.
+    /// Count of the waiters in the queue and the queue head.
     pub(in crate::lock_entry) fn waiting(&self) -> usize {
         self.waiters() + usize::from(matches!(self.phase, Phase::Competing(_)))
     }
 
-    /// When the first of the holds here is over that is not yet.
+    /// Earliest end of the holds that are not over at `now`.
     pub(in crate::lock_entry) fn holds_end(&self, now: Moment) -> Option<Moment> {
         let ends = self.held().flat_map(|(hold, lease)| {
             let lasts = move |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
@@ -85,7 +85,7 @@ impl Ownership {
         ends.min()
     }
 
-    /// The leases in hand.
+    /// Numbers of the leases in hand.
     pub(in crate::lock_entry) fn lease_numbers(&self) -> impl Iterator<Item = u64> {
         self.held().map(|(_, lease)| lease.number())
     }
@@ -99,8 +99,8 @@ impl Ownership {
         }
     }
 
-    /// As [`is_known_held`](Self::is_known_held), or it was at `since` or later, by what the store had told a
-    /// queue head that has given up.
+    /// As [`is_known_held`](Self::is_known_held), also by an answer that came at `since` or later to a queue
+    /// head that has given up.
     pub(in crate::lock_entry) fn was_known_held(&self, since: Moment) -> bool {
         self.is_known_held() || self.known_held.is_some_and(|last| last >= since)
     }
@@ -140,7 +140,7 @@ impl Ownership {
         self.queue.len()
     }
 
-    /// True if there is a hold without a guard.
+    /// True if a hold has no guard.
     pub(in crate::lock_entry) fn is_forgotten(&self) -> bool {
         self.held().flat_map(|(hold, _)| hold.owner_holds.iter()).any(|(_, sharer)| sharer.is_forgotten())
     }

@@ -1,4 +1,4 @@
-//! What is due by time: renewals, ends of leases and holds, waiters that are not polled.
+//! Events that are due by time: renewals, ends of leases and holds, waiters that are not polled.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use super::super::queue::Place;
 use super::super::request::{Extension, LossReason};
 use super::{Hold, Ownership, Phase, StoreLease};
 
-/// While there are waiters here, the store is asked as often whether the lease is still this client's: it may
-/// have been forced free, or be gone with a server that has started anew.
+/// Interval of verification while there are waiters here: the lease may have been forced free, or be gone
+/// with a server that has started anew.
 const VERIFY: Duration = Duration::from_secs(1);
 
 /// A lease that is to be renewed.
@@ -37,12 +37,12 @@ const VERIFY: Duration = Duration::from_secs(1);
 pub struct Renewal {
     /// The lease's number.
     pub number: u64,
-    /// It is to last at least so long; `None` if the store is only to say whether it is still held.
+    /// Least lease from the command on; `None` if the command only asks whether the lease is still held.
     pub lease: Option<Duration>,
 }
 
 impl Ownership {
-    /// Sees to all that is due at `now`. Sets [`Effects::look_at`] to when it is to be called again.
+    /// Handles everything that is due at `now`. Sets [`Effects::look_at`] to the time of the next call.
     pub(in crate::lock_entry) fn tick(&mut self, now: Moment, effects: &mut Effects) -> Option<Renewal> {
         self.end_if_over(now, effects);
         let limit = self.rules.unpolled_limit;
@@ -59,8 +59,8 @@ impl Ownership {
         renewal
     }
 
-    /// The renewal that is due by `by`. Verifications are not sent early, and what may have been cut by
-    /// others is not renewed early.
+    /// A renewal that is due by `by`. Verifications, and renewals of a lease that others may have cut, are
+    /// not sent early.
     pub(in crate::lock_entry) fn renew_early(
         &mut self,
         by: Moment,
@@ -86,13 +86,13 @@ impl Ownership {
 
     fn supersede_grants(&mut self, now: Moment, effects: &mut Effects) {
         let before = now - self.rules.unpolled_limit;
-        // Looked for only where there are some, and once for all: it takes a look at all waiters.
+        // Only if a grant is unclaimed, as the search visits all waiters.
         if !self.held().any(|(hold, _)| hold.unclaimed > 0) {
             return;
         }
         for (slot, since) in self.queue.granted() {
             if since > before {
-                // Those before it have claimed theirs: the next look is for this one.
+                // All earlier grants are claimed: the next look is at this grant.
                 self.held_mut().for_each(|(hold, _)| hold.granted = hold.granted.max(since));
                 return;
             }
@@ -104,8 +104,8 @@ impl Ownership {
         }
     }
 
-    /// A waiter is superseded. With the first of a look all are that were woken when the last one was, and
-    /// have not been polled since; the others are woken. So waiters that are kept are known together.
+    /// A waiter is superseded. The first of a look supersedes all waiters that were woken before and have not
+    /// been polled since, and wakes the others. So waiters that are kept and not polled are found together.
     fn supersede_silent(&mut self, effects: &mut Effects) {
         let is_first = effects.superseded() == 0;
         effects.more().superseded += 1;
@@ -120,7 +120,7 @@ impl Ownership {
         self.queue.take_wakers().for_each(|waker| effects.wake(Some(waker)));
     }
 
-    /// When something is due, or may be; never, if nothing is.
+    /// Time of the next look; `NEVER` if nothing is due by time.
     pub(super) fn next_look(&self, now: Moment) -> Moment {
         let limit = self.rules.unpolled_limit;
         let of_phase = match &self.phase {
@@ -137,8 +137,8 @@ impl Ownership {
         if hold.unclaimed > 0 {
             at = at.min(hold.granted + self.rules.unpolled_limit);
         }
-        // A hold that ends together with its lease leaves nothing to be done here, unless there are waiters:
-        // a task that waits for the loss has a timer of its own.
+        // A hold that ends together with its lease needs no look, unless there are waiters: a task that
+        // awaits the loss has a timer of its own.
         let ends = hold.limit.min(lease.sure_until);
         if lease.is_to_be_ended(ends) || !self.queue.is_empty() || !hold.has_guard() {
             at = at.min(ends);
@@ -146,20 +146,20 @@ impl Ownership {
         at
     }
 
-    /// When the store is to be asked about the lease in hand.
+    /// Time of the next renewal or verification of the lease.
     fn renewal_due(&self, hold: &Hold, lease: &StoreLease) -> Moment {
         if lease.renewing {
             return Moment::NEVER;
         }
         let renew = match (hold.watched > 0, self.may_be_cut(lease)) {
-            // One that lasts for long, by an extension or an inner hold's lease, is asked for as often: it
-            // may have been forced free.
+            // A lease that an extension or an inner hold has made long is asked for as often: it may have
+            // been forced free.
             (true, false) => lease.renew_at.min(lease.confirmed + self.third),
             (_, true) => lease.confirmed + self.third,
             (false, false) => Moment::NEVER,
         };
         let verify = match (lease.verify, self.queue.is_empty()) {
-            // Not before a clock that stands still can tell the answer from one of before.
+            // A clock that stands still could not tell the answer from an earlier answer.
             (true, _) => lease.confirmed.max(lease.begun),
             (false, true) => Moment::NEVER,
             (false, false) => lease.confirmed + VERIFY,
@@ -168,9 +168,9 @@ impl Ownership {
         lease.not_before.map_or(due, |not_before| due.max(not_before))
     }
 
-    /// Whether others that share the lock may have made the lease end earlier than is believed here: with
-    /// each renewal of their own they set what all of them have to no more than a renewed lease. What was
-    /// confirmed to last no longer than that, they do not shorten.
+    /// True if other clients that share the lock may have made the lease end earlier than is believed here:
+    /// each of their renewals cuts all leases to that of a renewal. A lease that was confirmed for no longer
+    /// is not shortened by them.
     fn may_be_cut(&self, lease: &StoreLease) -> bool {
         self.rules.policy.is_shared() && lease.sure_until > lease.confirmed + self.rules.renewed_lease
     }
@@ -186,7 +186,7 @@ impl Ownership {
         Some(Renewal { number, lease: wanted })
     }
 
-    /// What became of a renewal that was sent at `sent`. False if it came too late to count.
+    /// The answer to a renewal that was sent at `sent`. False if the answer came too late to count.
     pub(in crate::lock_entry) fn renewed(
         &mut self,
         renewal: Renewal,
@@ -209,7 +209,7 @@ impl Ownership {
         true
     }
 
-    /// It is not known what became of a renewal. The next one goes out soon.
+    /// A renewal has no answer. The next renewal goes out soon.
     pub(in crate::lock_entry) fn renewal_failed(
         &mut self,
         renewal: Renewal,
@@ -220,7 +220,7 @@ impl Ownership {
         if let Some((_, lease)) = self.held_by_number(renewal.number) {
             lease.renewing = false;
             lease.not_before = Some(now + soon);
-            // It was sent later than it was named, and by now.
+            // The command was sent after `renews`, and by now at the latest.
             if let Some(wanted) = renewal.lease {
                 lease.lengthens(now, wanted);
             }
@@ -228,7 +228,7 @@ impl Ownership {
         }
     }
 
-    /// There is a waiter that cannot wait until the store is asked anyway.
+    /// A waiter cannot wait until the next verification.
     pub(in crate::lock_entry) fn verify_soon(&mut self, now: Moment, effects: &mut Effects) {
         if let Phase::Held(_, lease) = &mut self.phase {
             lease.verify = true;
@@ -236,8 +236,8 @@ impl Ownership {
         }
     }
 
-    /// The command of an extension is about to be sent: for so long it is to lease, or to renew. `None` if
-    /// the lease is not in hand any more.
+    /// The command of an extension is about to be sent. Returns the lease to ask for; `None` if the lease is
+    /// not in hand.
     pub(in crate::lock_entry) fn extending(
         &mut self,
         extension: Extension,
@@ -266,7 +266,7 @@ impl Ownership {
         }
     }
 
-    /// A re-entry's command was answered: the lease lasts at least so long.
+    /// The command of a re-entry was answered: the lease lasts for `extent` at least.
     pub(in crate::lock_entry) fn extended(
         &mut self,
         number: u64,
@@ -276,10 +276,10 @@ impl Ownership {
         now: Moment,
         effects: &mut Effects,
     ) -> bool {
-        // The answer came too late for what is over: its end may have been told.
+        // A hold that is over does not go on by a late answer: its holder may know of the end.
         self.end_if_over(now, effects);
         let third = self.third;
-        // Undone as unwanted, it would be taken from the queue head, which goes on by this number.
+        // A rollback would take the lease from the queue head, which goes on by this number.
         if self.head_goes_on_by(number, token.is_some(), now + extent) {
             return true;
         }
@@ -288,7 +288,7 @@ impl Ownership {
         if let Some(token) = token {
             lease.record.answered();
             lease.begun_anew(sent, now);
-            // A command that ran earlier may be answered later.
+            // Commands may be answered in another order than they ran.
             hold.token = hold.token.max(Some(token));
             if *lease.tokens.end() < token {
                 lease.tokens = NO_TOKENS;
@@ -298,7 +298,7 @@ impl Ownership {
         true
     }
 
-    /// The store had no such lease when it ran a command of `sent`.
+    /// The store did not keep the lease when it ran a command that was sent at `sent`.
     pub(in crate::lock_entry) fn gone(
         &mut self,
         number: u64,
@@ -309,7 +309,7 @@ impl Ownership {
         if let Some((_, lease)) = self.held_by_number(number)
             && sent < lease.begun
         {
-            // Before or after that: the store is asked once more.
+            // The command may have run before the lease was begun anew: the store is asked once more.
             lease.verify = true;
             self.plan_next_look(now, effects);
             return false;
@@ -317,14 +317,13 @@ impl Ownership {
         self.lose(number, LossReason::Gone, now, effects)
     }
 
-    /// Something has changed that may be due earlier than the look that was said last. By this the watchdog
-    /// learns of a new lease.
+    /// Plans an earlier look if one is needed by now. So the watchdog learns of a new lease.
     pub(super) fn plan_next_look(&mut self, now: Moment, effects: &mut Effects) {
         self.look_by(self.next_look(now), now, effects);
     }
 
-    /// There is to be a look at `at`. What was said before holds until its time has come, and is not said
-    /// again: each is an alarm to be set.
+    /// Plans a look at `at`. A look that was planned before holds until its time has come, and is not planned
+    /// again, as each costs the client a change of a deadline.
     pub(super) fn look_by(&mut self, at: Moment, now: Moment, effects: &mut Effects) {
         let said = self.next_look_said;
         if at < said || said <= now {
