@@ -187,14 +187,14 @@ impl<'a> AcquireParams<'a> {
         if self.fenced { request.fenced() } else { request }
     }
 
-    /// Its wait is over.
+    /// Counts a wait that is over.
     #[inline]
     fn waited(&self, begun: Moment, now: Moment) {
         self.entry.context.recorder.waits.add(now.micros_since(begun));
     }
 
-    /// Whether it may enter. An explicit owner that is to read beside itself need not: that is, and under
-    /// which lease it writes.
+    /// Checks the request. Returns the lease under which an explicit owner writes, if the owner is to read
+    /// beside that: such an owner need not enter.
     #[inline(always)]
     fn check(&self, now: Moment) -> Result<Option<LeaseId>, LockError> {
         self.entry.context.check()?;
@@ -214,12 +214,12 @@ impl<'a> AcquireParams<'a> {
         self.entry.event(|state, effects| state.enter(request, waker, now, effects))
     }
 
-    /// The lease under which an explicit owner has the other side of the same read-write lock, if it reads
-    /// beside that.
+    /// The lease under which an explicit owner has the other side of the same read-write lock, if the owner
+    /// reads beside that.
     fn beside_itself(&self, owner: u64, now: Moment) -> Result<Option<LeaseId>, LockError> {
         let entry = self.entry;
         let Some(under) = entry.other_side_of(owner, now) else { return Ok(None) };
-        // It has this side as well.
+        // The owner has this side as well.
         if !entry.state.holds_of(owner, now).is_empty() {
             return Ok(None);
         }
@@ -229,8 +229,8 @@ impl<'a> AcquireParams<'a> {
         }
     }
 
-    /// Its owner may have got the other side since [`beside_itself`](Self::beside_itself) looked, when there
-    /// was no waiter here to be told. From now on there is.
+    /// The owner may have got the other side since [`beside_itself`](Self::beside_itself) looked, when no
+    /// waiter of it was here to be told. From now on there is one.
     fn recall_if_beside_itself(&self, now: Moment) {
         if let Some(owner) = self.owner
             && self.entry.other_side_of(owner, now).is_some()
@@ -239,15 +239,15 @@ impl<'a> AcquireParams<'a> {
         }
     }
 
-    /// A waiter of this owner for the other side would wait for itself: to read it need not wait any
-    /// more, and to write it is told that it cannot.
+    /// A waiter of this owner for the other side would wait for itself: a reader need not wait from now on,
+    /// and a writer gets an error.
     fn tell_other_side(&self, owner: u64, now: Moment) {
         if let Some(other) = self.entry.other_side() {
             other.event(|state, effects| state.evict_owner(owner, now, effects));
         }
     }
 
-    /// Reads beside itself, as the owner of `under` that writes. There is no other to be waited for.
+    /// Reads beside the owner's own writing, under the lease `under`. No other owner has to be waited for.
     async fn read_under(
         self,
         request: Request,
@@ -277,7 +277,7 @@ impl<'a> AcquireParams<'a> {
                 let grant = entry.event(|state, effects| {
                     let grant = state.adopt(&request, attempt.copy(), last_token, now, effects);
                     if may_run_yet {
-                        // Before wakers are called, whose calls are to find it.
+                        // Before wakers are called, whose calls have to find it.
                         state.may_run_again(attempt.rollback(), effects);
                     }
                     grant
@@ -291,8 +291,8 @@ impl<'a> AcquireParams<'a> {
                 if !may_run_yet {
                     unfinished.0 = None;
                 }
-                // It does not write any more, unless its lease was begun anew meanwhile: it asks again then.
-                // By a clock that stands still it would do so for ever.
+                // The owner writes no longer, unless its lease was begun anew meanwhile: then the reader asks
+                // again. By a clock that stands still the reader would do so for ever.
                 if let Some(other) = entry.other_side()
                     && !other.gone(writes, sent)
                     && asked_before
@@ -311,13 +311,13 @@ impl<'a> AcquireParams<'a> {
         }
     }
 
-    /// The time to wait is over without an answer to this call. A queue head before it may have had one.
+    /// The time to wait is over without an answer to this call. An earlier queue head may have had an answer.
     fn at_the_end(&self, begun: Moment) -> End {
         if self.entry.state.was_known_held(begun) { End::Held } else { End::Unanswered }
     }
 
-    /// Asks for what the lease in hand lacks, for as long as the caller waits. What is dropped then leaves
-    /// the hold as any other guard does.
+    /// Asks for the time or token that the lease in hand lacks, for as long as the caller waits. A guard that
+    /// is dropped then leaves the hold as any other guard does.
     async fn extended(self, guard: Guard, extension: Extension, begun: Moment) -> Result<End, LockError> {
         let give_up = self.give_up(begun);
         let (owner, grant) = (*guard.owner(), guard.grant().copy());

@@ -133,9 +133,9 @@ impl<'a> Head<'a> {
         as_head(entry, &ticket, waits).await.unwrap_or(Ok(End::Superseded))
     }
 
-    /// When to look again without a call. Not later than a watched lease lasts, however long this one does:
-    /// should its release go unheard, that is what it costs. And early enough to keep a position in the
-    /// store's queue, should a look or two be lost.
+    /// Time to ask again without a message. At the latest when a watched lease would be over, however long
+    /// the holder's lease is, which bounds the cost of a release that goes unheard; and early enough to keep
+    /// a position in the store's queue, should a question or two be lost.
     fn look_again(&self, left: Duration, give_up: Moment) -> Moment {
         let context = &self.wanted.entry.context;
         let at_most = self.wanted.entry.position.map_or(context.rules.renewed_lease, |kept| kept / 3);
@@ -151,8 +151,8 @@ impl<'a> Head<'a> {
         Ok((self.answered(&question, outcome, at)?, at))
     }
 
-    /// Says that the answer to the question is not read, which may have been sent behind the rollback of a
-    /// queue head that was superseded just then.
+    /// Tells the engine that the answer to the question is not read. The question may have been sent behind
+    /// the rollback of a queue head that was superseded just then.
     fn unread(&self, question: &Question) -> impl FnOnce() + use<'a> {
         let (entry, ticket, attempt) = (self.wanted.entry, self.ticket, question.attempt.copy());
         move || {
@@ -165,7 +165,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// What to ask the store at `sent`. `None` if it is the queue head no more.
+    /// The question to the store at `sent`. `None` if another waiter is the queue head by now.
     fn question(&self, sent: Moment) -> Option<Question> {
         let attempt = self.wanted.entry.attempt(&self.ticket, &self.request, sent)?;
         let context = &self.wanted.entry.context;
@@ -175,7 +175,7 @@ impl<'a> Head<'a> {
         Some(Question { attempt, asked })
     }
 
-    /// The store has answered, at `now`.
+    /// The store's answer, at `now`.
     fn answered(
         &mut self,
         question: &Question,
@@ -239,13 +239,14 @@ struct Question {
     asked: AcquireRequest,
 }
 
-/// Whether a store may answer later what it does not answer now.
+/// True if a store may answer the question later.
 fn may_pass(error: &LockError) -> bool {
     matches!(error, LockError::Backend { failure: Failure::Unreachable | Failure::Indeterminate, .. })
 }
 
-/// Polls `future` as the queue head's: what wakes it passes through the entry, which knows then since when it
-/// could go on. `None` if another waiter is the queue head by now. Pinned by the caller, to have room once.
+/// Polls `future` as the queue head's: wake-ups pass through the entry, which notes the time since which the
+/// head could go on. `None` if another waiter is the queue head by now. Pinned by the caller, to have room
+/// once.
 async fn as_head<F>(entry: &Arc<Entry>, ticket: &HeadTicket, mut future: F) -> Option<F::Output>
 where
     F: Future + Unpin,
@@ -256,7 +257,7 @@ where
             return Poll::Ready(None);
         }
         match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
-            // It may have sent a command behind the rollback of what it was, and not be polled again.
+            // The future may have sent a command behind the head's rollback, and is not polled again.
             Poll::Pending if !entry.state.is_head(ticket) => Poll::Ready(None),
             polled => polled.map(Some),
         }

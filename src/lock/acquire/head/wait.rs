@@ -28,15 +28,15 @@ pub(super) struct Wait<'w, 'a> {
     /// See [`Head::compete`].
     patient: bool,
     give_up: Moment,
-    /// For how many steps it lets other processes go first.
+    /// Steps for which the head lets other processes go first.
     steps: u32,
     pace: Pace,
-    /// It has waited for its next question, as there were too many.
+    /// The head has waited before its next question, as there were too many.
     paused: bool,
     /// The subscription was not confirmed when the store was asked.
     unconfirmed: bool,
-    /// The notification that woke it. Dropped unanswered, by an error or with this future, it goes to the
-    /// next waiter.
+    /// The notification that woke the head. Dropped unconsumed, by an error or with this future, the
+    /// notification goes to the next waiter.
     notified: Option<Notification<'w>>,
 }
 
@@ -61,7 +61,7 @@ impl<'w, 'a> Wait<'w, 'a> {
         }
     }
 
-    /// `hears_all`: it is in the store's queue already, and hears of its turn.
+    /// `hears_all`: the head is in the store's queue already, and hears of its turn.
     pub(super) async fn run(mut self, hears_all: bool) -> Result<End, LockError> {
         self.subscribed().await?;
         if hears_all {
@@ -74,7 +74,7 @@ impl<'w, 'a> Wait<'w, 'a> {
             if let Some(competed) = self.ended()? {
                 return Ok(competed);
             }
-            // All that happens meanwhile is looked at again before it asks.
+            // The head looks at all that has happened meanwhile before it asks.
             if self.pause().await {
                 continue;
             }
@@ -84,8 +84,8 @@ impl<'w, 'a> Wait<'w, 'a> {
         }
     }
 
-    /// Messages count only from the confirmation on, so what was seen before it is looked at once more after
-    /// it. Or before, if that takes too long.
+    /// Waits for the confirmation of the subscription, but not for too long. Messages count only from then
+    /// on, so the head asks once more after the confirmation.
     async fn subscribed(&mut self) -> Result<(), LockError> {
         let entry = self.head.wanted.entry;
         let held_for = self.head.held_for();
@@ -95,15 +95,15 @@ impl<'w, 'a> Wait<'w, 'a> {
         if let Some(confirmed) = entry.context.until(limit, pin!(self.listening.subscribed())).await {
             confirmed.map_err(|failure| LockError::Subscribe(failure.of_lock(entry.name.as_str())))?;
         }
-        // What was told to the queue head before this one is answered by our first question; or was by the
-        // release that has put this one into the store's queue, which grants to it from then on.
+        // The first question answers the notifications of the queue head before; or the release has answered
+        // them that has put this head into the store's queue, which grants to the head from then on.
         while let Some(told_before) = entry.state.latch().try_wait() {
             told_before.consume();
         }
         Ok(())
     }
 
-    /// A process that has not had its turn since is not to be overtaken.
+    /// Lets processes go first that have not had their turn since this process had.
     async fn let_others_go_first(&mut self) {
         if self.steps > 0 {
             let turn = self.give_up.min(self.head.wanted.entry.now() + BACK_OFF * self.steps);
@@ -112,16 +112,17 @@ impl<'w, 'a> Wait<'w, 'a> {
         }
     }
 
-    /// A message that came while this did not sleep is kept by the channel's latch. It is answered by the
-    /// question that comes next, our own release's message included: without this a release that was
-    /// published between the last answer and the sleep would go unheard.
+    /// Takes the notification of a message that came while the head did not sleep, the message of our own
+    /// release included: the next question answers it. Without this a release that was published between the
+    /// last answer and the sleep would go unheard.
     fn take_what_was_told(&mut self) {
         if self.notified.is_none() {
             self.notified = self.listening.try_told();
         }
     }
 
-    /// Whether the wait is over: by an error, by its limit, or because a message has granted the lock.
+    /// The end of the wait, by an error, by its limit, or because a message has granted the lock; `None` if
+    /// the wait goes on.
     fn ended(&mut self) -> Result<Option<End>, LockError> {
         let (entry, context) = (self.head.wanted.entry, &self.head.wanted.entry.context);
         if let Some(failure) = self.listening.failure() {
@@ -141,20 +142,20 @@ impl<'w, 'a> Wait<'w, 'a> {
         Ok(granted)
     }
 
-    /// The notification has brought the lock.
+    /// Consumes the notification that has brought the lock.
     fn was_useful(&mut self) {
         if let Some(notified) = self.notified.take() {
             notified.consume();
             self.head.wanted.entry.counters.wakes_useful.add_one();
             if !self.head.request.is_watched() {
-                // Another client of this process sleeps by the lease of the holder before, and this one may
+                // Another client of this process sleeps until the end of the lease before, and this lease may
                 // end sooner, unheard.
                 self.head.wanted.entry.call_queue_heads(1);
             }
         }
     }
 
-    /// Does not let it ask more often than it may, whatever is published. True if it has waited for that.
+    /// Keeps the rate limit of questions, whatever is published. True if the head has waited for that.
     async fn pause(&mut self) -> bool {
         let has_paused = std::mem::take(&mut self.paused);
         if has_paused {
@@ -165,7 +166,7 @@ impl<'w, 'a> Wait<'w, 'a> {
         if at <= now {
             return false;
         }
-        // Unless the lock is granted meanwhile.
+        // A grant ends the pause.
         if entry.mode.is_queued() {
             entry.context.until(at, pin!(self.listening.granted_next())).await;
         } else {
@@ -175,7 +176,8 @@ impl<'w, 'a> Wait<'w, 'a> {
         true
     }
 
-    /// Asks the store. `None` if it was refused: then it has slept until there is reason to ask again.
+    /// Asks the store. `None` if the store has refused: then the head has slept until there is reason to ask
+    /// again.
     async fn ask(&mut self) -> Result<Option<End>, LockError> {
         let (entry, context) = (self.head.wanted.entry, &self.head.wanted.entry.context);
         self.unconfirmed = !self.listening.is_ready();
@@ -213,9 +215,9 @@ impl<'w, 'a> Wait<'w, 'a> {
         Ok(None)
     }
 
-    /// Sleeps for `left` at most, until there is reason to ask: a message, which is kept as the notification;
-    /// or, without one, a call from inside of this client, which comes by the entry's own latch, or a
-    /// subscription that was not confirmed when the store was asked and is now.
+    /// Sleeps for `left` at most, until there is reason to ask: a message, whose notification is kept; a call
+    /// from inside of this client by the entry's own latch; or the confirmation of a subscription that was
+    /// missing when the store was asked.
     async fn sleep(&mut self, left: Duration) {
         let (entry, listening, unconfirmed) = (self.head.wanted.entry, self.listening, self.unconfirmed);
         let confirmed = pin!(async {
