@@ -195,7 +195,7 @@
 // | `connection` | one supervised connection: dial, introduce oneself, heartbeat, back-off, what an error means; `seats` keeps the limits of what is under way on it |
 // | `topology` → `single`, `sentinel`, `cluster` | which connection a key or a channel goes to; `router` sends a command until it is answered |
 // | `shield` | callers' wakers in tasks and timers of other crates |
-// | `pubsub` | which channels are desired, which are confirmed, how long they linger |
+// | `pubsub` | which channels are wanted, which are confirmed, how long they linger |
 // | `backend`, `fair` and `read_write` → `queue` → `scripts`, `keys`, `late` | what is asked of a lock, as scripts |
 //
 // DESIGN.md has a picture of how a command travels.

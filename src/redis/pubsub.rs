@@ -1,14 +1,17 @@
-//! Channels: which are desired, which are confirmed, and how long they linger.
+//! Channels: which are wanted, which are confirmed, and how long they linger.
 //!
 //! ```text
-//! Transport::subscribe ─► Desired ─► supervisor: which node has it? ─► that node's subscriber ─► SUBSCRIBE
-//!                            ▲                     ▲                              │
-//!                            └── confirmed, refused, messages ────────────────────┤
-//!                                                  └── taken from us, node is gone ┘
+//! Transport::subscribe ─► Channels ─► subscriber ─► SUBSCRIBE
+//!                            ▲            │
+//!                            └────────────┴─ confirmed, refused, messages
+//!
+//! with sharded messages:  Channels ─► supervisor: which node has it? ─► that node's subscriber ─► SSUBSCRIBE
+//!                                         ▲                                   │
+//!                                         └── taken from us, node is gone ────┘
 //! ```
 
+mod channels;
 mod deliveries;
-mod desired;
 mod subscriber;
 mod supervisor;
 mod transport;

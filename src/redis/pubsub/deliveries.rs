@@ -1,6 +1,4 @@
-//! [`Deliveries`]: what a message of the server's says, and to whose inbox it goes.
-
-use std::sync::Arc;
+//! The deliveries: what a message of the server's says, and to whose inbox it goes.
 
 use ::redis::{Msg, PushInfo};
 
@@ -8,30 +6,16 @@ use crate::transport::Message;
 
 use super::super::keys::{GRANTED, READ_UNLOCK_MESSAGE, UNLOCK_MESSAGE};
 use super::super::nonces::Nonces;
-use super::desired::{Desired, tell};
+use super::channels::Channels;
 
-/// Hands messages to the inboxes of their channels.
-#[derive(Clone)]
-pub(super) struct Deliveries {
-    pub(super) desired: Arc<Desired>,
-    nonces: Arc<Nonces>,
-}
-
-impl Deliveries {
-    pub(super) fn new(desired: &Arc<Desired>, nonces: &Arc<Nonces>) -> Self {
-        Self { desired: Arc::clone(desired), nonces: Arc::clone(nonces) }
-    }
-
-    /// Hands a message on. Runs on the connection's task.
-    pub(super) fn dispatch(&self, push: PushInfo) {
-        // `None`: a confirmation, which comes here as well. No patterns are subscribed to.
-        let Some(message) = Msg::from_push_info(push) else { return };
-        let channel = message.get_channel_name();
-        // Otherwise it is not of the lock's: another program uses the channel.
-        let Some(said) = read(message.get_payload_bytes(), |number| self.nonces.of(channel, number)) else {
-            return;
-        };
-        tell(self.desired.inboxes(channel), |inbox| inbox.deliver(said));
+/// Hands a message to the inboxes of its channel. Runs on the connection's task.
+pub(super) fn dispatch(push: PushInfo, channels: &Channels, nonces: &Nonces) {
+    // `None`: a confirmation, which comes here as well. No patterns are subscribed to.
+    let Some(message) = Msg::from_push_info(push) else { return };
+    let channel = message.get_channel_name();
+    // Otherwise it is not of the lock's: another program uses the channel.
+    if let Some(said) = read(message.get_payload_bytes(), |number| nonces.of(channel, number)) {
+        channels.deliver(channel, said);
     }
 }
 
@@ -59,6 +43,7 @@ mod tests {
     use ::redis::PushKind;
 
     use super::super::super::hostile::{WORDS, attack, reply};
+    use super::super::channels::Source;
     use super::*;
     use crate::runtime::TokioRuntime;
 
@@ -117,8 +102,8 @@ mod tests {
     fn hostile_pushes_are_delivered_or_left_alone() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let _inside = runtime.enter();
-        let nonces = Arc::new(Nonces::new(&TokioRuntime::try_current().unwrap()));
-        let deliveries = Deliveries::new(&Arc::default(), &nonces);
+        let nonces = Nonces::new(&TokioRuntime::try_current().unwrap());
+        let channels = Channels::new(Source::Unknown);
         attack("pushes", &WORDS, |input| {
             let data = match reply(input) {
                 ::redis::Value::Array(data) | ::redis::Value::Push { data, .. } => data,
@@ -126,7 +111,7 @@ mod tests {
             };
             for kind in [PushKind::Message, PushKind::SMessage, PushKind::Subscribe, PushKind::Disconnection]
             {
-                deliveries.dispatch(PushInfo { kind, data: data.clone() });
+                dispatch(PushInfo { kind, data: data.clone() }, &channels, &nonces);
             }
         });
     }

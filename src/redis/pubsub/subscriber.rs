@@ -5,110 +5,96 @@
 //! channel is subscribed to by a command of its own, each reply is looked at, and a connection that is out of
 //! step is given up for a new one.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use ::redis::{FromRedisValue, PushInfo, PushKind, RedisError, RedisResult, Value};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use crate::transport::SubscribeError;
 
 use super::super::connection::{Common, Connection, Error, Live, Meaning, Push, out_of_step};
-use super::super::topology::{Messages, Node};
-use super::deliveries::Deliveries;
-use super::desired::{Desired, tell};
+use super::super::nonces::Nonces;
+use super::super::topology::{Messages, Node, Topology};
+use super::channels::{Channels, Source};
+use super::deliveries::dispatch;
 
 /// Channels that are subscribed to in one piece, so that they do not hold up the server.
 const CHUNK: usize = 500;
 
-/// What a subscriber is to do about a channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
-    Subscribe,
-    /// As `Subscribe`, after messages may have been lost.
-    Resubscribe,
-    Unsubscribe,
+/// Name channels whose subscription may differ from their rows in the table. The table is looked at when a
+/// change is served, so old changes cannot undo newer ones.
+pub(super) type Changes = UnboundedReceiver<Arc<str>>;
+
+/// A subscriber's word to the supervisor.
+pub(super) enum Event {
+    /// A channel has lost its node.
+    Unplaced,
+    /// The connection broke. The subscriber makes another.
+    Down,
 }
 
-/// What a subscriber has to tell.
-pub(super) enum News {
-    /// The node does not have this channel's slot, or not any more.
-    Gone { node: u64, channel: Arc<str> },
-    /// Its connection broke. It makes another.
-    Down { node: u64 },
-}
-
-/// What comes unasked, besides messages.
-enum Notice {
-    /// The node has ended a subscription.
-    Ended(String),
+/// Shared by all tasks of a client's subscriptions.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) topology: Arc<dyn Topology>,
+    pub(super) common: Arc<Common>,
+    pub(super) channels: Arc<Channels>,
+    pub(super) nonces: Arc<Nonces>,
 }
 
 pub(super) struct Subscriber {
-    node: Arc<Node>,
+    shared: Shared,
+    /// The node, as a source of channels.
+    here: Source,
     connection: Connection,
-    desired: Arc<Desired>,
-    commands: Commands,
-    /// What is to be subscribed to; and whether messages may have been lost since it was last.
-    ours: BTreeMap<Arc<str>, bool>,
-    /// What is subscribed to over the connection that there is.
+    /// To subscribe, and to unsubscribe.
+    commands: [Command; 2],
+    /// The channels that are subscribed to over the present connection.
     subscribed: HashSet<Arc<str>>,
     /// There was a connection before.
     stood: bool,
-    orders: mpsc::UnboundedReceiver<(Arc<str>, Wish)>,
-    notices: mpsc::UnboundedReceiver<Notice>,
-    tell: mpsc::UnboundedSender<News>,
+    changes: Changes,
+    /// Name channels whose subscription the node has ended unasked.
+    ended: UnboundedReceiver<String>,
+    tell: UnboundedSender<Event>,
 }
 
-/// The commands for one kind of messages.
-struct Commands {
-    subscribe: (&'static str, PushKind),
-    unsubscribe: (&'static str, PushKind),
-}
+/// The name of a command, and the confirmation of it.
+type Command = (&'static str, PushKind);
 
-impl Commands {
-    fn of(messages: Messages) -> Self {
-        match messages {
-            Messages::Plain => Self {
-                subscribe: ("SUBSCRIBE", PushKind::Subscribe),
-                unsubscribe: ("UNSUBSCRIBE", PushKind::Unsubscribe),
-            },
-            Messages::Sharded => Self {
-                subscribe: ("SSUBSCRIBE", PushKind::SSubscribe),
-                unsubscribe: ("SUNSUBSCRIBE", PushKind::SUnsubscribe),
-            },
-        }
+/// The commands that subscribe and unsubscribe.
+fn commands(messages: Messages) -> [Command; 2] {
+    match messages {
+        Messages::Plain => [("SUBSCRIBE", PushKind::Subscribe), ("UNSUBSCRIBE", PushKind::Unsubscribe)],
+        Messages::Sharded => [("SSUBSCRIBE", PushKind::SSubscribe), ("SUNSUBSCRIBE", PushKind::SUnsubscribe)],
     }
 }
 
 impl Subscriber {
     pub(super) fn new(
         node: Arc<Node>,
-        messages: Messages,
-        common: &Arc<Common>,
-        deliveries: Deliveries,
-        orders: mpsc::UnboundedReceiver<(Arc<str>, Wish)>,
-        tell: mpsc::UnboundedSender<News>,
+        shared: Shared,
+        changes: Changes,
+        tell: UnboundedSender<Event>,
     ) -> Self {
-        let (notice, notices) = mpsc::unbounded_channel();
+        let (end, ended) = mpsc::unbounded_channel();
         let push: Push = Arc::new({
-            let deliveries = deliveries.clone();
+            let (channels, nonces) = (Arc::clone(&shared.channels), Arc::clone(&shared.nonces));
             move |push: PushInfo| match push.kind {
-                PushKind::SUnsubscribe => {
-                    // Fails only when the subscriber has ended.
-                    let _ = channel_of(&push.data).map(|channel| notice.send(Notice::Ended(channel)));
-                }
-                _ => deliveries.dispatch(push),
+                // Fails only when the subscriber has ended.
+                PushKind::SUnsubscribe => _ = channel_of(&push.data).map(|channel| end.send(channel)),
+                _ => dispatch(push, &channels, &nonces),
             }
         });
-        let connection = Connection::new(Arc::clone(&node.listening), common, Some(push));
-        let (commands, desired) = (Commands::of(messages), deliveries.desired);
-        let (ours, subscribed) = (BTreeMap::new(), HashSet::new());
-        Self { node, connection, desired, commands, ours, subscribed, stood: false, orders, notices, tell }
+        let connection = Connection::new(Arc::clone(&node.listening), &shared.common, Some(push));
+        let commands = commands(shared.topology.messages());
+        let (here, subscribed) = (Source::Node(node.number), HashSet::new());
+        Self { shared, here, connection, commands, subscribed, stood: false, changes, ended, tell }
     }
 
-    /// Keeps the subscriptions as ordered, through every loss of the connection, until the sender of orders
-    /// is gone.
+    /// Keeps the subscriptions as the table says, through every loss of the connection, until the sender of
+    /// changes is gone.
     pub(super) async fn run(mut self) {
         loop {
             let dialled = {
@@ -118,8 +104,9 @@ impl Subscriber {
                     tokio::select! {
                         biased;
                         live = &mut live => break live,
-                        order = self.orders.recv() => match order {
-                            Some((channel, wish)) => _ = note(&mut self.ours, channel, wish),
+                        change = self.changes.recv() => match change {
+                            // All that are wanted are subscribed to over the next connection.
+                            Some(channel) => _ = self.shared.channels.is_wanted(&channel, self.here),
                             None => return,
                         },
                     }
@@ -128,43 +115,42 @@ impl Subscriber {
             // The connection waits before it dials again.
             let Ok(live) = dialled else { continue };
             // Those of the connection before.
-            while self.notices.try_recv().is_ok() {}
+            while self.ended.try_recv().is_ok() {}
             self.subscribed.clear();
             if self.serve(&live).await.is_ok() {
                 return;
             }
             self.connection.give_up(&live);
-            for (channel, lost_some) in &mut self.ours {
-                *lost_some |= self.subscribed.contains(channel);
-                self.desired.mark_lost(channel);
-            }
-            // Fails only when the sender of orders is gone, too.
-            let _ = self.tell.send(News::Down { node: self.node.number });
+            self.shared.channels.interrupt(self.here);
+            // The node's slots may be another's soon.
+            self.shared.topology.refresh_in_background();
+            // Fails if there is no supervisor.
+            let _ = self.tell.send(Event::Down);
         }
     }
 
-    /// Until the connection is of no use, which is the error; or until the sender of orders is gone.
+    /// Until the connection is of no use, which is the error; or until the sender of changes is gone.
     async fn serve(&mut self, live: &Live) -> RedisResult<()> {
-        let all = self.ours.keys().cloned().collect();
-        self.subscribe(live, all).await?;
+        self.subscribe(live, self.shared.channels.all_of(self.here)).await?;
         if std::mem::replace(&mut self.stood, true) {
             event!(DEBUG, channels = self.subscribed.len(), "subscriptions are back");
         }
         let connection = self.connection.clone();
-        let ended = connection.ended(live);
-        tokio::pin!(ended);
+        let gone = connection.ended(live);
+        tokio::pin!(gone);
         loop {
             tokio::select! {
                 // In this order: notices of what we have ended ourselves are there by now, and must not meet
                 // what is begun anew.
                 biased;
-                notice = self.notices.recv() => {
-                    if let Some(Notice::Ended(channel)) = notice {
-                        self.was_taken(&channel);
+                Some(channel) = self.ended.recv() => {
+                    // If we have asked for that, the channel is no longer among ours.
+                    if let Some(channel) = self.subscribed.take(&*channel) {
+                        self.lose(&channel);
                     }
                 }
-                () = &mut ended => return Err(out_of_step()),
-                order = self.orders.recv() => match order {
+                () = &mut gone => return Err(out_of_step()),
+                change = self.changes.recv() => match change {
                     Some(first) => self.obey(live, first).await?,
                     None => return Ok(()),
                 },
@@ -172,42 +158,30 @@ impl Subscriber {
         }
     }
 
-    /// The node has ended the subscription. If we have asked for that, it is no longer among ours.
-    fn was_taken(&mut self, channel: &str) {
-        if let Some(channel) = self.subscribed.take(channel) {
-            self.gone(channel);
+    /// The node does not have the channel's slot, or not any more.
+    fn lose(&self, channel: &str) {
+        if self.shared.channels.lose(channel, self.here) {
+            let _ = self.tell.send(Event::Unplaced);
         }
     }
 
-    fn gone(&mut self, channel: Arc<str>) {
-        self.ours.remove(&channel);
-        let _ = self.tell.send(News::Gone { node: self.node.number, channel });
-    }
-
-    /// Many orders that come together cost one round trip. Of several for one channel the last counts.
-    async fn obey(&mut self, live: &Live, first: (Arc<str>, Wish)) -> RedisResult<()> {
-        let mut changed = BTreeSet::new();
-        let mut next = Some(first);
-        while let Some((channel, wish)) = next {
-            changed.insert(note(&mut self.ours, channel, wish));
-            next = self.orders.try_recv().ok();
+    /// Many changes that come together cost one round trip.
+    async fn obey(&mut self, live: &Live, first: Arc<str>) -> RedisResult<()> {
+        let mut changed = BTreeSet::from([first]);
+        while let Ok(next) = self.changes.try_recv() {
+            changed.insert(next);
         }
-        let (wanted, unwanted): (Vec<_>, Vec<_>) =
-            changed.into_iter().partition(|channel| self.ours.contains_key(channel));
-        let unwanted: Vec<_> =
-            unwanted.into_iter().filter(|channel| self.subscribed.remove(channel)).collect();
+        let (wanted, mut unwanted): (Vec<_>, Vec<_>) =
+            changed.into_iter().partition(|channel| self.shared.channels.is_wanted(channel, self.here));
+        unwanted.retain(|channel| self.subscribed.remove(channel));
         for chunk in unwanted.chunks(CHUNK) {
-            let replies = self.send(live, &self.commands.unsubscribe, chunk).await?;
-            // It is not ours any more, as was wanted; but its messages go on coming.
-            for (_channel, _error) in
-                chunk.iter().zip(replies).filter_map(|(at, reply)| Some((at, reply.err()?)))
-            {
-                event!(
-                    WARN,
-                    channel = &**_channel,
-                    error = &_error as &dyn std::error::Error,
-                    "not unsubscribed"
-                );
+            let replies = self.send(live, &self.commands[1], chunk).await?;
+            // They are not ours any more, as was wanted; but their messages go on coming.
+            for (_channel, reply) in chunk.iter().zip(replies) {
+                if let Err(_error) = reply {
+                    let _error = &_error as &dyn std::error::Error;
+                    event!(WARN, channel = &**_channel, error = _error, "not unsubscribed");
+                }
             }
         }
         self.subscribe(live, wanted).await
@@ -218,7 +192,7 @@ impl Subscriber {
         let new: Vec<_> =
             wanted.iter().filter(|channel| !self.subscribed.contains(*channel)).cloned().collect();
         for chunk in new.chunks(CHUNK) {
-            let replies = self.send(live, &self.commands.subscribe, chunk).await?;
+            let replies = self.send(live, &self.commands[0], chunk).await?;
             for (channel, reply) in chunk.iter().zip(replies) {
                 match reply {
                     Ok(()) => drop(self.subscribed.insert(Arc::clone(channel))),
@@ -227,8 +201,7 @@ impl Subscriber {
             }
         }
         for channel in wanted.iter().filter(|channel| self.subscribed.contains(*channel)) {
-            let lost_some = self.ours.get_mut(channel).is_some_and(std::mem::take);
-            self.desired.confirm(channel, lost_some);
+            self.shared.channels.confirm(channel, self.here);
         }
         Ok(())
     }
@@ -236,15 +209,13 @@ impl Subscriber {
     /// An error if the whole connection is no good.
     fn not_subscribed(&mut self, channel: &Arc<str>, error: RedisError) -> RedisResult<()> {
         match Meaning::of(&error) {
-            Meaning::Elsewhere => self.gone(Arc::clone(channel)),
+            Meaning::Elsewhere => self.lose(channel),
             Meaning::NotServing | Meaning::Lost => return Err(error),
             _ => {
-                self.ours.remove(channel);
-                let mut command = ::redis::cmd(self.commands.subscribe.0);
+                let mut command = ::redis::cmd(self.commands[0].0);
                 let address = self.connection.server().address();
                 let error = Error::command(&address, command.arg(&**channel), None, error);
-                let error = SubscribeError::new(error);
-                tell(self.desired.refuse(channel), |inbox| inbox.failed(error.clone()));
+                self.shared.channels.refuse(channel, SubscribeError::new(error));
             }
         }
         Ok(())
@@ -255,7 +226,7 @@ impl Subscriber {
     async fn send(
         &self,
         live: &Live,
-        (name, confirms): &(&'static str, PushKind),
+        (name, confirms): &Command,
         channels: &[Arc<str>],
     ) -> RedisResult<Vec<RedisResult<()>>> {
         let mut commands = ::redis::pipe();
@@ -277,15 +248,6 @@ impl Subscriber {
     }
 }
 
-/// Writes down what is wanted of a channel.
-fn note(ours: &mut BTreeMap<Arc<str>, bool>, channel: Arc<str>, wish: Wish) -> Arc<str> {
-    match wish {
-        Wish::Unsubscribe => _ = ours.remove(&channel),
-        _ => *ours.entry(Arc::clone(&channel)).or_default() |= wish == Wish::Resubscribe,
-    }
-    channel
-}
-
 /// The channel that a notice is about.
 fn channel_of(data: &[Value]) -> Option<String> {
     String::from_redis_value_ref(data.first()?).ok()
@@ -302,14 +264,39 @@ mod tests {
     use crate::registry::{Registry, Subscription};
     use crate::sync::Mutex;
 
+    const HERE: Source = Source::Node(0);
+
+    /// A topology whose messages are sharded.
+    #[derive(Debug)]
+    struct ShardedTopology(Arc<dyn Topology>);
+
+    impl Topology for ShardedTopology {
+        fn node(&self, key: &str) -> Option<Arc<Node>> {
+            self.0.node(key)
+        }
+
+        fn source(&self, channel: &str) -> Option<Arc<Node>> {
+            self.0.source(channel)
+        }
+
+        fn messages(&self) -> Messages {
+            Messages::Sharded
+        }
+
+        fn with_own_connections(&self) -> Arc<dyn Topology> {
+            self.0.with_own_connections()
+        }
+    }
+
     /// A subscriber, and the node that it subscribes at.
     struct Subscribing {
         fake: Fake,
         /// What commands are answered by, each once, where that is not what a node says.
         instead: Arc<Mutex<Vec<(&'static str, String)>>>,
-        registry: Registry<Arc<Desired>>,
-        orders: mpsc::UnboundedSender<(Arc<str>, Wish)>,
-        news: mpsc::UnboundedReceiver<News>,
+        registry: Registry<Arc<Channels>>,
+        channels: Arc<Channels>,
+        changed: UnboundedSender<Arc<str>>,
+        events: UnboundedReceiver<Event>,
     }
 
     impl Subscribing {
@@ -326,32 +313,33 @@ mod tests {
             })
             .await;
             let common = unhurried();
-            let node = topology_of(&fake, &common).await.source("").expect("there is one for all");
-            let desired = Arc::new(Desired::default());
-            let deliveries = Deliveries::new(&desired, &Arc::new(Nonces::new(&common.runtime)));
-            let ((orders, to_do), (tell, news)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
-            let subscriber = Subscriber::new(node, Messages::Sharded, &common, deliveries, to_do, tell);
+            let topology = Arc::new(ShardedTopology(topology_of(&fake, &common).await));
+            let node = topology.source("").expect("there is one for all");
+            let (channels, nonces) = (Arc::new(Channels::new(HERE)), Arc::new(Nonces::new(&common.runtime)));
+            let shared = Shared { topology, common, channels: Arc::clone(&channels), nonces };
+            let ((changed, changes), (tell, events)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+            let subscriber = Subscriber::new(node, shared, changes, tell);
             tokio::spawn(subscriber.run());
-            Self { fake, instead, registry: Registry::new(desired), orders, news }
+            Self { fake, instead, registry: Registry::new(Arc::clone(&channels)), channels, changed, events }
         }
 
         fn once(&self, command: &'static str, answer: impl Into<String>) {
             self.instead.lock().push((command, answer.into()));
         }
 
-        fn order(&self, channel: &str, wish: Wish) {
-            self.orders.send((channel.into(), wish)).expect("it runs");
+        fn change(&self, channel: &str) {
+            self.changed.send(channel.into()).expect("it runs");
         }
 
         /// One that waits, and that the subscriber is told of.
-        fn want(&self, channel: &str) -> Subscription<Arc<Desired>> {
+        fn want(&self, channel: &str) -> Subscription<Arc<Channels>> {
             let subscription = self.registry.subscribe(channel);
-            self.order(channel, Wish::Subscribe);
+            self.change(channel);
             subscription
         }
 
         /// The same, of one that is confirmed: all that was ordered before is done.
-        async fn have(&self, channel: &str) -> Subscription<Arc<Desired>> {
+        async fn have(&self, channel: &str) -> Subscription<Arc<Channels>> {
             let subscription = self.want(channel);
             confirmed(&subscription).await;
             subscription
@@ -361,17 +349,17 @@ mod tests {
             self.registry.stats().resubscriptions
         }
 
-        async fn hear(&mut self) -> News {
-            timeout(SOON, self.news.recv()).await.expect("no news").expect("it runs")
+        async fn hear(&mut self) -> Event {
+            timeout(SOON, self.events.recv()).await.expect("no event").expect("it runs")
         }
 
         async fn hear_of(&mut self, gone: &str) {
-            let news = self.hear().await;
-            assert!(matches!(&news, News::Gone { node: 0, channel } if &**channel == gone));
+            assert!(matches!(self.hear().await, Event::Unplaced));
+            assert_eq!(self.channels.source(gone), Some(Source::Nowhere));
         }
 
         async fn hear_of_another_connection(&mut self) {
-            assert!(matches!(self.hear().await, News::Down { node: 0 }));
+            assert!(matches!(self.hear().await, Event::Down));
         }
 
         /// Over the next connection neither.
@@ -383,7 +371,7 @@ mod tests {
         }
     }
 
-    async fn confirmed(subscription: &Subscription<Arc<Desired>>) {
+    async fn confirmed(subscription: &Subscription<Arc<Channels>>) {
         timeout(SOON, subscription.subscribed()).await.expect("it is not confirmed").unwrap();
     }
 
@@ -406,12 +394,14 @@ mod tests {
         at.once("SSUBSCRIBE b", push("ssubscribe", "b") + &push("sunsubscribe", "a"));
         let _b = at.have("b").await;
         at.hear_of("a").await;
-        at.order("a", Wish::Subscribe);
+        at.channels.place("a", HERE);
+        at.change("a");
         at.fake.until("SSUBSCRIBE a", 2).await;
-        at.order("a", Wish::Unsubscribe);
+        at.channels.lose("a", HERE);
+        at.change("a");
         at.fake.until("SUNSUBSCRIBE a", 1).await;
         let _ = at.have("c").await;
-        assert!(at.news.try_recv().is_err());
+        assert!(at.events.try_recv().is_err());
     }
 
     /// Over the next one the channel is subscribed to.
@@ -425,7 +415,7 @@ mod tests {
         at.hear_of_another_connection().await;
         confirmed(&b).await;
         let _ = at.have("c").await;
-        assert!(at.news.try_recv().is_err());
+        assert!(at.events.try_recv().is_err());
         assert_eq!(at.fake.count("SSUBSCRIBE a"), 2);
     }
 
@@ -466,11 +456,13 @@ mod tests {
         assert_eq!(at.resubscribed(), 0);
         // It came from another node. And another waiter comes while that is under way.
         let b = at.registry.subscribe("b");
-        at.order("b", Wish::Resubscribe);
-        at.order("b", Wish::Subscribe);
+        at.channels.lose("b", HERE);
+        at.channels.place("b", HERE);
+        at.change("b");
+        at.change("b");
         confirmed(&b).await;
         assert_eq!(at.resubscribed(), 1);
-        at.order("b", Wish::Subscribe);
+        at.change("b");
         let _c = at.have("c").await;
         assert_eq!(at.resubscribed(), 1, "nothing was lost since");
         at.fake.cut();

@@ -12,8 +12,9 @@ use crate::transport::{Inbox, Transport};
 use super::super::connection::Common;
 use super::super::keys;
 use super::super::nonces::Nonces;
-use super::super::topology::Topology;
-use super::desired::{Desired, Leftover};
+use super::super::topology::{Messages, Topology};
+use super::channels::{Channels, Leftover, Source};
+use super::subscriber::{Shared, Subscriber};
 use super::supervisor::supervise;
 use crate::runtime::TokioRuntime;
 
@@ -38,9 +39,8 @@ use crate::runtime::TokioRuntime;
 /// # Ok(()) }
 /// ```
 pub struct RedisTransport {
-    desired: Arc<Desired>,
-    /// Names a channel whose state may differ from what is desired. What is to be done about it is looked up
-    /// when the request is served, so old requests cannot undo newer ones.
+    channels: Arc<Channels>,
+    /// Takes the names of channels whose subscription may differ from their rows in the table.
     changed: mpsc::UnboundedSender<Arc<str>>,
     linger: Duration,
     runtime: TokioRuntime,
@@ -53,11 +53,20 @@ impl RedisTransport {
         nonces: &Arc<Nonces>,
     ) -> Self {
         let (changed, changes) = mpsc::unbounded_channel();
-        let desired = Arc::new(Desired::default());
-        let supervised =
-            supervise(topology, Arc::clone(common), Arc::clone(&desired), Arc::clone(nonces), changes);
-        common.runtime.spawn(supervised);
-        Self { desired, changed, linger: common.timing.linger, runtime: common.runtime.clone() }
+        // Plain messages all come from one place, so the first waiter need not wait for the connection.
+        let only = topology.source("").filter(|_| topology.messages() == Messages::Plain);
+        let source = only.as_ref().map_or(Source::Unknown, |node| Source::Node(node.number));
+        let channels = Arc::new(Channels::new(source));
+        let (shared_channels, nonces) = (Arc::clone(&channels), Arc::clone(nonces));
+        let shared = Shared { topology, common: Arc::clone(common), channels: shared_channels, nonces };
+        match only {
+            Some(node) => {
+                let subscriber = Subscriber::new(node, shared, changes, mpsc::unbounded_channel().0);
+                common.runtime.spawn(subscriber.run());
+            }
+            None => common.runtime.spawn(supervise(shared, changes)),
+        }
+        Self { channels, changed, linger: common.timing.linger, runtime: common.runtime.clone() }
     }
 
     fn change(&self, channel: &Arc<str>) {
@@ -69,26 +78,25 @@ impl RedisTransport {
 impl Transport for RedisTransport {
     fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
         let (channel, which) = servers(channel);
-        if !self.desired.add(&channel, which, inbox) {
+        if !self.channels.add(&channel, which, inbox) {
             self.change(&channel);
         }
     }
 
     fn unsubscribe(&self, channel: &Arc<str>) {
         let (channel, which) = servers(channel);
-        match self.desired.leave(&channel, which, self.runtime.now()) {
-            Leftover::Gone => self.change(&channel),
-            Leftover::Kept => {}
-            Leftover::Lingers => {}
+        match self.channels.leave(&channel, which, self.runtime.now()) {
+            Leftover::Over => self.change(&channel),
+            Leftover::Stays => {}
             Leftover::LingersFirst => {
-                let (desired, changed) = (Arc::clone(&self.desired), self.changed.downgrade());
-                self.runtime.spawn(sweep(desired, changed, self.linger, self.runtime.clone()));
+                let (channels, changed) = (Arc::clone(&self.channels), self.changed.downgrade());
+                self.runtime.spawn(sweep(channels, changed, self.linger, self.runtime.clone()));
             }
         }
     }
 
     fn is_active(&self, channel: &str) -> bool {
-        self.desired.is_active(keys::base_channel(channel).0)
+        self.channels.is_active(keys::base_channel(channel).0)
     }
 }
 
@@ -102,13 +110,13 @@ fn servers(channel: &Arc<str>) -> (Arc<str>, usize) {
 
 /// Gives up what has lingered for long enough, until nothing lingers.
 async fn sweep(
-    desired: Arc<Desired>,
+    channels: Arc<Channels>,
     changed: mpsc::WeakUnboundedSender<Arc<str>>,
     linger: Duration,
     runtime: TokioRuntime,
 ) {
     loop {
-        let (over, more) = desired.take_left(linger, runtime.now());
+        let (over, more) = channels.sweep(linger, runtime.now());
         // Without the transport all subscriptions end.
         let Some(changed) = changed.upgrade() else { return };
         over.into_iter().for_each(|channel| _ = changed.send(channel));
@@ -123,7 +131,9 @@ async fn sweep(
 
 impl fmt::Debug for RedisTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisTransport").field("channels", &self.desired.len()).finish_non_exhaustive()
+        f.debug_struct("RedisTransport")
+            .field("channels", &self.channels.placed().len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -175,20 +185,23 @@ mod tests {
         assert_eq!(fake.count("SUBSCRIBE left"), 1);
     }
 
+    fn channels() -> Arc<Channels> {
+        Arc::new(Channels::new(Source::Node(0)))
+    }
+
     /// Has it linger from now on.
-    fn leave(desired: &Arc<Desired>, channel: &str) {
-        let _interest = Registry::new(Arc::clone(desired)).subscribe(channel);
-        desired.confirm(channel, false);
+    fn leave(channels: &Arc<Channels>, channel: &str) {
+        let _interest = Registry::new(Arc::clone(channels)).subscribe(channel);
+        channels.confirm(channel, Source::Node(0));
     }
 
     #[tokio::test]
     async fn channel_is_given_up_once_it_has_lingered_and_then_the_sweep_ends() {
-        let (linger, desired, runtime) =
-            (Duration::from_millis(30), Arc::new(Desired::default()), TokioRuntime::current());
+        let (linger, channels, runtime) = (Duration::from_millis(30), channels(), TokioRuntime::current());
         let (changed, mut changes) = mpsc::unbounded_channel();
         let left = runtime.now();
-        leave(&desired, "orders");
-        let sweep = tokio::spawn(sweep(desired, changed.downgrade(), linger, runtime.clone()));
+        leave(&channels, "orders");
+        let sweep = tokio::spawn(sweep(channels, changed.downgrade(), linger, runtime.clone()));
         let given_up = timeout(SOON, changes.recv()).await.expect("it lingers still");
         assert_eq!(given_up.as_deref(), Some("orders"));
         assert!(runtime.now() - left >= linger);
@@ -198,16 +211,15 @@ mod tests {
     /// Whenever the sweep looked before.
     #[tokio::test(start_paused = true)]
     async fn channel_lingers_for_half_as_long_again_at_most() {
-        let (linger, desired, runtime) =
-            (Duration::from_secs(1), Arc::new(Desired::default()), TokioRuntime::current());
+        let (linger, channels, runtime) = (Duration::from_secs(1), channels(), TokioRuntime::current());
         let (changed, mut changes) = mpsc::unbounded_channel();
-        leave(&desired, "0");
+        leave(&channels, "0");
         let mut left = HashMap::from([("0".to_owned(), runtime.now())]);
         let begun = runtime.now();
-        tokio::spawn(sweep(Arc::clone(&desired), changed.downgrade(), linger, runtime.clone()));
+        tokio::spawn(sweep(Arc::clone(&channels), changed.downgrade(), linger, runtime.clone()));
         for tenths in [1, 4, 6, 9] {
             runtime.sleep_until(begun + linger * tenths / 10).await;
-            leave(&desired, &tenths.to_string());
+            leave(&channels, &tenths.to_string());
             left.insert(tenths.to_string(), runtime.now());
         }
         while !left.is_empty() {
@@ -220,10 +232,10 @@ mod tests {
     /// With the last sender the supervisor ends, and the connection.
     #[tokio::test]
     async fn transport_ends_at_once_though_a_channel_lingers() {
-        let desired = Arc::new(Desired::default());
+        let channels = channels();
         let (changed, mut changes) = mpsc::unbounded_channel();
-        leave(&desired, "orders");
-        let sweep = tokio::spawn(sweep(desired, changed.downgrade(), SOON * 100, TokioRuntime::current()));
+        leave(&channels, "orders");
+        let sweep = tokio::spawn(sweep(channels, changed.downgrade(), SOON * 100, TokioRuntime::current()));
         tokio::task::yield_now().await;
         assert!(!sweep.is_finished(), "it lingers still");
         drop(changed);

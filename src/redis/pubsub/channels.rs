@@ -1,0 +1,393 @@
+//! [`Channels`]: the table of the channels that have waiters, or had them a moment ago: which node each comes
+//! from, and where its messages go.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::sync::Mutex;
+use crate::transport::{Inbox, Message, SubscribeError};
+
+/// The channels that have waiters, or had them a moment ago.
+///
+/// A channel without waiters lingers for a while: where a lock goes to and fro, its waiter is back soon, and
+/// need neither subscribe again nor ask twice.
+pub(super) struct Channels {
+    table: Mutex<Table>,
+    /// The source of a new channel.
+    first_source: Source,
+}
+
+#[derive(Default)]
+struct Table {
+    by_name: HashMap<Arc<str>, Channel>,
+    /// A task is looking after the channels that linger.
+    is_swept: bool,
+}
+
+/// Of each of the names that may share a channel: see
+/// [`keys::base_channel`](super::super::keys::base_channel).
+type Inboxes = [Option<Inbox>; 2];
+
+/// Tells the inboxes something while the mutex is free: a waiter is woken, and a waker is foreign code.
+fn tell(inboxes: Option<Inboxes>, tell: impl Fn(&Inbox)) {
+    inboxes.iter().flatten().flatten().for_each(tell);
+}
+
+struct Channel {
+    /// Of the names that want the channel, or of the one that wanted it last: messages that are delivered
+    /// there then concern no waiter.
+    inboxes: Inboxes,
+    interest: Interest,
+    source: Source,
+    /// The channel's messages arrive, as far as is known.
+    is_active: bool,
+    /// Messages may have been lost since the inboxes were told last.
+    lost_some: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Interest {
+    Wanted,
+    /// No waiter is left, since then.
+    Lingers(Instant),
+    /// The channel is to be unsubscribed from. Its row goes with that.
+    Over,
+}
+
+/// Where a channel's messages come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Source {
+    /// No node has been looked for yet.
+    Unknown,
+    /// From the node with this number.
+    Node(u64),
+    /// No node has been found.
+    Nowhere,
+}
+
+/// What is to be done about a channel that was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leftover {
+    /// The channel is not subscribed to: its row is to be taken out at once.
+    Over,
+    /// Nothing: the channel is wanted for the other name, or lingers and is [looked after](Channels::sweep).
+    Stays,
+    /// The channel lingers, and no task looks after it yet.
+    LingersFirst,
+}
+
+impl Channels {
+    /// `first_source`: of each channel, until it is [placed](Self::place).
+    pub(super) fn new(first_source: Source) -> Self {
+        Self { table: Mutex::default(), first_source }
+    }
+
+    /// Calls `with` with the channel's row, if there is one.
+    fn row<T>(&self, channel: &str, with: impl FnOnce(&mut Channel) -> T) -> Option<T> {
+        self.table.lock().by_name.get_mut(channel).map(with)
+    }
+
+    /// `which`: of the names that share the channel. True if it stands already, and `inbox` has been told so.
+    pub(super) fn add(&self, channel: &Arc<str>, which: usize, inbox: Inbox) -> bool {
+        let stands = match self.table.lock().by_name.entry(Arc::clone(channel)) {
+            Entry::Occupied(known) => {
+                let row = known.into_mut();
+                if std::mem::replace(&mut row.interest, Interest::Wanted) != Interest::Wanted {
+                    row.inboxes = Inboxes::default();
+                }
+                row.inboxes[which] = Some(inbox.clone());
+                row.is_active
+            }
+            Entry::Vacant(new) => {
+                let mut inboxes = Inboxes::default();
+                inboxes[which] = Some(inbox.clone());
+                let (interest, source) = (Interest::Wanted, self.first_source);
+                new.insert(Channel { inboxes, interest, source, is_active: false, lost_some: false });
+                false
+            }
+        };
+        if stands {
+            inbox.ready();
+        }
+        stands
+    }
+
+    pub(super) fn leave(&self, channel: &str, which: usize, now: Instant) -> Leftover {
+        let mut table = self.table.lock();
+        match table.by_name.get_mut(channel) {
+            Some(row) if row.inboxes[1 - which].is_some() => {
+                row.inboxes[which] = None;
+                return Leftover::Stays;
+            }
+            Some(row) if row.is_active => row.interest = Interest::Lingers(now),
+            Some(row) => {
+                row.interest = Interest::Over;
+                return Leftover::Over;
+            }
+            None => return Leftover::Over,
+        }
+        if std::mem::replace(&mut table.is_swept, true) { Leftover::Stays } else { Leftover::LingersFirst }
+    }
+
+    /// The channels that have lingered for longer than `linger`, which are over now; and whether others
+    /// linger still: then this is to be called again.
+    pub(super) fn sweep(&self, linger: Duration, now: Instant) -> (Vec<Arc<str>>, bool) {
+        let mut table = self.table.lock();
+        let (mut over, mut more) = (Vec::new(), false);
+        for (channel, row) in &mut table.by_name {
+            match row.interest {
+                Interest::Lingers(since) if now.duration_since(since) >= linger => {
+                    row.interest = Interest::Over;
+                    over.push(Arc::clone(channel));
+                }
+                Interest::Lingers(_) => more = true,
+                Interest::Wanted | Interest::Over => {}
+            }
+        }
+        // A map has them in another order in each process.
+        over.sort_unstable();
+        table.is_swept = more;
+        (over, more)
+    }
+
+    pub(super) fn source(&self, channel: &str) -> Option<Source> {
+        self.row(channel, |row| row.source)
+    }
+
+    /// Whether the channel is wanted, and comes from there. A row that is over goes.
+    pub(super) fn is_wanted(&self, channel: &str, source: Source) -> bool {
+        let mut table = self.table.lock();
+        let Some(row) = table.by_name.get(channel).filter(|row| row.source == source) else { return false };
+        let is_over = row.interest == Interest::Over;
+        // Dropped while the mutex is free.
+        let _gone = if is_over { table.by_name.remove(channel) } else { None };
+        drop(table);
+        !is_over
+    }
+
+    /// All channels that are wanted and come from there, in an order.
+    pub(super) fn all_of(&self, source: Source) -> Vec<Arc<str>> {
+        let mut all = self.placed();
+        all.retain(|(channel, its)| *its == source && self.is_wanted(channel, source));
+        all.into_iter().map(|(channel, _)| channel).collect()
+    }
+
+    /// All channels and their sources, in an order.
+    pub(super) fn placed(&self) -> Vec<(Arc<str>, Source)> {
+        let table = self.table.lock();
+        let mut all: Vec<_> =
+            table.by_name.iter().map(|(channel, row)| (Arc::clone(channel), row.source)).collect();
+        all.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        all
+    }
+
+    /// The channel comes from there from now on.
+    pub(super) fn place(&self, channel: &str, source: Source) {
+        self.row(channel, |row| row.source = source);
+    }
+
+    /// The channel does not come from `source` any more. False if it did not before.
+    pub(super) fn lose(&self, channel: &str, source: Source) -> bool {
+        self.row(channel, |row| {
+            let is_lost = row.source == source;
+            if is_lost {
+                (row.source, row.is_active, row.lost_some) = (Source::Nowhere, false, true);
+            }
+            is_lost
+        })
+        .unwrap_or(false)
+    }
+
+    /// Nothing comes from there now: the connection is lost.
+    pub(super) fn interrupt(&self, source: Source) {
+        for row in self.table.lock().by_name.values_mut().filter(|row| row.source == source) {
+            row.lost_some |= std::mem::take(&mut row.is_active);
+        }
+    }
+
+    pub(super) fn is_active(&self, channel: &str) -> bool {
+        self.row(channel, |row| row.is_active && row.interest != Interest::Over).unwrap_or(false)
+    }
+
+    /// A message came on the channel.
+    pub(super) fn deliver(&self, channel: &str, message: Message) {
+        tell(self.row(channel, |row| row.inboxes.clone()), |inbox| inbox.deliver(message));
+    }
+
+    /// The channel's messages arrive from there from now on, if they are to.
+    pub(super) fn confirm(&self, channel: &str, source: Source) {
+        let confirmed = self.row(channel, |row| {
+            (row.source == source).then(|| {
+                row.is_active = true;
+                (row.inboxes.clone(), std::mem::take(&mut row.lost_some))
+            })
+        });
+        let (inboxes, lost_some) = confirmed.flatten().unzip();
+        tell(inboxes, |inbox| if lost_some == Some(true) { inbox.resubscribed() } else { inbox.ready() });
+    }
+
+    /// The server refuses the channel.
+    pub(super) fn refuse(&self, channel: &str, error: SubscribeError) {
+        let refused = self.table.lock().by_name.remove(channel);
+        tell(refused.map(|row| row.inboxes), |inbox| inbox.failed(error.clone()));
+    }
+}
+
+/// For tests without a supervisor.
+#[cfg(test)]
+impl crate::transport::Transport for Arc<Channels> {
+    fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
+        self.add(channel, 0, inbox);
+    }
+
+    fn unsubscribe(&self, channel: &Arc<str>) {
+        self.leave(channel, 0, tokio::time::Instant::now().into_std());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use crate::registry::Registry;
+    use crate::sync::atomic::{AtomicBool, Ordering};
+    use crate::transport::Transport;
+
+    use super::*;
+
+    const HERE: Source = Source::Node(0);
+
+    /// Keeps the inbox of what was subscribed to last.
+    #[derive(Default)]
+    struct Keeps(Mutex<Option<Inbox>>);
+
+    impl Transport for Keeps {
+        fn subscribe(&self, _: &Arc<str>, inbox: Inbox) {
+            *self.0.lock() = Some(inbox);
+        }
+
+        fn unsubscribe(&self, _: &Arc<str>) {}
+    }
+
+    #[test]
+    fn channel_of_two_names_is_kept_for_the_one_that_stays_and_lingers_when_both_have_left() {
+        let (registry, channels, now) =
+            (Registry::new(Keeps::default()), Channels::new(HERE), Instant::now());
+        let inbox = |name: &str| {
+            let _interest = registry.subscribe(name);
+            registry.transport().0.lock().take().expect("it is the first interest")
+        };
+        let channel = Arc::from("both");
+        for (which, name) in ["{orders}", "orders"].into_iter().enumerate() {
+            assert!(!channels.add(&channel, which, inbox(name)), "it is not confirmed yet");
+        }
+        channels.confirm(&channel, HERE);
+        assert_eq!(channels.leave(&channel, 0, now), Leftover::Stays);
+        assert_eq!(channels.sweep(Duration::ZERO, now), (Vec::new(), false), "one stays");
+        assert_eq!(channels.leave(&channel, 1, now), Leftover::LingersFirst);
+        assert!(channels.add(&channel, 0, inbox("{orders}")), "it stands still");
+        // Of the other one nothing is left that would keep it.
+        assert_eq!(channels.leave(&channel, 0, now), Leftover::Stays);
+        assert_eq!(channels.sweep(Duration::ZERO, now), (vec![channel], false));
+    }
+
+    /// No server has it, as far as is known, so that there is nothing to wait with.
+    #[test]
+    fn channel_that_was_never_confirmed_is_gone_when_it_is_left() {
+        let channels = Arc::new(Channels::new(HERE));
+        let registry = Registry::new(Keeps::default());
+        let _interest = registry.subscribe("orders");
+        let inbox = registry.transport().0.lock().take().expect("it is the first interest");
+        channels.add(&"orders".into(), 0, inbox);
+        assert_eq!(channels.leave("orders", 0, Instant::now()), Leftover::Over);
+        assert!(!channels.is_wanted("orders", HERE));
+    }
+
+    #[test]
+    fn waiters_look_again_when_a_confirmation_says_that_messages_were_lost() {
+        let channels = Arc::new(Channels::new(HERE));
+        let registry = Registry::new(Arc::clone(&channels));
+        let interest = registry.subscribe("orders");
+        for times in 0..2 {
+            channels.confirm("orders", HERE);
+            assert!(interest.is_ready());
+            assert_eq!(registry.stats().resubscriptions, times);
+            channels.interrupt(HERE);
+        }
+    }
+
+    /// Otherwise the waiters would not look again when the next node has confirmed it.
+    #[test]
+    fn confirmation_of_a_node_that_the_channel_has_left_counts_for_nothing() {
+        let channels = Arc::new(Channels::new(HERE));
+        let registry = Registry::new(Arc::clone(&channels));
+        let interest = registry.subscribe("orders");
+        assert!(channels.lose("orders", HERE));
+        channels.confirm("orders", HERE);
+        assert!(!interest.is_ready() && !channels.is_active("orders"));
+        channels.place("orders", Source::Node(1));
+        channels.confirm("orders", Source::Node(1));
+        assert!(interest.is_ready());
+        assert_eq!(registry.stats().resubscriptions, 1);
+    }
+
+    /// What is done about them is the same then each time that it is tried.
+    #[test]
+    fn channels_that_have_lingered_are_in_an_order() {
+        let channels = Arc::new(Channels::new(HERE));
+        let registry = Registry::new(Arc::clone(&channels));
+        let names: Vec<Arc<str>> = (10..30).map(|number| format!("orders:{number}").into()).collect();
+        for channel in &names {
+            let _interest = registry.subscribe(channel);
+            channels.confirm(channel, HERE);
+        }
+        assert_eq!(channels.sweep(Duration::ZERO, Instant::now()), (names, false));
+    }
+
+    /// At any time of that, as far as a test can say so, which takes long as there are many.
+    #[test]
+    fn channel_that_a_waiter_comes_back_to_stays_while_those_that_have_lingered_are_taken_out() {
+        const ROUNDS: u32 = 100;
+        let (channels, waiters) = (Channels::new(HERE), Registry::new(Keeps::default()));
+        let _interest = waiters.subscribe("orders");
+        let inbox = waiters.transport().0.lock().take().expect("it is the first interest");
+        let names: Vec<Arc<str>> = (0..500).map(|number| format!("orders:{number}").into()).collect();
+        let leave_all = || {
+            for channel in &names {
+                channels.add(channel, 0, inbox.clone());
+                channels.confirm(channel, HERE);
+                channels.leave(channel, 0, Instant::now());
+            }
+        };
+        let sweep = || {
+            let begun = Instant::now();
+            channels.sweep(Duration::ZERO, begun);
+            begun.elapsed()
+        };
+        leave_all();
+        let takes = sweep();
+        for round in 0..ROUNDS {
+            leave_all();
+            let has_begun = AtomicBool::new(false);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    // Ordering: Relaxed, as nothing is read through it.
+                    has_begun.store(true, Ordering::Relaxed);
+                    sweep();
+                });
+                // Ordering: Relaxed, as above.
+                while !has_begun.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+                let begun = Instant::now();
+                while begun.elapsed() < takes * round / ROUNDS {
+                    std::hint::spin_loop();
+                }
+                channels.add(&names[0], 0, inbox.clone());
+            });
+            assert!(channels.is_wanted(&names[0], HERE), "its waiter waits for messages that do not come");
+        }
+    }
+}
