@@ -17,14 +17,14 @@ use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::transport::Transport;
 
-use super::connection::{Boxed, Common, Error, Line, SHORTEST_RENEWAL, WireRequest};
+use super::connection::{Boxed, Common, Error, Line, Meaning, SHORTEST_RENEWAL, WireRequest};
 use super::keys;
 use super::late::LateAttempts;
 use super::nonces::Nonces;
 use super::passed_on::PassedOn;
 use super::pubsub::RedisTransport;
 use super::scripts::{Reply, Script, Scripts};
-use super::topology::{CrossSlot, Router, Sent};
+use super::topology::{Router, Sent};
 use crate::runtime::TokioRuntime;
 
 /// As in Redisson: renewals go out this many to a command, so that one script does not hold up the server.
@@ -512,17 +512,13 @@ impl Redis {
         // While their slot moves, some are with one node and some with the other, which can last. Then each
         // goes by itself.
         match self.renew_together(renewal, leases, indices, lease, false).await {
-            Ok(renewed) => return Ok(renewed),
-            Err(CrossSlot::Failed(error)) => return Err(error),
-            Err(CrossSlot::Keys) => {}
+            Err(error) if error.meaning() == Some(Meaning::CrossSlot) => {}
+            renewed => return renewed,
         }
         let mut renewed = Vec::with_capacity(indices.len());
         for index in indices {
-            match self.renew_together(renewal, leases, std::slice::from_ref(index), lease, true).await {
-                Ok(one) => renewed.extend(one),
-                Err(CrossSlot::Failed(error)) => return Err(error),
-                Err(CrossSlot::Keys) => unreachable!("one key is with one node"),
-            }
+            let index = std::slice::from_ref(index);
+            renewed.extend(self.renew_together(renewal, leases, index, lease, true).await?);
         }
         Ok(renewed)
     }
@@ -534,7 +530,7 @@ impl Redis {
         indices: &[usize],
         lease: Duration,
         patient: bool,
-    ) -> Result<Vec<bool>, CrossSlot> {
+    ) -> Result<Vec<bool>, Error> {
         let asked = || indices.iter().map(|index| &leases[*index]);
         let fields: Vec<String> = asked().map(|lease| renewal.field(&lease.id)).collect();
         let own: Vec<Option<String>> = asked().map(|lease| renewal.own_key(lease)).collect();
@@ -553,7 +549,7 @@ impl Redis {
             Lease::MIN => self.common.timing.response,
             lease => (lease / 3).max(SHORTEST_RENEWAL).min(self.common.timing.response),
         };
-        Ok(self.router.send_together(&WireRequest { limit, patient, line: Line::Pass, ..request }).await?.0)
+        Ok(self.router.send(&WireRequest { limit, patient, line: Line::Pass, ..request }).await?.0)
     }
 }
 

@@ -77,15 +77,6 @@ struct Shared {
     push: Option<Push>,
 }
 
-/// Why a command has no reply.
-#[derive(Debug)]
-pub(crate) enum SendError {
-    /// There was no connection to send it on.
-    NotSent(Error),
-    /// It was sent.
-    Met(RedisError),
-}
-
 impl Connection {
     /// For commands; or for subscriptions, and `push` hears what comes unasked.
     pub(crate) fn new(server: Arc<dyn Server>, common: &Arc<Common>, push: Option<Push>) -> Self {
@@ -102,14 +93,14 @@ impl Connection {
 
     /// Sends a command once, with the text of its script if the server does not know that, and waits for the
     /// reply until `give_up`, or for as long as one sending may take from `now` on. Its time in the line is
-    /// added to `give_up`.
+    /// added to `give_up`. The error has a [meaning](Error::meaning) if the command was sent.
     pub(crate) async fn send(
         &self,
         request: &WireRequest<'_>,
         asking: bool,
         now: Instant,
         give_up: &mut Instant,
-    ) -> Result<Value, SendError> {
+    ) -> Result<Value, Error> {
         let runtime = &self.0.common.runtime;
         let at_once =
             self.0.usable().and_then(|live| Some((live.seats.lines.try_enter(request.line)?, live)));
@@ -118,7 +109,7 @@ impl Connection {
             // Cold: boxed, to keep the hot future small.
             None => {
                 let entered = Box::pin(async { shielded(pin!(self.enter(request, give_up))).await });
-                let (place, live) = entered.await.map_err(SendError::NotSent)?;
+                let (place, live) = entered.await?;
                 (place, live, runtime.now())
             }
         };
@@ -142,14 +133,14 @@ impl Connection {
             Ok(_) if live.standing.has_ended() => Err(RedisError::from((Kind::Io, "its place was taken"))),
             reply => reply,
         }
-        .inspect_err(|error| {
+        .map_err(|met| {
             // A timeout beside replies to other commands says that this reply is late, not that the link is
             // cut.
-            if !error.is_timeout() || live.seats.is_silent() {
-                self.0.judge(live.number, &live.standing, error);
+            if !met.is_timeout() || live.seats.is_silent() {
+                self.0.judge(live.number, &live.standing, &met);
             }
+            request.error(&self.0.server.address(), runtime.now(), met)
         })
-        .map_err(SendError::Met)
     }
 
     /// A connection, and room on it for the command.
@@ -554,7 +545,7 @@ mod tests {
         }
 
         /// One command, over a connection that there is; and how long it takes.
-        async fn send(&self, again: bool, give_up: Duration) -> (Result<Value, SendError>, Duration) {
+        async fn send(&self, again: bool, give_up: Duration) -> (Result<Value, Error>, Duration) {
             self.live().await;
             let words = |command: &mut Cmd, _: Instant| _ = command.arg("GET");
             let request = WireRequest { again, ..WireRequest::plain(&words, LIMIT) };
@@ -590,8 +581,8 @@ mod tests {
         }
     }
 
-    fn is_timeout(reply: &Result<Value, SendError>) -> bool {
-        matches!(reply, Err(SendError::Met(error)) if error.is_timeout())
+    fn is_timeout(reply: &Result<Value, Error>) -> bool {
+        matches!(reply, Err(error) if error.redis_error().is_some_and(RedisError::is_timeout))
     }
 
     // === Sending ===
@@ -632,7 +623,10 @@ mod tests {
             stage.fake.known.send_replace(Some("elsewhere".into()));
         };
         let ((reply, _), ()) = join(stage.send(true, LIMIT), moves).await;
-        assert!(matches!(reply, Err(SendError::Met(_))) && !is_timeout(&reply), "{reply:?}");
+        assert!(
+            reply.as_ref().is_err_and(|error| error.meaning().is_some()) && !is_timeout(&reply),
+            "{reply:?}"
+        );
     }
 
     // === Being connected ===

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::connection::{Common, ConnectOptions, Error};
 
 pub(crate) use self::contract::{Messages, Node, Topology};
-pub(crate) use self::router::{CrossSlot, Router, Sent};
+pub(crate) use self::router::{Router, Sent};
 
 /// What is asked for besides the URL.
 #[derive(Clone, Default)]

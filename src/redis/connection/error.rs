@@ -32,6 +32,8 @@ use super::advice::{advice, denied, misused_key, of_greeting, quote, said_in_scr
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
+    /// Of what the server or the connection did with a command; `None` if no command was sent.
+    meaning: Option<Meaning>,
     /// What was being done, at which server, and what to do about it.
     context: String,
     source: Option<RedisError>,
@@ -242,7 +244,8 @@ impl Error {
 
     /// What `command` met. `script`: the same with the text of its script, if it has one.
     pub(crate) fn command(address: &str, command: &Cmd, script: Option<&Cmd>, error: RedisError) -> Self {
-        let (kind, context) = match Meaning::of(&error) {
+        let meaning = Meaning::of(&error);
+        let (kind, context) = match meaning {
             Meaning::Lost => (
                 ErrorKind::Unknown,
                 format!("no reply from Redis at {address}, so the command may have run or not"),
@@ -257,7 +260,7 @@ impl Error {
                 (ErrorKind::Refused, format!("Redis at {address} refused {refused}: {what_to_do}"))
             }
         };
-        Self::new(kind, context, Some(error))
+        Self { kind, meaning: Some(meaning), context, source: Some(error) }
     }
 
     /// What to do about a server's refusal, with the command that the server has named.
@@ -268,18 +271,18 @@ impl Error {
     }
 
     pub(crate) fn new(kind: ErrorKind, context: String, source: Option<RedisError>) -> Self {
-        Self { kind, context, source }
+        Self { kind, meaning: None, context, source }
+    }
+
+    /// What the error of a command means; `None` if the command was not sent.
+    pub(crate) fn meaning(&self) -> Option<Meaning> {
+        self.meaning
     }
 
     /// Whether the same may go well in a while, with nothing changed by hand.
     pub(crate) fn may_pass(&self) -> bool {
-        match self.kind {
-            ErrorKind::Connection | ErrorKind::NoSentinel | ErrorKind::NotMaster => true,
-            ErrorKind::Refused => {
-                self.redis_error().is_some_and(|error| Meaning::of(error) == Meaning::NotServing)
-            }
-            _ => false,
-        }
+        matches!(self.kind, ErrorKind::Connection | ErrorKind::NoSentinel | ErrorKind::NotMaster)
+            || self.meaning == Some(Meaning::NotServing)
     }
 
     /// Whether a key was not of the type that the command is for.
@@ -422,7 +425,7 @@ mod tests {
         for kind in [ErrorKind::Url, ErrorKind::Unknown, ErrorKind::Refused] {
             assert!(!error(kind).may_pass(), "{kind:?}");
         }
-        let loading = Error::new(ErrorKind::Refused, String::new(), Some(refusal("LOADING it begins")));
+        let loading = Error::command("", &::redis::cmd("GET"), None, refusal("LOADING it begins"));
         assert!(loading.may_pass());
     }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ::redis::{Cmd, RedisError, RedisResult, Value, pipe};
 
-use super::error::out_of_step;
+use super::error::{Error, out_of_step};
 use super::line::Line;
 use super::multiplexed::Unlimited;
 use super::timing::Timing;
@@ -70,11 +70,15 @@ impl<'a> WireRequest<'a> {
         (self.words)(command, now);
     }
 
-    /// The command, for an error.
-    pub(crate) fn command(&self, in_full: bool, now: Instant) -> Cmd {
-        let mut command = Cmd::new();
-        self.write(&mut command, in_full, now);
-        command
+    /// The error of the command that has met `met` at the server with this address.
+    pub(crate) fn error(&self, address: &str, now: Instant, met: RedisError) -> Error {
+        let written = |in_full| {
+            let mut command = Cmd::new();
+            self.write(&mut command, in_full, now);
+            command
+        };
+        let script = self.script.map(|_| written(true));
+        Error::command(address, &written(false), script.as_ref(), met)
     }
 
     /// `asking`: to a node of a Cluster that is just taking the key's slot over, and serves it only after
@@ -135,7 +139,8 @@ mod tests {
     }
 
     async fn query(request: &WireRequest<'_>, asking: bool, lines: &[&str]) -> (RedisResult<Value>, String) {
-        let command = request.command(false, Instant::now());
+        let mut command = Cmd::new();
+        request.write(&mut command, false, Instant::now());
         let asks = async |connection: &mut MultiplexedConnection| {
             request.query(&command, asking, &mut connection.unlimited()).await
         };

@@ -23,7 +23,7 @@ use crate::lock::NameError;
 use crate::runtime::Runtime;
 
 use super::super::connection::{
-    Address, Boxed, Common, ConnectOptions, Connection, Dialer, Error, Meaning, SendError, WireRequest,
+    Address, Boxed, Common, ConnectOptions, Connection, Dialer, Error, Meaning, WireRequest,
 };
 use super::contract::{Hop, Messages, Node, Topology};
 use super::url::parse;
@@ -107,18 +107,15 @@ async fn has_sharded_messages(nodes: &Nodes, common: &Common) -> Result<bool, Er
         let reply = node.commands.send(&request, false, now, &mut (now + request.limit)).await;
         match reply {
             Ok(_) => return Ok(true),
-            Err(SendError::NotSent(error)) => failure = Some(error),
             // It does not know the question. Not to be allowed to ask is no answer: taken for one, it would
             // hide receivers from clients that may ask.
-            Err(SendError::Met(error))
-                if Meaning::of(&error) == Meaning::Refused && error.code() != Some("NOPERM") =>
+            Err(error)
+                if error.meaning() == Some(Meaning::Refused)
+                    && error.redis_error().and_then(RedisError::code) != Some("NOPERM") =>
             {
                 return Ok(false);
             }
-            Err(SendError::Met(error)) => {
-                let (address, question) = (node.commands.server().address(), request.command(false, now));
-                failure = Some(Error::command(&address, &question, None, error));
-            }
+            Err(error) => failure = Some(error),
         }
     }
     Err(failure.unwrap_or_else(Error::no_node))
@@ -149,16 +146,16 @@ impl Topology for Cluster {
         slot(key)
     }
 
-    fn redirect(&self, asked: &Node, key: &str, error: &RedisError) -> Option<Result<Hop, Error>> {
+    fn redirect(&self, asked: &Node, key: &str, error: &RedisError) -> Option<Hop> {
         let (to, _) = error.redirect_node()?;
         let address = redirected(to, &asked.commands.server().address())?;
         if error.code() == Some("ASK") {
-            return Some(Ok(Hop { node: self.nodes.at(address), asking: true }));
+            return Some(Hop { node: self.nodes.at(address), asking: true });
         }
         let node = self.nodes.moved(slot(key), address);
         // Where one slot has gone others may have, too; and this one knows of itself at least.
         self.nodes.refresh_soon(Some(Arc::clone(&node)));
-        Some(Ok(Hop { node, asking: false }))
+        Some(Hop { node, asking: false })
     }
 
     fn look_again(&self) -> Boxed<'_, ()> {
@@ -304,7 +301,7 @@ mod tests {
         let asked = cluster.node("a").unwrap();
         let redirected = |word: &str, to: u16| {
             let error = refusal(&format!("{word} {} 127.0.0.1:{to}", cluster.slot("a")));
-            cluster.redirect(&asked, "a", &error).unwrap().unwrap()
+            cluster.redirect(&asked, "a", &error).unwrap()
         };
         let hop = redirected("ASK", fakes[1].port);
         assert!(hop.asking && port(&hop.node) == fakes[1].port);

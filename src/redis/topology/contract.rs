@@ -8,7 +8,7 @@ use ::redis::RedisError;
 use crate::backend::LockName;
 use crate::lock::NameError;
 
-use super::super::connection::{Boxed, Connection, Error, Server};
+use super::super::connection::{Boxed, Connection, Server};
 
 /// Which connection a key or a channel goes to.
 pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
@@ -36,7 +36,7 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
 
     /// Where a command is to go that `asked` says goes elsewhere. `None` if that is not for this topology to
     /// follow.
-    fn redirect(&self, asked: &Node, key: &str, error: &RedisError) -> Option<Result<Hop, Error>> {
+    fn redirect(&self, asked: &Node, key: &str, error: &RedisError) -> Option<Hop> {
         let _ = (asked, key, error);
         None
     }

@@ -9,9 +9,7 @@ use ::redis::{FromRedisValue, Value};
 
 use crate::runtime::{Runtime, shielded};
 
-use super::super::connection::{
-    BETWEEN_TRIES, BackOff, Common, Error, Meaning, REDIRECTS, SendError, WireRequest,
-};
+use super::super::connection::{BETWEEN_TRIES, BackOff, Common, Error, Meaning, REDIRECTS, WireRequest};
 use super::contract::{Hop, Topology};
 
 /// How often a command went out before its reply came. If it went out again, it may have run more than once.
@@ -19,13 +17,6 @@ use super::contract::{Hop, Topology};
 pub(crate) enum Sent {
     Once,
     Again,
-}
-
-/// Why a command of several keys was given up.
-pub(crate) enum CrossSlot {
-    /// Not all of its keys are with the same node, and it was not to wait for that. It did not run.
-    Keys,
-    Failed(Error),
 }
 
 /// Sends commands over a topology.
@@ -54,30 +45,22 @@ impl Router {
         &self,
         request: &WireRequest<'_>,
     ) -> Result<(T, Sent), Error> {
-        match self.send_together(request).await {
-            Ok(reply) => Ok(reply),
-            Err(CrossSlot::Failed(error)) => Err(error),
-            Err(CrossSlot::Keys) => unreachable!("a patient request waits for its keys"),
-        }
-    }
-
-    /// As [`send`](Self::send), for several keys, which may be with two nodes.
-    pub(crate) async fn send_together<T: FromRedisValue>(
-        &self,
-        request: &WireRequest<'_>,
-    ) -> Result<(T, Sent), CrossSlot> {
         let now = self.common.runtime.now();
         let mut give_up = now + request.limit;
-        let hop = self.topology.node(request.key).map(|node| Hop { node, asking: false });
+        let hop = self.owner(request);
         let failure = match &hop {
             Some(hop) => match hop.node.commands.send(request, hop.asking, now, &mut give_up).await {
-                Ok(reply) => return self.read(request, hop, reply, Sent::Once).map_err(CrossSlot::Failed),
+                Ok(reply) => return self.read(request, hop, reply, Sent::Once),
                 Err(failure) => Some(failure),
             },
             None => None,
         };
         // Cold: boxed, to keep the hot future small.
         Box::pin(async { shielded(pin!(self.persist(request, hop, failure, give_up))).await }).await
+    }
+
+    fn owner(&self, request: &WireRequest<'_>) -> Option<Hop> {
+        self.topology.node(request.key).map(|node| Hop { node, asking: false })
     }
 
     fn read<T: FromRedisValue>(
@@ -88,7 +71,8 @@ impl Router {
         sent: Sent,
     ) -> Result<(T, Sent), Error> {
         let reply = T::from_redis_value(reply).map(|reply| (reply, sent));
-        reply.map_err(|error| self.error_of(hop, request, error.into()))
+        let (server, now) = (hop.node.commands.server(), self.common.runtime.now());
+        reply.map_err(|error| request.error(&server.address(), now, error.into()))
     }
 
     /// What becomes of a command that was not answered at once.
@@ -96,158 +80,78 @@ impl Router {
         &self,
         request: &WireRequest<'_>,
         mut hop: Option<Hop>,
-        mut failure: Option<SendError>,
+        mut failure: Option<Error>,
         mut give_up: Instant,
-    ) -> Result<(T, Sent), CrossSlot> {
-        let mut tried = Tried::new();
+    ) -> Result<(T, Sent), Error> {
+        let runtime = &self.common.runtime;
+        let (mut back_off, mut redirects) = (BackOff::new(BETWEEN_TRIES), 0);
+        // The error of a lost reply: whatever comes after it, the command may have run.
+        let mut lost: Option<Error> = None;
+        // The refusal of a server that could not serve the command.
+        let mut refusal: Option<Error> = None;
         loop {
-            let next = match (&hop, failure.take()) {
-                (Some(hop), Some(failure)) => self.next(request, hop, failure),
-                _ => Remedy::Wait(Error::no_owner(self.topology.slot(request.key)), true),
-            };
-            let again = self.settle_on(next, request, &mut tried, give_up).await?;
-            self.pause(&again, &mut tried, give_up).await?;
-            let owner = || self.topology.node(request.key).map(|node| Hop { node, asking: false });
-            hop = again.to.or_else(owner);
+            let no_owner = || Error::no_owner(self.topology.slot(request.key));
+            let error = failure.take().unwrap_or_else(no_owner);
+            let (mut next, mut is_urgent) = (None, false);
+            match error.meaning() {
+                Some(Meaning::Lost) => {
+                    // If the node is dead, the next command should not be sent there.
+                    self.topology.refresh_in_background();
+                    if !request.again {
+                        return Err(lost.unwrap_or(error));
+                    }
+                    lost.get_or_insert_with(|| error.clone());
+                    is_urgent = true;
+                }
+                Some(Meaning::Elsewhere) => {
+                    let met = error.redis_error().zip(hop.as_ref());
+                    next = met.and_then(|(met, hop)| self.topology.redirect(&hop.node, request.key, met));
+                    if next.is_none() {
+                        return Err(lost.unwrap_or(error));
+                    }
+                    redirects += 1;
+                    is_urgent = true;
+                }
+                Some(Meaning::CrossSlot) if !request.patient => return Err(error),
+                Some(Meaning::CrossSlot) => {}
+                Some(Meaning::Refused) => return Err(lost.unwrap_or(error)),
+                meaning @ (Some(Meaning::NotServing) | None) => {
+                    // Such as a master that the Sentinels do not know.
+                    if refusal.is_none() && lost.is_none() && !error.may_pass() {
+                        return Err(error);
+                    }
+                    if meaning.is_some() || hop.is_none() {
+                        refusal.get_or_insert_with(|| error.clone());
+                    }
+                    tokio::select! {
+                        biased;
+                        () = self.topology.look_again() => {}
+                        () = runtime.sleep_until(give_up) => {}
+                    }
+                }
+            }
+            let is_urgent = is_urgent && redirects <= REDIRECTS;
+            let pause = if is_urgent { Duration::ZERO } else { back_off.next(runtime.random()) };
+            let again_at = runtime.now() + pause;
+            // A runtime that has ended would keep its callers waiting for ever.
+            if again_at >= give_up || runtime.has_ended() {
+                // If no node answers, what became of the command is still the better thing to tell.
+                return Err(lost.or(refusal).unwrap_or(error));
+            }
+            if pause > Duration::ZERO {
+                runtime.sleep_until(again_at).await;
+            }
+            hop = next.or_else(|| self.owner(request));
             let Some(to) = &hop else { continue };
-            let now = self.common.runtime.now();
-            match to.node.commands.send(request, to.asking, now, &mut give_up).await {
+            match to.node.commands.send(request, to.asking, runtime.now(), &mut give_up).await {
                 Ok(reply) => {
-                    let sent = if tried.lost.is_some() { Sent::Again } else { Sent::Once };
-                    return self.read(request, to, reply, sent).map_err(CrossSlot::Failed);
+                    let sent = if lost.is_some() { Sent::Again } else { Sent::Once };
+                    return self.read(request, to, reply, sent);
                 }
                 Err(met) => failure = Some(met),
             }
         }
     }
-
-    /// How the command is tried again; or the error with which it is given up.
-    async fn settle_on(
-        &self,
-        next: Remedy,
-        request: &WireRequest<'_>,
-        tried: &mut Tried,
-        give_up: Instant,
-    ) -> Result<Again, CrossSlot> {
-        let (error, to, at_once) = match next {
-            Remedy::Failed(error) => return Err(CrossSlot::Failed(tried.lost.take().unwrap_or(error))),
-            Remedy::CrossSlot(_) if !request.patient => return Err(CrossSlot::Keys),
-            Remedy::CrossSlot(error) => (error, None, false),
-            Remedy::Again(error) => {
-                self.topology.refresh_in_background();
-                (tried.lost.get_or_insert(error).clone(), None, true)
-            }
-            Remedy::Hop(next, error) => {
-                tried.redirects += 1;
-                (error, Some(next), true)
-            }
-            Remedy::Wait(error, did_answer) => {
-                let is_first = tried.refusal.is_none() && tried.lost.is_none();
-                // Such as a master that the Sentinels do not know.
-                if is_first && !error.may_pass() {
-                    return Err(CrossSlot::Failed(error));
-                }
-                if did_answer {
-                    tried.refusal.get_or_insert(error.clone());
-                }
-                // If no node answers, what became of the command is still the better thing to tell.
-                let _ = self.until(give_up, self.topology.look_again()).await;
-                (error, None, false)
-            }
-        };
-        Ok(Again { error, to, at_once: at_once && tried.redirects <= REDIRECTS })
-    }
-
-    /// Waits until it is time for another try; fails if that would be too late.
-    async fn pause(&self, again: &Again, tried: &mut Tried, give_up: Instant) -> Result<(), CrossSlot> {
-        let runtime = &self.common.runtime;
-        let pause = if again.at_once { Duration::ZERO } else { tried.back_off.next(runtime.random()) };
-        let again_at = runtime.now() + pause;
-        // A runtime that has ended would keep its callers waiting for ever.
-        if again_at >= give_up || runtime.has_ended() {
-            let known = tried.lost.take().or(tried.refusal.take());
-            return Err(CrossSlot::Failed(known.unwrap_or_else(|| again.error.clone())));
-        }
-        if pause > Duration::ZERO {
-            runtime.sleep_until(again_at).await;
-        }
-        Ok(())
-    }
-
-    /// What is to be done about a failure.
-    fn next(&self, request: &WireRequest<'_>, hop: &Hop, failure: SendError) -> Remedy {
-        let met = match failure {
-            SendError::NotSent(error) => return Remedy::Wait(error, false),
-            SendError::Met(met) => met,
-        };
-        let (meaning, redirect) = (Meaning::of(&met), self.topology.redirect(&hop.node, request.key, &met));
-        let error = self.error_of(hop, request, met);
-        match (meaning, redirect) {
-            (Meaning::Lost, _) if request.again => Remedy::Again(error),
-            (Meaning::NotServing, _) => Remedy::Wait(error, true),
-            (Meaning::CrossSlot, _) => Remedy::CrossSlot(error),
-            (Meaning::Elsewhere, Some(Ok(next))) => Remedy::Hop(next, error),
-            (Meaning::Elsewhere, Some(Err(error))) => Remedy::Failed(error),
-            (Meaning::Lost, _) => {
-                // If the node is dead, the next command should not be sent there.
-                self.topology.refresh_in_background();
-                Remedy::Failed(error)
-            }
-            (Meaning::Elsewhere | Meaning::Refused, _) => Remedy::Failed(error),
-        }
-    }
-
-    fn error_of(&self, hop: &Hop, request: &WireRequest<'_>, error: ::redis::RedisError) -> Error {
-        let command = |in_full| request.command(in_full, self.common.runtime.now());
-        let script = request.script.map(|_| command(true));
-        Error::command(&hop.node.commands.server().address(), &command(false), script.as_ref(), error)
-    }
-
-    /// `None` if `future` has not ended by then.
-    async fn until<F: Future>(&self, deadline: Instant, future: F) -> Option<F::Output> {
-        let over = self.common.runtime.sleep_until(deadline);
-        tokio::select! {
-            biased;
-            output = future => Some(output),
-            () = over => None,
-        }
-    }
-}
-
-/// What a command that is tried again has met so far.
-struct Tried {
-    back_off: BackOff,
-    redirects: u32,
-    /// What was met when a reply was lost: whatever comes after it, the command may have run.
-    lost: Option<Error>,
-    /// What a server said that could not serve it.
-    refusal: Option<Error>,
-}
-
-impl Tried {
-    fn new() -> Self {
-        Self { back_off: BackOff::new(BETWEEN_TRIES), redirects: 0, lost: None, refusal: None }
-    }
-}
-
-/// Another try: why, to which node if one was named, and whether without a pause.
-struct Again {
-    error: Error,
-    to: Option<Hop>,
-    at_once: bool,
-}
-
-/// What is to be done about a failure. But for `Again` and `Failed` the command did not run.
-enum Remedy {
-    /// It goes there.
-    Hop(Hop, Error),
-    /// It may run a second time.
-    Again(Error),
-    /// A node will be able to run it, in a while. Whether a server said so.
-    Wait(Error, bool),
-    /// Of several keys, not all are with the same node.
-    CrossSlot(Error),
-    Failed(Error),
 }
 
 #[cfg(test)]
@@ -351,11 +255,11 @@ mod tests {
             unreachable!("it is asked for commands only")
         }
 
-        fn redirect(&self, _: &Node, _: &str, error: &RedisError) -> Option<Result<Hop, Error>> {
+        fn redirect(&self, _: &Node, _: &str, error: &RedisError) -> Option<Hop> {
             let (to, _) = error.redirect_node()?;
             let to = to.split(':').next()?;
             let node = self.nodes.iter().find(|node| *node.commands.server().address() == *to)?;
-            Some(Ok(Hop { node: Arc::clone(node), asking: error.code() == Some("ASK") }))
+            Some(Hop { node: Arc::clone(node), asking: error.code() == Some("ASK") })
         }
 
         fn look_again(&self) -> Boxed<'_, ()> {
@@ -480,8 +384,8 @@ mod tests {
         // One that does not wait for its keys.
         let (stage, router) = Stage::new(&[Ok(&[keys, DONE])], &[Some(0)]).await;
         let request = WireRequest { patient: false, ..get(LIMIT) };
-        let told = router.send_together::<String>(&request).await;
-        assert!(matches!(told, Err(CrossSlot::Keys)));
+        let told = router.send::<String>(&request).await;
+        assert!(told.is_err_and(|error| error.meaning() == Some(Meaning::CrossSlot)));
         assert_eq!(stage.heard(), ["a:GET"]);
     }
 

@@ -1,7 +1,5 @@
 //! What goes wrong in a Cluster only.
 
-use ::redis::RedisError;
-
 use super::super::super::connection::{Error, ErrorKind};
 
 impl Error {
@@ -9,12 +7,12 @@ impl Error {
         Self::url("a Cluster has no database but 0; leave the database out")
     }
 
-    pub(crate) fn not_a_cluster(address: &str, error: RedisError) -> Self {
+    pub(crate) fn not_a_cluster(&self, address: &str) -> Self {
         let context = format!(
             "Redis at {address} is not a Cluster; write redis:// instead of redis-cluster://, or start it with \
              cluster-enabled yes"
         );
-        Self::new(ErrorKind::NotACluster, context, Some(error))
+        Self::new(ErrorKind::NotACluster, context, self.redis_error().cloned())
     }
 
     /// No node could say which node has which slot.

@@ -6,14 +6,14 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use ::redis::{Cmd, RedisError, Value};
+use ::redis::{Cmd, RedisError};
 use tokio::task::JoinSet;
 
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
 
 use super::super::super::connection::{
-    Address, Common, Connection, Dialer, Error, ErrorKind, SendError, Server, WireRequest,
+    Address, Common, Connection, Dialer, Error, ErrorKind, Server, WireRequest,
 };
 use super::super::contract::Node;
 use super::super::single::Fixed;
@@ -211,17 +211,15 @@ impl Nodes {
 async fn ask(node: &Node, limit: Duration, now: Instant) -> Result<Vec<Shard>, Error> {
     let words = |question: &mut Cmd, _: Instant| _ = question.arg("CLUSTER").arg("SLOTS");
     let (asked, request) = (node.commands.server().address(), WireRequest::plain(&words, limit));
-    let reply =
-        node.commands.send(&request, false, now, &mut (now + limit)).await.and_then(|reply: Value| {
-            let known_as = Address::parse(&asked).unwrap_or(Address { host: String::new(), port: 0 });
-            layout::read(reply, &known_as).map_err(|error| SendError::Met(error.into()))
-        });
-    match reply {
+    let reply = node.commands.send(&request, false, now, &mut (now + limit)).await;
+    let shards = reply.and_then(|reply| {
+        let known_as = Address::parse(&asked).unwrap_or(Address { host: String::new(), port: 0 });
+        layout::read(reply, &known_as).map_err(|error| request.error(&asked, now, error.into()))
+    });
+    match shards {
         Ok(shards) if shards.is_empty() => Err(Error::no_slots(&asked)),
-        Ok(shards) => Ok(shards),
-        Err(SendError::NotSent(error)) => Err(error),
-        Err(SendError::Met(error)) if is_disabled(&error) => Err(Error::not_a_cluster(&asked, error)),
-        Err(SendError::Met(error)) => Err(Error::command(&asked, &request.command(false, now), None, error)),
+        Err(error) if error.redis_error().is_some_and(is_disabled) => Err(error.not_a_cluster(&asked)),
+        shards => shards,
     }
 }
 
