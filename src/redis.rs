@@ -192,7 +192,7 @@
 //
 // | room | is |
 // |---|---|
-// | `connection` | one supervised connection: dial, introduce oneself, heartbeat, back-off, what an error means; `seats` keeps the limits of what is under way on it |
+// | `connection` | one supervised connection: dial, introduce oneself, heartbeat, back-off, what an error means; `in_flight` keeps the limits of what is under way on it |
 // | `topology` → `single`, `sentinel`, `cluster` | which connection a key or a channel goes to; `router` sends a command until it is answered |
 // | `shield` | callers' wakers in tasks and timers of other crates |
 // | `pubsub` | which channels are wanted, which are confirmed, how long they linger |

@@ -11,20 +11,14 @@
 //!
 //! All callers share one connection, one back-off, and one dial at a time.
 
-mod address;
 mod advice;
-mod back_off;
-mod budget;
 mod common;
-mod credentials;
-mod dialer;
+mod dial;
 mod error;
-mod line;
-mod multiplexed;
+mod in_flight;
+mod live;
 mod request;
-mod seats;
 mod server;
-mod session;
 mod state;
 mod timing;
 mod tls;
@@ -41,25 +35,20 @@ use futures_util::FutureExt;
 use crate::runtime::{Runtime, shielded};
 use crate::sync::Mutex;
 
-pub(crate) use self::address::Address;
-pub(crate) use self::back_off::BackOff;
-use self::back_off::random_part;
-pub(crate) use self::budget::{BETWEEN_TRIES, REDIRECTS, SHORTEST_RENEWAL};
 pub(crate) use self::common::Common;
-pub use self::credentials::Credentials;
-pub(crate) use self::dialer::{ConnectOptions, Dialer};
+pub use self::dial::Credentials;
+pub(crate) use self::dial::{Address, ConnectOptions, Dialer};
 pub use self::error::{Error, ErrorKind};
 pub(crate) use self::error::{Meaning, out_of_step};
-pub(crate) use self::line::Line;
-use self::line::Place;
-pub(crate) use self::multiplexed::MultiplexedConnection;
-pub(crate) use self::request::WireRequest;
-use self::seats::Limit;
+use self::in_flight::{Limit, Place};
+pub(crate) use self::live::MultiplexedConnection;
+use self::live::Session;
+pub(crate) use self::request::{Line, WireRequest};
 pub(crate) use self::server::{Boxed, Known, Push, Server, ServerEpoch};
-use self::session::Session;
 pub(crate) use self::state::Live;
 use self::state::State;
-pub(crate) use self::timing::Timing;
+use self::timing::random_part;
+pub(crate) use self::timing::{BETWEEN_TRIES, BackOff, REDIRECTS, SHORTEST_RENEWAL, Timing};
 pub(crate) use self::tls::BUILT_IN as TLS_IS_BUILT_IN;
 
 /// The supervised connection. Clones are the same one.
@@ -103,7 +92,7 @@ impl Connection {
     ) -> Result<Value, Error> {
         let runtime = &self.0.common.runtime;
         let at_once =
-            self.0.usable().and_then(|live| Some((live.seats.lines.try_enter(request.line)?, live)));
+            self.0.usable().and_then(|live| Some((live.in_flight.lines.try_enter(request.line)?, live)));
         let (place, live, now) = match at_once {
             Some((place, live)) => (place, live, now),
             // Cold: boxed, to keep the hot future small.
@@ -115,7 +104,7 @@ impl Connection {
         };
         let seat = |place, now, give_up: Instant| {
             let patience = if request.again { request.patience() } else { give_up - now };
-            live.seats.take(&live.inner, Limit::new(now, patience, give_up), place)
+            live.in_flight.take(&live.inner, Limit::new(now, patience, give_up), place)
         };
         let seated = seat(place, now, *give_up);
         let reply = match seated.send(request, false, asking, now).await {
@@ -136,7 +125,7 @@ impl Connection {
         .map_err(|met| {
             // A timeout beside replies to other commands says that this reply is late, not that the link is
             // cut.
-            if !met.is_timeout() || live.seats.is_silent() {
+            if !met.is_timeout() || live.in_flight.is_silent() {
                 self.0.judge(live.number, &live.standing, &met);
             }
             request.error(&self.0.server.address(), runtime.now(), met)
@@ -152,13 +141,13 @@ impl Connection {
         let (runtime, line) = (&self.0.common.runtime, request.line);
         loop {
             let live = self.live_until(*give_up).await?;
-            let (begun, answers) = (runtime.now(), live.seats.answers());
+            let (begun, answers) = (runtime.now(), live.in_flight.answers());
             let place = {
                 let _waits = self.0.common.waits_in_line();
-                live.seats.enter(line).await
+                live.in_flight.enter(line).await
             };
             // Time before a server that answers no command counts.
-            if place.is_some() || live.seats.answers() != answers {
+            if place.is_some() || live.in_flight.answers() != answers {
                 *give_up += runtime.now() - begun;
             }
             if let Some(place) = place {
@@ -238,7 +227,7 @@ impl Shared {
         let random = || self.common.runtime.random();
         let pause = if silent { random_part(self.common.timing.spread(), random()) } else { Duration::ZERO };
         let Some(live) = self.state.lock().lose(number, now, pause, random) else { return };
-        live.seats.lines.close();
+        live.in_flight.lines.close();
         if self.push.is_none() {
             event!(WARN, server = &*self.server.address(), silent, "connection for commands lost");
         } else {
@@ -274,7 +263,7 @@ impl Shared {
         }
         let (number, given_up, unused) = self.state.lock().begin_dial();
         if let Some(unused) = unused {
-            unused.seats.lines.close();
+            unused.in_flight.lines.close();
         }
         let dial = AssertUnwindSafe(self.dial(number, &given_up)).catch_unwind();
         let dialled =
@@ -288,7 +277,7 @@ impl Shared {
                 event!(DEBUG, server = &*self.server.address(), "connected");
                 let runtime = &self.common.runtime;
                 runtime.spawn(tend(Arc::downgrade(&self), live.number, live.standing.clone()));
-                runtime.spawn(Arc::clone(&live.seats).keep(runtime.clone()));
+                runtime.spawn(Arc::clone(&live.in_flight).keep(runtime.clone()));
                 Ok(live)
             }
             Err(error) => {
@@ -372,7 +361,7 @@ async fn tend(shared: Weak<Shared>, number: u64, standing: ServerEpoch) {
             return;
         }
         // A reply is as good as a heartbeat's.
-        let before = std::mem::replace(&mut answers, live.seats.answers());
+        let before = std::mem::replace(&mut answers, live.in_flight.answers());
         if answers == before {
             let mut connection = live.inner.clone();
             connection.limit(common.timing.heartbeat_limit());

@@ -1,7 +1,7 @@
 //! Callers' wakers in code of other crates: tasks of the redis crate and timers of tokio call them, and would
 //! end by a panic. What hands a caller's waker to those is polled by [`shielded`], and theirs is one that
 //! reports the panic and returns. (What waits for a reply has one of its connection:
-//! `redis/connection/seats.rs`.)
+//! `redis/connection/in_flight.rs`.)
 
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -5,9 +5,19 @@ use std::time::{Duration, Instant};
 use ::redis::{Cmd, RedisError, RedisResult, Value, pipe};
 
 use super::error::{Error, out_of_step};
-use super::line::Line;
-use super::multiplexed::Unlimited;
+use super::live::Unlimited;
 use super::timing::Timing;
+
+/// The line in which a command waits until there is room for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Line {
+    /// Of acquisitions and questions.
+    Ask,
+    /// Of releases: waiters of a name do not wait for its release behind acquisitions of other names.
+    GiveBack,
+    /// No line: renewals, whose leases would end there, and the few commands that concern no lock.
+    Pass,
+}
 
 /// A command, and what may be done to have it answered. Passed on by reference, as each future between the
 /// backend and the connection would have room for it twice.
@@ -129,7 +139,7 @@ impl<'a> WireRequest<'a> {
 mod tests {
     use ::redis::cmd;
 
-    use super::super::multiplexed::MultiplexedConnection;
+    use super::super::live::MultiplexedConnection;
     use super::*;
 
     const WORDS: &(dyn Fn(&mut Cmd, Instant) + Sync) = &|command, _| _ = command.arg("ECHO");

@@ -7,7 +7,7 @@ use ::redis::{PushInfo, RedisResult};
 use tokio::sync::watch;
 
 use super::error::Error;
-use super::multiplexed::MultiplexedConnection;
+use super::live::MultiplexedConnection;
 
 /// A future of a trait object's. All of them are about connections, of which there are few.
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::back_off::BackOff;
 use super::error::Error;
-use super::multiplexed::MultiplexedConnection;
-use super::seats::Seats;
+use super::in_flight::InFlight;
+use super::live::MultiplexedConnection;
+use super::live::Session;
 use super::server::ServerEpoch;
-use super::session::Session;
+use super::timing::BackOff;
 
 /// A connection that was made. A later one may have taken its place.
 pub(crate) struct Live {
@@ -19,13 +19,13 @@ pub(crate) struct Live {
     pub(crate) inner: MultiplexedConnection,
     pub(super) standing: ServerEpoch,
     /// Of the commands on it.
-    pub(super) seats: Arc<Seats>,
+    pub(super) in_flight: Arc<InFlight>,
     session: Option<Session>,
 }
 
 impl Drop for Live {
     fn drop(&mut self) {
-        self.seats.end();
+        self.in_flight.end();
     }
 }
 
@@ -36,7 +36,7 @@ impl Live {
         standing: ServerEpoch,
         session: Option<Session>,
     ) -> Self {
-        Self { number, seats: Arc::new(Seats::new(&inner)), inner, standing, session }
+        Self { number, in_flight: Arc::new(InFlight::new(&inner)), inner, standing, session }
     }
 }
 
@@ -138,7 +138,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, DuplexStream};
 
     use super::super::super::fake::SOON;
-    use super::super::{line::Place, seats::Limit};
+    use super::super::in_flight::{Limit, Place};
     use super::*;
     use crate::runtime::TokioRuntime;
 
@@ -168,11 +168,11 @@ mod tests {
     #[tokio::test]
     async fn connection_is_closed_when_the_last_one_lets_go_of_it() {
         let (live, mut server) = live(1).await;
-        tokio::spawn(Arc::clone(&live.seats).keep(TokioRuntime::current()));
+        tokio::spawn(Arc::clone(&live.in_flight).keep(TokioRuntime::current()));
         {
             let now = Instant::now();
             let limit = Limit::new(now, 2 * SOON, now + 2 * SOON);
-            let _seated = live.seats.take(&live.inner, limit, Place::PASSES);
+            let _seated = live.in_flight.take(&live.inner, limit, Place::PASSES);
             // Its timer waits for that limit.
             tokio::task::yield_now().await;
         }

@@ -1,9 +1,31 @@
-//! [`Timing`]: how long the connections wait, and how often they ask.
+//! [`Timing`]: how long the connections wait, and how often they ask; [`BackOff`]: how long to wait before
+//! the next try; and the constants of a command's budget of time, which begins when the command has room:
+//! dials, pauses and repetitions use up the rest of it.
 
 use std::time::Duration;
 
-use super::back_off::random_part;
-use super::budget::PATIENCE;
+/// The commands of each line that are under way at a time over one connection: enough to keep a server busy
+/// that is some milliseconds away. A renewal, which passes both lines, comes behind twice as many.
+pub(crate) const ROOM: usize = 256;
+
+/// The time that a caller which was called in from a line has before another caller is called in its place.
+pub(super) const INVITED: Duration = Duration::from_millis(100);
+
+/// How long to wait before a server is dialled again.
+pub(crate) const BETWEEN_DIALS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// How long to wait before a command that did not run is tried again.
+pub(crate) const BETWEEN_TRIES: (Duration, Duration) =
+    (Duration::from_millis(10), Duration::from_millis(200));
+
+/// The redirects that are followed without a pause: nodes that disagree send a command to and fro.
+pub(crate) const REDIRECTS: u32 = 4;
+
+/// The shortest time for which a renewal is tried, however short the lease.
+pub(crate) const SHORTEST_RENEWAL: Duration = Duration::from_millis(500);
+
+/// The shortest and the longest time that one sending of a command is given, within its limit.
+pub(super) const PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(1));
 
 /// A longer time is as good as for ever, and cannot be reckoned with.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -77,6 +99,42 @@ impl Timing {
     }
 }
 
+/// How long to wait before the next try: a random time, up to a limit that doubles with each try.
+#[derive(Debug)]
+pub(crate) struct BackOff {
+    range: (Duration, Duration),
+    limit: Duration,
+}
+
+impl BackOff {
+    /// Between two tries to be connected.
+    pub(crate) fn between_dials() -> Self {
+        Self::new(BETWEEN_DIALS)
+    }
+
+    /// The limit begins at the one and stays at the other.
+    pub(crate) fn new(range: (Duration, Duration)) -> Self {
+        Self { range, limit: range.0 }
+    }
+
+    /// At least half of the limit, so that a fast failure is not repeated at once. `random`: the runtime's.
+    pub(crate) fn next(&mut self, random: u64) -> Duration {
+        let limit = self.limit;
+        self.limit = (limit * 2).min(self.range.1);
+        limit / 2 + random_part(limit / 2, random)
+    }
+
+    /// The next wait is as short as the first one.
+    pub(crate) fn reset(&mut self) {
+        self.limit = self.range.0;
+    }
+}
+
+/// A random duration below `whole`. `random`: the runtime's.
+pub(crate) fn random_part(whole: Duration, random: u64) -> Duration {
+    whole.mul_f64(random as f64 / u64::MAX as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,5 +178,31 @@ mod tests {
         let timing = Timing { heartbeat: Duration::from_secs(8), ..Timing::default() };
         let [least, most] = [0, u64::MAX].map(|random| timing.heartbeat_pause(random));
         assert_eq!((least, most), (Duration::from_secs(6), Duration::from_secs(10)));
+    }
+
+    const TO: Duration = Duration::from_secs(1);
+
+    fn random() -> u64 {
+        getrandom::u64().unwrap()
+    }
+
+    #[test]
+    fn waits_double_up_to_the_limit_and_begin_anew_after_a_reset() {
+        let [mut shortest, mut longest] = [BackOff::between_dials(), BackOff::between_dials()];
+        for _ in 0..2 {
+            for limit in [20, 40, 80, 160, 320, 640, 1000, 1000].map(Duration::from_millis) {
+                assert_eq!((shortest.next(0), longest.next(u64::MAX)), (limit / 2, limit));
+            }
+            shortest.reset();
+            longest.reset();
+        }
+    }
+
+    #[test]
+    fn many_that_fail_at_once_do_not_try_again_at_once() {
+        let mut waits: Vec<_> = (0..100).map(|_| random_part(TO, random())).collect();
+        waits.sort();
+        let most = waits.windows(40).map(|some| some[39] - some[0]).min().unwrap();
+        assert!(most > TO / 10, "40 of 100 within {most:?}");
     }
 }

@@ -17,7 +17,7 @@ mod not_built_in {
     use ::redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo};
 
     use super::super::error::Error;
-    use super::super::multiplexed::MultiplexedConnection;
+    use super::super::live::MultiplexedConnection;
     use crate::runtime::TokioRuntime;
 
     /// No URL with TLS is accepted.
@@ -62,7 +62,7 @@ mod built_in {
     use tokio_rustls::rustls::{self, ConfigBuilder, RootCertStore};
 
     use super::super::error::Error;
-    use super::super::multiplexed::{MultiplexedConnection, over, tcp};
+    use super::super::live::{MultiplexedConnection, over, tcp};
     use crate::runtime::TokioRuntime;
 
     /// Makes TLS streams. The redis crate would choose the cryptography of the whole process.
@@ -187,7 +187,7 @@ mod built_in {
         use redis::IntoConnectionInfo as _;
 
         use super::super::super::common::Common;
-        use super::super::super::dialer::{ConnectOptions, Dialer};
+        use super::super::super::dial::{ConnectOptions, Dialer};
         use super::super::super::error::ErrorKind;
         use super::super::super::timing::Timing;
         use super::*;

@@ -1,4 +1,5 @@
-//! [`Dialer`]: makes a connection and introduces itself.
+//! [`Dialer`]: makes a connection and introduces itself; with the [`Address`] and the [`Credentials`] that it
+//! is given.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,15 +7,14 @@ use std::time::Duration;
 
 use ::redis::io::tcp::socket2::TcpKeepalive;
 use ::redis::{
-    AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind as Kind, ProtocolVersion, PushInfo, RedisError,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind as Kind, ProtocolVersion,
+    PushInfo, RedisError,
 };
 
-use super::address::Address;
 use super::common::Common;
-use super::credentials::CredentialsCallback;
 use super::error::Error;
-use super::multiplexed::{self, MultiplexedConnection};
-use super::server::Push;
+use super::live::{self, MultiplexedConnection};
+use super::server::{Boxed, Push};
 use super::tls::{Connector, Tls};
 
 /// In whole seconds, and no system takes none; Linux takes nine hours at most.
@@ -147,7 +147,7 @@ impl Dialer {
         if let Some(tls) = &self.tls {
             return tls.dial(runtime, &info, config, timing.connect).await;
         }
-        multiplexed::dial(runtime, &info, config, timing.connect).await.map_err(failed)
+        live::dial(runtime, &info, config, timing.connect).await.map_err(failed)
     }
 
     fn mapped(&self, at: &Address) -> Address {
@@ -167,8 +167,93 @@ impl fmt::Debug for Dialer {
     }
 }
 
+/// Where a server takes connections.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Address {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl Address {
+    /// `info`, for the server at this address, with TLS or without as before.
+    pub(crate) fn into_info(self, info: &ConnectionInfo) -> ConnectionInfo {
+        let address = match info.addr() {
+            ConnectionAddr::TcpTls { .. } => {
+                ConnectionAddr::TcpTls { host: self.host, port: self.port, insecure: false, tls_params: None }
+            }
+            _ => ConnectionAddr::Tcp(self.host, self.port),
+        };
+        info.clone().set_addr(address)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// A user and a password, as a [callback](super::super::RedisBuilder::credentials) gives them for each new
+/// connection.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::redis::{Credentials, Redis};
+///
+/// let credentials = Credentials::new("locks", "secret");
+/// assert!(!format!("{credentials:?}").contains("secret"));
+///
+/// // Asked for each connection: a token that expires is replaced there.
+/// let builder = Redis::builder().credentials(|| async { Ok(Credentials::new("locks", "secret")) });
+/// # drop(builder);
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    username: Option<String>,
+    password: String,
+}
+
+impl Credentials {
+    /// For this user.
+    pub fn new(username: impl Into<String>, password: impl Into<String>) -> Self {
+        Self { username: Some(username.into()), password: password.into() }
+    }
+
+    /// For the user that is meant if none is named.
+    pub fn password(password: impl Into<String>) -> Self {
+        Self { username: None, password: password.into() }
+    }
+
+    /// `info`, with these.
+    pub(crate) fn into_info(self, info: ConnectionInfo) -> ConnectionInfo {
+        let redis = info.redis_settings().clone().set_password(self.password);
+        let redis = match self.username {
+            Some(username) => redis.set_username(username),
+            None => redis,
+        };
+        info.set_redis_settings(redis)
+    }
+}
+
+/// Shows no password.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
+    }
+}
+
+/// Why a callback has none.
+pub(crate) type NoCredentials = Box<dyn std::error::Error + Send + Sync>;
+
+/// Asked for each new connection.
+pub(crate) type CredentialsCallback =
+    Arc<dyn Fn() -> Boxed<'static, Result<Credentials, NoCredentials>> + Send + Sync>;
+
 #[cfg(test)]
 mod tests {
+    use ::redis::IntoConnectionInfo as _;
+
     use super::super::timing::Timing;
     use super::*;
     #[cfg(any(target_os = "android", target_os = "linux"))]
@@ -205,5 +290,31 @@ mod tests {
         let dialer = dialer(Timing::default());
         let redis = dialer.info.redis_settings();
         assert_eq!((redis.lib_name(), redis.lib_ver()), (Some("latchwork"), Some(env!("CARGO_PKG_VERSION"))));
+    }
+
+    #[test]
+    fn server_that_others_announce_is_reached_as_the_one_of_the_url_is() {
+        let at = |url: &str| {
+            let address = Address { host: "10.0.0.2".into(), port: 7001 };
+            address.into_info(&url.into_connection_info().unwrap()).addr().clone()
+        };
+        assert!(matches!(at("redis://a"), ConnectionAddr::Tcp(host, 7001) if host == "10.0.0.2"));
+        let ConnectionAddr::TcpTls { host, port: 7001, .. } = at("rediss://a") else {
+            panic!("its commands, and its password, go over the network in clear")
+        };
+        assert_eq!(host, "10.0.0.2");
+    }
+
+    #[test]
+    fn credentials_take_the_place_of_those_in_the_url_with_a_user_or_without() {
+        let told = |credentials: Credentials| {
+            let info = "redis://former:old@a".into_connection_info().unwrap();
+            let info = credentials.into_info(info);
+            let redis = info.redis_settings();
+            (redis.username().map(str::to_owned), redis.password().map(str::to_owned))
+        };
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(told(Credentials::new("locks", "new")), (text("locks"), text("new")));
+        assert_eq!(told(Credentials::password("new")), (text("former"), text("new")));
     }
 }

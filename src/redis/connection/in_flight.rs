@@ -1,4 +1,4 @@
-//! [`Seats`]: what the commands on one connection have while they are under way, and leave to those that
+//! [`InFlight`]: what the commands on one connection have while they are under way, and leave to those that
 //! come after them.
 //!
 //! Nearly each command is answered long before its limit, so no command has a timer of its own: the
@@ -8,6 +8,15 @@
 //! reply is still to come. A limit is looked at twice, when half of it is over and in the end, and the reader
 //! has its turn before each look: a runtime that is behind has written the command by the first look, and
 //! half of the limit is left for the reply.
+//!
+//! [`Lines`]: room on a connection for [`ROOM`] commands of a kind at a time. Further commands wait before
+//! the connection, first come, first served: a crowd of commands on the wire would fill the memory, and
+//! replies would come after the limits of their commands.
+//!
+//! A permit invites one command: the command uses the permit up, and counts as under way until it leaves its
+//! room. A caller that was invited and is not polled keeps nobody waiting for long: [`Lines::invite`] makes
+//! up for unused invitations every [`INVITED`](super::timing::INVITED). Such a caller begins late, beside the
+//! others, and rooms that are left are not given again until there are fewer commands than [`ROOM`].
 
 use std::future::poll_fn;
 use std::mem;
@@ -20,18 +29,18 @@ use ::redis::{Cmd, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio::task::coop::unconstrained;
 
+use crate::AsyncSemaphore;
 use crate::foreign::call;
 use crate::runtime::{Runtime, TokioRuntime};
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use super::budget::INVITED;
-use super::line::{Line, Lines, Place};
-use super::multiplexed::{MultiplexedConnection, Reader, Unlimited, timed_out};
-use super::request::WireRequest;
+use super::live::{MultiplexedConnection, Reader, Unlimited, timed_out};
+use super::request::{Line, WireRequest};
+use super::timing::{INVITED, ROOM};
 
-/// The seats of one connection, and the lines before them.
-pub(super) struct Seats {
+/// The commands in flight on one connection, and the lines before it.
+pub(super) struct InFlight {
     state: Mutex<State>,
     pub(super) lines: Arc<Lines>,
     /// There may be waiters in the lines, and the timer knows.
@@ -106,13 +115,13 @@ struct Awaits {
 }
 
 /// A command in its seat.
-pub(super) struct Seated<'a> {
-    seats: &'a Seats,
+pub(super) struct InSeat<'a> {
+    in_flight: &'a InFlight,
     /// Until this is dropped.
     seat: Option<Box<Seat>>,
 }
 
-impl Seats {
+impl InFlight {
     pub(super) fn new(connection: &MultiplexedConnection) -> Self {
         let (reader, has_waiters) = (Arc::clone(&connection.reader), AtomicBool::new(false));
         let (lines, earlier) = (Arc::default(), Notify::new());
@@ -134,8 +143,8 @@ impl Seats {
         .await
     }
 
-    /// A seat for a command over `connection`, of which these are the seats.
-    pub(super) fn take(&self, connection: &MultiplexedConnection, limit: Limit, place: Place) -> Seated<'_> {
+    /// A seat for a command over `connection`, of which these are the in_flight.
+    pub(super) fn take(&self, connection: &MultiplexedConnection, limit: Limit, place: Place) -> InSeat<'_> {
         let (at, answers) = (limit.at, self.answers());
         let (seat, is_earlier) = {
             let mut state = self.state.lock();
@@ -157,7 +166,7 @@ impl Seats {
             let mut awaits = seat.caller.state.lock();
             (awaits.is_over, awaits.place) = (false, Some(place));
         }
-        Seated { seats: self, seat: Some(seat) }
+        InSeat { in_flight: self, seat: Some(seat) }
     }
 
     /// The timer: wakes the callers whose time is over, until the connection is gone or the runtime ends.
@@ -264,7 +273,7 @@ impl Seat {
     }
 }
 
-impl Seated<'_> {
+impl InSeat<'_> {
     /// Sends the request, and awaits the reply for as long as it may. `now`: the time.
     pub(super) async fn send(
         mut self,
@@ -291,12 +300,12 @@ impl Seated<'_> {
     }
 }
 
-impl Drop for Seated<'_> {
+impl Drop for InSeat<'_> {
     fn drop(&mut self) {
         let Some(seat) = self.seat.take() else { return };
         // Dropped last, as its waker is foreign code, and its room wakes the next in line.
         let _awaits = mem::take(&mut *seat.caller.state.lock());
-        let mut state = self.seats.state.lock();
+        let mut state = self.in_flight.state.lock();
         state.all[seat.number].0 = None;
         state.free.push(seat);
     }
@@ -334,9 +343,95 @@ impl Wake for Caller {
 
     /// There is a reply. Counted here, and not when the caller is polled, which may be much later.
     fn wake_by_ref(self: &Arc<Self>) {
-        // Ordering: Relaxed, as in `Seats::answers`.
+        // Ordering: Relaxed, as in `InFlight::answers`.
         self.answers.fetch_add(1, Ordering::Relaxed);
         self.call();
+    }
+}
+
+/// The lines before one connection.
+#[derive(Default)]
+pub(super) struct Lines([Room; 2]);
+
+struct Room {
+    invitations: AsyncSemaphore,
+    under_way: AtomicUsize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { invitations: AsyncSemaphore::new(ROOM), under_way: AtomicUsize::new(0) }
+    }
+}
+
+/// A command's place among the commands under way. A command that passes has none.
+pub(super) struct Place(Option<(Arc<Lines>, Line)>);
+
+impl Place {
+    pub(super) const PASSES: Self = Self(None);
+}
+
+impl Lines {
+    /// A place without waiting. `None` if there is no room, or the connection is not used any more.
+    pub(super) fn try_enter(self: &Arc<Self>, line: Line) -> Option<Place> {
+        if let Some(room) = self.0.get(line as usize) {
+            room.invitations.try_acquire().ok()?.forget();
+        }
+        Some(self.place(line))
+    }
+
+    /// A place when the command's turn has come. `None` if the connection is not used any more.
+    pub(super) async fn enter(self: &Arc<Self>, line: Line) -> Option<Place> {
+        if let Some(room) = self.0.get(line as usize) {
+            room.invitations.acquire().await.ok()?.forget();
+        }
+        Some(self.place(line))
+    }
+
+    fn place(self: &Arc<Self>, line: Line) -> Place {
+        let room = self.0.get(line as usize);
+        Place(room.map(|room| {
+            // Ordering: Relaxed, a count; nothing is read through it.
+            room.under_way.fetch_add(1, Ordering::Relaxed);
+            (Arc::clone(self), line)
+        }))
+    }
+
+    #[cfg(test)]
+    pub(super) fn invitations(&self, line: Line) -> usize {
+        self.0[line as usize].invitations.available_permits()
+    }
+
+    /// Whether commands wait.
+    pub(super) fn have_waiters(&self) -> bool {
+        self.0.iter().any(|room| room.invitations.waiters() > 0)
+    }
+
+    /// Invites waiters in the place of callers that have not begun.
+    pub(super) fn invite(&self) {
+        for room in self.0.iter().filter(|room| room.invitations.waiters() > 0) {
+            // Ordering: Relaxed, as above.
+            let under_way = room.under_way.load(Ordering::Relaxed);
+            let unused = ROOM.saturating_sub(under_way + room.invitations.available_permits());
+            room.invitations.add_permits(unused);
+        }
+    }
+
+    /// The connection is not used any more: its waiters leave.
+    pub(super) fn close(&self) {
+        self.0.iter().for_each(|room| room.invitations.close());
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some((lines, line)) = &self.0 else { return };
+        let room = &lines.0[*line as usize];
+        // Ordering: Relaxed, as above.
+        let others = room.under_way.fetch_sub(1, Ordering::Relaxed) - 1;
+        if others + room.invitations.available_permits() < ROOM {
+            room.invitations.add_permits(1);
+        }
     }
 }
 
@@ -354,11 +449,11 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(50);
     const LONG: Duration = Duration::from_secs(3600);
 
-    /// A connection, and its seats.
+    /// A connection, and its in_flight.
     struct Fixture {
         runtime: TokioRuntime,
         begun: Instant,
-        seats: Arc<Seats>,
+        in_flight: Arc<InFlight>,
         connection: MultiplexedConnection,
     }
 
@@ -366,7 +461,7 @@ mod tests {
         /// With the timer. And the other end, which says what the test writes.
         async fn new() -> (Self, DuplexStream) {
             let (fixture, server) = Self::untimed().await;
-            fixture.runtime.spawn(Arc::clone(&fixture.seats).keep(fixture.runtime.clone()));
+            fixture.runtime.spawn(Arc::clone(&fixture.in_flight).keep(fixture.runtime.clone()));
             (fixture, server)
         }
 
@@ -374,18 +469,18 @@ mod tests {
             let runtime = TokioRuntime::current();
             let (ours, server) = tokio::io::duplex(1 << 16);
             let connection = MultiplexedConnection::over(ours, &runtime).await;
-            let seats = Arc::new(Seats::new(&connection));
-            (Self { begun: runtime.now(), runtime, seats, connection }, server)
+            let in_flight = Arc::new(InFlight::new(&connection));
+            (Self { begun: runtime.now(), runtime, in_flight, connection }, server)
         }
 
         /// For a command that waits as long for any reply at all.
-        fn take(&self, now: Instant, limit: Duration) -> Seated<'_> {
+        fn take(&self, now: Instant, limit: Duration) -> InSeat<'_> {
             self.take_until(now, limit, now + limit)
         }
 
-        fn take_until(&self, since: Instant, patience: Duration, give_up: Instant) -> Seated<'_> {
+        fn take_until(&self, since: Instant, patience: Duration, give_up: Instant) -> InSeat<'_> {
             let limit = Limit::new(since, patience, give_up);
-            self.seats.take(&self.connection, limit, Place::PASSES)
+            self.in_flight.take(&self.connection, limit, Place::PASSES)
         }
 
         async fn ping(&self, limit: Duration) -> RedisResult<Value> {
@@ -459,13 +554,13 @@ mod tests {
         let (early, late) = (fixture.take(fixture.begun, SOON), fixture.take(fixture.begun, 4 * SOON));
         let look = |halves| {
             let at = fixture.begun + SOON / 2 * halves;
-            fixture.seats.look(at, at).map(|next| next.map(|next| (next - fixture.begun).as_millis()))
+            fixture.in_flight.look(at, at).map(|next| next.map(|next| (next - fixture.begun).as_millis()))
         };
         let in_halves = |halves: u32| Some(Some((SOON / 2 * halves).as_millis()));
         assert_eq!([look(0), look(1)], [in_halves(1), in_halves(2)]);
-        assert!(!fixture.seats.is_silent());
+        assert!(!fixture.in_flight.is_silent());
         assert_eq!(look(2), in_halves(4));
-        assert!(fixture.seats.is_silent());
+        assert!(fixture.in_flight.is_silent());
         drop((early, late));
         assert_eq!(look(4), Some(None));
     }
@@ -475,7 +570,7 @@ mod tests {
     async fn limit_is_not_over_before_the_reader_had_its_turn() {
         let (fixture, mut server) = Fixture::untimed().await;
         let mut ping = pin!(fixture.ping(SHORT));
-        let mut timer = pin!(Arc::clone(&fixture.seats).keep(fixture.runtime.clone()));
+        let mut timer = pin!(Arc::clone(&fixture.in_flight).keep(fixture.runtime.clone()));
         let cx = &mut Context::from_waker(Waker::noop());
         assert!(ping.as_mut().poll(cx).is_pending() && timer.as_mut().poll(cx).is_pending());
         server.read_exact(&mut [0; b"*1\r\n$4\r\nPING\r\n".len()]).await.unwrap();
@@ -488,7 +583,7 @@ mod tests {
         assert!(timer.as_mut().poll(cx).is_pending());
         let Poll::Ready(reply) = ping.as_mut().poll(cx) else { panic!("there is a reply") };
         assert_eq!(reply.unwrap(), Value::SimpleString("PONG".to_owned()));
-        assert!(!fixture.seats.is_silent());
+        assert!(!fixture.in_flight.is_silent());
     }
 
     #[tokio::test]
@@ -497,16 +592,16 @@ mod tests {
         let give_up = fixture.begun + 3 * SOON / 2;
         let _seated = fixture.take_until(fixture.begun, SOON, give_up);
         // Ordering: Relaxed, all is on one thread.
-        fixture.seats.answers.fetch_add(1, Ordering::Relaxed);
+        fixture.in_flight.answers.fetch_add(1, Ordering::Relaxed);
         let look = |eighths| {
             let at = fixture.begun + SOON / 8 * eighths;
-            fixture.seats.look(at, at).flatten().map(|next| next - fixture.begun)
+            fixture.in_flight.look(at, at).flatten().map(|next| next - fixture.begun)
         };
         // From then on as long as one waits, and in the end as long as there is.
         assert_eq!([look(4), look(8)], [Some(SOON), Some(SOON / 2 * 3)]);
-        fixture.seats.answers.fetch_add(1, Ordering::Relaxed);
+        fixture.in_flight.answers.fetch_add(1, Ordering::Relaxed);
         assert_eq!(look(12), None);
-        assert!(!fixture.seats.is_silent(), "it was left less time than a connection is");
+        assert!(!fixture.in_flight.is_silent(), "it was left less time than a connection is");
     }
 
     #[tokio::test]
@@ -516,7 +611,7 @@ mod tests {
         let request = WireRequest::plain(&words, SHORT);
         let seated = fixture.take(fixture.begun, SHORT);
         for halves in 1..3 {
-            fixture.seats.look(fixture.begun + SHORT / 2 * halves, fixture.begun + SHORT / 2 * halves);
+            fixture.in_flight.look(fixture.begun + SHORT / 2 * halves, fixture.begun + SHORT / 2 * halves);
         }
         let reply = pin!(seated.send(&request, false, false, fixture.begun));
         assert!(is_timeout(tokio::time::timeout(SOON, reply).await.expect("no limit is left")));
@@ -527,14 +622,14 @@ mod tests {
     #[tokio::test]
     async fn command_leaves_its_room_when_it_is_answered_or_over_and_not_when_it_is_polled() {
         let (fixture, mut server) = Fixture::untimed().await;
-        let (seats, all) = (&fixture.seats, super::super::budget::ROOM);
-        let free = || seats.lines.invitations(Line::Ask);
+        let (in_flight, all) = (&fixture.in_flight, ROOM);
+        let free = || in_flight.lines.invitations(Line::Ask);
         let words = |command: &mut Cmd, _: Instant| _ = command.arg("PING");
         let request = WireRequest::plain(&words, LONG);
         let send = |limit| {
-            let room = seats.lines.try_enter(Line::Ask).expect("there is room");
+            let room = in_flight.lines.try_enter(Line::Ask).expect("there is room");
             let limit = Limit::new(fixture.begun, limit, fixture.begun + limit);
-            let seated = seats.take(&fixture.connection, limit, room);
+            let seated = in_flight.take(&fixture.connection, limit, room);
             let mut sent = Box::pin(seated.send(&request, false, false, fixture.begun));
             assert!(sent.as_mut().now_or_never().is_none());
             sent
@@ -542,13 +637,13 @@ mod tests {
         let kept = [send(SHORT), send(LONG), send(LONG)];
         assert_eq!(free(), all - 3);
         for _ in 0..2 {
-            seats.look(fixture.begun + SHORT, fixture.begun);
+            in_flight.look(fixture.begun + SHORT, fixture.begun);
         }
         assert_eq!(free(), all - 2);
         server.read_exact(&mut [0; 3 * b"*1\r\n$4\r\nPING\r\n".len()]).await.unwrap();
         server.write_all(b"+PONG\r\n+PONG\r\n").await.unwrap();
         tokio::time::timeout(SOON, fixture.connection.reader.turn()).await.expect("it is polled");
-        assert_eq!((free(), seats.answers()), (all - 1, 2));
+        assert_eq!((free(), in_flight.answers()), (all - 1, 2));
         drop(kept);
         assert_eq!(free(), all);
     }
@@ -558,7 +653,7 @@ mod tests {
         let (fixture, _server) = Fixture::untimed().await;
         let take = |limit| {
             let _seated = fixture.take(fixture.begun, limit);
-            fixture.seats.earlier.notified().now_or_never().is_some()
+            fixture.in_flight.earlier.notified().now_or_never().is_some()
         };
         assert!(take(3 * SOON));
         assert!(!take(3 * SOON) && !take(4 * SOON));
@@ -567,18 +662,18 @@ mod tests {
         assert!(take(SHORT));
     }
 
-    /// And with it the seats, which would keep the connection open.
+    /// And with it the in_flight, which would keep the connection open.
     #[tokio::test]
     async fn timer_ends_with_its_connection() {
         let (fixture, mut server) = Fixture::untimed().await;
-        let timer = tokio::spawn(Arc::clone(&fixture.seats).keep(fixture.runtime.clone()));
-        let seats = Arc::clone(&fixture.seats);
+        let timer = tokio::spawn(Arc::clone(&fixture.in_flight).keep(fixture.runtime.clone()));
+        let in_flight = Arc::clone(&fixture.in_flight);
         let seated = fixture.take(fixture.begun, LONG);
         // It looks, and waits for that limit.
         tokio::task::yield_now().await;
         drop(seated);
         drop(fixture);
-        seats.end();
+        in_flight.end();
         tokio::time::timeout(SOON, timer).await.expect("it is told").unwrap();
         let closed = tokio::time::timeout(SOON, server.read(&mut [0])).await.expect("no clone is left");
         assert_eq!(closed.unwrap(), 0);
@@ -587,14 +682,14 @@ mod tests {
     #[tokio::test]
     async fn seats_are_kept_for_the_next_commands_until_none_is_under_way() {
         let (fixture, mut server) = Fixture::new().await;
-        let seats = || fixture.seats.state.lock().all.len();
+        let seats = || fixture.in_flight.state.lock().all.len();
         for _ in 0..3 {
             let mut ping = pin!(fixture.ping(LONG));
             assert!(ping.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
             assert_eq!(seats(), 1);
         }
         let now = fixture.runtime.now();
-        let _ = fixture.seats.look(now, now);
+        let _ = fixture.in_flight.look(now, now);
         assert_eq!(seats(), 0);
         let serve = async {
             server.read_exact(&mut [0; b"*1\r\n$4\r\nPING\r\n".len()]).await.unwrap();
@@ -612,7 +707,7 @@ mod tests {
         let caller = Arc::clone(&seated.seat.as_ref().expect("it is not dropped").caller);
         caller.register(Waker::noop());
         // No seat can be free before this is.
-        let state = fixture.seats.state.lock();
+        let state = fixture.in_flight.state.lock();
         std::thread::scope(|scope| {
             scope.spawn(|| drop(seated));
             let begun = Instant::now();

@@ -1,4 +1,5 @@
-//! [`MultiplexedConnection`]: the redis crate's, with a limit for replies.
+//! A live connection. [`MultiplexedConnection`]: the redis crate's, with a limit for replies; [`Session`]:
+//! how the server calls it, so that it can be ended from another one.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,8 +10,8 @@ use std::time::Duration;
 use ::redis::aio::ConnectionLike;
 use ::redis::io::tcp::socket2::SockRef;
 use ::redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, Pipeline, RedisConnectionInfo, RedisFuture,
-    RedisResult, Value,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, Pipeline, RedisConnectionInfo, RedisError,
+    RedisFuture, RedisResult, Value, cmd,
 };
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, abortable, select_ok};
@@ -22,13 +23,14 @@ use tokio::sync::Notify;
 use crate::runtime::{Runtime, TokioRuntime};
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-use super::budget::ROOM;
+use super::error::is_broken;
+use super::timing::ROOM;
 
 pub(super) use ::redis::aio::MultiplexedConnection as Unlimited;
 
 /// The redis crate's connection. It makes a timer for each command that has a limit; so its own limits are
-/// off, and those of commands are kept by [`Seats`](super::seats::Seats). For all else that is sent over
-/// it, by tasks of the runtime, there is one limit. Clones are the same connection.
+/// off, and those of commands are kept by [`InFlight`](super::in_flight::InFlight). For all else that is sent
+/// over it, by tasks of the runtime, there is one limit. Clones are the same connection.
 #[derive(Clone)]
 pub(crate) struct MultiplexedConnection {
     inner: Unlimited,
@@ -201,7 +203,7 @@ async fn within<T>(
     reply: impl Future<Output = RedisResult<T>>,
 ) -> RedisResult<T> {
     let mut reply = pin!(reply);
-    // As for the commands of `Seats`.
+    // As for the commands of `InFlight`.
     for _ in 0..2 {
         if let Some(reply) = runtime.timeout(limit / 2, reply.as_mut()).await {
             return reply;
@@ -212,7 +214,7 @@ async fn within<T>(
 }
 
 /// A reply did not come within its limit.
-pub(super) fn timed_out() -> ::redis::RedisError {
+pub(super) fn timed_out() -> RedisError {
     io::Error::from(io::ErrorKind::TimedOut).into()
 }
 
@@ -233,5 +235,75 @@ impl ConnectionLike for MultiplexedConnection {
 
     fn get_db(&self) -> i64 {
         self.inner.get_db()
+    }
+}
+
+/// How the server calls a connection. Both parts are needed: another server, or this one after a restart,
+/// counts from one again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Session {
+    id: String,
+    address: String,
+}
+
+impl Session {
+    /// `None`: the server does not say, as before 6.2, or not to this user.
+    pub(crate) async fn of(connection: &mut MultiplexedConnection) -> RedisResult<Option<Self>> {
+        let info: String = match cmd("CLIENT").arg("INFO").query_async(connection).await {
+            Ok(info) => info,
+            Err(error) if is_broken(&error) => return Err(error),
+            Err(_) => return Ok(None),
+        };
+        let field = |name| info.split(' ').find_map(|field| field.strip_prefix(name)).map(str::to_owned);
+        Ok(field("id=").zip(field("addr=")).map(|(id, address)| Self { id, address }))
+    }
+
+    /// Has the server end it: from then on nothing that was sent over it runs any more. The inner error: the
+    /// server refuses.
+    pub(crate) async fn end(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> RedisResult<Result<(), RedisError>> {
+        let mut kill = cmd("CLIENT");
+        kill.arg("KILL").arg("ID").arg(&self.id).arg("ADDR").arg(&self.address);
+        match kill.query_async::<usize>(connection).await {
+            Ok(_) => Ok(Ok(())),
+            Err(error) if is_broken(&error) => Err(error),
+            Err(refusal) => Ok(Err(refusal)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> Session {
+        Session { id: "7".into(), address: "host:1".into() }
+    }
+
+    #[tokio::test]
+    async fn session_is_what_the_server_says_and_unknown_to_a_user_that_may_not_ask() {
+        let of = async |lines: &[&str]| MultiplexedConnection::answered(lines, Session::of).await;
+        let (told, sent) = of(&["+id=7 addr=host:1 laddr=host:2 user=default"]).await;
+        assert_eq!((told.unwrap(), &*sent), (Some(session()), "CLIENT INFO"));
+        assert_eq!(of(&["-NOPERM it has no permissions"]).await.0.unwrap(), None);
+        // What has no connection cannot know whether it may ask.
+        assert!(of(&[]).await.0.is_err());
+    }
+
+    #[tokio::test]
+    async fn session_is_ended_by_both_its_parts_and_a_refusal_is_no_broken_connection() {
+        let end = async |lines: &[&str]| {
+            let end = async |connection: &mut MultiplexedConnection| session().end(connection).await;
+            MultiplexedConnection::answered(lines, end).await
+        };
+        let (told, sent) = end(&[":1"]).await;
+        assert!(matches!(told, Ok(Ok(()))), "{told:?}");
+        assert_eq!(sent, "CLIENT KILL ID 7 ADDR host:1");
+        let told = end(&["-NOPERM it has no permissions"]).await.0;
+        assert!(matches!(told, Ok(Err(_))), "{told:?}");
+        let told = end(&[]).await.0;
+        assert!(told.is_err(), "{told:?}");
     }
 }
