@@ -3,35 +3,29 @@
 //! The routing is our own and not the redis crate's: that one sends a command again after a reply that was
 //! lost, and does not say so. But the answer to a release depends on whether it may have run twice.
 
-mod address;
-mod any_node;
-mod error;
 mod layout;
 mod nodes;
-mod slot;
-mod subscribed_node;
-mod url;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ::redis::{Cmd, RedisError};
+use ::redis::{Cmd, RedisError, RedisResult};
+use tokio::sync::watch;
 
 use crate::backend::LockName;
 use crate::lock::NameError;
 use crate::runtime::Runtime;
 
 use super::super::connection::{
-    Address, Boxed, Common, ConnectOptions, Connection, Dialer, Error, Meaning, WireRequest,
+    Address, Boxed, Common, ConnectOptions, Connection, Dialer, Error, ErrorKind, Known, Meaning,
+    MultiplexedConnection, Push, Server, ServerEpoch, WireRequest,
 };
 use super::contract::{Hop, Messages, Node, Topology};
 use super::url::parse;
 
-use self::address::redirected;
-use self::any_node::AnyNode;
-use self::nodes::Nodes;
-use self::slot::slot;
+use self::layout::{check_name, redirected, slot};
+use self::nodes::{Nodes, in_touch};
 
 /// Which kind of messages tells the waiters of a Cluster that a lock is free.
 ///
@@ -75,7 +69,7 @@ pub(super) async fn connect(
     sharded: ShardedMessages,
     common: &Arc<Common>,
 ) -> Result<Arc<dyn Topology>, Error> {
-    let urls = url::nodes(url).unwrap_or_default();
+    let urls = node_urls(url).unwrap_or_default();
     let seeds = urls.iter().map(|url| parse(url)).collect::<Result<Vec<_>, _>>()?;
     if seeds.iter().any(|seed| seed.redis_settings().db() != 0) {
         return Err(Error::database_of_cluster());
@@ -171,7 +165,7 @@ impl Topology for Cluster {
     }
 
     fn check_name(&self, name: &LockName) -> Result<(), NameError> {
-        slot::check_name(name)
+        check_name(name)
     }
 }
 
@@ -181,11 +175,104 @@ impl fmt::Debug for Cluster {
     }
 }
 
+/// The URL of each node that a Cluster's URL names, or `None` if it is not one. They differ in host and port
+/// only.
+fn node_urls(url: &str) -> Option<Vec<String>> {
+    let (scheme, rest) = url.split_once("://")?;
+    let scheme = match &*scheme.to_ascii_lowercase() {
+        "redis-cluster" => "redis",
+        "rediss-cluster" => "rediss",
+        _ => return None,
+    };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    // The last one: as everywhere in URLs, what stands before it is the user's.
+    let (user, hosts) = match authority.rfind('@') {
+        Some(at) => authority.split_at(at + 1),
+        None => ("", authority),
+    };
+    Some(hosts.split(',').map(|host| format!("{scheme}://{user}{}{path}", host.trim())).collect())
+}
+
+/// Another node for each connection: a plain message that is published at one is brought to all.
+struct AnyNode {
+    nodes: Arc<Nodes>,
+    last: watch::Sender<Known>,
+}
+
+impl AnyNode {
+    fn new(nodes: Arc<Nodes>) -> Self {
+        Self { nodes, last: watch::Sender::new(None) }
+    }
+}
+
+impl Server for AnyNode {
+    fn address(&self) -> Arc<str> {
+        self.last.borrow().clone().unwrap_or_else(|| "any node of the Cluster".into())
+    }
+
+    fn dial(&self, push: Push) -> Boxed<'_, Result<(MultiplexedConnection, ServerEpoch), Error>> {
+        Box::pin(async move {
+            let next = self.nodes.candidates(None).into_iter().next().ok_or_else(Error::no_node)?;
+            self.last.send_replace(Some(next.listening.address()));
+            let (connection, _) = next.listening.dial(push).await?;
+            Ok((connection, self.moved()))
+        })
+    }
+
+    fn heartbeat<'a>(&'a self, connection: &'a mut MultiplexedConnection) -> Boxed<'a, RedisResult<()>> {
+        Box::pin(in_touch(connection))
+    }
+
+    fn invalidate(&self, _: &ServerEpoch) {}
+
+    fn moved(&self) -> ServerEpoch {
+        ServerEpoch::until_moved(self.last.subscribe())
+    }
+}
+
+impl Error {
+    pub(crate) fn database_of_cluster() -> Self {
+        Self::url("a Cluster has no database but 0; leave the database out")
+    }
+
+    pub(crate) fn not_a_cluster(&self, address: &str) -> Self {
+        let context = format!(
+            "Redis at {address} is not a Cluster; write redis:// instead of redis-cluster://, or start it with \
+             cluster-enabled yes"
+        );
+        Self::new(ErrorKind::NotACluster, context, self.redis_error().cloned())
+    }
+
+    /// No node could say which node has which slot.
+    pub(crate) fn no_node() -> Self {
+        Self::no_connection("no node of the Cluster answers; write more of them into its URL".into())
+    }
+
+    pub(crate) fn no_slots(address: &str) -> Self {
+        Self::no_connection(format!(
+            "Redis at {address} knows of no Cluster's slots; it has left its Cluster or was never in one"
+        ))
+    }
+
+    fn no_connection(context: String) -> Self {
+        Self::new(ErrorKind::Connection, context, None)
+    }
+
+    pub(crate) fn no_wait_in_a_cluster() -> Self {
+        let context =
+            "wait_for_replicas is for one server with its replicas, and not for a Cluster; leave it out";
+        Self::new(ErrorKind::Url, context.into(), None)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::super::connection::{ErrorKind, Timing};
+    use super::super::super::connection::Timing;
     use super::super::super::fake::{Fake, alive, layout, refusal};
-    use super::slot::SLOTS;
+    use super::super::super::hostile::attack;
+    use super::super::url::{Names, parse};
+    use super::layout::SLOTS;
     use super::*;
     use crate::runtime::TokioRuntime;
 
@@ -322,5 +409,44 @@ mod tests {
         let cluster = connected(&url(&fakes), ShardedMessages::On).await.unwrap();
         assert!(cluster.check_name(&LockName::new("{}").unwrap()).is_err());
         assert!(cluster.check_name(&LockName::new("{a}").unwrap()).is_ok());
+    }
+
+    #[test]
+    fn every_host_has_the_same_user() {
+        let urls = node_urls("redis-cluster://me:p,w@a:7000,b,[::1]:7002/0").unwrap();
+        assert_eq!(urls, ["redis://me:p,w@a:7000/0", "redis://me:p,w@b/0", "redis://me:p,w@[::1]:7002/0"]);
+        assert_eq!(node_urls("rediss-cluster://a").unwrap(), ["rediss://a"]);
+    }
+
+    #[test]
+    fn others_are_left_alone() {
+        assert_eq!(node_urls("redis://a:7000"), None);
+        assert_eq!(node_urls("a:7000"), None);
+    }
+    #[test]
+    fn hostile_urls_of_a_cluster_are_those_of_its_nodes() {
+        let words = [
+            "redis-cluster://",
+            "rediss-cluster://",
+            "hunter2",
+            ":hunter2@",
+            "a",
+            ":7000",
+            ",",
+            "/0",
+            "@",
+            "?",
+        ];
+        attack("cluster_urls", &words, |input| {
+            let url = String::from_utf8_lossy(input);
+            let nodes = node_urls(&url);
+            assert_eq!(nodes.is_some(), Names::of(&url) == Names::Cluster, "{nodes:?}");
+            for node in nodes.into_iter().flatten() {
+                assert_eq!(Names::of(&node), Names::Server, "{node}");
+                if let Err(error) = parse(&node) {
+                    assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+                }
+            }
+        });
     }
 }

@@ -68,17 +68,40 @@ impl fmt::Debug for Single {
 
 /// A server whose address does not change. Its name may come to mean another one: each connection looks it up
 /// anew.
+#[derive(Clone)]
 pub(super) struct Fixed {
     dialer: Arc<Dialer>,
     at: Option<Address>,
-    known: watch::Sender<Known>,
+    known: Arc<watch::Sender<Known>>,
+    /// The command that asks for a sign of life, and the question.
+    heartbeat: (&'static str, Heartbeat),
 }
+
+/// Asks a server for a sign of life.
+pub(super) type Heartbeat = fn(&mut MultiplexedConnection) -> Boxed<'_, RedisResult<()>>;
 
 impl Fixed {
     /// `at`: where it is, if that is not what the URL names.
     pub(super) fn new(dialer: Arc<Dialer>, at: Option<Address>) -> Self {
         let address = at.as_ref().map_or_else(|| dialer.address(), |at| at.to_string().into());
-        Self { dialer, at, known: watch::Sender::new(Some(address)) }
+        let known = Arc::new(watch::Sender::new(Some(address)));
+        Self { dialer, at, known, heartbeat: ("PING", |connection| Box::pin(ping(connection))) }
+    }
+
+    /// The same server, of which more is asked.
+    #[allow(dead_code, reason = "Cluster need not be built in")]
+    pub(super) fn asked(&self, command: &'static str, heartbeat: Heartbeat) -> Self {
+        Self { heartbeat: (command, heartbeat), ..self.clone() }
+    }
+}
+
+async fn ping(connection: &mut MultiplexedConnection) -> RedisResult<()> {
+    match cmd("PING").query_async::<String>(connection).await {
+        Ok(reply) if reply == "PONG" => Ok(()),
+        Ok(_) => Err(out_of_step()),
+        // It answers. What cannot be done with it just now is for commands to find out.
+        Err(error) if Meaning::of(&error) == Meaning::NotServing => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -91,22 +114,15 @@ impl Server for Fixed {
         Box::pin(async move {
             let standing = self.moved();
             let mut connection = self.dialer.dial(self.at.as_ref(), push).await?;
-            let answered = self.heartbeat(&mut connection).await;
-            answered.map_err(|error| Error::greeting(&self.address(), "PING", error))?;
+            let (command, heartbeat) = self.heartbeat;
+            let answered = heartbeat(&mut connection).await;
+            answered.map_err(|error| Error::greeting(&self.address(), command, error))?;
             Ok((connection, standing))
         })
     }
 
     fn heartbeat<'a>(&'a self, connection: &'a mut MultiplexedConnection) -> Boxed<'a, RedisResult<()>> {
-        Box::pin(async move {
-            match cmd("PING").query_async::<String>(connection).await {
-                Ok(reply) if reply == "PONG" => Ok(()),
-                Ok(_) => Err(out_of_step()),
-                // It answers. What cannot be done with it just now is for commands to find out.
-                Err(error) if Meaning::of(&error) == Meaning::NotServing => Ok(()),
-                Err(error) => Err(error),
-            }
-        })
+        (self.heartbeat.1)(connection)
     }
 
     fn invalidate(&self, standing: &ServerEpoch) {

@@ -1,9 +1,13 @@
-//! Reads what CLUSTER SLOTS answers.
+//! The words of a Cluster: addresses, slots, and the answer to CLUSTER SLOTS. Which slot a key lies in, and
+//! which names would have their keys in two of them.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-use ::redis::{FromRedisValue, ParsingError, Value};
+use ::redis::{ConnectionAddr, ConnectionInfo, FromRedisValue, ParsingError, Value};
+
+use crate::backend::LockName;
+use crate::lock::NameError;
 
 use super::super::super::connection::Address;
 
@@ -54,14 +58,61 @@ fn read_node(node: Value, asked: &Address) -> Result<Option<Address>, ParsingErr
     Ok(host.map(|host| Address { host, port }))
 }
 
+impl Address {
+    /// `None` for what others cannot reach: a unix socket.
+    pub(super) fn of(info: &ConnectionInfo) -> Option<Self> {
+        match info.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Some(Self { host: host.clone(), port: *port })
+            }
+            _ => None,
+        }
+    }
+
+    /// `host:port`. The host may be empty.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        // The last colon: there are more in an address of IPv6.
+        let (host, port) = text.rsplit_once(':')?;
+        Some(Self { host: host.to_owned(), port: port.parse().ok()? })
+    }
+}
+
+/// `host:port` of a redirect that came from the node at `asked`. Without a host it means the one that we
+/// asked.
+pub(super) fn redirected(text: &str, asked: &str) -> Option<Address> {
+    let to = Address::parse(text)?;
+    if to.host.is_empty() { Some(Address { host: Address::parse(asked)?.host, ..to }) } else { Some(to) }
+}
+
+/// How many slots a Cluster has.
+pub(super) const SLOTS: u16 = 16_384;
+
+/// The slot of a key or a sharded channel.
+pub(super) fn slot(key: &str) -> u16 {
+    crc16::State::<crc16::XMODEM>::calculate(hashed(key).as_bytes()) % SLOTS
+}
+
+/// Refuses a name whose lock, channel and counter would not share a slot. As a [`LockName`]'s braces are
+/// balanced, that is one kind only: with an empty pair in front, each of these keys is hashed as a whole.
+pub(super) fn check_name(name: &LockName) -> Result<(), NameError> {
+    let brace = name.as_str().find('{');
+    let empty = brace.is_some_and(|brace| name.as_str()[brace + 1..].starts_with('}'));
+    if empty { Err(NameError::EmptyHashTag) } else { Ok(()) }
+}
+
+/// What of a key counts: what stands between its first `{` and the first `}` after that, if anything does.
+fn hashed(key: &str) -> &str {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 
-    use ::redis::Value;
-
     use super::super::super::super::hostile::{WORDS, attack, reply};
-    use super::{Address, read};
+    use super::super::super::super::keys;
+    use super::*;
 
     fn text(text: &str) -> Value {
         Value::BulkString(text.into())
@@ -117,5 +168,61 @@ mod tests {
             let slots: HashSet<u16> = shards.iter().flat_map(|shard| shard.slots.clone()).collect();
             assert!(slots.len() <= usize::from(u16::MAX) + 1);
         });
+    }
+
+    #[test]
+    fn redirects_name_a_host_or_mean_the_one_that_was_asked() {
+        let read = |text| redirected(text, "node-1:7000").map(|address| address.to_string());
+        assert_eq!(read("10.0.0.2:7001").as_deref(), Some("10.0.0.2:7001"));
+        assert_eq!(read("node-2.example.com:7001").as_deref(), Some("node-2.example.com:7001"));
+        assert_eq!(read(":7001").as_deref(), Some("node-1:7001"));
+        assert_eq!(read("fe80::2:7001").as_deref(), Some("fe80::2:7001"));
+        assert_eq!(read("7001"), None);
+        assert_eq!(read("node-2:"), None);
+    }
+
+    #[test]
+    fn slots_are_those_of_the_redis_documentation() {
+        assert_eq!(slot("123456789"), 0x31C3);
+        assert_eq!(slot("foo"), 12_182);
+        assert_eq!(slot("{user1000}.following"), slot("{user1000}.followers"));
+        for (key, part) in [
+            ("{user1000}.following", "user1000"),
+            ("foo{}{bar}", "foo{}{bar}"),
+            ("foo{{bar}}zap", "{bar"),
+            ("foo{bar}{zap}", "bar"),
+            ("foo{bar", "foo{bar"),
+        ] {
+            assert_eq!(hashed(key), part);
+        }
+    }
+
+    #[test]
+    fn names_that_pass_keep_their_keys_together() {
+        for name in ["a", "a:b", "{a}", "x{a}y", "a{b}{}", "{{a}}", "a{{}}", "{a{b}c}", "ä{ö}"] {
+            let lock = LockName::new(name).unwrap();
+            assert_eq!(check_name(&lock), Ok(()), "{name}");
+            assert_eq!(slot(&keys::channel(name)), slot(name), "{name}");
+            assert_eq!(slot(&keys::token(name)), slot(name), "{name}");
+            let own = [&keys::fair_queue(name)[..], &keys::write_queue(name), &keys::waiting_readers(name)]
+                .concat();
+            for key in
+                own.iter().chain(&[keys::grants(name), keys::write_grants(name), keys::read_leases(name)])
+            {
+                assert_eq!(slot(key), slot(name), "{key}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_that_do_not_are_refused() {
+        for name in ["{}", "{}a", "a{}", "{}{a}", "a{}{b}"] {
+            let lock = LockName::new(name).unwrap();
+            assert_eq!(check_name(&lock), Err(NameError::EmptyHashTag), "{name}");
+            assert_ne!(slot(&keys::channel(name)), slot(name), "{name}");
+        }
+        for name in ["a{b", "a}b", "}a{"] {
+            assert_eq!(LockName::new(name), Err(NameError::UnbalancedBraces), "{name}");
+        }
     }
 }

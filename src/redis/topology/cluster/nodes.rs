@@ -6,20 +6,18 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use ::redis::{Cmd, RedisError};
+use ::redis::{Cmd, ErrorKind as Kind, RedisError, RedisResult, cmd};
 use tokio::task::JoinSet;
 
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
 
 use super::super::super::connection::{
-    Address, Common, Connection, Dialer, Error, ErrorKind, Server, WireRequest,
+    Address, Common, Connection, Dialer, Error, ErrorKind, Meaning, MultiplexedConnection, WireRequest,
 };
 use super::super::contract::Node;
 use super::super::single::Fixed;
-use super::layout::{self, Shard};
-use super::slot::SLOTS;
-use super::subscribed_node::SubscribedNode;
+use super::layout::{self, SLOTS, Shard};
 
 /// A node that has not said within this part of the response limit which node has which slot is not waited
 /// for alone: the next one is asked as well.
@@ -68,9 +66,11 @@ impl Nodes {
         match map.known.entry(address) {
             Entry::Occupied(known) => Arc::clone(known.get()),
             Entry::Vacant(new) => {
-                let server = Arc::new(Fixed::new(Arc::clone(&self.dialer), Some(new.key().clone())));
-                let commands = Connection::new(Arc::clone(&server) as Arc<dyn Server>, &self.common, None);
-                let listening = Arc::new(SubscribedNode::at(server));
+                let server = Fixed::new(Arc::clone(&self.dialer), Some(new.key().clone()));
+                // A node that is cut off from the others hears no messages.
+                let listening = server.asked("CLUSTER INFO", |connection| Box::pin(in_touch(connection)));
+                let commands = Connection::new(Arc::new(server), &self.common, None);
+                let listening = Arc::new(listening);
                 map.numbers += 1;
                 Arc::clone(new.insert(Arc::new(Node { number: map.numbers, commands, listening })))
             }
@@ -234,14 +234,29 @@ impl fmt::Debug for Nodes {
     }
 }
 
+/// An error if the node is cut off from the others: messages come to it by way of them.
+pub(super) async fn in_touch(connection: &mut MultiplexedConnection) -> RedisResult<()> {
+    let info: String = match cmd("CLUSTER").arg("INFO").query_async(connection).await {
+        Ok(info) => info,
+        // Perhaps we may not ask. It does answer.
+        Err(error) if Meaning::of(&error) == Meaning::Refused => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if info.lines().any(|line| line.trim_end() == "cluster_state:fail") {
+        return Err(RedisError::from((Kind::Io, "the node is cut off from its Cluster")));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
 
-    use super::super::super::super::connection::Timing;
-    use super::super::super::super::fake::{Fake, alive, at_once, layout};
+    use super::super::super::super::connection::{Server, ServerEpoch, Timing};
+    use super::super::super::super::fake::{Fake, alive, at_once, bulk, layout};
     use super::*;
     use crate::runtime::TokioRuntime;
+    use crate::sync::atomic::{AtomicBool, Ordering};
 
     const REFUSED: &str = "-ERR not for you\r\n";
 
@@ -378,5 +393,65 @@ mod tests {
         let error = ended.expect("it has ended before").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
         assert_eq!(silent.calls(), ["CLUSTER SLOTS"]);
+    }
+
+    fn info(state: &str) -> Option<String> {
+        Some(bulk(&format!("cluster_enabled:1\r\ncluster_state:{state}\r\ncluster_slots_fail:0\r\n")))
+    }
+
+    /// A node that says so.
+    async fn node(says: impl Fn() -> Option<String> + Send + Sync + 'static) -> (Arc<dyn Server>, Fake) {
+        let common = Arc::new(Common::new(Timing::unhurried(), TokioRuntime::current()));
+        let mut fake = Fake::silent().await;
+        fake.answer(alive(move |_| says()));
+        let dialer = Dialer::plain("redis://a", &common);
+        let at = Address { host: "127.0.0.1".into(), port: fake.port };
+        let nodes = Nodes::new(Arc::new(dialer), common, Vec::new());
+        (Arc::clone(&nodes.at(at).listening), fake)
+    }
+
+    /// What becomes of a connection to a node that says so.
+    async fn dialled(reply: Option<String>) -> Result<(Arc<dyn Server>, ServerEpoch), Error> {
+        let (node, fake) = node(move || reply.clone()).await;
+        let dialled = node.dial(Arc::new(|_| {})).await;
+        assert_eq!(fake.calls(), ["CLUSTER INFO"]);
+        dialled.map(|(_, standing)| (node, standing))
+    }
+
+    #[tokio::test]
+    async fn node_that_is_cut_off_is_not_subscribed_at() {
+        assert!(dialled(info("ok")).await.is_ok());
+        // It answers, which is all that can be known of it.
+        assert!(dialled(Some("-NOPERM not allowed\r\n".into())).await.is_ok());
+        for reply in [info("fail"), Some("-LOADING it begins\r\n".into()), None] {
+            let Err(error) = dialled(reply.clone()).await else { panic!("{reply:?}") };
+            assert_eq!(error.kind(), ErrorKind::Connection);
+        }
+    }
+
+    /// Each heartbeat asks: it may be cut off at any time, and answers all the same.
+    #[tokio::test]
+    async fn node_that_is_cut_off_later_is_left_at_the_next_heartbeat() {
+        let is_cut_off = Arc::new(AtomicBool::new(false));
+        let says = {
+            let is_cut_off = Arc::clone(&is_cut_off);
+            // Ordering: Relaxed, a flag by itself.
+            move || info(if is_cut_off.load(Ordering::Relaxed) { "fail" } else { "ok" })
+        };
+        let (node, _fake) = node(says).await;
+        let (mut connection, _) = node.dial(Arc::new(|_| {})).await.unwrap_or_else(|error| panic!("{error}"));
+        node.heartbeat(&mut connection).await.unwrap();
+        // Ordering: Relaxed, as above.
+        is_cut_off.store(true, Ordering::Relaxed);
+        assert!(node.heartbeat(&mut connection).await.is_err());
+    }
+
+    /// Its name may lead to another server by now.
+    #[tokio::test]
+    async fn node_that_is_not_the_one_that_is_meant_is_dialled_anew() {
+        let Ok((node, standing)) = dialled(info("ok")).await else { panic!("it answers") };
+        assert!(!standing.has_ended());
+        node.invalidate(&standing);
+        assert!(standing.has_ended());
     }
 }
