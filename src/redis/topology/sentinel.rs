@@ -38,7 +38,7 @@ pub(super) async fn connect(
     common: &Arc<Common>,
 ) -> Result<Arc<dyn Topology>, Error> {
     let url = url::parse(url, TLS_IS_BUILT_IN)?;
-    let to_sentinels = introduction.of_no_user();
+    let to_sentinels = ConnectOptions { instead: url.credentials, ..introduction.of_no_user() };
     let sentinel = |info| Dialer::new(info, to_sentinels.clone(), common);
     let sentinels = url.sentinels.into_iter().map(sentinel).collect::<Result<_, Error>>()?;
     let server = Dialer::new(url.server, introduction, common)?;

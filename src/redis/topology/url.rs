@@ -47,7 +47,7 @@ pub(super) fn parse(url: &str) -> Result<ConnectionInfo, Error> {
 fn parse_if(url: &str, tls: bool) -> Result<ConnectionInfo, Error> {
     let url = parse_redis_url(url).ok_or_else(|| Error::url(unreadable(url)))?;
     if url.port() == Some(0) {
-        return Err(Error::url(BAD_PORT));
+        return Err(Error::url(UNREADABLE_HOST));
     }
     if url.fragment().is_some() {
         return Err(Error::url("a # in it must be written as %23"));
@@ -74,31 +74,18 @@ fn parse_if(url: &str, tls: bool) -> Result<ConnectionInfo, Error> {
 }
 
 /// Not quoted: it may be the rest of a password in which a `/`, `?` or `#` was not escaped.
-pub(super) const BAD_PORT: &str = "its port is not a number from 1 to 65535; or a / ? or # in the password is \
-     not written as %2F, %3F or %23";
+pub(super) const UNREADABLE_HOST: &str = "its port is not a number from 1 to 65535, or its host cannot be read; or a / ? \
+     or # in the password is not written as %2F, %3F or %23";
 
 /// What is wrong with a URL that cannot be read.
 fn unreadable(url: &str) -> &'static str {
-    let Some((scheme, rest)) = url.split_once("://") else { return "it has no scheme such as redis://" };
+    let Some((scheme, _)) = url.split_once("://") else { return "it has no scheme such as redis://" };
     const SCHEMES: [&str; 7] = ["redis", "rediss", "valkey", "valkeys", "unix", "redis+unix", "valkey+unix"];
     if !SCHEMES.contains(&&*scheme.to_ascii_lowercase()) {
         return "its scheme is none of redis, rediss, redis-cluster, rediss-cluster, redis+sentinel, \
                 rediss+sentinel and unix";
     }
-    if has_wrong_port(rest) { BAD_PORT } else { "its host cannot be read" }
-}
-
-/// Whether the host in `rest`, what stands behind a URL's `://`, has a port that is none.
-pub(super) fn has_wrong_port(rest: &str) -> bool {
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    // The colons inside of brackets are an address's.
-    let behind_address = match host.strip_prefix('[') {
-        Some(address) => address.split_once(']').map_or("", |(_, behind)| behind),
-        None => host,
-    };
-    let port = behind_address.rsplit_once(':').map_or("", |(_, port)| port);
-    !port.is_empty() && port.parse::<u16>().map_or(true, |port| port == 0)
+    UNREADABLE_HOST
 }
 
 /// What is wrong with a parameter behind `?`, if it would do nothing or not what it says.

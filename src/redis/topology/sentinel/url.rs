@@ -3,7 +3,7 @@
 use ::redis::{ConnectionInfo, IntoConnectionInfo, parse_redis_url};
 
 use super::super::super::connection::{Error, ErrorKind};
-use super::super::url::{BAD_PORT, has_wrong_port};
+use super::super::url::UNREADABLE_HOST;
 
 /// Where Sentinels listen if nothing else is said.
 const PORT: u16 = 26379;
@@ -13,6 +13,8 @@ pub(super) struct SentinelUrl {
     /// What the Sentinels call the master.
     pub(super) master: String,
     pub(super) sentinels: Vec<ConnectionInfo>,
+    /// User and password for the Sentinels themselves.
+    pub(super) credentials: (Option<String>, Option<String>),
     /// For the master, but for its address.
     pub(super) server: ConnectionInfo,
 }
@@ -24,12 +26,12 @@ pub(super) struct SentinelUrl {
 pub(super) fn parse(url: &str, tls: bool) -> Result<SentinelUrl, Error> {
     let wrong = Error::sentinel_url;
     let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("it is none"))?;
-    let with_tls = match scheme.to_ascii_lowercase().as_str() {
-        "redis+sentinel" | "valkey+sentinel" => false,
-        "rediss+sentinel" | "valkeys+sentinel" => true,
+    let plain = match scheme.to_ascii_lowercase().as_str() {
+        "redis+sentinel" | "valkey+sentinel" => "redis",
+        "rediss+sentinel" | "valkeys+sentinel" => "rediss",
         _ => return Err(wrong("its scheme is neither redis+sentinel nor rediss+sentinel")),
     };
-    if with_tls && !tls {
+    if plain == "rediss" && !tls {
         return Err(Error::not_built_in(ErrorKind::TlsNotBuiltIn, "asks for TLS", "tls"));
     }
     if url.contains('#') {
@@ -43,7 +45,6 @@ pub(super) fn parse(url: &str, tls: bool) -> Result<SentinelUrl, Error> {
     let (user, hosts) = authority.rsplit_once('@').map_or(("", authority), |(user, hosts)| (user, hosts));
     let (master, database) = path.split_once('/').unwrap_or((path, ""));
 
-    let plain = if with_tls { "rediss" } else { "redis" };
     let hosts: Vec<&str> = hosts.split(',').collect();
     if hosts.iter().any(|host| host.is_empty()) {
         return Err(wrong("it names no Sentinel, or ends its list of them with a comma"));
@@ -56,39 +57,22 @@ pub(super) fn parse(url: &str, tls: bool) -> Result<SentinelUrl, Error> {
         return Err(wrong("the name of a master has only letters, digits, dots, dashes and underscores"));
     }
     let credentials = credentials(options)?;
-    let sentinels =
-        hosts.iter().map(|host| sentinel(plain, host, &credentials)).collect::<Result<_, Error>>()?;
+    let sentinels = hosts.iter().map(|host| sentinel(plain, host)).collect::<Option<_>>();
+    let sentinels = sentinels.ok_or_else(|| wrong(UNREADABLE_HOST))?;
 
     let server = parse_redis_url(&format!("{plain}://{user}@{}/{database}", hosts[0]));
     let server = server.and_then(|url| url.into_connection_info().ok());
     let server = server.ok_or_else(|| wrong("user, password or database cannot be read"))?;
-    Ok(SentinelUrl { master: master.to_owned(), sentinels, server })
+    Ok(SentinelUrl { master: master.to_owned(), sentinels, credentials, server })
 }
 
 /// How to connect to one of the Sentinels. `host`: with neither `/` nor `@`.
-fn sentinel(
-    scheme: &str,
-    host: &str,
-    (username, password): &(Option<String>, Option<String>),
-) -> Result<ConnectionInfo, Error> {
-    let wrong = Error::sentinel_url;
-    if has_wrong_port(host) {
-        return Err(wrong(BAD_PORT));
+fn sentinel(scheme: &str, host: &str) -> Option<ConnectionInfo> {
+    let mut url = parse_redis_url(&format!("{scheme}://{host}")).filter(|url| url.port() != Some(0))?;
+    if url.port().is_none() {
+        url.set_port(Some(PORT)).ok()?;
     }
-    let url = parse_redis_url(&format!("{scheme}://{host}"));
-    let mut url = url.ok_or_else(|| wrong("the host of a Sentinel cannot be read"))?;
-    if url.port().is_none() && url.set_port(Some(PORT)).is_err() {
-        return Err(wrong("the host of a Sentinel is missing"));
-    }
-    let info = url.into_connection_info().map_err(|_| wrong("the host of a Sentinel is missing"))?;
-    let mut settings = info.redis_settings().clone();
-    if let Some(username) = username {
-        settings = settings.set_username(username);
-    }
-    if let Some(password) = password {
-        settings = settings.set_password(password);
-    }
-    Ok(info.set_redis_settings(settings))
+    url.into_connection_info().ok()
 }
 
 /// User and password for the Sentinels themselves.
@@ -128,9 +112,9 @@ mod tests {
         assert_eq!(sentinels, ["one:26379", "::1:7000", "10.0.0.1:7001"]);
         for sentinel in &parsed.sentinels {
             let settings = sentinel.redis_settings();
-            assert_eq!((settings.username(), settings.password()), (Some("watch"), Some("s&p+x")));
-            assert_eq!(settings.db(), 0);
+            assert_eq!((settings.username(), settings.password(), settings.db()), (None, None, 0));
         }
+        assert_eq!(parsed.credentials, (Some("watch".to_owned()), Some("s&p+x".to_owned())));
         let server = parsed.server.redis_settings();
         assert_eq!((server.username(), server.password(), server.db()), (Some("user"), Some("p@ss#"), 3));
     }
@@ -138,9 +122,9 @@ mod tests {
     #[test]
     fn parts_that_are_left_out_are_none() {
         let parsed = parse("Redis+Sentinel://one/mymaster", false).unwrap();
-        let (server, sentinel) = (parsed.server.redis_settings(), parsed.sentinels[0].redis_settings());
+        let server = parsed.server.redis_settings();
         assert_eq!((server.username(), server.password(), server.db()), (None, None, 0));
-        assert_eq!((sentinel.username(), sentinel.password()), (None, None));
+        assert_eq!(parsed.credentials, (None, None));
         assert_eq!(parsed.master, "mymaster");
     }
 
