@@ -205,12 +205,12 @@ mod builder;
 mod connection;
 #[cfg(test)]
 mod fake;
+mod hand_off_stats;
 #[cfg(test)]
 mod hostile;
 mod keys;
 mod late;
 mod nonces;
-mod passed_on;
 mod pubsub;
 mod queue;
 mod read_write;

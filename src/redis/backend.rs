@@ -18,10 +18,10 @@ use crate::runtime::Runtime;
 use crate::transport::Transport;
 
 use super::connection::{Boxed, Common, Error, Line, Meaning, SHORTEST_RENEWAL, WireRequest};
+use super::hand_off_stats::HandOffStats;
 use super::keys;
 use super::late::LateAttempts;
 use super::nonces::Nonces;
-use super::passed_on::PassedOn;
 use super::pubsub::RedisTransport;
 use super::scripts::{Reply, Script, Scripts};
 use super::topology::{Router, Sent};
@@ -48,14 +48,6 @@ impl Replicas {
         // Zero would be for ever.
         wait.arg(self.count).arg(self.timeout.as_millis().max(1) as u64);
         wait
-    }
-
-    /// Whether enough of them have it.
-    fn check(self, router: &Router, had: Result<usize, RedisError>) -> Result<(), Error> {
-        match had {
-            Ok(had) if had >= self.count => Ok(()),
-            had => Err(Error::not_replicated(&router.address(), had, self.count)),
-        }
     }
 }
 
@@ -91,7 +83,7 @@ pub struct Redis {
     /// Of its waiters that the server enqueues.
     pub(super) nonces: Arc<Nonces>,
     /// By the kind of queue.
-    pub(super) passed_on: Arc<[PassedOn; 2]>,
+    pub(super) hand_off_stats: Arc<[HandOffStats; 2]>,
 }
 
 impl Backend for Redis {
@@ -185,7 +177,7 @@ impl Backend for Redis {
     }
 
     async fn renew(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
-        self.renew_all(Renewal::of(mode), leases, lease).await
+        self.renew_all(mode, leases, lease).await
     }
 
     async fn force_release(&self, mode: Mode, name: &LockName) -> Result<bool, Error> {
@@ -241,7 +233,7 @@ impl Redis {
     ) -> Result<ReleaseOutcome, Error> {
         let lease = [LeaseKey { name: name.clone(), id: id.clone() }];
         // A lease is never made shorter, so this only asks.
-        match self.renew_all(Renewal::of(mode), &lease, Lease::MIN).await {
+        match self.renew_all(mode, &lease, Lease::MIN).await {
             Ok(held) if held == [false] => Ok(ReleaseOutcome::NotHeld),
             _ => Err(error),
         }
@@ -294,34 +286,6 @@ impl Redis {
 /// For how long a lock is held, in ms, its fields, and its mode. Redisson's plain and fair locks have none.
 type Found = (i64, Vec<String>, Option<String>);
 
-/// What is renewed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Renewal {
-    Locks,
-    Writes,
-    Reads,
-}
-
-impl Renewal {
-    fn of(mode: Mode) -> Self {
-        match mode {
-            Mode::Plain | Mode::Fair => Self::Locks,
-            Mode::Write => Self::Writes,
-            Mode::Read => Self::Reads,
-        }
-    }
-
-    /// The field of the lock that its holder has.
-    fn field(self, id: &LeaseId) -> String {
-        if self == Self::Writes { keys::writer(id) } else { keys::id(id) }
-    }
-
-    /// The key of the holder's own lease.
-    fn own_key(self, lease: &LeaseKey) -> Option<String> {
-        (self == Self::Reads).then(|| keys::read_lease(lease.name.as_str(), &lease.id))
-    }
-}
-
 impl Redis {
     /// A call of a script about `name`. `words`: writes the number of its keys, these, and its arguments.
     pub(super) fn request<'a>(
@@ -352,33 +316,29 @@ impl Redis {
         id: &LeaseId,
         request: &WireRequest<'_>,
     ) -> Result<Option<Reply>, Error> {
-        let reply = match &self.acquisitions {
-            None => {
-                let (reply, sent) = self.router.send(request).await?;
-                self.late.answered(id, sent, &self.common);
-                reply
-            }
-            // Cold: boxed, to keep the hot future small.
-            Some((router, replicas)) => {
-                Box::pin(async {
-                    let request = WireRequest {
-                        followed_by: Some(replicas.wait()),
-                        takes: replicas.timeout,
-                        limit: request.limit + replicas.timeout,
-                        ..request.clone()
-                    };
-                    let ((reply, had), sent): ((Option<Reply>, _), _) = router.send(&request).await?;
-                    self.late.answered(id, sent, &self.common);
-                    // A lock that was not acquired has nothing that replicas could have.
-                    if !matches!(reply, Some(Reply::Number(_) | Reply::Mode(_))) {
-                        replicas.check(router, had)?;
-                    }
-                    Ok::<_, Error>(reply)
-                })
-                .await?
-            }
+        let Some((router, replicas)) = &self.acquisitions else {
+            let (reply, sent) = self.router.send(request).await?;
+            self.late.answered(id, sent, &self.common);
+            return Ok(reply);
         };
-        Ok(reply)
+        // Cold: boxed, to keep the hot future small.
+        Box::pin(async {
+            let request = WireRequest {
+                followed_by: Some(replicas.wait()),
+                takes: replicas.timeout,
+                limit: request.limit + replicas.timeout,
+                ..request.clone()
+            };
+            let ((reply, had), sent): ((Option<Reply>, Result<usize, _>), _) = router.send(&request).await?;
+            self.late.answered(id, sent, &self.common);
+            // A lock that was not acquired has nothing that replicas could have.
+            let is_acquired = !matches!(reply, Some(Reply::Number(_) | Reply::Mode(_)));
+            if is_acquired && !had.as_ref().is_ok_and(|had| *had >= replicas.count) {
+                return Err(Error::not_replicated(&router.address(), had, replicas.count));
+            }
+            Ok(reply)
+        })
+        .await
     }
 
     /// Rolls back again and again, as long as what was rolled back may come late.
@@ -465,12 +425,7 @@ impl Redis {
     }
 
     /// Renews leases, by slot and in batches.
-    async fn renew_all(
-        &self,
-        renewal: Renewal,
-        leases: &[LeaseKey],
-        lease: Duration,
-    ) -> Result<Vec<bool>, Error> {
+    async fn renew_all(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
         let mut by_slot: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, key) in leases.iter().enumerate() {
             by_slot.entry(self.router.topology().slot(key.name.as_str())).or_default().push(index);
@@ -481,13 +436,13 @@ impl Redis {
             .collect();
         // Most often. What polls several side by side may call the caller's waker in its own poll.
         if let [only] = &*commands {
-            return self.renew_some(renewal, leases, only, lease).await;
+            return self.renew_some(mode, leases, only, lease).await;
         }
         // The first that fails ends it for all: they are asked for together because they are with the same
         // node.
         let mut answers = stream::iter(commands)
             .map(|indices| async move {
-                let renewed = self.renew_some(renewal, leases, &indices, lease).await?;
+                let renewed = self.renew_some(mode, leases, &indices, lease).await?;
                 Ok::<_, Error>((indices, renewed))
             })
             .buffer_unordered(RENEWING_COMMANDS);
@@ -504,41 +459,45 @@ impl Redis {
     /// The leases at `indices`, all of one slot.
     async fn renew_some(
         &self,
-        renewal: Renewal,
+        mode: Mode,
         leases: &[LeaseKey],
         indices: &[usize],
         lease: Duration,
     ) -> Result<Vec<bool>, Error> {
         // While their slot moves, some are with one node and some with the other, which can last. Then each
         // goes by itself.
-        match self.renew_together(renewal, leases, indices, lease, false).await {
+        match self.renew_together(mode, leases, indices, lease, false).await {
             Err(error) if error.meaning() == Some(Meaning::CrossSlot) => {}
             renewed => return renewed,
         }
         let mut renewed = Vec::with_capacity(indices.len());
         for index in indices {
             let index = std::slice::from_ref(index);
-            renewed.extend(self.renew_together(renewal, leases, index, lease, true).await?);
+            renewed.extend(self.renew_together(mode, leases, index, lease, true).await?);
         }
         Ok(renewed)
     }
 
     async fn renew_together(
         &self,
-        renewal: Renewal,
+        mode: Mode,
         leases: &[LeaseKey],
         indices: &[usize],
         lease: Duration,
         patient: bool,
     ) -> Result<Vec<bool>, Error> {
         let asked = || indices.iter().map(|index| &leases[*index]);
-        let fields: Vec<String> = asked().map(|lease| renewal.field(&lease.id)).collect();
-        let own: Vec<Option<String>> = asked().map(|lease| renewal.own_key(lease)).collect();
+        let field = |id| if mode == Mode::Write { keys::writer(id) } else { keys::id(id) };
+        let fields: Vec<String> = asked().map(|lease| field(&lease.id)).collect();
+        // A reader's lease has a key of its own.
+        let own_key =
+            |lease: &LeaseKey| (mode == Mode::Read).then(|| keys::read_lease(lease.name.as_str(), &lease.id));
+        let own: Vec<Option<String>> = asked().map(own_key).collect();
         let names = asked().map(|lease| lease.name.as_str());
         let keys: Vec<&str> =
             names.zip(&own).flat_map(|(name, own)| [Some(name), own.as_deref()]).flatten().collect();
         let words = |command: &mut Cmd, _: Instant| {
-            let fields_each = if renewal == Renewal::Reads { 2 } else { 1 };
+            let fields_each = if mode == Mode::Read { 2 } else { 1 };
             command.arg(keys.len()).arg(&keys).arg(millis(lease)).arg(fields_each).arg(&fields);
         };
         let request = self.request(&self.scripts.renew, &leases[indices[0]].name, &words);

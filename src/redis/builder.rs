@@ -351,7 +351,7 @@ impl RedisBuilder {
             late,
             publishes_both,
             nonces,
-            passed_on: Arc::default(),
+            hand_off_stats: Arc::default(),
         })
     }
 }

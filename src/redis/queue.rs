@@ -13,7 +13,7 @@ use crate::runtime::Runtime;
 use super::backend::{Redis, attempted, freed, millis};
 use super::connection::{Error, Line, WireRequest};
 use super::keys;
-use super::scripts::{AGAIN, MOST_TIMES, QueueScripts, Reply, Script, endless};
+use super::scripts::{AGAIN, MOST_TIMES, Reply, Script, endless};
 use super::topology::{Messages, Router, Sent};
 
 /// What they wait for.
@@ -38,11 +38,11 @@ impl QueueKind {
     }
 }
 
-/// Keys and arguments of a script.
+/// A call of a script of a lock that has a queue.
 pub(super) struct ScriptCall {
     pub(super) keys: Vec<String>,
     /// All but `waited`.
-    args: Vec<String>,
+    pub(super) args: Vec<String>,
     /// The last one, if a waiter is about to get a position: for how long it has waited, and when that was
     /// so.
     waited: Option<(Duration, Instant)>,
@@ -51,6 +51,15 @@ pub(super) struct ScriptCall {
 }
 
 impl ScriptCall {
+    /// The call may enqueue a waiter, if one has a position.
+    pub(super) fn enqueue(&mut self, position: Option<QueuePosition>, now: Instant) {
+        if let Some(position) = position {
+            self.waited = Some((position.waited, now));
+            // A waiter that is named with a release is of this process, and has the lock by the reply.
+            self.announced = false;
+        }
+    }
+
     /// Writes these words as of `now`: a command may be on its way for longer than others have waited.
     fn write(&self, command: &mut Cmd, now: Instant) {
         command.arg(self.keys.len()).arg(&self.keys).arg(&self.args);
@@ -60,61 +69,40 @@ impl ScriptCall {
     }
 }
 
-/// A call of a script of a lock that has a queue.
-pub(super) struct Call<'a> {
-    pub(super) kind: QueueKind,
-    pub(super) name: &'a LockName,
-    /// Whether it may free the lock.
-    pub(super) releases: bool,
-    /// Keys behind those of the kind.
-    pub(super) keys: Vec<String>,
-    /// The script's own arguments, but the last if there is a position.
-    pub(super) own: Vec<String>,
-    /// Then the last one is by its age.
-    pub(super) position: Option<QueuePosition>,
-}
-
 impl Redis {
-    fn queue_scripts(&self, kind: QueueKind) -> &QueueScripts {
-        match kind {
-            QueueKind::Fair => &self.scripts.fair,
-            QueueKind::ReadWrite => &self.scripts.write,
-        }
-    }
-
-    /// The keys of the lock, and what scripts of its kind are told before their own arguments.
-    pub(super) fn words(&self, call: Call<'_>) -> ScriptCall {
-        let (topology, name) = (self.router.topology(), call.name.as_str());
+    /// A call with the keys of the lock, and what scripts of its kind are told before their own arguments.
+    /// `releases`: it may free the lock.
+    pub(super) fn call(&self, kind: QueueKind, name: &LockName, releases: bool) -> ScriptCall {
+        let (topology, lock) = (self.router.topology(), name.as_str());
         // Grants go out in both kinds, too, as they go to clients of a fleet of which some listen to the
         // other one already. Of those the node does not know.
         let other = if self.publishes_both { topology.messages().other().publish() } else { "" };
         let knows_all = topology.knows_all_listeners()
             && !(self.publishes_both && topology.messages() == Messages::Sharded);
-        let grants = call.kind.grants(name);
-        let ([queue, positions], beside, channel) = match call.kind {
+        let ([queue, positions], beside, channel) = match kind {
             QueueKind::Fair => {
-                (keys::fair_queue(name), vec![keys::redisson_queue(name)], keys::channel(name))
+                (keys::fair_queue(lock), vec![keys::redisson_queue(lock)], keys::channel(lock))
             }
             QueueKind::ReadWrite => {
-                let channel = keys::read_write_channel(name);
-                (keys::write_queue(name), keys::waiting_readers(name).into(), channel)
+                let channel = keys::read_write_channel(lock);
+                (keys::write_queue(lock), keys::waiting_readers(lock).into(), channel)
             }
         };
-        let passed_on = &self.passed_on[call.kind as usize];
+        let stats = &self.hand_off_stats[kind as usize];
         let common = [self.publish(), other, if knows_all { "1" } else { "0" }];
         let mut args: Vec<String> = common.map(str::to_owned).into();
-        args.extend([channel, keys::UNLOCK_MESSAGE.to_owned(), grants, keys::GRANTED.to_owned()]);
-        if call.kind == QueueKind::ReadWrite {
-            let spare = if call.releases && passed_on.is_enough(call.name) { "1" } else { "" };
-            args.extend([keys::READ_UNLOCK_MESSAGE.to_owned(), keys::read_leases(name), spare.to_owned()]);
+        let (grants, granted) = (kind.grants(lock), keys::GRANTED.to_owned());
+        args.extend([channel, keys::UNLOCK_MESSAGE.to_owned(), grants, granted]);
+        if kind == QueueKind::ReadWrite {
+            let spare = if releases && stats.is_enough(name) { "1" } else { "" };
+            args.extend([keys::READ_UNLOCK_MESSAGE.to_owned(), keys::read_leases(lock), spare.to_owned()]);
         }
-        args.extend(call.own);
-        let own = [name.to_owned(), queue, positions].into_iter().chain(beside);
-        let keys = own.chain(call.keys).collect();
-        let now = self.common.runtime.now();
-        // A waiter that is named with it is of this process, and has it by the reply.
-        let announced = call.releases && call.position.is_none() && passed_on.last_time(call.name);
-        ScriptCall { keys, args, waited: call.position.map(|position| (position.waited, now)), announced }
+        let keys = [lock.to_owned(), queue, positions].into_iter().chain(beside).collect();
+        ScriptCall { keys, args, waited: None, announced: releases && stats.last_time(name) }
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.common.runtime.now()
     }
 
     /// The nonce of a waiter that is to be enqueued.
@@ -126,7 +114,7 @@ impl Redis {
     /// Whether the lease was held by the id that was released, by the reply.
     pub(super) fn released(&self, kind: QueueKind, name: &LockName, reply: i64) -> bool {
         if reply > 0 {
-            self.passed_on[kind as usize].count(name, reply == 2, self.common.runtime.now());
+            self.hand_off_stats[kind as usize].count(name, reply == 2, self.now());
         }
         reply > 0
     }
@@ -186,13 +174,14 @@ impl Redis {
         let kind = QueueKind::of(mode);
         let AcquireRequest { id, lease, tokens, position, .. } = request;
         let (lease, tokens, position) = (*lease, *tokens, *position);
-        let mut own = vec![millis(lease).to_string(), keys::id(id), tokens.to_string()];
+        let mut call = self.call(kind, name, false);
+        call.keys.extend(counter(name, tokens));
+        call.args.extend([millis(lease).to_string(), keys::id(id), tokens.to_string()]);
         if let Some(position) = position {
-            own.extend([millis(position.kept).to_string(), self.nonce(kind, name, id)]);
+            call.args.extend([millis(position.kept).to_string(), self.nonce(kind, name, id)]);
         }
-        let keys = counter(name, tokens);
-        let words = self.words(Call { kind, name, releases: false, keys, own, position });
-        self.attempt_words(&self.queue_scripts(kind).acquire, &words, name, id).await
+        call.enqueue(position, self.now());
+        self.attempt_words(&self.scripts.queues[kind as usize].acquire, &call, name, id).await
     }
 
     /// Passes the lock on if `id` has it, and takes `id` out of the queue.
@@ -205,17 +194,16 @@ impl Redis {
         next: Option<&NextWaiter>,
     ) -> Result<ReleaseOutcome, Error> {
         let kind = QueueKind::of(mode);
-        let tokens = next.map_or(0, |next| next.tokens);
-        let position = next.map(|next| next.position);
-        let mut own = vec![keys::id(id)];
-        if let Some(NextWaiter { id, lease, position, .. }) = next {
-            own.extend([keys::id(id), millis(*lease).to_string(), tokens.to_string()]);
-            own.extend([millis(position.kept).to_string(), self.nonce(kind, name, id)]);
+        let mut call = self.call(kind, name, true);
+        call.args.push(keys::id(id));
+        if let Some(NextWaiter { id, lease, tokens, position }) = next {
+            call.keys.extend(counter(name, *tokens));
+            call.args.extend([keys::id(id), millis(*lease).to_string(), tokens.to_string()]);
+            call.args.extend([millis(position.kept).to_string(), self.nonce(kind, name, id)]);
+            call.enqueue(Some(*position), self.now());
         }
-        let keys = counter(name, tokens);
-        let words = self.words(Call { kind, name, releases: true, keys, own, position });
-        let script = &self.queue_scripts(kind).release;
-        let (reply, sent) = self.send_words(router, name, script, &words, true).await?;
+        let script = &self.scripts.queues[kind as usize].release;
+        let (reply, sent) = self.send_words(router, name, script, &call, true).await?;
         Ok(match reply {
             Reply::Token(last_token) => {
                 self.released(kind, name, 1);
@@ -234,23 +222,16 @@ impl Redis {
     /// Frees the lock, whichever owner has it. True if it was held.
     pub(super) async fn force(&self, mode: Mode, name: &LockName) -> Result<bool, Error> {
         let kind = QueueKind::of(mode);
-        let words = self.words(Call {
-            kind,
-            name,
-            releases: false,
-            keys: Vec::new(),
-            own: Vec::new(),
-            position: None,
-        });
-        let script = &self.queue_scripts(kind).force_release;
+        let call = self.call(kind, name, false);
+        let script = &self.scripts.queues[kind as usize].force_release;
         // Not again: another owner may have it by then.
-        freed(name, self.send_words(&self.router, name, script, &words, false).await?.0)
+        freed(name, self.send_words(&self.router, name, script, &call, false).await?.0)
     }
 }
 
 /// Where tokens come from, if any are wanted.
-pub(super) fn counter(name: &LockName, tokens: u64) -> Vec<String> {
-    if tokens > 0 { vec![keys::token(name.as_str())] } else { Vec::new() }
+pub(super) fn counter(name: &LockName, tokens: u64) -> Option<String> {
+    (tokens > 0).then(|| keys::token(name.as_str()))
 }
 
 #[cfg(test)]
@@ -261,7 +242,7 @@ mod tests {
     #[test]
     fn command_that_asks_for_no_token_names_no_key_of_tokens() {
         let name = LockName::new("orders").unwrap();
-        assert_eq!(counter(&name, 0), Vec::<String>::new());
-        assert_eq!(counter(&name, 1), [keys::token("orders")]);
+        assert_eq!(counter(&name, 0), None);
+        assert_eq!(counter(&name, 1), Some(keys::token("orders")));
     }
 }

@@ -11,7 +11,7 @@ use crate::lock::{Holder, LeaseId};
 use super::backend::{Redis, duration, millis};
 use super::connection::Error;
 use super::keys;
-use super::queue::{Call, QueueKind, counter};
+use super::queue::{QueueKind, counter};
 use super::scripts::{MOST_TIMES, Reply, endless};
 use super::topology::{Router, Sent};
 
@@ -32,13 +32,13 @@ impl Redis {
         let AcquireRequest { id, lease, tokens, position, under, .. } = request;
         let under = under.as_ref().map(LeaseId::to_string).unwrap_or_default();
         let fenced = if *tokens > 0 { "1" } else { "" };
-        let mut own = vec![millis(*lease).to_string(), keys::id(id), under, fenced.to_owned()];
-        own.extend(position.map(|position| millis(position.kept).to_string()));
-        let mut keys = vec![keys::read_lease(name.as_str(), id)];
-        keys.extend(counter(name, *tokens));
-        let (kind, position) = (QueueKind::ReadWrite, *position);
-        let words = self.words(Call { kind, name, releases: false, keys, own, position });
-        self.attempt_words(&self.scripts.read_acquire, &words, name, id).await
+        let mut call = self.call(QueueKind::ReadWrite, name, false);
+        call.keys.push(keys::read_lease(name.as_str(), id));
+        call.keys.extend(counter(name, *tokens));
+        call.args.extend([millis(*lease).to_string(), keys::id(id), under, fenced.to_owned()]);
+        call.args.extend(position.map(|position| millis(position.kept).to_string()));
+        call.enqueue(*position, self.now());
+        self.attempt_words(&self.scripts.read_acquire, &call, name, id).await
     }
 
     /// The holders of the lock. The writer is on each page.
@@ -78,10 +78,11 @@ impl Redis {
         name: &LockName,
         id: &LeaseId,
     ) -> Result<ReleaseOutcome, Error> {
-        let keys = vec![keys::read_lease(name.as_str(), id)];
-        let (kind, own) = (QueueKind::ReadWrite, vec![keys::id(id)]);
-        let words = self.words(Call { kind, name, releases: true, keys, own, position: None });
-        let (reply, sent) = self.send_words(router, name, &self.scripts.read_release, &words, true).await?;
+        let kind = QueueKind::ReadWrite;
+        let mut call = self.call(kind, name, true);
+        call.keys.push(keys::read_lease(name.as_str(), id));
+        call.args.push(keys::id(id));
+        let (reply, sent) = self.send_words(router, name, &self.scripts.read_release, &call, true).await?;
         let reply = ended(name, reply)?;
         // Or the first sending has ended it. (That it was lost before then cannot be told from that, and
         // comes to the same.)

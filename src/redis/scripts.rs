@@ -13,8 +13,8 @@ pub(super) struct Scripts {
     pub(super) holder: Script,
     pub(super) force_release: Script,
     pub(super) renew: Script,
-    pub(super) fair: QueueScripts,
-    pub(super) write: QueueScripts,
+    /// Of fair locks, and of the write half of read-write locks.
+    pub(super) queues: [QueueScripts; 2],
     pub(super) read_acquire: Script,
     pub(super) read_release: Script,
     pub(super) read_write_holders: Script,
@@ -64,8 +64,7 @@ impl Scripts {
             holder: Script::new(include_str!("scripts/holder.lua")),
             force_release: Script::new(include_str!("scripts/force_release.lua")),
             renew: Script::new(include_str!("scripts/renew.lua")),
-            fair: queue_scripts!("fair"),
-            write: queue_scripts!("read_write"),
+            queues: [queue_scripts!("fair"), queue_scripts!("read_write")],
             read_acquire: of_kind!("read_write", "read_acquire.lua"),
             read_release: of_kind!("read_write", "read_release.lua"),
             read_write_holders: of_kind!("read_write", "read_write_holders.lua"),
@@ -124,7 +123,7 @@ mod tests {
 
     fn all() -> impl Iterator<Item = Script> {
         let all = Scripts::new();
-        let queues = [all.fair, all.write].map(|it| [it.acquire, it.release, it.force_release]);
+        let queues = all.queues.map(|it| [it.acquire, it.release, it.force_release]);
         let plain = [all.acquire, all.release, all.holder, all.force_release, all.renew];
         let read = [all.read_acquire, all.read_release, all.read_write_holders];
         queues.into_iter().flatten().chain(plain).chain(read)

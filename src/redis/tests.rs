@@ -96,7 +96,7 @@ async fn release_that_finds_no_hold_has_ended_it_if_it_was_sent_again() {
     for mode in QUEUED {
         let (redis, fake) = connect(Redis::builder(), &[NO, LOST, NO]).await;
         assert_eq!(release(&redis, mode).await.unwrap(), ReleaseOutcome::NotHeld, "{mode:?}");
-        assert!(!redis.passed_on[QueueKind::of(mode) as usize].last_time(&name()), "{mode:?}");
+        assert!(!redis.hand_off_stats[QueueKind::of(mode) as usize].last_time(&name()), "{mode:?}");
         assert_eq!(release(&redis, mode).await.unwrap(), RELEASED, "{mode:?}");
         assert_eq!(fake.count("EVALSHA"), 3);
     }
@@ -115,9 +115,9 @@ async fn forced_release_is_not_sent_again() {
 #[tokio::test]
 async fn only_releases_leave_a_lock_to_strangers_and_only_those_that_name_no_waiter_are_announced() {
     let (redis, fake) = connect(Redis::builder(), &[YES]).await;
-    let passed_on = &redis.passed_on[QueueKind::ReadWrite as usize];
-    while !passed_on.is_enough(&name()) {
-        passed_on.count(&name(), false, Instant::now());
+    let stats = &redis.hand_off_stats[QueueKind::ReadWrite as usize];
+    while !stats.is_enough(&name()) {
+        stats.count(&name(), false, Instant::now());
     }
     // Both connections stand, and are not greeted meanwhile.
     fake.until("PING", 2).await;
@@ -146,7 +146,7 @@ async fn grant_to_the_next_waiter_passes_the_lock_on() {
     let (redis, _fake) = connect(Redis::builder(), &["*1\r\n:7\r\n"]).await;
     let granted = redis.release(Mode::Fair, &name(), &id(1), Some(&next())).await.unwrap();
     assert_eq!(granted, ReleaseOutcome::GrantedToNext { last_token: 7 });
-    assert!(redis.passed_on[QueueKind::Fair as usize].last_time(&name()));
+    assert!(redis.hand_off_stats[QueueKind::Fair as usize].last_time(&name()));
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! [`PassedOn`]: when a release of a read-write lock leaves it to other clients, and whether another process
-//! most likely waits for a release.
+//! [`HandOffStats`]: when a release of a read-write lock leaves it to other clients, and whether another
+//! process most likely waits for a release.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -21,7 +21,7 @@ const IDLE: Duration = Duration::from_secs(60);
 
 /// How many releases of each lock by this process passed it on, since one has left it to other clients.
 #[derive(Debug, Default)]
-pub(super) struct PassedOn(Mutex<Counts>);
+pub(super) struct HandOffStats(Mutex<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -30,7 +30,7 @@ struct Counts {
     cleared: Option<Instant>,
 }
 
-impl PassedOn {
+impl HandOffStats {
     /// Whether this release is to leave the lock to other clients. One that there is no room to count is:
     /// that costs the waiters a command each, while never to leave it would keep other clients out for ever.
     pub(super) fn is_enough(&self, name: &LockName) -> bool {
@@ -78,43 +78,43 @@ mod tests {
 
     #[test]
     fn each_name_is_left_to_strangers_after_its_own_releases() {
-        let (passed_on, now) = (PassedOn::default(), Instant::now());
+        let (stats, now) = (HandOffStats::default(), Instant::now());
         for times in 0..LEFT_TO_STRANGERS {
-            assert!(!passed_on.is_enough(&name(0)), "after {times}");
-            assert_eq!(passed_on.last_time(&name(0)), times > 0);
-            passed_on.count(&name(0), false, now);
-            passed_on.count(&name(1), true, now);
+            assert!(!stats.is_enough(&name(0)), "after {times}");
+            assert_eq!(stats.last_time(&name(0)), times > 0);
+            stats.count(&name(0), false, now);
+            stats.count(&name(1), true, now);
         }
-        assert!(passed_on.is_enough(&name(0)) && !passed_on.is_enough(&name(1)));
-        passed_on.count(&name(0), true, now);
-        assert!(!passed_on.is_enough(&name(0)) && !passed_on.last_time(&name(0)));
+        assert!(stats.is_enough(&name(0)) && !stats.is_enough(&name(1)));
+        stats.count(&name(0), true, now);
+        assert!(!stats.is_enough(&name(0)) && !stats.last_time(&name(0)));
     }
 
     #[test]
     fn names_without_room_are_left_to_strangers_until_others_are_idle() {
-        let (passed_on, now) = (PassedOn::default(), Instant::now());
+        let (stats, now) = (HandOffStats::default(), Instant::now());
         for number in 0..=MOST {
-            passed_on.count(&name(number), false, now);
+            stats.count(&name(number), false, now);
         }
-        assert_eq!(passed_on.0.lock().by_name.len(), MOST);
-        assert!(!passed_on.is_enough(&name(0)) && passed_on.is_enough(&name(MOST)));
+        assert_eq!(stats.0.lock().by_name.len(), MOST);
+        assert!(!stats.is_enough(&name(0)) && stats.is_enough(&name(MOST)));
         // All are looked at once a second: here half a second too early, and not again before they are idle.
         for half_seconds in [119, 120] {
-            passed_on.count(&name(MOST), false, now + half_seconds * IDLE / 120);
-            assert!(passed_on.is_enough(&name(MOST)), "after {half_seconds} / 2 s");
+            stats.count(&name(MOST), false, now + half_seconds * IDLE / 120);
+            assert!(stats.is_enough(&name(MOST)), "after {half_seconds} / 2 s");
         }
-        passed_on.count(&name(MOST), false, now + 121 * IDLE / 120);
-        assert!(!passed_on.is_enough(&name(MOST)));
-        assert_eq!(passed_on.0.lock().by_name.len(), 1);
+        stats.count(&name(MOST), false, now + 121 * IDLE / 120);
+        assert!(!stats.is_enough(&name(MOST)));
+        assert_eq!(stats.0.lock().by_name.len(), 1);
     }
 
     #[test]
     fn idle_names_are_kept_while_there_is_room() {
-        let (passed_on, now) = (PassedOn::default(), Instant::now());
+        let (stats, now) = (HandOffStats::default(), Instant::now());
         for _ in 0..LEFT_TO_STRANGERS {
-            passed_on.count(&name(0), false, now);
+            stats.count(&name(0), false, now);
         }
-        passed_on.count(&name(1), false, now + 2 * IDLE);
-        assert!(passed_on.is_enough(&name(0)));
+        stats.count(&name(1), false, now + 2 * IDLE);
+        assert!(stats.is_enough(&name(0)));
     }
 }
