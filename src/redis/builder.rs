@@ -98,7 +98,6 @@ impl Redis {
 pub struct RedisBuilder {
     timing: Timing,
     introduction: ConnectOptions,
-    credentials: (Option<String>, Option<String>),
     replicas: Option<Replicas>,
     topology: Options,
     publishes_both: bool,
@@ -146,13 +145,13 @@ impl RedisBuilder {
 
     /// The user name; replaces the one in the URL.
     pub fn username(mut self, username: impl Into<String>) -> Self {
-        self.credentials.0 = Some(username.into());
+        self.introduction.instead.0 = Some(username.into());
         self
     }
 
     /// The password, in place of the URL's. Nothing in it needs to be escaped.
     pub fn password(mut self, password: impl Into<String>) -> Self {
-        self.credentials.1 = Some(password.into());
+        self.introduction.instead.1 = Some(password.into());
         self
     }
 
@@ -331,7 +330,6 @@ impl RedisBuilder {
     }
 
     async fn connect_on(mut self, runtime: TokioRuntime, url: &str) -> Result<Redis, Error> {
-        self.introduction.instead = self.credentials;
         self.topology.own_connections = self.replicas.is_some();
         let common = Arc::new(Common::new(self.timing.bounded(), runtime));
         let topology = topology::connect(url, self.introduction, self.topology, &common).await?;

@@ -38,6 +38,7 @@ use crate::sync::Mutex;
 pub(crate) use self::common::Common;
 pub use self::dial::Credentials;
 pub(crate) use self::dial::{Address, ConnectOptions, Dialer};
+use self::error::is_broken;
 pub use self::error::{Error, ErrorKind};
 pub(crate) use self::error::{Meaning, out_of_step};
 use self::in_flight::{Limit, Place};
@@ -324,13 +325,15 @@ impl Shared {
         connection: &mut MultiplexedConnection,
     ) -> RedisResult<()> {
         for session in given_up {
-            match session {
-                Some(session) => match session.end(connection).await? {
-                    Ok(()) => {}
-                    Err(refusal) => self.common.cannot_end(&refusal),
+            let refusal = match session {
+                None => (Kind::Client, "CLIENT INFO was refused").into(),
+                Some(session) => match session.end(connection).await {
+                    Ok(()) => continue,
+                    Err(error) if is_broken(&error) => return Err(error),
+                    Err(refusal) => refusal,
                 },
-                None => self.common.cannot_end(&RedisError::from((Kind::Client, "CLIENT INFO was refused"))),
-            }
+            };
+            self.common.cannot_end(&refusal);
         }
         Ok(())
     }

@@ -104,9 +104,13 @@ impl Dialer {
         push: Push,
     ) -> Result<MultiplexedConnection, Error> {
         let Common { timing, runtime, .. } = &*self.common;
-        let mut info = match at {
-            Some(at) => self.mapped(at).into_info(&self.info),
-            None => self.info.clone(),
+        let mut info = match (at.cloned(), &self.introduction.address_map) {
+            (Some(Address { host, port }), Some(map)) => {
+                let (host, port) = map(&host, port);
+                Address { host, port }.into_info(&self.info)
+            }
+            (Some(at), None) => at.into_info(&self.info),
+            (None, _) => self.info.clone(),
         };
         let address = info.addr().to_string();
         if let Some(callback) = &self.introduction.credentials {
@@ -148,16 +152,6 @@ impl Dialer {
             return tls.dial(runtime, &info, config, timing.connect).await;
         }
         live::dial(runtime, &info, config, timing.connect).await.map_err(failed)
-    }
-
-    fn mapped(&self, at: &Address) -> Address {
-        match &self.introduction.address_map {
-            Some(map) => {
-                let (host, port) = map(&at.host, at.port);
-                Address { host, port }
-            }
-            None => at.clone(),
-        }
     }
 }
 

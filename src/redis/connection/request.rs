@@ -105,15 +105,10 @@ impl<'a> WireRequest<'a> {
         }
         let mut pipeline = pipe();
         // In one piece, as others use the connection, too: the permission is for the very next command.
-        if asking {
-            pipeline.cmd("ASKING");
-        } else if self.announced {
-            pipeline.cmd("PING");
-        }
+        let in_front = if asking { Some("ASKING") } else { self.announced.then_some("PING") };
+        in_front.into_iter().for_each(|name| _ = pipeline.cmd(name));
         pipeline.add_command(command.clone());
-        if let Some(next) = &self.followed_by {
-            pipeline.add_command(next.clone());
-        }
+        self.followed_by.iter().for_each(|next| _ = pipeline.add_command(next.clone()));
         let replies: Vec<Value> = pipeline.ignore_errors().query_async(connection).await?;
         let mut replies = replies.into_iter();
         let mut next = || replies.next().ok_or_else(out_of_step);
@@ -121,13 +116,11 @@ impl<'a> WireRequest<'a> {
             Value::ServerError(error) => Err(RedisError::from(error)),
             reply => Ok(reply),
         };
-        let asked = if asking { answered(next()?) } else { Ok(Value::Okay) };
-        if self.announced && !asking {
-            // Whatever it is: the command has its own.
-            next()?;
-        }
-        // A user that may not send ASKING is only sent back by the command itself.
-        let reply = answered(next()?).map_err(|error| asked.err().unwrap_or(error))?;
+        let first = in_front.map(|_| next()).transpose()?;
+        // A user that may not send ASKING is only sent back by the command itself. A PING is for nothing
+        // else.
+        let refused = first.filter(|_| asking).and_then(|reply| answered(reply).err());
+        let reply = answered(next()?).map_err(|error| refused.unwrap_or(error))?;
         match self.followed_by {
             Some(_) => Ok(Value::Array(vec![reply, next()?])),
             None => Ok(reply),

@@ -1,7 +1,7 @@
 //! [`Nodes`]: which node has which slot, as far as is known here, and how to learn it anew.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -107,13 +107,8 @@ impl Nodes {
         map.turn = map.turn.wrapping_add(1);
         let seeds: Vec<_> = self.seeds.iter().map(|seed| self.node(&mut map, seed.clone())).collect();
         let mut candidates: Vec<_> = first.into_iter().chain(known).chain(seeds).collect();
-        let mut seen = Vec::new();
-        candidates.retain(|node| {
-            !seen.contains(&node.number) && {
-                seen.push(node.number);
-                true
-            }
-        });
+        let mut seen = HashSet::new();
+        candidates.retain(|node| seen.insert(node.number));
         candidates
     }
 
