@@ -11,7 +11,6 @@
 //! ```
 
 mod channels;
-mod deliveries;
 mod subscriber;
 mod supervisor;
 mod transport;

@@ -8,7 +8,6 @@
 //! What is known is one address, which all connections watch. Each stands for as long as that is the address
 //! it was made to.
 
-mod error;
 mod follow;
 mod shared;
 #[cfg(test)]

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::runtime::Runtime;
 
-use super::super::super::connection::{BackOff, Common, Error, MultiplexedConnection, Push};
+use super::super::super::connection::{BackOff, Common, Error, Push};
 use super::shared::{Shared, address};
 
 /// What a Sentinel publishes when the master has changed: the master's name, its old host and port, its new
@@ -21,13 +21,9 @@ pub(super) async fn follow(shared: Arc<Shared>, common: Arc<Common>) {
     let runtime = &common.runtime;
     loop {
         for sentinel in shared.in_turn() {
-            let (_error, stood) = match Line::connect(&shared, sentinel).await {
-                Err(error) => (error, false),
-                Ok(mut line) => match line.listen(&common, &mut back_off).await {
-                    Err(error) => (error, true),
-                    Ok(()) => break,
-                },
-            };
+            let mut stood = false;
+            let listened = listen(&shared, sentinel, &common, &mut back_off, &mut stood).await;
+            let Err(_error) = listened else { break };
             event!(
                 WARN,
                 sentinel = &*shared.sentinels[sentinel].address(),
@@ -43,67 +39,59 @@ pub(super) async fn follow(shared: Arc<Shared>, common: Arc<Common>) {
     }
 }
 
-/// A subscription to one Sentinel.
-pub(super) struct Line {
-    shared: Arc<Shared>,
+/// Subscribes to one Sentinel, until it does not answer, or does not know the master; or until another one is
+/// preferred, which is no error. `stood`: becomes true with the subscription. The Sentinel is asked again and
+/// again: it may have been told what we were not, and the link may be cut in silence.
+pub(super) async fn listen(
+    shared: &Arc<Shared>,
     sentinel: usize,
-    connection: MultiplexedConnection,
-    broken: Arc<Notify>,
-}
-
-impl Line {
-    pub(super) async fn connect(shared: &Arc<Shared>, sentinel: usize) -> Result<Self, Error> {
-        let broken = Arc::new(Notify::new());
-        let push: Push = Arc::new({
-            let (broken, shared) = (Arc::clone(&broken), Arc::clone(shared));
-            move |push: PushInfo| {
-                if push.kind == PushKind::Disconnection {
-                    // Kept if there are no listeners right now.
-                    broken.notify_one();
-                } else {
-                    told(&shared, push);
-                }
-            }
-        });
-        let dialer = &shared.sentinels[sentinel];
-        let mut connection = dialer.dial(None, push).await?;
-        let subscribed = connection.subscribe(SWITCHED).await;
-        subscribed.map_err(|error| Error::greeting(&dialer.address(), "SUBSCRIBE", error))?;
-        Ok(Self { shared: Arc::clone(shared), sentinel, connection, broken })
-    }
-
-    /// Until the Sentinel does not answer, or does not know the master; or until another one is preferred,
-    /// which is no error. It is asked again and again: it may have been told what we were not, and the link
-    /// may be cut in silence.
-    pub(super) async fn listen(&mut self, common: &Common, back_off: &mut BackOff) -> Result<(), Error> {
-        let (shared, dialer) = (&self.shared, &self.shared.sentinels[self.sentinel]);
-        let mut pause = Duration::ZERO;
-        loop {
-            tokio::select! {
-                biased;
-                () = self.broken.notified() => return Err(Error::connection_lost(&dialer.address())),
-                () = common.runtime.sleep(pause) => {}
-            }
-            // One that has just been followed is preferred once it has said something.
-            if pause > Duration::ZERO && shared.in_turn().next() != Some(self.sentinel) {
-                return Ok(());
-            }
-            // As when connecting: what comes by message while the answer is on its way is newer.
-            let before = shared.known.borrow().clone();
-            let said = shared.ask_over(&mut self.connection).await;
-            match said.map_err(|error| Error::greeting(&dialer.address(), "SENTINEL", error))? {
-                Some((host, port)) => shared.learn(&address(&host, port), |known| *known == before),
-                None => return Err(Error::unknown_master(&shared.name)),
-            }
-            if pause > Duration::ZERO {
-                // It stands and answers. Not before: one that can be connected to and knows nothing is no
-                // reason to hurry.
-                back_off.reset();
+    common: &Common,
+    back_off: &mut BackOff,
+    stood: &mut bool,
+) -> Result<(), Error> {
+    let broken = Arc::new(Notify::new());
+    let push: Push = Arc::new({
+        let (broken, shared) = (Arc::clone(&broken), Arc::clone(shared));
+        move |push: PushInfo| {
+            if push.kind == PushKind::Disconnection {
+                // Kept if there are no listeners right now.
+                broken.notify_one();
             } else {
-                shared.prefer(self.sentinel);
+                told(&shared, push);
             }
-            pause = common.timing.heartbeat_pause(common.runtime.random());
         }
+    });
+    let dialer = &shared.sentinels[sentinel];
+    let mut connection = dialer.dial(None, push).await?;
+    let subscribed = connection.subscribe(SWITCHED).await;
+    subscribed.map_err(|error| Error::greeting(&dialer.address(), "SUBSCRIBE", error))?;
+    *stood = true;
+    let mut pause = Duration::ZERO;
+    loop {
+        tokio::select! {
+            biased;
+            () = broken.notified() => return Err(Error::connection_lost(&dialer.address())),
+            () = common.runtime.sleep(pause) => {}
+        }
+        // One that has just been followed is preferred once it has said something.
+        if pause > Duration::ZERO && shared.in_turn().next() != Some(sentinel) {
+            return Ok(());
+        }
+        // As when connecting: what comes by message while the answer is on its way is newer.
+        let before = shared.known.borrow().clone();
+        let said = shared.ask_over(&mut connection).await;
+        match said.map_err(|error| Error::greeting(&dialer.address(), "SENTINEL", error))? {
+            Some((host, port)) => shared.learn(&address(&host, port), |known| *known == before),
+            None => return Err(Error::unknown_master(&shared.name)),
+        }
+        if pause > Duration::ZERO {
+            // It stands and answers. Not before: one that can be connected to and knows nothing is no reason
+            // to hurry.
+            back_off.reset();
+        } else {
+            shared.prefer(sentinel);
+        }
+        pause = common.timing.heartbeat_pause(common.runtime.random());
     }
 }
 

@@ -12,7 +12,7 @@ use super::super::super::connection::{
     BackOff, Boxed, Common, ConnectOptions, Credentials, Dialer, ErrorKind, Meaning, Push, Server, Timing,
 };
 use super::super::super::fake::{Fake, SOON, bulk, push};
-use super::follow::{Line, follow};
+use super::follow::{follow, listen};
 use super::shared::Shared;
 use super::url;
 use crate::runtime::TokioRuntime;
@@ -247,8 +247,10 @@ async fn sentinel_that_has_stood_is_come_back_to_sooner() {
         for _ in 0..10 {
             back_off.next(0);
         }
-        let mut line = Line::connect(&shared_over(&common, &[sentinel.port]), 0).await.unwrap();
-        let error = timeout(SOON, line.listen(&common, &mut back_off)).await.unwrap().unwrap_err();
+        let (shared, mut stood) = (shared_over(&common, &[sentinel.port]), false);
+        let listens = listen(&shared, 0, &common, &mut back_off, &mut stood);
+        let error = timeout(SOON, listens).await.unwrap().unwrap_err();
+        assert!(stood);
         assert_eq!(error.kind(), ErrorKind::UnknownMaster, "{error}");
         assert_eq!(back_off.next(0), Duration::from_millis(next), "after {answers}");
     }
