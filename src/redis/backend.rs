@@ -17,7 +17,7 @@ use crate::registry::Registry;
 use crate::runtime::Runtime;
 use crate::transport::Transport;
 
-use super::connection::{Boxed, Common, Error, Line, Meaning, SHORTEST_RENEWAL, WireRequest};
+use super::connection::{Boxed, Common, Error, Line, MIN_RENEWAL_LIMIT, Meaning, WireRequest};
 use super::hand_off_stats::HandOffStats;
 use super::keys;
 use super::late::LateAttempts;
@@ -30,10 +30,10 @@ use crate::runtime::TokioRuntime;
 /// As in Redisson: renewals go out this many to a command, so that one script does not hold up the server.
 const RENEWALS_PER_COMMAND: usize = 100;
 /// How many such commands are under way at a time.
-const RENEWING_COMMANDS: usize = 64;
+const MAX_RENEWING_COMMANDS: usize = 64;
 
 /// How long an attempt that comes late may keep others out.
-const UNDO_AFTER: Duration = Duration::from_secs(1);
+const UNDO_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many replicas must have what was just written, and how long they may take.
 #[derive(Clone, Copy, Debug)]
@@ -365,7 +365,7 @@ impl Redis {
     ) {
         let runtime = &self.common.runtime;
         while runtime.now() < until() && !runtime.has_ended() {
-            runtime.sleep_until(runtime.now() + UNDO_AFTER).await;
+            runtime.sleep_until(runtime.now() + UNDO_INTERVAL).await;
             // If that fails, the next one may not.
             if release().await {
                 event!(WARN, lock = _name.as_str(), "an attempt that came late was undone");
@@ -445,7 +445,7 @@ impl Redis {
                 let renewed = self.renew_some(mode, leases, &indices, lease).await?;
                 Ok::<_, Error>((indices, renewed))
             })
-            .buffer_unordered(RENEWING_COMMANDS);
+            .buffer_unordered(MAX_RENEWING_COMMANDS);
         let mut renewed = vec![false; leases.len()];
         while let Some(answer) = answers.next().await {
             let (indices, answer) = answer?;
@@ -506,7 +506,7 @@ impl Redis {
         let limit = match lease {
             // Only asks.
             Lease::MIN => self.common.timing.response,
-            lease => (lease / 3).max(SHORTEST_RENEWAL).min(self.common.timing.response),
+            lease => (lease / 3).max(MIN_RENEWAL_LIMIT).min(self.common.timing.response),
         };
         Ok(self.router.send(&WireRequest { limit, patient, line: Line::Pass, ..request }).await?.0)
     }

@@ -49,7 +49,7 @@ pub(crate) use self::server::{Boxed, Known, Push, Server, ServerEpoch};
 pub(crate) use self::state::Live;
 use self::state::State;
 use self::timing::random_part;
-pub(crate) use self::timing::{BETWEEN_TRIES, BackOff, REDIRECTS, SHORTEST_RENEWAL, Timing};
+pub(crate) use self::timing::{BackOff, MAX_REDIRECTS, MIN_RENEWAL_LIMIT, RETRY_PAUSES, Timing};
 pub(crate) use self::tls::BUILT_IN as TLS_IS_BUILT_IN;
 
 /// The supervised connection. Clones are the same one.
@@ -415,7 +415,7 @@ mod tests {
     const MOMENT: Duration = Duration::from_millis(100);
     const SECOND: Duration = Duration::from_secs(1);
     /// The longest first pause between two dials. A timer of tokio's is a millisecond late.
-    const AT_ONCE: Duration = Duration::from_millis(22);
+    const FIRST_DIAL_PAUSE: Duration = Duration::from_millis(22);
     /// A limit that gives one sending a second.
     const LIMIT: Duration = Duration::from_secs(3);
     const SILENT: Duration = Duration::MAX;
@@ -635,7 +635,7 @@ mod tests {
         }
         let dials = stage.fake.told.lock().dials.clone();
         assert_eq!(dials.len(), 8);
-        let mut limit = AT_ONCE;
+        let mut limit = FIRST_DIAL_PAUSE;
         for pair in dials.windows(2) {
             let pause = pair[1] - pair[0];
             assert!((limit * 4 / 10..=limit).contains(&pause), "{pause:?} of {limit:?}");
@@ -662,21 +662,21 @@ mod tests {
             push(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
             assert!(format!("{:?}", stage.connection).contains("live: false"));
             let pause = stage.is_back_after().await;
-            assert!(pause <= AT_ONCE, "{round}: {pause:?} after its end");
+            assert!(pause <= FIRST_DIAL_PAUSE, "{round}: {pause:?} after its end");
 
             let stage = Stage::quiet();
             let live = stage.live().await;
             stage.connection.give_up(&live);
             timeout(MOMENT, stage.connection.ended(&live)).await.expect("it is in use");
             let pause = stage.is_back_after().await;
-            assert!(pause <= AT_ONCE, "{round}: {pause:?} after it was given up");
+            assert!(pause <= FIRST_DIAL_PAUSE, "{round}: {pause:?} after it was given up");
 
             let stage = Stage::quiet();
             stage.reply("GET", Duration::ZERO, "-READONLY You can't write against a read only replica.");
             assert!(stage.send(true, LIMIT).await.0.is_err());
             assert_eq!(stage.fake.told.lock().invalidations, 1);
             let pause = stage.is_back_after().await;
-            assert!(pause <= AT_ONCE, "{round}: {pause:?} after a replica's refusal");
+            assert!(pause <= FIRST_DIAL_PAUSE, "{round}: {pause:?} after a replica's refusal");
         }
     }
 
@@ -690,8 +690,8 @@ mod tests {
             pauses.push(stage.is_back_after().await);
         }
         let spread = Timing::default().spread();
-        assert!(pauses.iter().all(|pause| *pause <= spread + AT_ONCE), "{pauses:?}");
-        assert!(pauses.iter().any(|pause| *pause > AT_ONCE), "{pauses:?}");
+        assert!(pauses.iter().all(|pause| *pause <= spread + FIRST_DIAL_PAUSE), "{pauses:?}");
+        assert!(pauses.iter().any(|pause| *pause > FIRST_DIAL_PAUSE), "{pauses:?}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -743,7 +743,7 @@ mod tests {
         assert!(beats.len() > 75, "{}", beats.len());
         for pair in beats.windows(2) {
             let pause = pair[1] - pair[0];
-            assert!((SECOND * 3 / 4..SECOND * 5 / 4 + AT_ONCE).contains(&pause), "{pause:?}");
+            assert!((SECOND * 3 / 4..SECOND * 5 / 4 + FIRST_DIAL_PAUSE).contains(&pause), "{pause:?}");
         }
     }
 
@@ -774,7 +774,7 @@ mod tests {
             stage.fake.known.send_replace(Some("elsewhere".into()));
             timeout(MOMENT, stage.connection.ended(&live)).await.expect("it is in use");
             let pause = stage.is_back_after().await;
-            assert!(pause <= AT_ONCE, "{pause:?}");
+            assert!(pause <= FIRST_DIAL_PAUSE, "{pause:?}");
             sleep(10 * SECOND).await;
             assert!(stage.came(0, "PING").is_empty() && !stage.came(1, "PING").is_empty());
         }
@@ -789,7 +789,7 @@ mod tests {
             sleep(2 * SECOND).await;
             stage.connection.give_up(&live);
             let pause = stage.is_back_after().await;
-            assert!(pause <= AT_ONCE, "{pause:?} after {reply}");
+            assert!(pause <= FIRST_DIAL_PAUSE, "{pause:?} after {reply}");
         }
     }
 

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use crate::sync::Mutex;
 
 /// More than anything here takes, on a busy machine too.
-pub(super) const SOON: Duration = Duration::from_secs(20);
+pub(super) const EVENT_LIMIT: Duration = Duration::from_secs(20);
 
 /// How often all tasks are polled until what waits for no time has been done.
 const TURNS: usize = 500;
@@ -136,7 +136,7 @@ impl Fake {
     pub(super) async fn until(&self, begins: &str, times: usize) {
         let mut heard = self.heard.subscribe();
         let enough = heard.wait_for(|heard| count(heard, begins) >= times);
-        timeout(SOON, enough).await.unwrap_or_else(|_| panic!("no {begins}, {times} times")).unwrap();
+        timeout(EVENT_LIMIT, enough).await.unwrap_or_else(|_| panic!("no {begins}, {times} times")).unwrap();
     }
 
     /// Ends all connections.
@@ -245,6 +245,6 @@ async fn panic_of_an_answer_is_passed_on_to_the_test() {
     let fake = Fake::start(|_| -> String { panic!("no answer to that") }).await;
     let mut stream = TcpStream::connect(("127.0.0.1", fake.port)).await.unwrap();
     stream.write_all(b"*1\r\n$4\r\nPING\r\n").await.unwrap();
-    let ended = timeout(SOON, stream.read(&mut [0])).await.expect("it hangs");
+    let ended = timeout(EVENT_LIMIT, stream.read(&mut [0])).await.expect("it hangs");
     assert_eq!(ended.unwrap(), 0, "as if the server were gone");
 }

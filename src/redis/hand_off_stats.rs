@@ -11,13 +11,13 @@ use crate::sync::Mutex;
 /// After so many releases of a read-write lock the next one leaves it to whichever client asks first. While
 /// ours wait, they grant it to each other, and a client of Redisson's would not be told. It does not change
 /// the order among ours: all of them are told, and the first of the queue gets it, whichever asks.
-const LEFT_TO_STRANGERS: u32 = 31;
+const MAX_HAND_OFFS: u32 = 31;
 
 /// The releases of more locks than these are not counted.
-const MOST: usize = 4096;
+const MAX_COUNT: usize = 4096;
 
 /// A lock that was not released for so long may be forgotten for another one.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE_TIME: Duration = Duration::from_secs(60);
 
 /// How many releases of each lock by this process passed it on, since one has left it to other clients.
 #[derive(Debug, Default)]
@@ -36,8 +36,8 @@ impl HandOffStats {
     pub(super) fn is_enough(&self, name: &LockName) -> bool {
         let counts = self.0.lock();
         match counts.by_name.get(name) {
-            Some((times, _)) => *times >= LEFT_TO_STRANGERS,
-            None => counts.by_name.len() >= MOST,
+            Some((times, _)) => *times >= MAX_HAND_OFFS,
+            None => counts.by_name.len() >= MAX_COUNT,
         }
     }
 
@@ -58,11 +58,13 @@ impl HandOffStats {
             return;
         }
         let since = |then: Instant| now.saturating_duration_since(then);
-        if counts.by_name.len() >= MOST && counts.cleared.is_none_or(|then| since(then) >= IDLE / 60) {
-            counts.by_name.retain(|_, (_, last)| since(*last) < IDLE);
+        if counts.by_name.len() >= MAX_COUNT
+            && counts.cleared.is_none_or(|then| since(then) >= IDLE_TIME / 60)
+        {
+            counts.by_name.retain(|_, (_, last)| since(*last) < IDLE_TIME);
             counts.cleared = Some(now);
         }
-        if counts.by_name.len() < MOST {
+        if counts.by_name.len() < MAX_COUNT {
             counts.by_name.insert(name.clone(), (1, now));
         }
     }
@@ -79,7 +81,7 @@ mod tests {
     #[test]
     fn each_name_is_left_to_strangers_after_its_own_releases() {
         let (stats, now) = (HandOffStats::default(), Instant::now());
-        for times in 0..LEFT_TO_STRANGERS {
+        for times in 0..MAX_HAND_OFFS {
             assert!(!stats.is_enough(&name(0)), "after {times}");
             assert_eq!(stats.last_time(&name(0)), times > 0);
             stats.count(&name(0), false, now);
@@ -93,28 +95,28 @@ mod tests {
     #[test]
     fn names_without_room_are_left_to_strangers_until_others_are_idle() {
         let (stats, now) = (HandOffStats::default(), Instant::now());
-        for number in 0..=MOST {
+        for number in 0..=MAX_COUNT {
             stats.count(&name(number), false, now);
         }
-        assert_eq!(stats.0.lock().by_name.len(), MOST);
-        assert!(!stats.is_enough(&name(0)) && stats.is_enough(&name(MOST)));
+        assert_eq!(stats.0.lock().by_name.len(), MAX_COUNT);
+        assert!(!stats.is_enough(&name(0)) && stats.is_enough(&name(MAX_COUNT)));
         // All are looked at once a second: here half a second too early, and not again before they are idle.
         for half_seconds in [119, 120] {
-            stats.count(&name(MOST), false, now + half_seconds * IDLE / 120);
-            assert!(stats.is_enough(&name(MOST)), "after {half_seconds} / 2 s");
+            stats.count(&name(MAX_COUNT), false, now + half_seconds * IDLE_TIME / 120);
+            assert!(stats.is_enough(&name(MAX_COUNT)), "after {half_seconds} / 2 s");
         }
-        stats.count(&name(MOST), false, now + 121 * IDLE / 120);
-        assert!(!stats.is_enough(&name(MOST)));
+        stats.count(&name(MAX_COUNT), false, now + 121 * IDLE_TIME / 120);
+        assert!(!stats.is_enough(&name(MAX_COUNT)));
         assert_eq!(stats.0.lock().by_name.len(), 1);
     }
 
     #[test]
     fn idle_names_are_kept_while_there_is_room() {
         let (stats, now) = (HandOffStats::default(), Instant::now());
-        for _ in 0..LEFT_TO_STRANGERS {
+        for _ in 0..MAX_HAND_OFFS {
             stats.count(&name(0), false, now);
         }
-        stats.count(&name(1), false, now + 2 * IDLE);
+        stats.count(&name(1), false, now + 2 * IDLE_TIME);
         assert!(stats.is_enough(&name(0)));
     }
 }

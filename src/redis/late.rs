@@ -17,9 +17,9 @@ use super::connection::Common;
 use super::topology::Sent;
 
 /// More than these are not remembered.
-const MOST: usize = 10_000;
+const MAX_COUNT: usize = 10_000;
 /// More than these are not undone at a time: each costs the server a command a second, for two minutes.
-const MOST_UNDONE: usize = 1_000;
+const MAX_UNDONE: usize = 1_000;
 
 /// Ids of attempts that may come late.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ impl LateAttempts {
         }
         let mut ids = self.answered.lock();
         // Those that no client has asked for.
-        if ids.len() == MOST {
+        if ids.len() == MAX_COUNT {
             ids.clear();
         }
         ids.insert(id.clone());
@@ -65,7 +65,7 @@ impl LateAttempts {
                 *before = until.max(*before);
                 return None;
             }
-            if ids.len() < MOST_UNDONE {
+            if ids.len() < MAX_UNDONE {
                 ids.insert(id.clone(), until);
                 return Some(Undoing { all: self, id });
             }
@@ -125,7 +125,7 @@ mod tests {
     async fn late_attempts_that_no_client_asks_for_do_not_pile_up() {
         let (late, common) = (LateAttempts::default(), common());
         common.cannot_end(&RedisError::from(std::io::Error::other("refused")));
-        for number in 0..=MOST as u64 {
+        for number in 0..=MAX_COUNT as u64 {
             late.answered(&id(number), Sent::Again, &common);
         }
         assert_eq!(late.answered.lock().len(), 1);
@@ -134,13 +134,13 @@ mod tests {
     #[test]
     fn attempt_is_undone_by_one_task_and_not_by_more_than_there_may_be() {
         let (late, until) = (LateAttempts::default(), Instant::now());
-        let ids: Vec<LeaseId> = (0..=MOST_UNDONE as u64).map(id).collect();
+        let ids: Vec<LeaseId> = (0..=MAX_UNDONE as u64).map(id).collect();
         let first = late.undo(&ids[0], until).expect("it is not undone yet");
         assert!(late.undo(&ids[0], until).is_none());
         let others: Vec<_> = ids[1..].iter().filter_map(|id| late.undo(id, until)).collect();
-        assert_eq!(others.len(), MOST_UNDONE - 1);
+        assert_eq!(others.len(), MAX_UNDONE - 1);
         drop(first);
-        assert!(late.undo(&ids[MOST_UNDONE], until).is_some());
+        assert!(late.undo(&ids[MAX_UNDONE], until).is_some());
     }
 
     /// The second time it may have come over a connection that was given up later.

@@ -13,7 +13,7 @@ use crate::runtime::Runtime;
 use super::backend::{Redis, attempted, freed, millis};
 use super::connection::{Error, Line, WireRequest};
 use super::keys;
-use super::scripts::{AGAIN, MOST_TIMES, Reply, Script, endless};
+use super::scripts::{AGAIN, MAX_CALLS, Reply, Script, endless};
 use super::topology::{Messages, Router, Sent};
 
 /// What they wait for.
@@ -133,7 +133,7 @@ impl Redis {
         let request =
             WireRequest { again, announced, line: Line::GiveBack, ..self.request(script, name, &words_of) };
         let mut any = Sent::Once;
-        for _ in 0..MOST_TIMES {
+        for _ in 0..MAX_CALLS {
             let (reply, sent) = router.send(&request).await?;
             if sent == Sent::Again {
                 any = Sent::Again;
@@ -155,7 +155,7 @@ impl Redis {
     ) -> Result<AcquireOutcome, Error> {
         let words_of = |command: &mut Cmd, now: Instant| words.write(command, now);
         let request = self.request(script, name, &words_of);
-        for _ in 0..MOST_TIMES {
+        for _ in 0..MAX_CALLS {
             let reply = self.attempt_once(id, &request).await?;
             if !matches!(reply, Some(Reply::Number(AGAIN))) {
                 return attempted(name, reply);

@@ -12,7 +12,7 @@ use super::backend::{Redis, duration, millis};
 use super::connection::Error;
 use super::keys;
 use super::queue::{QueueKind, counter};
-use super::scripts::{MOST_TIMES, Reply, endless};
+use super::scripts::{MAX_CALLS, Reply, endless};
 use super::topology::{Router, Sent};
 
 /// The holders of a read-write lock: a writer, readers, or a writer that reads as well.
@@ -51,7 +51,7 @@ impl Redis {
         let holder = |(id, left): (String, _)| Holder::new(id.parse().ok(), duration(left));
         let (mut seen, mut holders) = (HashSet::new(), ReadWriteHolders::default());
         let mut from = ("0".to_owned(), String::new());
-        for _ in 0..MOST_TIMES {
+        for _ in 0..MAX_CALLS {
             // What only changes need is not there.
             let args = ["", "", "", "", "", "", "", "", &*leases, "", &*from.0, &*from.1];
             let words = |command: &mut Cmd, _: Instant| _ = command.arg(1).arg(name.as_str()).arg(&args);

@@ -101,12 +101,12 @@ pub(super) const AGAIN: i64 = -3;
 
 /// How often a call asks on, at a hundred waiters or readers each time. A server that would go on after a
 /// million is none that runs these scripts.
-pub(super) const MOST_TIMES: usize = 10_000;
+pub(super) const MAX_CALLS: usize = 10_000;
 
-/// A call was answered [`MOST_TIMES`] times that it must be repeated to see the rest.
+/// A call was answered [`MAX_CALLS`] times that it must be repeated to see the rest.
 pub(super) fn endless(name: &LockName) -> Error {
     let context = format!(
-        "the server has answered {MOST_TIMES} times that there is more to do for {name:?}, as none does that \
+        "the server has answered {MAX_CALLS} times that there is more to do for {name:?}, as none does that \
          runs the scripts it was sent: see what stands between it and this client"
     );
     Error::new(ErrorKind::Refused, context, None)

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::backend::{Redis, millis};
 use super::builder::RedisBuilder;
 use super::connection::{Boxed, Error, ErrorKind, Timing};
-use super::fake::{Fake, SOON, alive, layout};
+use super::fake::{EVENT_LIMIT, Fake, alive, layout};
 use super::queue::QueueKind;
 use super::topology::cluster::ShardedMessages;
 use crate::backend::{
@@ -220,7 +220,9 @@ async fn late_attempt_is_undone_once_a_second_and_only_while_it_may_come() {
             times.fetch_add(1, Ordering::Relaxed);
             Box::pin(ready(had_come))
         };
-        timeout(SOON, redis.undo_until(|| begun + Duration::from_millis(2500), &name(), undo)).await.unwrap();
+        timeout(EVENT_LIMIT, redis.undo_until(|| begun + Duration::from_millis(2500), &name(), undo))
+            .await
+            .unwrap();
         // Ordering: Relaxed, as above.
         assert_eq!(times.load(Ordering::Relaxed), 3, "{had_come}");
         assert!(redis.runtime().now() - begun >= Duration::from_secs(3), "{had_come}");
@@ -281,7 +283,7 @@ async fn renewal_leaves_time_for_another_and_takes_no_longer_than_any_command() 
     let fails_within = async |response, lasts, limit| {
         let (redis, _fake) = connect(Redis::builder().response_timeout(response), &[SILENCE]).await;
         let begun = Instant::now();
-        let renewal = timeout(SOON, redis.renew(Mode::Plain, &[lease(1)], lasts)).await;
+        let renewal = timeout(EVENT_LIMIT, redis.renew(Mode::Plain, &[lease(1)], lasts)).await;
         renewal.expect("it has a limit").unwrap_err();
         assert!(begun.elapsed() < limit, "{:?}", begun.elapsed());
     };

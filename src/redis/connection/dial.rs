@@ -18,7 +18,7 @@ use super::server::{Boxed, Push};
 use super::tls::{Connector, Tls};
 
 /// In whole seconds, and no system takes none; Linux takes nine hours at most.
-const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(32_767));
+const KEEPALIVE_RANGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(32_767));
 
 /// Where a server that others announce is to be dialled instead.
 pub(crate) type AddressMap = Arc<dyn Fn(&str, u16) -> (String, u16) + Send + Sync>;
@@ -60,8 +60,8 @@ impl Dialer {
         common: &Arc<Common>,
     ) -> Result<Self, Error> {
         let timing = &common.timing;
-        let [time, interval] =
-            [timing.keepalive, timing.keepalive / 3].map(|time| time.clamp(KEEPALIVE.0, KEEPALIVE.1));
+        let [time, interval] = [timing.keepalive, timing.keepalive / 3]
+            .map(|time| time.clamp(KEEPALIVE_RANGE.0, KEEPALIVE_RANGE.1));
         let keepalive = TcpKeepalive::new().with_time(time).with_interval(interval);
         let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
         // A caller that is kept and not polled keeps its connection open. What that has not delivered by then

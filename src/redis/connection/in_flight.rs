@@ -9,14 +9,15 @@
 //! has its turn before each look: a runtime that is behind has written the command by the first look, and
 //! half of the limit is left for the reply.
 //!
-//! [`Lines`]: room on a connection for [`ROOM`] commands of a kind at a time. Further commands wait before
-//! the connection, first come, first served: a crowd of commands on the wire would fill the memory, and
-//! replies would come after the limits of their commands.
+//! [`Lines`]: room on a connection for [`MAX_IN_FLIGHT`] commands of a kind at a time. Further commands wait
+//! before the connection, first come, first served: a crowd of commands on the wire would fill the memory,
+//! and replies would come after the limits of their commands.
 //!
 //! A permit invites one command: the command uses the permit up, and counts as under way until it leaves its
 //! room. A caller that was invited and is not polled keeps nobody waiting for long: [`Lines::invite`] makes
-//! up for unused invitations every [`INVITED`](super::timing::INVITED). Such a caller begins late, beside the
-//! others, and rooms that are left are not given again until there are fewer commands than [`ROOM`].
+//! up for unused invitations every [`INVITATION_LIMIT`](super::timing::INVITATION_LIMIT). Such a caller
+//! begins late, beside the others, and rooms that are left are not given again until there are fewer commands
+//! than [`MAX_IN_FLIGHT`].
 
 use std::future::poll_fn;
 use std::mem;
@@ -37,7 +38,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::live::{MultiplexedConnection, Reader, Unlimited, timed_out};
 use super::request::{Line, WireRequest};
-use super::timing::{INVITED, ROOM};
+use super::timing::{INVITATION_LIMIT, MAX_IN_FLIGHT};
 
 /// The commands in flight on one connection, and the lines before it.
 pub(super) struct InFlight {
@@ -177,7 +178,7 @@ impl InFlight {
             // Ordering: SeqCst, before the look at the queues: a waiter that is not seen there notifies.
             self.has_waiters.swap(false, Ordering::SeqCst);
             // Not put off by waiters that come meanwhile.
-            let at = invites.unwrap_or_else(|| runtime.now() + INVITED);
+            let at = invites.unwrap_or_else(|| runtime.now() + INVITATION_LIMIT);
             invites = self.lines.have_waiters().then_some(at);
             match next.into_iter().chain(invites).min() {
                 None => earlier.await,
@@ -360,7 +361,7 @@ struct Room {
 
 impl Default for Room {
     fn default() -> Self {
-        Self { invitations: AsyncSemaphore::new(ROOM), under_way: AtomicUsize::new(0) }
+        Self { invitations: AsyncSemaphore::new(MAX_IN_FLIGHT), under_way: AtomicUsize::new(0) }
     }
 }
 
@@ -412,7 +413,7 @@ impl Lines {
         for room in self.0.iter().filter(|room| room.invitations.waiters() > 0) {
             // Ordering: Relaxed, as above.
             let under_way = room.under_way.load(Ordering::Relaxed);
-            let unused = ROOM.saturating_sub(under_way + room.invitations.available_permits());
+            let unused = MAX_IN_FLIGHT.saturating_sub(under_way + room.invitations.available_permits());
             room.invitations.add_permits(unused);
         }
     }
@@ -429,7 +430,7 @@ impl Drop for Place {
         let room = &lines.0[*line as usize];
         // Ordering: Relaxed, as above.
         let others = room.under_way.fetch_sub(1, Ordering::Relaxed) - 1;
-        if others + room.invitations.available_permits() < ROOM {
+        if others + room.invitations.available_permits() < MAX_IN_FLIGHT {
             room.invitations.add_permits(1);
         }
     }
@@ -442,7 +443,7 @@ mod tests {
     use futures_util::FutureExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
-    use super::super::super::fake::SOON;
+    use super::super::super::fake::EVENT_LIMIT;
     use super::*;
     use crate::sync::atomic::AtomicBool;
 
@@ -499,7 +500,7 @@ mod tests {
         let (fixture, _server) = Fixture::new().await;
         let first = pin!(fixture.ping(LONG));
         let second = pin!(async { (Instant::now(), fixture.ping(SHORT).await, Instant::now()) });
-        let ended = tokio::time::timeout(SOON, futures_util::future::select(first, second)).await;
+        let ended = tokio::time::timeout(EVENT_LIMIT, futures_util::future::select(first, second)).await;
         let futures_util::future::Either::Right(((begun, reply, ended), _)) = ended.expect("it is woken")
         else {
             panic!("the server is silent")
@@ -516,7 +517,7 @@ mod tests {
         assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         server.read_exact(&mut [0; 2 * b"*1\r\n$4\r\nPING\r\n".len()]).await.unwrap();
         server.write_all(b"+late\r\n+in time\r\n").await.unwrap();
-        let reply = tokio::time::timeout(SOON, second).await.expect("it is woken");
+        let reply = tokio::time::timeout(EVENT_LIMIT, second).await.expect("it is woken");
         assert_eq!(reply.unwrap(), Value::SimpleString("in time".to_owned()));
     }
 
@@ -540,23 +541,26 @@ mod tests {
             let waker = Waker::from(Arc::clone(&trap));
             assert!(ping.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
             assert!(is_timeout(
-                tokio::time::timeout(SOON, fixture.ping(2 * SHORT)).await.expect("it is woken")
+                tokio::time::timeout(EVENT_LIMIT, fixture.ping(2 * SHORT)).await.expect("it is woken")
             ));
             // Ordering: Relaxed, both are of this thread.
             assert!(trap.0.load(Ordering::Relaxed));
         }
-        assert!(is_timeout(tokio::time::timeout(SOON, fixture.ping(SHORT)).await.expect("it is woken")));
+        assert!(is_timeout(
+            tokio::time::timeout(EVENT_LIMIT, fixture.ping(SHORT)).await.expect("it is woken")
+        ));
     }
 
     #[tokio::test]
     async fn timer_looks_when_the_next_limit_is_due_and_rests_when_no_command_is_under_way() {
         let (fixture, _server) = Fixture::untimed().await;
-        let (early, late) = (fixture.take(fixture.begun, SOON), fixture.take(fixture.begun, 4 * SOON));
+        let (early, late) =
+            (fixture.take(fixture.begun, EVENT_LIMIT), fixture.take(fixture.begun, 4 * EVENT_LIMIT));
         let look = |halves| {
-            let at = fixture.begun + SOON / 2 * halves;
+            let at = fixture.begun + EVENT_LIMIT / 2 * halves;
             fixture.in_flight.look(at, at).map(|next| next.map(|next| (next - fixture.begun).as_millis()))
         };
-        let in_halves = |halves: u32| Some(Some((SOON / 2 * halves).as_millis()));
+        let in_halves = |halves: u32| Some(Some((EVENT_LIMIT / 2 * halves).as_millis()));
         assert_eq!([look(0), look(1)], [in_halves(1), in_halves(2)]);
         assert!(!fixture.in_flight.is_silent());
         assert_eq!(look(2), in_halves(4));
@@ -589,16 +593,16 @@ mod tests {
     #[tokio::test]
     async fn limit_counts_from_the_last_reply_and_ends_where_the_command_gives_up() {
         let (fixture, _server) = Fixture::untimed().await;
-        let give_up = fixture.begun + 3 * SOON / 2;
-        let _seated = fixture.take_until(fixture.begun, SOON, give_up);
+        let give_up = fixture.begun + 3 * EVENT_LIMIT / 2;
+        let _seated = fixture.take_until(fixture.begun, EVENT_LIMIT, give_up);
         // Ordering: Relaxed, all is on one thread.
         fixture.in_flight.answers.fetch_add(1, Ordering::Relaxed);
         let look = |eighths| {
-            let at = fixture.begun + SOON / 8 * eighths;
+            let at = fixture.begun + EVENT_LIMIT / 8 * eighths;
             fixture.in_flight.look(at, at).flatten().map(|next| next - fixture.begun)
         };
         // From then on as long as one waits, and in the end as long as there is.
-        assert_eq!([look(4), look(8)], [Some(SOON), Some(SOON / 2 * 3)]);
+        assert_eq!([look(4), look(8)], [Some(EVENT_LIMIT), Some(EVENT_LIMIT / 2 * 3)]);
         fixture.in_flight.answers.fetch_add(1, Ordering::Relaxed);
         assert_eq!(look(12), None);
         assert!(!fixture.in_flight.is_silent(), "it was left less time than a connection is");
@@ -614,7 +618,7 @@ mod tests {
             fixture.in_flight.look(fixture.begun + SHORT / 2 * halves, fixture.begun + SHORT / 2 * halves);
         }
         let reply = pin!(seated.send(&request, false, false, fixture.begun));
-        assert!(is_timeout(tokio::time::timeout(SOON, reply).await.expect("no limit is left")));
+        assert!(is_timeout(tokio::time::timeout(EVENT_LIMIT, reply).await.expect("no limit is left")));
         // Nor is the seat's next command over.
         assert!(fixture.ping(LONG).now_or_never().is_none());
     }
@@ -622,7 +626,7 @@ mod tests {
     #[tokio::test]
     async fn command_leaves_its_room_when_it_is_answered_or_over_and_not_when_it_is_polled() {
         let (fixture, mut server) = Fixture::untimed().await;
-        let (in_flight, all) = (&fixture.in_flight, ROOM);
+        let (in_flight, all) = (&fixture.in_flight, MAX_IN_FLIGHT);
         let free = || in_flight.lines.invitations(Line::Ask);
         let words = |command: &mut Cmd, _: Instant| _ = command.arg("PING");
         let request = WireRequest::plain(&words, LONG);
@@ -642,7 +646,7 @@ mod tests {
         assert_eq!(free(), all - 2);
         server.read_exact(&mut [0; 3 * b"*1\r\n$4\r\nPING\r\n".len()]).await.unwrap();
         server.write_all(b"+PONG\r\n+PONG\r\n").await.unwrap();
-        tokio::time::timeout(SOON, fixture.connection.reader.turn()).await.expect("it is polled");
+        tokio::time::timeout(EVENT_LIMIT, fixture.connection.reader.turn()).await.expect("it is polled");
         assert_eq!((free(), in_flight.answers()), (all - 1, 2));
         drop(kept);
         assert_eq!(free(), all);
@@ -655,10 +659,10 @@ mod tests {
             let _seated = fixture.take(fixture.begun, limit);
             fixture.in_flight.earlier.notified().now_or_never().is_some()
         };
-        assert!(take(3 * SOON));
-        assert!(!take(3 * SOON) && !take(4 * SOON));
-        assert!(take(SOON));
-        assert!(!take(2 * SOON) && !take(SOON));
+        assert!(take(3 * EVENT_LIMIT));
+        assert!(!take(3 * EVENT_LIMIT) && !take(4 * EVENT_LIMIT));
+        assert!(take(EVENT_LIMIT));
+        assert!(!take(2 * EVENT_LIMIT) && !take(EVENT_LIMIT));
         assert!(take(SHORT));
     }
 
@@ -674,8 +678,9 @@ mod tests {
         drop(seated);
         drop(fixture);
         in_flight.end();
-        tokio::time::timeout(SOON, timer).await.expect("it is told").unwrap();
-        let closed = tokio::time::timeout(SOON, server.read(&mut [0])).await.expect("no clone is left");
+        tokio::time::timeout(EVENT_LIMIT, timer).await.expect("it is told").unwrap();
+        let closed =
+            tokio::time::timeout(EVENT_LIMIT, server.read(&mut [0])).await.expect("no clone is left");
         assert_eq!(closed.unwrap(), 0);
     }
 
@@ -695,7 +700,7 @@ mod tests {
             server.read_exact(&mut [0; b"*1\r\n$4\r\nPING\r\n".len()]).await.unwrap();
             server.write_all(b"+PONG\r\n").await.unwrap();
         };
-        let (reply, ()) = tokio::join!(fixture.ping(SOON), serve);
+        let (reply, ()) = tokio::join!(fixture.ping(EVENT_LIMIT), serve);
         assert_eq!(reply.unwrap(), Value::SimpleString("PONG".to_owned()));
     }
 
@@ -712,7 +717,7 @@ mod tests {
             scope.spawn(|| drop(seated));
             let begun = Instant::now();
             while caller.state.lock().waker.is_some() {
-                assert!(begun.elapsed() < SOON, "it is free before it is cleared");
+                assert!(begun.elapsed() < EVENT_LIMIT, "it is free before it is cleared");
                 std::thread::yield_now();
             }
             drop(state);

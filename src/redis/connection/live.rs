@@ -24,7 +24,7 @@ use crate::runtime::{Runtime, TokioRuntime};
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 use super::error::is_broken;
-use super::timing::ROOM;
+use super::timing::MAX_IN_FLIGHT;
 
 pub(super) use ::redis::aio::MultiplexedConnection as Unlimited;
 
@@ -132,7 +132,7 @@ pub(super) async fn over(
     // The crate would take a timer for its own limits from the tokio runtime that it is in.
     // Its queue has room for all that are under way, so that a wake-up of a command is the reply.
     let config = config.set_response_timeout(None).set_connection_timeout(None);
-    let config = config.set_pipeline_buffer_size(4 * ROOM);
+    let config = config.set_pipeline_buffer_size(4 * MAX_IN_FLIGHT);
     let (inner, driver) = Unlimited::new_with_config(info, stream, config).await?;
     let (reader, mut driver) = (Arc::<Reader>::default(), Box::pin(driver));
     let read = Arc::clone(&reader);

@@ -137,7 +137,7 @@ impl State {
 mod tests {
     use tokio::io::{AsyncReadExt as _, DuplexStream};
 
-    use super::super::super::fake::SOON;
+    use super::super::super::fake::EVENT_LIMIT;
     use super::super::in_flight::{Limit, Place};
     use super::*;
     use crate::runtime::TokioRuntime;
@@ -171,13 +171,13 @@ mod tests {
         tokio::spawn(Arc::clone(&live.in_flight).keep(TokioRuntime::current()));
         {
             let now = Instant::now();
-            let limit = Limit::new(now, 2 * SOON, now + 2 * SOON);
+            let limit = Limit::new(now, 2 * EVENT_LIMIT, now + 2 * EVENT_LIMIT);
             let _seated = live.in_flight.take(&live.inner, limit, Place::PASSES);
             // Its timer waits for that limit.
             tokio::task::yield_now().await;
         }
         drop(live);
-        let closed = tokio::time::timeout(SOON, server.read(&mut [0])).await.expect("none has it");
+        let closed = tokio::time::timeout(EVENT_LIMIT, server.read(&mut [0])).await.expect("none has it");
         assert_eq!(closed.unwrap(), 0);
     }
 

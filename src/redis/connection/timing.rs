@@ -6,29 +6,28 @@ use std::time::Duration;
 
 /// The commands of each line that are under way at a time over one connection: enough to keep a server busy
 /// that is some milliseconds away. A renewal, which passes both lines, comes behind twice as many.
-pub(crate) const ROOM: usize = 256;
+pub(crate) const MAX_IN_FLIGHT: usize = 256;
 
 /// The time that a caller which was called in from a line has before another caller is called in its place.
-pub(super) const INVITED: Duration = Duration::from_millis(100);
+pub(super) const INVITATION_LIMIT: Duration = Duration::from_millis(100);
 
 /// How long to wait before a server is dialled again.
-pub(crate) const BETWEEN_DIALS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+pub(crate) const DIAL_PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// How long to wait before a command that did not run is tried again.
-pub(crate) const BETWEEN_TRIES: (Duration, Duration) =
-    (Duration::from_millis(10), Duration::from_millis(200));
+pub(crate) const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 
 /// The redirects that are followed without a pause: nodes that disagree send a command to and fro.
-pub(crate) const REDIRECTS: u32 = 4;
+pub(crate) const MAX_REDIRECTS: u32 = 4;
 
 /// The shortest time for which a renewal is tried, however short the lease.
-pub(crate) const SHORTEST_RENEWAL: Duration = Duration::from_millis(500);
+pub(crate) const MIN_RENEWAL_LIMIT: Duration = Duration::from_millis(500);
 
 /// The shortest and the longest time that one sending of a command is given, within its limit.
-pub(super) const PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(1));
+pub(super) const PATIENCE_RANGE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(1));
 
 /// A longer time is as good as for ever, and cannot be reckoned with.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+const MAX_TIME: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// How long the connections wait, and how often they ask.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +63,7 @@ impl Timing {
     pub(crate) fn bounded(mut self) -> Self {
         let Self { connect, response, linger, heartbeat, keepalive } = &mut self;
         for time in [connect, response, linger, heartbeat, keepalive] {
-            *time = LONGEST.min(*time);
+            *time = MAX_TIME.min(*time);
         }
         self
     }
@@ -95,7 +94,7 @@ impl Timing {
     /// How long one sending of a command that has `limit` in all waits for its reply. Then the connection is
     /// taken for dead, and there is time left for another.
     pub(crate) fn patience(limit: Duration) -> Duration {
-        (limit / 3).clamp(PATIENCE.0, PATIENCE.1).min(limit)
+        (limit / 3).clamp(PATIENCE_RANGE.0, PATIENCE_RANGE.1).min(limit)
     }
 }
 
@@ -109,7 +108,7 @@ pub(crate) struct BackOff {
 impl BackOff {
     /// Between two tries to be connected.
     pub(crate) fn between_dials() -> Self {
-        Self::new(BETWEEN_DIALS)
+        Self::new(DIAL_PAUSES)
     }
 
     /// The limit begins at the one and stays at the other.
@@ -151,7 +150,7 @@ mod tests {
 
     #[test]
     fn heartbeats_reply_has_most_of_the_time_until_the_next_one() {
-        for heartbeat in [tenths(10), tenths(600), LONGEST] {
+        for heartbeat in [tenths(10), tenths(600), MAX_TIME] {
             let limit = Timing { heartbeat, ..Timing::default() }.heartbeat_limit();
             assert!((heartbeat * 3 / 4..heartbeat).contains(&limit), "{limit:?} of {heartbeat:?}");
         }
@@ -180,7 +179,7 @@ mod tests {
         assert_eq!((least, most), (Duration::from_secs(6), Duration::from_secs(10)));
     }
 
-    const TO: Duration = Duration::from_secs(1);
+    const WHOLE: Duration = Duration::from_secs(1);
 
     fn random() -> u64 {
         getrandom::u64().unwrap()
@@ -200,9 +199,9 @@ mod tests {
 
     #[test]
     fn many_that_fail_at_once_do_not_try_again_at_once() {
-        let mut waits: Vec<_> = (0..100).map(|_| random_part(TO, random())).collect();
+        let mut waits: Vec<_> = (0..100).map(|_| random_part(WHOLE, random())).collect();
         waits.sort();
         let most = waits.windows(40).map(|some| some[39] - some[0]).min().unwrap();
-        assert!(most > TO / 10, "40 of 100 within {most:?}");
+        assert!(most > WHOLE / 10, "40 of 100 within {most:?}");
     }
 }

@@ -20,7 +20,7 @@ use super::super::topology::{Messages, Node, Topology};
 use super::channels::{Channels, Source};
 
 /// Channels that are subscribed to in one piece, so that they do not hold up the server.
-const CHUNK: usize = 500;
+const CHUNK_SIZE: usize = 500;
 
 /// Name channels whose subscription may differ from their rows in the table. The table is looked at when a
 /// change is served, so old changes cannot undo newer ones.
@@ -174,7 +174,7 @@ impl Subscriber {
         let (wanted, mut unwanted): (Vec<_>, Vec<_>) =
             changed.into_iter().partition(|channel| self.shared.channels.is_wanted(channel, self.here));
         unwanted.retain(|channel| self.subscribed.remove(channel));
-        for chunk in unwanted.chunks(CHUNK) {
+        for chunk in unwanted.chunks(CHUNK_SIZE) {
             let replies = self.send(live, &self.commands[1], chunk).await?;
             // They are not ours any more, as was wanted; but their messages go on coming.
             for (_channel, reply) in chunk.iter().zip(replies) {
@@ -191,7 +191,7 @@ impl Subscriber {
     async fn subscribe(&mut self, live: &Live, wanted: Vec<Arc<str>>) -> RedisResult<()> {
         let new: Vec<_> =
             wanted.iter().filter(|channel| !self.subscribed.contains(*channel)).cloned().collect();
-        for chunk in new.chunks(CHUNK) {
+        for chunk in new.chunks(CHUNK_SIZE) {
             let replies = self.send(live, &self.commands[0], chunk).await?;
             for (channel, reply) in chunk.iter().zip(replies) {
                 match reply {
@@ -287,7 +287,7 @@ fn read(payload: &[u8], nonce: impl Fn(u64) -> u64) -> Option<Message> {
 mod tests {
     use tokio::time::timeout;
 
-    use super::super::super::fake::{Fake, SOON, push};
+    use super::super::super::fake::{EVENT_LIMIT, Fake, push};
     use super::super::super::hostile::{WORDS, attack, reply};
     use super::super::{topology_of, unhurried};
     use super::*;
@@ -381,7 +381,7 @@ mod tests {
         }
 
         async fn hear(&mut self) -> Event {
-            timeout(SOON, self.events.recv()).await.expect("no event").expect("it runs")
+            timeout(EVENT_LIMIT, self.events.recv()).await.expect("no event").expect("it runs")
         }
 
         async fn hear_of(&mut self, gone: &str) {
@@ -403,7 +403,7 @@ mod tests {
     }
 
     async fn confirmed(subscription: &Subscription<Arc<Channels>>) {
-        timeout(SOON, subscription.subscribed()).await.expect("it is not confirmed").unwrap();
+        timeout(EVENT_LIMIT, subscription.subscribed()).await.expect("it is not confirmed").unwrap();
     }
 
     /// The supervisor looks for the node that has it. Its waiters go on waiting.
@@ -455,7 +455,7 @@ mod tests {
         let mut at = Subscribing::start().await;
         at.once("SSUBSCRIBE a", "-NOPERM No permissions to access a channel\r\n");
         let a = at.want("a");
-        timeout(SOON, a.subscribed()).await.expect("it is not told").unwrap_err();
+        timeout(EVENT_LIMIT, a.subscribed()).await.expect("it is not told").unwrap_err();
         at.assert_not_asked_for_again("SSUBSCRIBE a").await;
     }
 

@@ -143,7 +143,7 @@ mod tests {
 
     use tokio::time::timeout;
 
-    use super::super::super::fake::{Fake, SOON, push};
+    use super::super::super::fake::{EVENT_LIMIT, Fake, push};
     use super::super::{topology_of, unhurried};
     use super::*;
     use crate::registry::Registry;
@@ -169,7 +169,7 @@ mod tests {
         let nonces = Arc::new(Nonces::new(&common.runtime));
         let registry = Registry::new(RedisTransport::start(topology, &common, &nonces));
         let left = registry.subscribe("left");
-        timeout(SOON, left.subscribed()).await.expect("it is not confirmed").unwrap();
+        timeout(EVENT_LIMIT, left.subscribed()).await.expect("it is not confirmed").unwrap();
         assert!(format!("{:?}", registry.transport()).contains("channels: 1"));
         // Ordering: Relaxed, as above.
         serves.store(false, Ordering::Relaxed);
@@ -181,7 +181,7 @@ mod tests {
         // Ordering: Relaxed, as above.
         serves.store(true, Ordering::Relaxed);
         let next = registry.subscribe("next");
-        timeout(SOON, next.subscribed()).await.expect("it is not confirmed").unwrap();
+        timeout(EVENT_LIMIT, next.subscribed()).await.expect("it is not confirmed").unwrap();
         assert_eq!(fake.count("SUBSCRIBE left"), 1);
     }
 
@@ -202,10 +202,10 @@ mod tests {
         let left = runtime.now();
         leave(&channels, "orders");
         let sweep = tokio::spawn(sweep(channels, changed.downgrade(), linger, runtime.clone()));
-        let given_up = timeout(SOON, changes.recv()).await.expect("it lingers still");
+        let given_up = timeout(EVENT_LIMIT, changes.recv()).await.expect("it lingers still");
         assert_eq!(given_up.as_deref(), Some("orders"));
         assert!(runtime.now() - left >= linger);
-        timeout(SOON, sweep).await.expect("nothing lingers").unwrap();
+        timeout(EVENT_LIMIT, sweep).await.expect("nothing lingers").unwrap();
     }
 
     /// Whenever the sweep looked before.
@@ -223,7 +223,7 @@ mod tests {
             left.insert(tenths.to_string(), runtime.now());
         }
         while !left.is_empty() {
-            let channel = timeout(SOON, changes.recv()).await.expect("it lingers still").unwrap();
+            let channel = timeout(EVENT_LIMIT, changes.recv()).await.expect("it lingers still").unwrap();
             let lingered = runtime.now() - left.remove(&*channel).expect("it is given up once");
             assert!((linger..=linger * 3 / 2).contains(&lingered), "{channel}: {lingered:?}");
         }
@@ -235,10 +235,11 @@ mod tests {
         let channels = channels();
         let (changed, mut changes) = mpsc::unbounded_channel();
         leave(&channels, "orders");
-        let sweep = tokio::spawn(sweep(channels, changed.downgrade(), SOON * 100, TokioRuntime::current()));
+        let sweep =
+            tokio::spawn(sweep(channels, changed.downgrade(), EVENT_LIMIT * 100, TokioRuntime::current()));
         tokio::task::yield_now().await;
         assert!(!sweep.is_finished(), "it lingers still");
         drop(changed);
-        assert_eq!(timeout(SOON, changes.recv()).await, Ok(None));
+        assert_eq!(timeout(EVENT_LIMIT, changes.recv()).await, Ok(None));
     }
 }

@@ -9,7 +9,7 @@ use ::redis::{FromRedisValue, Value};
 
 use crate::runtime::{Runtime, shielded};
 
-use super::super::connection::{BETWEEN_TRIES, BackOff, Common, Error, Meaning, REDIRECTS, WireRequest};
+use super::super::connection::{BackOff, Common, Error, MAX_REDIRECTS, Meaning, RETRY_PAUSES, WireRequest};
 use super::contract::{Hop, Topology};
 
 /// How often a command went out before its reply came. If it went out again, it may have run more than once.
@@ -84,7 +84,7 @@ impl Router {
         mut give_up: Instant,
     ) -> Result<(T, Sent), Error> {
         let runtime = &self.common.runtime;
-        let (mut back_off, mut redirects) = (BackOff::new(BETWEEN_TRIES), 0);
+        let (mut back_off, mut redirects) = (BackOff::new(RETRY_PAUSES), 0);
         // The error of a lost reply: whatever comes after it, the command may have run.
         let mut lost: Option<Error> = None;
         // The refusal of a server that could not serve the command.
@@ -130,7 +130,7 @@ impl Router {
                     }
                 }
             }
-            let is_urgent = is_urgent && redirects <= REDIRECTS;
+            let is_urgent = is_urgent && redirects <= MAX_REDIRECTS;
             let pause = if is_urgent { Duration::ZERO } else { back_off.next(runtime.random()) };
             let again_at = runtime.now() + pause;
             // A runtime that has ended would keep its callers waiting for ever.
@@ -359,7 +359,7 @@ mod tests {
         let reply = if let Some(reply) = early { reply } else { reply.await };
         assert_eq!(reply.unwrap(), Sent::Once);
         assert_eq!(stage.heard(), ["a:GET", "b:GET", "a:GET", "b:GET", "a:GET", "b:GET"]);
-        assert!(stage.pause_after(4) >= BETWEEN_TRIES.0 / 2, "{:?}", stage.pause_after(4));
+        assert!(stage.pause_after(4) >= RETRY_PAUSES.0 / 2, "{:?}", stage.pause_after(4));
         assert_eq!(stage.seen(), (0, 0));
 
         let (stage, router) = Stage::new(&[Ok(&["-ASK 7 b:1\r\n"]), Ok(&[DONE])], &[Some(0)]).await;
@@ -372,13 +372,13 @@ mod tests {
         let (stage, router) = Stage::new(&[Ok(&[DOWN, DOWN, DONE])], &[Some(0)]).await;
         assert_eq!(sent(&router, LIMIT).await.unwrap(), Sent::Once);
         assert_eq!(stage.heard(), ["a:GET"; 3]);
-        assert!(stage.pause_after(0) >= BETWEEN_TRIES.0 / 2 && stage.pause_after(1) >= BETWEEN_TRIES.0);
+        assert!(stage.pause_after(0) >= RETRY_PAUSES.0 / 2 && stage.pause_after(1) >= RETRY_PAUSES.0);
         assert_eq!(stage.seen(), (2, 0));
 
         let keys = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n";
         let (stage, router) = Stage::new(&[Ok(&[keys, DONE])], &[Some(0)]).await;
         assert_eq!(sent(&router, LIMIT).await.unwrap(), Sent::Once);
-        assert!(stage.heard() == ["a:GET"; 2] && stage.pause_after(0) >= BETWEEN_TRIES.0 / 2);
+        assert!(stage.heard() == ["a:GET"; 2] && stage.pause_after(0) >= RETRY_PAUSES.0 / 2);
         assert_eq!(stage.seen(), (0, 0));
 
         // One that does not wait for its keys.

@@ -21,9 +21,9 @@ use super::layout::{self, SLOTS, Shard};
 
 /// A node that has not said within this part of the response limit which node has which slot is not waited
 /// for alone: the next one is asked as well.
-const STAGGER: u32 = 30;
+const STAGGER_PART: u32 = 30;
 /// A node is waited for at most for this part of the response limit.
-const LOOK: u32 = 3;
+const LOOK_PART: u32 = 3;
 
 /// Which node has which slot, as far as is known here. A node that we are wrong about says so, and a dead one
 /// shows.
@@ -148,7 +148,7 @@ impl Nodes {
             let next = candidates.next();
             let last = next.is_none();
             if let Some(node) = next {
-                let limit = self.common.timing.response / LOOK;
+                let limit = self.common.timing.response / LOOK_PART;
                 let now = self.common.runtime.now();
                 asked.spawn(async move { ask(&node, limit, now).await });
             } else if asked.is_empty() {
@@ -157,7 +157,7 @@ impl Nodes {
             let answer = tokio::select! {
                 biased;
                 answer = asked.join_next() => answer,
-                () = self.common.runtime.sleep(self.common.timing.response / STAGGER), if !last => None,
+                () = self.common.runtime.sleep(self.common.timing.response / STAGGER_PART), if !last => None,
             };
             match answer {
                 Some(Ok(Ok(shards))) => {

@@ -13,7 +13,7 @@ use super::shared::{Shared, address};
 
 /// What a Sentinel publishes when the master has changed: the master's name, its old host and port, its new
 /// host and port.
-const SWITCHED: &str = "+switch-master";
+const SWITCH_CHANNEL: &str = "+switch-master";
 
 /// Follows one Sentinel, and when it is gone another, for ever.
 pub(super) async fn follow(shared: Arc<Shared>, common: Arc<Common>) {
@@ -63,7 +63,7 @@ pub(super) async fn listen(
     });
     let dialer = &shared.sentinels[sentinel];
     let mut connection = dialer.dial(None, push).await?;
-    let subscribed = connection.subscribe(SWITCHED).await;
+    let subscribed = connection.subscribe(SWITCH_CHANNEL).await;
     subscribed.map_err(|error| Error::greeting(&dialer.address(), "SUBSCRIBE", error))?;
     *stood = true;
     let mut pause = Duration::ZERO;

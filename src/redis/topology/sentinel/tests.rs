@@ -11,7 +11,7 @@ use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::super::super::connection::{
     BackOff, Boxed, Common, ConnectOptions, Credentials, Dialer, ErrorKind, Meaning, Push, Server, Timing,
 };
-use super::super::super::fake::{Fake, SOON, bulk, push};
+use super::super::super::fake::{EVENT_LIMIT, Fake, bulk, push};
 use super::follow::{follow, listen};
 use super::shared::Shared;
 use super::url;
@@ -86,7 +86,10 @@ fn known(shared: &Shared) -> Option<Arc<str>> {
 }
 
 async fn until_known(shared: &Shared) {
-    timeout(SOON, shared.known.subscribe().wait_for(Option::is_some)).await.expect("not learnt").unwrap();
+    timeout(EVENT_LIMIT, shared.known.subscribe().wait_for(Option::is_some))
+        .await
+        .expect("not learnt")
+        .unwrap();
 }
 
 // === Asking ===
@@ -154,7 +157,7 @@ async fn master_is_connected_to_unfollowed() {
     let sentinel = sentinel(move || at(port)).await;
     let sentinels = unfollowed(&[sentinel.port]);
     assert_eq!(&*sentinels.address(), "mymaster");
-    let (_, standing) = timeout(SOON, sentinels.dial(deaf())).await.expect("without end").unwrap();
+    let (_, standing) = timeout(EVENT_LIMIT, sentinels.dial(deaf())).await.expect("without end").unwrap();
     assert!(!standing.has_ended());
     assert_eq!(*sentinels.address(), *format!("127.0.0.1:{port}"));
 }
@@ -174,7 +177,7 @@ async fn heartbeat_tells_the_master_from_one_that_was_made_a_replica() {
     let port = master.port;
     let sentinel = sentinel(move || at(port)).await;
     let sentinels = unfollowed(&[sentinel.port]);
-    let (mut connection, _) = timeout(SOON, sentinels.dial(deaf())).await.unwrap().unwrap();
+    let (mut connection, _) = timeout(EVENT_LIMIT, sentinels.dial(deaf())).await.unwrap().unwrap();
     sentinels.heartbeat(&mut connection).await.unwrap();
     // Ordering: Relaxed, as above.
     is_master.store(false, Ordering::Relaxed);
@@ -249,7 +252,7 @@ async fn sentinel_that_has_stood_is_come_back_to_sooner() {
         }
         let (shared, mut stood) = (shared_over(&common, &[sentinel.port]), false);
         let listens = listen(&shared, 0, &common, &mut back_off, &mut stood);
-        let error = timeout(SOON, listens).await.unwrap().unwrap_err();
+        let error = timeout(EVENT_LIMIT, listens).await.unwrap().unwrap_err();
         assert!(stood);
         assert_eq!(error.kind(), ErrorKind::UnknownMaster, "{error}");
         assert_eq!(back_off.next(0), Duration::from_millis(next), "after {answers}");
@@ -334,7 +337,7 @@ async fn message_is_newer_than_an_answer_that_was_on_its_way() {
     let mut learnt = Vec::new();
     let mut news = shared.known.subscribe();
     while learnt.len() < 3 {
-        timeout(SOON, news.changed()).await.expect("nothing is learnt").unwrap();
+        timeout(EVENT_LIMIT, news.changed()).await.expect("nothing is learnt").unwrap();
         learnt.extend(news.borrow_and_update().clone());
     }
     assert_eq!(

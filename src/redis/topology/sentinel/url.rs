@@ -6,7 +6,7 @@ use super::super::super::connection::{Error, ErrorKind};
 use super::super::url::UNREADABLE_HOST;
 
 /// Where Sentinels listen if nothing else is said.
-const PORT: u16 = 26379;
+const DEFAULT_PORT: u16 = 26379;
 
 /// What a `redis+sentinel://` URL says.
 pub(super) struct SentinelUrl {
@@ -70,7 +70,7 @@ pub(super) fn parse(url: &str, tls: bool) -> Result<SentinelUrl, Error> {
 fn sentinel(scheme: &str, host: &str) -> Option<ConnectionInfo> {
     let mut url = parse_redis_url(&format!("{scheme}://{host}")).filter(|url| url.port() != Some(0))?;
     if url.port().is_none() {
-        url.set_port(Some(PORT)).ok()?;
+        url.set_port(Some(DEFAULT_PORT)).ok()?;
     }
     url.into_connection_info().ok()
 }
