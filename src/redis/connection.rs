@@ -341,11 +341,7 @@ impl Shared {
 
 /// Sends heartbeats for as long as the connection is in use.
 async fn tend(shared: Weak<Shared>, number: u64, standing: ServerEpoch) {
-    let Some((common, server)) =
-        shared.upgrade().map(|shared| (Arc::clone(&shared.common), Arc::clone(&shared.server)))
-    else {
-        return;
-    };
+    let Some(common) = shared.upgrade().map(|shared| Arc::clone(&shared.common)) else { return };
     let moved = standing.clone().ended();
     tokio::pin!(moved);
     let (mut _refused, mut answers) = (false, 0);
@@ -356,11 +352,10 @@ async fn tend(shared: Weak<Shared>, number: u64, standing: ServerEpoch) {
             () = &mut moved => true,
             () = common.runtime.sleep(pause) => false,
         };
-        let Some(live) = shared.upgrade().and_then(|shared| shared.state.lock().live(number)) else { return };
+        let Some(shared) = shared.upgrade() else { return };
+        let Some(live) = shared.state.lock().live(number) else { return };
         if has_moved {
-            if let Some(shared) = shared.upgrade() {
-                shared.drop_live(number, false);
-            }
+            shared.drop_live(number, false);
             return;
         }
         // A reply is as good as a heartbeat's.
@@ -368,7 +363,7 @@ async fn tend(shared: Weak<Shared>, number: u64, standing: ServerEpoch) {
         if answers == before {
             let mut connection = live.inner.clone();
             connection.limit(common.timing.heartbeat_limit());
-            match server.heartbeat(&mut connection).await {
+            match shared.server.heartbeat(&mut connection).await {
                 Err(error) if Meaning::of(&error) == Meaning::Refused => {
                     // It was allowed when the connection was made. The server does answer.
                     if !std::mem::replace(&mut _refused, true) {
@@ -376,16 +371,13 @@ async fn tend(shared: Weak<Shared>, number: u64, standing: ServerEpoch) {
                     }
                 }
                 Err(error) => {
-                    if let Some(shared) = shared.upgrade() {
-                        shared.judge(number, &standing, &error);
-                    }
+                    shared.judge(number, &standing, &error);
                     // It may be kept.
                     continue;
                 }
                 Ok(()) => {}
             }
         }
-        let Some(shared) = shared.upgrade() else { return };
         shared.state.lock().proved(number);
     }
 }

@@ -1,6 +1,7 @@
 //! [`Common`]: what all connections of one client share.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ::redis::RedisError;
@@ -18,8 +19,8 @@ pub(crate) struct Common {
     pub(crate) timing: Timing,
     pub(crate) runtime: TokioRuntime,
     reconnects: AtomicU64,
-    /// How many commands wait for room now.
-    waiting: AtomicU64,
+    /// Cloned by each command that waits for room.
+    waiting: Arc<()>,
     /// Until when something may come late over a connection that could not be ended.
     late_until: Mutex<Option<Instant>>,
     /// That connections cannot be ended was said.
@@ -29,19 +30,17 @@ pub(crate) struct Common {
 impl Common {
     pub(crate) fn new(timing: Timing, runtime: TokioRuntime) -> Self {
         let (reconnects, late_until, told) = (AtomicU64::new(0), Mutex::new(None), AtomicBool::new(false));
-        Self { timing, runtime, reconnects, waiting: AtomicU64::new(0), late_until, told }
+        Self { timing, runtime, reconnects, waiting: Arc::default(), late_until, told }
     }
 
-    pub(super) fn waits_in_line(&self) -> Waits<'_> {
-        // Ordering: Relaxed, a figure to look at; nothing is read through it.
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        Waits(self)
+    /// A command waits for room until this is dropped.
+    pub(super) fn waits_in_line(&self) -> Arc<()> {
+        Arc::clone(&self.waiting)
     }
 
     /// How many commands wait for room now.
     pub(crate) fn commands_waiting(&self) -> u64 {
-        // Ordering: Relaxed, as above.
-        self.waiting.load(Ordering::Relaxed)
+        Arc::strong_count(&self.waiting) as u64 - 1
     }
 
     /// How often a connection was made in the place of one that had stood.
@@ -71,16 +70,6 @@ impl Common {
     /// Until when something may come late over a connection that could not be ended; `None` if nothing may.
     pub(crate) fn late_until(&self) -> Option<Instant> {
         self.late_until.lock().filter(|until| *until > self.runtime.now())
-    }
-}
-
-/// The count of a command among the waiting commands.
-pub(super) struct Waits<'a>(&'a Common);
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        // Ordering: Relaxed, as above.
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

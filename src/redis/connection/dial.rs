@@ -119,16 +119,10 @@ impl Dialer {
             info = asked.map_err(|error| Error::credentials(&address, &*error))?.into_info(info);
         }
         let failed = |error| Error::introduction(&address, error);
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(timing.connect))
-            // A caller that has been polled once has sent its command. With a bound, those that are kept and
-            // not polled would take up all places in the queue before the connection, and no other would get
-            // through.
-            .set_pipeline_buffer_size(tokio::sync::Semaphore::MAX_PERMITS)
-            .set_push_sender(move |info: PushInfo| -> Result<(), ()> {
-                push(info);
-                Ok(())
-            });
+        let config = AsyncConnectionConfig::new().set_push_sender(move |info: PushInfo| -> Result<(), ()> {
+            push(info);
+            Ok(())
+        });
         // The redis crate's own limit does not cover the look-up of the name.
         let dialled = runtime.timeout(timing.connect, self.connect(info, config)).await;
         let timed_out = || Err(failed(RedisError::from((Kind::Io, "it did not answer in time"))));

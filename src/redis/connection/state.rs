@@ -41,6 +41,7 @@ impl Live {
 }
 
 /// The connection there is, or why there is none.
+#[derive(Default)]
 pub(super) struct State {
     live: Option<Arc<Live>>,
     /// The number of the one that is live; 0: none is.
@@ -56,21 +57,6 @@ pub(super) struct State {
     was_established: bool,
     /// Connections that were given up, and that the server is to end.
     given_up: Vec<Option<Session>>,
-}
-
-impl Default for State {
-    fn default() -> Self {
-        Self {
-            live: None,
-            current: watch::Sender::new(0),
-            dials: 0,
-            failure: None,
-            not_before: None,
-            back_off: BackOff::between_dials(),
-            was_established: false,
-            given_up: Vec::new(),
-        }
-    }
 }
 
 impl State {

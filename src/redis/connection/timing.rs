@@ -105,12 +105,14 @@ pub(crate) struct BackOff {
     limit: Duration,
 }
 
-impl BackOff {
+impl Default for BackOff {
     /// Between two tries to be connected.
-    pub(crate) fn between_dials() -> Self {
+    fn default() -> Self {
         Self::new(DIAL_PAUSES)
     }
+}
 
+impl BackOff {
     /// The limit begins at the one and stays at the other.
     pub(crate) fn new(range: (Duration, Duration)) -> Self {
         Self { range, limit: range.0 }
@@ -187,7 +189,7 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_the_limit_and_begin_anew_after_a_reset() {
-        let [mut shortest, mut longest] = [BackOff::between_dials(), BackOff::between_dials()];
+        let [mut shortest, mut longest] = [BackOff::default(), BackOff::default()];
         for _ in 0..2 {
             for limit in [20, 40, 80, 160, 320, 640, 1000, 1000].map(Duration::from_millis) {
                 assert_eq!((shortest.next(0), longest.next(u64::MAX)), (limit / 2, limit));

@@ -61,7 +61,7 @@ struct Supervisor {
 
 impl Supervisor {
     fn new(shared: Shared, tell: mpsc::UnboundedSender<Event>) -> Self {
-        let (subscribers, back_off) = (HashMap::new(), BackOff::between_dials());
+        let (subscribers, back_off) = (HashMap::new(), BackOff::default());
         Self { shared, tell, subscribers, next_try: None, back_off }
     }
 
@@ -444,7 +444,7 @@ mod tests {
         supervisor.bring_into_line("orders".into());
         supervisor.place_unplaced();
         supervisor.compare();
-        let shortest = BackOff::between_dials().next(0);
+        let shortest = BackOff::default().next(0);
         assert_eq!(supervisor.back_off.next(0), 4 * shortest, "it has no node yet");
         topology.give(8);
         supervisor.place_unplaced();

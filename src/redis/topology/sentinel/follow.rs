@@ -17,7 +17,7 @@ const SWITCH_CHANNEL: &str = "+switch-master";
 
 /// Follows one Sentinel, and when it is gone another, for ever.
 pub(super) async fn follow(shared: Arc<Shared>, common: Arc<Common>) {
-    let mut back_off = BackOff::between_dials();
+    let mut back_off = BackOff::default();
     let runtime = &common.runtime;
     loop {
         for sentinel in shared.in_turn() {

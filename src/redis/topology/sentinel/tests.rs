@@ -246,7 +246,7 @@ async fn sentinel_that_has_stood_is_come_back_to_sooner() {
         let says =
             move || if asked.fetch_add(1, Ordering::Relaxed) < answers { at(1) } else { UNKNOWN.to_owned() };
         let sentinel = sentinel(says).await;
-        let mut back_off = BackOff::between_dials();
+        let mut back_off = BackOff::default();
         for _ in 0..10 {
             back_off.next(0);
         }
