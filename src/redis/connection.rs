@@ -63,12 +63,12 @@ struct Shared {
     /// Held by the task that dials; the others wait for that instead of dialling themselves. Only tasks of
     /// our own do: a caller's future may be kept and not polled, and would keep all others from the store.
     dialling: tokio::sync::Mutex<()>,
-    /// What comes unasked.
+    /// Hears the pushes of the server.
     push: Option<Push>,
 }
 
 impl Connection {
-    /// For commands; or for subscriptions, and `push` hears what comes unasked.
+    /// For commands; or for subscriptions, whose messages `push` hears.
     pub(crate) fn new(server: Arc<dyn Server>, common: &Arc<Common>, push: Option<Push>) -> Self {
         let common = Arc::clone(common);
         let (state, dialling) = (Mutex::new(State::default()), tokio::sync::Mutex::default());
@@ -187,7 +187,7 @@ impl Connection {
         }
     }
 
-    /// The connection is of no use: another is to be dialled.
+    /// The connection is of no use: the next caller dials another.
     pub(crate) fn give_up(&self, live: &Live) {
         self.0.drop_live(live.number, false);
     }
@@ -220,8 +220,8 @@ impl Shared {
         }
     }
 
-    /// Forgets the connection, unless a later one has taken its place. `silent`: it was not told that it is
-    /// broken.
+    /// Forgets the connection, unless a later connection has taken its place. `silent`: the system has not
+    /// said that the connection is broken.
     fn drop_live(&self, number: u64, silent: bool) {
         let now = self.common.runtime.now();
         // A server that is silent is so for all its clients, and they are not to come back all at once.

@@ -179,11 +179,11 @@ fn denied_in_line(command: &Cmd, error: &RedisError) -> Option<String> {
         if let Some(given) = word(command, 2 + keys + number) {
             return Some(given.to_uppercase());
         }
-        // What stands there for one that is not given.
+        // The argument is not given: its default stands behind it in the line.
     }
     let mut quoted = called.split('\'').skip(1);
     let name = quoted.next()?.to_uppercase();
-    // What stands right behind it is the command's second word.
+    // A quoted word right behind the name is the command's second word.
     let second = quoted.next().filter(|between| *between == ", ").and_then(|_| quoted.next());
     Some(second.map_or_else(|| name.clone(), |second| format!("{name} {}", second.to_uppercase())))
 }

@@ -20,7 +20,7 @@ use super::tls::{Connector, Tls};
 /// In whole seconds, and no system takes none; Linux takes nine hours at most.
 const KEEPALIVE_RANGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(32_767));
 
-/// Where a server that others announce is to be dialled instead.
+/// The host and port to dial for a server that announces itself under others.
 pub(crate) type AddressMap = Arc<dyn Fn(&str, u16) -> (String, u16) + Send + Sync>;
 
 /// How to introduce oneself to a server.
@@ -42,8 +42,7 @@ impl ConnectOptions {
     }
 }
 
-/// Makes connections: to the server that its URL names, or to another one that is to be reached in the same
-/// way.
+/// Makes connections: to the server that its URL names, or to another server by the same user, name and TLS.
 pub(crate) struct Dialer {
     info: ConnectionInfo,
     introduction: ConnectOptions,
@@ -86,7 +85,7 @@ impl Dialer {
         })
     }
 
-    /// One that introduces itself by what the URL says alone.
+    /// A dialer that introduces itself by the URL alone.
     #[cfg(test)]
     pub(crate) fn plain(url: impl ::redis::IntoConnectionInfo, common: &Arc<Common>) -> Self {
         Self::new(url.into_connection_info().unwrap(), ConnectOptions::default(), common).unwrap()

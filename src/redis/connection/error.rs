@@ -34,7 +34,7 @@ pub struct Error {
     kind: ErrorKind,
     /// Of what the server or the connection did with a command; `None` if no command was sent.
     meaning: Option<Meaning>,
-    /// What was being done, at which server, and what to do about it.
+    /// The operation that failed, its server, and the remedy.
     context: String,
     source: Option<RedisError>,
 }
@@ -160,7 +160,7 @@ impl Error {
         Self::new(ErrorKind::Connection, context, None)
     }
 
-    /// What the owner of the client has given to the builder, to be called for each connection, has panicked.
+    /// A callback of the builder's, which is called for each connection, has panicked.
     pub(crate) fn panicked(address: &str, panic: &(dyn Any + Send)) -> Self {
         let said = message(panic);
         let context =
@@ -292,7 +292,7 @@ impl Error {
         self.redis_error().is_some_and(is_one)
     }
 
-    /// What the redis crate met. Its chain of causes is shorter in [`source`](std::error::Error::source).
+    /// The error of the redis crate. Its chain of causes is shorter in [`source`](std::error::Error::source).
     pub(crate) fn redis_error(&self) -> Option<&RedisError> {
         self.source.as_ref()
     }
@@ -304,12 +304,12 @@ impl Error {
         Self::new(ErrorKind::OtherKind(found), context, None)
     }
 
-    /// What this means for the command that met it.
+    /// The error's meaning for the command that met it.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What this means for the command that met it, in the words of every backend.
+    /// The error's meaning for the command that met it, in the words of every backend.
     pub(crate) fn failure(&self) -> Failure {
         match self.kind {
             ErrorKind::Unknown | ErrorKind::NotReplicated => Failure::Indeterminate,
@@ -328,7 +328,7 @@ impl From<Error> for LockError {
     }
 }
 
-/// What an error of the redis crate means for the command that met it.
+/// The meaning of the redis crate's errors for the command that met them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
     /// The connection broke, or the reply did not come, or was another one's. The command may have run.

@@ -1,4 +1,4 @@
-//! [`WireRequest`]: a command, and what may be done to have it answered.
+//! [`WireRequest`]: a command, and the means to have it answered.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ pub(crate) enum Line {
     Pass,
 }
 
-/// A command, and what may be done to have it answered. Passed on by reference, as each future between the
+/// A command, and the means to have it answered. Passed on by reference, as each future between the
 /// backend and the connection would have room for it twice.
 #[derive(Clone)]
 pub(crate) struct WireRequest<'a> {
@@ -27,9 +27,10 @@ pub(crate) struct WireRequest<'a> {
     pub(crate) key: &'a str,
     /// The hash and the text of the script that it calls, if it does.
     pub(crate) script: Option<(&'a str, &'a str)>,
-    /// Writes it, as of then; if it calls a script, what comes behind that.
+    /// Writes the command as of the given time; of a script's call, the words behind the script.
     pub(crate) words: &'a (dyn Fn(&mut Cmd, Instant) + Sync),
-    /// Sent right behind it, in one piece; the reply is then an array of both replies.
+    /// A command that is sent right behind this one, in one piece; the reply is then an array of both
+    /// replies.
     pub(crate) followed_by: Option<Cmd>,
     /// It most likely publishes a message, which a waiter is to have as soon as can be. A server writes
     /// when it has run all that it has read, and begins with the client that it had the last *first* answer

@@ -1,4 +1,5 @@
-//! [`Server`]: what a connection is made to; and [`ServerEpoch`]: whether it is still to that.
+//! [`Server`]: the other end of a connection; and [`ServerEpoch`]: the time for which that end stays the
+//! same.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// task.
 pub(crate) type Push = Arc<dyn Fn(PushInfo) + Send + Sync>;
 
-/// What a connection is made to. The one place that knows how it is found.
+/// The other end of a connection, and the one place that knows how to find the server.
 pub(crate) trait Server: Send + Sync + 'static {
     /// For errors: host and port, or a socket's path.
     fn address(&self) -> Arc<str>;

@@ -12,9 +12,9 @@ use super::live::Session;
 use super::server::ServerEpoch;
 use super::timing::BackOff;
 
-/// A connection that was made. A later one may have taken its place.
+/// A connection that was made. A later connection may have taken its place.
 pub(crate) struct Live {
-    /// Tells it from those before and after it.
+    /// Unique among the connections of one [`State`].
     pub(super) number: u64,
     pub(crate) inner: MultiplexedConnection,
     pub(super) standing: ServerEpoch,
@@ -46,8 +46,9 @@ pub(super) struct State {
     live: Option<Arc<Live>>,
     /// The number of the one that is live; 0: none is.
     current: watch::Sender<u64>,
-    /// How many there were. Says which connection a failure was met on, so that a late one does not throw the
-    /// next connection away; and which dial a waiting caller has seen fail.
+    /// The count of dials, and the number of the last connection. A failure names the connection that it was
+    /// met on, so that a late failure does not throw the next connection away; a waiting caller, the dial
+    /// that it has seen fail.
     pub(super) dials: u64,
     pub(super) failure: Option<Error>,
     /// When the next dial may begin.
@@ -55,7 +56,7 @@ pub(super) struct State {
     back_off: BackOff,
     /// There was a connection before.
     was_established: bool,
-    /// Connections that were given up, and that the server is to end.
+    /// Connections that were given up. The server is to end them.
     given_up: Vec<Option<Session>>,
 }
 

@@ -75,7 +75,7 @@ impl Router {
         reply.map_err(|error| request.error(&server.address(), now, error.into()))
     }
 
-    /// What becomes of a command that was not answered at once.
+    /// Tries a command again that was not answered at once.
     async fn persist<T: FromRedisValue>(
         &self,
         request: &WireRequest<'_>,

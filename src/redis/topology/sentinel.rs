@@ -5,8 +5,8 @@
 //! follow:  subscribe to one ─► `+switch-master`, or its answer once a second ─► it is known
 //! ```
 //!
-//! What is known is one address, which all connections watch. Each stands for as long as that is the address
-//! it was made to.
+//! All connections watch one address, the master's. Each connection stands for as long as it was made to that
+//! address.
 
 mod follow;
 mod shared;
@@ -74,7 +74,7 @@ impl Server for Sentinels {
         known.unwrap_or_else(|| Arc::clone(&self.shared.name))
     }
 
-    /// To the master, if what the Sentinels call so says that it is one.
+    /// Connects to the server that the Sentinels name, if its ROLE is master.
     fn dial(&self, push: Push) -> Boxed<'_, Result<(MultiplexedConnection, ServerEpoch), Error>> {
         Box::pin(async move {
             loop {

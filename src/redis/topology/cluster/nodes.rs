@@ -170,7 +170,7 @@ impl Nodes {
                         error = &error as &dyn std::error::Error,
                         "a node does not say which node has which slot"
                     );
-                    // One that refuses us says more than one that is not there.
+                    // The refusal of a node says more than the absence of another.
                     if failure.as_ref().is_none_or(|known| known.kind() == ErrorKind::Connection) {
                         failure = Some(error);
                     }

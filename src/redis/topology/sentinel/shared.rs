@@ -11,16 +11,16 @@ use super::super::super::connection::{
     Address, Dialer, Error, ErrorKind, Known, MultiplexedConnection, Push,
 };
 
-/// What the follower shares with the connections to the master.
+/// The state that the follower and the connections to the master share.
 pub(super) struct Shared {
-    /// What they call the master.
+    /// The Sentinels' name of the master.
     pub(super) name: Arc<str>,
     pub(super) sentinels: Vec<Dialer>,
     /// Which of them is asked first: the last one that was right.
     first: Mutex<usize>,
     /// For the master, but for its address.
     server: Dialer,
-    /// Where the master is. `None`: it is not where it was said to be.
+    /// The master's address. `None`: the address that was known last is no master's.
     pub(super) known: watch::Sender<Known>,
 }
 
@@ -170,7 +170,7 @@ impl Error {
         Self::new(ErrorKind::UnknownMaster, context, None)
     }
 
-    /// `role`: what the server calls itself instead, if it says so.
+    /// `role`: the server's own word for its role.
     pub(crate) fn not_master(name: &str, address: &str, role: &str) -> Self {
         let context = format!(
             "Redis at {address} is what the Sentinels call the master {name:?}, and calls itself {role}; if there is a \
