@@ -1,5 +1,5 @@
-//! [`InFlight`]: what the commands on one connection have while they are under way, and leave to those that
-//! come after them.
+//! [`InFlight`]: the seats of the commands on one connection. A seat has all that a command needs while the
+//! command is under way, and the next command takes the seat over.
 //!
 //! Nearly each command is answered long before its limit, so no command has a timer of its own: the
 //! connection's one timer looks at all limits when the earliest known limit is due.
@@ -144,7 +144,7 @@ impl InFlight {
         .await
     }
 
-    /// A seat for a command over `connection`, of which these are the in_flight.
+    /// A seat for a command over `connection`, whose commands these are.
     pub(super) fn take(&self, connection: &MultiplexedConnection, limit: Limit, place: Place) -> InSeat<'_> {
         let (at, answers) = (limit.at, self.answers());
         let (seat, is_earlier) = {
