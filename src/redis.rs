@@ -210,7 +210,6 @@ mod hand_off_stats;
 mod hostile;
 mod keys;
 mod late;
-mod nonces;
 mod pubsub;
 mod queue;
 mod read_write;

@@ -14,8 +14,8 @@ use crate::sync::block_on;
 
 use super::backend::{Redis, Replicas};
 use super::connection::{Boxed, Common, ConnectOptions, Credentials, Error, Timing};
+use super::keys::Nonces;
 use super::late::LateAttempts;
-use super::nonces::Nonces;
 use super::pubsub::RedisTransport;
 use super::scripts::Scripts;
 #[cfg(feature = "cluster")]

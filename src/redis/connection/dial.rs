@@ -13,8 +13,7 @@ use ::redis::{
 
 use super::common::Common;
 use super::error::Error;
-use super::live::{self, MultiplexedConnection};
-use super::server::{Boxed, Push};
+use super::live::{self, Boxed, MultiplexedConnection, Push};
 use super::tls::{Connector, Tls};
 
 /// In whole seconds, and no system takes none; Linux takes nine hours at most.

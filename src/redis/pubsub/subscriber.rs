@@ -14,8 +14,8 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use crate::transport::{Message, SubscribeError};
 
 use super::super::connection::{Common, Connection, Error, Live, Meaning, Push, out_of_step};
+use super::super::keys::Nonces;
 use super::super::keys::{GRANTED, READ_UNLOCK_MESSAGE, UNLOCK_MESSAGE};
-use super::super::nonces::Nonces;
 use super::super::topology::{Messages, Node, Topology};
 use super::channels::{Channels, Source};
 

@@ -166,7 +166,7 @@ mod tests {
     use super::super::super::connection::{
         Boxed, Common, Connection, Error, MultiplexedConnection, Push, Server, ServerEpoch, Timing,
     };
-    use super::super::super::nonces::Nonces;
+    use super::super::super::keys::Nonces;
     use super::super::super::topology::{Messages, Topology};
     use super::super::channels::Channels;
     use super::*;

@@ -11,7 +11,7 @@ use crate::transport::{Inbox, Transport};
 
 use super::super::connection::Common;
 use super::super::keys;
-use super::super::nonces::Nonces;
+use super::super::keys::Nonces;
 use super::super::topology::{Messages, Topology};
 use super::channels::{Channels, Leftover, Source};
 use super::subscriber::{Shared, Subscriber};
