@@ -29,13 +29,13 @@ use crate::runtime::TokioRuntime;
 
 /// As in Redisson: renewals go out this many to a command, so that one script does not hold up the server.
 const RENEWALS_PER_COMMAND: usize = 100;
-/// How many such commands are under way at a time.
+/// The count of such commands that are under way at a time.
 const MAX_RENEWING_COMMANDS: usize = 64;
 
-/// How long an attempt that comes late may keep others out.
+/// The longest time for which an attempt that comes late keeps others out.
 const UNDO_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How many replicas must have what was just written, and how long they may take.
+/// The count of replicas that must have the last write, and the time that they may take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replicas {
     pub(super) count: usize,
@@ -304,7 +304,7 @@ impl Redis {
         self.router.topology().messages().publish()
     }
 
-    /// What attempts go over. A rollback goes over the same, so that it cannot come before its attempt.
+    /// The router of attempts. A rollback goes over the same, so that it cannot come before its attempt.
     pub(super) fn attempts(&self) -> &Router {
         self.acquisitions.as_ref().map_or(&self.router, |(router, _)| router)
     }
@@ -512,7 +512,7 @@ impl Redis {
     }
 }
 
-/// What an attempt has been answered.
+/// The outcome of an attempt, by the reply.
 pub(super) fn attempted(name: &LockName, reply: Option<Reply>) -> Result<AcquireOutcome, Error> {
     Ok(match reply {
         None => AcquireOutcome::Acquired { last_token: 0 },
@@ -522,7 +522,7 @@ pub(super) fn attempted(name: &LockName, reply: Option<Reply>) -> Result<Acquire
     })
 }
 
-/// What a forced release has answered: whether the lock was held.
+/// The outcome of a forced release: true if the lock was held.
 pub(super) fn freed(name: &LockName, reply: Reply) -> Result<bool, Error> {
     match reply {
         Reply::Mode(mode) => Err(Error::other_kind(name, &mode)),

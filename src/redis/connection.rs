@@ -200,7 +200,7 @@ impl Shared {
         self.state.lock().usable().cloned()
     }
 
-    /// What an error says about the connection on which it was met.
+    /// Draws the consequence of an error for the connection that met it.
     fn judge(&self, number: u64, standing: &ServerEpoch, error: &RedisError) {
         match Meaning::of(error) {
             // A reply that did not come in time as well: the link may be cut without a word from the system,
@@ -302,7 +302,7 @@ impl Shared {
         let (mut inner, standing) = self.server.dial(push).await?;
         let broken = |error| Error::connection(&self.server.address(), error);
         let session = match self.push {
-            // What is late there takes and frees nothing.
+            // A late command there takes and frees no lock.
             Some(_) => None,
             None => {
                 self.end_all(given_up, &mut inner).await.map_err(broken)?;
@@ -821,7 +821,7 @@ mod tests {
             assert!(stage.common.late_until().is_some(), "{refused}");
         }
 
-        // What is late there takes and frees nothing.
+        // A late command there takes and frees no lock.
         let stage = Stage::new(1000 * SECOND, Some(Arc::new(|_| {})));
         lose(&stage).await;
         assert!(stage.came(1, "CLIENT").is_empty());

@@ -19,7 +19,8 @@ const MAX_COUNT: usize = 4096;
 /// A lock that was not released for so long may be forgotten for another one.
 const IDLE_TIME: Duration = Duration::from_secs(60);
 
-/// How many releases of each lock by this process passed it on, since one has left it to other clients.
+/// The count of each lock's releases by this process that passed the lock on, since one has left it to other
+/// clients.
 #[derive(Debug, Default)]
 pub(super) struct HandOffStats(Mutex<Counts>);
 
@@ -31,7 +32,7 @@ struct Counts {
 }
 
 impl HandOffStats {
-    /// Whether this release is to leave the lock to other clients. One that there is no room to count is:
+    /// True if this release is to leave the lock to other clients. A release without room to be counted is:
     /// that costs the waiters a command each, while never to leave it would keep other clients out for ever.
     pub(super) fn is_enough(&self, name: &LockName) -> bool {
         let counts = self.0.lock();
@@ -41,12 +42,13 @@ impl HandOffStats {
         }
     }
 
-    /// Whether the last release of it passed it on. If so, others most likely wait for the next one, too.
+    /// True if the last release of the lock passed it on. Then others most likely wait for the next release,
+    /// too.
     pub(super) fn last_time(&self, name: &LockName) -> bool {
         self.0.lock().by_name.contains_key(name)
     }
 
-    /// What a release has come to. `freed`: the lock is free now, so other clients have their chance.
+    /// Counts a release. `freed`: the lock is free now, so other clients have their chance.
     pub(super) fn count(&self, name: &LockName, freed: bool, now: Instant) {
         let mut counts = self.0.lock();
         if freed {

@@ -50,7 +50,7 @@ impl LateAttempts {
         ids.insert(id.clone());
     }
 
-    /// Whether an attempt by this id may come once more. It is forgotten by that.
+    /// True if an attempt by this id may come once more. The id is forgotten by that.
     pub(super) fn take(&self, id: &LeaseId) -> bool {
         let mut ids = self.answered.lock();
         // Nearly always there are none, and nothing is hashed.

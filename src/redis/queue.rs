@@ -16,7 +16,7 @@ use super::keys;
 use super::scripts::{AGAIN, MAX_CALLS, Reply, Script, endless};
 use super::topology::{Messages, Router, Sent};
 
-/// What they wait for.
+/// The kinds of locks that have a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueKind {
     Fair,
@@ -24,12 +24,12 @@ pub(super) enum QueueKind {
 }
 
 impl QueueKind {
-    /// What the waiters of this mode wait for.
+    /// The kind of the queue that waiters of this mode are in.
     pub(super) fn of(mode: Mode) -> Self {
         if mode == Mode::Fair { Self::Fair } else { Self::ReadWrite }
     }
 
-    /// What the channels begin with on which clients are told that they were granted the lock.
+    /// The beginning of the channels on which clients are told that they were granted the lock.
     fn grants(self, name: &str) -> String {
         match self {
             Self::Fair => keys::grants(name),
@@ -111,7 +111,7 @@ impl Redis {
         self.nonces.text(&(grants + &waiter.client_id()), waiter.number())
     }
 
-    /// Whether the lease was held by the id that was released, by the reply.
+    /// True if the lease was held by the id that was released, by the reply.
     pub(super) fn released(&self, kind: QueueKind, name: &LockName, reply: i64) -> bool {
         if reply > 0 {
             self.hand_off_stats[kind as usize].count(name, reply == 2, self.now());
@@ -229,7 +229,7 @@ impl Redis {
     }
 }
 
-/// Where tokens come from, if any are wanted.
+/// The counter of tokens, if any are wanted.
 pub(super) fn counter(name: &LockName, tokens: u64) -> Option<String> {
     (tokens > 0).then(|| keys::token(name.as_str()))
 }

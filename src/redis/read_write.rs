@@ -52,7 +52,7 @@ impl Redis {
         let (mut seen, mut holders) = (HashSet::new(), ReadWriteHolders::default());
         let mut from = ("0".to_owned(), String::new());
         for _ in 0..MAX_CALLS {
-            // What only changes need is not there.
+            // Arguments that only changes need are empty.
             let args = ["", "", "", "", "", "", "", "", &*leases, "", &*from.0, &*from.1];
             let words = |command: &mut Cmd, _: Instant| _ = command.arg(1).arg(name.as_str()).arg(&args);
             let request = self.request(&self.scripts.read_write_holders, name, &words);
@@ -91,7 +91,8 @@ impl Redis {
     }
 }
 
-/// What the end of a hold to read has answered. The script answers by numbers; what else comes is none of it.
+/// The answer to the end of a hold to read. The script answers by numbers; any other reply is not the
+/// script's.
 fn ended(name: &LockName, reply: Reply) -> Result<i64, Error> {
     match reply {
         Reply::Number(reply) => Ok(reply),
@@ -100,7 +101,7 @@ fn ended(name: &LockName, reply: Reply) -> Result<i64, Error> {
     }
 }
 
-/// What `read_write_holders.lua` returns.
+/// The reply of `read_write_holders.lua`.
 enum Found {
     Page(Page),
     /// The text of the field `mode`, which names another kind of lock.
@@ -111,7 +112,7 @@ enum Found {
 struct Page {
     writer: Option<(String, i64)>,
     readers: Vec<(String, i64)>,
-    /// Where the next one begins.
+    /// The beginning of the next page.
     next: Option<(String, String)>,
 }
 

@@ -71,7 +71,7 @@ impl Scripts {
     }
 }
 
-/// What `acquire.lua` returns, if not nil, `force_release.lua`, and the scripts of fair locks.
+/// The reply of `acquire.lua`, if not nil, of `force_release.lua`, and of the scripts of fair locks.
 pub(super) enum Reply {
     Number(i64),
     /// The last of the tokens, or 0 if none were wanted: from an array of one, or of none.
@@ -94,13 +94,13 @@ impl FromRedisValue for Reply {
     }
 }
 
-/// What a script of a lock that has a queue answers when it has looked at as many waiters or readers as it
+/// The answer of a queue's script that has looked at as many waiters or readers as it
 /// may hold up the server for, and does not know its answer yet: to be called again, with the same words. It
 /// has taken out what it found dead, and done nothing else.
 pub(super) const AGAIN: i64 = -3;
 
-/// How often a call asks on, at a hundred waiters or readers each time. A server that would go on after a
-/// million is none that runs these scripts.
+/// The limit of repetitions of a call, each for a hundred waiters or readers. A server that would go on after
+/// a million is none that runs these scripts.
 pub(super) const MAX_CALLS: usize = 10_000;
 
 /// A call was answered [`MAX_CALLS`] times that it must be repeated to see the rest.

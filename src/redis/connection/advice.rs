@@ -1,4 +1,4 @@
-//! What a server's refusal means, and what to do about it.
+//! The meaning of a server's refusal, and the remedy.
 
 use ::redis::{Arg, Cmd, ErrorKind as Kind, RedisError};
 
@@ -96,7 +96,7 @@ pub(super) fn of_greeting(error: RedisError) -> RedisError {
     ::redis::make_extension_error(code.to_owned(), Some(detail.to_owned()))
 }
 
-/// Whether a script met the error that begins with `word`: before 7.0 the word stands in the middle of the
+/// True if a script met the error that begins with `word`: before 7.0 the word stands in the middle of the
 /// reply.
 pub(crate) fn said_in_script(error: &RedisError, word: &str) -> bool {
     error.detail().is_some_and(|detail| detail.split(' ').any(|said| said.trim_start_matches('-') == word))
@@ -120,8 +120,8 @@ pub(crate) fn quote(command: &Cmd) -> String {
     }
 }
 
-/// Which command the user may not run. Inside of a script some servers say only in which line of it that is.
-/// `script`: the command with its text.
+/// The command that the user may not run. Inside of a script some servers say only in which line of it that
+/// is. `script`: the command with its text.
 pub(super) fn denied(script: Option<&Cmd>, error: &RedisError) -> Option<String> {
     if advice(error) != Some(NO_PERMISSION) {
         return None;

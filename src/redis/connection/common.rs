@@ -14,7 +14,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::timing::Timing;
 use crate::runtime::TokioRuntime;
 
-/// What all connections of one client share.
+/// The state that all connections of one client share.
 pub(crate) struct Common {
     pub(crate) timing: Timing,
     pub(crate) runtime: TokioRuntime,
@@ -38,12 +38,12 @@ impl Common {
         Arc::clone(&self.waiting)
     }
 
-    /// How many commands wait for room now.
+    /// The count of commands that wait for room now.
     pub(crate) fn commands_waiting(&self) -> u64 {
         Arc::strong_count(&self.waiting) as u64 - 1
     }
 
-    /// How often a connection was made in the place of one that had stood.
+    /// The count of connections that were made in the place of one that had stood.
     pub(crate) fn reconnects(&self) -> u64 {
         // Ordering: Relaxed, a figure to look at; nothing is read through it.
         self.reconnects.load(Ordering::Relaxed)

@@ -22,7 +22,7 @@ const KEEPALIVE_RANGE: (Duration, Duration) = (Duration::from_secs(1), Duration:
 /// The host and port to dial for a server that announces itself under others.
 pub(crate) type AddressMap = Arc<dyn Fn(&str, u16) -> (String, u16) + Send + Sync>;
 
-/// How to introduce oneself to a server.
+/// The introduction to a server.
 #[derive(Clone, Default)]
 pub(crate) struct ConnectOptions {
     /// User and password in place of the URL's.
@@ -153,7 +153,7 @@ impl fmt::Debug for Dialer {
     }
 }
 
-/// Where a server takes connections.
+/// The host and port at which a server takes connections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
     pub(crate) host: String,

@@ -242,7 +242,7 @@ impl Error {
         Self::new(ErrorKind::Connection, context, None)
     }
 
-    /// What `command` met. `script`: the same with the text of its script, if it has one.
+    /// The error of `command`. `script`: the same with the text of its script, if it has one.
     pub(crate) fn command(address: &str, command: &Cmd, script: Option<&Cmd>, error: RedisError) -> Self {
         let meaning = Meaning::of(&error);
         let (kind, context) = match meaning {
@@ -263,7 +263,7 @@ impl Error {
         Self { kind, meaning: Some(meaning), context, source: Some(error) }
     }
 
-    /// What to do about a server's refusal, with the command that the server has named.
+    /// The remedy for a server's refusal, with the command that the server has named.
     pub(crate) fn remedy(error: &RedisError) -> Option<String> {
         let what_to_do = advice(error)?;
         let said = denied(None, error).map(|denied| format!("{denied} was refused: "));
@@ -274,18 +274,18 @@ impl Error {
         Self { kind, meaning: None, context, source }
     }
 
-    /// What the error of a command means; `None` if the command was not sent.
+    /// The meaning of a command's error; `None` if the command was not sent.
     pub(crate) fn meaning(&self) -> Option<Meaning> {
         self.meaning
     }
 
-    /// Whether the same may go well in a while, with nothing changed by hand.
+    /// True if the same may go well in a while, with nothing changed by hand.
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self.kind, ErrorKind::Connection | ErrorKind::NoSentinel | ErrorKind::NotMaster)
             || self.meaning == Some(Meaning::NotServing)
     }
 
-    /// Whether a key was not of the type that the command is for.
+    /// True if a key was not of the command's type.
     pub(crate) fn is_wrong_type(&self) -> bool {
         let is_one =
             |error: &RedisError| error.code() == Some("WRONGTYPE") || said_in_script(error, "WRONGTYPE");
@@ -369,7 +369,7 @@ impl Meaning {
     }
 }
 
-/// Whether what was met is the end of the connection.
+/// True if the error is the end of the connection.
 pub(crate) fn is_broken(error: &RedisError) -> bool {
     Meaning::of(error) == Meaning::Lost
 }
@@ -396,7 +396,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// What a lock is that says so in its field `mode`. Redisson's plain and fair locks have none.
+/// The kind of a lock by its field `mode`. Redisson's plain and fair locks have none.
 fn kind(mode: &str) -> LockKind {
     match mode {
         "lock" => LockKind::Plain,

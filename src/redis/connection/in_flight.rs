@@ -49,7 +49,7 @@ pub(super) struct InFlight {
     reader: Arc<Reader>,
     /// Tells that the timer is to look earlier, or that the connection is gone.
     earlier: Notify,
-    /// How many replies have come.
+    /// The count of replies.
     answers: Arc<AtomicU64>,
 }
 
@@ -66,7 +66,7 @@ struct State {
     is_gone: bool,
 }
 
-/// How long a command waits for its reply.
+/// The limit of a command's wait for its reply.
 #[derive(Clone, Copy)]
 pub(super) struct Limit {
     /// The time of the next look.
@@ -74,7 +74,7 @@ pub(super) struct Limit {
     /// The time to the first look, and from there to the second.
     half: Duration,
     was_looked_at: bool,
-    /// How long no reply at all may come.
+    /// The longest time without any reply.
     patience: Duration,
     give_up: Instant,
 }
@@ -237,13 +237,13 @@ impl InFlight {
         Some(next)
     }
 
-    /// How many replies have come.
+    /// The count of replies.
     pub(super) fn answers(&self) -> u64 {
         // Ordering: Relaxed; replies that the reader has counted in its turn are seen by who waits for that.
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// Whether no reply has come for a command's whole patience.
+    /// True if no reply has come for a command's whole patience.
     pub(super) fn is_silent(&self) -> bool {
         self.state.lock().is_silent
     }
@@ -403,7 +403,7 @@ impl Lines {
         self.0[line as usize].invitations.available_permits()
     }
 
-    /// Whether commands wait.
+    /// True if commands wait.
     pub(super) fn have_waiters(&self) -> bool {
         self.0.iter().any(|room| room.invitations.waiters() > 0)
     }

@@ -239,7 +239,7 @@ impl ConnectionLike for MultiplexedConnection {
     }
 }
 
-/// How the server calls a connection. Both parts are needed: another server, or this one after a restart,
+/// The server's name for a connection. Both parts are needed: another server, or this one after a restart,
 /// counts from one again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
@@ -283,7 +283,7 @@ pub(crate) trait Server: Send + Sync + 'static {
     /// [`heartbeat`](Self::heartbeat) does.
     fn dial(&self, push: Push) -> Boxed<'_, Result<(MultiplexedConnection, ServerEpoch), Error>>;
 
-    /// Whether the server at the other end answers, and can be used.
+    /// Asks the server at the other end for a sign of life.
     fn heartbeat<'a>(&'a self, connection: &'a mut MultiplexedConnection) -> Boxed<'a, RedisResult<()>>;
 
     /// The node that was connected to with `standing` is not the server that is meant, or not yet: no other
@@ -294,12 +294,12 @@ pub(crate) trait Server: Send + Sync + 'static {
     fn moved(&self) -> ServerEpoch;
 }
 
-/// Where the server is, as far as is known.
+/// The server's address, if it is known.
 pub(crate) type Known = Option<Arc<str>>;
 
-/// Whether a connection is still to the server that is meant. Ends when another takes its place, or when it
-/// turned out to be the wrong one; a connection that has ended so is not to be used any more, although it may
-/// be in order.
+/// The time for which a connection is to the server that is meant. Ends when another server takes its place,
+/// or when it turned out to be the wrong one; a connection that has ended so is not to be used any more,
+/// although it may be in order.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerEpoch(watch::Receiver<Known>);
 

@@ -36,15 +36,15 @@ pub(crate) struct WireRequest<'a> {
     /// when it has run all that it has read, and begins with the client that it had the last *first* answer
     /// for: so a PING goes in front, and the message is written before the reply.
     pub(crate) announced: bool,
-    /// How long it may take in all, from when there is room for it.
+    /// The limit of the command in all, from when there is room for it.
     pub(crate) limit: Duration,
-    /// How much longer than usual one sending takes.
+    /// The time that one sending takes beyond the usual.
     pub(crate) takes: Duration,
-    /// Whether it is sent again if its reply is lost: it means the same when it runs twice.
+    /// True if the command is sent again when its reply is lost: it means the same when it runs twice.
     pub(crate) again: bool,
-    /// Whether to wait for keys that are with two nodes just now.
+    /// True if the command waits for keys that are with two nodes just now.
     pub(crate) patient: bool,
-    /// Where it waits until there is room for it.
+    /// The line in which the command waits for room.
     pub(crate) line: Line,
 }
 
@@ -65,7 +65,7 @@ impl<'a> WireRequest<'a> {
         }
     }
 
-    /// How long no reply at all may come to a command that is sent again.
+    /// The longest time without any reply, for a command that is sent again.
     pub(super) fn patience(&self) -> Duration {
         Timing::patience(self.limit) + self.takes
     }
@@ -101,7 +101,7 @@ impl<'a> WireRequest<'a> {
         connection: &mut Unlimited,
     ) -> RedisResult<Value> {
         if !asking && self.followed_by.is_none() && !self.announced {
-            // What `Cmd::query_async` does, in no box of its own.
+            // As `Cmd::query_async`, in no box of its own.
             return connection.send_packed_command(command).await?.extract_error();
         }
         let mut pipeline = pipe();

@@ -11,10 +11,10 @@ pub(crate) const MAX_IN_FLIGHT: usize = 256;
 /// The time that a caller which was called in from a line has before another caller is called in its place.
 pub(super) const INVITATION_LIMIT: Duration = Duration::from_millis(100);
 
-/// How long to wait before a server is dialled again.
+/// The shortest and the longest limit of the pause between two dials.
 pub(crate) const DIAL_PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// How long to wait before a command that did not run is tried again.
+/// The shortest and the longest limit of the pause before a command that did not run is tried again.
 pub(crate) const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 
 /// The redirects that are followed without a pause: nodes that disagree send a command to and fro.
@@ -29,7 +29,7 @@ pub(super) const PATIENCE_RANGE: (Duration, Duration) = (Duration::from_millis(5
 /// A longer time is as good as for ever, and cannot be reckoned with.
 const MAX_TIME: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How long the connections wait, and how often they ask.
+/// The limits of the connections, and the intervals of their questions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
     /// For a connection, the greeting included.
@@ -74,7 +74,7 @@ impl Timing {
         Self { connect: Duration::from_secs(10), response: Duration::from_secs(30), ..Self::default() }
     }
 
-    /// How long a heartbeat's reply may take.
+    /// The limit of a heartbeat's reply.
     pub(crate) fn heartbeat_limit(&self) -> Duration {
         self.heartbeat * 4 / 5
     }
@@ -91,14 +91,14 @@ impl Timing {
         (self.heartbeat / 2).min(self.response / 6)
     }
 
-    /// How long one sending of a command that has `limit` in all waits for its reply. Then the connection is
+    /// The limit of one sending of a command that has `limit` in all. Then the connection is
     /// taken for dead, and there is time left for another.
     pub(crate) fn patience(limit: Duration) -> Duration {
         (limit / 3).clamp(PATIENCE_RANGE.0, PATIENCE_RANGE.1).min(limit)
     }
 }
 
-/// How long to wait before the next try: a random time, up to a limit that doubles with each try.
+/// The pauses between tries: a random time, up to a limit that doubles with each try.
 #[derive(Debug)]
 pub(crate) struct BackOff {
     range: (Duration, Duration),

@@ -56,7 +56,7 @@ enum Interest {
     Over,
 }
 
-/// Where a channel's messages come from.
+/// The source of a channel's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Source {
     /// No node has been looked for yet.
@@ -67,7 +67,7 @@ pub(super) enum Source {
     Nowhere,
 }
 
-/// What is to be done about a channel that was left.
+/// The remains of a channel that a waiter has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leftover {
     /// The channel is not subscribed to: its row is to be taken out at once.
@@ -156,7 +156,7 @@ impl Channels {
         self.row(channel, |row| row.source)
     }
 
-    /// Whether the channel is wanted, and comes from there. A row that is over goes.
+    /// True if the channel is wanted, and comes from there. A row that is over goes.
     pub(super) fn is_wanted(&self, channel: &str, source: Source) -> bool {
         let mut table = self.table.lock();
         let Some(row) = table.by_name.get(channel).filter(|row| row.source == source) else { return false };

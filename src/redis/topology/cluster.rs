@@ -58,7 +58,7 @@ pub enum ShardedMessages {
 struct Cluster {
     nodes: Arc<Nodes>,
     messages: Messages,
-    /// Where plain messages come from.
+    /// The source of plain messages.
     any: Arc<Node>,
 }
 
@@ -91,7 +91,7 @@ pub(super) async fn connect(
     Ok(Arc::new(Cluster { nodes, messages, any }))
 }
 
-/// Whether sharded messages can be had. Asked as Redisson does, so that both come to the same.
+/// Asks for sharded messages as Redisson does, so that both come to the same.
 async fn has_sharded_messages(nodes: &Nodes, common: &Common) -> Result<bool, Error> {
     let words = |question: &mut Cmd, _: Instant| _ = question.arg("PUBSUB").arg("SHARDNUMSUB");
     let request = WireRequest::plain(&words, common.timing.response);
@@ -147,7 +147,7 @@ impl Topology for Cluster {
             return Some(Hop { node: self.nodes.at(address), asking: true });
         }
         let node = self.nodes.moved(slot(key), address);
-        // Where one slot has gone others may have, too; and this one knows of itself at least.
+        // Other slots may have gone there, too; and this one knows of itself at least.
         self.nodes.refresh_soon(Some(Arc::clone(&node)));
         Some(Hop { node, asking: false })
     }

@@ -10,20 +10,20 @@ use crate::lock::NameError;
 
 use super::super::connection::{Boxed, Connection, Server};
 
-/// Which connection a key or a channel goes to.
+/// The connections of keys and channels.
 pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
-    /// Where commands on `key` go; `None` if no node has it now.
+    /// The node of `key`, for commands; `None` if no node has it now.
     fn node(&self, key: &str) -> Option<Arc<Node>>;
 
-    /// Where messages on `channel` come from; `None` if no node has it now.
+    /// The node that messages on `channel` come from; `None` if no node has it now.
     fn source(&self, channel: &str) -> Option<Arc<Node>>;
 
-    /// Which kind of messages they are.
+    /// The kind of messages.
     fn messages(&self) -> Messages {
         Messages::Plain
     }
 
-    /// Whether the node of a channel's slot knows of all its subscribers.
+    /// True if the node of a channel's slot knows of all its subscribers.
     fn knows_all_listeners(&self) -> bool {
         true
     }
@@ -52,7 +52,7 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
     /// The same with connections of its own, for commands that keep others waiting.
     fn with_own_connections(&self) -> Arc<dyn Topology>;
 
-    /// Whether all that belongs to a lock of this name can be kept together.
+    /// An error if the keys of a lock of this name cannot be kept together.
     fn check_name(&self, name: &LockName) -> Result<(), NameError> {
         let _ = name;
         Ok(())
@@ -68,7 +68,7 @@ pub(crate) struct Node {
     pub(crate) listening: Arc<dyn Server>,
 }
 
-/// Where a command goes next.
+/// The next node of a command.
 pub(crate) struct Hop {
     pub(crate) node: Arc<Node>,
     /// The node is just taking the key's slot over, and serves it only after ASKING.

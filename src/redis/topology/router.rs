@@ -12,7 +12,7 @@ use crate::runtime::{Runtime, shielded};
 use super::super::connection::{BackOff, Common, Error, MAX_REDIRECTS, Meaning, RETRY_PAUSES, WireRequest};
 use super::contract::{Hop, Topology};
 
-/// How often a command went out before its reply came. If it went out again, it may have run more than once.
+/// The count of sendings before the reply came. If it went out again, it may have run more than once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     Once,

@@ -1,10 +1,10 @@
-//! Which server a URL names, and what must not be wrong with it.
+//! The server that a URL names, and the faults of URLs.
 
 use ::redis::{ConnectionInfo, IntoConnectionInfo, parse_redis_url};
 
 use super::super::connection::{Error, ErrorKind, TLS_IS_BUILT_IN};
 
-/// What a URL names.
+/// The kinds of servers that a URL names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Names {
     Server,
@@ -34,7 +34,7 @@ impl Names {
     }
 }
 
-/// What `url` says, in the redis crate's terms.
+/// Reads `url` into the redis crate's terms.
 pub(super) fn parse(url: &str) -> Result<ConnectionInfo, Error> {
     parse_if(url, TLS_IS_BUILT_IN)
 }
@@ -77,7 +77,7 @@ fn parse_if(url: &str, tls: bool) -> Result<ConnectionInfo, Error> {
 pub(super) const UNREADABLE_HOST: &str = "its port is not a number from 1 to 65535, or its host cannot be read; or a / ? \
      or # in the password is not written as %2F, %3F or %23";
 
-/// What is wrong with a URL that cannot be read.
+/// The fault of a URL that cannot be read.
 fn unreadable(url: &str) -> &'static str {
     let Some((scheme, _)) = url.split_once("://") else { return "it has no scheme such as redis://" };
     const SCHEMES: [&str; 7] = ["redis", "rediss", "valkey", "valkeys", "unix", "redis+unix", "valkey+unix"];
@@ -88,7 +88,7 @@ fn unreadable(url: &str) -> &'static str {
     UNREADABLE_HOST
 }
 
-/// What is wrong with a parameter behind `?`, if it would do nothing or not what it says.
+/// The fault of a parameter behind `?` that would do nothing, or something else.
 fn wrong_parameter(scheme: &str, name: &str, value: &str) -> Option<&'static str> {
     match name {
         "protocol" if matches!(value, "3" | "resp3") => None,

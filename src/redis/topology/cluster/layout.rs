@@ -84,7 +84,7 @@ pub(super) fn redirected(text: &str, asked: &str) -> Option<Address> {
     if to.host.is_empty() { Some(Address { host: Address::parse(asked)?.host, ..to }) } else { Some(to) }
 }
 
-/// How many slots a Cluster has.
+/// The count of slots of a Cluster.
 pub(super) const SLOTS: u16 = 16_384;
 
 /// The slot of a key or a sharded channel.
@@ -100,7 +100,8 @@ pub(super) fn check_name(name: &LockName) -> Result<(), NameError> {
     if empty { Err(NameError::EmptyHashTag) } else { Ok(()) }
 }
 
-/// What of a key counts: what stands between its first `{` and the first `}` after that, if anything does.
+/// The part of a key that counts: the text between its first `{` and the first `}` after that, if anything
+/// does.
 fn hashed(key: &str) -> &str {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     tag.filter(|tag| !tag.is_empty()).unwrap_or(key)

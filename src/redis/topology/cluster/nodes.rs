@@ -25,12 +25,12 @@ const STAGGER_PART: u32 = 30;
 /// A node is waited for at most for this part of the response limit.
 const LOOK_PART: u32 = 3;
 
-/// Which node has which slot, as far as is known here. A node that we are wrong about says so, and a dead one
-/// shows.
+/// The nodes and their slots, as far as they are known here. A node that we are wrong about says so, and a
+/// dead one shows.
 pub(super) struct Nodes {
     dialer: Arc<Dialer>,
     common: Arc<Common>,
-    /// Where to begin, and where to ask when no other node answers.
+    /// The nodes to begin with, which are asked again when no other node answers.
     seeds: Vec<Address>,
     map: Mutex<Map>,
     /// Serializes refreshes; waiters reuse the result.
@@ -118,7 +118,7 @@ impl Nodes {
         let looked = self.common.runtime.spawn_for(async move {
             let looks = this.map.lock().looks;
             let _turn = this.looking.lock().await;
-            // What another has learned while we waited for our turn does for us.
+            // A look of another caller that ended while we waited for our turn does for us.
             if this.map.lock().looks != looks {
                 return Ok(());
             }

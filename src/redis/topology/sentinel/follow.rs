@@ -11,8 +11,8 @@ use crate::runtime::Runtime;
 use super::super::super::connection::{BackOff, Common, Error, Push};
 use super::shared::{Shared, address};
 
-/// What a Sentinel publishes when the master has changed: the master's name, its old host and port, its new
-/// host and port.
+/// The channel of a Sentinel's message that the master has changed: the master's name, its old host and port,
+/// its new host and port.
 const SWITCH_CHANNEL: &str = "+switch-master";
 
 /// Follows one Sentinel, and when it is gone another, for ever.
@@ -104,7 +104,7 @@ fn told(shared: &Shared, push: PushInfo) {
     }
 }
 
-/// Where the master `name` is from now on, if the message is about that one.
+/// The new address of the master `name`, if the message is about that one.
 fn switched<'a>(message: &'a str, name: &str) -> Option<(&'a str, u16)> {
     let mut words = message.strip_prefix(name)?.strip_prefix(' ')?.split(' ').skip(2);
     Some((words.next()?, words.next()?.parse().ok()?))

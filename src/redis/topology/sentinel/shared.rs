@@ -1,4 +1,4 @@
-//! Which Sentinel is asked where the master is, and what is known.
+//! The questions to the Sentinels, and the master's address as it is known.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) struct Shared {
     /// The Sentinels' name of the master.
     pub(super) name: Arc<str>,
     pub(super) sentinels: Vec<Dialer>,
-    /// Which of them is asked first: the last one that was right.
+    /// The Sentinel that is asked first: the last one that was right.
     first: Mutex<usize>,
     /// For the master, but for its address.
     server: Dialer,
@@ -24,7 +24,7 @@ pub(super) struct Shared {
     pub(super) known: watch::Sender<Known>,
 }
 
-/// What a Sentinel says.
+/// A Sentinel's answer.
 pub(super) type Said = Option<(String, u16)>;
 
 impl Shared {
@@ -125,9 +125,9 @@ pub(super) fn address(host: &str, port: u16) -> Arc<str> {
     format!("{host}:{port}").into()
 }
 
-/// What the server says it is: `master`, `slave` or `sentinel`.
+/// The server's own word for its role: `master`, `slave` or `sentinel`.
 pub(super) async fn role(connection: &mut MultiplexedConnection) -> Result<String, RedisError> {
-    // What stands behind the role differs from one to the other.
+    // The words behind the role differ between roles.
     let reply: Vec<Value> = cmd("ROLE").query_async(connection).await?;
     let role = reply.into_iter().next().unwrap_or(Value::Nil);
     Ok(String::from_redis_value(role)?)

@@ -1,16 +1,16 @@
-//! What a URL says about Sentinels.
+//! The URL of Sentinels.
 
 use ::redis::{ConnectionInfo, IntoConnectionInfo, parse_redis_url};
 
 use super::super::super::connection::{Error, ErrorKind};
 use super::super::url::UNREADABLE_HOST;
 
-/// Where Sentinels listen if nothing else is said.
+/// The default port of Sentinels.
 const DEFAULT_PORT: u16 = 26379;
 
-/// What a `redis+sentinel://` URL says.
+/// The parts of a `redis+sentinel://` URL.
 pub(super) struct SentinelUrl {
-    /// What the Sentinels call the master.
+    /// The Sentinels' name of the master.
     pub(super) master: String,
     pub(super) sentinels: Vec<ConnectionInfo>,
     /// User and password for the Sentinels themselves.
