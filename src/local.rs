@@ -201,13 +201,11 @@ impl<R: Runtime + Clone> Local<R> {
     ) -> ReleaseOutcome {
         let released = match mode {
             Mode::Plain => {
-                let released = self.store.lock().release(name, id, || self.now());
-                let receivers =
-                    if released { self.publish(&plain_channel(name), Message::Unlock) } else { 0 };
-                return if released {
-                    ReleaseOutcome::Released { receivers }
-                } else {
-                    ReleaseOutcome::NotHeld
+                if !self.store.lock().release(name, id, || self.now()) {
+                    return ReleaseOutcome::NotHeld;
+                }
+                return ReleaseOutcome::Released {
+                    receivers: self.publish(&plain_channel(name), Message::Unlock),
                 };
             }
             Mode::Fair | Mode::Write => self.step(mode, name, self.now(), |turns, tokens| {
@@ -220,24 +218,8 @@ impl<R: Runtime + Clone> Local<R> {
         match released {
             Ok((_, Some(last_token))) => ReleaseOutcome::GrantedToNext { last_token },
             Ok((true, None)) => ReleaseOutcome::Released { receivers: 0 },
-            Ok((false, None)) => ReleaseOutcome::NotHeld,
-            Err(OtherKind { .. }) => {
-                self.store.lock().forget(mode, name, id);
-                ReleaseOutcome::NotHeld
-            }
+            Ok((false, None)) | Err(OtherKind { .. }) => ReleaseOutcome::NotHeld,
         }
-    }
-
-    fn force_release_now(&self, mode: Mode, name: &LockName) -> Result<bool, OtherKind> {
-        let now = self.now();
-        if mode != Mode::Plain {
-            return self.step(mode, name, now, |turns, _| turns.force_release());
-        }
-        let released = self.store.lock().force_release(name, now)?;
-        if released {
-            self.publish(&plain_channel(name), Message::Unlock);
-        }
-        Ok(released)
     }
 }
 
@@ -323,20 +305,20 @@ impl<R: Runtime + Clone> Backend for Local<R> {
         ready(Ok(self.store.lock().renew(mode, leases, lease, self.now())))
     }
 
-    fn force_release(
-        &self,
-        mode: Mode,
-        name: &LockName,
-    ) -> impl Future<Output = Result<bool, OtherKind>> + Send {
-        ready(self.force_release_now(mode, name))
+    async fn force_release(&self, mode: Mode, name: &LockName) -> Result<bool, OtherKind> {
+        let now = self.now();
+        if mode != Mode::Plain {
+            return self.step(mode, name, now, |turns, _| turns.force_release());
+        }
+        let released = self.store.lock().force_release(name, now)?;
+        if released {
+            self.publish(&plain_channel(name), Message::Unlock);
+        }
+        Ok(released)
     }
 
-    fn holders(
-        &self,
-        mode: Mode,
-        name: &LockName,
-    ) -> impl Future<Output = Result<Vec<Holder>, OtherKind>> + Send {
-        ready(self.store.lock().holders(mode, name, self.now()))
+    async fn holders(&self, mode: Mode, name: &LockName) -> Result<Vec<Holder>, OtherKind> {
+        self.store.lock().holders(mode, name, self.now())
     }
 
     #[inline(never)]

@@ -10,7 +10,6 @@ use crate::lock::{Holder, LeaseId, LockKind};
 use crate::lock_entry::Moment;
 
 use super::OtherKind;
-use super::queue::Queues;
 use super::sweep::Sweep;
 use super::turns::{Leases, News, Turns};
 
@@ -23,12 +22,6 @@ pub(super) struct Store {
     /// place.
     sweep: Sweep,
     tokens: Tokens,
-    /// The waiters for fair locks, by name.
-    fair: Queues,
-    /// The waiters to write.
-    writers: Queues,
-    /// The waiters to read that were not let in since.
-    readers: Queues,
 }
 
 /// One counter for all names, as what rises over all of them rises for each, and one for each name would have
@@ -124,11 +117,9 @@ impl Store {
     /// Clears the map of names whose leases are over.
     #[cold]
     fn clear(&mut self, now: Moment) {
-        let writers = &self.writers;
-        self.by_name.retain(|state| {
-            // With a read-write lock is kept whose turn it is.
-            state.is_alive(now) || writers.waiters(&state.name, now).next().is_some()
-        });
+        // With the waiters of a lock is kept whose turn it is.
+        let is_awaited = |state: &State| state.queued.as_ref().is_some_and(|lock| lock.is_awaited(now));
+        self.by_name.retain(|state| state.is_alive(now) || is_awaited(state));
         let room = self.sweep.swept(self.by_name.len());
         self.by_name.shrink_to(room, |state| state.name.hash_value());
     }
@@ -203,16 +194,14 @@ impl Store {
         step: impl FnOnce(&mut Turns<'_>, &mut Tokens) -> T,
     ) -> Result<(T, News), OtherKind> {
         self.sweep(now);
-        let Self { by_name, sweep, fair, writers, readers, tokens } = self;
+        let Self { by_name, sweep, tokens } = self;
         let state = state(by_name, name, now);
         let is_new = state.queued.is_none();
         let lock = state.queued(kind, now)?;
         if !is_new && lock.until().is_none() {
             sweep.revives();
         }
-        let mut none = Queues::default();
-        let (writers, readers) = if kind == LockKind::Fair { (fair, &mut none) } else { (writers, readers) };
-        let mut turns = Turns { name, now, lock, writers, readers, told, news: News::default() };
+        let mut turns = Turns { now, lock, told, news: News::default() };
         turns.settle();
         let outcome = step(&mut turns, tokens);
         let (news, until) = (turns.news, turns.lock.until());
@@ -221,16 +210,6 @@ impl Store {
             self.clear(now);
         }
         Ok((outcome, news))
-    }
-
-    /// Takes an id out of the queue at a name that is held as another kind of lock.
-    pub(super) fn forget(&mut self, mode: Mode, name: &LockName, id: &LeaseId) {
-        let queue = match mode {
-            Mode::Fair => &mut self.fair,
-            Mode::Write => &mut self.writers,
-            Mode::Plain | Mode::Read => &mut self.readers,
-        };
-        queue.remove(name, id);
     }
 
     // === All of them ===
@@ -253,10 +232,7 @@ impl Store {
                 state.until = if is_it { state.until.max(until) } else { state.until };
                 return is_it;
             };
-            let renewed = match mode {
-                Mode::Read => queued.renew_read(id, until, now),
-                _ => queued.renew_write(id, until, now),
-            };
+            let renewed = queued.renew(mode, id, until, now);
             state.until = queued.until().unwrap_or(now);
             renewed
         });
@@ -273,11 +249,8 @@ impl Store {
         let queued = state.queued.as_deref().filter(|_| state.kind != LockKind::Plain);
         let holders = match (queued, mode) {
             (None, Mode::Plain | Mode::Fair) => Vec::new(),
-            (Some(queued), Mode::Plain | Mode::Fair) => queued.writers(now),
-            (Some(queued), Mode::Write) if state.kind == LockKind::ReadWrite => {
-                return Ok(queued.writers(now));
-            }
-            (Some(queued), Mode::Read) if state.kind == LockKind::ReadWrite => return Ok(queued.readers(now)),
+            (Some(queued), Mode::Plain | Mode::Fair) => queued.holders(mode, now),
+            (Some(queued), _) if state.kind == LockKind::ReadWrite => return Ok(queued.holders(mode, now)),
             (_, Mode::Write | Mode::Read) => return Err(OtherKind::new(state.kind)),
         };
         // It is held, as whatever.
@@ -305,7 +278,7 @@ pub(super) fn kind(mode: Mode) -> LockKind {
 
 #[cfg(test)]
 mod tests {
-    use crate::backend::ReleaseOutcome;
+    use crate::backend::{QueuePosition, ReleaseOutcome};
     use crate::local::{Local, ThreadRuntime};
 
     use super::*;
@@ -366,6 +339,27 @@ mod tests {
                 stage.clock.advance(SHORT);
                 assert!(stage.names() <= FEW, "{}: {} names", stage.mode, stage.names());
             }
+        }
+    }
+
+    /// Its waiters may all have gone without a word.
+    #[test]
+    fn name_stays_for_as_long_as_a_waiter_has_a_position() {
+        let holds = [Mode::Fair, Mode::Write, Mode::Write];
+        for (mode, waits) in holds.into_iter().zip([Mode::Fair, Mode::Write, Mode::Read]) {
+            let stage = Stage::in_each_mode().find(|stage| stage.mode == mode).unwrap();
+            let other: LeaseId = "7743c9c0-0795-4907-87fd-6c719a6b4586:1".parse().unwrap();
+            for number in 0..1000 {
+                stage.acquire(number, SHORT);
+                let kept = if number == 0 { LEASE } else { 2 * SHORT };
+                let position = QueuePosition { waited: Duration::ZERO, kept };
+                let request = AcquireRequest::new(other.clone(), LEASE, stage.local.now()).position(position);
+                let outcome = stage.local.acquire_now(waits, &Stage::name(number), &request);
+                assert_eq!(outcome, Ok(AcquireOutcome::Held { left: SHORT }), "{waits}");
+                stage.clock.advance(2 * SHORT);
+                assert!(stage.names() <= FEW, "{waits}: {} names", stage.names());
+            }
+            assert!(stage.local.store.lock().find(&Stage::name(0)).is_some(), "{waits}: it is kept no more");
         }
     }
 

@@ -4,12 +4,12 @@
 use std::mem;
 use std::time::Duration;
 
-use crate::backend::{AcquireRequest, LockName, NextWaiter, QueuePosition};
+use crate::backend::{AcquireRequest, Mode, NextWaiter, QueuePosition};
 use crate::lock::{Holder, LeaseId};
 use crate::lock_entry::Moment;
 use crate::transport::Message;
 
-use super::queue::{Queues, Waiter};
+use super::queue::{Queue, Waiter};
 
 /// For how long no writer gets the lock after readers were let in, while some of those have not come.
 const READERS_TURN: Duration = Duration::from_secs(1);
@@ -23,6 +23,9 @@ pub(super) struct Leases {
     let_in: Option<Moment>,
     /// The waiters of that time that have neither come since nor given up. The lock is kept for them.
     to_come: Vec<LeaseId>,
+    to_write: Queue,
+    /// The waiters to read that were not let in since.
+    to_read: Queue,
     /// The token of the readers, if one of them has asked for it since a writer had one.
     pub(super) shared_token: Option<u64>,
 }
@@ -43,30 +46,16 @@ impl Term {
 }
 
 impl Leases {
-    /// The lease of `id`, if it is not over.
-    fn writes(&mut self, id: &LeaseId, now: Moment) -> Option<&mut Term> {
-        self.writer.as_mut().filter(|writer| writer.id == *id && now < writer.until)
-    }
-
-    fn reads(&mut self, id: &LeaseId, now: Moment) -> Option<&mut Term> {
-        self.readers.iter_mut().find(|reader| reader.id == *id && now < reader.until)
-    }
-
     /// Makes the lease of `id` last until then at least. False if it has none.
-    pub(super) fn renew_write(&mut self, id: &LeaseId, until: Moment, now: Moment) -> bool {
-        self.writes(id, now).map(|term| term.until = term.until.max(until)).is_some()
+    pub(super) fn renew(&mut self, mode: Mode, id: &LeaseId, until: Moment, now: Moment) -> bool {
+        let terms = if mode == Mode::Read { &mut self.readers } else { self.writer.as_mut_slice() };
+        let own = terms.iter_mut().find(|term| term.id == *id && now < term.until);
+        own.map(|term| term.until = term.until.max(until)).is_some()
     }
 
-    pub(super) fn renew_read(&mut self, id: &LeaseId, until: Moment, now: Moment) -> bool {
-        self.reads(id, now).map(|term| term.until = term.until.max(until)).is_some()
-    }
-
-    pub(super) fn writers(&self, now: Moment) -> Vec<Holder> {
-        self.writer.iter().filter_map(|term| term.holder(now)).collect()
-    }
-
-    pub(super) fn readers(&self, now: Moment) -> Vec<Holder> {
-        self.readers.iter().filter_map(|term| term.holder(now)).collect()
+    pub(super) fn holders(&self, mode: Mode, now: Moment) -> Vec<Holder> {
+        let terms = if mode == Mode::Read { &self.readers } else { self.writer.as_slice() };
+        terms.iter().filter_map(|term| term.holder(now)).collect()
     }
 
     /// When all of it is over; `None` if it is free.
@@ -74,6 +63,11 @@ impl Leases {
         let leases = self.writer.iter().chain(&self.readers).map(|term| term.until);
         let kept = self.let_in.filter(|_| !self.to_come.is_empty()).map(|at| at + READERS_TURN);
         leases.chain(kept).max()
+    }
+
+    /// Whether a waiter has a position.
+    pub(super) fn is_awaited(&self, now: Moment) -> bool {
+        self.to_write.waiters(now).chain(self.to_read.waiters(now)).next().is_some()
     }
 
     fn write(&mut self, id: LeaseId, until: Moment) {
@@ -97,11 +91,8 @@ pub(super) struct News {
 
 /// One step of one lock.
 pub(super) struct Turns<'a> {
-    pub(super) name: &'a LockName,
     pub(super) now: Moment,
     pub(super) lock: &'a mut Leases,
-    pub(super) writers: &'a mut Queues,
-    pub(super) readers: &'a mut Queues,
     /// Whether a writer can be told that it was granted the lock.
     pub(super) told: &'a dyn Fn(&LeaseId) -> bool,
     pub(super) news: News,
@@ -127,13 +118,11 @@ impl Turns<'_> {
         until: Moment,
         position: Option<QueuePosition>,
     ) -> Result<(), Duration> {
-        if let Some(writer) = self.lock.writes(id, self.now) {
-            // Never shorter, as long as it lasts.
-            writer.until = writer.until.max(until);
+        if self.lock.renew(Mode::Write, id, until, self.now) {
             return Ok(());
         }
         if let Some(position) = position {
-            self.writers.push(self.name, Waiter::new(id, position, self.now), self.now);
+            self.lock.to_write.push(Waiter::new(id, position, self.now));
         }
         if !self.lock.is_free() || self.grant_first(Some(id)) {
             return Err(self.left(self.lock.until()));
@@ -144,7 +133,7 @@ impl Turns<'_> {
 
     /// Whether `id` had the lock to write, and whether `next` has it now.
     pub(super) fn release_write(&mut self, id: &LeaseId, next: Option<&NextWaiter>) -> (bool, bool) {
-        let waited = self.writers.remove(self.name, id).is_some();
+        let waited = self.lock.to_write.remove(id);
         if self.lock.writer.take_if(|writer| writer.id == *id).is_none() {
             if self.lock.is_free() {
                 self.grant_first(None);
@@ -155,7 +144,7 @@ impl Turns<'_> {
             return (false, false);
         }
         if let Some(next) = next {
-            self.writers.push(self.name, Waiter::new(&next.id, next.position, self.now), self.now);
+            self.lock.to_write.push(Waiter::new(&next.id, next.position, self.now));
         }
         if self.let_in() || self.grant_first(next.map(|next| &next.id)) {
             return (true, false);
@@ -170,7 +159,7 @@ impl Turns<'_> {
     /// Whether `id` has the lock to read now. Otherwise when to ask again.
     pub(super) fn try_read(&mut self, read: &AcquireRequest) -> Result<(), Duration> {
         let (id, until) = (&read.id, self.now + read.lease);
-        if self.lock.renew_read(id, until, self.now) {
+        if self.lock.renew(Mode::Read, id, until, self.now) {
             return Ok(());
         }
         self.lock.to_come.retain(|other| other != id);
@@ -183,11 +172,11 @@ impl Turns<'_> {
         };
         match (admitted, read.position) {
             (Ok(()), _) => {
-                self.readers.remove(self.name, id);
+                self.lock.to_read.remove(id);
                 self.lock.readers.push(Term { id: id.clone(), until });
             }
             (Err(_), Some(position)) => {
-                self.readers.push(self.name, Waiter::new(id, position, self.now), self.now);
+                self.lock.to_read.push(Waiter::new(id, position, self.now));
             }
             (Err(_), None) => {}
         }
@@ -196,7 +185,7 @@ impl Turns<'_> {
 
     /// Whether `id` did read.
     pub(super) fn release_read(&mut self, id: &LeaseId) -> bool {
-        self.readers.remove(self.name, id);
+        self.lock.to_read.remove(id);
         let others = |other: &LeaseId| other != id;
         let (reading, coming) = (self.lock.readers.len(), self.lock.to_come.len());
         self.lock.readers.retain(|reader| others(&reader.id));
@@ -219,7 +208,7 @@ impl Turns<'_> {
     /// A writer has left: lets in the waiting readers. False if there are none, and the writer did not read
     /// itself.
     fn let_in(&mut self) -> bool {
-        let waiting = self.readers.remove_all(self.name, self.now);
+        let waiting = self.lock.to_read.take(self.now);
         self.lock.to_come.extend(waiting.map(|reader| reader.id));
         if self.lock.is_free() {
             return false;
@@ -250,7 +239,7 @@ impl Turns<'_> {
         if !self.lock.is_free() || self.grant_first(None) || !came_free {
             return;
         }
-        let readers_wait = self.readers.waiters(self.name, self.now).next().is_some();
+        let readers_wait = self.lock.to_read.waiters(self.now).next().is_some();
         self.news.message = Some(if readers_wait { Message::ReadUnlock } else { Message::Unlock });
     }
 
@@ -258,19 +247,19 @@ impl Turns<'_> {
     fn tell_readers_let_through(&mut self) {
         let next = self.first_writer().map(|writer| writer.since);
         let is_let_through = |reader: &Waiter| next.is_none_or(|next| reader.since < next);
-        if self.lock.writer.is_none() && self.readers.waiters(self.name, self.now).any(is_let_through) {
+        if self.lock.writer.is_none() && self.lock.to_read.waiters(self.now).any(is_let_through) {
             self.news.message = Some(Message::ReadUnlock);
         }
     }
 
     fn first_writer(&self) -> Option<&Waiter> {
-        self.writers.waiters(self.name, self.now).find(|writer| (self.told)(&writer.id))
+        self.lock.to_write.waiters(self.now).find(|writer| (self.told)(&writer.id))
     }
 
     /// Leases the lock, which is free, to the first writer that can be told. False if there is none before
     /// `not_behind`.
     fn grant_first(&mut self, not_behind: Option<&LeaseId>) -> bool {
-        let first = self.writers.pop_first(self.name, self.now, not_behind, self.told);
+        let first = self.lock.to_write.pop_first(self.now, not_behind, self.told);
         let Some(Waiter { id, until, .. }) = first else { return false };
         self.lock.write(id.clone(), until);
         self.news.granted = Some(id);
@@ -278,7 +267,7 @@ impl Turns<'_> {
     }
 
     fn lease_to_write(&mut self, id: LeaseId, until: Moment) {
-        self.writers.remove(self.name, &id);
+        self.lock.to_write.remove(&id);
         self.lock.write(id, until);
     }
 
