@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::lock_entry::{HeldHere, LockEntry, Moment};
+use crate::lock_entry::{HeldHere, LockEntry};
 use crate::registry::Registry;
 
 use crate::transport::Transport;
@@ -27,7 +27,6 @@ use crate::lock::options::LockOptions;
 use crate::lock::owner::Owner;
 use crate::lock::read_write_lock::ReadWriteLock;
 use crate::lock::shutdown::ShutdownError;
-use crate::lock::watchdog;
 
 /// Makes locks by name, over one [`Backend`].
 ///
@@ -93,9 +92,7 @@ impl LockClient {
 
     fn build(backend: AnyBackend, options: &LockOptions) -> Self {
         let context = Arc::new(Context::new(backend, options.rules(), options.client_label()));
-        let tables = Arc::default();
-        watchdog::install(&context, &tables);
-        Self { context, tables, name_mapper: options.mapper().clone() }
+        Self { context, tables: Arc::default(), name_mapper: options.mapper().clone() }
     }
 
     /// The lock called `name`. Nothing is sent.
@@ -346,19 +343,30 @@ impl LockClient {
         let give_up = self.context.now() + limit;
         loop {
             let done = self.context.releases.done();
-            // The watchdog may look later than this, and what has ended may have a lease to be released.
+            let (mut held, mut awaited, mut wake) = (Vec::new(), Vec::new(), give_up);
+            // After we listen, so that what is done now is either seen here or told. What is held first, and
+            // what is in the background last: a hold is released next, and seen in one of the three.
             for entry in self.tables.all() {
+                // The watchdog may look later than this, and what has ended may have a lease to be released.
                 entry.event(|state, effects| state.end_what_is_over(entry.now(), effects));
+                let holds = entry.state.each_hold(entry.now()).0;
+                if let Some(ends) = holds.iter().filter(|hold| !hold.is_forgotten).map(|hold| hold.ends).min()
+                {
+                    held.push(entry.name.clone());
+                    // A guard may be kept beyond its lease: no call tells the end of that.
+                    wake = wake.min(ends);
+                }
+                // By a caller that waits for it; or a caller has asked the store for what is released if it
+                // is granted, beside the queue.
+                if entry.state.is_returning() || entry.is_unreleased() || entry.is_attended() {
+                    awaited.push(entry.name.clone());
+                }
             }
-            // After we listen, so that what is done now is either seen here or told. What is held first: it
-            // is released next, and seen in one of the two.
-            let (mut held, lease_ends) = self.guarded();
-            let mut releasing = self.releasing();
+            let mut releasing = self.context.releases.names();
+            releasing.extend(awaited);
             if releasing.is_empty() && held.is_empty() {
                 return Ok(());
             }
-            // A guard may be kept beyond its lease: no call tells the end of that.
-            let wake = lease_ends.map_or(give_up, |ends| ends.min(give_up));
             let is_told = self.context.until(wake, pin!(done)).await.is_some();
             if self.context.has_ended() || !is_told && give_up <= self.context.now() {
                 let mut named = HashSet::new();
@@ -368,30 +376,6 @@ impl LockClient {
                 return Err(ShutdownError { releasing, held, forked: false });
             }
         }
-    }
-
-    /// What is released in the background, or by a caller that waits for it; and what a caller has asked the
-    /// store for beside the queue: were it granted, it would be released.
-    fn releasing(&self) -> Vec<LockName> {
-        let is_awaited =
-            |entry: &Arc<Entry>| entry.state.is_returning() || entry.awaits_release() || entry.is_attended();
-        // As in `shutdown`: looked at before what is in the background.
-        let awaited: Vec<_> = self.tables.all().into_iter().filter(is_awaited).collect();
-        let mut releasing = self.context.releases.names();
-        releasing.extend(awaited.iter().map(|entry| entry.name.clone()));
-        releasing
-    }
-
-    /// The locks that are held by guards, and when the first of their leases is over.
-    fn guarded(&self) -> (Vec<LockName>, Option<Moment>) {
-        let ends = |entry: Arc<Entry>| {
-            let holds = entry.state.each_hold(entry.now()).0;
-            let ends = holds.iter().filter(|hold| !hold.is_forgotten).map(|hold| hold.ends).min()?;
-            Some((entry.name.clone(), ends))
-        };
-        let all: Vec<_> = self.tables.all().into_iter().filter_map(ends).collect();
-        let first = all.iter().map(|(_, ends)| *ends).min();
-        (all.into_iter().map(|(name, _)| name).collect(), first)
     }
 }
 

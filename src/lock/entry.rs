@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use crate::foreign;
 use crate::lock_entry::{
-    Attempt, Effects, HeadTicket, LockEntry, LossReason, Moment, Policy, Request, Rules,
+    Attempt, Effects, HeadTicket, LockEntry, LossReason, Moment, PendingRelease, Policy, Request, Rules,
 };
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-use self::alarm::{Alarmed, Due};
+use self::alarm::Due;
 use self::attended::Attends;
 use self::listening::Listening;
 use self::table::{Table, Tables};
@@ -33,12 +33,10 @@ use crate::lock::metrics::stats::Counters;
 use crate::lock::name::LockName;
 use crate::lock::owner::LeaseId;
 
-use self::release::Awaited;
-
 /// One name of a client.
 pub(super) struct Entry {
     pub(super) context: Arc<Context>,
-    tables: Arc<Tables<Entry>>,
+    pub(super) tables: Arc<Tables<Entry>>,
     pub(super) mode: Mode,
     pub(super) name: LockName,
     /// Where a queue head listens, and the second one, if there are two. Once one does: most names have none.
@@ -48,7 +46,7 @@ pub(super) struct Entry {
     pub(super) state: LockEntry,
     pub(super) counters: Counters,
     /// When the watchdog looks at it.
-    due: Due,
+    pub(super) due: Due,
     /// The table keeps it, or has done so: only then it has to be asked. Most are never kept.
     was_kept: AtomicBool,
     /// Once there is any.
@@ -58,8 +56,8 @@ pub(super) struct Entry {
 /// What there is of callers that may stop polling, and of waiters that have not been polled.
 #[derive(Default)]
 struct Unpolled {
-    /// Releases that callers wait for. And those for which the runtime has not run a task.
-    awaited: Mutex<Vec<Awaited>>,
+    /// Releases that were dropped before they were answered, by a runtime that has not run their task.
+    unreleased: Mutex<Vec<PendingRelease>>,
     /// What futures have that wait for the store.
     attended: Mutex<Vec<Weak<dyn Attends>>>,
     /// The subscription under which a waiter that was named with a release waits for its turn, until that
@@ -122,7 +120,7 @@ impl Entry {
 
     #[cold]
     fn let_go_unless_needed(&self) {
-        let is_needed = || self.state.is_forgotten() || self.awaits_release();
+        let is_needed = || self.state.is_forgotten() || self.is_unreleased();
         self.table().let_go_unless(&self.name, is_needed);
         // A guard was forgotten, or has left forgotten holds behind.
         self.context.tell_shutdown();
@@ -312,12 +310,6 @@ impl Drop for Entry {
             self.table().remove(&self.name);
             self.tables.alarm.remove(&self.due);
         }
-    }
-}
-
-impl Alarmed for Entry {
-    fn due(&self) -> &Due {
-        &self.due
     }
 }
 

@@ -10,9 +10,8 @@ use crate::lock::name::LockName;
 
 /// The releases of a client that are under way in the background.
 pub(super) struct Releases {
-    /// By number, with how many of it: a release and the rollback of what came late. In order, so that errors
-    /// name them in the order in which they began.
-    under_way: Mutex<BTreeMap<u64, (LockName, u32)>>,
+    /// By number, so that errors name them in the order in which they began.
+    under_way: Mutex<BTreeMap<u64, LockName>>,
     /// Tells that one is done, or that a lock was released otherwise.
     done: Event,
     /// The last error was told; so is the next one after a success.
@@ -26,23 +25,17 @@ impl Default for Releases {
 }
 
 impl Releases {
-    /// The release of the lease with this number begins.
-    pub(super) fn begin(&self, number: u64, name: &LockName) {
-        self.under_way.lock().entry(number).or_insert_with(|| (name.clone(), 0)).1 += 1;
+    /// A release begins. Its number, until it ends.
+    pub(super) fn begin(&self, name: &LockName) -> u64 {
+        let mut under_way = self.under_way.lock();
+        let number = under_way.last_key_value().map_or(0, |(last, _)| last + 1);
+        under_way.insert(number, name.clone());
+        number
     }
 
     /// It was answered, or the lease is over.
     pub(super) fn end(&self, number: u64) {
-        let _name = {
-            let mut under_way = self.under_way.lock();
-            match under_way.get_mut(&number) {
-                Some((_, count)) if *count > 1 => {
-                    *count -= 1;
-                    None
-                }
-                _ => under_way.remove(&number),
-            }
-        };
+        let _name = self.under_way.lock().remove(&number);
         self.tell();
     }
 
@@ -57,7 +50,7 @@ impl Releases {
     }
 
     pub(super) fn names(&self) -> Vec<LockName> {
-        self.under_way.lock().values().map(|(name, _)| name.clone()).collect()
+        self.under_way.lock().values().cloned().collect()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -87,13 +80,12 @@ mod tests {
 
     /// A release, and the rollback of an extension that was answered late.
     #[test]
-    fn lease_is_under_way_until_each_of_its_releases_has_ended() {
+    fn lock_is_named_for_each_of_its_releases_until_that_has_ended() {
         let (releases, name) = (Releases::default(), LockName::new("orders").unwrap());
-        releases.begin(1, &name);
-        releases.begin(1, &name);
-        releases.end(1);
+        let [first, second] = [(); 2].map(|()| releases.begin(&name));
+        releases.end(first);
         assert_eq!(releases.names(), [name]);
-        releases.end(1);
+        releases.end(second);
         assert_eq!(releases.len(), 0);
     }
 }

@@ -21,7 +21,7 @@ use crate::unless::unless;
 
 use crate::lock::backend::{LeaseKey, Mode};
 use crate::lock::context::{Context, yield_now};
-use crate::lock::entry::alarm::Alarm;
+use crate::lock::entry::alarm::{Alarm, Alarmed, Due};
 use crate::lock::entry::table::Tables;
 use crate::lock::entry::{Entry, OnDrop};
 use crate::lock::lease::Lease;
@@ -39,14 +39,14 @@ const CALL: usize = 4096;
 /// one.
 const PANICS: u32 = 8;
 
-/// Makes the client's alarm start its watchdog.
-pub(super) fn install(context: &Arc<Context>, tables: &Arc<Tables<Entry>>) {
-    let (weak_context, weak_tables) = (Arc::downgrade(context), Arc::downgrade(tables));
-    tables.alarm.starts(move || {
-        if let Some(context) = weak_context.upgrade() {
-            context.spawn(Box::pin(keep(Weak::clone(&weak_context), Weak::clone(&weak_tables))));
-        }
-    });
+impl Alarmed for Entry {
+    fn due(&self) -> &Due {
+        &self.due
+    }
+
+    fn start_watchdog(&self) {
+        self.context.spawn(Box::pin(keep(Arc::downgrade(&self.context), Arc::downgrade(&self.tables))));
+    }
 }
 
 /// How a turn of the watchdog ends.
@@ -128,11 +128,10 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
         let group = context.store.renewal_group(&entry.name);
         batches.entry((entry.mode, group, renewal.lease)).or_default().push((entry, renewal));
     };
-    let due = alarm.take_due(now, LOOKS);
     let mut renews = false;
-    for entry in due {
+    for (_, entry) in alarm.take(now, LOOKS, false) {
         let renewal = event_apart(&entry, &mut deferred, |state, effects| state.tick(now, effects));
-        entry.repeat_releases(now);
+        entry.repeat_releases();
         entry.give_back_unattended(now);
         match renewal {
             Some(renewal) => {
@@ -146,7 +145,7 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
         // Those that are due soon go along, so that locks which were taken one after another are not renewed
         // one by one.
         let soon = now + context.rules.renewed_lease / 30;
-        for (at, entry) in alarm.take_early(soon, LOOKS) {
+        for (at, entry) in alarm.take(soon, LOOKS, true) {
             let early = |state: &LockEntry, effects: &mut Effects| state.renew_early(soon, now, effects);
             let renewal = event_apart(&entry, &mut deferred, early);
             match renewal {
@@ -155,9 +154,12 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
             }
         }
     }
-    for ((_, _, lease), batch) in batches {
-        let renewing = Renewing::new(context, batch);
-        context.spawn(Box::pin(renew(renewing, lease)));
+    for ((_, _, lease), mut left) in batches {
+        while !left.is_empty() {
+            let rest = left.split_off(left.len().min(CALL));
+            let renewing = Renewing { context: Arc::clone(context), batch: mem::replace(&mut left, rest) };
+            context.spawn(Box::pin(renew(renewing, lease)));
+        }
     }
     apply_apart(context, deferred);
 }
@@ -183,19 +185,10 @@ fn apply_apart(context: &Context, deferred: Deferred) {
     if deferred.is_empty() {
         return;
     }
-    context.drop_apart(Applied(deferred));
-}
-
-/// Effects that are carried out when this is dropped: releases are among them, so by a runtime that cannot
-/// run the task as well.
-struct Applied(Deferred);
-
-impl Drop for Applied {
-    fn drop(&mut self) {
-        for (entry, effects) in self.0.drain(..) {
-            entry.apply(effects);
-        }
-    }
+    // By a drop, as releases are among them: so by a runtime that cannot run the task as well.
+    context.drop_apart(OnDrop(Some(move || {
+        deferred.into_iter().for_each(|(entry, effects)| entry.apply(effects));
+    })));
 }
 
 /// Leases whose renewal is under way. If they are dropped unanswered, as the runtime has ended or has not run
@@ -206,17 +199,6 @@ struct Renewing {
 }
 
 impl Renewing {
-    /// By calls of no more than so many leases each.
-    fn new(context: &Arc<Context>, batch: Batch) -> Vec<Self> {
-        let call = |batch| Self { context: Arc::clone(context), batch };
-        let (mut calls, mut left) = (Vec::new(), batch);
-        while !left.is_empty() {
-            let rest = left.split_off(left.len().min(CALL));
-            calls.push(call(mem::replace(&mut left, rest)));
-        }
-        calls
-    }
-
     /// What the store has said of each; `None` if it is not known.
     fn ended(&mut self, held: Option<Vec<bool>>, sent: Moment, now: Moment) {
         let (context, mut deferred) = (&self.context, Deferred::new());
@@ -248,14 +230,8 @@ impl Drop for Renewing {
     }
 }
 
-/// Renews leases of one group, call by call. A lease of `None` is only to be verified.
-async fn renew(calls: Vec<Renewing>, lease: Option<Duration>) {
-    for call in calls {
-        renew_by_one_call(call, lease).await;
-    }
-}
-
-async fn renew_by_one_call(mut renewing: Renewing, lease: Option<Duration>) {
+/// Renews leases of one group by one call. A lease of `None` is only to be verified.
+async fn renew(mut renewing: Renewing, lease: Option<Duration>) {
     let context = Arc::clone(&renewing.context);
     // Before the command is sent: the store counts from later, so our deadline is never the later one.
     let sent = context.now();

@@ -1,7 +1,7 @@
 //! [`Alarm`]: when the watchdog has to look at which entry, told by what makes something due.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::event::{Event, Listener};
 use crate::lock_entry::Moment;
@@ -14,7 +14,6 @@ use crate::lock::origin::Origin;
 pub(in crate::lock) struct Alarm<E> {
     set: Mutex<Set<E>>,
     rung: Event,
-    start: OnceLock<Box<dyn Fn() + Send + Sync>>,
     next_number: AtomicU64,
     /// In a child the mutex is not sure to be unlocked ever.
     origin: Origin,
@@ -23,6 +22,9 @@ pub(in crate::lock) struct Alarm<E> {
 /// What the watchdog looks at.
 pub(in crate::lock) trait Alarmed {
     fn due(&self) -> &Due;
+
+    /// Starts a watchdog, as there is none.
+    fn start_watchdog(&self);
 }
 
 /// When the watchdog looks at one entry.
@@ -34,11 +36,9 @@ pub(in crate::lock) struct Due {
 }
 
 struct Set<E> {
-    /// By when they are due.
-    entries: BTreeMap<Key, Weak<E>>,
-    /// Those that were looked at early, and had no renewal that could be sent early: they are looked at when
-    /// they are due, and not before.
-    exact: BTreeMap<Key, Weak<E>>,
+    /// By when they are due. Those of the second map were looked at early, and had no renewal that could be
+    /// sent early: they are looked at when they are due, and not before.
+    entries: [BTreeMap<Key, Weak<E>>; 2],
     /// There is a watchdog, or one is being started.
     running: bool,
 }
@@ -47,15 +47,13 @@ type Key = (Moment, u64);
 
 impl<E> Set<E> {
     fn first(&self) -> Moment {
-        let first = |entries: &BTreeMap<Key, Weak<E>>| entries.keys().next().map(|(at, _)| *at);
-        let at = first(&self.entries).into_iter().chain(first(&self.exact)).min();
-        at.unwrap_or(Moment::NEVER)
+        let firsts = self.entries.iter().filter_map(|entries| entries.keys().next());
+        firsts.map(|(at, _)| *at).min().unwrap_or(Moment::NEVER)
     }
 
     /// Takes out an entry that is due at `at`.
     fn remove(&mut self, at: Moment, number: u64) {
-        self.entries.remove(&(at, number));
-        self.exact.remove(&(at, number));
+        self.entries.iter_mut().for_each(|entries| _ = entries.remove(&(at, number)));
     }
 }
 
@@ -75,14 +73,8 @@ impl Due {
 
 impl<E> Alarm<E> {
     pub(in crate::lock) fn new() -> Self {
-        let set = Set { entries: BTreeMap::new(), exact: BTreeMap::new(), running: false };
-        let (rung, start, next_number) = (Event::new(), OnceLock::new(), AtomicU64::new(0));
-        Self { set: Mutex::new(set), rung, start, next_number, origin: Origin::here() }
-    }
-
-    /// What starts the watchdog.
-    pub(in crate::lock) fn starts(&self, start: impl Fn() + Send + Sync + 'static) {
-        let _ = self.start.set(Box::new(start));
+        let set = Mutex::new(Set { entries: [BTreeMap::new(), BTreeMap::new()], running: false });
+        Self { set, rung: Event::new(), next_number: AtomicU64::new(0), origin: Origin::here() }
     }
 
     /// For an entry of its own.
@@ -128,14 +120,14 @@ impl<E: Alarmed> Alarm<E> {
             }
             set.remove(before, due.number);
             let is_first = at < set.first();
-            set.entries.insert((at, due.number), Arc::downgrade(entry));
+            set.entries[0].insert((at, due.number), Arc::downgrade(entry));
             due.set(at);
             (std::mem::replace(&mut set.running, true), is_first)
         };
         match was_running {
             true if is_first => self.wake_watchdog(),
             true => {}
-            false => self.start(),
+            false => entry.start_watchdog(),
         }
     }
 
@@ -145,7 +137,7 @@ impl<E: Alarmed> Alarm<E> {
         let mut set = self.set.lock();
         if at < due.at() {
             set.remove(due.at(), due.number);
-            set.exact.insert((at, due.number), Arc::downgrade(entry));
+            set.entries[1].insert((at, due.number), Arc::downgrade(entry));
             due.set(at);
         }
     }
@@ -158,20 +150,24 @@ impl<E: Alarmed> Alarm<E> {
         }
     }
 
-    /// What is due at `now`, in the order in which it became so; at most `most`. Whatever is due from now on
-    /// rings anew.
-    pub(in crate::lock) fn take_due(&self, now: Moment, most: usize) -> Vec<Arc<E>> {
-        let mut set = self.set.lock();
-        let Set { entries, exact, .. } = &mut *set;
-        let mut due = take(entries, now, most);
-        due.extend(take(exact, now, most - due.len()));
-        due.into_iter().map(|(_, entry)| entry).collect()
-    }
-
-    /// What is due by `by`, and may be looked at early, with when it is due. Each is to be looked at, or [put
-    /// back](Self::put_back).
-    pub(in crate::lock) fn take_early(&self, by: Moment, most: usize) -> Vec<(Moment, Arc<E>)> {
-        take(&mut self.set.lock().entries, by, most)
+    /// What is due by `by`, with when it is due, in that order; at most `most`. `early`: only what may be
+    /// looked at before it is due. Whatever is taken is to be looked at, and rings anew, or is [put
+    /// back](Self::put_back). An entry that is being dropped is passed over.
+    pub(in crate::lock) fn take(&self, by: Moment, most: usize, early: bool) -> Vec<(Moment, Arc<E>)> {
+        let (mut set, mut taken) = (self.set.lock(), Vec::new());
+        for entries in &mut set.entries[..if early { 1 } else { 2 }] {
+            while taken.len() < most
+                && let Some(first) = entries.first_entry()
+                && first.key().0 <= by
+            {
+                let ((at, _), entry) = first.remove_entry();
+                if let Some(entry) = entry.upgrade() {
+                    entry.due().set(Moment::NEVER);
+                    taken.push((at, entry));
+                }
+            }
+        }
+        taken
     }
 
     /// Is ready when the alarm is set to an earlier time. Listens from the call on.
@@ -193,62 +189,43 @@ impl<E: Alarmed> Alarm<E> {
         let _due: Vec<Arc<E>> = {
             let mut set = self.set.lock();
             set.running = false;
-            let entries = set.entries.values().chain(set.exact.values());
+            let entries = set.entries.iter().flat_map(BTreeMap::values);
             // However early it was due before: each ring is one that comes through. It may have two places
             // then, and is looked at once for nothing.
             entries.filter_map(Weak::upgrade).inspect(|entry| entry.due().set(Moment::NEVER)).collect()
         };
     }
-
-    fn start(&self) {
-        if let Some(start) = self.start.get() {
-            start();
-        }
-    }
-}
-
-/// Takes out those that are due by `by`, the earliest first. An entry that is being dropped is passed over.
-fn take<E: Alarmed>(entries: &mut BTreeMap<Key, Weak<E>>, by: Moment, most: usize) -> Vec<(Moment, Arc<E>)> {
-    let mut taken = Vec::new();
-    while taken.len() < most
-        && let Some(first) = entries.first_entry()
-        && first.key().0 <= by
-    {
-        let ((at, _), entry) = first.remove_entry();
-        if let Some(entry) = entry.upgrade() {
-            entry.due().set(Moment::NEVER);
-            taken.push((at, entry));
-        }
-    }
-    taken
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
     use std::thread;
     use std::time::{Duration, Instant};
 
     use super::*;
 
-    struct Entry(Due);
+    /// With how often a watchdog was started.
+    struct Entry(Due, Arc<AtomicU64>);
 
     impl Alarmed for Entry {
         fn due(&self) -> &Due {
             &self.0
         }
+
+        fn start_watchdog(&self) {
+            // Ordering: Relaxed, as each test looks when no other thread rings.
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// With how often its watchdog was started.
     fn alarm() -> (Alarm<Entry>, Arc<AtomicU64>) {
-        let (alarm, started) = (Alarm::new(), Arc::new(AtomicU64::new(0)));
-        let starts = Arc::clone(&started);
-        // Ordering: Relaxed, as there is one thread.
-        alarm.starts(move || _ = starts.fetch_add(1, Ordering::Relaxed));
-        (alarm, started)
+        (Alarm::new(), Arc::default())
     }
 
-    fn entry(alarm: &Alarm<Entry>) -> Arc<Entry> {
-        Arc::new(Entry(alarm.due()))
+    fn entry(alarm: &Alarm<Entry>, started: &Arc<AtomicU64>) -> Arc<Entry> {
+        Arc::new(Entry(alarm.due(), Arc::clone(started)))
     }
 
     fn at(seconds: u64) -> Moment {
@@ -258,20 +235,20 @@ mod tests {
 
     fn places(alarm: &Alarm<Entry>) -> usize {
         let set = alarm.set.lock();
-        set.entries.len() + set.exact.len()
+        set.entries.iter().map(BTreeMap::len).sum()
     }
 
     #[test]
     fn entry_has_one_place_however_often_it_rings_and_none_once_it_is_dropped() {
         let (alarm, started) = alarm();
-        let (entry, other) = (entry(&alarm), entry(&alarm));
+        let (entry, other) = (entry(&alarm, &started), entry(&alarm, &started));
         for seconds in [3, 2, 5] {
             alarm.ring(&entry, at(seconds));
             assert_eq!(places(&alarm), 1);
         }
         assert_eq!(alarm.next(), at(2));
         alarm.ring(&other, at(1));
-        assert_eq!(alarm.take_early(at(2), 9).len(), 2);
+        assert_eq!(alarm.take(at(2), 9, true).len(), 2);
         alarm.put_back(&entry, at(2));
         alarm.put_back(&other, at(1));
         assert_eq!((places(&alarm), alarm.next()), (2, at(1)));
@@ -286,38 +263,38 @@ mod tests {
     /// By a ring that comes between, or beside this one.
     #[test]
     fn what_comes_later_makes_no_entry_due_later_than_what_came_before() {
-        let (alarm, _) = alarm();
-        let entry = entry(&alarm);
+        let (alarm, started) = alarm();
+        let entry = entry(&alarm, &started);
         alarm.ring(&entry, at(2));
         alarm.set(&entry, at(3));
         assert_eq!((places(&alarm), alarm.next()), (1, at(2)), "the later ring looked before the other");
         for (between, due) in [(1, 1), (5, 2)] {
-            assert_eq!(alarm.take_early(at(9), 9).len(), 1);
+            assert_eq!(alarm.take(at(9), 9, true).len(), 1);
             alarm.ring(&entry, at(between));
             alarm.put_back(&entry, at(2));
             assert_eq!((places(&alarm), alarm.next()), (1, at(due)));
             // Not put back, it may be looked at early.
-            assert_eq!(alarm.take_early(at(9), 9).len(), usize::from(between < 2));
-            alarm.take_due(at(9), 9);
+            assert_eq!(alarm.take(at(9), 9, true).len(), usize::from(between < 2));
+            alarm.take(at(9), 9, false);
             alarm.ring(&entry, at(2));
         }
     }
 
     #[test]
     fn no_more_are_looked_at_than_asked_for_whichever_they_are() {
-        let (alarm, _) = alarm();
-        let entries = [(); 3].map(|()| entry(&alarm));
+        let (alarm, started) = alarm();
+        let entries = [(); 3].map(|()| entry(&alarm, &started));
         entries.iter().for_each(|entry| alarm.ring(entry, at(1)));
-        let early = alarm.take_early(at(1), 2);
+        let early = alarm.take(at(1), 2, true);
         early.iter().for_each(|(at, entry)| alarm.put_back(entry, *at));
-        assert_eq!((alarm.take_due(at(1), 2).len(), alarm.take_due(at(1), 2).len()), (2, 1));
+        assert_eq!((alarm.take(at(1), 2, false).len(), alarm.take(at(1), 2, false).len()), (2, 1));
     }
 
     /// The one before has ended by a panic, and what it was to look at is due for long.
     #[test]
     fn any_ring_starts_another_watchdog_which_looks_at_all_that_is_due() {
         let (alarm, started) = alarm();
-        let entries = [entry(&alarm), entry(&alarm)];
+        let entries = [entry(&alarm, &started), entry(&alarm, &started)];
         entries.iter().for_each(|entry| alarm.ring(entry, at(1)));
         alarm.ended();
         // Ordering: Relaxed, as above.
@@ -325,7 +302,7 @@ mod tests {
         alarm.ring(&entries[0], at(9));
         // Ordering: Relaxed, as above.
         assert_eq!(started.load(Ordering::Relaxed), 2, "it is not started, as the entry was due before");
-        assert_eq!(alarm.take_due(at(2), 9).len(), 2);
+        assert_eq!(alarm.take(at(2), 9, false).len(), 2);
         assert!(alarm.next() <= at(9));
     }
 
@@ -344,9 +321,9 @@ mod tests {
         const ROUNDS: usize = 100;
         for _ in 0..ROUNDS {
             let (alarm, started) = alarm();
-            let entry = entry(&alarm);
+            let entry = entry(&alarm, &started);
             alarm.ring(&entry, at(1));
-            assert_eq!(alarm.take_due(at(1), 1).len(), 1);
+            assert_eq!(alarm.take(at(1), 1, false).len(), 1);
             let set = alarm.set.lock();
             let next = thread::scope(|scope| {
                 let watchdog = scope.spawn(|| alarm.next());
@@ -365,8 +342,8 @@ mod tests {
     #[test]
     fn entry_that_rings_while_it_is_put_back_is_looked_at_when_it_rings_for() {
         const ROUNDS: usize = 20;
-        let (alarm, _) = alarm();
-        let entry = entry(&alarm);
+        let (alarm, started) = alarm();
+        let entry = entry(&alarm, &started);
         for _ in 0..ROUNDS {
             let set = alarm.set.lock();
             thread::scope(|scope| {
@@ -377,7 +354,7 @@ mod tests {
                 drop(set);
             });
             assert_eq!(alarm.next(), at(1));
-            alarm.take_due(at(9), 9);
+            alarm.take(at(9), 9, false);
         }
     }
 }

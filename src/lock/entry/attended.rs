@@ -67,6 +67,10 @@ impl<T: Send + 'static> Attended<T> {
 impl<T: Send + 'static> Drop for Attended<T> {
     fn drop(&mut self) {
         let shared = &self.0;
+        // In a child the mutexes are not to be locked.
+        if !shared.entry.context.is_here() {
+            return;
+        }
         let is_other = |other: &Weak<dyn Attends>| !ptr::addr_eq(other.as_ptr(), Arc::as_ptr(shared));
         let given_back = shared.state.lock().kept.take();
         drop(given_back);

@@ -119,11 +119,7 @@ impl Entry {
                 Ok(hold) => hold.number,
                 Err(reason) => return Ok(Err(reason)),
             };
-            let sent = self.now();
-            let is_there = self.are_there(&[number]).await? == [true];
-            if !is_there {
-                self.gone(number, sent);
-            }
+            self.verify_leases(&[number]).await?;
             // The lease may have ended while we asked, or a shared hold have gone on by another one.
             match self.state.state_of(grant, self.now()) {
                 Ok(hold) if hold.number != number => {}
@@ -132,25 +128,22 @@ impl Entry {
         }
     }
 
-    /// Asks the store for these leases, and gives up the leases that are gone.
+    /// Asks the store for these leases, and gives up the leases that are gone: by a renewal that makes none
+    /// longer. (The list of the holders may take several questions, and then is of no one moment.)
     pub(in crate::lock) async fn verify_leases(self: &Arc<Self>, numbers: &[u64]) -> Result<(), LockError> {
-        let sent = self.now();
-        let there = self.are_there(numbers).await?;
-        for (number, _) in numbers.iter().zip(there).filter(|(_, is_there)| !is_there) {
-            self.gone(*number, sent);
-        }
-        Ok(())
-    }
-
-    /// Asks the store which of these leases there are: by a renewal that makes none longer. (The list of the
-    /// holders may take several questions, and then is of no one moment.)
-    pub(in crate::lock) async fn are_there(&self, numbers: &[u64]) -> Result<Vec<bool>, LockError> {
-        let context = &self.context;
+        let (context, sent) = (&self.context, self.now());
         context.check_origin()?;
         let key = |number: &u64| LeaseKey { name: self.name.clone(), id: context.lease_id(*number) };
         let leases: Vec<LeaseKey> = numbers.iter().map(key).collect();
         let there = context.store.renew(self.mode, &leases, Lease::MIN).await;
-        there.map_err(|error| context.failed(&self.name, error))
+        let there = there.map_err(|error| context.failed(&self.name, error))?;
+        for (at, number) in numbers.iter().enumerate() {
+            let is_there = there.get(at) == Some(&true);
+            if !is_there {
+                self.gone(*number, sent);
+            }
+        }
+        Ok(())
     }
 
     /// The holder of the lock, among all clients.

@@ -1,120 +1,88 @@
 //! [`Listening`]: where a queue head hears that it is to ask, or that it has the lock.
 
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::mem;
-use std::ops::Deref;
 use std::pin::pin;
+use std::task::Poll;
 
 use crate::channel_entry::ChannelEntry;
 use crate::latch::Notification;
 use crate::registry::{Registry, Subscription};
 use crate::transport::{SubscribeError, Transport};
-use crate::unless::unless;
 
 use crate::lock::backend::Channels;
 use crate::lock::origin::Origin;
 
 use super::OnDrop;
 
-/// Subscriptions to the channels of an entry.
+/// Subscriptions to the channels of an entry. They are ended only in the process that has made them: in a
+/// child, the mutexes that the end takes are not sure to be unlocked ever.
 pub(in crate::lock) struct Listening {
-    own: Here,
-    /// The one that all clients listen to, if that is another one.
-    common: Option<Here>,
-}
-
-/// A subscription that is ended in the process that has made it only: in a child, the mutexes that this takes
-/// are not sure to be unlocked ever.
-struct Here {
-    subscription: Option<Subscription<dyn Transport>>,
+    /// The client's own channel, and behind it the channel that all clients listen to, if there is one.
+    subscriptions: Vec<Subscription<dyn Transport>>,
     origin: Origin,
 }
 
-impl Here {
-    fn new(registry: &Registry<dyn Transport>, channel: &str) -> Self {
-        Self { subscription: Some(registry.subscribe(channel)), origin: Origin::here() }
-    }
-}
-
-impl Deref for Here {
-    type Target = ChannelEntry;
-
-    fn deref(&self) -> &ChannelEntry {
-        self.subscription.as_ref().expect("it is taken out when it is dropped")
-    }
-}
-
-impl Drop for Here {
+impl Drop for Listening {
     fn drop(&mut self) {
         if !self.origin.is_here() {
-            mem::forget(self.subscription.take());
+            mem::forget(mem::take(&mut self.subscriptions));
         }
     }
 }
 
 impl Listening {
-    pub(in crate::lock) fn new(
-        registry: &Registry<dyn Transport>,
-        Channels { own, common }: &Channels,
-    ) -> Self {
-        let common = common.as_ref().map(|common| Here::new(registry, common));
-        Self { own: Here::new(registry, own), common }
+    pub(in crate::lock) fn new(registry: &Registry<dyn Transport>, channels: &Channels) -> Self {
+        let subscriptions = channels.all().map(|channel| registry.subscribe(channel)).collect();
+        Self { subscriptions, origin: Origin::here() }
     }
 
-    fn all(&self) -> impl Iterator<Item = &ChannelEntry> {
-        [&self.own].into_iter().chain(&self.common).map(Deref::deref)
+    fn own(&self) -> &ChannelEntry {
+        &self.subscriptions[0]
     }
 
     /// Waits until messages come for sure.
     pub(in crate::lock) async fn subscribed(&self) -> Result<(), SubscribeError> {
-        for subscription in self.all() {
+        for subscription in &self.subscriptions {
             subscription.subscribed().await?;
         }
         Ok(())
     }
 
     pub(in crate::lock) fn is_ready(&self) -> bool {
-        self.all().all(|subscription| subscription.is_ready())
+        self.subscriptions.iter().all(|subscription| subscription.is_ready())
     }
 
     pub(in crate::lock) fn failure(&self) -> Option<SubscribeError> {
-        self.all().find_map(|subscription| subscription.failure())
+        self.subscriptions.iter().find_map(|subscription| subscription.failure())
     }
 
     /// The number that was granted last, as a message has said; 0 if none was.
     pub(in crate::lock) fn granted(&self) -> u64 {
-        self.own.granted()
+        self.own().granted()
     }
 
     /// Waits until another number was granted than was last.
     pub(in crate::lock) async fn granted_next(&self) {
         let before = self.granted();
         while self.granted() == before {
-            told(&self.own).await.consume_spurious();
+            told(self.own()).await.consume_spurious();
         }
     }
 
     /// What was told while it was not awaited.
     pub(in crate::lock) fn try_told(&self) -> Option<Notification<'_>> {
-        self.all().find_map(|subscription| subscription.latch().try_wait())
+        self.subscriptions.iter().find_map(|subscription| subscription.latch().try_wait())
     }
 
     /// Waits to be told something.
     pub(in crate::lock) async fn told(&self) -> Notification<'_> {
-        let mut on_common = None;
-        let notified = {
-            let common = pin!(async {
-                match &self.common {
-                    Some(common) => on_common = Some(told(common).await),
-                    None => pending().await,
-                }
-            });
-            unless(pin!(told(&self.own)), common).await
-        };
-        match notified.or(on_common) {
-            Some(notified) => notified,
-            None => unreachable!("one of them has come"),
-        }
+        let mut waits: Vec<_> = self.subscriptions.iter().map(|entry| Box::pin(told(entry))).collect();
+        poll_fn(|task| {
+            let mut polled = waits.iter_mut().map(|wait| wait.as_mut().poll(task));
+            polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
+        })
+        .await
     }
 }
 

@@ -13,7 +13,7 @@
 
 use std::future::{pending, poll_fn};
 use std::mem;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::lock_entry::{Answer, Attempt, AttemptOutcome, HeadTicket, Moment, Nex
 
 use super::{Entry, OnDrop, first_poll};
 use crate::lock::backend::{CommandFuture, Failed, LATEST_RUN, NextWaiter, ReleaseOutcome};
+use crate::lock::entry::attended::Attended;
 use crate::lock::entry::listening::Listening;
 use crate::lock::error::LockError;
 use crate::lock::owner::LeaseId;
@@ -29,13 +30,6 @@ use crate::trace;
 /// The longest time between two releases of one lease.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
 const FIRST_BACK_OFF: Duration = Duration::from_millis(10);
-
-/// A release that the watchdog repeats unless it is answered before.
-#[derive(Clone, Copy)]
-pub(super) struct Awaited {
-    pending_release: PendingRelease,
-    since: Moment,
-}
 
 impl Entry {
     /// Sends a release that the caller waits for. Should it fail, or the caller go away, it is repeated in
@@ -47,29 +41,40 @@ impl Entry {
     ) -> Result<bool, LockError> {
         let id = self.context.lease_id(pending_release.number);
         let appoints = mem::take(&mut pending_release.appoints);
-        let mut repeat = OnDrop(Some(|| self.release_instead(pending_release)));
         let mut on_its_way = OnDrop(Some(|| self.on_its_way(appoints, now)));
-        let mut release = self.send_once(&id, pending_release.rolls_back);
-        let mut awaited = false;
-        let outcome = poll_fn(|task| {
-            let Some(on_its_way) = on_its_way.0.take() else { return Pin::new(&mut release).poll(task) };
+        let entry = Arc::clone(self);
+        let repeats = move || entry.release_in_background(pending_release);
+        // A shutdown waits for this release, so the release is noted before others are told of it.
+        let attended = Attended::new(self, OnDrop(Some(repeats)));
+        let (mut release, mut outcome) = (self.send_once(&id, pending_release.rolls_back), None);
+        let sent = poll_fn(|task| {
             let polled = Pin::new(&mut release).poll(task);
-            // A shutdown waits for this release, so the release is noted before others are told of it.
-            awaited = polled.is_pending();
-            if awaited {
-                self.await_release(Awaited { pending_release, since: now });
-            }
             // The next waiter is not to depend on the caller's polling.
-            on_its_way();
-            polled
-        })
-        .await;
-        // One that has failed is awaited until it is repeated.
-        let repeated = outcome.is_ok() && awaited && !self.release_answered(pending_release);
-        if outcome.is_ok() {
-            repeat.0 = None;
+            if let Some(on_its_way) = on_its_way.0.take() {
+                on_its_way();
+            }
+            polled.map(|polled| {
+                if let Err(error) = &polled {
+                    self.release_failed(error);
+                    self.release_in_background(pending_release);
+                }
+                outcome = Some(polled);
+            })
+        });
+        let unrepeated = attended.until_answered(pin!(sent)).await;
+        let repeated = unrepeated.is_none();
+        unrepeated.into_iter().for_each(|(mut repeats, ())| repeats.0 = None);
+        let outcome = match outcome {
+            Some(outcome) => outcome,
+            None => release.await.inspect_err(|error| self.release_failed(error)),
+        };
+        match outcome.map_err(|error| self.context.failed(&self.name, error)) {
+            Ok(outcome) => Ok(self.answered_release(outcome, repeated)),
+            Err(LockError::Backend { name, failure, source }) => {
+                Err(LockError::ReleasePending { name, failure, source })
+            }
+            Err(other) => Err(other),
         }
-        self.released(outcome, repeated)
     }
 
     /// Sends one release. `rolls_back`: not before what is under way by the same id has taken effect.
@@ -101,13 +106,6 @@ impl Entry {
 
     /// Counts and tells what a release came to. Whether the store knew the lease, or did until it was
     /// released by a repetition.
-    fn released(&self, outcome: Result<ReleaseOutcome, Failed>, repeated: bool) -> Result<bool, LockError> {
-        match outcome {
-            Ok(outcome) => Ok(self.answered_release(outcome, repeated)),
-            Err(error) => Err(self.not_released(error)),
-        }
-    }
-
     #[inline(always)]
     pub(in crate::lock) fn answered_release(&self, outcome: ReleaseOutcome, repeated: bool) -> bool {
         let context = &self.context;
@@ -144,68 +142,16 @@ impl Entry {
         self.context.tell_shutdown();
     }
 
-    #[cold]
-    fn not_released(&self, error: Failed) -> LockError {
-        self.release_failed(&error);
-        match self.context.failed(&self.name, error) {
-            LockError::Backend { name, failure, source } => {
-                LockError::ReleasePending { name, failure, source }
-            }
-            other => other,
-        }
+    /// Whether the watchdog is to repeat a release of this name.
+    pub(in crate::lock) fn is_unreleased(&self) -> bool {
+        self.unpolled.get().is_some_and(|unpolled| !unpolled.unreleased.lock().is_empty())
     }
 
-    /// Whether a caller waits for a release of this name.
-    pub(in crate::lock) fn awaits_release(&self) -> bool {
-        self.unpolled.get().is_some_and(|unpolled| !unpolled.awaited.lock().is_empty())
-    }
-
-    /// A caller waits for this release, and may leave it unpolled.
-    fn await_release(self: &Arc<Self>, release: Awaited) {
-        self.unpolled().awaited.lock().push(release);
-        self.ring(release.since + self.context.rules.unpolled_limit);
-    }
-
-    /// False if the release was repeated in the background, since it took too long.
-    fn release_answered(&self, pending_release: PendingRelease) -> bool {
-        self.unpolled.get().is_some_and(|unpolled| {
-            let mut awaited = unpolled.awaited.lock();
-            let its = |other: &Awaited| other.pending_release.number == pending_release.number;
-            let at = awaited.iter().position(its);
-            at.map(|at| awaited.swap_remove(at)).is_some()
-        })
-    }
-
-    /// Repeats releases in the background that were begun by callers, and not answered for too long.
-    pub(in crate::lock) fn repeat_releases(self: &Arc<Self>, now: Moment) {
+    /// Repeats releases that were dropped before they were answered.
+    pub(in crate::lock) fn repeat_releases(self: &Arc<Self>) {
         let Some(unpolled) = self.unpolled.get() else { return };
-        let limit = self.context.rules.unpolled_limit;
-        loop {
-            let late = {
-                let mut awaited = unpolled.awaited.lock();
-                let Some(at) =
-                    awaited.iter().position(|other| now.saturating_duration_since(other.since) >= limit)
-                else {
-                    // The others come later.
-                    let first = awaited.iter().map(|other| other.since + limit).min();
-                    drop(awaited);
-                    first.into_iter().for_each(|first| self.ring(first));
-                    return;
-                };
-                awaited.swap_remove(at)
-            };
-            self.release_in_background(late.pending_release);
-        }
-    }
-
-    /// Has the watchdog repeat a release that has ended before it was answered.
-    fn repeat_unfinished(self: &Arc<Self>, pending_release: PendingRelease) {
-        if self.context.has_ended() {
-            return;
-        }
-        // The entry stays until then.
-        self.await_release(Awaited { pending_release, since: self.now() });
-        self.keep();
+        let unreleased = mem::take(&mut *unpolled.unreleased.lock());
+        unreleased.into_iter().for_each(|pending_release| self.release_in_background(pending_release));
     }
 
     fn release_failed(&self, _error: &Failed) {
@@ -220,18 +166,6 @@ impl Entry {
         }
     }
 
-    /// As [`release_in_background`](Self::release_in_background), of one that a caller waits for no more.
-    #[cold]
-    fn release_instead(self: &Arc<Self>, pending_release: PendingRelease) {
-        // In a child the mutexes are not to be locked.
-        if !self.context.is_here() {
-            return;
-        }
-        self.release_in_background(pending_release);
-        self.release_answered(pending_release);
-        self.context.tell_shutdown();
-    }
-
     /// Sends a release until the store has answered, or the lease is over. Begun here, so that a store in
     /// memory needs no task.
     pub(in crate::lock) fn release_in_background(self: &Arc<Self>, pending_release: PendingRelease) {
@@ -242,18 +176,12 @@ impl Entry {
         if self.context.check_origin().is_err() {
             return;
         }
-        self.context.releases.begin(pending_release.number, &self.name);
-        let next_head = next.map(|next| (next.head, None));
-        let mut ends = Release {
-            entry: Arc::clone(self),
-            pending_release,
-            appoints: pending_release.appoints,
-            next: next_head,
-            is_over: false,
-        };
-        if let (Some(next), Some((_, named)), false) = (next, &mut ends.next, pending_release.rolls_back) {
-            *named = NamedWaiter::new(self, next);
-        }
+        let number = self.context.releases.begin(&self.name);
+        let next = next.map(|next| {
+            let named = (!pending_release.rolls_back).then(|| NamedWaiter::new(self, next)).flatten();
+            (next.head, named)
+        });
+        let ends = Release { entry: Arc::clone(self), number, pending_release, next, is_over: false };
         let mut release = Box::pin(trace::here(ends.send()));
         if first_poll(release.as_mut()).is_pending() {
             self.context.spawn(release);
@@ -290,9 +218,10 @@ impl NamedWaiter {
 /// watchdog repeats a release that the runtime drops before the release is over.
 struct Release {
     entry: Arc<Entry>,
+    /// Its number among the client's releases.
+    number: u64,
+    /// It `appoints` until the next waiter is appointed.
     pending_release: PendingRelease,
-    /// The next waiter is not appointed yet.
-    appoints: bool,
     /// The next waiter is the queue head, and has not been told. With what is asked for on its behalf, if it
     /// is.
     next: Option<(HeadTicket, Option<NamedWaiter>)>,
@@ -379,7 +308,7 @@ impl Release {
                 None => state.asks_itself(&head, now, effects),
             });
         }
-        if mem::replace(&mut self.appoints, false) {
+        if mem::take(&mut self.pending_release.appoints) {
             entry.returned(receivers, now);
         } else {
             entry.state.note_receivers(receivers, now);
@@ -389,10 +318,18 @@ impl Release {
 
 impl Drop for Release {
     fn drop(&mut self) {
-        self.appoint(0);
-        if !self.is_over {
-            self.entry.repeat_unfinished(self.pending_release);
+        let entry = Arc::clone(&self.entry);
+        // In a child the mutexes are not to be locked.
+        if !entry.context.is_here() {
+            return;
         }
-        self.entry.context.releases.end(self.pending_release.number);
+        self.appoint(0);
+        if !self.is_over && !entry.context.has_ended() {
+            // The entry stays until then.
+            entry.unpolled().unreleased.lock().push(self.pending_release);
+            entry.ring(entry.now() + entry.context.rules.unpolled_limit);
+            entry.keep();
+        }
+        entry.context.releases.end(self.number);
     }
 }
