@@ -173,8 +173,6 @@ pub mod backend {
         AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, LATEST_RUN, LeaseKey, NextWaiter,
         QueuePosition, ReleaseOutcome,
     };
-    #[doc(inline)]
-    pub use crate::lock::name::NameHasher;
     #[doc(no_inline)]
     pub use crate::lock::{Holder, LeaseId, LeaseIdError, LockKind, LockName, Mode, NameError};
     #[doc(inline)]

@@ -79,7 +79,7 @@
 //
 // | question | module |
 // |---|---|
-// | What do users call? | `client`, `handle`, `read_write_lock`, `guard`, `run`, `options`, `listing`, `shutdown` |
+// | What do users call? | `client`, `handle`, `read_write_lock`, `guard`, `run`, `options` |
 // | How does one acquisition run? | `acquire` → `waiter` in the queue, `head` → `wait` as the queue head that asks the store |
 // | Which owner has the name in this client, and which is next? | `../lock_entry`: the state machine, without a store or a clock |
 // | What carries out what it says? | `entry` → `release`, `extend`, `table`, `listening`, `alarm` |
@@ -87,7 +87,7 @@
 // | What renews, verifies and ends leases? | `watchdog`, when an entry's `alarm` says so |
 // | What is a store asked? | `backend` → `command`, `mode`; `store` is one without its type, which is what an entry asks |
 // | What do the entries of a client share? | `context`, `releases`, `origin` |
-// | What is counted? | `metrics` → `histogram`, `prometheus`, `stats` |
+// | What is counted? | `metrics` → `histogram`, `prometheus` |
 // | Which values are there? | `error`, `lease`, `name`, `owner` |
 
 mod acquire;
@@ -100,7 +100,6 @@ mod guard;
 mod handle;
 mod idle;
 mod lease;
-mod listing;
 mod metrics;
 pub(crate) mod name;
 mod options;
@@ -109,24 +108,20 @@ mod owner;
 mod read_write_lock;
 mod releases;
 mod run;
-mod shutdown;
 mod watchdog;
 
 pub use self::backend::{Failure, Holder, LockKind, Mode};
-pub use self::client::LockClient;
-pub use self::error::LockError;
+pub use self::client::{HeldLock, LockClient, WaitingLock};
+pub use self::error::{LockError, ShutdownError};
 pub use self::guard::Guard;
 pub use self::handle::Lock;
 pub use self::lease::{Lease, LeaseError};
-pub use self::listing::{HeldLock, WaitingLock};
-pub use self::metrics::Metrics;
 pub use self::metrics::histogram::Histogram;
-pub use self::metrics::stats::LockStats;
+pub use self::metrics::{LockStats, Metrics};
 pub use self::name::{LockName, NameError};
 pub use self::options::LockOptions;
 pub use self::owner::{LeaseId, LeaseIdError, Owner};
 pub use self::read_write_lock::ReadWriteLock;
-pub use self::shutdown::ShutdownError;
 
 /// Types whose state is consistent whenever foreign code is called (`foreign.rs`), and so after its panic.
 macro_rules! unwind_safe {

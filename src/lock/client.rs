@@ -16,17 +16,14 @@ use crate::lock::backend::{AnyBackend, Backend, Mode};
 use crate::lock::context::Context;
 use crate::lock::entry::Entry;
 use crate::lock::entry::table::Tables;
-use crate::lock::error::LockError;
+use crate::lock::error::{LockError, ShutdownError};
 use crate::lock::handle::Lock;
 use crate::lock::lease::LeaseError;
-use crate::lock::listing::{HeldLock, WaitingLock};
 use crate::lock::metrics::Metrics;
-use crate::lock::name::LockName;
-use crate::lock::name::NameMapper;
+use crate::lock::name::{LockName, NameMapper};
 use crate::lock::options::LockOptions;
-use crate::lock::owner::Owner;
+use crate::lock::owner::{LeaseId, Owner};
 use crate::lock::read_write_lock::ReadWriteLock;
-use crate::lock::shutdown::ShutdownError;
 
 /// Makes locks by name, over one [`Backend`].
 ///
@@ -91,8 +88,8 @@ impl LockClient {
     }
 
     fn build(backend: AnyBackend, options: &LockOptions) -> Self {
-        let context = Arc::new(Context::new(backend, options.rules(), options.client_label()));
-        Self { context, tables: Arc::default(), name_mapper: options.mapper().clone() }
+        let context = Arc::new(Context::new(backend, options.rules(), options.label.clone()));
+        Self { context, tables: Arc::default(), name_mapper: options.name_mapper.clone() }
     }
 
     /// The lock called `name`. Nothing is sent.
@@ -212,7 +209,7 @@ impl LockClient {
 
     /// The client's uuid as text, the first part of its leases' ids.
     pub fn id(&self) -> &str {
-        self.context.id()
+        &self.context.id
     }
 
     /// What happened through this client so far.
@@ -230,11 +227,13 @@ impl LockClient {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub fn metrics(&self) -> Metrics {
-        let (held, waiting) = (self.held(), self.waiting());
+        let (context, held, waiting) = (&self.context, self.held(), self.waiting());
         Metrics {
             held: held.len() as u64,
             waiting: waiting.iter().map(|lock| lock.waiters as u64).sum(),
-            ..self.context.metrics()
+            reconnects: context.store.reconnects(),
+            commands_waiting: context.store.commands_waiting(),
+            ..context.recorder.snapshot(&context.registry.stats(), context.releases.len())
         }
     }
 
@@ -386,4 +385,70 @@ impl fmt::Debug for LockClient {
             .field("channels", &self.registry().len())
             .finish_non_exhaustive()
     }
+}
+
+/// A lock that a client holds, with one of its owners: see [`LockClient::held`](crate::LockClient::held).
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # let client = latchwork::LockClient::local();
+/// let guard = client.get_lock("orders:42")?.lock().await?;
+/// for held in client.held() {
+///     println!("{} ({}), by {} for {:?}", held.name, held.mode, held.owner, held.held_for);
+///     assert!(held.owner == *guard.owner() && held.is_watched);
+/// }
+/// # Ok::<(), latchwork::LockError>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeldLock {
+    /// The lock.
+    pub name: LockName,
+    /// As what it is held.
+    pub mode: Mode,
+    /// The owner that has it.
+    pub owner: Owner,
+    /// How often the owner has it: its guards, and its holds that were [forgotten](crate::Guard::forget).
+    pub holds: u32,
+    /// The lease that it stands on, as [`Lock::holder`](crate::Lock::holder) says it in every process.
+    pub lease: LeaseId,
+    /// For how long the owner has had it, by the backend's clock.
+    pub held_for: Duration,
+    /// For how long it has it still if the lease is not renewed or extended; [`Duration::MAX`] if that never
+    /// ends.
+    pub left: Duration,
+    /// Whether the watchdog renews the lease for this owner.
+    pub is_watched: bool,
+    /// How many acquisitions of this client wait for it.
+    pub waiters: usize,
+}
+
+/// A lock that acquisitions of a client wait for: see [`LockClient::waiting`](crate::LockClient::waiting).
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # let client = latchwork::LockClient::local();
+/// for wait in client.waiting() {
+///     println!("{} acquisitions wait for {} ({})", wait.waiters, wait.name, wait.mode);
+/// }
+/// # });
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WaitingLock {
+    /// The lock.
+    pub name: LockName,
+    /// As what it is asked for.
+    pub mode: Mode,
+    /// How many acquisitions wait, the one that competes at the store included.
+    pub waiters: usize,
+    /// For how long the one has waited that competes at the store; `None` if none does, as the lock is held
+    /// in this process.
+    pub competes_for: Option<Duration>,
 }

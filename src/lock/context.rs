@@ -18,7 +18,7 @@ use crate::unless::unless;
 
 use crate::lock::backend::{AnyBackend, Boxed, Failed, Failure, Store};
 use crate::lock::error::LockError;
-use crate::lock::metrics::{Metrics, Recorder};
+use crate::lock::metrics::Recorder;
 use crate::lock::name::LockName;
 use crate::lock::origin::Origin;
 use crate::lock::owner::{LeaseId, Owner};
@@ -32,8 +32,9 @@ pub(super) struct Context {
     pub(super) rules: Rules,
     pub(super) recorder: Recorder,
     pub(super) releases: Releases,
-    client: Uuid,
-    id: String,
+    pub(super) client: Uuid,
+    /// The uuid as text.
+    pub(super) id: String,
     label: Option<Arc<str>>,
     /// Of owners and of leases.
     next_number: AtomicU64,
@@ -67,20 +68,6 @@ impl Context {
 
     pub(super) fn now(&self) -> Moment {
         self.store.now().into()
-    }
-
-    pub(super) fn client(&self) -> Uuid {
-        self.client
-    }
-
-    pub(super) fn id(&self) -> &str {
-        &self.id
-    }
-
-    pub(super) fn metrics(&self) -> Metrics {
-        let metrics = self.recorder.snapshot(&self.registry.stats(), self.releases.len());
-        let (reconnects, commands_waiting) = (self.store.reconnects(), self.store.commands_waiting());
-        Metrics { reconnects, commands_waiting, ..metrics }
     }
 
     /// A number that was never used, of an owner or a lease.

@@ -29,7 +29,7 @@ use crate::lock::backend::{
     AcquireOutcome, AcquireRequest, Channels, CommandFuture, Failed, Failure, Mode, QueuePosition,
 };
 use crate::lock::context::Context;
-use crate::lock::metrics::stats::Counters;
+use crate::lock::metrics::Counters;
 use crate::lock::name::LockName;
 use crate::lock::owner::LeaseId;
 
@@ -220,7 +220,7 @@ impl Entry {
     fn channels(&self) -> &Channels {
         self.channels.get().unwrap_or_else(|| {
             // Made, and dropped if another thread was quicker, where foreign code may run.
-            let made = Box::new(self.context.store.channels(self.mode, &self.name, self.context.id()));
+            let made = Box::new(self.context.store.channels(self.mode, &self.name, &self.context.id));
             self.channels.get_or_init(|| made)
         })
     }
@@ -250,8 +250,8 @@ impl Entry {
     /// The entry of the other side of the same read-write lock, if it is in use.
     pub(super) fn other_side(&self) -> Option<Arc<Self>> {
         match self.mode {
-            Mode::Read => self.tables.write.find(&self.name),
-            Mode::Write => self.tables.read.find(&self.name),
+            Mode::Read => self.tables.of(Mode::Write).find(&self.name),
+            Mode::Write => self.tables.of(Mode::Read).find(&self.name),
             Mode::Plain | Mode::Fair => None,
         }
     }

@@ -7,12 +7,10 @@ use std::time::Duration;
 use crate::lock_entry::LossReason;
 use crate::transport::SubscribeError;
 
-use crate::lock::backend::LockKind;
-use crate::lock::backend::{Failure, Mode};
+use crate::lock::backend::{Failure, LockKind, Mode};
 use crate::lock::lease::LeaseError;
 use crate::lock::name::{LockName, NameError};
 use crate::lock::owner::{LeaseIdError, Owner};
-use crate::lock::shutdown::ShutdownError;
 
 /// Why a lock could not be taken, given back or looked at.
 ///
@@ -142,7 +140,7 @@ impl LockError {
     /// `error` of a backend that has found the lock `name` held as another kind.
     pub(super) fn other_kind(name: &LockName, found: LockKind, source: Box<dyn Error + Send + Sync>) -> Self {
         let names_it = source.to_string().contains(&format!("{name:?}"));
-        let source = if names_it { source } else { Box::new(OfLock { name: name.clone(), error: source }) };
+        let source = if names_it { source } else { format!("lock {name:?}: {source}").into() };
         Self::OtherKind { found, source }
     }
 
@@ -289,12 +287,10 @@ impl fmt::Display for LockError {
                 f,
                 "lock {name:?} is not held by {owner}: it was given back already, its lease was over, or it was forced free"
             ),
-            Self::Lost { name, owner, reason } => {
-                write!(
-                    f,
-                    "lock {name:?} was lost by {owner}: {reason}; what was done since then was not protected"
-                )
-            }
+            Self::Lost { name, owner, reason } => write!(
+                f,
+                "lock {name:?} was lost by {owner}: {reason}; what was done since then was not protected"
+            ),
             Self::Upgrade { name, owner } => write!(
                 f,
                 "{owner} reads {name:?} and would wait for itself to write; take the write lock first, or give the read lock back before"
@@ -341,46 +337,86 @@ impl fmt::Display for LockError {
 impl Error for LockError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Name(error) => error.source(),
-            Self::Lease(error) => error.source(),
             Self::Subscribe(error) => error.source(),
-            Self::ShutdownUnfinished(error) => error.source(),
-            Self::LeaseId(error) => error.source(),
             // Its own text is a part of this error's, and a chain says each cause once.
-            Self::Backend { source, .. }
-            | Self::ReleasePending { source, .. }
-            | Self::OtherKind { source, .. }
-            | Self::Connect { source, .. } => source.source(),
-            Self::Unsupported { .. }
-            | Self::NotHeld { .. }
-            | Self::Lost { .. }
-            | Self::Upgrade { .. }
-            | Self::NoAnswer { .. }
-            | Self::ShutDown
-            | Self::RuntimeEnded
-            | Self::Forked => None,
+            _ => self.backend_error()?.source(),
         }
     }
 }
 
-/// A backend's error, with the name of the lock that it does not name itself.
-#[derive(Debug)]
-struct OfLock {
-    name: LockName,
-    error: Box<dyn Error + Send + Sync>,
+/// What a [shutdown](crate::LockClient::shutdown) did not see the end of.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # let client = latchwork::LockClient::local();
+/// use std::time::Duration;
+///
+/// let guard = client.get_lock("orders:42")?.lock().await?;
+/// let error = client.shutdown(Duration::ZERO).await.unwrap_err();
+/// assert_eq!(error.held(), [guard.name().clone()]);
+/// guard.unlock().await?;
+/// client.shutdown(Duration::from_secs(5)).await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShutdownError {
+    pub(super) releasing: Vec<LockName>,
+    pub(super) held: Vec<LockName>,
+    pub(super) forked: bool,
 }
 
-impl fmt::Display for OfLock {
+impl ShutdownError {
+    /// Whether this process was forked off after the client was made: its locks are the parent's, and so is
+    /// its shutdown.
+    pub fn is_forked(&self) -> bool {
+        self.forked
+    }
+
+    /// Whether no guard is left, and only releases were not answered: no work is lost, and the program may
+    /// end. The locks are free when their leases are over, if not before.
+    pub fn is_release_pending(&self) -> bool {
+        self.held.is_empty() && !self.forked
+    }
+
+    /// The locks whose release the store has not answered, each once, without those that are
+    /// [held](Self::held) as well.
+    pub fn releasing(&self) -> &[LockName] {
+        &self.releasing
+    }
+
+    /// The locks that this client holds still by guards, each once.
+    pub fn held(&self) -> &[LockName] {
+        &self.held
+    }
+}
+
+impl fmt::Display for ShutdownError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lock {:?}: {}", self.name, self.error)
+        if self.forked {
+            return f.write_str(
+                "the lock client was made before this process was forked off; shut it down in the parent",
+            );
+        }
+        f.write_str("the lock client was shut down too soon: ")?;
+        match (&*self.releasing, &*self.held) {
+            (releasing, []) => {
+                write!(f, "the release of {releasing:?} was not answered; ")?;
+                f.write_str("allow more time, or leave them to their leases")
+            }
+            ([], held) => write!(f, "{held:?} are held still; drop all guards before"),
+            (releasing, held) => write!(
+                f,
+                "the release of {releasing:?} was not answered, and {held:?} are held still; allow more \
+                 time, and drop all guards before"
+            ),
+        }
     }
 }
 
-impl Error for OfLock {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.error.source()
-    }
-}
+impl Error for ShutdownError {}
 
 impl From<NameError> for LockError {
     fn from(error: NameError) -> Self {

@@ -15,7 +15,7 @@ use crate::lock::entry::Entry;
 use crate::lock::error::LockError;
 use crate::lock::guard::Guard;
 use crate::lock::lease::Lease;
-use crate::lock::metrics::stats::LockStats;
+use crate::lock::metrics::LockStats;
 use crate::lock::name::LockName;
 use crate::lock::owner::Owner;
 use crate::trace;
@@ -130,7 +130,7 @@ impl Lock {
 
     /// Whether this client made `owner`, and so knows what it holds.
     fn knows(&self, owner: &Owner) -> bool {
-        owner.client() == self.entry.context.client()
+        owner.client() == self.entry.context.client
     }
 
     /// The same lock, with a token for each acquisition from now on: [`Guard::fencing_token`].
@@ -494,7 +494,13 @@ impl Lock {
     /// What happened to this name through this client, since the first of the handles and guards that are
     /// alive was made.
     pub fn stats(&self) -> LockStats {
-        self.entry.counters.snapshot(&self.entry.state)
+        let (state, counters) = (&self.entry.state, &self.entry.counters);
+        LockStats {
+            acquisitions: state.acquisitions(),
+            hand_offs: state.hand_offs(),
+            wakes_useful: counters.wakes_useful.get(),
+            wakes_spurious: counters.wakes_spurious.get(),
+        }
     }
 
     /// How many acquisitions of this client wait for this lock, the one that competes at the store included:

@@ -2,7 +2,6 @@
 
 pub(in crate::lock) mod histogram;
 mod prometheus;
-pub(in crate::lock) mod stats;
 
 use crate::counter::Counter;
 use crate::registry::RegistryStats;
@@ -88,49 +87,84 @@ pub struct Metrics {
     pub waiting: u64,
 }
 
-/// What a client counts.
-#[derive(Default)]
-pub(super) struct Recorder {
-    pub(super) waits: Recording,
-    pub(super) given_up: Counter,
-    pub(super) holds: Recording,
-    pub(super) hand_offs_local: Counter,
-    pub(super) hand_offs_remote: Counter,
-    pub(super) superseded: Counter,
-    pub(super) releases_failed: Counter,
-    pub(super) renewals_sent: Counter,
-    pub(super) renewals_late: Counter,
-    pub(super) renewals_failed: Counter,
-    pub(super) leases_lost: Counter,
+/// A snapshot of what happened to one name through a client, since the first of the [`Lock`](crate::Lock)s
+/// that are alive was made.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # let client = latchwork::LockClient::local();
+/// let lock = client.get_lock("orders:42")?;
+/// lock.lock().await?.unlock().await?;
+/// let stats = lock.stats();
+/// assert_eq!((stats.acquisitions, stats.hand_offs), (1, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockStats {
+    /// Times the lock was taken.
+    pub acquisitions: u64,
+    /// Hand-offs in memory: releases that gave the lock to a waiter of the same client, without a command.
+    pub hand_offs: u64,
+    /// Messages that woke a waiter which then got the lock.
+    pub wakes_useful: u64,
+    /// Messages that woke a waiter which then found the lock held by another.
+    pub wakes_spurious: u64,
 }
 
-impl Recorder {
-    /// What is counted here, and what others count.
-    pub(super) fn snapshot(&self, registry: &RegistryStats, releases_pending: usize) -> Metrics {
-        Metrics {
-            waits: self.waits.snapshot(),
-            given_up: self.given_up.get(),
-            holds: self.holds.snapshot(),
-            hand_offs_local: self.hand_offs_local.get(),
-            hand_offs_remote: self.hand_offs_remote.get(),
-            superseded: self.superseded.get(),
-            releases_failed: self.releases_failed.get(),
-            releases_pending: releases_pending as u64,
-            renewals_sent: self.renewals_sent.get(),
-            renewals_late: self.renewals_late.get(),
-            renewals_failed: self.renewals_failed.get(),
-            leases_lost: self.leases_lost.get(),
-            wakes_useful: registry.wakes_useful,
-            wakes_spurious: registry.wakes_spurious,
-            // Any number may have begun and ended while the figures were read.
-            subscriptions: registry
-                .subscriptions_begun
-                .saturating_sub(registry.subscriptions_ended)
-                .saturating_sub(registry.subscriptions_failed)
-                .min(registry.entries),
-            ..Metrics::default()
+macro_rules! recorder {
+    ($($counter:ident),*) => {
+        /// What a client counts.
+        #[derive(Default)]
+        pub(super) struct Recorder {
+            pub(super) waits: Recording,
+            pub(super) holds: Recording,
+            $(pub(super) $counter: Counter,)*
         }
-    }
+
+        impl Recorder {
+            /// What is counted here, and what others count.
+            pub(super) fn snapshot(&self, registry: &RegistryStats, releases_pending: usize) -> Metrics {
+                Metrics {
+                    waits: self.waits.snapshot(),
+                    holds: self.holds.snapshot(),
+                    $($counter: self.$counter.get(),)*
+                    releases_pending: releases_pending as u64,
+                    wakes_useful: registry.wakes_useful,
+                    wakes_spurious: registry.wakes_spurious,
+                    // Any number may have begun and ended while the figures were read.
+                    subscriptions: registry
+                        .subscriptions_begun
+                        .saturating_sub(registry.subscriptions_ended)
+                        .saturating_sub(registry.subscriptions_failed)
+                        .min(registry.entries),
+                    ..Metrics::default()
+                }
+            }
+        }
+    };
+}
+
+recorder!(
+    given_up,
+    hand_offs_local,
+    hand_offs_remote,
+    superseded,
+    releases_failed,
+    renewals_sent,
+    renewals_late,
+    renewals_failed,
+    leases_lost
+);
+
+/// What is counted of one name, beside the engine's counts.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) wakes_useful: Counter,
+    pub(super) wakes_spurious: Counter,
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use std::sync::{Arc, LazyLock};
 /// assert_eq!(LockName::new("orders:{42"), Err(NameError::UnbalancedBraces));
 /// assert!(LockName::new("redisson_lock_token:{orders}").is_err());
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Eq, PartialOrd, Ord)]
 pub struct LockName {
     text: Arc<str>,
     /// Computed once: every step of a lock looks it up in some map.
@@ -113,22 +113,10 @@ impl LockName {
 }
 
 impl PartialEq for LockName {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
+        // An `Arc<str>` has its text compared even if it is the same one.
         Arc::ptr_eq(&self.text, &other.text) || self.text == other.text
-    }
-}
-
-impl Eq for LockName {}
-
-impl PartialOrd for LockName {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for LockName {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.text.cmp(&other.text)
     }
 }
 
@@ -147,42 +135,6 @@ impl fmt::Display for LockName {
 impl fmt::Debug for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.text, f)
-    }
-}
-
-/// A hasher for maps by [`LockName`], which has its hash with it:
-/// `HashMap<LockName, T, BuildHasherDefault<NameHasher>>`.
-///
-/// # Panics
-///
-/// If anything else is hashed by it.
-///
-/// # Examples
-///
-/// ```
-/// use std::collections::HashMap;
-/// use std::hash::BuildHasherDefault;
-/// use latchwork::backend::{LockName, NameHasher};
-///
-/// let mut tokens: HashMap<LockName, u64, BuildHasherDefault<NameHasher>> = HashMap::default();
-/// tokens.insert(LockName::new("orders:42")?, 7);
-/// assert_eq!(tokens[&LockName::new("orders:42")?], 7);
-/// # Ok::<(), latchwork::NameError>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NameHasher(u64);
-
-impl Hasher for NameHasher {
-    fn write(&mut self, _: &[u8]) {
-        panic!("only a LockName can be hashed by a NameHasher");
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 
@@ -282,20 +234,5 @@ mod tests {
         assert_eq!([a.cmp(&b), b.cmp(&a)], [Ordering::Less, Ordering::Greater]);
         assert_ne!(a, b);
         assert!(a == other && a <= other && !Arc::ptr_eq(&a.text, &other.text));
-    }
-
-    #[test]
-    fn name_is_hashed_to_what_it_has_with_it() {
-        let name = LockName::new("orders").unwrap();
-        let mut hasher = NameHasher::default();
-        name.hash(&mut hasher);
-        assert_eq!([hasher.finish(), LockName::hash_of("orders")], [name.hash_value(); 2]);
-    }
-
-    /// Otherwise all of it would be in one place of its map.
-    #[test]
-    #[should_panic(expected = "only a LockName")]
-    fn hasher_of_names_hashes_nothing_else() {
-        NameHasher::default().write(b"orders");
     }
 }

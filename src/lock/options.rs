@@ -34,12 +34,9 @@ pub struct LockOptions {
     max_hold: Option<Duration>,
     tenure: Duration,
     unpolled_limit: Duration,
-    label: Option<Arc<str>>,
-    name_mapper: NameMapper,
+    pub(super) label: Option<Arc<str>>,
+    pub(super) name_mapper: NameMapper,
 }
-
-/// A waiter that can go on and is not polled is superseded after so long, and at most twice that.
-const UNPOLLED_LIMIT: Duration = Duration::from_secs(1);
 
 impl LockOptions {
     /// The lease of a lock that is taken without one: it is renewed each time a third of it is over, and runs
@@ -148,14 +145,6 @@ impl LockOptions {
             unpolled_limit: self.unpolled_limit,
         }
     }
-
-    pub(super) fn client_label(&self) -> Option<Arc<str>> {
-        self.label.clone()
-    }
-
-    pub(super) fn mapper(&self) -> &NameMapper {
-        &self.name_mapper
-    }
 }
 
 impl Default for LockOptions {
@@ -164,7 +153,7 @@ impl Default for LockOptions {
             watchdog_timeout: Duration::from_secs(30),
             max_hold: None,
             tenure: Duration::from_millis(30),
-            unpolled_limit: UNPOLLED_LIMIT,
+            unpolled_limit: Duration::from_secs(1),
             label: None,
             name_mapper: NameMapper::default(),
         }

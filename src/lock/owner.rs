@@ -107,18 +107,7 @@ impl LeaseId {
 
 impl fmt::Display for LeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // By hand, as it is in nearly each command, and `write!` has a formatter for each part.
-        let (mut uuid, mut number, mut rest) = (Uuid::encode_buffer(), [b':'; 21], self.number);
-        let mut begin = number.len();
-        loop {
-            begin -= 1;
-            (number[begin], rest) = (b'0' + (rest % 10) as u8, rest / 10);
-            if rest == 0 {
-                break;
-            }
-        }
-        f.write_str(self.client.hyphenated().encode_lower(&mut uuid))?;
-        f.write_str(str::from_utf8(&number[begin - 1..]).expect("it is ASCII"))?;
+        write!(f, "{}:{}", self.client, self.number)?;
         match &self.label {
             Some(label) => write!(f, ":{label}"),
             None => Ok(()),

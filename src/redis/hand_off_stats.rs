@@ -2,10 +2,9 @@
 //! process most likely waits for a release.
 
 use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
 use std::time::{Duration, Instant};
 
-use crate::backend::{LockName, NameHasher};
+use crate::backend::LockName;
 use crate::sync::Mutex;
 
 /// After so many releases of a read-write lock the next one leaves it to whichever client asks first. While
@@ -26,7 +25,7 @@ pub(super) struct HandOffStats(Mutex<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    by_name: HashMap<LockName, (u32, Instant), BuildHasherDefault<NameHasher>>,
+    by_name: HashMap<LockName, (u32, Instant)>,
     /// When those that are idle were forgotten: looking at all of them takes time.
     cleared: Option<Instant>,
 }

@@ -95,25 +95,26 @@ pub(in crate::lock) trait Store: Commands + Any + Send + Sync {
     fn spawn(&self, task: Boxed<'static, ()>);
     fn random(&self) -> u64;
     fn has_ended(&self) -> bool;
-    fn supports(&self, mode: Mode) -> bool;
-    fn channels(&self, mode: Mode, name: &LockName, client: &str) -> Channels;
-    fn grants_suffice(&self) -> bool;
-    fn may_run_again(&self, id: &LeaseId) -> bool;
-    fn reconnects(&self) -> u64;
-    fn commands_waiting(&self) -> u64;
-    fn check_name(&self, name: &LockName) -> Result<(), NameError>;
-    fn renewal_group(&self, name: &LockName) -> u64;
 }
 
 macro_rules! commands {
-    ($(fn $name:ident($($argument:ident: $of:ty),*) -> $output:ty;)*) => {
-        /// The commands of a [`Backend`] of whatever type: by the very call if the store does so, and in a
-        /// box otherwise.
+    (
+        $(ask $ask:ident($($part:ident: $is:ty),*) -> $said:ty, or $or:expr;)*
+        $(fn $name:ident($($argument:ident: $of:ty),*) -> $output:ty;)*
+    ) => {
+        /// The questions and commands of a [`Backend`] of whatever type. A question that panics has a default
+        /// for an answer. A command runs by the very call if the store does so, and in a box otherwise.
         pub(in crate::lock) trait Commands {
+            $(fn $ask(&self, $($part: $is),*) -> $said;)*
             $(fn $name<'a>(&'a self, $($argument: $of),*) -> CommandFuture<'a, $output>;)*
         }
 
         impl<B: Backend> Commands for B {
+            $(
+                fn $ask(&self, $($part: $is),*) -> $said {
+                    foreign::call("a backend", || Backend::$ask(self, $($part),*)).unwrap_or_else(|| $or)
+                }
+            )*
             $(
                 fn $name<'a>(&'a self, $($argument: $of),*) -> CommandFuture<'a, $output> {
                     if B::ANSWERS_AT_ONCE {
@@ -137,6 +138,15 @@ macro_rules! commands {
 }
 
 commands! {
+    ask supports(mode: Mode) -> bool, or false;
+    // Nothing comes on the default: a waiter looks for itself when the holder's lease ends.
+    ask channels(mode: Mode, name: &LockName, client: &str) -> Channels, or Channels::one(name.as_str());
+    ask grants_suffice() -> bool, or false;
+    ask may_run_again(id: &LeaseId) -> bool, or true;
+    ask reconnects() -> u64, or 0;
+    ask commands_waiting() -> u64, or 0;
+    ask check_name(name: &LockName) -> Result<(), NameError>, or Ok(());
+    ask renewal_group(name: &LockName) -> u64, or 0;
     fn acquire(mode: Mode, name: &'a LockName, request: &'a AcquireRequest) -> AcquireOutcome;
     fn release(
         mode: Mode, name: &'a LockName, id: &'a LeaseId, next: Option<&'a NextWaiter>
@@ -150,12 +160,14 @@ commands! {
 /// The name of a command in the report of its panic.
 const COMMAND: &str = "a command of the backend";
 
-/// The answer of a command; `None` if the command has panicked.
+/// The answer of a command. A command that has panicked, as `None` says, may have run, as one that was not
+/// answered.
 #[inline]
 fn answered<B: Backend, T>(backend: &B, answer: Option<Result<T, B::Error>>) -> Result<T, Failed> {
     match answer {
-        Some(answer) => answer.map_err(|error| failed(backend, error)),
-        None => Err(panicked()),
+        Some(Ok(answer)) => Ok(answer),
+        Some(Err(error)) => Err(failed(backend, error)),
+        None => Err(Failed { failure: Failure::Indeterminate, source: "the backend has panicked".into() }),
     }
 }
 
@@ -163,12 +175,6 @@ fn answered<B: Backend, T>(backend: &B, answer: Option<Result<T, B::Error>>) -> 
 fn failed<B: Backend>(backend: &B, error: B::Error) -> Failed {
     let failure = foreign::call("a backend", || backend.failure(&error)).unwrap_or(Failure::Indeterminate);
     Failed { failure, source: Box::new(error) }
-}
-
-/// A command that has panicked may have run, as one that was not answered.
-#[cold]
-fn panicked() -> Failed {
-    Failed { failure: Failure::Indeterminate, source: "the backend has panicked".into() }
 }
 
 impl<B: Backend> Store for B {
@@ -204,39 +210,5 @@ impl<B: Backend> Store for B {
 
     fn has_ended(&self) -> bool {
         foreign::call("a runtime", || self.runtime().has_ended()).unwrap_or(false)
-    }
-
-    fn supports(&self, mode: Mode) -> bool {
-        foreign::call("a backend", || Backend::supports(self, mode)).unwrap_or(false)
-    }
-
-    fn channels(&self, mode: Mode, name: &LockName, client: &str) -> Channels {
-        let channels = foreign::call("a backend", || Backend::channels(self, mode, name, client));
-        // Nothing comes there: a waiter looks for itself when the holder's lease ends.
-        channels.unwrap_or_else(|| Channels::one(name.as_str()))
-    }
-
-    fn grants_suffice(&self) -> bool {
-        foreign::call("a backend", || Backend::grants_suffice(self)).unwrap_or(false)
-    }
-
-    fn may_run_again(&self, id: &LeaseId) -> bool {
-        foreign::call("a backend", || Backend::may_run_again(self, id)).unwrap_or(true)
-    }
-
-    fn reconnects(&self) -> u64 {
-        foreign::call("a backend", || Backend::reconnects(self)).unwrap_or(0)
-    }
-
-    fn commands_waiting(&self) -> u64 {
-        foreign::call("a backend", || Backend::commands_waiting(self)).unwrap_or(0)
-    }
-
-    fn check_name(&self, name: &LockName) -> Result<(), NameError> {
-        foreign::call("a backend", || Backend::check_name(self, name)).unwrap_or(Ok(()))
-    }
-
-    fn renewal_group(&self, name: &LockName) -> u64 {
-        foreign::call("a backend", || Backend::renewal_group(self, name)).unwrap_or(0)
     }
 }

@@ -1,32 +1,25 @@
 //! [`Tables`]: the entries of a client, by kind and name.
 
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Weak};
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 
 use crate::sync::Mutex;
 
 use crate::lock::backend::Mode;
 use crate::lock::entry::alarm::Alarm;
-use crate::lock::name::{LockName, NameHasher};
+use crate::lock::name::LockName;
 
-/// A table for each kind of lock: a name is another lock as another kind.
+/// A table for each mode: a name is another lock as another kind.
 pub(in crate::lock) struct Tables<T> {
-    pub(in crate::lock) plain: Table<T>,
-    pub(in crate::lock) fair: Table<T>,
-    pub(in crate::lock) read: Table<T>,
-    pub(in crate::lock) write: Table<T>,
+    by_mode: [Table<T>; 4],
     /// When the watchdog looks at which of them.
     pub(in crate::lock) alarm: Alarm<T>,
 }
 
 impl<T> Default for Tables<T> {
     fn default() -> Self {
-        let [plain, fair, read, write] = std::array::from_fn(|_| Table::default());
-        Self { plain, fair, read, write, alarm: Alarm::new() }
+        Self { by_mode: Default::default(), alarm: Alarm::new() }
     }
 }
 
@@ -40,27 +33,25 @@ impl<T> Drop for Tables<T> {
 impl<T> Tables<T> {
     /// Where the entries of this mode are.
     pub(in crate::lock) fn of(&self, mode: Mode) -> &Table<T> {
-        match mode {
-            Mode::Plain => &self.plain,
-            Mode::Fair => &self.fair,
-            Mode::Read => &self.read,
-            Mode::Write => &self.write,
-        }
+        &self.by_mode[mode as usize]
     }
 
+    /// In the order of modes and names.
     pub(in crate::lock) fn all(&self) -> Vec<Arc<T>> {
-        [&self.plain, &self.fair, &self.read, &self.write].map(Table::all).concat()
+        self.by_mode.each_ref().map(Table::all).concat()
     }
 }
 
-/// Keeps what is shared by all handles of a name, for as long as there are some.
-pub(in crate::lock) struct Table<T>(Mutex<Entries<T>>);
+/// Keeps what is shared by all handles of a name, for as long as there are some. A `HashTable`, as a name
+/// that is there is found by its text alone.
+pub(in crate::lock) struct Table<T>(Mutex<HashTable<Place<T>>>);
 
-struct Entries<T> {
-    /// A `HashTable`, as a name that is there is found by its text alone.
-    by_name: HashTable<(LockName, Weak<T>)>,
-    /// Those that stay without a handle: their holds were forgotten.
-    kept: HashMap<LockName, Arc<T>, BuildHasherDefault<NameHasher>>,
+/// The place of a name.
+struct Place<T> {
+    name: LockName,
+    entry: Weak<T>,
+    /// The entry, if it stays without a handle: its holds were forgotten.
+    kept: Option<Arc<T>>,
 }
 
 /// A map with room for so many is not worth shrinking.
@@ -68,24 +59,20 @@ const FEW: usize = 64;
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self(Mutex::new(Entries { by_name: HashTable::new(), kept: HashMap::default() }))
+        Self(Mutex::new(HashTable::new()))
     }
 }
 
 impl<T> Table<T> {
     /// The entry called `name`, if there is one.
     pub(in crate::lock) fn find(&self, name: &LockName) -> Option<Arc<T>> {
-        let entries = self.0.lock();
-        let found = entries.by_name.find(name.hash_value(), |(other, _)| other == name);
-        found.and_then(|(_, entry)| entry.upgrade())
+        self.0.lock().find(name.hash_value(), |place| place.name == *name)?.entry.upgrade()
     }
 
     /// As [`find`](Self::find), of a name that was not checked: if there is an entry, it was.
     pub(in crate::lock) fn find_text(&self, name: &str) -> Option<Arc<T>> {
         let hash = LockName::hash_of(name);
-        let entries = self.0.lock();
-        let found = entries.by_name.find(hash, |(other, _)| other.as_str() == name);
-        found.and_then(|(_, entry)| entry.upgrade())
+        self.0.lock().find(hash, |place| place.name.as_str() == name)?.entry.upgrade()
     }
 
     /// The entry called `name`; made if there is none.
@@ -94,36 +81,38 @@ impl<T> Table<T> {
             return entry;
         }
         // Made, and dropped if another thread was quicker, with the mutex free: an entry that is dropped
-        // comes here. What is declared first is dropped last.
+        // comes here. The variable that is declared first is dropped last.
         let made = Arc::new(make());
-        let mut entries = self.0.lock();
-        let is_it = |(other, _): &(LockName, Weak<T>)| other == name;
-        match entries.by_name.entry(name.hash_value(), is_it, |(other, _)| other.hash_value()) {
-            Entry::Occupied(mut place) => match place.get().1.upgrade() {
-                Some(quicker) => return quicker,
-                None => place.get_mut().1 = Arc::downgrade(&made),
-            },
-            Entry::Vacant(place) => _ = place.insert((name.clone(), Arc::downgrade(&made))),
+        let mut places = self.0.lock();
+        let is_it = |place: &Place<T>| place.name == *name;
+        let place = places.entry(name.hash_value(), is_it, |place| place.name.hash_value());
+        let place = place.or_insert_with(|| Place { name: name.clone(), entry: Weak::new(), kept: None });
+        let place = place.into_mut();
+        if let Some(quicker) = place.entry.upgrade() {
+            return quicker;
         }
+        place.entry = Arc::downgrade(&made);
         made
     }
 
     /// An entry is being dropped.
     pub(in crate::lock) fn remove(&self, name: &LockName) {
-        let mut entries = self.0.lock();
+        let mut places = self.0.lock();
         // One that was made since then is not for us to remove.
-        let is_it = |(other, entry): &(LockName, Weak<T>)| other == name && entry.strong_count() == 0;
-        if let Ok(place) = entries.by_name.find_entry(name.hash_value(), is_it) {
+        let is_it = |place: &Place<T>| place.name == *name && place.entry.strong_count() == 0;
+        if let Ok(place) = places.find_entry(name.hash_value(), is_it) {
             place.remove();
         }
-        if entries.by_name.len() < entries.by_name.capacity() / 8 {
-            entries.by_name.shrink_to(FEW, |(other, _)| other.hash_value());
+        if places.len() < places.capacity() / 8 {
+            places.shrink_to(FEW, |place| place.name.hash_value());
         }
     }
 
     /// Keeps an entry, though there may be no handle of it, until it is [let go](Self::let_go_unless).
     pub(in crate::lock) fn keep(&self, name: &LockName, entry: &Arc<T>) {
-        let _before = self.0.lock().kept.insert(name.clone(), Arc::clone(entry));
+        if let Some(place) = self.0.lock().find_mut(name.hash_value(), |place| place.name == *name) {
+            place.kept.get_or_insert_with(|| Arc::clone(entry));
+        }
     }
 
     /// Keeps an entry no longer, unless it `is_needed` to. Asked under the mutex, so that a reason that comes
@@ -131,28 +120,27 @@ impl<T> Table<T> {
     pub(in crate::lock) fn let_go_unless(&self, name: &LockName, is_needed: impl FnOnce() -> bool) {
         // Dropped with the mutex free.
         let _kept = {
-            let mut entries = self.0.lock();
+            let mut places = self.0.lock();
             if is_needed() {
                 return;
             }
-            entries.kept.remove(name)
+            places.find_mut(name.hash_value(), |place| place.name == *name).map(|place| place.kept.take())
         };
     }
 
     /// By name, so that a shutdown takes them in the same order each time.
     fn all(&self) -> Vec<Arc<T>> {
         let mut all: Vec<(LockName, Arc<T>)> = {
-            let entries = self.0.lock();
-            let by_name = entries.by_name.iter();
-            by_name.filter_map(|(name, entry)| Some((name.clone(), entry.upgrade()?))).collect()
+            let places = self.0.lock();
+            places.iter().filter_map(|place| Some((place.name.clone(), place.entry.upgrade()?))).collect()
         };
-        all.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
         all.into_iter().map(|(_, entry)| entry).collect()
     }
 
     #[cfg(test)]
     pub(in crate::lock) fn len(&self) -> usize {
-        self.0.lock().by_name.len()
+        self.0.lock().len()
     }
 }
 

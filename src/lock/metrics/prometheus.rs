@@ -1,6 +1,6 @@
 //! [`Metrics`] as Prometheus reads them.
 
-use std::fmt::{self, Display, Formatter, Write};
+use std::fmt::{self, Display, Write};
 
 use crate::lock::metrics::Metrics;
 use crate::lock::metrics::histogram::Histogram;
@@ -132,49 +132,25 @@ impl Page<'_> {
             for (at, (upper, count)) in histogram.buckets().enumerate() {
                 below += count;
                 if at <= LAST && at % 2 == 0 {
-                    self.sample(&bucket, labels, Some(&upper.as_secs_f64()), below);
+                    self.sample(&bucket, labels, Some(upper.as_secs_f64().to_string()), below);
                 }
             }
-            self.sample(&bucket, labels, Some(&"+Inf"), below);
+            self.sample(&bucket, labels, Some("+Inf".to_owned()), below);
             self.sample(&format!("{name}_sum"), labels, None, histogram.sum().as_secs_f64());
             self.sample(&format!("{name}_count"), labels, None, below);
         }
     }
 
-    fn sample(
-        &mut self,
-        name: &str,
-        labels: &[(&str, &str)],
-        upper: Option<&dyn Display>,
-        value: impl Display,
-    ) {
-        let labels = Labels { labels, upper };
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], upper: Option<String>, value: impl Display) {
+        let escaped = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let labels = labels.iter().map(|(name, value)| (*name, escaped(value)));
+        let labels = labels.chain(upper.map(|upper| ("le", upper)));
+        let labels: Vec<String> = labels.map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
         self.line(format_args!("latchwork_lock_{name}{labels} {value}"));
     }
 
     fn line(&mut self, line: fmt::Arguments<'_>) {
         writeln!(self.text, "{line}").expect("a string takes all");
-    }
-}
-
-/// The labels of a sample, in braces if there are any.
-struct Labels<'a> {
-    labels: &'a [(&'a str, &'a str)],
-    upper: Option<&'a dyn Display>,
-}
-
-impl Display for Labels<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let mut before = '{';
-        for (name, value) in self.labels {
-            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            write!(f, "{before}{name}=\"{value}\"")?;
-            before = ',';
-        }
-        if let Some(upper) = self.upper {
-            write!(f, "{before}le=\"{upper}\"")?;
-            before = ',';
-        }
-        if before == ',' { f.write_char('}') } else { Ok(()) }
     }
 }
