@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::other_kind::OtherKind;
-use self::store::{Store, Tokens, kind};
+use self::store::{Store, kind};
 pub use self::thread_runtime::{Sleep, ThreadRuntime};
 pub use self::transport::LocalTransport;
 use self::turns::Turns;
@@ -141,7 +141,7 @@ impl<R: Runtime + Clone> Local<R> {
         mode: Mode,
         name: &LockName,
         now: Moment,
-        step: impl FnOnce(&mut Turns<'_>, &mut Tokens) -> T,
+        step: impl FnOnce(&mut Turns<'_>) -> T,
     ) -> Result<T, OtherKind> {
         let transport = self.registry.transport();
         // Should the client cease to listen before it is told, it gives back what it was granted.
@@ -169,21 +169,8 @@ impl<R: Runtime + Clone> Local<R> {
     ) -> Result<AcquireOutcome, OtherKind> {
         let tried = match mode {
             Mode::Plain => return self.store.lock().acquire(name, request),
-            Mode::Fair | Mode::Write => self.step(mode, name, request.sent, |turns, tokens| {
-                turns.try_write(&request.id, request.sent + request.lease, request.position).map(|()| {
-                    // What reads beside it had one before, and what reads after it gets a greater one than
-                    // this.
-                    turns.lock.shared_token.take_if(|_| request.tokens > 0);
-                    tokens.reserve(request.tokens)
-                })
-            }),
-            Mode::Read => self.step(mode, name, request.sent, |turns, tokens| {
-                let tried = turns.try_read(request);
-                tried.map(|()| match request.tokens {
-                    0 => 0,
-                    _ => tokens.share(&mut turns.lock.shared_token),
-                })
-            }),
+            Mode::Fair | Mode::Write => self.step(mode, name, request.sent, |turns| turns.try_write(request)),
+            Mode::Read => self.step(mode, name, request.sent, |turns| turns.try_read(request)),
         };
         Ok(match tried? {
             Ok(last_token) => AcquireOutcome::Acquired { last_token },
@@ -208,18 +195,13 @@ impl<R: Runtime + Clone> Local<R> {
                     receivers: self.publish(&plain_channel(name), Message::Unlock),
                 };
             }
-            Mode::Fair | Mode::Write => self.step(mode, name, self.now(), |turns, tokens| {
-                let next_tokens = next.map_or(0, |next| next.tokens);
-                let (released, granted) = turns.release_write(id, next);
-                (released, granted.then(|| tokens.reserve(next_tokens)))
-            }),
-            Mode::Read => self.step(mode, name, self.now(), |turns, _| (turns.release_read(id), None)),
+            Mode::Fair | Mode::Write => {
+                self.step(mode, name, self.now(), |turns| turns.release_write(id, next))
+            }
+            Mode::Read => self.step(mode, name, self.now(), |turns| turns.release_read(id)),
         };
-        match released {
-            Ok((_, Some(last_token))) => ReleaseOutcome::GrantedToNext { last_token },
-            Ok((true, None)) => ReleaseOutcome::Released { receivers: 0 },
-            Ok((false, None)) | Err(OtherKind { .. }) => ReleaseOutcome::NotHeld,
-        }
+        // Held as another kind of lock, or not at all.
+        released.unwrap_or(ReleaseOutcome::NotHeld)
     }
 }
 
@@ -308,7 +290,7 @@ impl<R: Runtime + Clone> Backend for Local<R> {
     async fn force_release(&self, mode: Mode, name: &LockName) -> Result<bool, OtherKind> {
         let now = self.now();
         if mode != Mode::Plain {
-            return self.step(mode, name, now, |turns, _| turns.force_release());
+            return self.step(mode, name, now, |turns| turns.force_release());
         }
         let released = self.store.lock().force_release(name, now)?;
         if released {

@@ -11,7 +11,7 @@ use crate::lock_entry::Moment;
 
 use super::OtherKind;
 use super::sweep::Sweep;
-use super::turns::{Leases, News, Turns};
+use super::turns::{Leases, News, Tokens, Turns};
 
 /// What is locked. A lease that is over counts as none, whether or not it is still here.
 #[derive(Debug, Default)]
@@ -22,13 +22,6 @@ pub(super) struct Store {
     /// place.
     sweep: Sweep,
     tokens: Tokens,
-}
-
-/// One counter for all names, as what rises over all of them rises for each, and one for each name would have
-/// to be kept for ever.
-#[derive(Debug, Default)]
-pub(super) struct Tokens {
-    last: u64,
 }
 
 /// What there is of a name.
@@ -78,19 +71,6 @@ fn state<'a>(by_name: &'a mut HashTable<State>, name: &LockName, now: Moment) ->
             let state = State { name: name.clone(), kind, until: now, plain: None, queued: None };
             place.insert(state).into_mut()
         }
-    }
-}
-
-impl Tokens {
-    /// So many: the last of them, or 0 if none are wanted.
-    pub(super) fn reserve(&mut self, tokens: u64) -> u64 {
-        self.last += tokens;
-        if tokens > 0 { self.last } else { 0 }
-    }
-
-    /// One token that all readers of a time have: `shared`, or a new one if they have none yet.
-    pub(super) fn share(&mut self, shared: &mut Option<u64>) -> u64 {
-        *shared.get_or_insert_with(|| self.reserve(1))
     }
 }
 
@@ -191,7 +171,7 @@ impl Store {
         name: &LockName,
         now: Moment,
         told: &dyn Fn(&LeaseId) -> bool,
-        step: impl FnOnce(&mut Turns<'_>, &mut Tokens) -> T,
+        step: impl FnOnce(&mut Turns<'_>) -> T,
     ) -> Result<(T, News), OtherKind> {
         self.sweep(now);
         let Self { by_name, sweep, tokens } = self;
@@ -201,9 +181,9 @@ impl Store {
         if !is_new && lock.until().is_none() {
             sweep.revives();
         }
-        let mut turns = Turns { now, lock, told, news: News::default() };
+        let mut turns = Turns { now, lock, tokens, told, news: News::default() };
         turns.settle();
-        let outcome = step(&mut turns, tokens);
+        let outcome = step(&mut turns);
         let (news, until) = (turns.news, turns.lock.until());
         state.until = until.unwrap_or(now);
         if until.is_none() && sweep.adds_dead(by_name.len()) {

@@ -4,7 +4,7 @@
 use std::mem;
 use std::time::Duration;
 
-use crate::backend::{AcquireRequest, Mode, NextWaiter, QueuePosition};
+use crate::backend::{AcquireRequest, Mode, NextWaiter, ReleaseOutcome};
 use crate::lock::{Holder, LeaseId};
 use crate::lock_entry::Moment;
 use crate::transport::Message;
@@ -80,6 +80,26 @@ impl Leases {
     }
 }
 
+/// One counter for all names, as what rises over all of them rises for each, and one for each name would have
+/// to be kept for ever.
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    last: u64,
+}
+
+impl Tokens {
+    /// So many: the last of them, or 0 if none are wanted.
+    pub(super) fn reserve(&mut self, tokens: u64) -> u64 {
+        self.last += tokens;
+        if tokens > 0 { self.last } else { 0 }
+    }
+
+    /// One token that all readers of a time have: `shared`, or a new one if they have none yet.
+    fn share(&mut self, shared: &mut Option<u64>) -> u64 {
+        *shared.get_or_insert_with(|| self.reserve(1))
+    }
+}
+
 /// What others are to be told of a step when the mutex is free.
 #[derive(Debug, Default)]
 pub(super) struct News {
@@ -93,6 +113,7 @@ pub(super) struct News {
 pub(super) struct Turns<'a> {
     pub(super) now: Moment,
     pub(super) lock: &'a mut Leases,
+    pub(super) tokens: &'a mut Tokens,
     /// Whether a writer can be told that it was granted the lock.
     pub(super) told: &'a dyn Fn(&LeaseId) -> bool,
     pub(super) news: News,
@@ -111,28 +132,25 @@ impl Turns<'_> {
         }
     }
 
-    /// Whether `id` has the lock to write now. Otherwise when to ask again.
-    pub(super) fn try_write(
-        &mut self,
-        id: &LeaseId,
-        until: Moment,
-        position: Option<QueuePosition>,
-    ) -> Result<(), Duration> {
-        if self.lock.renew(Mode::Write, id, until, self.now) {
-            return Ok(());
+    /// The last token, if the lock is had to write now. Otherwise when to ask again.
+    pub(super) fn try_write(&mut self, write: &AcquireRequest) -> Result<u64, Duration> {
+        let (id, until) = (&write.id, self.now + write.lease);
+        if !self.lock.renew(Mode::Write, id, until, self.now) {
+            if let Some(position) = write.position {
+                self.lock.to_write.push(Waiter::new(id, position, self.now));
+            }
+            if !self.lock.is_free() || self.grant_first(Some(id)) {
+                return Err(self.left(self.lock.until()));
+            }
+            self.lease_to_write(id.clone(), until);
         }
-        if let Some(position) = position {
-            self.lock.to_write.push(Waiter::new(id, position, self.now));
-        }
-        if !self.lock.is_free() || self.grant_first(Some(id)) {
-            return Err(self.left(self.lock.until()));
-        }
-        self.lease_to_write(id.clone(), until);
-        Ok(())
+        // What reads beside it had a token before, and what reads after it gets a greater one than this.
+        self.lock.shared_token.take_if(|_| write.tokens > 0);
+        Ok(self.tokens.reserve(write.tokens))
     }
 
-    /// Whether `id` had the lock to write, and whether `next` has it now.
-    pub(super) fn release_write(&mut self, id: &LeaseId, next: Option<&NextWaiter>) -> (bool, bool) {
+    /// Ends the lease of `id` to write, and grants the lock to `next` if that comes first.
+    pub(super) fn release_write(&mut self, id: &LeaseId, next: Option<&NextWaiter>) -> ReleaseOutcome {
         let waited = self.lock.to_write.remove(id);
         if self.lock.writer.take_if(|writer| writer.id == *id).is_none() {
             if self.lock.is_free() {
@@ -141,50 +159,50 @@ impl Turns<'_> {
             if waited {
                 self.tell_readers_let_through();
             }
-            return (false, false);
+            return ReleaseOutcome::NotHeld;
         }
         if let Some(next) = next {
             self.lock.to_write.push(Waiter::new(&next.id, next.position, self.now));
         }
         if self.let_in() || self.grant_first(next.map(|next| &next.id)) {
-            return (true, false);
+            return ReleaseOutcome::Released { receivers: 0 };
         }
         match next {
-            Some(next) => self.lease_to_write(next.id.clone(), self.now + next.lease),
-            None => self.news.message = Some(Message::Unlock),
+            Some(next) => {
+                self.lease_to_write(next.id.clone(), self.now + next.lease);
+                ReleaseOutcome::GrantedToNext { last_token: self.tokens.reserve(next.tokens) }
+            }
+            None => {
+                self.news.message = Some(Message::Unlock);
+                ReleaseOutcome::Released { receivers: 0 }
+            }
         }
-        (true, next.is_some())
     }
 
-    /// Whether `id` has the lock to read now. Otherwise when to ask again.
-    pub(super) fn try_read(&mut self, read: &AcquireRequest) -> Result<(), Duration> {
+    /// The readers' token, if the lock is had to read now and one is wanted. Otherwise when to ask again.
+    pub(super) fn try_read(&mut self, read: &AcquireRequest) -> Result<u64, Duration> {
         let (id, until) = (&read.id, self.now + read.lease);
-        if self.lock.renew(Mode::Read, id, until, self.now) {
-            return Ok(());
-        }
-        self.lock.to_come.retain(|other| other != id);
-        let admitted = match &self.lock.writer {
-            Some(writer) if read.under.as_ref() == Some(&writer.id) => Ok(()),
-            Some(writer) => Err(self.left(Some(writer.until))),
-            None => {
-                self.may_read(self.now - read.position.map_or(Duration::ZERO, |position| position.waited))
-            }
-        };
-        match (admitted, read.position) {
-            (Ok(()), _) => {
-                self.lock.to_read.remove(id);
-                self.lock.readers.push(Term { id: id.clone(), until });
-            }
-            (Err(_), Some(position)) => {
+        if !self.lock.renew(Mode::Read, id, until, self.now) {
+            self.lock.to_come.retain(|other| other != id);
+            let waited = read.position.map_or(Duration::ZERO, |position| position.waited);
+            let admitted = match &self.lock.writer {
+                Some(writer) if read.under.as_ref() == Some(&writer.id) => Ok(()),
+                Some(writer) => Err(self.left(Some(writer.until))),
+                None => self.may_read(self.now - waited),
+            };
+            if let (Err(_), Some(position)) = (admitted, read.position) {
                 self.lock.to_read.push(Waiter::new(id, position, self.now));
             }
-            (Err(_), None) => {}
+            admitted?;
+            self.lock.to_read.remove(id);
+            self.lock.readers.push(Term { id: id.clone(), until });
         }
-        admitted
+        let is_fenced = read.tokens > 0;
+        Ok(if is_fenced { self.tokens.share(&mut self.lock.shared_token) } else { 0 })
     }
 
-    /// Whether `id` did read.
-    pub(super) fn release_read(&mut self, id: &LeaseId) -> bool {
+    /// Ends the lease of `id` to read.
+    pub(super) fn release_read(&mut self, id: &LeaseId) -> ReleaseOutcome {
         self.lock.to_read.remove(id);
         let others = |other: &LeaseId| other != id;
         let (reading, coming) = (self.lock.readers.len(), self.lock.to_come.len());
@@ -192,7 +210,7 @@ impl Turns<'_> {
         self.lock.to_come.retain(others);
         let did_read = self.lock.readers.len() < reading;
         self.pass_on(did_read || self.lock.to_come.len() < coming);
-        did_read
+        if did_read { ReleaseOutcome::Released { receivers: 0 } } else { ReleaseOutcome::NotHeld }
     }
 
     /// Whether the lock was held.

@@ -9,7 +9,7 @@ use crate::lock_entry::LeaveOutcome;
 use crate::lock_entry::LossReason;
 
 use crate::lock::acquire::AcquireParams;
-use crate::lock::backend::Holder;
+use crate::lock::backend::{Holder, Mode};
 use crate::lock::context::proceed;
 use crate::lock::entry::Entry;
 use crate::lock::error::LockError;
@@ -130,7 +130,7 @@ impl Lock {
 
     /// Whether this client made `owner`, and so knows what it holds.
     fn knows(&self, owner: &Owner) -> bool {
-        owner.client() == self.entry.context.client
+        owner.client == self.entry.context.client
     }
 
     /// The same lock, with a token for each acquisition from now on: [`Guard::fencing_token`].
@@ -296,7 +296,7 @@ impl Lock {
         wait: Option<Duration>,
         time_over: Option<O>,
     ) -> impl Future<Output = Result<O, LockError>> {
-        let owner = self.owner.map(|owner| owner.number());
+        let owner = self.owner.map(|owner| owner.number);
         let wanted = AcquireParams { entry: &self.entry, owner, lease, fenced: self.fenced, wait };
         trace::acquiring(self.name().as_str(), wanted.acquire(time_over))
     }
@@ -321,7 +321,7 @@ impl Lock {
             return Err(not_held());
         }
         let now = self.entry.now();
-        let owner = owner.number();
+        let owner = owner.number;
         let left = self.entry.event(|state, effects| state.leave_by_name(owner, now, effects));
         self.entry.let_go();
         // As far as is known here or at the store.
@@ -421,7 +421,16 @@ impl Lock {
     /// ```
     pub async fn holder(&self) -> Result<Option<Holder>, LockError> {
         proceed().await;
-        Ok(self.entry.holders().await?.into_iter().max_by_key(|holder| holder.left))
+        let (mode, context) = (self.entry.mode, &self.entry.context);
+        context.check_origin()?;
+        let holders = context.store.holders(mode, self.name()).await;
+        let holders = holders.map_err(|error| context.failed(self.name(), error))?;
+        let mut holder = holders.into_iter().max_by_key(|holder| holder.left);
+        // A side of a read-write lock has holders of its own only.
+        if let (Some(holder), Mode::Read | Mode::Write) = (&mut holder, mode) {
+            holder.mode = Some(mode);
+        }
+        Ok(holder)
     }
 
     /// Whether the lock is held, by any client.
@@ -467,7 +476,7 @@ impl Lock {
             return Ok(0);
         }
         proceed().await;
-        let holds = || self.entry.state.holds_of(owner.number(), self.entry.now());
+        let holds = || self.entry.state.holds_of(owner.number, self.entry.now());
         let before = holds();
         if before.is_empty() {
             return Ok(0);

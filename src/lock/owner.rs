@@ -30,21 +30,13 @@ use uuid::Uuid;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner {
-    client: Uuid,
-    number: u64,
+    pub(super) client: Uuid,
+    pub(super) number: u64,
 }
 
 impl Owner {
     pub(super) fn new(client: Uuid, number: u64) -> Self {
         Self { client, number }
-    }
-
-    pub(super) fn client(&self) -> Uuid {
-        self.client
-    }
-
-    pub(super) fn number(&self) -> u64 {
-        self.number
     }
 }
 

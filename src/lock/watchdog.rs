@@ -49,13 +49,6 @@ impl Alarmed for Entry {
     }
 }
 
-/// How a turn of the watchdog ends.
-enum Turn {
-    Again,
-    /// Nothing is due, or the client is gone.
-    Done,
-}
-
 /// Not an `async fn`: the runtime may end before the first poll.
 fn keep(context: Weak<Context>, tables: Weak<Tables<Entry>>) -> impl Future<Output = ()> + Send {
     // A task is dropped unfinished when its runtime ends, and maybe before the runtime says so.
@@ -71,8 +64,8 @@ fn keep(context: Weak<Context>, tables: Weak<Tables<Entry>>) -> impl Future<Outp
         let mut panics_in_a_row = 0;
         while panics_in_a_row < PANICS {
             match foreign::run("a timer of the watchdog", turn(&context, &tables)).await {
-                Some(Turn::Again) => panics_in_a_row = 0,
-                Some(Turn::Done) => {
+                Some(true) => panics_in_a_row = 0,
+                Some(false) => {
                     _ = unfinished.0.take();
                     return;
                 }
@@ -89,14 +82,14 @@ fn keep(context: Weak<Context>, tables: Weak<Tables<Entry>>) -> impl Future<Outp
     }
 }
 
-/// Sleeps until something is due, and looks at it.
-async fn turn(context: &Weak<Context>, tables: &Weak<Tables<Entry>>) -> Turn {
+/// Sleeps until something is due, and looks at it. False if nothing is due, or the client is gone.
+async fn turn(context: &Weak<Context>, tables: &Weak<Tables<Entry>>) -> bool {
     let (rung, sleep) = {
-        let (Some(context), Some(tables)) = (context.upgrade(), tables.upgrade()) else { return Turn::Done };
+        let (Some(context), Some(tables)) = (context.upgrade(), tables.upgrade()) else { return false };
         let rung = tables.alarm.rung();
         let (at, now) = (tables.alarm.next(), context.now());
         if at == Moment::NEVER {
-            return Turn::Done;
+            return false;
         }
         // Not more often than that, however close together the alarms are.
         let sleep = (now < at).then(|| at.max(now + GRAIN).instant()).flatten();
@@ -110,7 +103,7 @@ async fn turn(context: &Weak<Context>, tables: &Weak<Tables<Entry>>) -> Turn {
     if let (Some(context), Some(tables)) = (context.upgrade(), tables.upgrade()) {
         look(&context, &tables.alarm, context.now());
     }
-    Turn::Again
+    true
 }
 
 /// Leases to be renewed together.

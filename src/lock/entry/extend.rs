@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::lock_entry::{Extension, Grant, LossReason, PendingRelease};
 
 use super::{Entry, read_or};
-use crate::lock::backend::{AcquireOutcome, AcquireRequest, Holder, LeaseKey, Mode};
+use crate::lock::backend::{AcquireOutcome, AcquireRequest, LeaseKey};
 use crate::lock::error::LockError;
 use crate::lock::lease::Lease;
 use crate::lock::owner::Owner;
@@ -144,18 +144,6 @@ impl Entry {
             }
         }
         Ok(())
-    }
-
-    /// The holder of the lock, among all clients.
-    pub(in crate::lock) async fn holders(&self) -> Result<Vec<Holder>, LockError> {
-        self.context.check_origin()?;
-        let holders = self.context.store.holders(self.mode, &self.name).await;
-        let mut holders = holders.map_err(|error| self.context.failed(&self.name, error))?;
-        // A side of a read-write lock has holders of its own only.
-        if matches!(self.mode, Mode::Read | Mode::Write) {
-            holders.iter_mut().for_each(|holder| holder.mode = Some(self.mode));
-        }
-        Ok(holders)
     }
 }
 
