@@ -16,19 +16,20 @@ use std::time::{Duration, Instant};
 use latchwork::backend::{Backend as _, Runtime};
 use latchwork::local::{Local, OtherKind, Sleep, ThreadRuntime};
 use latchwork::lock::Mode;
-use latchwork::{Guard, LockClient, LockError, LossReason};
+use latchwork::{Guard, Lock, LockClient, LockError, LossReason};
 
 use over_local::{Between, Command, over};
 use polled::{poll, poll_by, ready};
 
 /// What the child finds: 0 if all is as it should be.
-fn child(client: &LockClient, [mut guard, other]: [Guard; 2]) -> i32 {
-    let (lock, hour) = (client.get_lock("held").unwrap(), Duration::from_secs(3600));
+fn child(client: &LockClient, lock: &Lock, [mut guard, other]: [Guard; 2]) -> i32 {
+    let hour = Duration::from_secs(3600);
     let is_forked = |error: &LockError| matches!(error, LockError::Forked) && error.is_shut_down();
     let refused = [
         ready(lock.try_lock()).err(),
         ready(lock.lock()).err(),
-        ready(client.get_lock("free").unwrap().lock()).err(),
+        client.get_lock("free").err(),
+        client.get_read_write_lock("free").err(),
         ready(lock.force_unlock()).err(),
         ready(lock.holder()).err(),
         ready(lock.hold_count(&client.owner())).err(),
@@ -96,7 +97,7 @@ fn child_does_not_go_on_as_the_same_owner() {
     let lock = client.get_lock("held").unwrap();
     let guard = ready(lock.lock()).unwrap();
     let in_the_child = ["one", "other"].map(|name| ready(client.get_lock(name).unwrap().lock()).unwrap());
-    assert_eq!(forked(|| child(&client, in_the_child)), 0, "the child went on, or hung");
+    assert_eq!(forked(|| child(&client, &lock, in_the_child)), 0, "the child went on, or hung");
     assert!(guard.is_held(), "the child gave the parent's lock back");
     ready(guard.unlock()).unwrap();
 }
@@ -169,9 +170,7 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
             drop((head, behind, sleep));
             // Ordering: Relaxed, this is the child's only thread.
             let nothing_waits = nothing_waits && !woken.0.load(Ordering::Relaxed);
-            let lock = client.get_lock("orders").unwrap();
-            let forked = matches!(ready(lock.lock()), Err(LockError::Forked));
-            drop(lock);
+            let forked = matches!(client.get_lock("orders"), Err(LockError::Forked));
             let lost = ready(guard.lost()) == LossReason::Forked;
             drop(guard);
             forgotten.forget();

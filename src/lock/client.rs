@@ -97,6 +97,7 @@ impl LockClient {
     /// # Errors
     ///
     /// [`LockError::Name`] if no backend could keep a lock under that name, or this one cannot.
+    /// [`LockError::Forked`] in a child that was forked off.
     pub fn get_lock(&self, name: &str) -> Result<Lock, LockError> {
         self.lock_of(name, Mode::Plain)
     }
@@ -184,10 +185,10 @@ impl LockClient {
     }
 
     fn lock_of(&self, name: &str, mode: Mode) -> Result<Lock, LockError> {
-        let name = self.name_mapper.map(name);
-        // In a child each call of a lock is an error. The table may be locked by a thread that is not there.
-        let table = Some(self.tables.of(mode)).filter(|_| self.context.is_here());
-        if let Some(entry) = table.and_then(|table| table.find_text(&name)) {
+        // The table may be locked by a thread that a child does not have.
+        self.context.check_origin()?;
+        let (name, table) = (self.name_mapper.map(name), self.tables.of(mode));
+        if let Some(entry) = table.find_text(&name) {
             return Ok(Lock::new(entry));
         }
         let name = LockName::new(&name)?;
@@ -195,11 +196,7 @@ impl LockClient {
         if !self.context.store.supports(mode) {
             return Err(LockError::Unsupported { backend: self.context.store.type_name(), mode });
         }
-        let make = || Entry::new(&self.context, &self.tables, &name, mode);
-        Ok(Lock::new(match table {
-            Some(table) => table.get(&name, make),
-            None => Arc::new(make()),
-        }))
+        Ok(Lock::new(table.get(&name, || Entry::new(&self.context, &self.tables, &name, mode))))
     }
 
     /// A new owner, for taking a lock more than once: see [`Lock::owned_by`].
