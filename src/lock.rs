@@ -82,9 +82,9 @@
 // | What do users call? | `client`, `handle`, `read_write_lock`, `guard`, `run`, `options` |
 // | How does one acquisition run? | `acquire` → `waiter` in the queue, `head` → `wait` as the queue head that asks the store |
 // | Which owner has the name in this client, and which is next? | `../lock_entry`: the state machine, without a store or a clock |
-// | What carries out what it says? | `entry` → `release`, `extend`, `table`, `listening`, `alarm` |
+// | What carries out what it says? | `entry` → `release`, `extend`, `table`, `listening`, `deadlines` |
 // | Where do messages come from? | `../registry` → `../channel_entry` → `../latch`, over a `../transport` |
-// | What renews, verifies and ends leases? | `watchdog`, when an entry's `alarm` says so |
+// | What renews, verifies and ends leases? | `watchdog`, by the entries' `deadlines` |
 // | What is a store asked? | `backend` → `command`, `mode`; `store` is one without its type, which is what an entry asks |
 // | What do the entries of a client share? | `context`, `releases`, `origin` |
 // | What is counted? | `metrics` → `histogram`, `prometheus` |

@@ -1,7 +1,7 @@
 //! [`Entry`]: one name of a client; carries out what its [`LockEntry`] says.
 
-pub(in crate::lock) mod alarm;
 pub(in crate::lock) mod attended;
+pub(in crate::lock) mod deadlines;
 pub(in crate::lock) mod listening;
 pub(in crate::lock) mod table;
 
@@ -21,8 +21,8 @@ use crate::lock_entry::{
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-use self::alarm::Due;
 use self::attended::Attends;
+use self::deadlines::Due;
 use self::listening::Listening;
 use self::table::{Table, Tables};
 use crate::lock::backend::{
@@ -88,7 +88,7 @@ impl Entry {
             position,
             state: LockEntry::new(rules),
             counters: Counters::default(),
-            due: tables.alarm.due(),
+            due: tables.deadlines.due(),
             was_kept: AtomicBool::new(false),
             unpolled: OnceLock::new(),
         }
@@ -132,8 +132,8 @@ impl Entry {
 
     /// The watchdog is to look at this entry at `at`, or earlier.
     #[inline]
-    pub(super) fn ring(self: &Arc<Self>, at: Moment) {
-        self.tables.alarm.ring(self, at);
+    pub(super) fn schedule(self: &Arc<Self>, at: Moment) {
+        self.tables.deadlines.schedule(self, at);
     }
 
     /// Runs an event of the engine, and does what it leaves to be done.
@@ -156,7 +156,7 @@ impl Entry {
     }
 
     fn apply_some(self: &Arc<Self>, effects: Effects) {
-        self.ring(effects.look_at);
+        self.schedule(effects.look_at);
         if effects.handed_off > 0 {
             event!(DEBUG, lock = self.name.as_str(), "handed off");
             self.context.recorder.hand_offs_local.add_one();
@@ -308,7 +308,7 @@ impl Drop for Entry {
         // In a child neither mutex is sure to be unlocked ever.
         if self.context.is_here() {
             self.table().remove(&self.name);
-            self.tables.alarm.remove(&self.due);
+            self.tables.deadlines.remove(&self.due);
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The watchdog: renews, verifies and ends the leases of a client, and supersedes waiters that are not
 //! polled.
 //!
-//! One task for each client. It sleeps until the [`Alarm`](crate::lock::entry::alarm::Alarm) says that
-//! something is due, looks at the entries that are, in the order in which they became due, and renews what is
-//! to be renewed by a call to the backend for each kind of lock, or by one for each group of names that the
-//! backend keeps apart. It ends when nothing is due, and keeps the client only weakly.
+//! One task for each client. It sleeps until the first of the client's
+//! [`Deadlines`](crate::lock::entry::deadlines::Deadlines), looks at the entries that are due, in the order
+//! in which they became due, and renews leases by a call to the backend for each kind of lock, or by one for
+//! each group of names that the backend keeps apart. It ends when nothing is due, and keeps the client only
+//! weakly.
 //!
 //! Wakers are called last, in a task of their own: a waker that blocks holds up the wakers behind it in its
 //! batch, and no renewal.
@@ -21,7 +22,7 @@ use crate::unless::unless;
 
 use crate::lock::backend::{LeaseKey, Mode};
 use crate::lock::context::{Context, yield_now};
-use crate::lock::entry::alarm::{Alarm, Alarmed, Due};
+use crate::lock::entry::deadlines::{Deadlines, Due, HasDeadline};
 use crate::lock::entry::table::Tables;
 use crate::lock::entry::{Entry, OnDrop};
 use crate::lock::lease::Lease;
@@ -35,11 +36,11 @@ const LOOKS: usize = 4096;
 /// So many leases are renewed by one call: a store in memory is locked meanwhile.
 const CALL: usize = 4096;
 
-/// A watchdog that panics so often in a row, by what the runtime does, ends; the next ring starts another
-/// one.
+/// A watchdog that panics so often in a row, by what the runtime does, ends; the next deadline that is
+/// scheduled starts another one.
 const PANICS: u32 = 8;
 
-impl Alarmed for Entry {
+impl HasDeadline for Entry {
     fn due(&self) -> &Due {
         &self.due
     }
@@ -57,8 +58,9 @@ fn keep(context: Weak<Context>, tables: Weak<Tables<Entry>>) -> impl Future<Outp
         let Some(tables) = entries.upgrade() else { return };
         // No lease is kept any more, and no waiter woken when its time has come.
         tables.all().iter().for_each(|entry| entry.event(LockEntry::close));
-        // Last: what has just rung would start another one, which is dropped inside of this, and so on.
-        tables.alarm.ended();
+        // Last: a deadline that was scheduled just now would start another watchdog, which is dropped inside
+        // of this, and so on.
+        tables.deadlines.ended();
     }));
     async move {
         let mut panics_in_a_row = 0;
@@ -77,31 +79,31 @@ fn keep(context: Weak<Context>, tables: Weak<Tables<Entry>>) -> impl Future<Outp
         }
         _ = unfinished.0.take();
         if let Some(tables) = tables.upgrade() {
-            tables.alarm.ended();
+            tables.deadlines.ended();
         }
     }
 }
 
 /// Sleeps until something is due, and looks at it. False if nothing is due, or the client is gone.
 async fn turn(context: &Weak<Context>, tables: &Weak<Tables<Entry>>) -> bool {
-    let (rung, sleep) = {
+    let (changed, sleep) = {
         let (Some(context), Some(tables)) = (context.upgrade(), tables.upgrade()) else { return false };
-        let rung = tables.alarm.rung();
-        let (at, now) = (tables.alarm.next(), context.now());
+        let changed = tables.deadlines.changed();
+        let (at, now) = (tables.deadlines.next(), context.now());
         if at == Moment::NEVER {
             return false;
         }
-        // Not more often than that, however close together the alarms are.
+        // Not more often than that, however close together the deadlines are.
         let sleep = (now < at).then(|| at.max(now + GRAIN).instant()).flatten();
-        (rung, sleep.map(|at| context.store.sleep_until(at)))
+        (changed, sleep.map(|at| context.store.sleep_until(at)))
     };
     match sleep {
-        Some(sleep) => _ = unless(pin!(rung), sleep).await,
+        Some(sleep) => _ = unless(pin!(changed), sleep).await,
         // Others on this thread have their turn.
         None => yield_now().await,
     }
     if let (Some(context), Some(tables)) = (context.upgrade(), tables.upgrade()) {
-        look(&context, &tables.alarm, context.now());
+        look(&context, &tables.deadlines, context.now());
     }
     true
 }
@@ -113,7 +115,7 @@ type Batch = Vec<(Arc<Entry>, Renewal)>;
 type Deferred = Vec<(Arc<Entry>, Effects)>;
 
 /// Looks at what is due.
-fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
+fn look(context: &Arc<Context>, deadlines: &Deadlines<Entry>, now: Moment) {
     // In order, so that the commands are sent in the same order each time.
     let mut batches: BTreeMap<(Mode, u64, Option<Duration>), Batch> = BTreeMap::new();
     let mut deferred = Deferred::new();
@@ -122,7 +124,7 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
         batches.entry((entry.mode, group, renewal.lease)).or_default().push((entry, renewal));
     };
     let mut renews = false;
-    for (_, entry) in alarm.take(now, LOOKS, false) {
+    for (_, entry) in deadlines.take(now, LOOKS, false) {
         let renewal = event_apart(&entry, &mut deferred, |state, effects| state.tick(now, effects));
         entry.repeat_releases();
         entry.give_back_unattended(now);
@@ -138,12 +140,12 @@ fn look(context: &Arc<Context>, alarm: &Alarm<Entry>, now: Moment) {
         // Those that are due soon go along, so that locks which were taken one after another are not renewed
         // one by one.
         let soon = now + context.rules.renewed_lease / 30;
-        for (at, entry) in alarm.take(soon, LOOKS, true) {
+        for (at, entry) in deadlines.take(soon, LOOKS, true) {
             let early = |state: &LockEntry, effects: &mut Effects| state.renew_early(soon, now, effects);
             let renewal = event_apart(&entry, &mut deferred, early);
             match renewal {
                 Some(renewal) => add(entry, renewal),
-                None => alarm.put_back(&entry, at),
+                None => deadlines.put_back(&entry, at),
             }
         }
     }
@@ -165,7 +167,7 @@ fn event_apart<T>(
 ) -> T {
     let mut effects = Effects::default();
     let outcome = event(&entry.state, &mut effects);
-    entry.ring(effects.look_at);
+    entry.schedule(effects.look_at);
     if effects.must_be_applied() {
         deferred.push((Arc::clone(entry), effects));
     }

@@ -123,7 +123,7 @@ impl<T: Send + 'static> Wake for Shared<T> {
             let mut state = self.state.lock();
             (*state.woken.get_or_insert(now), state.waker.take())
         };
-        self.entry.ring(woken + self.entry.context.rules.unpolled_limit);
+        self.entry.schedule(woken + self.entry.context.rules.unpolled_limit);
         foreign::wake(waker);
     }
 }
@@ -144,7 +144,7 @@ impl Entry {
                 self.context.recorder.superseded.add_one();
                 self.context.drop_apart(unpolled);
             } else if let Some(woken) = attends.woken() {
-                self.ring(woken + limit);
+                self.schedule(woken + limit);
             }
         }
     }

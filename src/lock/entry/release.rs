@@ -327,7 +327,7 @@ impl Drop for Release {
         if !self.is_over && !entry.context.has_ended() {
             // The entry stays until then.
             entry.unpolled().unreleased.lock().push(self.pending_release);
-            entry.ring(entry.now() + entry.context.rules.unpolled_limit);
+            entry.schedule(entry.now() + entry.context.rules.unpolled_limit);
             entry.keep();
         }
         entry.context.releases.end(self.number);

@@ -7,26 +7,26 @@ use hashbrown::HashTable;
 use crate::sync::Mutex;
 
 use crate::lock::backend::Mode;
-use crate::lock::entry::alarm::Alarm;
+use crate::lock::entry::deadlines::Deadlines;
 use crate::lock::name::LockName;
 
 /// A table for each mode: a name is another lock as another kind.
 pub(in crate::lock) struct Tables<T> {
     by_mode: [Table<T>; 4],
     /// When the watchdog looks at which of them.
-    pub(in crate::lock) alarm: Alarm<T>,
+    pub(in crate::lock) deadlines: Deadlines<T>,
 }
 
 impl<T> Default for Tables<T> {
     fn default() -> Self {
-        Self { by_mode: Default::default(), alarm: Alarm::new() }
+        Self { by_mode: Default::default(), deadlines: Deadlines::new() }
     }
 }
 
 /// The client is gone, and its watchdog is to see that.
 impl<T> Drop for Tables<T> {
     fn drop(&mut self) {
-        self.alarm.close();
+        self.deadlines.close();
     }
 }
 

@@ -1,4 +1,4 @@
-//! `watchdog`: "It sleeps until the alarm says that something is due". What wakes again and again, and finds
+//! `watchdog`: "It sleeps until the first of the client's deadlines". What wakes again and again, and finds
 //! nothing to do, lets no other task of its thread run. So where no call begins or ends, tasks are polled for
 //! commands and messages for the greater part.
 

@@ -1,4 +1,4 @@
-//! [`Alarm`]: when the watchdog has to look at which entry, told by what makes something due.
+//! [`Deadlines`]: when the watchdog has to look at which entry, told by what makes something due.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -10,17 +10,17 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 use crate::lock::origin::Origin;
 
-/// The alarm of one client. The watchdog is started by the first ring, and ends when nothing is due.
-pub(in crate::lock) struct Alarm<E> {
+/// The deadlines of one client. The watchdog is started by the first deadline, and ends when nothing is due.
+pub(in crate::lock) struct Deadlines<E> {
     set: Mutex<Set<E>>,
-    rung: Event,
+    changed: Event,
     next_number: AtomicU64,
     /// In a child the mutex is not sure to be unlocked ever.
     origin: Origin,
 }
 
 /// What the watchdog looks at.
-pub(in crate::lock) trait Alarmed {
+pub(in crate::lock) trait HasDeadline {
     fn due(&self) -> &Due;
 
     /// Starts a watchdog, as there is none.
@@ -29,7 +29,7 @@ pub(in crate::lock) trait Alarmed {
 
 /// When the watchdog looks at one entry.
 pub(in crate::lock) struct Due {
-    /// As a number; that of never while nothing is due. Written under the alarm's mutex only.
+    /// As a number; that of never while nothing is due. Written under the mutex of the deadlines only.
     at: AtomicU64,
     /// Tells entries that are due at the same time apart, and orders them.
     number: u64,
@@ -60,21 +60,21 @@ impl<E> Set<E> {
 impl Due {
     #[inline]
     fn at(&self) -> Moment {
-        // Ordering: Relaxed, see `Alarm::ring`.
+        // Ordering: Relaxed, see `Deadlines::schedule`.
         Moment::of_number(self.at.load(Ordering::Relaxed))
     }
 
-    /// The caller has the alarm's mutex.
+    /// The caller has locked the mutex of the deadlines.
     fn set(&self, at: Moment) {
-        // Ordering: Relaxed, see `Alarm::ring`; written under the mutex only.
+        // Ordering: Relaxed, see `Deadlines::schedule`; written under the mutex only.
         self.at.store(at.number(), Ordering::Relaxed);
     }
 }
 
-impl<E> Alarm<E> {
+impl<E> Deadlines<E> {
     pub(in crate::lock) fn new() -> Self {
         let set = Mutex::new(Set { entries: [BTreeMap::new(), BTreeMap::new()], running: false });
-        Self { set, rung: Event::new(), next_number: AtomicU64::new(0), origin: Origin::here() }
+        Self { set, changed: Event::new(), next_number: AtomicU64::new(0), origin: Origin::here() }
     }
 
     /// For an entry of its own.
@@ -85,7 +85,7 @@ impl<E> Alarm<E> {
     }
 
     fn wake_watchdog(&self) {
-        self.rung.notify();
+        self.changed.notify();
     }
 
     /// The client is gone, and the watchdog is to see that.
@@ -96,10 +96,10 @@ impl<E> Alarm<E> {
     }
 }
 
-impl<E: Alarmed> Alarm<E> {
+impl<E: HasDeadline> Deadlines<E> {
     /// The watchdog is to look at the entry at `at`, or earlier. Cheap if it does so anyway.
     #[inline]
-    pub(in crate::lock) fn ring(&self, entry: &Arc<E>, at: Moment) {
+    pub(in crate::lock) fn schedule(&self, entry: &Arc<E>, at: Moment) {
         // Ordering: Relaxed. The caller has changed the entry under its mutex before. A watchdog that has
         // looked at the entry before that has set this to never before it took that mutex, so it is not
         // missed here.
@@ -151,7 +151,7 @@ impl<E: Alarmed> Alarm<E> {
     }
 
     /// What is due by `by`, with when it is due, in that order; at most `most`. `early`: only what may be
-    /// looked at before it is due. Whatever is taken is to be looked at, and rings anew, or is [put
+    /// looked at before it is due. Whatever is taken is to be looked at, and is scheduled anew, or is [put
     /// back](Self::put_back). An entry that is being dropped is passed over.
     pub(in crate::lock) fn take(&self, by: Moment, most: usize, early: bool) -> Vec<(Moment, Arc<E>)> {
         let (mut set, mut taken) = (self.set.lock(), Vec::new());
@@ -170,9 +170,9 @@ impl<E: Alarmed> Alarm<E> {
         taken
     }
 
-    /// Is ready when the alarm is set to an earlier time. Listens from the call on.
-    pub(in crate::lock) fn rung(&self) -> Listener {
-        self.rung.listen()
+    /// Is ready when a deadline comes before all others. Listens from the call on.
+    pub(in crate::lock) fn changed(&self) -> Listener {
+        self.changed.listen()
     }
 
     /// When the watchdog has to look. Never ends it.
@@ -183,15 +183,15 @@ impl<E: Alarmed> Alarm<E> {
         at
     }
 
-    /// The watchdog has ended, in whatever way. What is due stays so; the next ring starts another one.
+    /// The watchdog has ended, in whatever way. What is due stays so; the next deadline starts another one.
     pub(in crate::lock) fn ended(&self) {
         // Dropped with the mutex free: an entry that is dropped comes here.
         let _due: Vec<Arc<E>> = {
             let mut set = self.set.lock();
             set.running = false;
             let entries = set.entries.iter().flat_map(BTreeMap::values);
-            // However early it was due before: each ring is one that comes through. It may have two places
-            // then, and is looked at once for nothing.
+            // However early an entry was due before: each deadline is scheduled from now on. The entry may
+            // have two places then, and is looked at once for nothing.
             entries.filter_map(Weak::upgrade).inspect(|entry| entry.due().set(Moment::NEVER)).collect()
         };
     }
@@ -208,24 +208,24 @@ mod tests {
     /// With how often a watchdog was started.
     struct Entry(Due, Arc<AtomicU64>);
 
-    impl Alarmed for Entry {
+    impl HasDeadline for Entry {
         fn due(&self) -> &Due {
             &self.0
         }
 
         fn start_watchdog(&self) {
-            // Ordering: Relaxed, as each test looks when no other thread rings.
+            // Ordering: Relaxed, as each test looks when no other thread schedules.
             self.1.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// With how often its watchdog was started.
-    fn alarm() -> (Alarm<Entry>, Arc<AtomicU64>) {
-        (Alarm::new(), Arc::default())
+    fn deadlines() -> (Deadlines<Entry>, Arc<AtomicU64>) {
+        (Deadlines::new(), Arc::default())
     }
 
-    fn entry(alarm: &Alarm<Entry>, started: &Arc<AtomicU64>) -> Arc<Entry> {
-        Arc::new(Entry(alarm.due(), Arc::clone(started)))
+    fn entry(deadlines: &Deadlines<Entry>, started: &Arc<AtomicU64>) -> Arc<Entry> {
+        Arc::new(Entry(deadlines.due(), Arc::clone(started)))
     }
 
     fn at(seconds: u64) -> Moment {
@@ -233,77 +233,81 @@ mod tests {
         *BEGAN.get_or_init(|| Instant::now().into()) + Duration::from_secs(seconds)
     }
 
-    fn places(alarm: &Alarm<Entry>) -> usize {
-        let set = alarm.set.lock();
+    fn places(deadlines: &Deadlines<Entry>) -> usize {
+        let set = deadlines.set.lock();
         set.entries.iter().map(BTreeMap::len).sum()
     }
 
     #[test]
-    fn entry_has_one_place_however_often_it_rings_and_none_once_it_is_dropped() {
-        let (alarm, started) = alarm();
-        let (entry, other) = (entry(&alarm, &started), entry(&alarm, &started));
+    fn entry_has_one_place_however_often_it_is_scheduled_and_none_once_it_is_dropped() {
+        let (deadlines, started) = deadlines();
+        let (entry, other) = (entry(&deadlines, &started), entry(&deadlines, &started));
         for seconds in [3, 2, 5] {
-            alarm.ring(&entry, at(seconds));
-            assert_eq!(places(&alarm), 1);
+            deadlines.schedule(&entry, at(seconds));
+            assert_eq!(places(&deadlines), 1);
         }
-        assert_eq!(alarm.next(), at(2));
-        alarm.ring(&other, at(1));
-        assert_eq!(alarm.take(at(2), 9, true).len(), 2);
-        alarm.put_back(&entry, at(2));
-        alarm.put_back(&other, at(1));
-        assert_eq!((places(&alarm), alarm.next()), (2, at(1)));
-        alarm.ring(&other, at(0));
-        assert_eq!((places(&alarm), alarm.next()), (2, at(0)));
-        [&entry, &other].into_iter().for_each(|entry| alarm.remove(&entry.0));
-        assert_eq!((places(&alarm), alarm.next()), (0, Moment::NEVER));
+        assert_eq!(deadlines.next(), at(2));
+        deadlines.schedule(&other, at(1));
+        assert_eq!(deadlines.take(at(2), 9, true).len(), 2);
+        deadlines.put_back(&entry, at(2));
+        deadlines.put_back(&other, at(1));
+        assert_eq!((places(&deadlines), deadlines.next()), (2, at(1)));
+        deadlines.schedule(&other, at(0));
+        assert_eq!((places(&deadlines), deadlines.next()), (2, at(0)));
+        [&entry, &other].into_iter().for_each(|entry| deadlines.remove(&entry.0));
+        assert_eq!((places(&deadlines), deadlines.next()), (0, Moment::NEVER));
         // Ordering: Relaxed, as above.
         assert_eq!(started.load(Ordering::Relaxed), 1);
     }
 
-    /// By a ring that comes between, or beside this one.
+    /// By a deadline that comes between, or beside this one.
     #[test]
     fn what_comes_later_makes_no_entry_due_later_than_what_came_before() {
-        let (alarm, started) = alarm();
-        let entry = entry(&alarm, &started);
-        alarm.ring(&entry, at(2));
-        alarm.set(&entry, at(3));
-        assert_eq!((places(&alarm), alarm.next()), (1, at(2)), "the later ring looked before the other");
+        let (deadlines, started) = deadlines();
+        let entry = entry(&deadlines, &started);
+        deadlines.schedule(&entry, at(2));
+        deadlines.set(&entry, at(3));
+        assert_eq!(
+            (places(&deadlines), deadlines.next()),
+            (1, at(2)),
+            "the later deadline was looked at before the other"
+        );
         for (between, due) in [(1, 1), (5, 2)] {
-            assert_eq!(alarm.take(at(9), 9, true).len(), 1);
-            alarm.ring(&entry, at(between));
-            alarm.put_back(&entry, at(2));
-            assert_eq!((places(&alarm), alarm.next()), (1, at(due)));
+            assert_eq!(deadlines.take(at(9), 9, true).len(), 1);
+            deadlines.schedule(&entry, at(between));
+            deadlines.put_back(&entry, at(2));
+            assert_eq!((places(&deadlines), deadlines.next()), (1, at(due)));
             // Not put back, it may be looked at early.
-            assert_eq!(alarm.take(at(9), 9, true).len(), usize::from(between < 2));
-            alarm.take(at(9), 9, false);
-            alarm.ring(&entry, at(2));
+            assert_eq!(deadlines.take(at(9), 9, true).len(), usize::from(between < 2));
+            deadlines.take(at(9), 9, false);
+            deadlines.schedule(&entry, at(2));
         }
     }
 
     #[test]
     fn no_more_are_looked_at_than_asked_for_whichever_they_are() {
-        let (alarm, started) = alarm();
-        let entries = [(); 3].map(|()| entry(&alarm, &started));
-        entries.iter().for_each(|entry| alarm.ring(entry, at(1)));
-        let early = alarm.take(at(1), 2, true);
-        early.iter().for_each(|(at, entry)| alarm.put_back(entry, *at));
-        assert_eq!((alarm.take(at(1), 2, false).len(), alarm.take(at(1), 2, false).len()), (2, 1));
+        let (deadlines, started) = deadlines();
+        let entries = [(); 3].map(|()| entry(&deadlines, &started));
+        entries.iter().for_each(|entry| deadlines.schedule(entry, at(1)));
+        let early = deadlines.take(at(1), 2, true);
+        early.iter().for_each(|(at, entry)| deadlines.put_back(entry, *at));
+        assert_eq!((deadlines.take(at(1), 2, false).len(), deadlines.take(at(1), 2, false).len()), (2, 1));
     }
 
     /// The one before has ended by a panic, and what it was to look at is due for long.
     #[test]
-    fn any_ring_starts_another_watchdog_which_looks_at_all_that_is_due() {
-        let (alarm, started) = alarm();
-        let entries = [entry(&alarm, &started), entry(&alarm, &started)];
-        entries.iter().for_each(|entry| alarm.ring(entry, at(1)));
-        alarm.ended();
+    fn any_deadline_starts_another_watchdog_which_looks_at_all_that_is_due() {
+        let (deadlines, started) = deadlines();
+        let entries = [entry(&deadlines, &started), entry(&deadlines, &started)];
+        entries.iter().for_each(|entry| deadlines.schedule(entry, at(1)));
+        deadlines.ended();
         // Ordering: Relaxed, as above.
         assert_eq!(started.load(Ordering::Relaxed), 1);
-        alarm.ring(&entries[0], at(9));
+        deadlines.schedule(&entries[0], at(9));
         // Ordering: Relaxed, as above.
         assert_eq!(started.load(Ordering::Relaxed), 2, "it is not started, as the entry was due before");
-        assert_eq!(alarm.take(at(2), 9, false).len(), 2);
-        assert!(alarm.next() <= at(9));
+        assert_eq!(deadlines.take(at(2), 9, false).len(), 2);
+        assert!(deadlines.next() <= at(9));
     }
 
     /// Lets a thread come to the mutex and wait there. Where it does not by then, a test shows nothing, and
@@ -315,20 +319,20 @@ mod tests {
         }
     }
 
-    /// Both wait for the mutex before, in this order, so that the ring comes as early as it can.
+    /// Both wait for the mutex before, in this order, so that the deadline comes as early as it can.
     #[test]
-    fn ring_that_comes_while_the_watchdog_finds_nothing_due_is_seen_or_starts_another_one() {
+    fn deadline_that_comes_while_the_watchdog_finds_nothing_due_is_seen_or_starts_another_one() {
         const ROUNDS: usize = 100;
         for _ in 0..ROUNDS {
-            let (alarm, started) = alarm();
-            let entry = entry(&alarm, &started);
-            alarm.ring(&entry, at(1));
-            assert_eq!(alarm.take(at(1), 1, false).len(), 1);
-            let set = alarm.set.lock();
+            let (deadlines, started) = deadlines();
+            let entry = entry(&deadlines, &started);
+            deadlines.schedule(&entry, at(1));
+            assert_eq!(deadlines.take(at(1), 1, false).len(), 1);
+            let set = deadlines.set.lock();
             let next = thread::scope(|scope| {
-                let watchdog = scope.spawn(|| alarm.next());
+                let watchdog = scope.spawn(|| deadlines.next());
                 let_wait();
-                scope.spawn(|| alarm.ring(&entry, at(2)));
+                scope.spawn(|| deadlines.schedule(&entry, at(2)));
                 let_wait();
                 drop(set);
                 watchdog.join().unwrap()
@@ -338,23 +342,23 @@ mod tests {
         }
     }
 
-    /// The ring waits for the mutex before, and the other one comes meanwhile.
+    /// The deadline waits for the mutex before, and the other one comes meanwhile.
     #[test]
-    fn entry_that_rings_while_it_is_put_back_is_looked_at_when_it_rings_for() {
+    fn entry_that_is_scheduled_while_it_is_put_back_is_looked_at_in_time() {
         const ROUNDS: usize = 20;
-        let (alarm, started) = alarm();
-        let entry = entry(&alarm, &started);
+        let (deadlines, started) = deadlines();
+        let entry = entry(&deadlines, &started);
         for _ in 0..ROUNDS {
-            let set = alarm.set.lock();
+            let set = deadlines.set.lock();
             thread::scope(|scope| {
-                scope.spawn(|| alarm.ring(&entry, at(1)));
+                scope.spawn(|| deadlines.schedule(&entry, at(1)));
                 let_wait();
-                scope.spawn(|| alarm.put_back(&entry, at(2)));
+                scope.spawn(|| deadlines.put_back(&entry, at(2)));
                 let_wait();
                 drop(set);
             });
-            assert_eq!(alarm.next(), at(1));
-            alarm.take(at(9), 9, false);
+            assert_eq!(deadlines.next(), at(1));
+            deadlines.take(at(9), 9, false);
         }
     }
 }
