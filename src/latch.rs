@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::semaphore::{AcquireOwned, AsyncSemaphore};
-use crate::sync::Lazy;
-use crate::unless::unless;
+use crate::support::sync::Lazy;
+use crate::support::unless::unless;
 
 pub use self::notification::Notification;
 pub(crate) use self::notification::NotificationFigures;
@@ -48,7 +48,7 @@ pub struct Latch {
     figures: Option<Arc<NotificationFigures>>,
 }
 
-crate::sync::maybe_const! {
+crate::support::sync::maybe_const! {
     impl Latch {
         /// Makes a latch without pending notifications. The first use of it allocates.
         pub fn new() -> Self {

@@ -69,6 +69,19 @@
 //! [failures](https://github.com/latchwork/latchwork/blob/main/docs/failures.md) and
 //! [terms](https://github.com/latchwork/latchwork/blob/main/docs/glossary.md).
 //!
+// Where to look:
+//
+// | question | module |
+// |---|---|
+// | How does a task wait for permits? | `semaphore` → `engine`, whose head is the essay → `node`, `settle`, `capacity`, `reclaim` → `epoch` |
+// | How do notifications and stripes stand on that? | `latch`, `striped` |
+// | What wakes the waiters of a channel? | `subscription` → `registry` → `channel` → `latch`, over a `transport` |
+// | Which owner has a name in this process, and which is next? | `lock_entry` → `ownership`: a state machine without store or clock |
+// | How does a `lock()` run? | `lock`, with an index of its own |
+// | Where are leases kept? | `local` in memory, `redis` on a server |
+// | How do threads without a runtime lock? | `blocking` |
+// | What do all of them stand on? | `support`: `sync` (loom's seam), `foreign` (panics of foreign code), `event`, `moment`, `runtime`, `budget` (tokio's), `fault` (seeded by checks) |
+
 // What is not built in is linked to where it is documented.
 #![cfg_attr(feature = "lock", doc = "\n[`Backend`]: backend::Backend\n")]
 #![cfg_attr(
@@ -103,51 +116,27 @@ pub struct Readme;
 #[cfg(all(latchwork_loom, not(feature = "loom")))]
 compile_error!("--cfg latchwork_loom needs the feature `loom`; run the models by `cargo xtask loom`");
 
-// First, so that its macro is seen below.
-#[cfg(feature = "lock")]
+// First, so that its macros are seen below.
 #[macro_use]
-mod trace;
+mod support;
 
 #[cfg(feature = "lock")]
 pub mod blocking;
-#[cfg(any(feature = "lock", feature = "tokio"))]
-mod budget;
-mod channel_entry;
-mod counter;
-mod event;
-// `fault!(Name)` is `false` in an ordinary build. Unit tests, and the builds that checks are made of, seed
-// such faults, to see that a check finds them.
-#[cfg_attr(
-    any(test, latchwork_loom, latchwork_suspend, latchwork_faults, latchwork_simulation),
-    path = "fault/seeded.rs"
-)]
-#[doc(hidden)]
-pub mod fault;
-mod foreign;
 pub mod latch;
 #[cfg(feature = "local")]
 pub mod local;
 #[cfg(feature = "lock")]
 pub mod lock;
 pub mod lock_entry;
-mod message;
-mod moment;
 #[cfg(feature = "redis")]
 pub mod redis;
-mod registry;
-#[cfg(feature = "lock")]
-mod runtime;
 pub mod semaphore;
 pub mod striped;
+pub mod subscription;
 #[cfg(latchwork_suspend)]
 #[doc(hidden)]
 pub mod suspension;
-mod sync;
-mod transport;
-mod unless;
 
-#[doc(inline)]
-pub use crate::foreign::{ForeignPanic, foreign_panics, on_foreign_panic};
 #[doc(inline)]
 #[cfg(feature = "lock")]
 pub use crate::lock::{
@@ -160,6 +149,10 @@ pub use crate::lock_entry::LossReason;
 pub use crate::semaphore::{
     AcquireError, AsyncSemaphore, OwnedSemaphorePermit, PollSemaphore, SemaphorePermit, TryAcquireError,
 };
+#[doc(hidden)]
+pub use crate::support::fault;
+#[doc(inline)]
+pub use crate::support::foreign::{ForeignPanic, foreign_panics, on_foreign_panic};
 
 /// For a store of one's own: the contract of [`Backend`](backend::Backend), and what goes with its commands.
 ///
@@ -177,27 +170,11 @@ pub mod backend {
     pub use crate::lock::{Holder, LeaseId, LeaseIdError, LockKind, LockName, Mode, NameError};
     #[doc(inline)]
     pub use crate::lock_entry::Moment;
-    #[doc(inline)]
-    pub use crate::runtime::Runtime;
-    #[doc(inline)]
-    #[cfg(feature = "tokio")]
-    pub use crate::runtime::{TokioRuntime, TokioSleep};
     #[doc(no_inline)]
     pub use crate::subscription::{Inbox, Message, Registry, SubscribeError, Transport};
-}
-
-/// One subscription per channel and process, however many wait: for a lock client, or anything else that
-/// waits for messages, of one's own.
-///
-/// [`Registry`](subscription::Registry) keeps the subscriptions over a
-/// [`Transport`](subscription::Transport). The locks of this crate wait by it, and need none of this from a
-/// user.
-pub mod subscription {
-    // In the files `registry`, `channel_entry`, `transport` and `message`.
     #[doc(inline)]
-    pub use crate::channel_entry::{ChannelEntry, Listener};
+    pub use crate::support::runtime::Runtime;
     #[doc(inline)]
-    pub use crate::registry::{Registry, RegistryStats, Subscription};
-    #[doc(inline)]
-    pub use crate::transport::{Inbox, Message, SubscribeError, Transport};
+    #[cfg(feature = "tokio")]
+    pub use crate::support::runtime::{TokioRuntime, TokioSleep};
 }

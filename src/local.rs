@@ -27,10 +27,10 @@ use crate::backend::{
 };
 use crate::lock::{Holder, LeaseId, LockClient};
 use crate::lock_entry::Moment;
-use crate::registry::Registry;
-use crate::runtime::Runtime;
-use crate::sync::Mutex;
-use crate::transport::Message;
+use crate::subscription::Message;
+use crate::subscription::Registry;
+use crate::support::runtime::Runtime;
+use crate::support::sync::Mutex;
 
 /// Locks kept in this process's memory.
 ///

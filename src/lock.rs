@@ -80,10 +80,10 @@
 // | question | module |
 // |---|---|
 // | What do users call? | `client`, `handle`, `read_write_lock`, `guard`, `run`, `options` |
-// | How does one acquisition run? | `acquire` → `waiter` in the queue, `head` → `wait` as the queue head that asks the store |
+// | How does one acquisition run? | `acquire`; `head` → `wait` as the queue head, which asks the store |
 // | Which owner has the name in this client, and which is next? | `../lock_entry`: the state machine, without a store or a clock |
 // | What carries out what it says? | `entry` → `release`, `extend`, `table`, `listening`, `deadlines` |
-// | Where do messages come from? | `../registry` → `../channel_entry` → `../latch`, over a `../transport` |
+// | Where do messages come from? | `../subscription`: `registry` → `channel` → `../latch`, over a `transport` |
 // | What renews, verifies and ends leases? | `watchdog`, by the entries' `deadlines` |
 // | What is a store asked? | `backend` → `command`, `mode`; `store` is one without its type, which is what an entry asks |
 // | What do the entries of a client share? | `context`, `releases`, `origin` |

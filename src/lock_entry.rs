@@ -15,11 +15,11 @@ use std::ops::DerefMut;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::event::Event;
 use crate::latch::Latch;
-pub use crate::moment::Moment;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::support::event::Event;
+pub use crate::support::moment::Moment;
+use crate::support::sync::Mutex;
+use crate::support::sync::atomic::{AtomicU32, Ordering};
 
 pub use self::effects::{Effects, NextHead};
 use self::idle::Gate;

@@ -226,4 +226,4 @@ pub use self::pubsub::RedisTransport;
 pub use self::topology::cluster::ShardedMessages;
 #[cfg(latchwork_simulation)]
 #[doc(hidden)]
-pub use crate::runtime::{Bytes, Surroundings};
+pub use crate::support::runtime::{Bytes, Surroundings};

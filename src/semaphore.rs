@@ -3,12 +3,9 @@
 mod acquire;
 mod blocking;
 mod engine;
-mod epoch;
 mod error;
-mod node;
 mod permit;
 mod poll;
-mod reclaim;
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -186,7 +183,7 @@ fn weight(permits: u32) -> usize {
     usize::try_from(permits).unwrap_or(usize::MAX)
 }
 
-crate::sync::maybe_const! {
+crate::support::sync::maybe_const! {
     impl AsyncSemaphore {
         /// Creates a semaphore with `permits` free permits.
         ///
@@ -199,7 +196,7 @@ crate::sync::maybe_const! {
     }
 }
 
-crate::sync::maybe_const! {
+crate::support::sync::maybe_const! {
     impl AsyncSemaphore {
         /// The same as [`new`](Self::new), under the name that tokio has for it.
         ///

@@ -7,7 +7,7 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
 use crate::semaphore::AsyncSemaphore;
-use crate::sync::Lazy;
+use crate::support::sync::Lazy;
 
 pub use self::guard::{StripeGuard, StripesGuard};
 pub use self::stripe::Stripe;
@@ -72,7 +72,7 @@ impl<S> Inner<S> {
     }
 }
 
-crate::sync::maybe_const! {
+crate::support::sync::maybe_const! {
     impl StripedSemaphores {
         /// Makes [`DEFAULT_STRIPES`] stripes, with the first use.
         pub fn new() -> Self {

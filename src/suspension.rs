@@ -1,10 +1,10 @@
 //! For `verify`'s `suspension` alone: where threads can be stopped and accesses counted, and what only this
 //! crate sees.
 
-use crate::foreign;
 use crate::semaphore::AsyncSemaphore;
+use crate::support::foreign;
 
-pub use crate::sync::suspend::{Access, Hook, before_each_access, wakes};
+pub use crate::support::sync::suspend::{Access, Hook, before_each_access, wakes};
 
 /// Wakers that an operation collects, at most, before it calls some.
 pub const WAKE_BATCH: usize = foreign::BATCH;

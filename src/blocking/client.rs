@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::backend::Backend;
 use crate::lock::{HeldLock, LeaseError, LockError, LockOptions, Metrics, Owner, ShutdownError, WaitingLock};
-use crate::registry::Registry;
-use crate::transport::Transport;
+use crate::subscription::registry::Registry;
+use crate::subscription::transport::Transport;
 
 use super::{Lock, ReadWriteLock, block_on};
 

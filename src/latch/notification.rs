@@ -1,8 +1,8 @@
 //! [`Notification`]: a wake-up that a waiter has received and not yet consumed; and [`NotificationFigures`]:
 //! what notifications were good for.
 
-use crate::counter::Counter;
-use crate::fault::fault;
+use crate::support::counter::Counter;
+use crate::support::fault::fault;
 
 use super::Latch;
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::foreign;
-use crate::runtime::Runtime;
-use crate::sync::atomic::Ordering;
+use crate::support::foreign;
+use crate::support::runtime::Runtime;
+use crate::support::sync::atomic::Ordering;
 
 use super::threads::{Job, Shared};
 
@@ -274,7 +274,7 @@ mod tests {
         use std::fs;
         use std::path::{Path, PathBuf};
 
-        use crate::sync::Mutex;
+        use crate::support::sync::Mutex;
 
         /// Where the system says how long each thread has run, in nanoseconds.
         struct Tells(Arc<Mutex<BTreeMap<PathBuf, u64>>>, Thread);

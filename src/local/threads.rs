@@ -9,10 +9,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-use crate::foreign;
 use crate::lock::origin::Origin;
-use crate::sync::Mutex;
-use crate::sync::atomic::AtomicU64;
+use crate::support::foreign;
+use crate::support::sync::Mutex;
+use crate::support::sync::atomic::AtomicU64;
 
 pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 

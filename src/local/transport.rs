@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::transport::{Inbox, Message, Transport};
+use crate::subscription::{Inbox, Message, Transport};
+use crate::support::sync::Mutex;
+use crate::support::sync::atomic::{AtomicUsize, Ordering};
 
 /// Delivers in the thread that publishes, before [`publish`](Self::publish) returns. Loses, repeats and
 /// reorders nothing.
@@ -91,7 +91,7 @@ impl fmt::Debug for LocalTransport {
 
 #[cfg(test)]
 mod tests {
-    use crate::registry::Registry;
+    use crate::subscription::Registry;
 
     use super::*;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::backend::{AcquireRequest, Mode, NextWaiter, ReleaseOutcome};
 use crate::lock::{Holder, LeaseId};
 use crate::lock_entry::Moment;
-use crate::transport::Message;
+use crate::subscription::Message;
 
 use super::queue::{Queue, Waiter};
 

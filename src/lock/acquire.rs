@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
-use crate::budget;
 use crate::lock_entry::{Attempt, Extension, Grant, Moment, Request, Ticket, Turn};
+use crate::support::budget;
 
 use self::head::Head;
 use crate::lock::backend::{AcquireOutcome, AcquireRequest, Mode};

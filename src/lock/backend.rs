@@ -7,9 +7,9 @@ mod store;
 use std::error::Error;
 use std::time::Duration;
 
-use crate::registry::Registry;
-use crate::runtime::Runtime;
-use crate::transport::Transport;
+use crate::subscription::registry::Registry;
+use crate::subscription::transport::Transport;
+use crate::support::runtime::Runtime;
 
 use crate::lock::name::{LockName, NameError};
 use crate::lock::owner::LeaseId;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::lock_entry::{HeldHere, LockEntry};
-use crate::registry::Registry;
+use crate::subscription::registry::Registry;
 
-use crate::transport::Transport;
+use crate::subscription::transport::Transport;
 
 use crate::lock::backend::{AnyBackend, Backend, Mode};
 use crate::lock::context::Context;

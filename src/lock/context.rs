@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use uuid::{Builder, Uuid};
 
-use crate::budget;
-use crate::foreign;
 use crate::lock_entry::{Moment, Request, Rules};
-use crate::registry::Registry;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::transport::Transport;
-use crate::unless::unless;
+use crate::subscription::registry::Registry;
+use crate::subscription::transport::Transport;
+use crate::support::budget;
+use crate::support::foreign;
+use crate::support::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::support::unless::unless;
 
 use crate::lock::backend::{AnyBackend, Boxed, Failed, Failure, Store};
 use crate::lock::error::LockError;

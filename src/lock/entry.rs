@@ -14,12 +14,12 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::foreign;
 use crate::lock_entry::{
     Attempt, Effects, HeadTicket, LockEntry, LossReason, Moment, PendingRelease, Policy, Request, Rules,
 };
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::support::foreign;
+use crate::support::sync::Mutex;
+use crate::support::sync::atomic::{AtomicBool, Ordering};
 
 use self::attended::Attends;
 use self::deadlines::Due;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::lock_entry::LossReason;
-use crate::transport::SubscribeError;
+use crate::subscription::transport::SubscribeError;
 
 use crate::lock::backend::{Failure, LockKind, Mode};
 use crate::lock::lease::LeaseError;

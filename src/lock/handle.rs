@@ -18,7 +18,7 @@ use crate::lock::lease::Lease;
 use crate::lock::metrics::LockStats;
 use crate::lock::name::LockName;
 use crate::lock::owner::Owner;
-use crate::trace;
+use crate::support::trace;
 
 /// A named lock: at most one [`Owner`] has it at a time, until it lets go or its lease is over.
 ///

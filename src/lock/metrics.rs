@@ -3,8 +3,8 @@
 pub(in crate::lock) mod histogram;
 mod prometheus;
 
-use crate::counter::Counter;
-use crate::registry::RegistryStats;
+use crate::subscription::registry::RegistryStats;
+use crate::support::counter::Counter;
 
 use self::histogram::{Histogram, Recording};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Once;
 
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::support::sync::atomic::{AtomicU32, Ordering};
 
 /// How often this process's memory was copied by a fork, since the first client was made.
 static FORKS: AtomicU32 = AtomicU32::new(0);

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::Event;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::support::event::Event;
+use crate::support::sync::Mutex;
+use crate::support::sync::atomic::{AtomicBool, Ordering};
 
 use crate::lock::name::LockName;
 

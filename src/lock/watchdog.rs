@@ -16,9 +16,9 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::foreign;
 use crate::lock_entry::{Effects, LockEntry, Moment, Renewal};
-use crate::unless::unless;
+use crate::support::foreign;
+use crate::support::unless::unless;
 
 use crate::lock::backend::{LeaseKey, Mode};
 use crate::lock::context::{Context, yield_now};

@@ -2,8 +2,8 @@
 
 use std::task::Waker;
 
-use crate::foreign;
-use crate::moment::Moment;
+use crate::support::foreign;
+use crate::support::moment::Moment;
 
 use super::outcome::{HeadTicket, PendingRelease};
 use super::request::{LossReason, Request};

@@ -7,8 +7,8 @@
 //! An event that comes while the entry is open or claimed makes the entry `IN_USE`, and tells the engine by
 //! `Ownership::settle` which of the two the entry was.
 
-use crate::fault::fault;
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::support::fault::fault;
+use crate::support::sync::atomic::{AtomicU32, Ordering};
 
 /// An idle entry: a newcomer may claim the entry.
 pub(super) const OPEN: u32 = 0;

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::moment::Moment;
+use crate::support::moment::Moment;
 
 use super::queue::Slot;
 use super::request::{Extension, Grant, LossReason, Request};

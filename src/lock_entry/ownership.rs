@@ -68,34 +68,34 @@
 //!    without renewals. A lease that the store may still keep is released when its last hold ends, however
 //!    that ends: see [`lease`].
 
-mod head;
+mod competing;
+mod held;
 mod lease;
-mod leaving;
 #[cfg(test)]
 mod model;
 mod owner_holds;
 mod queries;
 mod record;
-mod tick;
+mod timers;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::fault::fault;
-use crate::moment::Moment;
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::shared_static;
+use crate::support::fault::fault;
+use crate::support::moment::Moment;
+use crate::support::sync::atomic::{AtomicU64, Ordering};
+use crate::support::sync::shared_static;
 
 use super::effects::Effects;
 use super::outcome::{Attempt, BACK_OFF, HeadTicket, Ticket, Turn};
 use super::queue::{Place, Queue, Slot};
 use super::request::{Extension, Grant, LossReason, Request};
 
-use self::head::HeadState;
+use self::competing::HeadState;
 use self::lease::StoreLease;
 use self::owner_holds::{OwnerHolds, Sharer};
 use self::record::StoreRecord;
-pub use self::tick::Renewal;
+pub use self::timers::Renewal;
 
 // The last serial that an entry of this process has taken for its own, with all of its block.
 shared_static!(SERIALS: AtomicU64 = AtomicU64::new(0));

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 use std::task::Waker;
 
-use crate::moment::Moment;
+use crate::support::moment::Moment;
 
 use super::request::{Extension, Grant, Request};
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::moment::Moment;
+use crate::support::moment::Moment;
 
 /// What an acquisition asks of a [`LockEntry`](super::LockEntry).
 ///

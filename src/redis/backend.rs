@@ -13,9 +13,9 @@ use crate::backend::{
     NextWaiter, ReleaseOutcome,
 };
 use crate::lock::{Holder, Lease, LeaseId, NameError};
-use crate::registry::Registry;
-use crate::runtime::Runtime;
-use crate::transport::Transport;
+use crate::subscription::Registry;
+use crate::subscription::Transport;
+use crate::support::runtime::Runtime;
 
 use super::connection::{Boxed, Common, Error, Line, MIN_RENEWAL_LIMIT, Meaning, WireRequest};
 use super::hand_off_stats::HandOffStats;
@@ -25,7 +25,7 @@ use super::late::LateAttempts;
 use super::pubsub::RedisTransport;
 use super::scripts::{Reply, Script, Scripts};
 use super::topology::{Router, Sent};
-use crate::runtime::TokioRuntime;
+use crate::support::runtime::TokioRuntime;
 
 /// As in Redisson: renewals go out this many to a command, so that one script does not hold up the server.
 const RENEWALS_PER_COMMAND: usize = 100;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::registry::Registry;
-use crate::runtime::{Runtime, TokioRuntime, shielded};
-use crate::sync::block_on;
+use crate::subscription::Registry;
+use crate::support::runtime::{Runtime, TokioRuntime, shielded};
+use crate::support::sync::block_on;
 
 use super::backend::{Redis, Replicas};
 use super::connection::{Boxed, Common, ConnectOptions, Credentials, Error, Timing};
@@ -323,7 +323,7 @@ impl RedisBuilder {
     #[doc(hidden)]
     pub async fn simulated_connect(
         self,
-        surroundings: Arc<dyn crate::runtime::Surroundings>,
+        surroundings: Arc<dyn crate::support::runtime::Surroundings>,
         url: &str,
     ) -> Result<Redis, Error> {
         self.connect_on(TokioRuntime::simulated(surroundings), url).await

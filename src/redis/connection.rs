@@ -31,8 +31,8 @@ use ::redis::{ErrorKind as Kind, PushInfo, PushKind, RedisError, RedisResult, Se
 use futures_util::FutureExt;
 use tokio::sync::watch;
 
-use crate::runtime::{Runtime, shielded};
-use crate::sync::Mutex;
+use crate::support::runtime::{Runtime, shielded};
+use crate::support::sync::Mutex;
 
 pub(crate) use self::common::Common;
 pub use self::dial::Credentials;
@@ -505,7 +505,7 @@ mod tests {
 
     use super::super::fake::{EVENT_LIMIT, next_command};
     use super::*;
-    use crate::runtime::TokioRuntime;
+    use crate::support::runtime::TokioRuntime;
 
     const MOMENT: Duration = Duration::from_millis(100);
     const SECOND: Duration = Duration::from_secs(1);

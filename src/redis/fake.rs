@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::sync::Mutex;
+use crate::support::sync::Mutex;
 
 /// More than anything here takes, on a busy machine too.
 pub(super) const EVENT_LIMIT: Duration = Duration::from_secs(20);

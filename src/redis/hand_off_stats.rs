@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::backend::LockName;
-use crate::sync::Mutex;
+use crate::support::sync::Mutex;
 
 /// After so many releases of a read-write lock the next one leaves it to whichever client asks first. While
 /// ours wait, they grant it to each other, and a client of Redisson's would not be told. It does not change

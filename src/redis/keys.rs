@@ -20,7 +20,7 @@ use siphasher::sip::SipHasher24;
 
 use crate::backend::Mode;
 use crate::lock::LeaseId;
-use crate::runtime::Runtime;
+use crate::support::runtime::Runtime;
 
 /// Redisson's `LockPubSub.UNLOCK_MESSAGE`.
 pub(super) const UNLOCK_MESSAGE: &str = "0";

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use crate::lock::LeaseId;
-use crate::sync::Mutex;
+use crate::support::sync::Mutex;
 
 use super::connection::Common;
 use super::topology::Sent;
@@ -97,7 +97,7 @@ mod tests {
 
     use super::super::connection::Timing;
     use super::*;
-    use crate::runtime::TokioRuntime;
+    use crate::support::runtime::TokioRuntime;
 
     fn id(number: u64) -> LeaseId {
         format!("{}:{number}", Uuid::max()).parse().unwrap()

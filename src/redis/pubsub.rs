@@ -21,7 +21,7 @@ pub use self::transport::RedisTransport;
 #[cfg(test)]
 fn unhurried() -> std::sync::Arc<super::connection::Common> {
     use super::connection::{Common, Timing};
-    use crate::runtime::TokioRuntime;
+    use crate::support::runtime::TokioRuntime;
     let timing = Timing { heartbeat: std::time::Duration::from_secs(3600), ..Timing::unhurried() };
     std::sync::Arc::new(Common::new(timing, TokioRuntime::current()))
 }

@@ -8,7 +8,7 @@ use crate::backend::{
     AcquireOutcome, AcquireRequest, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
 };
 use crate::lock::LeaseId;
-use crate::runtime::Runtime;
+use crate::support::runtime::Runtime;
 
 use super::backend::{Redis, attempted, freed, millis};
 use super::connection::{Error, Line, WireRequest};

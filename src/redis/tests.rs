@@ -19,8 +19,8 @@ use crate::backend::{
     AcquireOutcome, AcquireRequest, Backend, LeaseId, LeaseKey, LockName, Mode, NextWaiter, QueuePosition,
     ReleaseOutcome, Runtime as _,
 };
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::support::sync::Mutex;
+use crate::support::sync::atomic::{AtomicUsize, Ordering};
 
 /// What ends a connection as if its reply were lost: it is none. The command is sent again.
 const LOST: &str = "?\r\n";

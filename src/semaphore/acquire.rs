@@ -113,7 +113,7 @@ impl Wait {
     ) -> Poll<Result<HeldPermits, AcquireError>> {
         #[cfg(feature = "tokio")]
         if let Ok(held) = result
-            && !crate::budget::take_part()
+            && !crate::support::budget::take_part()
         {
             self.stage = Stage::Kept(held);
             context.waker().wake_by_ref();

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::foreign;
-use crate::sync;
+use crate::support::foreign;
+use crate::support::sync;
 
 use super::AsyncSemaphore;
 use super::error::{AcquireError, TryAcquireError};

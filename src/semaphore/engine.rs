@@ -101,19 +101,22 @@
 //! (`credited_after_a_step`), which orders in any model what the SeqCst load orders in this one.
 
 mod capacity;
+mod epoch;
+mod node;
+mod reclaim;
 mod settle;
 
 use std::fmt;
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 
-use crate::fault::fault;
-use crate::foreign;
-use crate::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU64, Ordering};
+use crate::support::fault::fault;
+use crate::support::foreign;
+use crate::support::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU64, Ordering};
 
+use self::node::{Link, Node, NodeState, UNIT};
+use self::reclaim::{Memory, Sweeper};
 use self::settle::Settled;
-use super::node::{Link, Node, NodeState, UNIT};
-use super::reclaim::{self, Memory, Sweeper};
 
 /// Words that count permits have 62 bits, and this is so much less that a thread would have to be stopped,
 /// within one step, for 2²¹ acquisitions of all permits before it could compare such words wrongly: see
@@ -273,7 +276,7 @@ pub(super) struct Engine {
     /// At least so much is consumed, the first waiter's deficit included: a hint, and true for ever.
     front: AtomicU64,
     /// A node that is final, as are all before it: a hint where walks start, and true for ever. Or null; or,
-    /// marked as a [`Hint`](super::node::Hint), one all before which are final.
+    /// marked as a [`Hint`](node::Hint), one all before which are final.
     done: AtomicPtr<Node>,
     /// Permits that are meant to exist. Below zero while more are forgotten than were added, as in a latch.
     capacity: AtomicIsize,
@@ -282,7 +285,7 @@ pub(super) struct Engine {
     is_latch: bool,
 }
 
-crate::sync::maybe_const! {
+crate::support::sync::maybe_const! {
     impl Engine {
         pub(super) fn new(permits: usize, is_latch: bool) -> Self {
             assert!(permits <= MAX_PERMITS, "a semaphore may not have more than MAX_PERMITS permits");

@@ -43,8 +43,9 @@ fn public_items() -> Vec<Item> {
     let mut items = Vec::new();
     for (path, text) in sources("src") {
         let file = path.strip_prefix(&root).unwrap().to_string_lossy().into_owned();
-        let is_hidden =
-            ["fault", "suspension", "sync", "runtime/s"].iter().any(|room| file.starts_with(room));
+        let is_hidden = ["support/fault", "suspension", "support/sync", "support/runtime/s"]
+            .iter()
+            .any(|room| file.starts_with(room));
         let (mut comment, mut attributes) = (String::new(), String::new());
         let (mut within, mut is_trait): (Option<&str>, bool) = (None, false);
         let mut lines = text.split("#[cfg(test)]\nmod tests {").next().unwrap().lines();

@@ -17,13 +17,14 @@ fn only_sync_names_atomics_and_model_checkers() {
     ];
     for file in sources("src") {
         let (path, text) = &file;
-        if *path == root("src/sync.rs") || path.starts_with(root("src/sync")) {
+        if *path == root("src/support/sync.rs") || path.starts_with(root("src/support/sync")) {
             continue;
         }
-        let imports = ["use crate::sync::UnsafeCell;", "use crate::sync::{Canary, UnsafeCell};"];
+        let imports =
+            ["use crate::support::sync::UnsafeCell;", "use crate::support::sync::{Canary, UnsafeCell};"];
         let has_own_cell = imports.iter().any(|import| text.contains(import));
         for (place, line) in lines(std::slice::from_ref(&file)) {
-            let code = code(line).replace("crate::sync::atomic", "");
+            let code = code(line).replace("crate::support::sync::atomic", "");
             let is_own = |word: &str| has_own_cell && word == "UnsafeCell::new";
             let found = words.into_iter().find(|word| code.contains(word) && !is_own(word));
             assert_eq!(found, None, "{place}: invisible to model checkers");
@@ -33,21 +34,19 @@ fn only_sync_names_atomics_and_model_checkers() {
 
 #[test]
 fn redis_uses_public_items_only() {
-    // `crate::sync` is the shim, `crate::foreign` the one rule for panics of foreign code, and
-    // `crate::runtime` keeps the same rule in tokio's code; all else must be there for another crate, too.
+    // `sync` is the shim, `foreign` the one rule for panics of foreign code, and
+    // `runtime` keeps the same rule in tokio's code; all else must be there for another crate, too.
     let public = [
-        "crate::foreign::",
-        "crate::sync::Mutex",
-        "crate::sync::block_on",
-        "crate::sync::atomic::",
+        "crate::support::foreign::",
+        "crate::support::sync::Mutex",
+        "crate::support::sync::block_on",
+        "crate::support::sync::atomic::",
         "crate::lock::{",
         "crate::lock::LeaseId;",
         "crate::lock::NameError;",
-        "crate::registry::Registry",
-        "crate::registry::{Registry, Subscription}",
-        "crate::runtime::",
+        "crate::subscription::",
+        "crate::support::runtime::",
         "crate::backend::",
-        "crate::transport::",
         "crate::AsyncSemaphore",
     ];
     for (place, line) in lines(&sources("src/redis")) {
@@ -81,13 +80,19 @@ fn assert_absent(files: &[(PathBuf, String)], words: &[&str]) {
 fn arrows_point_down() {
     let top = ["crate::lock::", "crate::local", "crate::redis"];
     let rooms: [(&str, &[&str]); 12] = [
-        ("semaphore", &["crate::latch", "crate::registry", "crate::lock", "crate::striped"]),
+        ("semaphore", &["crate::latch", "crate::subscription::registry", "crate::lock", "crate::striped"]),
         ("latch", &top),
         ("striped", &top),
-        ("transport", &top),
-        ("registry", &top),
-        ("channel_entry", &[&top[..], &["crate::registry", "crate::lock_entry"]].concat()),
-        ("lock_entry", &[&top[..], &["crate::registry", "crate::channel_entry"]].concat()),
+        ("subscription/transport", &top),
+        ("subscription/registry", &top),
+        (
+            "subscription/channel",
+            &[&top[..], &["crate::subscription::registry", "crate::lock_entry"]].concat(),
+        ),
+        (
+            "lock_entry",
+            &[&top[..], &["crate::subscription::registry", "crate::subscription::channel"]].concat(),
+        ),
         ("lock", &["crate::local", "crate::redis"]),
         ("local", &["crate::redis"]),
         ("redis/pubsub", &["super::scripts", "super::backend", "super::builder"]),

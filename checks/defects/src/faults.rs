@@ -12,7 +12,7 @@ const TABLE: &str = include_str!("../faults.txt");
 const SEEDED: &str = "FAULT";
 
 /// The library's own list of faults, and where it begins.
-const LIST: (&str, &str) = ("src/fault/seeded.rs", "\nfaults! {\n");
+const LIST: (&str, &str) = ("src/support/fault/seeded.rs", "\nfaults! {\n");
 
 /// Where the text of a script is loaded.
 const LOADED: (&str, &str) = ("src/redis/scripts.rs", "let text = without_comments(source);");

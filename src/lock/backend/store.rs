@@ -7,10 +7,10 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::foreign;
-use crate::registry::Registry;
-use crate::runtime::Runtime;
-use crate::transport::Transport;
+use crate::subscription::registry::Registry;
+use crate::subscription::transport::Transport;
+use crate::support::foreign;
+use crate::support::runtime::Runtime;
 
 use super::command::{
     AcquireOutcome, AcquireRequest, Channels, Failure, Holder, LeaseKey, NextWaiter, ReleaseOutcome,

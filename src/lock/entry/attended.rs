@@ -7,9 +7,9 @@ use std::ptr;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::foreign;
 use crate::lock_entry::Moment;
-use crate::sync::Mutex;
+use crate::support::foreign;
+use crate::support::sync::Mutex;
 
 use super::Entry;
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use crate::event::{Event, Listener};
 use crate::lock_entry::Moment;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::support::event::{Event, Listener};
+use crate::support::sync::Mutex;
+use crate::support::sync::atomic::{AtomicU64, Ordering};
 
 use crate::lock::origin::Origin;
 

@@ -5,10 +5,10 @@ use std::mem;
 use std::pin::pin;
 use std::task::Poll;
 
-use crate::channel_entry::ChannelEntry;
 use crate::latch::Notification;
-use crate::registry::{Registry, Subscription};
-use crate::transport::{SubscribeError, Transport};
+use crate::subscription::channel::ChannelEntry;
+use crate::subscription::registry::{Registry, Subscription};
+use crate::subscription::transport::{SubscribeError, Transport};
 
 use crate::lock::backend::Channels;
 use crate::lock::origin::Origin;
@@ -105,8 +105,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::sync::Mutex;
-    use crate::transport::Inbox;
+    use crate::subscription::transport::Inbox;
+    use crate::support::sync::Mutex;
 
     /// Keeps the inboxes, in the order in which they came.
     #[derive(Clone, Debug, Default)]

@@ -25,7 +25,7 @@ use crate::lock::entry::attended::Attended;
 use crate::lock::entry::listening::Listening;
 use crate::lock::error::LockError;
 use crate::lock::owner::LeaseId;
-use crate::trace;
+use crate::support::trace;
 
 /// The longest time between two releases of one lease.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use hashbrown::HashTable;
 
-use crate::sync::Mutex;
+use crate::support::sync::Mutex;
 
 use crate::lock::backend::Mode;
 use crate::lock::entry::deadlines::Deadlines;

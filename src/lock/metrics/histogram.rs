@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::counter::Counter;
+use crate::support::counter::Counter;
 
 /// Up to 2³⁸ µs, which is three days; what took longer is counted in the last bucket.
 const BUCKETS: usize = 40;

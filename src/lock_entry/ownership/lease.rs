@@ -21,7 +21,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::moment::Moment;
+use crate::support::moment::Moment;
 
 use super::super::outcome::Attempt;
 use super::record::StoreRecord;

@@ -20,7 +20,7 @@ use super::super::{
     NextHead, PendingRelease, Request, Ticket, Turn,
 };
 use super::{Hold, Ownership, Phase, Policy, Renewal, Rules};
-use crate::moment::Moment;
+use crate::support::moment::Moment;
 
 const LEASE: Duration = Duration::from_millis(900);
 const UNPOLLED: Duration = Duration::from_millis(100);

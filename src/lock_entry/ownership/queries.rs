@@ -1,6 +1,6 @@
 //! Questions about the engine's state.
 
-use crate::moment::Moment;
+use crate::support::moment::Moment;
 
 use super::super::idle::{CLAIMED, IN_USE, OPEN};
 use super::super::outcome::{HeldHere, HoldState};

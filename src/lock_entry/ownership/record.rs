@@ -4,7 +4,7 @@
 //! that the store grants. A lease that goes on with the next queue head hands its record back. So no command
 //! that was sent for a number is forgotten on the way.
 
-use crate::moment::Moment;
+use crate::support::moment::Moment;
 
 use super::super::outcome::PendingRelease;
 

@@ -7,12 +7,12 @@ use std::time::Instant;
 use ::redis::RedisError;
 
 use crate::backend::LATEST_RUN;
-use crate::runtime::Runtime;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::support::runtime::Runtime;
+use crate::support::sync::Mutex;
+use crate::support::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::timing::Timing;
-use crate::runtime::TokioRuntime;
+use crate::support::runtime::TokioRuntime;
 
 /// The state that all connections of one client share.
 pub(crate) struct Common {

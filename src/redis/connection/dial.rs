@@ -244,7 +244,7 @@ mod tests {
     use super::*;
     #[cfg(any(target_os = "android", target_os = "linux"))]
     use crate::backend::LATEST_RUN;
-    use crate::runtime::TokioRuntime;
+    use crate::support::runtime::TokioRuntime;
 
     fn dialer(timing: Timing) -> Dialer {
         Dialer::plain("redis://127.0.0.1", &Arc::new(Common::new(timing, TokioRuntime::current())))

@@ -6,8 +6,8 @@ use std::fmt;
 use ::redis::{Cmd, ErrorKind as Kind, RedisError, ServerErrorKind};
 
 use crate::backend::{Failure, LockName};
-use crate::foreign::message;
 use crate::lock::{LockError, LockKind};
+use crate::support::foreign::message;
 
 use super::advice::{advice, denied, misused_key, of_greeting, quote, said_in_script, what_to_do};
 

@@ -31,10 +31,10 @@ use tokio::sync::Notify;
 use tokio::task::coop::unconstrained;
 
 use crate::AsyncSemaphore;
-use crate::foreign::call;
-use crate::runtime::{Runtime, TokioRuntime};
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::support::foreign::call;
+use crate::support::runtime::{Runtime, TokioRuntime};
+use crate::support::sync::Mutex;
+use crate::support::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::live::{MultiplexedConnection, Reader, Unlimited, timed_out};
 use super::request::{Line, WireRequest};
@@ -445,7 +445,7 @@ mod tests {
 
     use super::super::super::fake::EVENT_LIMIT;
     use super::*;
-    use crate::sync::atomic::AtomicBool;
+    use crate::support::sync::atomic::AtomicBool;
 
     const SHORT: Duration = Duration::from_millis(50);
     const LONG: Duration = Duration::from_secs(3600);

@@ -21,8 +21,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::{Notify, watch};
 
-use crate::runtime::{Runtime, TokioRuntime};
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::support::runtime::{Runtime, TokioRuntime};
+use crate::support::sync::atomic::{AtomicBool, Ordering};
 
 use super::error::{Error, is_broken};
 use super::timing::MAX_IN_FLIGHT;

@@ -18,7 +18,7 @@ mod not_built_in {
 
     use super::super::error::Error;
     use super::super::live::MultiplexedConnection;
-    use crate::runtime::TokioRuntime;
+    use crate::support::runtime::TokioRuntime;
 
     /// No URL with TLS is accepted.
     pub(crate) enum Connector {}
@@ -63,7 +63,7 @@ mod built_in {
 
     use super::super::error::Error;
     use super::super::live::{MultiplexedConnection, over, tcp};
-    use crate::runtime::TokioRuntime;
+    use crate::support::runtime::TokioRuntime;
 
     /// Makes TLS streams. The redis crate would choose the cryptography of the whole process.
     pub(crate) struct Connector(TlsConnector);
@@ -191,7 +191,7 @@ mod built_in {
         use super::super::super::error::ErrorKind;
         use super::super::super::timing::Timing;
         use super::*;
-        use crate::runtime::TokioRuntime;
+        use crate::support::runtime::TokioRuntime;
 
         fn client(url: &str, tls: &Tls) -> Result<Option<Connector>, Error> {
             tls.connector(url.into_connection_info().unwrap().addr())

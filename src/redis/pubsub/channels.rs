@@ -6,8 +6,8 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::sync::Mutex;
-use crate::transport::{Inbox, Message, SubscribeError};
+use crate::subscription::{Inbox, Message, SubscribeError};
+use crate::support::sync::Mutex;
 
 /// The channels that have waiters, or had them a moment ago.
 ///
@@ -237,7 +237,7 @@ impl Channels {
 
 /// For tests without a supervisor.
 #[cfg(test)]
-impl crate::transport::Transport for Arc<Channels> {
+impl crate::subscription::Transport for Arc<Channels> {
     fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
         self.add(channel, 0, inbox);
     }
@@ -251,9 +251,9 @@ impl crate::transport::Transport for Arc<Channels> {
 mod tests {
     use std::thread;
 
-    use crate::registry::Registry;
-    use crate::sync::atomic::{AtomicBool, Ordering};
-    use crate::transport::Transport;
+    use crate::subscription::Registry;
+    use crate::subscription::Transport;
+    use crate::support::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use ::redis::{FromRedisValue, Msg, PushInfo, PushKind, RedisError, RedisResult, Value};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use crate::transport::{Message, SubscribeError};
+use crate::subscription::{Message, SubscribeError};
 
 use super::super::connection::{Common, Connection, Error, Live, Meaning, Push, out_of_step};
 use super::super::keys::Nonces;
@@ -291,9 +291,9 @@ mod tests {
     use super::super::super::hostile::{WORDS, attack, reply};
     use super::super::{topology_of, unhurried};
     use super::*;
-    use crate::registry::{Registry, Subscription};
-    use crate::runtime::TokioRuntime;
-    use crate::sync::Mutex;
+    use crate::subscription::{Registry, Subscription};
+    use crate::support::runtime::TokioRuntime;
+    use crate::support::sync::Mutex;
 
     const HERE: Source = Source::Node(0);
 

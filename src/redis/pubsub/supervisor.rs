@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use crate::runtime::Runtime;
+use crate::support::runtime::Runtime;
 
 use super::super::connection::BackOff;
 use super::super::topology::Node;
@@ -170,9 +170,9 @@ mod tests {
     use super::super::super::topology::{Messages, Topology};
     use super::super::channels::Channels;
     use super::*;
-    use crate::registry::Registry;
-    use crate::runtime::TokioRuntime;
-    use crate::sync::atomic::{AtomicU64, Ordering};
+    use crate::subscription::Registry;
+    use crate::support::runtime::TokioRuntime;
+    use crate::support::sync::atomic::{AtomicU64, Ordering};
 
     /// One that does not answer.
     struct Silent;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::runtime::Runtime;
-use crate::transport::{Inbox, Transport};
+use crate::subscription::{Inbox, Transport};
+use crate::support::runtime::Runtime;
 
 use super::super::connection::Common;
 use super::super::keys;
@@ -16,7 +16,7 @@ use super::super::topology::{Messages, Topology};
 use super::channels::{Channels, Leftover, Source};
 use super::subscriber::{Shared, Subscriber};
 use super::supervisor::supervise;
-use crate::runtime::TokioRuntime;
+use crate::support::runtime::TokioRuntime;
 
 /// Redis's publish/subscribe, over a connection to each node that messages come from, made again whenever it
 /// breaks.
@@ -146,8 +146,8 @@ mod tests {
     use super::super::super::fake::{EVENT_LIMIT, Fake, push};
     use super::super::{topology_of, unhurried};
     use super::*;
-    use crate::registry::Registry;
-    use crate::sync::atomic::{AtomicBool, Ordering};
+    use crate::subscription::Registry;
+    use crate::support::sync::atomic::{AtomicBool, Ordering};
 
     /// Otherwise a client has ever more of them that nothing waits for.
     #[tokio::test]

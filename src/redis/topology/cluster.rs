@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::backend::LockName;
 use crate::lock::NameError;
-use crate::runtime::Runtime;
+use crate::support::runtime::Runtime;
 
 use super::super::connection::{
     Address, Boxed, Common, ConnectOptions, Connection, Dialer, Error, ErrorKind, Known, Meaning,
@@ -274,7 +274,7 @@ mod tests {
     use super::super::url::{Names, parse};
     use super::layout::SLOTS;
     use super::*;
-    use crate::runtime::TokioRuntime;
+    use crate::support::runtime::TokioRuntime;
 
     const QUESTION: &str = "PUBSUB SHARDNUMSUB";
     const LOOK: &str = "CLUSTER SLOTS";

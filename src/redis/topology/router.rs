@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ::redis::{FromRedisValue, Value};
 
-use crate::runtime::{Runtime, shielded};
+use crate::support::runtime::{Runtime, shielded};
 
 use super::super::connection::{BackOff, Common, Error, MAX_REDIRECTS, Meaning, RETRY_PAUSES, WireRequest};
 use super::contract::{Hop, Topology};
@@ -167,9 +167,9 @@ mod tests {
     use super::super::super::fake::{act, at_once};
     use super::super::contract::Node;
     use super::*;
-    use crate::runtime::TokioRuntime;
-    use crate::sync::Mutex;
-    use crate::sync::atomic::{AtomicUsize, Ordering};
+    use crate::support::runtime::TokioRuntime;
+    use crate::support::sync::Mutex;
+    use crate::support::sync::atomic::{AtomicUsize, Ordering};
 
     /// Nothing here takes as long.
     const LIMIT: Duration = Duration::from_secs(10);

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use ::redis::{ErrorKind as Kind, RedisResult, ServerErrorKind};
 use futures_util::future::{AbortHandle, FutureExt, abortable};
 
-use crate::runtime::Runtime;
+use crate::support::runtime::Runtime;
 
 use super::super::connection::{
     Boxed, Common, ConnectOptions, Dialer, Error, MultiplexedConnection, Push, Server, ServerEpoch,

@@ -140,12 +140,12 @@ impl Server for Fixed {
 mod tests {
     use std::sync::Arc;
 
-    use crate::sync::atomic::{AtomicBool, Ordering};
+    use crate::support::sync::atomic::{AtomicBool, Ordering};
 
     use super::super::super::connection::{Common, Dialer, Server, Timing};
     use super::super::super::fake::Fake;
     use super::{Fixed, Meaning};
-    use crate::runtime::TokioRuntime;
+    use crate::support::runtime::TokioRuntime;
 
     fn server_at(port: u16) -> Fixed {
         let common = Arc::new(Common::new(Timing::default(), TokioRuntime::current()));

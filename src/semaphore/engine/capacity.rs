@@ -1,9 +1,9 @@
 //! Permits in existence: adding, removing, closing; and how many are free.
 
-use crate::fault::fault;
-use crate::sync::atomic::Ordering;
+use crate::support::fault::fault;
+use crate::support::sync::atomic::Ordering;
 
-use super::super::node::UNIT;
+use super::node::UNIT;
 use super::settle::Settled;
 use super::{End, Engine, MAX_PERMITS, covers, free};
 

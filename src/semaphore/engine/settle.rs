@@ -2,12 +2,12 @@
 
 use std::ptr::{self, NonNull};
 
-use crate::fault::fault;
-use crate::foreign::{Unsettled, WakeBatch};
-use crate::sync::atomic::Ordering;
+use crate::support::fault::fault;
+use crate::support::foreign::{Unsettled, WakeBatch};
+use crate::support::sync::atomic::Ordering;
 
-use super::super::epoch::Walk;
-use super::super::node::{Hint, Node, NodeState, Word};
+use super::epoch::Walk;
+use super::node::{Hint, Node, NodeState, Word};
 use super::{End, Engine, ahead};
 
 /// How far the queue is settled.
@@ -381,10 +381,10 @@ impl<'w> Cursor<'w> {
 mod tests {
     use std::task::Waker;
 
-    use super::super::super::node::UNIT;
+    use super::super::node::UNIT;
     use super::super::{Enqueued, OwnedNode, Taken};
     use super::*;
-    use crate::foreign::BATCH;
+    use crate::support::foreign::BATCH;
 
     const MAX: usize = super::super::MAX_PERMITS;
 

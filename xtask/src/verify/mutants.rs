@@ -1,9 +1,9 @@
 //! `cargo xtask verify mutants`: each ordering of the semaphore one step weaker, and whether a loom model
 //! fails then.
 //!
-//! One build serves all: `src/sync/loom` weakens the ordering at one place that the environment names. A
-//! mutant that no model kills, and a place that no model runs, must be in `loom-tests/survivors.txt` with a
-//! reason.
+//! One build serves all: `src/support/sync/loom` weakens the ordering at one place that the environment
+//! names. A mutant that no model kills, and a place that no model runs, must be in `loom-tests/survivors.txt`
+//! with a reason.
 
 mod models;
 mod sites;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::latch::Notification;
 use crate::lock_entry::BACK_OFF;
-use crate::unless::unless;
+use crate::support::unless::unless;
 
 use super::super::End;
 use super::{AttemptOutcome, Head, Moment, may_pass};

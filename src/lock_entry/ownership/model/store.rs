@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::LEASE;
-use crate::moment::Moment;
+use crate::support::moment::Moment;
 
 /// For how long positions are kept.
 pub(super) const KEPT: Duration = LEASE.checked_div(3).unwrap();

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use ::redis::{Cmd, ErrorKind as Kind, RedisError, RedisResult, cmd};
 use tokio::task::JoinSet;
 
-use crate::runtime::Runtime;
-use crate::sync::Mutex;
+use crate::support::runtime::Runtime;
+use crate::support::sync::Mutex;
 
 use super::super::super::connection::{
     Address, Common, Connection, Dialer, Error, ErrorKind, Meaning, MultiplexedConnection, WireRequest,
@@ -250,8 +250,8 @@ mod tests {
     use super::super::super::super::connection::{Server, ServerEpoch, Timing};
     use super::super::super::super::fake::{Fake, alive, at_once, bulk, layout};
     use super::*;
-    use crate::runtime::TokioRuntime;
-    use crate::sync::atomic::{AtomicBool, Ordering};
+    use crate::support::runtime::TokioRuntime;
+    use crate::support::sync::atomic::{AtomicBool, Ordering};
 
     const REFUSED: &str = "-ERR not for you\r\n";
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ::redis::{Msg, PushInfo, PushKind};
 use tokio::sync::Notify;
 
-use crate::runtime::Runtime;
+use crate::support::runtime::Runtime;
 
 use super::super::super::connection::{BackOff, Common, Error, Push};
 use super::shared::{Shared, address};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ::redis::{FromRedisValue, RedisError, RedisResult, Value, cmd};
 use tokio::sync::watch;
 
-use crate::sync::Mutex;
+use crate::support::sync::Mutex;
 
 use super::super::super::connection::{
     Address, Dialer, Error, ErrorKind, Known, MultiplexedConnection, Push,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::AbortHandle;
 use tokio::time::timeout;
 
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::support::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::super::super::connection::{
     BackOff, Boxed, Common, ConnectOptions, Credentials, Dialer, ErrorKind, Meaning, Push, Server, Timing,
@@ -15,7 +15,7 @@ use super::super::super::fake::{EVENT_LIMIT, Fake, bulk, push};
 use super::follow::{follow, listen};
 use super::shared::Shared;
 use super::url;
-use crate::runtime::TokioRuntime;
+use crate::support::runtime::TokioRuntime;
 
 const UNKNOWN: &str = "*-1\r\n";
 

@@ -114,7 +114,7 @@ fn names_ordering(call: &str, more: &[&str]) -> bool {
 pub(super) struct Executed(BTreeMap<String, (Vec<String>, BTreeMap<usize, Duration>)>);
 
 impl Executed {
-    /// From what `src/sync/loom/sites.rs` has written.
+    /// From what `src/support/sync/loom/sites.rs` has written.
     pub(super) fn add(&mut self, model: usize, took: Duration, lines: &str) -> Result<()> {
         for line in lines.lines() {
             let mut words = line.split_whitespace();

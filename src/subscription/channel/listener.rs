@@ -9,11 +9,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::fault::fault;
-use crate::foreign;
 use crate::latch::{Latch, NotificationFigures};
 use crate::semaphore::{AcquireOwned, OwnedSemaphorePermit};
-use crate::sync::Mutex;
+use crate::support::fault::fault;
+use crate::support::foreign;
+use crate::support::sync::Mutex;
 
 type Callback = Box<dyn FnOnce() + Send>;
 

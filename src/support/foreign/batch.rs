@@ -13,8 +13,8 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 
-use crate::fault::fault;
-use crate::sync::thread_cell;
+use crate::support::fault::fault;
+use crate::support::sync::thread_cell;
 
 use super::call;
 

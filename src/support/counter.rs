@@ -1,6 +1,6 @@
 //! [`Counter`]: a number that says how often something happened.
 
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::support::sync::atomic::{AtomicUsize, Ordering};
 
 /// A count for observation alone; nothing is decided by it, and it wraps around.
 #[derive(Debug, Default)]

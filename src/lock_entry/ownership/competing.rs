@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::moment::Moment;
+use crate::support::moment::Moment;
 
 use super::super::effects::{Effects, NextHead};
 use super::super::outcome::{Answer, Attempt, AttemptOutcome, HeadTicket, PendingRelease};

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::channel_entry::ChannelEntry;
-pub use crate::message::{Message, SubscribeError};
+use crate::subscription::channel::ChannelEntry;
+pub use crate::subscription::message::{Message, SubscribeError};
 
 /// Brings the messages of channels to the [`Inbox`]es that subscribed to them.
 ///

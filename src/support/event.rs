@@ -7,8 +7,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::foreign;
-use crate::sync::Mutex;
+use crate::support::foreign;
+use crate::support::sync::Mutex;
 
 /// Tells all its listeners of a moment that something has happened.
 ///
@@ -111,7 +111,7 @@ mod tests {
     use std::pin::pin;
     use std::task::Wake;
 
-    use crate::sync::atomic::{AtomicUsize, Ordering};
+    use crate::support::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
-use crate::channel_entry::{ChannelEntry, Figures};
-use crate::fault::fault;
-use crate::foreign;
 use crate::striped::StripedSemaphores;
-use crate::sync::Mutex;
-use crate::transport::{Inbox, SubscribeError, Transport};
+use crate::subscription::channel::{ChannelEntry, Figures};
+use crate::subscription::transport::{Inbox, SubscribeError, Transport};
+use crate::support::fault::fault;
+use crate::support::foreign;
+use crate::support::sync::Mutex;
 
 /// Keeps one subscription per channel, shared by all its users: the first one in subscribes, the last one out
 /// unsubscribes.

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use crate::event::Event;
-use crate::fault::fault;
-use crate::message::SubscribeError;
-use crate::sync::Mutex;
+use crate::subscription::message::SubscribeError;
+use crate::support::event::Event;
+use crate::support::fault::fault;
+use crate::support::sync::Mutex;
 
 /// ```text
 /// Subscribing ──► Ready ──► Ended

@@ -33,9 +33,9 @@
 
 use std::ptr::{self, NonNull};
 
-use crate::fault::fault;
-use crate::sync::UnsafeCell;
-use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use crate::support::fault::fault;
+use crate::support::sync::UnsafeCell;
+use crate::support::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use super::epoch::{self, Epoch, Walk};
 use super::node::{Deficit, Hint, Node};
@@ -137,7 +137,7 @@ impl Drop for Sweeper<'_> {
     }
 }
 
-crate::sync::maybe_const! {
+crate::support::sync::maybe_const! {
     impl Memory {
         pub(super) fn new() -> Self {
             Self {
@@ -438,7 +438,7 @@ mod spare {
     use std::ptr::NonNull;
 
     use super::{Node, epoch};
-    use crate::sync::thread_cell;
+    use crate::support::sync::thread_cell;
 
     /// 40 KiB, and 8 KiB for where they are. None where threads are stopped, so that AddressSanitizer sees a
     /// late access.
@@ -547,7 +547,7 @@ mod spare {
         // SAFETY: the caller's promise.
         unsafe { node.as_ref().free_deficit() };
         // SAFETY: as above; and it came from a box.
-        crate::sync::bury(unsafe { Box::from_raw(node.as_ptr()) }, Node::canary);
+        crate::support::sync::bury(unsafe { Box::from_raw(node.as_ptr()) }, Node::canary);
     }
 
     /// # Safety

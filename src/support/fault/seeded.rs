@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 macro_rules! fault {
     ($fault:ident) => {
-        $crate::fault::is_seeded($crate::fault::Fault::$fault)
+        $crate::support::fault::is_seeded($crate::support::fault::Fault::$fault)
     };
 }
 
@@ -177,11 +177,11 @@ fn named_by_environment() -> Option<Fault> {
 /// Each execution of a model begins with this: what the last one has kept is freed.
 #[cfg(latchwork_loom)]
 pub fn begin_execution() {
-    crate::sync::begin_execution();
+    crate::support::sync::begin_execution();
 }
 
 /// Does what a real thread does at its end, for a thread of a model.
 #[cfg(latchwork_loom)]
 pub fn end_thread() {
-    crate::sync::end_thread();
+    crate::support::sync::end_thread();
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Wake, Waker};
 
 use tokio::task::coop::unconstrained;
 
-use crate::foreign;
+use crate::support::foreign;
 
 /// Awaits what hands the caller's waker to tasks and timers of other crates. Without tokio's budget: a
 /// blocking call inside of a task that has spent its budget never returns to tokio, which would give it a new
@@ -69,7 +69,7 @@ impl Drop for Shielded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::atomic::{AtomicUsize, Ordering};
+    use crate::support::sync::atomic::{AtomicUsize, Ordering};
 
     /// Counts, and panics when it is dropped.
     struct Hostile(Arc<AtomicUsize>);

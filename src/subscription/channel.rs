@@ -8,13 +8,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::counter::Counter;
-use crate::fault::fault;
 use crate::latch::{Latch, NotificationFigures};
-use crate::message::{Message, SubscribeError};
 use crate::semaphore::{block_on, block_on_until};
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::unless::unless;
+use crate::subscription::message::{Message, SubscribeError};
+use crate::support::counter::Counter;
+use crate::support::fault::fault;
+use crate::support::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::support::unless::unless;
 
 pub use self::listener::Listener;
 use self::readiness::Readiness;

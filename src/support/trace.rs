@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 /// can be told.
 #[cfg(feature = "tracing")]
 pub(crate) fn told<T>(tell: impl FnOnce() -> T) -> Option<T> {
-    crate::foreign::call("a subscriber of tracing", tell)
+    crate::support::foreign::call("a subscriber of tracing", tell)
 }
 
 /// An event. Its fields are never evaluated without the feature, so they must do nothing but show.
@@ -20,7 +20,7 @@ pub(crate) fn told<T>(tell: impl FnOnce() -> T) -> Option<T> {
 macro_rules! event {
     ($level:ident, $($what:tt)+) => {
         if ::tracing::Level::$level <= ::tracing::level_filters::LevelFilter::current() {
-            $crate::trace::told(|| {
+            $crate::support::trace::told(|| {
                 ::tracing::event!(target: "latchwork", ::tracing::Level::$level, $($what)+)
             });
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::moment::Moment;
+use crate::support::moment::Moment;
 
 use super::super::effects::Effects;
 use super::super::outcome::NO_TOKENS;

@@ -13,8 +13,8 @@
 use std::cell::Cell;
 use std::ptr;
 
-use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{at_thread_exit, leak, shared_static, thread_cell};
+use crate::support::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::support::sync::{at_thread_exit, leak, shared_static, thread_cell};
 
 /// The epoch of a semaphore's nodes: it goes on when no walk is left that began before the present one.
 #[derive(Debug)]
@@ -163,7 +163,7 @@ fn blocks_from(first: Option<&'static Block>) -> impl Iterator<Item = &'static B
     std::iter::successors(first, |block| block.next)
 }
 
-crate::sync::maybe_const! {
+crate::support::sync::maybe_const! {
     impl Epoch {
         pub(super) fn new() -> Self {
             Self {

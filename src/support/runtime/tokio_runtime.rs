@@ -11,10 +11,10 @@ use std::time::Instant;
 use tokio::runtime::{Builder, Handle, RuntimeFlavor};
 use tokio::sync::{Notify, oneshot};
 
-use crate::foreign;
-use crate::runtime::Runtime;
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::unless::unless;
+use crate::support::foreign;
+use crate::support::runtime::Runtime;
+use crate::support::sync::atomic::{AtomicBool, Ordering};
+use crate::support::unless::unless;
 
 use super::shield::shielded;
 #[cfg(latchwork_simulation)]

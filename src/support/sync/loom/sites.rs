@@ -19,7 +19,7 @@ const WEAKEN: &str = "LATCHWORK_WEAKEN";
 
 /// The orderings of an access by our caller's caller.
 #[track_caller]
-pub(in crate::sync) fn site<const PARTS: usize>(
+pub(in crate::support::sync) fn site<const PARTS: usize>(
     _word: *const (),
     method: &str,
     mut orderings: [Ordering; PARTS],

@@ -22,9 +22,9 @@
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 
-use crate::fault::fault;
-use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use crate::sync::{Canary, UnsafeCell};
+use crate::support::fault::fault;
+use crate::support::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use crate::support::sync::{Canary, UnsafeCell};
 
 /// One permit in what is credited and consumed, and in offsets: in some words there are flags below.
 pub(super) const UNIT: u64 = 4;
@@ -694,7 +694,7 @@ impl Deficit {
             if fault!(ReplacedOutlivesDeficit) {
                 deficit = ptr::null_mut();
             }
-            crate::sync::bury(owned, |dead| &dead.canary);
+            crate::support::sync::bury(owned, |dead| &dead.canary);
         }
     }
 }
