@@ -221,6 +221,25 @@ fn shutdown_hears_of_a_release_that_a_caller_has_left_unawaited() {
     assert_eq!(*waits.outcome.lock().unwrap(), Some(Ok(())));
 }
 
+/// The store never answers the first release, whose caller neither polls nor drops the future.
+#[test]
+fn release_without_an_answer_is_repeated_and_no_shutdown_waits_for_its_caller() {
+    let clock = ThreadRuntime::paused();
+    let client = LockClient::new(over(&Local::with_runtime(clock.clone()), FirstIsSilent::default()));
+    let lock = client.get_lock("orders").unwrap();
+    let unlocked = lock.clone();
+    let mut unlocks = Box::pin(async move { unlocked.lock().await.unwrap().unlock().await });
+    assert!(poll(unlocks.as_mut()).is_pending());
+    clock.advance(Duration::from_millis(900));
+    assert!(ready(lock.is_locked()).unwrap(), "the answer has a second");
+    clock.advance(Duration::from_millis(200));
+    assert!(!ready(lock.is_locked()).unwrap());
+    let mut ends = pin!(client.shutdown(Duration::from_secs(5)));
+    assert_eq!(poll(ends.as_mut()), Poll::Ready(Ok(())));
+    assert_eq!(client.metrics().superseded, 0, "no waiter was");
+    drop(unlocks);
+}
+
 /// It is told of the release, and looks at once: the lock has one yet that may be handed on.
 #[test]
 fn shutdown_hears_that_the_lock_that_it_has_seen_released_has_come_to_rest() {

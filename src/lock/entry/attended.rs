@@ -11,7 +11,7 @@ use crate::lock_entry::Moment;
 use crate::support::foreign;
 use crate::support::sync::Mutex;
 
-use super::Entry;
+use super::{Entry, OnDrop};
 
 /// What is given back when it is dropped: with its future, or by the watchdog, if the future could go on and
 /// was not polled for too long.
@@ -19,7 +19,7 @@ pub(in crate::lock) struct Attended<T: Send + 'static>(Arc<Shared<T>>);
 
 /// An [`Attended`] of any type.
 pub(super) trait Attends: Send + Sync {
-    /// Since when its future could go on and was not polled, if it has anything.
+    /// Time since which its future could go on and was not polled, or of its release, if it has anything.
     fn woken(&self) -> Option<Moment>;
 
     /// What it has, if its future could go on at `since` and was not polled from then on.
@@ -28,6 +28,8 @@ pub(super) trait Attends: Send + Sync {
 
 struct Shared<T> {
     entry: Arc<Entry>,
+    /// Time of a release: should its answer take too long, the release is repeated, polled or not.
+    released: Option<Moment>,
     state: Mutex<State<T>>,
 }
 
@@ -39,8 +41,19 @@ struct State<T> {
 
 impl<T: Send + 'static> Attended<T> {
     pub(in crate::lock) fn new(entry: &Arc<Entry>, kept: T) -> Self {
+        Self::with(entry, kept, None)
+    }
+
+    /// Of a release at `now`, which `kept` repeats.
+    pub(in crate::lock) fn release(entry: &Arc<Entry>, kept: T, now: Moment) -> Self {
+        let attended = Self::with(entry, kept, Some(now));
+        entry.schedule(now + entry.context.rules.unpolled_limit);
+        attended
+    }
+
+    fn with(entry: &Arc<Entry>, kept: T, released: Option<Moment>) -> Self {
         let state = Mutex::new(State { kept: Some(kept), woken: None, waker: None });
-        let shared = Arc::new(Shared { entry: Arc::clone(entry), state });
+        let shared = Arc::new(Shared { entry: Arc::clone(entry), released, state });
         let attends = Arc::clone(&shared) as Arc<dyn Attends>;
         entry.unpolled().attended.lock().push(Arc::downgrade(&attends));
         Self(shared)
@@ -71,12 +84,9 @@ impl<T: Send + 'static> Drop for Attended<T> {
         if !shared.entry.context.is_here() {
             return;
         }
-        let is_other = |other: &Weak<dyn Attends>| !ptr::addr_eq(other.as_ptr(), Arc::as_ptr(shared));
         let given_back = shared.state.lock().kept.take();
         drop(given_back);
-        // A shutdown waits for this future, and so until what the future had is given back.
-        shared.entry.unpolled().attended.lock().retain(is_other);
-        shared.entry.context.tell_shutdown();
+        shared.entry.end_attended(Arc::as_ptr(shared));
     }
 }
 
@@ -106,13 +116,17 @@ impl<T: Send + 'static> Attends for Shared<T> {
     fn woken(&self) -> Option<Moment> {
         let state = self.state.lock();
         // What was given back is not looked at again, though its future may be kept unpolled for ever.
-        state.kept.as_ref().and(state.woken)
+        state.kept.as_ref().and(self.released.or(state.woken))
     }
 
     fn take_unpolled(&self, since: Moment) -> Option<Box<dyn Send>> {
         let mut state = self.state.lock();
-        state.woken.filter(|woken| *woken <= since)?;
-        state.kept.take().map(|kept| Box::new(kept) as _)
+        self.released.or(state.woken).filter(|woken| *woken <= since)?;
+        let kept = state.kept.take()?;
+        if self.released.is_none() {
+            self.entry.context.recorder.superseded.add_one();
+        }
+        Some(Box::new(kept))
     }
 }
 
@@ -134,6 +148,13 @@ impl Entry {
         self.unpolled.get().is_some_and(|unpolled| !unpolled.attended.lock().is_empty())
     }
 
+    /// A shutdown waits for a future until what the future had is given back, and not for its caller, who may
+    /// keep the future for ever.
+    fn end_attended(&self, ended: *const (impl Attends + ?Sized)) {
+        self.unpolled().attended.lock().retain(|other| !ptr::addr_eq(other.as_ptr(), ended));
+        self.context.tell_shutdown();
+    }
+
     /// Gives back what futures have that were not polled for too long.
     pub(in crate::lock) fn give_back_unattended(self: &Arc<Self>, now: Moment) {
         let Some(unpolled) = self.unpolled.get() else { return };
@@ -141,8 +162,11 @@ impl Entry {
         let attended: Vec<_> = unpolled.attended.lock().iter().filter_map(Weak::upgrade).collect();
         for attends in attended {
             if let Some(unpolled) = attends.take_unpolled(now - limit) {
-                self.context.recorder.superseded.add_one();
-                self.context.drop_apart(unpolled);
+                let entry = Arc::clone(self);
+                self.context.drop_apart(OnDrop(Some(move || {
+                    drop(unpolled);
+                    entry.end_attended(Arc::as_ptr(&attends));
+                })));
             } else if let Some(woken) = attends.woken() {
                 self.schedule(woken + limit);
             }

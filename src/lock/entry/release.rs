@@ -3,7 +3,7 @@
 //! | by | sent in | is over when | if that fails |
 //! |---|---|---|---|
 //! | [`release`](Entry::release) | the caller's future, which waits | the store has answered | the caller is told, and it is repeated in the background |
-//! | the same, dropped or not polled | the background, from then on | the store has answered, or the lease is over | it is repeated |
+//! | the same, dropped, or not answered within `unpolled_limit` | the background, from then on | the store has answered, or the lease is over | it is repeated |
 //! | [`give_back_idle`](Entry::give_back_idle) | the call, by a store that answers at once | the same | as `release` |
 //! | [`release_unawaited`](Entry::release_unawaited) | the call, by a store that answers at once; else the background | the same | it is repeated |
 //! | [`release_in_background`](Entry::release_in_background) | the background, from its first poll on in the call | the same | it is repeated |
@@ -45,7 +45,7 @@ impl Entry {
         let entry = Arc::clone(self);
         let repeats = move || entry.release_in_background(pending_release);
         // A shutdown waits for this release, so the release is noted before others are told of it.
-        let attended = Attended::new(self, OnDrop(Some(repeats)));
+        let attended = Attended::release(self, OnDrop(Some(repeats)), now);
         let (mut release, mut outcome) = (self.send_once(&id, pending_release.rolls_back), None);
         let sent = poll_fn(|task| {
             let polled = Pin::new(&mut release).poll(task);
