@@ -84,6 +84,7 @@
 // | Which owner has the name in this client, and which is next? | `../lock_entry`: the state machine, without a store or a clock |
 // | What carries out what it says? | `entry` → `release`, `extend`, `table`, `listening`, `deadlines` |
 // | Where do messages come from? | `../subscription`: `registry` → `channel` → `../latch`, over a `transport` |
+// | Why does no lease stay at the store? | `backend`: commands that come late; `../lock_entry/ownership/record`; `entry/release` |
 // | What renews, verifies and ends leases? | `watchdog`, by the entries' `deadlines` |
 // | What is a store asked? | `backend` → `command`, `mode`; `store` is one without its type, which is what an entry asks |
 // | What do the entries of a client share? | `context`, `releases`, `origin` |

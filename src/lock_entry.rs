@@ -45,7 +45,7 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// # How a client uses it
 ///
 /// ```text
-/// enter ─► Reentered, a grant                                  (0 commands)
+/// enter ─► Granted to an owner that has the lock               (0 commands)
 ///       ├► Queued ─► poll ─► Granted, handed off in memory      (0 commands)
 ///       │                └─► Head
 ///       └► Head: attempt ─► ask the store ─► acquired: a grant

@@ -194,9 +194,8 @@
 // |---|---|
 // | `connection` | one supervised connection: dial, introduce oneself, heartbeat, back-off, what an error means; `in_flight` keeps the limits of what is under way on it |
 // | `topology` → `single`, `sentinel`, `cluster` | which connection a key or a channel goes to; `router` sends a command until it is answered |
-// | `shield` | callers' wakers in tasks and timers of other crates |
 // | `pubsub` | which channels are wanted, which are confirmed, how long they linger |
-// | `backend`, `fair` and `read_write` → `queue` → `scripts`, `keys`, `late` | what is asked of a lock, as scripts |
+// | `backend` → `queue`, `read_write` → `scripts`, `keys`, `late`, `hand_off_stats` | what is asked of a lock, as scripts |
 //
 // DESIGN.md has a picture of how a command travels.
 

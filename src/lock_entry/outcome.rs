@@ -274,8 +274,8 @@ pub enum Answer {
 pub enum AttemptOutcome {
     /// The caller has the lock.
     Granted(Grant),
-    /// Another process has the lock, and the caller is the queue head still. A waiter that was
-    /// [named](super::NextHead) with a release is told itself.
+    /// Another process has the lock, or the store has not answered: the caller is still the queue head. A
+    /// waiter that was [named](super::NextHead) with a release is told itself.
     #[doc(alias = "Waits")]
     Refused,
     /// The lease was over by then. It is rolled back, and the caller is the queue head still.

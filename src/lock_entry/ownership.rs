@@ -68,6 +68,9 @@
 //!    without renewals. A lease that the store may still keep is released when its last hold ends, however
 //!    that ends: see [`lease`].
 
+// Where to look: `enter` and `claim` are here; `attempt`, `answered` and `abandon` in `competing`; `leave`,
+// `appoint` and `returned` in `held`; `tick` and `renewed` in `timers`.
+
 mod competing;
 mod held;
 mod lease;

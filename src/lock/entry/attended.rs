@@ -40,18 +40,11 @@ struct State<T> {
 }
 
 impl<T: Send + 'static> Attended<T> {
-    pub(in crate::lock) fn new(entry: &Arc<Entry>, kept: T) -> Self {
-        Self::with(entry, kept, None)
-    }
-
-    /// Of a release at `now`, which `kept` repeats.
-    pub(in crate::lock) fn release(entry: &Arc<Entry>, kept: T, now: Moment) -> Self {
-        let attended = Self::with(entry, kept, Some(now));
-        entry.schedule(now + entry.context.rules.unpolled_limit);
-        attended
-    }
-
-    fn with(entry: &Arc<Entry>, kept: T, released: Option<Moment>) -> Self {
+    /// `released`: the time of a release that `kept` repeats.
+    pub(in crate::lock) fn new(entry: &Arc<Entry>, kept: T, released: Option<Moment>) -> Self {
+        if let Some(released) = released {
+            entry.schedule(released + entry.context.rules.unpolled_limit);
+        }
         let state = Mutex::new(State { kept: Some(kept), woken: None, waker: None });
         let shared = Arc::new(Shared { entry: Arc::clone(entry), released, state });
         let attends = Arc::clone(&shared) as Arc<dyn Attends>;

@@ -45,7 +45,7 @@ impl Entry {
         let entry = Arc::clone(self);
         let repeats = move || entry.release_in_background(pending_release);
         // A shutdown waits for this release, so the release is noted before others are told of it.
-        let attended = Attended::release(self, OnDrop(Some(repeats)), now);
+        let attended = Attended::new(self, OnDrop(Some(repeats)), Some(now));
         let (mut release, mut outcome) = (self.send_once(&id, pending_release.rolls_back), None);
         let sent = poll_fn(|task| {
             let polled = Pin::new(&mut release).poll(task);

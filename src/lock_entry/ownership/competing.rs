@@ -262,6 +262,8 @@ impl Ownership {
                 _ => head.record = None,
             },
             Answer::Unsaid => head.answered(),
+            // The record stays: the next attempt asks by the same number, and a head that gives up rolls it
+            // back.
             Answer::Unanswered => {}
         }
         self.asks_itself(serial, now, effects);

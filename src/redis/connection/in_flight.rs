@@ -450,7 +450,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(50);
     const LONG: Duration = Duration::from_secs(3600);
 
-    /// A connection, and its in_flight.
+    /// A connection, and the commands in flight on it.
     struct Fixture {
         runtime: TokioRuntime,
         begun: Instant,
@@ -666,7 +666,7 @@ mod tests {
         assert!(take(SHORT));
     }
 
-    /// And with it the in_flight, which would keep the connection open.
+    /// Free seats would keep the connection open.
     #[tokio::test]
     async fn timer_ends_with_its_connection() {
         let (fixture, mut server) = Fixture::untimed().await;

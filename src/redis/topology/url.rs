@@ -74,8 +74,8 @@ fn parse_if(url: &str, tls: bool) -> Result<ConnectionInfo, Error> {
 }
 
 /// Not quoted: it may be the rest of a password in which a `/`, `?` or `#` was not escaped.
-pub(super) const UNREADABLE_HOST: &str = "its port is not a number from 1 to 65535, or its host cannot be read; or a / ? \
-     or # in the password is not written as %2F, %3F or %23";
+pub(super) const UNREADABLE_HOST: &str = "its port is not a number from 1 to 65535, or its host cannot be read; \
+     or a / ? or # in the password is not written as %2F, %3F or %23";
 
 /// The fault of a URL that cannot be read.
 fn unreadable(url: &str) -> &'static str {
