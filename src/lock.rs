@@ -99,7 +99,6 @@ mod entry;
 mod error;
 mod guard;
 mod handle;
-mod idle;
 mod lease;
 mod metrics;
 pub(crate) mod name;
@@ -109,6 +108,7 @@ mod owner;
 mod read_write_lock;
 mod releases;
 mod run;
+mod synchronous;
 mod watchdog;
 
 pub use self::backend::{Failure, Holder, LockKind, Mode};

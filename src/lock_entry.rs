@@ -2,7 +2,7 @@
 //! to the process.
 
 mod effects;
-mod idle;
+mod gate;
 mod outcome;
 mod ownership;
 mod queue;
@@ -22,7 +22,7 @@ use crate::support::sync::Mutex;
 use crate::support::sync::atomic::{AtomicU32, Ordering};
 
 pub use self::effects::{Effects, NextHead};
-use self::idle::Gate;
+use self::gate::Gate;
 #[cfg(feature = "lock")]
 pub(crate) use self::outcome::BACK_OFF;
 pub use self::outcome::{

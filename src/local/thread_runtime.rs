@@ -100,7 +100,7 @@ impl ThreadRuntime {
 impl Drop for Handle {
     fn drop(&mut self) {
         // In a child the mutex is not sure to be unlocked ever.
-        if self.shared.origin.is_here() {
+        if self.shared.origin.is_same_process() {
             self.shared.end();
         }
     }
@@ -140,7 +140,7 @@ impl Runtime for ThreadRuntime {
     }
 
     fn has_ended(&self) -> bool {
-        !self.handle.shared.origin.is_here()
+        !self.handle.shared.origin.is_same_process()
     }
 }
 

@@ -9,7 +9,7 @@
 //! | `Result<Option<Guard>, LockError>` | the acquisition | the caller's answer |
 
 mod head;
-mod pace;
+mod rate_limit;
 
 use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
@@ -23,7 +23,7 @@ use crate::support::budget;
 use self::head::Head;
 use crate::lock::backend::{AcquireOutcome, AcquireRequest, Mode};
 use crate::lock::context::yield_now;
-use crate::lock::entry::attended::Attended;
+use crate::lock::entry::abandon_guard::AbandonGuard;
 use crate::lock::entry::{Entry, OnDrop};
 use crate::lock::error::LockError;
 use crate::lock::guard::Guard;
@@ -81,7 +81,7 @@ impl<'a> AcquireParams<'a> {
             let request = self.request(number);
             let end = if let Some(under) = under {
                 Box::pin(self.read_under(request, under, begun, patient)).await?
-            } else if let Some(grant) = entry.take_idle(&request, number, now)? {
+            } else if let Some(grant) = entry.acquire_synchronously(&request, number, now)? {
                 return Ok(O::from(self.granted(&request, grant, begun, now)));
             } else {
                 let mut turn = poll_fn(|task| Poll::Ready(self.enter(&request, now, task.waker()))).await;
@@ -146,7 +146,7 @@ impl<'a> AcquireParams<'a> {
     async fn wait_queued(self, waiter: Waiter<'a>, begun: Moment) -> Option<(Turn, Moment)> {
         let entry = self.entry;
         if self.wait.is_some_and(|wait| wait < SHORT_WAIT) {
-            entry.event(|state, effects| state.verify_soon(entry.now(), effects));
+            entry.event(|engine, effects| engine.verify_soon(entry.now(), effects));
         }
         // A try waits for the answer that another caller has asked for.
         let limit = if self.may_wait() { self.limit(begun) } else { begun + SHORT_WAIT };
@@ -157,7 +157,7 @@ impl<'a> AcquireParams<'a> {
     /// a queue head that has not reached the store gets the error.
     fn is_behind_a_holder(&self) -> bool {
         // A store that answers by the call is never gone.
-        !self.entry.context.at_once && self.entry.state.is_known_held()
+        !self.entry.context.is_synchronous && self.entry.engine.is_known_held()
     }
 
     /// The end of the time to wait.
@@ -211,7 +211,7 @@ impl<'a> AcquireParams<'a> {
     fn enter(&self, request: &Request, now: Moment, waker: &Waker) -> Turn {
         // A clone of a waker is foreign code, and so made before the event.
         let waker = self.may_wait().then(|| waker.clone());
-        self.entry.event(|state, effects| state.enter(request, waker, now, effects))
+        self.entry.event(|engine, effects| engine.enter(request, waker, now, effects))
     }
 
     /// The lease under which an explicit owner has the other side of the same read-write lock, if the owner
@@ -220,7 +220,7 @@ impl<'a> AcquireParams<'a> {
         let entry = self.entry;
         let Some(under) = entry.other_side_of(owner, now) else { return Ok(None) };
         // The owner has this side as well.
-        if !entry.state.holds_of(owner, now).is_empty() {
+        if !entry.engine.holds_of(owner, now).is_empty() {
             return Ok(None);
         }
         match entry.mode {
@@ -235,7 +235,7 @@ impl<'a> AcquireParams<'a> {
         if let Some(owner) = self.owner
             && self.entry.other_side_of(owner, now).is_some()
         {
-            self.entry.event(|state, effects| state.evict_owner(owner, now, effects));
+            self.entry.event(|engine, effects| engine.evict_owner(owner, now, effects));
         }
     }
 
@@ -243,7 +243,7 @@ impl<'a> AcquireParams<'a> {
     /// and a writer gets an error.
     fn tell_other_side(&self, owner: u64, now: Moment) {
         if let Some(other) = self.entry.other_side() {
-            other.event(|state, effects| state.evict_owner(owner, now, effects));
+            other.event(|engine, effects| engine.evict_owner(owner, now, effects));
         }
     }
 
@@ -264,9 +264,9 @@ impl<'a> AcquireParams<'a> {
         let pending_release = attempt.rollback();
         let asks = Arc::clone(entry);
         let rolls_back = move || asks.release_in_background(pending_release);
-        let attended = Attended::new(entry, OnDrop(Some(rolls_back)), None);
+        let abandon_guard = AbandonGuard::new(entry, OnDrop(Some(rolls_back)), None);
         let answer = entry.acquire(&asked);
-        let answered = attended.until_answered(pin!(context.until(self.give_up(begun), answer))).await;
+        let answered = abandon_guard.until_answered(pin!(context.until(self.give_up(begun), answer))).await;
         let Some((mut unfinished, answer)) = answered else { return Ok(End::Superseded) };
         let Some(outcome) = answer else { return Ok(End::Unanswered) };
         let may_run_yet = entry.may_run_yet(&asked.id, &outcome);
@@ -274,11 +274,11 @@ impl<'a> AcquireParams<'a> {
             Ok(AcquireOutcome::Acquired { last_token }) => {
                 unfinished.0 = None;
                 let now = entry.now();
-                let grant = entry.event(|state, effects| {
-                    let grant = state.adopt(&request, attempt.copy(), last_token, now, effects);
+                let grant = entry.event(|engine, effects| {
+                    let grant = engine.adopt(&request, attempt.copy(), last_token, now, effects);
                     if may_run_yet {
                         // Before wakers are called, whose calls have to find it.
-                        state.may_run_again(attempt.rollback(), effects);
+                        engine.may_run_again(attempt.rollback(), effects);
                     }
                     grant
                 });
@@ -296,7 +296,7 @@ impl<'a> AcquireParams<'a> {
                 if let Some(other) = entry.other_side()
                     && !other.gone(writes, sent)
                     && asked_before
-                    && other.state.lease_numbers().contains(&writes)
+                    && other.engine.lease_numbers().contains(&writes)
                 {
                     context.until(sent + Duration::from_nanos(1), pending::<()>()).await;
                 }
@@ -313,7 +313,7 @@ impl<'a> AcquireParams<'a> {
 
     /// The time to wait is over without an answer to this call. An earlier queue head may have had an answer.
     fn at_the_end(&self, begun: Moment) -> End {
-        if self.entry.state.was_known_held(begun) { End::Held } else { End::Unanswered }
+        if self.entry.engine.was_known_held(begun) { End::Held } else { End::Unanswered }
     }
 
     /// Asks for the time or token that the lease in hand lacks, for as long as the caller waits. A guard that
@@ -322,8 +322,8 @@ impl<'a> AcquireParams<'a> {
         let give_up = self.give_up(begun);
         let (owner, grant) = (*guard.owner(), guard.grant().copy());
         let extended = pin!(self.entry.extend(owner, &grant, extension));
-        let attended = Attended::new(self.entry, guard, None);
-        let answered = attended.until_answered(pin!(self.entry.context.until(give_up, extended))).await;
+        let abandon_guard = AbandonGuard::new(self.entry, guard, None);
+        let answered = abandon_guard.until_answered(pin!(self.entry.context.until(give_up, extended))).await;
         let Some((mut guard, answer)) = answered else { return Ok(End::Superseded) };
         let Some(extended) = answer else { return Ok(End::Unanswered) };
         guard.set_token(extended?);
@@ -375,9 +375,9 @@ impl Future for Waiter<'_> {
             return Poll::Pending;
         }
         let (entry, now) = (self.entry, self.entry.now());
-        let turn = entry.event(|state, effects| {
+        let turn = entry.event(|engine, effects| {
             let ticket = self.ticket.as_ref().expect("polled after its end");
-            let turn = state.poll(ticket, task.waker(), now, effects);
+            let turn = engine.poll(ticket, task.waker(), now, effects);
             if turn.is_some() {
                 self.ticket = None;
             }
@@ -389,9 +389,9 @@ impl Future for Waiter<'_> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take().filter(|_| self.entry.context.is_here()) {
+        if let Some(ticket) = self.ticket.take().filter(|_| self.entry.context.is_same_process()) {
             let entry = self.entry;
-            entry.event(|state, effects| state.cancel(ticket, entry.now(), effects));
+            entry.event(|engine, effects| engine.cancel(ticket, entry.now(), effects));
         }
     }
 }

@@ -242,7 +242,7 @@ impl LockClient {
     pub fn held(&self) -> Vec<HeldLock> {
         let each = |entry: Arc<Entry>| {
             let now = entry.now();
-            let (holds, waiters) = entry.state.each_hold(now);
+            let (holds, waiters) = entry.engine.each_hold(now);
             let held = move |hold: HeldHere| HeldLock {
                 name: entry.name.clone(),
                 mode: entry.mode,
@@ -266,7 +266,7 @@ impl LockClient {
     pub fn waiting(&self) -> Vec<WaitingLock> {
         let each = |entry: Arc<Entry>| {
             let now = entry.now();
-            let (waiters, head) = entry.state.waiting();
+            let (waiters, head) = entry.engine.waiting();
             (waiters > 0).then(|| WaitingLock {
                 name: entry.name.clone(),
                 mode: entry.mode,
@@ -279,7 +279,7 @@ impl LockClient {
 
     /// What is in use. In a child that was forked off, none: a mutex may be locked for ever there.
     fn entries(&self) -> Vec<Arc<Entry>> {
-        if self.context.is_here() { self.tables.all() } else { Vec::new() }
+        if self.context.is_same_process() { self.tables.all() } else { Vec::new() }
     }
 
     /// The backend that was given to [`new`](Self::new), if it is a `B`.
@@ -329,7 +329,7 @@ impl LockClient {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub async fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
-        if !self.context.is_here() {
+        if !self.context.is_same_process() {
             return Err(ShutdownError { releasing: Vec::new(), held: Vec::new(), forked: true });
         }
         self.context.shut_down();
@@ -344,8 +344,8 @@ impl LockClient {
             // what is in the background last: a hold is released next, and seen in one of the three.
             for entry in self.tables.all() {
                 // The watchdog may look later than this, and what has ended may have a lease to be released.
-                entry.event(|state, effects| state.end_what_is_over(entry.now(), effects));
-                let holds = entry.state.each_hold(entry.now()).0;
+                entry.event(|engine, effects| engine.end_what_is_over(entry.now(), effects));
+                let holds = entry.engine.each_hold(entry.now()).0;
                 if let Some(ends) = holds.iter().filter(|hold| !hold.is_forgotten).map(|hold| hold.ends).min()
                 {
                     held.push(entry.name.clone());
@@ -354,7 +354,7 @@ impl LockClient {
                 }
                 // By a caller that waits for it; or a caller has asked the store for what is released if it
                 // is granted, beside the queue.
-                if entry.state.is_returning() || entry.is_unreleased() || entry.is_attended() {
+                if entry.engine.is_returning() || entry.is_unreleased() || entry.has_abandon_guards() {
                     awaited.push(entry.name.clone());
                 }
             }

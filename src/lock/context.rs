@@ -28,7 +28,7 @@ pub(super) struct Context {
     pub(super) store: Box<dyn Store>,
     pub(super) registry: Registry<dyn Transport>,
     /// The store answers by the call.
-    pub(super) at_once: bool,
+    pub(super) is_synchronous: bool,
     pub(super) rules: Rules,
     pub(super) recorder: Recorder,
     pub(super) releases: Releases,
@@ -52,7 +52,7 @@ impl Context {
         let client = random_id(&*store);
         Self {
             registry: store.registry(),
-            at_once: store.answers_at_once(),
+            is_synchronous: store.is_synchronous(),
             store,
             rules,
             recorder: Recorder::default(),
@@ -92,13 +92,13 @@ impl Context {
     /// Whether this is the process that the client was made in. In a child the client's mutexes are not to be
     /// locked: a thread that the child does not have may have had them.
     #[inline]
-    pub(super) fn is_here(&self) -> bool {
-        self.origin.is_here()
+    pub(super) fn is_same_process(&self) -> bool {
+        self.origin.is_same_process()
     }
 
     /// An error if the client's leases are another process's.
     pub(super) fn check_origin(&self) -> Result<(), LockError> {
-        if self.is_here() { Ok(()) } else { Err(LockError::Forked) }
+        if self.is_same_process() { Ok(()) } else { Err(LockError::Forked) }
     }
 
     /// An error if no lock can be taken by this client any more.

@@ -1,6 +1,6 @@
 //! [`Entry`]: one name of a client; carries out what its [`LockEntry`] says.
 
-pub(in crate::lock) mod attended;
+pub(in crate::lock) mod abandon_guard;
 pub(in crate::lock) mod deadlines;
 pub(in crate::lock) mod listening;
 pub(in crate::lock) mod table;
@@ -21,7 +21,7 @@ use crate::support::foreign;
 use crate::support::sync::Mutex;
 use crate::support::sync::atomic::{AtomicBool, Ordering};
 
-use self::attended::Attends;
+use self::abandon_guard::Abandonable;
 use self::deadlines::Due;
 use self::listening::Listening;
 use self::table::{Table, Tables};
@@ -43,7 +43,7 @@ pub(super) struct Entry {
     channels: OnceLock<Box<Channels>>,
     /// For how long the store remembers a waiter, if it does.
     pub(super) position: Option<Duration>,
-    pub(super) state: LockEntry,
+    pub(super) engine: LockEntry,
     pub(super) counters: Counters,
     /// When the watchdog looks at it.
     pub(super) due: Due,
@@ -59,7 +59,7 @@ struct Unpolled {
     /// Releases that were dropped before they were answered, by a runtime that has not run their task.
     unreleased: Mutex<Vec<PendingRelease>>,
     /// What futures have that wait for the store.
-    attended: Mutex<Vec<Weak<dyn Attends>>>,
+    abandon_guards: Mutex<Vec<Weak<dyn Abandonable>>>,
     /// The subscription under which a waiter that was named with a release waits for its turn, until that
     /// waiter takes it over.
     kept: Mutex<Option<Listening>>,
@@ -86,7 +86,7 @@ impl Entry {
             name: name.clone(),
             channels: OnceLock::new(),
             position,
-            state: LockEntry::new(rules),
+            engine: LockEntry::new(rules),
             counters: Counters::default(),
             due: tables.deadlines.due(),
             was_kept: AtomicBool::new(false),
@@ -120,7 +120,7 @@ impl Entry {
 
     #[cold]
     fn let_go_unless_needed(&self) {
-        let is_needed = || self.state.is_forgotten() || self.is_unreleased();
+        let is_needed = || self.engine.is_forgotten() || self.is_unreleased();
         self.table().let_go_unless(&self.name, is_needed);
         // A guard was forgotten, or has left forgotten holds behind.
         self.context.tell_shutdown();
@@ -140,7 +140,7 @@ impl Entry {
     #[inline(always)]
     pub(super) fn event<T>(self: &Arc<Self>, event: impl FnOnce(&LockEntry, &mut Effects) -> T) -> T {
         let mut effects = Effects::default();
-        let outcome = event(&self.state, &mut effects);
+        let outcome = event(&self.engine, &mut effects);
         self.apply(effects);
         outcome
     }
@@ -180,7 +180,7 @@ impl Entry {
             drop(self.take_kept());
             self.release_in_background(roll_back);
         }
-        self.state.sent(&effects);
+        self.engine.sent(&effects);
         // It has looked for what was not under way, or is held no more.
         self.context.tell_shutdown();
         if let Some(_reason) = effects.lost() {
@@ -188,7 +188,7 @@ impl Entry {
             event!(WARN, lock = self.name.as_str(), reason = %_reason, "lost");
         }
         if effects.calls() {
-            self.state.latch().release_all();
+            self.engine.latch().release_all();
             self.call_queue_heads(0);
         }
         self.context.recorder.superseded.add(effects.superseded() as usize);
@@ -258,7 +258,7 @@ impl Entry {
 
     /// The lease under which `owner` has the other side of the same read-write lock.
     pub(super) fn other_side_of(&self, owner: u64, now: Moment) -> Option<LeaseId> {
-        let (number, _) = *self.other_side()?.state.holds_of(owner, now).first()?;
+        let (number, _) = *self.other_side()?.engine.holds_of(owner, now).first()?;
         Some(self.context.lease_id(number))
     }
 
@@ -270,7 +270,7 @@ impl Entry {
     /// The leases in hand of this name, of both sides of a read-write lock.
     pub(super) fn leases_in_hand(self: &Arc<Self>) -> Vec<(Arc<Self>, u64)> {
         let numbers = |entry: Arc<Self>| {
-            entry.state.lease_numbers().into_iter().map(move |number| (Arc::clone(&entry), number))
+            entry.engine.lease_numbers().into_iter().map(move |number| (Arc::clone(&entry), number))
         };
         self.both_sides().flat_map(numbers).collect()
     }
@@ -278,13 +278,13 @@ impl Entry {
     /// The store has said in answer to a command of `sent` that it does not have a lease. False if that is
     /// not in hand, or if it was heard since that it is begun anew: the store is asked once more then.
     pub(super) fn gone(self: &Arc<Self>, number: u64, sent: Moment) -> bool {
-        self.event(|state, effects| state.gone(number, sent, self.now(), effects))
+        self.event(|engine, effects| engine.gone(number, sent, self.now(), effects))
     }
 
     /// An attempt by the queue head, or for it. `None` if it is the queue head no more.
     pub(super) fn attempt(&self, head: &HeadTicket, request: &Request, sent: Moment) -> Option<Attempt> {
         let context = &self.context;
-        self.state.attempt(head, context.number(), sent, context.lease_of(request))
+        self.engine.attempt(head, context.number(), sent, context.lease_of(request))
     }
 
     /// Its position in the store's queue, if that has one.
@@ -306,7 +306,7 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         // In a child neither mutex is sure to be unlocked ever.
-        if self.context.is_here() {
+        if self.context.is_same_process() {
             self.table().remove(&self.name);
             self.tables.deadlines.remove(&self.due);
         }
@@ -316,7 +316,7 @@ impl Drop for Entry {
 /// What wakes the queue head passes through here, so that it is known since when it could go on.
 impl Wake for Entry {
     fn wake(self: Arc<Self>) {
-        self.event(|state, effects| state.wake_head(self.now(), effects));
+        self.event(|engine, effects| engine.wake_head(self.now(), effects));
     }
 }
 

@@ -77,7 +77,7 @@ impl Guard {
     /// since.
     pub(super) fn lasts(&self) -> Result<(), LockError> {
         let now = self.entry.now();
-        match self.entry.state.state_of(&self.grant, now) {
+        match self.entry.engine.state_of(&self.grant, now) {
             Ok(_) => Ok(()),
             Err(_) if self.grant.ends() <= now => Err(LockError::Lease(LeaseError::OverBeforeAnswer)),
             Err(reason) => Err(self.lost_for(reason)),
@@ -114,11 +114,11 @@ impl Guard {
     /// How long the lease lasts without a renewal, as far as this process knows; zero if the hold is lost,
     /// [`Duration::MAX`] if it never ends.
     pub fn remaining(&self) -> Duration {
-        if !self.entry.context.is_here() {
+        if !self.entry.context.is_same_process() {
             return Duration::ZERO;
         }
         let now = self.entry.now();
-        match self.entry.state.state_of(&self.grant, now) {
+        match self.entry.engine.state_of(&self.grant, now) {
             Ok(hold) => hold.ends.saturating_duration_since(now),
             Err(_) => Duration::ZERO,
         }
@@ -129,7 +129,7 @@ impl Guard {
     #[cfg(latchwork_simulation)]
     #[doc(hidden)]
     pub fn lease_number(&self) -> Option<u64> {
-        let hold = self.entry.state.state_of(&self.grant, self.entry.now()).ok()?;
+        let hold = self.entry.engine.state_of(&self.grant, self.entry.now()).ok()?;
         Some(hold.number)
     }
 
@@ -141,12 +141,12 @@ impl Guard {
     /// Dropping the future changes nothing.
     pub async fn lost(&self) -> LossReason {
         loop {
-            if !self.entry.context.is_here() {
+            if !self.entry.context.is_same_process() {
                 return LossReason::Forked;
             }
-            let some_loss = self.entry.state.some_loss();
+            let some_loss = self.entry.engine.some_loss();
             // After we listen, so that a loss that comes now is either seen here or told.
-            match self.entry.state.state_of(&self.grant, self.entry.now()) {
+            match self.entry.engine.state_of(&self.grant, self.entry.now()) {
                 Err(reason) => return reason,
                 // It is not renewed any more, and no timer tells its end.
                 Ok(_) if self.entry.context.has_ended() => return LossReason::Unreachable,
@@ -161,7 +161,7 @@ impl Guard {
     /// The loss of this hold, also before [`lost`](Self::lost) is told of it: losses that a renewal has met
     /// are told by a task of their own.
     pub(super) fn loss(&self) -> Option<LossReason> {
-        self.entry.state.state_of(&self.grant, self.entry.now()).err()
+        self.entry.engine.state_of(&self.grant, self.entry.now()).err()
     }
 
     /// As [`lost`](Self::lost), for `timeout` at most by the backend's clock: `None` if it is not lost by
@@ -171,7 +171,7 @@ impl Guard {
     ///
     /// Dropping the future changes nothing.
     pub async fn lost_timeout(&self, timeout: Duration) -> Option<LossReason> {
-        if !self.entry.context.is_here() {
+        if !self.entry.context.is_same_process() {
             return Some(LossReason::Forked);
         }
         self.entry.context.until(self.entry.now() + timeout, pin!(self.lost())).await
@@ -249,12 +249,12 @@ impl Guard {
         self.entry.context.check_origin()?;
         proceed().await;
         let sent = self.entry.now();
-        let hold = self.entry.state.state_of(&self.grant, sent);
+        let hold = self.entry.engine.state_of(&self.grant, sent);
         let number = hold.map_err(|reason| self.lost_for(reason))?.number;
         self.entry.extend(self.owner, &self.grant, Extension::Renew { number, lease }).await?;
-        self.entry.state.prolong(&mut self.grant, sent + lease, self.entry.now());
-        let state = self.entry.state.state_of(&self.grant, self.entry.now());
-        state.map(|_| ()).map_err(|reason| self.lost_for(reason))
+        self.entry.engine.prolong(&mut self.grant, sent + lease, self.entry.now());
+        let engine = self.entry.engine.state_of(&self.grant, self.entry.now());
+        engine.map(|_| ()).map_err(|reason| self.lost_for(reason))
     }
 
     /// Gives this hold back: to the next waiter of this client in memory, otherwise to the store.
@@ -302,10 +302,12 @@ impl Guard {
             LeaveOutcome::Remains | LeaveOutcome::Passed => lasted,
             LeaveOutcome::Lost(reason) => Err(*reason),
             LeaveOutcome::NotHeld => Err(LossReason::GivenBack),
-            LeaveOutcome::Return(pending_release) => match self.entry.give_back_idle(pending_release, now) {
-                Some(had_it) => released(lasted, had_it),
-                None => return Ok(Some(self.release_awaited(*pending_release, now, lasted))),
-            },
+            LeaveOutcome::Return(pending_release) => {
+                match self.entry.release_synchronously(pending_release, now) {
+                    Some(had_it) => released(lasted, had_it),
+                    None => return Ok(Some(self.release_awaited(*pending_release, now, lasted))),
+                }
+            }
         };
         outcome.map(|()| None).map_err(|reason| self.lost_for(reason))
     }
@@ -329,15 +331,15 @@ impl Guard {
     ///
     /// It is not renewed from now on, and no [shutdown](crate::LockClient::shutdown) waits for it.
     pub fn forget(mut self) {
-        if !self.entry.context.is_here() {
+        if !self.entry.context.is_same_process() {
             return;
         }
         // As in `begin_unlock`.
         let now = self.entry.now();
         self.since = None;
         // A look in between must find what is kept forgotten.
-        self.entry.event(|state, effects| {
-            state.forget(self.grant.copy(), now, effects);
+        self.entry.event(|engine, effects| {
+            engine.forget(self.grant.copy(), now, effects);
             self.entry.keep();
         });
     }
@@ -346,7 +348,7 @@ impl Guard {
     fn leave(&self, since: Option<Moment>, now: Moment) -> LeaveOutcome {
         let entry = &self.entry;
         entry.context.recorder.holds.add(now.micros_since(since.unwrap_or(now)));
-        let left = entry.event(|state, effects| state.leave(self.grant.copy(), now, effects));
+        let left = entry.event(|engine, effects| engine.leave(self.grant.copy(), now, effects));
         // With it a forgotten hold may have ended.
         entry.let_go();
         left

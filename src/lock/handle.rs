@@ -322,7 +322,7 @@ impl Lock {
         }
         let now = self.entry.now();
         let owner = owner.number;
-        let left = self.entry.event(|state, effects| state.leave_by_name(owner, now, effects));
+        let left = self.entry.event(|engine, effects| engine.leave_by_name(owner, now, effects));
         self.entry.let_go();
         // As far as is known here or at the store.
         let had_it = match left {
@@ -371,12 +371,12 @@ impl Lock {
             entry.gone(number, sent);
         }
         // The answer to what was under way may come later still.
-        self.entry.both_sides().for_each(|entry| entry.state.forced(entry.now()));
+        self.entry.both_sides().for_each(|entry| entry.engine.forced(entry.now()));
         // Should the message be lost.
-        self.entry.state.latch().release_all();
+        self.entry.engine.latch().release_all();
         for entry in self.entry.both_sides() {
             // Before it ran, or after: the store knows. Should it not answer, the next renewal does.
-            let granted_meanwhile = entry.state.lease_numbers();
+            let granted_meanwhile = entry.engine.lease_numbers();
             if !granted_meanwhile.is_empty() {
                 _ = entry.verify_leases(&granted_meanwhile).await;
             }
@@ -476,7 +476,7 @@ impl Lock {
             return Ok(0);
         }
         proceed().await;
-        let holds = || self.entry.state.holds_of(owner.number, self.entry.now());
+        let holds = || self.entry.engine.holds_of(owner.number, self.entry.now());
         let before = holds();
         if before.is_empty() {
             return Ok(0);
@@ -503,10 +503,10 @@ impl Lock {
     /// What happened to this name through this client, since the first of the handles and guards that are
     /// alive was made.
     pub fn stats(&self) -> LockStats {
-        let (state, counters) = (&self.entry.state, &self.entry.counters);
+        let (engine, counters) = (&self.entry.engine, &self.entry.counters);
         LockStats {
-            acquisitions: state.acquisitions(),
-            hand_offs: state.hand_offs(),
+            acquisitions: engine.acquisitions(),
+            hand_offs: engine.hand_offs(),
             wakes_useful: counters.wakes_useful.get(),
             wakes_spurious: counters.wakes_spurious.get(),
         }
@@ -528,13 +528,13 @@ impl Lock {
     /// }
     /// ```
     pub fn waiting(&self) -> usize {
-        if self.entry.context.is_here() { self.entry.state.waiting().0 } else { 0 }
+        if self.entry.context.is_same_process() { self.entry.engine.waiting().0 } else { 0 }
     }
 
     /// How many wait for this lock in this client's queue. The queue head, which competes at the store, is
     /// not among them: [`waiting`](Self::waiting) counts it, too.
     pub fn waiters(&self) -> usize {
-        if self.entry.context.is_here() { self.entry.state.waiters() } else { 0 }
+        if self.entry.context.is_same_process() { self.entry.engine.waiters() } else { 0 }
     }
 }
 

@@ -20,7 +20,7 @@ impl Origin {
     }
 
     #[inline]
-    pub(crate) fn is_here(&self) -> bool {
+    pub(crate) fn is_same_process(&self) -> bool {
         // Ordering: Relaxed, as above.
         self.0 == FORKS.load(Ordering::Relaxed)
     }

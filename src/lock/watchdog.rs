@@ -125,9 +125,9 @@ fn look(context: &Arc<Context>, deadlines: &Deadlines<Entry>, now: Moment) {
     };
     let mut renews = false;
     for (_, entry) in deadlines.take(now, LOOKS, false) {
-        let renewal = event_apart(&entry, &mut deferred, |state, effects| state.tick(now, effects));
+        let renewal = event_apart(&entry, &mut deferred, |engine, effects| engine.tick(now, effects));
         entry.repeat_releases();
-        entry.give_back_unattended(now);
+        entry.give_back_abandoned(now);
         match renewal {
             Some(renewal) => {
                 renews |= renewal.lease.is_some();
@@ -141,7 +141,7 @@ fn look(context: &Arc<Context>, deadlines: &Deadlines<Entry>, now: Moment) {
         // one by one.
         let soon = now + context.rules.renewed_lease / 30;
         for (at, entry) in deadlines.take(soon, LOOKS, true) {
-            let early = |state: &LockEntry, effects: &mut Effects| state.renew_early(soon, now, effects);
+            let early = |engine: &LockEntry, effects: &mut Effects| engine.renew_early(soon, now, effects);
             let renewal = event_apart(&entry, &mut deferred, early);
             match renewal {
                 Some(renewal) => add(entry, renewal),
@@ -166,7 +166,7 @@ fn event_apart<T>(
     event: impl FnOnce(&LockEntry, &mut Effects) -> T,
 ) -> T {
     let mut effects = Effects::default();
-    let outcome = event(&entry.state, &mut effects);
+    let outcome = event(&entry.engine, &mut effects);
     entry.schedule(effects.look_at);
     if effects.must_be_applied() {
         deferred.push((Arc::clone(entry), effects));
@@ -200,8 +200,8 @@ impl Renewing {
         for (at, (entry, renewal)) in mem::take(&mut self.batch).into_iter().enumerate() {
             // A store that says nothing of a lease has not confirmed it.
             let held = held.as_ref().and_then(|held| held.get(at).copied());
-            let (counts, is_lost) = event_apart(&entry, &mut deferred, |state, effects| {
-                (state.renewed(renewal, held, sent, now, effects), effects.lost().is_some())
+            let (counts, is_lost) = event_apart(&entry, &mut deferred, |engine, effects| {
+                (engine.renewed(renewal, held, sent, now, effects), effects.lost().is_some())
             });
             if counts && held == Some(true) {
                 event!(TRACE, lock = entry.name.as_str(), "renewed");

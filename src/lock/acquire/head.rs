@@ -48,9 +48,9 @@ pub(super) struct Head<'a> {
 impl Drop for Head<'_> {
     fn drop(&mut self) {
         let entry = self.wanted.entry;
-        if !self.has_lock && entry.context.is_here() {
+        if !self.has_lock && entry.context.is_same_process() {
             // Changes nothing once another waiter is the queue head.
-            entry.event(|state, effects| state.abandon(&self.ticket, entry.now(), effects));
+            entry.event(|engine, effects| engine.abandon(&self.ticket, entry.now(), effects));
         }
     }
 }
@@ -156,10 +156,10 @@ impl<'a> Head<'a> {
     fn unread(&self, question: &Question) -> impl FnOnce() + use<'a> {
         let (entry, ticket, attempt) = (self.wanted.entry, self.ticket, question.attempt.copy());
         move || {
-            if entry.context.is_here() {
+            if entry.context.is_same_process() {
                 let answer = Answer::Unanswered;
-                entry.event(|state, effects| {
-                    _ = state.answered(&ticket, attempt, answer, entry.now(), effects)
+                entry.event(|engine, effects| {
+                    _ = engine.answered(&ticket, attempt, answer, entry.now(), effects)
                 });
             }
         }
@@ -185,7 +185,7 @@ impl<'a> Head<'a> {
         let (entry, attempt) = (self.wanted.entry, question.attempt.copy());
         let may_run_yet = entry.may_run_yet(&question.asked.id, &outcome);
         if may_run_yet && outcome.is_ok() {
-            entry.event(|state, effects| state.may_run_again(attempt.rollback(), effects));
+            entry.event(|engine, effects| engine.may_run_again(attempt.rollback(), effects));
         }
         let answer = match outcome {
             Ok(AcquireOutcome::Acquired { last_token }) => Answer::Granted { last_token },
@@ -196,12 +196,14 @@ impl<'a> Head<'a> {
             }
             Err(error) => {
                 let answer = if may_run_yet { Answer::Unanswered } else { Answer::DidNotRun };
-                entry.event(|state, effects| _ = state.answered(&self.ticket, attempt, answer, now, effects));
+                entry.event(|engine, effects| {
+                    _ = engine.answered(&self.ticket, attempt, answer, now, effects)
+                });
                 return Err(entry.context.failed(&entry.name, error));
             }
         };
-        let verdict = entry.event(|state, effects| {
-            let verdict = state.answered(&self.ticket, attempt, answer, now, effects);
+        let verdict = entry.event(|engine, effects| {
+            let verdict = engine.answered(&self.ticket, attempt, answer, now, effects);
             // A head that was granted the lock has nothing to abandon.
             self.has_lock = matches!(verdict, AttemptOutcome::Granted(_));
             verdict
@@ -224,8 +226,8 @@ impl<'a> Head<'a> {
         if !entry.believes_grants() {
             return None;
         }
-        let granted = entry.event(|state, effects| {
-            let granted = state.granted_by_message(&self.ticket, number, now, effects);
+        let granted = entry.event(|engine, effects| {
+            let granted = engine.granted_by_message(&self.ticket, number, now, effects);
             self.has_lock = granted.is_some();
             granted
         });
@@ -253,12 +255,12 @@ where
 {
     let waker = Waker::from(Arc::clone(entry));
     poll_fn(|task| {
-        if !entry.event(|state, effects| state.poll_head(ticket, task.waker(), effects)) {
+        if !entry.event(|engine, effects| engine.poll_head(ticket, task.waker(), effects)) {
             return Poll::Ready(None);
         }
         match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
             // The future may have sent a command behind the head's rollback, and is not polled again.
-            Poll::Pending if !entry.state.is_head(ticket) => Poll::Ready(None),
+            Poll::Pending if !entry.engine.is_head(ticket) => Poll::Ready(None),
             polled => polled.map(Some),
         }
     })

@@ -84,11 +84,11 @@ impl<T: Unpin> Future for CommandFuture<'_, T> {
     }
 }
 
-/// A [`Backend`] of whatever type. If it [answers at once](Self::answers_at_once), its commands take effect
+/// A [`Backend`] of whatever type. If it [answers at once](Self::is_synchronous), its commands take effect
 /// by the call, and not by the first poll.
 pub(in crate::lock) trait Store: Commands + Any + Send + Sync {
     fn type_name(&self) -> &'static str;
-    fn answers_at_once(&self) -> bool;
+    fn is_synchronous(&self) -> bool;
     fn registry(&self) -> Registry<dyn Transport>;
     fn now(&self) -> Instant;
     fn sleep_until(&self, deadline: Instant) -> Boxed<'static, ()>;
@@ -182,7 +182,7 @@ impl<B: Backend> Store for B {
         type_name::<B>()
     }
 
-    fn answers_at_once(&self) -> bool {
+    fn is_synchronous(&self) -> bool {
         B::ANSWERS_AT_ONCE
     }
 

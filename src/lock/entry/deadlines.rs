@@ -90,7 +90,7 @@ impl<E> Deadlines<E> {
 
     /// The client is gone, and the watchdog is to see that.
     pub(in crate::lock) fn close(&self) {
-        if self.origin.is_here() {
+        if self.origin.is_same_process() {
             self.wake_watchdog();
         }
     }

@@ -38,7 +38,7 @@ impl Entry {
                 Ok(token) => return Ok(token),
                 Err(reason) => reason,
             };
-            match self.state.state_of(grant, self.now()) {
+            match self.engine.state_of(grant, self.now()) {
                 // A shared hold may go on by another lease meanwhile.
                 Ok(hold) if hold.number != number => extension = extension.of(hold.number),
                 // A command for a token, sent later than this one, has begun the lease anew.
@@ -58,7 +58,7 @@ impl Entry {
         let (context, sent, number) = (&self.context, self.now(), extension.number());
         // Said before it is sent: this future may be dropped, or never answered, and the store have the lease
         // for as long all the same.
-        let lease = self.event(|state, effects| state.extending(extension, sent, effects));
+        let lease = self.event(|engine, effects| engine.extending(extension, sent, effects));
         let Some(lease) = lease.map(whole_millis) else { return Ok(Err(LossReason::Expired)) };
         let id = context.lease_id(number);
         // The command may begin anew what was given back meanwhile.
@@ -73,10 +73,10 @@ impl Entry {
                 let asked = AcquireRequest::new(id, lease, sent).tokens(1);
                 let answer = read_or(self.acquire(&asked), || self.unread(roll_back)).await;
                 match (&answer, self.may_run_yet(&asked.id, &answer)) {
-                    (Ok(_), true) => self.event(|state, effects| state.may_run_again(roll_back, effects)),
+                    (Ok(_), true) => self.event(|engine, effects| engine.may_run_again(roll_back, effects)),
                     (Ok(_), false) => {}
                     (Err(_), true) => self.unread(roll_back),
-                    (Err(_), false) => self.state.not_extended(extension),
+                    (Err(_), false) => self.engine.not_extended(extension),
                 }
                 answer.map(|outcome| match outcome {
                     AcquireOutcome::Acquired { last_token } => (true, Some(last_token)),
@@ -86,13 +86,13 @@ impl Entry {
         };
         let (held, token) = answer.map_err(|error| context.failed(&self.name, error))?;
         if !held {
-            self.state.not_extended(extension);
+            self.engine.not_extended(extension);
             // Sent once it was heard that the lease is begun anew: a clock that stands still does not tell.
             self.gone(number, sent + Duration::from_nanos(is_repeated.into()));
             return Ok(Err(LossReason::Gone));
         }
         let now = self.now();
-        let in_hand = self.event(|state, effects| state.extended(number, sent, lease, token, now, effects));
+        let in_hand = self.event(|engine, effects| engine.extended(number, sent, lease, token, now, effects));
         if !in_hand {
             self.release_in_background(roll_back);
             return Ok(Err(LossReason::Expired));
@@ -103,8 +103,8 @@ impl Entry {
     /// The answer to a command that leases the name is not read. The command may have been sent late, behind
     /// the rollback of a lease that was given back meanwhile.
     fn unread(self: &Arc<Self>, roll_back: PendingRelease) {
-        if self.context.is_here() {
-            self.event(|state, effects| state.unread(roll_back, effects));
+        if self.context.is_same_process() {
+            self.event(|engine, effects| engine.unread(roll_back, effects));
         }
     }
 
@@ -115,15 +115,15 @@ impl Entry {
     ) -> Result<Result<(), LossReason>, LockError> {
         self.context.check_origin()?;
         loop {
-            let number = match self.state.state_of(grant, self.now()) {
+            let number = match self.engine.state_of(grant, self.now()) {
                 Ok(hold) => hold.number,
                 Err(reason) => return Ok(Err(reason)),
             };
             self.verify_leases(&[number]).await?;
             // The lease may have ended while we asked, or a shared hold have gone on by another one.
-            match self.state.state_of(grant, self.now()) {
+            match self.engine.state_of(grant, self.now()) {
                 Ok(hold) if hold.number != number => {}
-                state => return Ok(state.map(|_| ())),
+                engine => return Ok(engine.map(|_| ())),
             }
         }
     }

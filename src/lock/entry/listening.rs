@@ -25,7 +25,7 @@ pub(in crate::lock) struct Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        if !self.origin.is_here() {
+        if !self.origin.is_same_process() {
             mem::forget(mem::take(&mut self.subscriptions));
         }
     }

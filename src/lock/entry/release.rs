@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | [`release`](Entry::release) | the caller's future, which waits | the store has answered | the caller is told, and it is repeated in the background |
 //! | the same, dropped, or not answered within `unpolled_limit` | the background, from then on | the store has answered, or the lease is over | it is repeated |
-//! | [`give_back_idle`](Entry::give_back_idle) | the call, by a store that answers at once | the same | as `release` |
+//! | [`release_synchronously`](Entry::release_synchronously) | the call, by a store that answers at once | the same | as `release` |
 //! | [`release_unawaited`](Entry::release_unawaited) | the call, by a store that answers at once; else the background | the same | it is repeated |
 //! | [`release_in_background`](Entry::release_in_background) | the background, from its first poll on in the call | the same | it is repeated |
 //! | an event that [names](NextHead) the next waiter | the same | the same | it is repeated without the name, and the waiter asks itself |
@@ -21,7 +21,7 @@ use crate::lock_entry::{Answer, Attempt, AttemptOutcome, HeadTicket, Moment, Nex
 
 use super::{Entry, OnDrop, first_poll};
 use crate::lock::backend::{CommandFuture, Failed, LATEST_RUN, NextWaiter, ReleaseOutcome};
-use crate::lock::entry::attended::Attended;
+use crate::lock::entry::abandon_guard::AbandonGuard;
 use crate::lock::entry::listening::Listening;
 use crate::lock::error::LockError;
 use crate::lock::owner::LeaseId;
@@ -45,7 +45,7 @@ impl Entry {
         let entry = Arc::clone(self);
         let repeats = move || entry.release_in_background(pending_release);
         // A shutdown waits for this release, so the release is noted before others are told of it.
-        let attended = Attended::new(self, OnDrop(Some(repeats)), Some(now));
+        let abandon_guard = AbandonGuard::new(self, OnDrop(Some(repeats)), Some(now));
         let (mut release, mut outcome) = (self.send_once(&id, pending_release.rolls_back), None);
         let sent = poll_fn(|task| {
             let polled = Pin::new(&mut release).poll(task);
@@ -61,7 +61,7 @@ impl Entry {
                 outcome = Some(polled);
             })
         });
-        let unrepeated = attended.until_answered(pin!(sent)).await;
+        let unrepeated = abandon_guard.until_answered(pin!(sent)).await;
         let repeated = unrepeated.is_none();
         unrepeated.into_iter().for_each(|(mut repeats, ())| repeats.0 = None);
         let outcome = match outcome {
@@ -98,7 +98,7 @@ impl Entry {
         pending_release: &PendingRelease,
         now: Moment,
     ) {
-        if self.give_back_idle(pending_release, now).is_none() {
+        if self.release_synchronously(pending_release, now).is_none() {
             self.release_in_background(PendingRelease { appoints: false, ..*pending_release });
             self.on_its_way(pending_release.appoints, now);
         }
@@ -112,7 +112,7 @@ impl Entry {
         context.releases.succeeded();
         context.tell_shutdown();
         if let ReleaseOutcome::Released { receivers: receivers @ 1.. } = outcome {
-            self.state.note_receivers(receivers, self.now());
+            self.engine.note_receivers(receivers, self.now());
         }
         let had_it = repeated || outcome != ReleaseOutcome::NotHeld;
         if had_it {
@@ -137,7 +137,7 @@ impl Entry {
     /// The release of a lease is under way, or was answered: so many others have heard of it.
     #[inline(always)]
     pub(in crate::lock) fn returned(self: &Arc<Self>, receivers: usize, now: Moment) {
-        self.event(|state, effects| state.returned(receivers, now, effects));
+        self.event(|engine, effects| engine.returned(receivers, now, effects));
         // It looks at the lease until then.
         self.context.tell_shutdown();
     }
@@ -293,7 +293,7 @@ impl Release {
         if let Answer::Held { .. } = answer {
             let _before = mem::replace(&mut *entry.unpolled().kept.lock(), listening.take());
         }
-        entry.event(|state, effects| match state.answered(&head, attempt, answer, now, effects) {
+        entry.event(|engine, effects| match engine.answered(&head, attempt, answer, now, effects) {
             // It has left.
             AttemptOutcome::Superseded => entry.take_kept(),
             _ => None,
@@ -303,15 +303,15 @@ impl Release {
     fn appoint(&mut self, receivers: usize) {
         let (entry, now) = (&self.entry, self.entry.now());
         if let Some((head, named)) = self.next.take() {
-            entry.event(|state, effects| match named {
-                Some(named) => _ = state.answered(&head, named.attempt, Answer::Unanswered, now, effects),
-                None => state.asks_itself(&head, now, effects),
+            entry.event(|engine, effects| match named {
+                Some(named) => _ = engine.answered(&head, named.attempt, Answer::Unanswered, now, effects),
+                None => engine.asks_itself(&head, now, effects),
             });
         }
         if mem::take(&mut self.pending_release.appoints) {
             entry.returned(receivers, now);
         } else {
-            entry.state.note_receivers(receivers, now);
+            entry.engine.note_receivers(receivers, now);
         }
     }
 }
@@ -320,7 +320,7 @@ impl Drop for Release {
     fn drop(&mut self) {
         let entry = Arc::clone(&self.entry);
         // In a child the mutexes are not to be locked.
-        if !entry.context.is_here() {
+        if !entry.context.is_same_process() {
             return;
         }
         self.appoint(0);

@@ -13,7 +13,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use self::store::{KEPT, Reply, Store, StoreKind, THEIRS};
-use super::super::idle::OPEN;
+use super::super::gate::OPEN;
 use super::super::queue::Place;
 use super::super::{
     Answer, Attempt, AttemptOutcome, Effects, Extension, Grant, HeadTicket, LeaveOutcome, LossReason,

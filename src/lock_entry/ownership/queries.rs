@@ -2,7 +2,7 @@
 
 use crate::support::moment::Moment;
 
-use super::super::idle::{CLAIMED, IN_USE, OPEN};
+use super::super::gate::{CLAIMED, IN_USE, OPEN};
 use super::super::outcome::{HeldHere, HoldState};
 use super::super::request::{Grant, LossReason};
 use super::{Hold, Ownership, Phase, Sharer, StoreLease};

@@ -8,7 +8,7 @@ use latchwork_testkit::Way;
 
 use crate::day::{Day, NAME, eventually, soon};
 
-const WATCHDOG: Duration = Duration::from_millis(900);
+const WATCHDOG: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holder_outlives_its_connections() {

@@ -11,7 +11,7 @@ use crate::support::unless::unless;
 
 use super::super::End;
 use super::{AttemptOutcome, Head, Moment, may_pass};
-use crate::lock::acquire::pace::Pace;
+use crate::lock::acquire::rate_limit::RateLimit;
 use crate::lock::entry::listening::Listening;
 use crate::lock::error::LockError;
 
@@ -30,7 +30,7 @@ pub(super) struct Wait<'w, 'a> {
     give_up: Moment,
     /// Steps for which the head lets other processes go first.
     steps: u32,
-    pace: Pace,
+    rate_limit: RateLimit,
     /// The head has waited before its next question, as there were too many.
     paused: bool,
     /// The subscription was not confirmed when the store was asked.
@@ -47,14 +47,15 @@ impl<'w, 'a> Wait<'w, 'a> {
         patient: bool,
         give_up: Moment,
     ) -> Self {
-        let (steps, pace) = (head.ticket.steps(), Pace::new(head.wanted.entry.mode, head.wanted.entry.now()));
+        let (steps, rate_limit) =
+            (head.ticket.steps(), RateLimit::new(head.wanted.entry.mode, head.wanted.entry.now()));
         Self {
             head,
             listening,
             patient,
             give_up,
             steps,
-            pace,
+            rate_limit,
             paused: false,
             unconfirmed: false,
             notified: None,
@@ -97,7 +98,7 @@ impl<'w, 'a> Wait<'w, 'a> {
         }
         // The first question answers the notifications of the queue head before; or the release has answered
         // them that has put this head into the store's queue, which grants to the head from then on.
-        while let Some(told_before) = entry.state.latch().try_wait() {
+        while let Some(told_before) = entry.engine.latch().try_wait() {
             told_before.consume();
         }
         Ok(())
@@ -162,7 +163,7 @@ impl<'w, 'a> Wait<'w, 'a> {
             return false;
         }
         let (entry, now) = (self.head.wanted.entry, self.head.wanted.entry.now());
-        let at = self.give_up.min(self.pace.next(now));
+        let at = self.give_up.min(self.rate_limit.next(now));
         if at <= now {
             return false;
         }
@@ -227,7 +228,7 @@ impl<'w, 'a> Wait<'w, 'a> {
                 false => pending().await,
             }
         });
-        let called = pin!(entry.state.latch().wait());
+        let called = pin!(entry.engine.latch().wait());
         let told_here = pin!(async {
             if let Some(called) = unless(called, confirmed).await {
                 called.consume();

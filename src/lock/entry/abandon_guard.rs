@@ -1,5 +1,5 @@
-//! [`Attended`]: what a caller's future has at the store while it waits for an answer, and is neither in the
-//! queue nor the queue head.
+//! [`AbandonGuard`]: gives back a lease or a hold whose future is dropped, or kept and not polled, while the
+//! future waits for the store outside of the queue.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -13,22 +13,22 @@ use crate::support::sync::Mutex;
 
 use super::{Entry, OnDrop};
 
-/// What is given back when it is dropped: with its future, or by the watchdog, if the future could go on and
-/// was not polled for too long.
-pub(in crate::lock) struct Attended<T: Send + 'static>(Arc<Shared<T>>);
+/// A value whose drop gives a lease or a hold back. The future drops the value with itself; the watchdog
+/// drops the value of a future that was woken and has not been polled for `unpolled_limit`.
+pub(in crate::lock) struct AbandonGuard<T: Send + 'static>(Arc<Shared<T>>);
 
-/// An [`Attended`] of any type.
-pub(super) trait Attends: Send + Sync {
-    /// Time since which its future could go on and was not polled, or of its release, if it has anything.
+/// An [`AbandonGuard`] of any type.
+pub(super) trait Abandonable: Send + Sync {
+    /// Time of the future's first wake-up since its last poll, or of its release. `None` without a value.
     fn woken(&self) -> Option<Moment>;
 
-    /// What it has, if its future could go on at `since` and was not polled from then on.
+    /// Takes the value of a future that was woken by `since` and not polled from then on.
     fn take_unpolled(&self, since: Moment) -> Option<Box<dyn Send>>;
 }
 
 struct Shared<T> {
     entry: Arc<Entry>,
-    /// Time of a release: should its answer take too long, the release is repeated, polled or not.
+    /// Time of a release, whose answer is awaited for `unpolled_limit`, whether the future is polled or not.
     released: Option<Moment>,
     state: Mutex<State<T>>,
 }
@@ -39,7 +39,7 @@ struct State<T> {
     waker: Option<Waker>,
 }
 
-impl<T: Send + 'static> Attended<T> {
+impl<T: Send + 'static> AbandonGuard<T> {
     /// `released`: the time of a release that `kept` repeats.
     pub(in crate::lock) fn new(entry: &Arc<Entry>, kept: T, released: Option<Moment>) -> Self {
         if let Some(released) = released {
@@ -47,8 +47,8 @@ impl<T: Send + 'static> Attended<T> {
         }
         let state = Mutex::new(State { kept: Some(kept), woken: None, waker: None });
         let shared = Arc::new(Shared { entry: Arc::clone(entry), released, state });
-        let attends = Arc::clone(&shared) as Arc<dyn Attends>;
-        entry.unpolled().attended.lock().push(Arc::downgrade(&attends));
+        let abandonable = Arc::clone(&shared) as Arc<dyn Abandonable>;
+        entry.unpolled().abandon_guards.lock().push(Arc::downgrade(&abandonable));
         Self(shared)
     }
 
@@ -70,16 +70,16 @@ impl<T: Send + 'static> Attended<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Attended<T> {
+impl<T: Send + 'static> Drop for AbandonGuard<T> {
     fn drop(&mut self) {
         let shared = &self.0;
         // In a child the mutexes are not to be locked.
-        if !shared.entry.context.is_here() {
+        if !shared.entry.context.is_same_process() {
             return;
         }
         let given_back = shared.state.lock().kept.take();
         drop(given_back);
-        shared.entry.end_attended(Arc::as_ptr(shared));
+        shared.entry.end_abandon_guard(Arc::as_ptr(shared));
     }
 }
 
@@ -105,7 +105,7 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T: Send + 'static> Attends for Shared<T> {
+impl<T: Send + 'static> Abandonable for Shared<T> {
     fn woken(&self) -> Option<Moment> {
         let state = self.state.lock();
         // What was given back is not looked at again, though its future may be kept unpolled for ever.
@@ -137,30 +137,30 @@ impl<T: Send + 'static> Wake for Shared<T> {
 
 impl Entry {
     /// Whether a future waits for the store's answer to what it has asked for outside of the queue.
-    pub(in crate::lock) fn is_attended(&self) -> bool {
-        self.unpolled.get().is_some_and(|unpolled| !unpolled.attended.lock().is_empty())
+    pub(in crate::lock) fn has_abandon_guards(&self) -> bool {
+        self.unpolled.get().is_some_and(|unpolled| !unpolled.abandon_guards.lock().is_empty())
     }
 
     /// A shutdown waits for a future until what the future had is given back, and not for its caller, who may
     /// keep the future for ever.
-    fn end_attended(&self, ended: *const (impl Attends + ?Sized)) {
-        self.unpolled().attended.lock().retain(|other| !ptr::addr_eq(other.as_ptr(), ended));
+    fn end_abandon_guard(&self, ended: *const (impl Abandonable + ?Sized)) {
+        self.unpolled().abandon_guards.lock().retain(|other| !ptr::addr_eq(other.as_ptr(), ended));
         self.context.tell_shutdown();
     }
 
     /// Gives back what futures have that were not polled for too long.
-    pub(in crate::lock) fn give_back_unattended(self: &Arc<Self>, now: Moment) {
+    pub(in crate::lock) fn give_back_abandoned(self: &Arc<Self>, now: Moment) {
         let Some(unpolled) = self.unpolled.get() else { return };
         let limit = self.context.rules.unpolled_limit;
-        let attended: Vec<_> = unpolled.attended.lock().iter().filter_map(Weak::upgrade).collect();
-        for attends in attended {
-            if let Some(unpolled) = attends.take_unpolled(now - limit) {
+        let guards: Vec<_> = unpolled.abandon_guards.lock().iter().filter_map(Weak::upgrade).collect();
+        for abandonable in guards {
+            if let Some(unpolled) = abandonable.take_unpolled(now - limit) {
                 let entry = Arc::clone(self);
                 self.context.drop_apart(OnDrop(Some(move || {
                     drop(unpolled);
-                    entry.end_attended(Arc::as_ptr(&attends));
+                    entry.end_abandon_guard(Arc::as_ptr(&abandonable));
                 })));
-            } else if let Some(woken) = attends.woken() {
+            } else if let Some(woken) = abandonable.woken() {
                 self.schedule(woken + limit);
             }
         }

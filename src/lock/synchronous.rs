@@ -1,6 +1,6 @@
 //! Taking and giving back a lock whose store answers by the call: without a future, and, if the entry is
 //! idle, without an event. By the queue head a lock and unlock in memory would take twice as long. The
-//! engine's half is `lock_entry/idle.rs`.
+//! engine's half is `lock_entry/gate.rs`.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ impl Entry {
     /// Claims an idle entry and asks the store. `None` if the entry is in use, or the lock is another
     /// client's: then the caller has to enter.
     #[inline(always)]
-    pub(super) fn take_idle(
+    pub(super) fn acquire_synchronously(
         self: &Arc<Self>,
         request: &Request,
         number: u64,
         now: Moment,
     ) -> Result<Option<Grant>, LockError> {
         let context = &self.context;
-        if !context.at_once || !self.state.claim() {
+        if !context.is_synchronous || !self.engine.claim() {
             return Ok(None);
         }
         let mut claimed = OnDrop(Some(|| self.returned(0, now)));
@@ -33,7 +33,7 @@ impl Entry {
         match self.acquire(&asked) {
             CommandFuture::Done(Some(Ok(AcquireOutcome::Acquired { last_token }))) => {
                 (claimed.0, unfinished.0) = (None, None);
-                Ok(self.event(|state, effects| state.take(request, &attempt, last_token, now, effects)))
+                Ok(self.event(|engine, effects| engine.take(request, &attempt, last_token, now, effects)))
             }
             CommandFuture::Done(Some(Ok(AcquireOutcome::Held { left: _left }))) => {
                 unfinished.0 = None;
@@ -55,12 +55,12 @@ impl Entry {
     /// fails: then the release is still to be sent.
     // Always inlined, with all callees: a copy of the answer costs more than the answer.
     #[inline(always)]
-    pub(super) fn give_back_idle(
+    pub(super) fn release_synchronously(
         self: &Arc<Self>,
         pending_release: &PendingRelease,
         now: Moment,
     ) -> Option<bool> {
-        if !self.context.at_once {
+        if !self.context.is_synchronous {
             return None;
         }
         let id = self.context.lease_id(pending_release.number);

@@ -1,4 +1,4 @@
-//! [`Pace`]: how often a waiter asks the store.
+//! [`RateLimit`]: how often a waiter asks the store.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::lock::backend::Mode;
 ///
 /// A message that comes while the waiter may not ask is not lost: it asks as soon as it may.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct RateLimit {
     burst: u32,
     every: Duration,
     /// When as many questions may be asked at once as in the beginning.
     rested: Moment,
 }
 
-impl Pace {
+impl RateLimit {
     pub(super) fn new(mode: Mode, now: Moment) -> Self {
         let (burst, every) = match mode {
             // Processes that have the lock for a millisecond each make it so: all are told of each release,
@@ -50,22 +50,22 @@ mod tests {
     fn burst_is_asked_at_once_and_what_follows_at_the_rate() {
         for mode in [Mode::Plain, Mode::Fair, Mode::Read, Mode::Write] {
             let now = Moment::from(Instant::now());
-            let mut pace = Pace::new(mode, now);
-            let (burst, every) = (pace.burst, pace.every);
+            let mut rate_limit = RateLimit::new(mode, now);
+            let (burst, every) = (rate_limit.burst, rate_limit.every);
             for _ in 0..burst {
-                assert_eq!(pace.next(now), now);
+                assert_eq!(rate_limit.next(now), now);
             }
             for number in 1..100 {
-                assert_eq!(pace.next(now), now + every * number, "{mode:?}");
+                assert_eq!(rate_limit.next(now), now + every * number, "{mode:?}");
             }
             // It has to rest for as long as it was in advance.
             let later = now + every * 99;
-            assert_eq!(pace.next(later), later + every);
+            assert_eq!(rate_limit.next(later), later + every);
             let rested = later + every * (burst + 1);
             for _ in 0..burst {
-                assert_eq!(pace.next(rested), rested, "{mode:?}");
+                assert_eq!(rate_limit.next(rested), rested, "{mode:?}");
             }
-            assert_eq!(pace.next(rested), rested + every, "{mode:?}");
+            assert_eq!(rate_limit.next(rested), rested + every, "{mode:?}");
         }
     }
 }
