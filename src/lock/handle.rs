@@ -476,14 +476,18 @@ impl Lock {
             return Ok(0);
         }
         proceed().await;
-        let holds = || self.entry.engine.holds_of(owner.number, self.entry.now());
-        let before = holds();
-        if before.is_empty() {
-            return Ok(0);
+        // Leases of readers are merged meanwhile, and the other lease is not verified by that.
+        let mut verified = Vec::new();
+        loop {
+            let holds = self.entry.engine.holds_of(owner.number, self.entry.now());
+            let numbers = holds.iter().map(|(number, _)| *number);
+            let unverified: Vec<u64> = numbers.filter(|number| !verified.contains(number)).collect();
+            if unverified.is_empty() {
+                return Ok(holds.into_iter().map(|(_, count)| u64::from(count)).sum());
+            }
+            self.entry.verify_leases(&unverified).await?;
+            verified.extend(unverified);
         }
-        let numbers: Vec<u64> = before.into_iter().map(|(number, _)| number).collect();
-        self.entry.verify_leases(&numbers).await?;
-        Ok(holds().into_iter().map(|(_, count)| u64::from(count)).sum())
     }
 
     /// How long the lock's lease lasts without a renewal: `None` if the lock is free, [`Duration::MAX`]

@@ -157,12 +157,14 @@ impl Losses {
             LossReason::HeldTooLong => options.max_hold.is_some_and(|limit| self.owned(known, view) >= limit),
             LossReason::Gone => {
                 let taken = |number| view.excuses.was_taken(&member.client_id, number);
+                // A command that runs twice is answered by what it comes to last; the store may have fallen back
+                // since, and have the lease again.
+                let ran_twice = view.program.network.twice > 0 && self.ended.contains_key(&known.id);
                 let had_it = self.ended.get(&known.id).is_some_and(|(number, ends)| {
                     let is_forced = view.excuses.may_be_forced(known.lock, view.now);
-                    // A command that runs twice is answered by what it comes to last.
-                    view.now < *ends && !taken(*number) && !is_forced && view.program.network.twice == 0
+                    view.now < *ends && !taken(*number) && !is_forced
                 });
-                !had_it && stored.is_none() || taken(known.number)
+                ran_twice || !had_it && stored.is_none() || taken(known.number)
             }
             // A command that is sent when the lease is about to end is not answered before.
             LossReason::Unreachable => !is_calm(view) || known.lease.is_some_and(|lease| lasted >= lease),

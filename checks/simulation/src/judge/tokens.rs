@@ -2,7 +2,7 @@
 //! owner's inner holds have the token of its outer one. Concurrent readers have one token: greater than
 //! that of each writer before them."
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Judge;
 use super::words::words;
@@ -25,6 +25,8 @@ struct Seen {
 pub(crate) struct Tokens {
     /// By name, and by kind as the store has it; those that a later one may have to be compared with.
     seen: BTreeMap<(usize, LockSide), Vec<Seen>>,
+    /// Member, number of the lease, and token of each hold that had a token.
+    by_lease: BTreeSet<(usize, u64, u64)>,
 }
 
 impl<S: Store> Judge<S> for Tokens {
@@ -53,12 +55,12 @@ impl<S: Store> Judge<S> for Tokens {
             (other.member, other.number, other.token) == (hold.member, hold.number, hold.token)
         };
         let first = view.scene.holds.values().filter(same).map(|other| other.granted).min();
+        // The outer hold may be over, and older than the counter is.
+        let is_inner = !self.by_lease.insert((hold.member, hold.number, token));
         if since > 0 && first.is_some_and(|first| first <= since) {
             return None;
         }
         seen.retain(|other| other.granted > since || since == 0);
-        let is_inner =
-            seen.iter().any(|outer| outer.lease == (hold.member, hold.number) && outer.token == token);
         let began = unclaimed_since(view, hold).into_iter().chain(outer_since(view, hold)).min();
         let began = began.map_or(hold.began, |outer| outer.min(hold.began));
         let wrong = seen.iter().find(|other| !is_inner && has_fallen(other, hold, began, token));
