@@ -1,4 +1,4 @@
-//! [`Latch`]: a semaphore of zero permits, on which tasks and threads wait for notifications.
+//! [`Latch`]: notifications that wake waiting tasks and threads.
 
 mod notification;
 
@@ -14,21 +14,11 @@ use crate::support::unless::unless;
 pub use self::notification::Notification;
 pub(crate) use self::notification::NotificationFigures;
 
-/// Where tasks and threads wait for notifications, which wake them one by one or many at once.
+/// A place where tasks and threads wait for notifications, to wake a single waiter or many.
 ///
-/// A notification that finds no waiter stays pending, so that a task which looked, found nothing to do and is
-/// about to wait does not miss it. Pending notifications do not add up: of many that find no waiter, as many
-/// stay pending as the largest [`release`](Self::release) made at once. So a burst of notifications does not
-/// become a series of spurious wake-ups later.
-///
-/// # Fairness
-///
-/// Waiters are notified in the order in which they were first polled; threads and tasks wait in one queue.
-///
-/// # Memory ordering
-///
-/// What the caller of `release` did before [`release`](Self::release) happens before what the woken task
-/// does.
+/// A notification without a waiter stays pending, for a task that found nothing to do and is about to wait.
+/// Pending notifications do not add up: as many stay pending as the largest [`release`](Self::release) made
+/// at once, so a burst of releases causes few spurious wake-ups.
 ///
 /// # Examples
 ///
@@ -43,6 +33,14 @@ pub(crate) use self::notification::NotificationFigures;
 /// notification.consume();
 /// # });
 /// ```
+///
+/// # Fairness
+///
+/// Waiters are notified in the order of their first polls; threads and tasks wait in one queue.
+///
+/// # Memory ordering
+///
+/// Work done before a [`release`](Self::release) happens before work done by the woken task.
 pub struct Latch {
     semaphore: Lazy<Arc<AsyncSemaphore>>,
     figures: Option<Arc<NotificationFigures>>,
@@ -50,7 +48,7 @@ pub struct Latch {
 
 crate::support::sync::maybe_const! {
     impl Latch {
-        /// Makes a latch without pending notifications. The first use of it allocates.
+        /// Makes a latch without pending notifications. The first use allocates.
         pub fn new() -> Self {
             Self { semaphore: Lazy::new(|| Arc::new(AsyncSemaphore::new_latch())), figures: None }
         }
@@ -58,18 +56,15 @@ crate::support::sync::maybe_const! {
 }
 
 impl Latch {
-    /// A latch that counts what its notifications were good for.
+    /// Makes a latch with counts of useful and spurious notifications.
     pub(crate) fn counting(figures: Arc<NotificationFigures>) -> Self {
         Self { figures: Some(figures), ..Self::new() }
     }
 
     // === Notifying ===
 
-    /// Notifies the `n` oldest waiters; notifications beyond the number of waiters stay pending, but do not
-    /// add up with those that are pending already.
-    ///
-    /// If some are pending already, and are taken at the same time, the notifications come in more than one
-    /// step.
+    /// Notifies the `n` oldest waiters. Notifications without a waiter stay pending, not adding up with
+    /// earlier ones; if earlier ones are taken at the same time, the call takes several steps.
     ///
     /// # Panics
     ///
@@ -78,9 +73,8 @@ impl Latch {
         self.semaphore.notify(n);
     }
 
-    /// Notifies all waiters that were not notified before. If there are none, one notification stays pending;
-    /// and so does one for each waiter that gives up at that very moment. Takes time proportional to the
-    /// number of waiters.
+    /// Notifies all waiters not yet notified. Without a waiter, one notification stays pending, and another
+    /// for each waiter giving up at that moment. Takes time proportional to the number of waiters.
     pub fn release_all(&self) {
         self.release(self.sleepers().max(1));
     }
@@ -91,20 +85,18 @@ impl Latch {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the queue; a notification that it had been sent, or that has been returned
-    /// and is dropped unconsumed, passes to the next waiter.
+    /// Dropping the future leaves the queue. Its notification, if not consumed, passes to the next waiter.
     pub async fn wait(&self) -> Notification<'_> {
         self.semaphore.acquire().await.expect("a latch's semaphore is never closed").forget();
         Notification::new(self)
     }
 
-    /// Waits for a notification, unless `timer` is ready first: then `None`. Any runtime's sleep will do.
-    ///
-    /// A notification that comes together with the timer is received: the latch is polled last.
+    /// Waits for a notification, but returns `None` if `timer` is ready first. Any runtime's sleep will do.
+    /// The latch is polled last, to receive a notification that comes together with the timer.
     ///
     /// # Cancel safety
     ///
-    /// That of [`wait`](Self::wait).
+    /// As for [`wait`](Self::wait).
     ///
     /// # Examples
     ///
@@ -122,14 +114,14 @@ impl Latch {
         unless(pin!(self.wait()), pin!(timer)).await
     }
 
-    /// Waits for a notification, and blocks this thread.
+    /// Blocks this thread until a notification comes.
     pub fn blocking_wait(&self) -> Notification<'_> {
         self.semaphore.blocking_acquire().expect("a latch's semaphore is never closed").forget();
         Notification::new(self)
     }
 
-    /// Waits for a notification, and blocks this thread, until `timeout` is over: then `None`. With a timeout
-    /// of zero it is [`try_wait`](Self::try_wait).
+    /// As [`blocking_wait`](Self::blocking_wait), but returns `None` after `timeout`; if zero, as
+    /// [`try_wait`](Self::try_wait).
     pub fn blocking_wait_timeout(&self, timeout: Duration) -> Option<Notification<'_>> {
         self.semaphore.blocking_acquire_timeout(1, timeout).ok()?.forget();
         Some(Notification::new(self))
@@ -143,18 +135,17 @@ impl Latch {
 
     // === Looking ===
 
-    /// The number of pending notifications.
+    /// Returns the number of pending notifications.
     pub fn pending(&self) -> usize {
         self.semaphore.available_permits()
     }
 
-    /// The number of waiters, those included that were notified and have not been polled since. Takes time
-    /// proportional to it.
+    /// Returns the number of waiters, even if notified and not polled since. Takes time proportional to it.
     pub fn waiters(&self) -> usize {
         self.semaphore.waiters()
     }
 
-    /// Waiters that were not notified. Takes time proportional to the number of waiters.
+    /// Number of waiters not yet notified. Takes time proportional to the number of waiters.
     pub(crate) fn sleepers(&self) -> usize {
         self.semaphore.sleepers()
     }

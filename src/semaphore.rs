@@ -20,139 +20,10 @@ use self::permit::HeldPermits;
 pub use self::permit::{OwnedSemaphorePermit, SemaphorePermit};
 pub use self::poll::PollSemaphore;
 
-/// A counting semaphore whose waiters are futures, or threads.
+/// A counting semaphore, which limits how many tasks and threads do something at once.
 ///
 /// If too few permits are free, [`acquire`](Self::acquire) waits in a FIFO queue; released permits go to the
-/// oldest waiter. The semaphore needs no runtime: any executor can poll its futures, and the `blocking_…`
-/// methods need none at all. Tasks and threads wait in the same queue.
-///
-/// # For users of `tokio::sync::Semaphore`
-///
-/// The names, their meaning and their errors are tokio's; `use latchwork::AsyncSemaphore as Semaphore`
-/// compiles. What differs:
-///
-/// * `acquire` and its kin return a named future ([`Acquire`]) that is `Unpin`.
-/// * `blocking_acquire` does not panic inside of an async context, as it cannot tell.
-/// * [`MAX_PERMITS`](Self::MAX_PERMITS) is less, 2⁴⁰ − 1, and the limit is for all permits in existence, not
-///   only for those that are free.
-/// * An acquire that finds a permit yields to other tasks now and then, as tokio's does, only with the
-///   feature `tokio` (which `redis` turns on). Without that feature, a loop that acquires free permits needs
-///   an await of its own.
-/// * A waiter that was granted its permits before [`close`](Self::close), and is polled afterwards, gets
-///   them.
-/// * Permits that are too few for the first waiter are not held by anything: if it is cancelled, they are
-///   free at once.
-///
-/// More than tokio's: weights of `usize` ([`acquire_weight`](Self::acquire_weight)),
-/// [`acquire_up_to`](Self::acquire_up_to), waiting with a time limit for threads
-/// ([`blocking_acquire_timeout`](Self::blocking_acquire_timeout)), [`set_capacity`](Self::set_capacity), and
-/// a look at the queue: [`waiters`](Self::waiters), [`held`](Self::held) and `Debug`. [`PollSemaphore`] is
-/// tokio-util's.
-///
-/// # Fairness
-///
-/// Strictly first come, first served, by the order in which the futures were first polled, and whatever they
-/// ask for: a request for many is not overtaken by those for few behind it, and all wait until it has its
-/// permits. A request for more permits than exist waits as well, and so do those behind it, since permits
-/// can be added. Requests for none never wait.
-///
-/// Permits are assigned by the thread that releases them. A waiter that was granted its permits and is not
-/// polled keeps them from all others; see `Debug` for how to find it.
-///
-/// # Consistency
-///
-/// No permit is ever in flight: once a call that releases permits has credited them, they are free or
-/// assigned, whatever any thread is doing or not doing, also while wakers run. `try_acquire` and its kin,
-/// [`available_permits`](Self::available_permits), releases, [`add_permits`](Self::add_permits),
-/// [`set_capacity`](Self::set_capacity) and [`close`](Self::close) are linearizable, failures included: each
-/// takes effect at one moment between its call and its return. The exceptions:
-///
-/// * [`forget_permits`](Self::forget_permits), and what [`acquire_up_to`](Self::acquire_up_to) takes beyond
-///   its least, take what is free in one or more steps of their own.
-/// * `close` may overtake grants of a release that runs at the same time.
-/// * While several threads change the capacity at once (`add_permits`, `set_capacity`), fewer permits may be
-///   free for a moment than in any order of these calls; never more.
-///
-/// # Progress
-///
-/// The queue is in use from the first waiter on, until a permit is taken when all waiters have gone.
-///
-/// | operation | progress | allocates | calls wakers |
-/// |---|---|---|---|
-/// | `try_acquire…`, queue not in use | lock-free: a step fails only if another one succeeded | no | no |
-/// | `try_acquire…`, `available_permits`, `held`, `forget_permits`, queue in use | lock-free; finishes the grants of a thread that was stopped | when a permit is taken | yes |
-/// | the credit of a release | wait-free: one step in every state | no | no |
-/// | the grants that follow it | lock-free; as many steps as waiters are granted | no | yes |
-/// | `add_permits` | lock-free; counts what exists, and is a release then | no | yes |
-/// | `acquire…`, first poll | as `try_acquire…`, and one step that enqueues | when it waits: 40 bytes | yes |
-/// | a later poll | lock-free | when memory of waiters is tidied up, or `acquire_up_to` takes more | yes |
-/// | dropping a future | lock-free | when memory of waiters is tidied up | yes |
-/// | `close` | lock-free; as many steps as there are waiters | no | yes |
-/// | `set_capacity` | lock-free | when it lowers and the queue is in use | yes |
-/// | `waiters` | as many steps as there are waiters | no | no |
-/// | `Debug` | as `available_permits` and `waiters` | a list of the waiters | yes |
-///
-/// Inside of a waker, any of them allocates when it wakes more than there is room for beside those that wait
-/// to be woken already.
-///
-/// User wakers are excluded from these guarantees. A thread that is stopped for ever, at any
-/// step, keeps no other from finishing, and none from permits that were free before its call or were released
-/// by another one. What it holds back:
-///
-/// * The effect of its own call, as if that had not been made, until another call that finds too few permits
-///   free for the first waiter, or that counts what is free, comes by and finishes it.
-/// * The wake-ups of up to 32 waiters that it has granted their permits; a task that polls these finds them
-///   ready.
-/// * The memory of waiters that leave this semaphore, at most 56 bytes each, and that of no other semaphore.
-///   Where the capacity is lowered while a task or thread waits, 80 bytes more for each call that lowers it.
-///
-/// The checks behind these entries: `cargo xtask verify suspension` stops the compiled code before each
-/// access to what threads share, one thread or two, for ever; counts the steps of all others, and explains
-/// what they were answered and which waiters sleep by an order of the calls. `cargo xtask verify model`
-/// explores the algorithm through all interleavings of small programs, with any number of threads stopped at
-/// any step. `tests/semaphore_memory.rs` counts allocations.
-///
-/// # Memory ordering
-///
-/// What a thread did before it released a permit (or added it) happens before what another does after
-/// acquiring that permit.
-///
-/// # Memory
-///
-/// A waiter costs 40 bytes on the heap; nothing is allocated until a future waits. The memory of waiters that
-/// have gone is used again, or freed, wherever they stood in the queue. Neither a release nor `close`
-/// allocates, unless a waker makes it, also on a thread that never used a semaphore.
-///
-/// What is kept when waiters have gone:
-///
-/// * by a semaphore up to 28 KiB, mostly a quarter of that, and 32 bytes for each living thread that has
-///   waited on any;
-/// * by each thread that has waited room for up to 1024 waiters, 48 KiB, until it ends;
-/// * by the process 4 KiB for every 32 threads that have waited and lived at one time, to be used again by
-///   later ones.
-///
-/// # Panicking and re-entrant wakers
-///
-/// Wakers are called after all permits are where they belong. A waker may use this very semaphore, or drop
-/// its futures. Waiters granted by that call are woken after the waker returns, or before it blocks in one of
-/// the `blocking_…` calls. So the stack does not grow with the number of waiters or of semaphores, only with
-/// that of wakers that block at the same time. A waker must not wait in any other way for a task or thread
-/// that it has granted permits to. One that blocks while another one does so behind it, in the same thread,
-/// returns after that, however early its own permits come. If a waker panics, the others are called all the
-/// same, and the panic is [reported](crate::on_foreign_panic).
-///
-/// # Sources
-///
-/// Redisson's `AsyncSemaphore` is the seed: a counter, a lock-free queue of wakers, and a loop between them.
-/// [Why no permit and no wake-up is lost] is argued lemma by lemma, with the model that checks each.
-///
-/// [Why no permit and no wake-up is lost]: https://github.com/latchwork/latchwork/blob/main/docs/proof.md
-///
-/// Recipes: [`tokio_drop_in`] is one program over this and tokio's, [`tower_limit`] limits a service.
-///
-/// [`tokio_drop_in`]:
-/// https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/tokio_drop_in.rs
-/// [`tower_limit`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/tower_limit.rs
+/// oldest waiter. Tasks of any executor, and threads without an executor, wait in the same queue.
 ///
 /// # Examples
 ///
@@ -168,17 +39,195 @@ pub use self::poll::PollSemaphore;
 ///     // … at most three tasks are here at once …
 /// }
 /// ```
+///
+/// At most three spawned tasks at a time. Each task owns its permit, and releases it when done:
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// # async fn work(_number: u32) {}
+/// use std::sync::Arc;
+/// use latchwork::AsyncSemaphore;
+///
+/// let limit = Arc::new(AsyncSemaphore::new(3));
+/// for number in 0..10 {
+///     let permit = Arc::clone(&limit).acquire_owned().await?;
+///     tokio::spawn(async move {
+///         work(number).await;
+///         drop(permit);
+///     });
+/// }
+/// # Ok::<(), latchwork::AcquireError>(()) }).unwrap();
+/// ```
+///
+/// Try without waiting, or wait with a time limit. A future that is dropped leaves the queue:
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// use std::time::Duration;
+/// use latchwork::{AsyncSemaphore, TryAcquireError};
+///
+/// let semaphore = AsyncSemaphore::new(1);
+/// let _permit = semaphore.try_acquire()?;
+/// assert_eq!(semaphore.try_acquire().unwrap_err(), TryAcquireError::NoPermits);
+/// assert!(tokio::time::timeout(Duration::from_millis(1), semaphore.acquire()).await.is_err());
+/// assert_eq!(semaphore.waiters(), 0);
+/// # Ok::<(), TryAcquireError>(()) }).unwrap();
+/// ```
+///
+/// Block threads; with a time limit, by [`blocking_acquire_timeout`](Self::blocking_acquire_timeout):
+///
+/// ```
+/// use latchwork::AsyncSemaphore;
+///
+/// let semaphore = AsyncSemaphore::new(2);
+/// std::thread::scope(|scope| {
+///     for _ in 0..4 {
+///         scope.spawn(|| {
+///             let _permit = semaphore.blocking_acquire().expect("never closed");
+///             // … at most two threads are here at once …
+///         });
+///     }
+/// });
+/// assert_eq!(semaphore.available_permits(), 2);
+/// ```
+///
+/// Close the semaphore to end all waits and refuse new requests. Held permits stay valid:
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// use latchwork::AsyncSemaphore;
+///
+/// let semaphore = AsyncSemaphore::new(1);
+/// let permit = semaphore.acquire().await?;
+/// semaphore.close();
+/// assert!(semaphore.acquire().await.is_err());
+/// assert_eq!(permit.num_permits(), 1);
+/// # Ok::<(), latchwork::AcquireError>(()) }).unwrap();
+/// ```
+///
+/// Recipes: [`tokio_drop_in`] is a program over this semaphore and tokio's, [`tower_limit`] limits a service.
+///
+/// [`tokio_drop_in`]:
+/// https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/tokio_drop_in.rs
+/// [`tower_limit`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/tower_limit.rs
+///
+/// # Fairness
+///
+/// Strictly first come, first served, in the order of first polls and for requests of any size: small
+/// requests do not overtake a request for many permits. A request for more permits than exist waits as well,
+/// with all requests behind it, since permits can be added. Requests for zero permits never wait.
+///
+/// The releasing thread assigns permits. A granted waiter that is not polled keeps them; `Debug` shows it.
+///
+/// # For users of `tokio::sync::Semaphore`
+///
+/// Names, meaning and errors are tokio's; `use latchwork::AsyncSemaphore as Semaphore` compiles. Differences:
+///
+/// * `acquire` and its kin return a named future ([`Acquire`]) that is `Unpin`.
+/// * `blocking_acquire` does not panic inside of an async context, as it cannot detect one.
+/// * [`MAX_PERMITS`](Self::MAX_PERMITS) is smaller, 2⁴⁰ − 1, and limits all permits in existence, free or
+///   not.
+/// * An acquire of a free permit yields to other tasks now and then, as tokio's does, only with the feature
+///   `tokio` (turned on by `redis`). Without the feature, a loop over free permits needs an await of its own.
+/// * A waiter granted before [`close`](Self::close) gets its permits even if polled afterwards.
+/// * Permits too few for the first waiter are not held: if the waiter is cancelled, they are free at once.
+///
+/// Beyond tokio's: weights of `usize` ([`acquire_weight`](Self::acquire_weight)),
+/// [`acquire_up_to`](Self::acquire_up_to), timeouts for threads, [`set_capacity`](Self::set_capacity), and a
+/// look at the queue: [`waiters`](Self::waiters), [`held`](Self::held) and `Debug`. [`PollSemaphore`] is
+/// tokio-util's.
+///
+/// # Panicking and re-entrant wakers
+///
+/// Wakers are called after all permits are free or assigned. A waker may use this very semaphore, or drop its
+/// futures; waiters granted thereby are woken after the waker returns, or before it blocks in a `blocking_…`
+/// call. So the stack grows only with the number of wakers blocked at the same time. A waker must not wait in
+/// any other way for a task or thread granted by that waker. Of two wakers blocked in one thread, the outer
+/// returns after the inner, however early its own permits come. If a waker panics, all others are still
+/// called, and the panic is [reported](crate::on_foreign_panic).
+///
+/// # Memory ordering
+///
+/// Work done before a permit is released (or added) happens before work done after that permit is acquired.
+///
+/// # Consistency
+///
+/// No permit is ever in flight: once a releasing call has credited its permits, they are free or assigned,
+/// whatever any thread does or stops doing, also while wakers run. `try_acquire` and its kin,
+/// [`available_permits`](Self::available_permits), releases, [`add_permits`](Self::add_permits),
+/// [`set_capacity`](Self::set_capacity) and [`close`](Self::close) are linearizable, failures included: each
+/// takes effect at one moment between its call and its return. Exceptions:
+///
+/// * [`forget_permits`](Self::forget_permits), and [`acquire_up_to`](Self::acquire_up_to) beyond its minimum,
+///   take free permits in one or more separate steps.
+/// * `close` may overtake grants of a concurrent release.
+/// * While several threads change the capacity at once (`add_permits`, `set_capacity`), fewer permits may be
+///   free for a moment than in any order of these calls; never more.
+///
+/// # Progress
+///
+/// The queue is in use from the first waiter on, until a permit is taken after all waiters have left.
+///
+/// | operation | progress | allocates | calls wakers |
+/// |---|---|---|---|
+/// | `try_acquire…`, queue not in use | lock-free: a step fails only if another thread's succeeds | no | no |
+/// | `try_acquire…`, `available_permits`, `held`, `forget_permits`, queue in use | lock-free; finishes the grants of a stopped thread | if a permit is taken | yes |
+/// | the credit of a release | wait-free: one step in every state | no | no |
+/// | the grants after the credit | lock-free; one step per granted waiter | no | yes |
+/// | `add_permits` | lock-free; counts the permits, then releases them | no | yes |
+/// | `acquire…`, first poll | as `try_acquire…`, and one step to enqueue | 40 bytes if it waits | yes |
+/// | `acquire…`, a later poll | lock-free | if memory of waiters is reclaimed, or `acquire_up_to` takes more | yes |
+/// | dropping a future | lock-free | if memory of waiters is reclaimed | yes |
+/// | `close` | lock-free; one step per waiter | no | yes |
+/// | `set_capacity` | lock-free | if it lowers and the queue is in use | yes |
+/// | `waiters` | one step per waiter | no | no |
+/// | `Debug` | as `available_permits` and `waiters` | a list of the waiters | yes |
+///
+/// Called by a waker, an operation also allocates once the thread's batch of wakers is full.
+///
+/// User wakers are excluded from these guarantees. A thread stopped for ever, at any step, keeps no other
+/// thread from finishing, nor from permits free before its call or released by another. It holds back:
+///
+/// * The effect of its own call, as if not made, until another call finds too few permits free for the first
+///   waiter, or counts the free permits, and finishes the stopped call.
+/// * The wake-ups of up to 32 waiters granted by the thread; a task that polls such a waiter finds its
+///   permits ready.
+/// * The memory of waiters leaving this semaphore (no other), at most 56 bytes each; and 80 bytes for each
+///   call that lowers the capacity while a task or thread waits.
+///
+/// `cargo xtask verify suspension` checks these entries on the compiled code, with one or two threads stopped
+/// for ever before each access to shared memory; `cargo xtask verify model` checks all interleavings of small
+/// programs, with any number of threads stopped; `tests/semaphore_memory.rs` counts allocations.
+///
+/// # Memory
+///
+/// A waiter costs 40 bytes on the heap; before the first wait nothing is allocated. Memory of waiters that
+/// have left is reused or freed, wherever they stood in the queue. Except in a waker, neither a release nor
+/// `close` allocates, even in a thread that never used a semaphore. After waiters have left,
+///
+/// * a semaphore keeps up to 28 KiB, mostly a quarter of it, and 32 bytes for each living thread that has
+///   waited on any semaphore;
+/// * a thread that has waited keeps room for up to 1024 waiters, 48 KiB, until it ends;
+/// * the process keeps 4 KiB for every 32 threads that have waited and lived at one time, for later threads.
+///
+/// # Sources
+///
+/// The seed is Redisson's `AsyncSemaphore`: a counter, a lock-free queue of wakers, and a loop between them.
+/// [Why no permit and no wake-up is lost] is argued lemma by lemma, each with the model that checks it.
+///
+/// [Why no permit and no wake-up is lost]: https://github.com/latchwork/latchwork/blob/main/docs/proof.md
 pub struct AsyncSemaphore {
     engine: Engine,
 }
 
-// What is behind the pointers is only ever changed by single atomic steps, so a panic leaves it as it should
-// be.
+// Memory behind the pointers changes only by single atomic steps, so a panic leaves it consistent.
 impl UnwindSafe for AsyncSemaphore {}
 impl RefUnwindSafe for AsyncSemaphore {}
 
-/// The most that tokio's calls can ask for on a machine of 16 bits is still a `usize`; on all others this is
-/// no conversion.
+/// Converts a number of permits of tokio's calls; saturates where a `usize` has 16 bits.
 fn weight(permits: u32) -> usize {
     usize::try_from(permits).unwrap_or(usize::MAX)
 }
@@ -198,7 +247,7 @@ crate::support::sync::maybe_const! {
 
 crate::support::sync::maybe_const! {
     impl AsyncSemaphore {
-        /// The same as [`new`](Self::new), under the name that tokio has for it.
+        /// As [`new`](Self::new), under tokio's name.
         ///
         /// # Panics
         ///
@@ -210,18 +259,15 @@ crate::support::sync::maybe_const! {
 }
 
 impl AsyncSemaphore {
-    /// The most permits that a semaphore can have: 2⁴⁰ − 1, or `usize::MAX >> 3` where a `usize` has 32 bits
-    /// or less.
+    /// The most permits of a semaphore: 2⁴⁰ − 1, or `usize::MAX >> 3` where a `usize` has 32 bits or less.
     ///
-    /// What was ever released and ever taken is counted in words of 62 bits, which go round. A thread that is
-    /// stopped between reading such a word and the step that relies on it is misled if the others take 2⁶¹
-    /// permits meanwhile: these are 2²¹ acquisitions of all the permits that there can be, or 2⁶¹ of one. It
-    /// may answer then that too few were free, though they were. For it to take permits that others hold,
-    /// they have to take 2⁶² meanwhile, to the permit. With tokio's limit, `usize::MAX >> 3`, it would be two
-    /// acquisitions, or four.
+    /// All permits ever released and ever taken are counted in words of 62 bits, which wrap. A thread stopped
+    /// within one step may find too few free permits if others take 2⁶¹ permits meanwhile, by 2²¹
+    /// acquisitions of all permits; after 2⁶², to the permit, the thread may take held permits. With tokio's
+    /// limit, `usize::MAX >> 3`, two acquisitions would do, or four.
     pub const MAX_PERMITS: usize = engine::MAX_PERMITS;
 
-    /// One without permits, for a latch: notifications that find no waiter do not add up.
+    /// Creates a semaphore without permits, for a latch: notifications without a waiter do not add up.
     pub(crate) fn new_latch() -> Self {
         Self { engine: Engine::new(0, true) }
     }
@@ -232,8 +278,7 @@ impl AsyncSemaphore {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the position in the queue, without blocking. Permits that were granted
-    /// already go to the next waiter; none is lost.
+    /// Dropping the future leaves the queue, without blocking. Permits already granted go to the next waiter.
     ///
     /// # Errors
     ///
@@ -247,12 +292,11 @@ impl AsyncSemaphore {
         Acquire::new(self, 1, 1)
     }
 
-    /// Acquires `n` permits at once. If fewer are free, waits in the queue. For `n` of zero it takes none and
-    /// never waits.
+    /// Acquires `n` permits at once. If fewer are free, waits in the queue. Zero permits never wait.
     ///
     /// # Cancel safety
     ///
-    /// That of [`acquire`](Self::acquire).
+    /// As for [`acquire`](Self::acquire).
     ///
     /// # Errors
     ///
@@ -266,11 +310,11 @@ impl AsyncSemaphore {
         self.acquire_weight(weight(n))
     }
 
-    /// [`acquire_many`](Self::acquire_many) for more than 2³² − 1.
+    /// As [`acquire_many`](Self::acquire_many), for more than 2³² − 1 permits.
     ///
     /// # Cancel safety
     ///
-    /// That of [`acquire`](Self::acquire).
+    /// As for [`acquire`](Self::acquire).
     ///
     /// # Errors
     ///
@@ -278,23 +322,21 @@ impl AsyncSemaphore {
     ///
     /// # Panics
     ///
-    /// If `n` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS); and when the future is polled again after it was
-    /// ready.
+    /// If `n` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS), or the future is polled again after it was ready.
     #[track_caller]
     #[inline]
     pub fn acquire_weight(&self, n: usize) -> Acquire<'_> {
         Acquire::new(self, n, n)
     }
 
-    /// Acquires as many permits as are free, at least the range's start and at most its end. If fewer than
-    /// the start are free, waits in the queue for so many.
+    /// Acquires the free permits up to the range's end. If fewer than its start are free, waits in the queue.
     ///
-    /// What is taken beyond the start is taken in a step of its own, when the others are there; after a wait,
-    /// when the future is polled, and not if the semaphore was closed meanwhile.
+    /// Permits beyond the start are taken in a separate step: after a wait, when the future is polled, and
+    /// only if the semaphore was not closed meanwhile.
     ///
     /// # Cancel safety
     ///
-    /// That of [`acquire`](Self::acquire).
+    /// As for [`acquire`](Self::acquire).
     ///
     /// # Errors
     ///
@@ -302,8 +344,8 @@ impl AsyncSemaphore {
     ///
     /// # Panics
     ///
-    /// If the range is empty, or ends beyond [`MAX_PERMITS`](Self::MAX_PERMITS); and when the future is
-    /// polled again after it was ready.
+    /// If the range is empty or exceeds [`MAX_PERMITS`](Self::MAX_PERMITS), or the future is polled again
+    /// after it was ready.
     ///
     /// # Examples
     ///
@@ -325,11 +367,11 @@ impl AsyncSemaphore {
         Acquire::new(self, *n.start(), *n.end())
     }
 
-    /// As [`acquire`](Self::acquire), for a semaphore behind an [`Arc`]: the permit has no lifetime.
+    /// As [`acquire`](Self::acquire), for a semaphore behind an [`Arc`]: the permit can move to another task.
     ///
     /// # Cancel safety
     ///
-    /// That of [`acquire`](Self::acquire).
+    /// As for [`acquire`](Self::acquire).
     ///
     /// # Errors
     ///
@@ -347,7 +389,7 @@ impl AsyncSemaphore {
     ///
     /// # Cancel safety
     ///
-    /// That of [`acquire`](Self::acquire).
+    /// As for [`acquire`](Self::acquire).
     ///
     /// # Errors
     ///
@@ -365,7 +407,7 @@ impl AsyncSemaphore {
     ///
     /// # Cancel safety
     ///
-    /// That of [`acquire`](Self::acquire).
+    /// As for [`acquire`](Self::acquire).
     ///
     /// # Errors
     ///
@@ -373,8 +415,7 @@ impl AsyncSemaphore {
     ///
     /// # Panics
     ///
-    /// If `n` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS); and when the future is polled again after it was
-    /// ready.
+    /// If `n` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS), or the future is polled again after it was ready.
     #[track_caller]
     #[inline]
     pub fn acquire_weight_owned(self: Arc<Self>, n: usize) -> AcquireOwned {
@@ -383,12 +424,11 @@ impl AsyncSemaphore {
 
     // === Trying ===
 
-    /// Acquires a permit if one is free now. While a task or thread waits, none is.
+    /// Acquires a permit if one is free now. No permit is free while a task or thread waits.
     ///
     /// # Errors
     ///
-    /// [`TryAcquireError::NoPermits`] if none is free.
-    /// [`TryAcquireError::Closed`] once the semaphore is closed.
+    /// [`TryAcquireError::NoPermits`] if no permit is free, [`TryAcquireError::Closed`] once closed.
     #[inline]
     pub fn try_acquire(&self) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         self.try_acquire_weight(1)
@@ -398,17 +438,17 @@ impl AsyncSemaphore {
     ///
     /// # Errors
     ///
-    /// Those of [`try_acquire`](Self::try_acquire).
+    /// As for [`try_acquire`](Self::try_acquire).
     #[inline]
     pub fn try_acquire_many(&self, n: u32) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         self.try_acquire_weight(weight(n))
     }
 
-    /// [`try_acquire_many`](Self::try_acquire_many) for more than 2³² − 1.
+    /// As [`try_acquire_many`](Self::try_acquire_many), for more than 2³² − 1 permits.
     ///
     /// # Errors
     ///
-    /// Those of [`try_acquire`](Self::try_acquire).
+    /// As for [`try_acquire`](Self::try_acquire).
     #[inline]
     pub fn try_acquire_weight(&self, n: usize) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         let taken = self.engine.try_take(n)?;
@@ -419,7 +459,7 @@ impl AsyncSemaphore {
     ///
     /// # Errors
     ///
-    /// Those of [`try_acquire`](Self::try_acquire).
+    /// As for [`try_acquire`](Self::try_acquire).
     #[inline]
     pub fn try_acquire_owned(self: Arc<Self>) -> Result<OwnedSemaphorePermit, TryAcquireError> {
         self.try_acquire_weight_owned(1)
@@ -429,7 +469,7 @@ impl AsyncSemaphore {
     ///
     /// # Errors
     ///
-    /// Those of [`try_acquire`](Self::try_acquire).
+    /// As for [`try_acquire`](Self::try_acquire).
     #[inline]
     pub fn try_acquire_many_owned(self: Arc<Self>, n: u32) -> Result<OwnedSemaphorePermit, TryAcquireError> {
         self.try_acquire_weight_owned(weight(n))
@@ -439,7 +479,7 @@ impl AsyncSemaphore {
     ///
     /// # Errors
     ///
-    /// Those of [`try_acquire`](Self::try_acquire).
+    /// As for [`try_acquire`](Self::try_acquire).
     #[inline]
     pub fn try_acquire_weight_owned(
         self: Arc<Self>,
@@ -451,16 +491,15 @@ impl AsyncSemaphore {
 
     // === Permits in existence ===
 
-    /// Returns the number of permits that are free now; out of date as soon as it is read.
+    /// Returns the number of free permits; out of date as soon as read.
     ///
-    /// None while a task or thread waits, also if some are there that are too few for it.
+    /// Zero while a task or thread waits, even if permits are left that are too few for the waiter.
     #[inline]
     pub fn available_permits(&self) -> usize {
         self.engine.free().max(0) as usize
     }
 
-    /// Adds `n` permits and wakes the waiters that they serve. A deficit left by
-    /// [`set_capacity`](Self::set_capacity) takes what it is short of first.
+    /// Adds `n` permits, first to a deficit of [`set_capacity`](Self::set_capacity), and wakes waiters.
     ///
     /// # Panics
     ///
@@ -469,41 +508,36 @@ impl AsyncSemaphore {
         self.engine.add(n);
     }
 
-    /// Removes up to `n` free permits from the semaphore for good, and returns how many: fewer if fewer were
-    /// free.
+    /// Removes up to `n` free permits for good. Returns the number removed, less than `n` if fewer were free.
     ///
-    /// What is free is taken in one or more steps, so permits that are released meanwhile may be among them
-    /// or not. [`set_capacity`](Self::set_capacity) also removes those that are held, once they are released.
+    /// Takes free permits in one or more steps, and perhaps permits released meanwhile.
+    /// [`set_capacity`](Self::set_capacity) also removes held permits, once released.
     pub fn forget_permits(&self, n: usize) -> usize {
         let forgotten = self.engine.drain(n, true);
         self.engine.forget(forgotten);
         forgotten
     }
 
-    /// Returns the number of permits in existence: free, held, and waited for by the first waiter. Permits
-    /// that [`set_capacity`](Self::set_capacity) has removed and that are still held do not count any more,
-    /// so while there are some this can be less than [`held`](Self::held).
+    /// Returns the number of permits in existence: free, held, and left for the first waiter. Less than
+    /// [`held`](Self::held) while permits removed by [`set_capacity`](Self::set_capacity) are still held.
     ///
     /// Right as long as permits are removed by [`forget`](SemaphorePermit::forget) and not by `mem::forget`.
     pub fn capacity(&self) -> usize {
         self.engine.capacity()
     }
 
-    /// Returns the number of permits that are not free, as far as [`capacity`](Self::capacity) is right:
-    /// held, or too few for the first waiter.
+    /// Counts the permits held, or too few for the first waiter. Right if [`capacity`](Self::capacity) is.
     pub fn held(&self) -> usize {
         self.engine.held()
     }
 
-    /// Makes the permits in existence `capacity` in all. Takes effect at once.
+    /// Sets the number of permits in existence, with effect at once.
     ///
-    /// If it is more than before, the others are added. If it is less, permits are removed, free or not: if
-    /// too few are free, the rest is a deficit, and whatever is released or added next makes up for it first,
-    /// before any waiter is granted. So once this has returned, nothing is granted until fewer permits are
-    /// held than `capacity`.
+    /// A larger capacity adds permits. A smaller one removes permits, free or not: if too few are free, the
+    /// rest is a deficit, covered by the permits released or added next, before any waiter is granted. So
+    /// after this call nothing is granted until fewer permits are held than `capacity`.
     ///
-    /// Changes of the capacity that run at the same time may, for a moment, leave fewer permits free than
-    /// either; never more.
+    /// Concurrent changes of the capacity may leave fewer permits free for a moment than either; never more.
     ///
     /// # Panics
     ///
@@ -526,22 +560,21 @@ impl AsyncSemaphore {
         self.engine.set_capacity(capacity);
     }
 
-    /// Returns the number of waiters, those included that were granted their permits, or refused, and have
-    /// not been polled since. Walks the queue.
+    /// Returns the number of waiters, even if granted or refused and not polled since. Walks the queue.
     pub fn waiters(&self) -> usize {
         let mut waiters = 0;
         self.engine.for_each_waiter(|_| waiters += 1);
         waiters
     }
 
-    /// Waiters that have neither been granted their permits nor been refused. Walks the queue.
+    /// Number of waiters neither granted nor refused. Walks the queue.
     pub(crate) fn sleepers(&self) -> usize {
         let mut sleepers = 0;
         self.engine.for_each_waiter(|seen| sleepers += usize::from(matches!(seen, Seen::Waiting { .. })));
         sleepers
     }
 
-    /// As [`add_permits`](Self::add_permits), for a latch, whose permits are notifications and no capacity.
+    /// As [`add_permits`](Self::add_permits), for a latch: notifications do not count as capacity.
     pub(crate) fn notify(&self, n: usize) {
         self.engine.notify(n);
     }
@@ -554,15 +587,14 @@ impl AsyncSemaphore {
 
     // === Closing ===
 
-    /// Refuses all requests from now on: waiters are woken with an error, and later calls fail with one.
+    /// Refuses all requests from now on: waiters are woken with an error, and later calls fail.
     ///
-    /// Permits that are held stay valid; releasing them is harmless. Waiters that were granted their permits
-    /// before get them.
+    /// Held permits stay valid, and can be released. Waiters granted before still get their permits.
     pub fn close(&self) {
         self.engine.close();
     }
 
-    /// Returns whether [`close`](Self::close) was called.
+    /// True if [`close`](Self::close) was called.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.engine.is_closed()
@@ -570,8 +602,7 @@ impl AsyncSemaphore {
 }
 
 impl fmt::Debug for AsyncSemaphore {
-    /// Shows the queue, oldest first. A waiter that was granted its permits and does not take them, because
-    /// its future is not polled, shows as `Granted`.
+    /// Shows the queue, oldest first. A waiter shown as `Granted` has permits and is not polled to take them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AsyncSemaphore")
             .field("available_permits", &self.available_permits())

@@ -1,4 +1,4 @@
-//! [`StripedSemaphores`]: a fixed array of semaphores, one of which a name selects.
+//! [`StripedSemaphores`]: a fixed array of semaphores, selected by name.
 
 mod guard;
 mod stripe;
@@ -12,28 +12,16 @@ use crate::support::sync::Lazy;
 pub use self::guard::{StripeGuard, StripesGuard};
 pub use self::stripe::Stripe;
 
-/// As many stripes as Redisson's subscription service has.
+/// The number of stripes of Redisson's subscription service.
 pub const DEFAULT_STRIPES: usize = if cfg!(latchwork_loom) { MODEL_STRIPES } else { 50 };
 
-/// One stripe in a model: which of several a name falls on would depend on the hasher's seed, and loom
-/// replays a model step by step. It would also have to keep book of fifty semaphores.
+/// loom replays a model step by step, so no random hasher may select; nor can it track fifty semaphores.
 const MODEL_STRIPES: usize = 1;
 
-/// An array of one-permit semaphores; the same name always selects the same one.
+/// A fixed array of one-permit semaphores: lets one job at a time work on a name, in constant memory.
 ///
-/// It orders work on one name without keeping anything per name: two jobs for one name never run at once, two
-/// for different names do unless their names share a stripe. By default the hash is SipHash with a random
-/// key, so an attacker cannot choose names that all fall on one stripe.
-///
-/// # Several names at once
-///
-/// Taking one stripe after another by hand can deadlock with a task that takes them in another order, and
-/// with itself, since two names may share a stripe. [`acquire_all`](Self::acquire_all) takes each stripe
-/// once, in the order of their numbers.
-///
-/// # Fairness
-///
-/// That of [`AsyncSemaphore`], for each stripe.
+/// The same name always selects the same stripe. Jobs on different names run at once unless their names share
+/// a stripe. By default the hash is SipHash with a random key: an attacker cannot choose names of one stripe.
 ///
 /// # Examples
 ///
@@ -52,6 +40,16 @@ const MODEL_STRIPES: usize = 1;
 /// # drop(transfer);
 /// # });
 /// ```
+///
+/// # Several names at once
+///
+/// A task that takes one stripe after another by hand can deadlock: with a task that takes the same stripes
+/// in another order, and with itself, since two names may share a stripe. [`acquire_all`](Self::acquire_all)
+/// takes each stripe once, in ascending order.
+///
+/// # Fairness
+///
+/// Each stripe is as fair as an [`AsyncSemaphore`].
 pub struct StripedSemaphores<S = RandomState> {
     inner: Lazy<Inner<S>>,
 }
@@ -61,8 +59,8 @@ struct Inner<S> {
     hasher: S,
 }
 
-/// Alone on its cache lines: threads that work on neighbouring stripes would slow each other down otherwise.
-/// 128 bytes, because x86 prefetches lines in pairs and some ARM cores have lines of that size.
+/// Alone on its cache lines, or threads on neighbouring stripes would slow each other down. 128 bytes,
+/// because x86 prefetches lines in pairs and some ARM cores have lines of that size.
 #[repr(align(128))]
 struct Padded(AsyncSemaphore);
 
@@ -74,7 +72,7 @@ impl<S> Inner<S> {
 
 crate::support::sync::maybe_const! {
     impl StripedSemaphores {
-        /// Makes [`DEFAULT_STRIPES`] stripes, with the first use.
+        /// Makes [`DEFAULT_STRIPES`] stripes on first use.
         pub fn new() -> Self {
             Self { inner: Lazy::new(|| Inner::new(DEFAULT_STRIPES, RandomState::new())) }
         }
@@ -93,10 +91,9 @@ impl StripedSemaphores {
 }
 
 impl<S: BuildHasher> StripedSemaphores<S> {
-    /// Makes `stripes` stripes among which `hasher` chooses.
+    /// Makes `stripes` stripes, selected by `hasher`.
     ///
-    /// With a hash that can be foreseen, an attacker that chooses the names can make all of them fall on one
-    /// stripe, where they wait for each other.
+    /// If an attacker can predict the hash, chosen names can all share one stripe and wait for each other.
     ///
     /// # Panics
     ///
@@ -106,26 +103,25 @@ impl<S: BuildHasher> StripedSemaphores<S> {
         Self { inner: Lazy::of(Inner::new(stripes, hasher)) }
     }
 
-    /// The stripe of `name`, from 0 to [`len`](Self::len) − 1.
+    /// Returns the number of the stripe of `name`, from 0 to [`len`](Self::len) − 1.
     pub fn stripe_of(&self, name: &str) -> usize {
         self.stripe_of_hash(self.hash(name))
     }
 
-    /// The stripe of `name`, to be taken.
+    /// Returns the stripe of `name`, to be taken.
     pub fn for_name(&self, name: &str) -> Stripe<'_> {
         self.for_hash(self.hash(name))
     }
 
-    /// Takes the stripes of all `names`, each once, in the order of their numbers, waiting in the queue of
-    /// each.
+    /// Takes the stripes of all `names`, each once, in ascending order, waiting in the queue of each.
     ///
-    /// Calls of this, and of its kin below, never deadlock with each other. Taking one more stripe by other
-    /// means while a guard of this lives can.
+    /// Calls of this and its kin below never deadlock with each other. Taking another stripe by other means
+    /// while a guard of such a call lives can deadlock.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives back the stripes that it has, and its position in a queue. A future that is
-    /// neither polled nor dropped keeps the stripes that it was assigned.
+    /// Dropping the future releases its stripes, and its position in a queue. A future neither polled nor
+    /// dropped keeps its granted stripes.
     pub fn acquire_all<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,
@@ -140,7 +136,7 @@ impl<S: BuildHasher> StripedSemaphores<S> {
         }
     }
 
-    /// Takes the stripes of all `names` if they are free now; none of them if one is not.
+    /// Takes the stripes of all `names` if all are free now, or else none.
     pub fn try_acquire_all<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,
@@ -153,7 +149,7 @@ impl<S: BuildHasher> StripedSemaphores<S> {
         Some(taken)
     }
 
-    /// As [`acquire_all`](Self::acquire_all), blocking this thread until it has them.
+    /// As [`acquire_all`](Self::acquire_all), blocking this thread.
     pub fn blocking_acquire_all<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,
@@ -166,29 +162,28 @@ impl<S: BuildHasher> StripedSemaphores<S> {
         taken
     }
 
-    /// The stripes of `names`, in the order in which every caller takes them, each once.
+    /// The stripes of `names`, each once, in the order common to all callers.
     fn in_order<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Vec<usize> {
         let mut stripes: Vec<usize> = names.into_iter().map(|name| self.stripe_of(name.as_ref())).collect();
-        // Without an order, two tasks that want the same two stripes can each have one and wait for the
-        // other's; and a task that takes a stripe twice waits for itself.
+        // Sorted and deduplicated, or two tasks could wait for each other's stripe, and a task for its own.
         stripes.sort_unstable();
         stripes.dedup();
         stripes
     }
 
-    /// The hash by which a name selects its stripe; the registry's map uses it as well.
+    /// Returns the hash of `name`, for stripes and for the registry's map.
     pub(crate) fn hash(&self, name: &str) -> u64 {
         self.inner.hasher.hash_one(name)
     }
 
-    /// The stripe of the name that has this hash.
+    /// Returns the stripe of a name with this hash.
     pub(crate) fn for_hash(&self, hash: u64) -> Stripe<'_> {
         self.stripe(self.stripe_of_hash(hash))
     }
 }
 
 impl<S> StripedSemaphores<S> {
-    /// How many stripes there are.
+    /// Returns the number of stripes.
     #[expect(clippy::len_without_is_empty, reason = "there always is at least one stripe")]
     pub fn len(&self) -> usize {
         self.inner.stripes.len()
@@ -211,7 +206,7 @@ impl Default for StripedSemaphores {
 }
 
 impl<S> fmt::Debug for StripedSemaphores<S> {
-    /// Shows of each stripe how many hold it and how many wait for it.
+    /// Shows the numbers of holders and waiters of each stripe.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries((0..self.len()).map(|number| self.stripe(number))).finish()
     }

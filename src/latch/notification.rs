@@ -1,5 +1,4 @@
-//! [`Notification`]: a wake-up that a waiter has received and not yet consumed; and [`NotificationFigures`]:
-//! what notifications were good for.
+//! [`Notification`]: a wake-up received and not yet consumed; [`NotificationFigures`]: how many were useful.
 
 use crate::support::counter::Counter;
 use crate::support::fault::fault;
@@ -8,9 +7,8 @@ use super::Latch;
 
 /// A wake-up that a waiter has received and not yet consumed.
 ///
-/// Dropping it passes it to the next waiter: a task that is cancelled between waking up and doing what it was
-/// woken for must not take the notification with it. [`consume`](Self::consume) and
-/// [`consume_spurious`](Self::consume_spurious) end it, so that no other waiter wakes up for it.
+/// Dropping a notification passes it to the next waiter: a task cancelled after its wake-up takes nothing
+/// away. [`consume`](Self::consume) and [`consume_spurious`](Self::consume_spurious) end it.
 ///
 /// # Examples
 ///
@@ -34,17 +32,15 @@ impl<'a> Notification<'a> {
         Self(Some(latch))
     }
 
-    /// Ends the notification; it was worth waking up for.
+    /// Ends the notification; the wake-up was useful.
     pub fn consume(mut self) {
         if let Some(figures) = self.0.take().and_then(Latch::figures) {
             figures.useful.add_one();
         }
     }
 
-    /// Ends the notification; it was spurious: what it announced was gone already.
-    ///
-    /// The same as [`consume`](Self::consume), but for the figures (see
-    /// [`RegistryStats`](crate::subscription::RegistryStats)).
+    /// Ends the notification; the wake-up was spurious, as another task had done the work already. Differs
+    /// from [`consume`](Self::consume) only in [`RegistryStats`](crate::subscription::RegistryStats).
     pub fn consume_spurious(mut self) {
         if let Some(figures) = self.0.take().and_then(Latch::figures) {
             figures.spurious.add_one();
@@ -62,8 +58,7 @@ impl Drop for Notification<'_> {
     }
 }
 
-/// How the notifications of some latches were consumed. One that is passed on, or stays pending, counts as
-/// neither.
+/// How the notifications of some latches were consumed. Notifications passed on or pending do not count.
 #[derive(Debug, Default)]
 pub(crate) struct NotificationFigures {
     pub(crate) useful: Counter,

@@ -1,4 +1,4 @@
-//! The futures of acquiring. Dropping one cancels it.
+//! Acquire futures. Dropping a future cancels its wait.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,12 +10,11 @@ use super::engine::{Ended, Engine, Enqueued, MAX_PERMITS, OwnedNode, Refused, Ta
 use super::error::AcquireError;
 use super::permit::{HeldPermits, OwnedSemaphorePermit, SemaphorePermit};
 
-/// A wait, shared by the borrowed and the owned future. It does not have the semaphore, which is passed to
-/// each call.
+/// The wait of a borrowed or an owned future, which passes the semaphore to each call.
 struct Wait {
     stage: Stage,
     min: usize,
-    /// How many more are taken along if they are free when the wait is over.
+    /// Further permits to take if free at the end of the wait.
     extra: usize,
 }
 
@@ -23,7 +22,7 @@ enum Stage {
     /// Not polled yet: no position in the queue.
     New,
     Queued(OwnedNode),
-    /// Had by the first poll of a task that has spent tokio's budget (`budget.rs`).
+    /// Taken by the first poll of a task that had spent tokio's budget (`budget.rs`).
     #[cfg(feature = "tokio")]
     Kept(HeldPermits),
     Done,
@@ -39,7 +38,7 @@ impl Wait {
     }
 
     /// `engine` is the same in every call.
-    // Only what needs no waiting is inlined into the caller, or the caller would not be inlined into its own.
+    // Only the path without a wait is inlined, or the caller would not be inlined into its own.
     #[inline]
     fn poll(
         &mut self,
@@ -72,7 +71,7 @@ impl Wait {
             Enqueued::Taken(taken) => self.done(Ok(HeldPermits::new(self.min, taken)), context),
             Enqueued::Closed => self.done(Err(AcquireError::closed()), context),
             Enqueued::Waits(position) => {
-                // From here on the position is given up by dropping this, whatever panics.
+                // From here on dropping this wait gives the position up, whatever panics.
                 self.stage = Stage::Queued(position);
                 if engine.look() { self.poll_queued(engine, context) } else { Poll::Pending }
             }
@@ -94,7 +93,7 @@ impl Wait {
             }
             Stage::New | Stage::Done => panic!("an acquire future was polled after it had returned ready"),
         };
-        // SAFETY: we own the node, and forget the position if the wait has ended.
+        // SAFETY: we own the node, and forget the position once the wait has ended.
         let Some(ended) = (unsafe { engine.poll(position, context.waker()) }) else { return Poll::Pending };
         self.stage = Stage::Done;
         Poll::Ready(match ended {
@@ -104,7 +103,7 @@ impl Wait {
         })
     }
 
-    /// The end of the first poll.
+    /// Ends the first poll; if tokio's budget is spent, keeps the permits for the next poll.
     #[inline]
     fn done(
         &mut self,
@@ -211,8 +210,8 @@ impl fmt::Debug for Acquire<'_> {
     }
 }
 
-/// The future of [`AsyncSemaphore::acquire_owned`] and its kin. It can be stored, without a box, and polled
-/// as `Pin::new(&mut acquire).poll(context)`.
+/// The future of [`AsyncSemaphore::acquire_owned`] and its kin. A struct can store the future without a box,
+/// and poll it by `Pin::new(&mut acquire).poll(context)`.
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! Waiting for threads: the same futures, in the same queue, with the thread asleep in between.
+//! Blocking acquisition: the same futures in the same queue, with the thread asleep between polls.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use super::AsyncSemaphore;
 use super::error::{AcquireError, TryAcquireError};
 use super::permit::{OwnedSemaphorePermit, SemaphorePermit};
 
-/// `acquire`, for a thread that sleeps whenever it is pending.
+/// Polls `acquire` for a thread that then sleeps if pending: before, calls the wakers collected so far.
 fn sleeping<F: Future + Unpin>(mut acquire: F) -> impl Future<Output = F::Output> {
     poll_fn(move |context| {
         let polled = Pin::new(&mut acquire).poll(context);
@@ -23,7 +23,7 @@ fn sleeping<F: Future + Unpin>(mut acquire: F) -> impl Future<Output = F::Output
     })
 }
 
-/// Waits on this thread. Before it sleeps it calls the wakers that it has collected.
+/// Blocks this thread on `acquire`. Before each sleep, calls the wakers collected by this thread.
 pub(crate) fn block_on<F: Future + Unpin>(acquire: F) -> F::Output {
     sync::block_on(sleeping(acquire))
 }
@@ -33,10 +33,9 @@ pub(crate) fn block_on_until<F: Future + Unpin>(acquire: F, deadline: Instant) -
 }
 
 impl AsyncSemaphore {
-    /// Acquires a permit. If none is free, blocks this thread until one is granted.
+    /// Acquires a permit. If no permit is free, blocks this thread until one is granted.
     ///
-    /// In async code this blocks the executor's thread; use it there only where permits are held for a
-    /// moment, and by code that does not await.
+    /// In async code, only for permits held for a moment, without an await: blocks the executor's thread.
     ///
     /// # Errors
     ///
@@ -75,13 +74,11 @@ impl AsyncSemaphore {
         block_on(self.acquire_many_owned(n))
     }
 
-    /// Acquires `n` permits. If fewer are free, blocks this thread until they are granted or `timeout` is
-    /// over. With a timeout of zero it only tries.
+    /// Acquires `n` permits. If fewer are free, blocks this thread for up to `timeout`; zero only tries.
     ///
     /// # Errors
     ///
-    /// [`TryAcquireError::NoPermits`] if they were not granted in that time, [`TryAcquireError::Closed`] once
-    /// the semaphore is closed.
+    /// [`TryAcquireError::NoPermits`] after the timeout, [`TryAcquireError::Closed`] once closed.
     ///
     /// # Panics
     ///
@@ -132,11 +129,11 @@ fn within<P>(
     acquire: impl Future<Output = Result<P, AcquireError>> + Unpin,
     try_acquire: impl FnOnce() -> Result<P, TryAcquireError>,
 ) -> Result<P, TryAcquireError> {
-    // Not in the queue even for a moment, in which others could not have the permits.
+    // Not in the queue even for a moment: other tasks and threads could not take permits meanwhile.
     if timeout.is_zero() {
         return try_acquire();
     }
-    // A time further away than the clock can say does not come.
+    // A deadline beyond the clock's range never comes.
     let acquired = match Instant::now().checked_add(timeout) {
         Some(deadline) => block_on_until(acquire, deadline),
         None => Some(block_on(acquire)),

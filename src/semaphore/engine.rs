@@ -1,104 +1,98 @@
-//! The engine: permits as two numbers that only grow, and a queue of nodes.
+//! The engine: two counts of permits that only grow, and a queue of nodes.
 //!
 //! # The idea
 //!
-//! `credited` counts the permits that were ever given: a release adds to it and is done. What was consumed is
-//! in `end`: a number, while no waiter is queued; otherwise the last node of the queue, and each node says
-//! what it consumes. A request that finds too few permits writes its need and its waker into a node and
-//! publishes it by one compare-and-swap on `end`. The first node that is not final is granted, by one
-//! compare-and-swap, when what is credited covers it beyond what those before it have consumed. Any thread
-//! may do that, at any time: it is the loop `settle`.
+//! `credited` counts all permits ever given; a release adds to it and is done. While no waiter is queued,
+//! `end` holds the number of permits ever consumed; otherwise `end` names the queue's last node, and each
+//! node says how many permits it consumes. A request that finds too few permits writes its need and its waker
+//! into a node, and publishes the node by one compare-and-swap on `end`. Once `credited` covers the first
+//! non-final node on top of all earlier consumption, one compare-and-swap grants the node. Any thread may
+//! grant it, at any time, in the loop `settle`.
 //!
-//! So a permit's place is a number, and never a thread's hand. When a release has returned, its permits are
-//! free or belong to the waiters that they cover, whatever any thread does or does not do afterwards.
+//! Permits are therefore never in a thread's hand. After a release returns, its permits are free or belong to
+//! the waiters they cover, whatever any thread does or stops doing.
 //!
 //! # Source
 //!
-//! The seed is `AsyncSemaphore` of Redisson: a counter, a queue of one-shot listeners, and a loop `tryRun`
-//! between the two. `settle` is that loop, made idempotent and open to helpers. The one counter became two
-//! since a permit that is taken from a counter, to be assigned to a waiter, is in flight for that moment; of
-//! two that only grow, nothing has to be taken. Publication by one swap of the tail, with links that are
-//! completed afterwards by any thread that needs them, is that of the CLH lock (Craig 1993; Landin and
-//! Hagersten 1994) and of the queue of Michael and Scott (1996); permits as positions of two counters, and
-//! abortable waiters, are those of CQS (Koval, Khalanskiy, Alistarh 2023), which has cells where this has
-//! nodes, and so has to break those whose owners are slow to register.
+//! The seed is Redisson's `AsyncSemaphore`: a counter, a queue of one-shot listeners, and a loop `tryRun`
+//! between the two. `settle` is that loop, made idempotent and open to helpers. Two growing counts replace
+//! the counter, as a permit taken from a counter for a waiter is in flight until the waiter has it.
+//! Publication by one swap of the tail, with links completed later by any thread, comes from the CLH lock
+//! (Craig 1993; Landin and Hagersten 1994) and the queue of Michael and Scott (1996). Permits as positions of
+//! two counters, and abortable waiters, come from CQS (Koval, Khalanskiy, Alistarh 2023), which has to break
+//! slow owners' cells.
 //!
 //! # States and transitions
 //!
 //! | `end` | means | leaves by |
 //! |---|---|---|
 //! | free(*e*) | the queue is empty, *e* permits are consumed | take: free(*e*+*n*), if `credited` − *e* ≥ *n*; enqueue: queued(*node*), with *e* in the node |
-//! | queued(*t*) | *t* is the last node | enqueue: queued(*node* behind *t*); take, if all nodes are final: free(*end*+*n*), if all were left as well; otherwise queued(a node that has consumed *n*) |
+//! | queued(*t*) | *t* is the last node | enqueue: queued(*node* behind *t*); take, if all nodes are final: free(*c*+*n*), if *c* permits are consumed in all and every owner has left; otherwise queued(a node that has consumed *n*) |
 //!
-//! Each can be closed, for good: then nothing is taken or enqueued. Every take consumes at least one permit,
-//! so no free(*e*) comes twice until the word has gone round, see *Numbers that go round*.
+//! Either state can be closed, for good: nothing is taken or enqueued afterwards. Every take consumes at
+//! least one permit, so no free(*e*) recurs before the word wraps, see *Numbers that go round*.
 //!
 //! A node is `Waiting`, then `Granted` (consumes its need) or `Cancelled` (cancelled or closed, consumes
-//! nothing), `node.rs`. Its *offset*, what all before it have consumed, is set when those are final. Lowering
-//! the capacity consumes, too: it moves free(*e*) on, free permits or not, or publishes a final node; and
-//! while a waiter is blocked, its permits are added to that node as a deficit, by compare-and-swap of the
-//! node's one word.
+//! nothing), see `node.rs`. Its *offset*, the number of permits consumed before it, is set once all earlier
+//! nodes are final. Lowering the capacity consumes, too. While no waiter is blocked, it advances free(*e*),
+//! even past the free permits, or publishes a final node; otherwise it adds the permits to the blocked node
+//! as a *deficit*, by compare-and-swap of the node's one word.
 //!
 //! # Invariants
 //!
-//! * I1. `credited` and what is consumed never fall. Free permits are their difference.
-//! * I2. Nodes become final from the first on; a final node never changes what it consumes. So an offset,
+//! * I1. `credited` and the consumed count never fall. Free permits are the difference.
+//! * I2. Nodes become final from the first on, and a final node never changes its consumption. So an offset,
 //!   once set, is right for ever, and all helpers compute the same.
-//! * I3. A node is granted only while its offset, need and deficit are covered by `credited`, and all before
-//!   it are final. So no permit is granted twice, and no waiter is overtaken.
-//! * I4. Hints are true for ever: at least `front` is consumed, deficits included; all before `done` are
-//!   final, and so is `done` itself, unless it is marked.
+//! * I3. A node is granted only while `credited` covers its offset, need and deficit, and all earlier nodes
+//!   are final. So no permit is granted twice, and no waiter is overtaken.
+//! * I4. Hints stay true for ever: at least `front` is consumed, deficits included; all nodes before `done`
+//!   are final, and so is `done` itself unless marked.
 //!
 //! # Numbers that go round
 //!
-//! What is credited and consumed is counted for ever, in words of 62 bits that go round. Two such numbers are
-//! only ever compared by their difference, taken round the end and read as a signed number ([`ahead`]), which
-//! is right while they are less than 2⁶¹ apart. What is compared is what is there now ([`MAX_PERMITS`] at
-//! most, and for each thread that changes the capacity at that moment once more), and what was read before:
-//! as old as one step of the thread is long. A hint that a thread stores late is as old as that. No number
-//! stays behind by more than that: `front` is stored before a session begins, after each time that permits
-//! are consumed in it, and counts the first waiter's deficit, which may grow as often as the capacity
-//! changes. So a thread errs only if the others consume 2⁶¹ permits within one step of it, and free(*e*)
-//! comes back under a compare-and-swap only if they consume 2⁶², to the permit.
-//!
-//! [`MAX_PERMITS`] is what makes that rare: 2²¹ acquisitions of all permits that a semaphore can have, within
-//! one step.
+//! Both counts grow for ever, in words of 62 bits that go round. They are only compared by their difference,
+//! read as a signed number ([`ahead`]), which is right while the counts are less than 2⁶¹ apart. Present
+//! counts differ by [`MAX_PERMITS`] at most, and as much again for each thread now changing the capacity;
+//! earlier readings, and hints stored late, are one step of a thread old. No hint lags by more: `front` is
+//! stored before a session begins and after each consumption in it, and includes the first waiter's deficit,
+//! which may grow as often as the capacity changes. So a thread errs only if the others consume 2⁶¹ permits
+//! within one of its steps, by 2²¹ acquisitions of all permits of the largest semaphore; and free(*e*) recurs
+//! under a compare-and-swap only if they consume 2⁶², to the permit.
 //!
 //! # Why no wake-up is lost
 //!
-//! A waiter publishes its node and then looks at the credit; a release adds to the credit and then looks at
-//! `end` [S]. One of the two sees the other. If the waiter sees the credit, it settles. If the release sees
-//! the queue, it settles. The loop makes final what the credit covers, from the first node on, to the tail
-//! that it has read; a waiter behind that came later, and looks for itself. Cancelling is a step like
-//! publishing: what is too little for the one that goes may be enough for those behind, so it looks, too. If
-//! a thread stops in the middle of the loop, a waiter that it granted before goes on when it is polled.
+//! A waiter publishes its node and then rechecks the credit; a release adds to the credit and then reads
+//! `end` [S]. One of the two sees the other, and settles. The loop makes final every node that the credit
+//! covers, from the first on, up to the tail read by the loop; a waiter behind this tail came later, and
+//! rechecks for itself. A cancellation is a step like a publication, and rechecks too: permits too few for
+//! the leaving waiter may be enough for the next. If a thread stops in the middle of the loop, a waiter
+//! granted before goes on when polled.
 //!
 //! # Pairing
 //!
 //! | label | one side | other side | carries |
 //! |---|---|---|---|
-//! | [S] | publish or cancel a node, then look at `credited` | add to `credited`, then look at `end` and the nodes | one of the two sees the other; SeqCst |
-//! | [G] | add to `credited`; grant | look at `credited`; see the grant | what was done before the release |
+//! | [S] | publish or cancel a node, then read `credited` | add to `credited`, then read `end` and the nodes | one of the two sees the other; SeqCst |
+//! | [G] | add to `credited`; grant | read `credited`; see the grant | the work done before the release |
 //! | [N] | publish a node; link it | follow the link | the node's content |
-//! | [D] | set an offset, or `done` | start there | that all before are final |
+//! | [D] | set an offset, or `done` | start a walk there | all earlier nodes are final |
 //! | [W] | publish or update a waker | end the wait | the waker |
-//! | [R] | begin a walk, then a read-modify-write on one of the two words | take nodes out, then one on each | one of the two sees the other: `epoch.rs` |
+//! | [R] | begin a walk, then a read-modify-write on `credited` or `end` | take nodes out, then a read-modify-write on both | one of the two sees the other: `epoch.rs` |
 //!
 //! # Progress
 //!
-//! The table on [`AsyncSemaphore`](super::AsyncSemaphore)'s page says it for each operation. A
-//! compare-and-swap fails only because another thread's has been done. `settle` ends: it goes over each node
-//! up to the tail that it has read (or a later one, where others have taken that out meanwhile), and each
-//! failed step there means that the node has become final, or that its owner has changed its waker or its
-//! semaphore a deficit.
+//! The table on [`AsyncSemaphore`](super::AsyncSemaphore)'s page lists each operation. A compare-and-swap
+//! fails only because another thread's has succeeded. `settle` ends: it visits each node up to the tail it
+//! has read (or a later tail, if a sweeper has taken the former out). A failed step there means that the node
+//! became final, or that its owner changed its waker or another thread its deficit.
 //!
 //! # What the checkers see
 //!
-//! `verify`'s `model` explores this algorithm step by step, with threads stopped anywhere, against a
-//! sequential queue; it is to be held against this file. It takes memory to be sequentially consistent and
-//! nodes to be new each time. `loom-tests` has the orderings, the waker's slot and the use of memory. loom
-//! takes SeqCst loads for Acquire ones; the one that [S] needs is a read-modify-write there
-//! (`credited_after_a_step`), which orders in any model what the SeqCst load orders in this one.
+//! `verify`'s `model` explores this algorithm step by step against a sequential queue, with threads stopped
+//! anywhere; keep the model in line with this file. The model assumes sequentially consistent memory and a
+//! new node for each wait. `loom-tests` checks the orderings, the waker's slot and the use of memory. loom
+//! treats a SeqCst load as Acquire, so the load of [S] is a read-modify-write there
+//! (`credited_after_a_step`), with the same order under any memory model.
 
 mod capacity;
 mod epoch;
@@ -118,25 +112,21 @@ use self::node::{Link, Node, NodeState, UNIT};
 use self::reclaim::{Memory, Sweeper};
 use self::settle::Settled;
 
-/// Words that count permits have 62 bits, and this is so much less that a thread would have to be stopped,
-/// within one step, for 2²¹ acquisitions of all permits before it could compare such words wrongly: see
-/// *Numbers that go round*. With tokio's `usize::MAX >> 3`, which is what it is where a `usize` is smaller,
-/// it would be for two.
+/// A thread errs only if 2²¹ acquisitions of all permits fall within one of its steps, see *Numbers that go
+/// round*. With tokio's `usize::MAX >> 3`, used here where a `usize` is smaller, two would do.
 pub(super) const MAX_PERMITS: usize =
     if usize::BITS > 40 { (1_u64 << 40) as usize - 1 } else { usize::MAX >> 3 };
 
-// What is free, what is in deficit and what is wanted are three numbers of that size at most, and what a
-// thread knows of the past a million more.
+// Free permits, deficit and need take one MAX_PERMITS each, stale readings a million more.
 const _: () = assert!((MAX_PERMITS as u64) < (1 << 61) >> 20);
 
-/// Why no permit was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     Closed,
     NoPermits,
 }
 
-/// What was taken, and how it is best given back.
+/// How permits were taken, and so the best way to release them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     /// The queue was empty.
@@ -145,8 +135,7 @@ pub(super) enum Taken {
     Queued,
 }
 
-/// The word that decides: how much was consumed, while the queue is empty; or which node is the queue's tail.
-/// And whether the semaphore is closed.
+/// The deciding word: the consumed count while the queue is empty, else its tail; and a flag for closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct End(u64);
 
@@ -155,7 +144,7 @@ impl End {
     const CLOSED: u64 = 2;
     const FLAGS: u64 = Self::QUEUED | Self::CLOSED;
 
-    /// The same closedness, with `tail` as the queue's tail.
+    /// Names `tail` as the queue's tail; stays open or closed.
     fn with_tail(self, tail: NonNull<Node>) -> Self {
         Self(tail.as_ptr().expose_provenance() as u64 | Self::QUEUED | self.0 & Self::CLOSED)
     }
@@ -181,7 +170,7 @@ impl End {
             .filter(|_| self.is_queued())
     }
 
-    /// While the queue is empty.
+    /// The consumed count; valid only while the queue is empty.
     #[inline]
     const fn consumed(self) -> u64 {
         self.0 & !Self::FLAGS
@@ -193,17 +182,16 @@ impl End {
     }
 }
 
-// Neither kind of word has bits where the flags are. Links and hints, which share words too, have but one.
+// Counts and addresses leave the flag bits free. Links and hints need only one bit.
 const _: () = assert!(align_of::<Node>() as u64 > End::FLAGS && UNIT > End::FLAGS);
 
-/// How much `credited` is ahead of `consumed`, in units; below zero while a deficit is not made up for. The
-/// one way in which such numbers are compared: both go round.
+/// Units by which `credited` exceeds `consumed`, negative in a deficit. Counts go round: the one comparison.
 #[inline]
 const fn ahead(credited: u64, consumed: u64) -> i64 {
     credited.wrapping_sub(consumed) as i64
 }
 
-/// Free permits; below zero while a deficit is not made up for.
+/// Free permits; negative in a deficit.
 #[inline]
 const fn free(credited: u64, consumed: u64) -> i64 {
     ahead(credited, consumed) / UNIT as i64
@@ -211,15 +199,15 @@ const fn free(credited: u64, consumed: u64) -> i64 {
 
 #[inline]
 const fn covers(credited: u64, consumed: u64, permits: usize) -> bool {
-    // More would not fit into the number that is compared.
+    // A larger number would overflow the comparison.
     permits <= MAX_PERMITS && ahead(credited, consumed) >= (permits as u64 * UNIT) as i64
 }
 
-/// A published node, of which the holder is the owner.
+/// A published node, owned by the holder of this handle.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnedNode(NonNull<Node>);
 
-// SAFETY: a node is `Sync`, and its owner may be any thread.
+// SAFETY: a node is `Sync`, and any thread may be its owner.
 unsafe impl Send for OwnedNode {}
 // SAFETY: as above.
 unsafe impl Sync for OwnedNode {}
@@ -230,12 +218,11 @@ impl OwnedNode {
     /// The caller owns the node.
     #[inline]
     unsafe fn node<'a>(self) -> &'a Node {
-        // SAFETY: a node that was not left is not freed.
+        // SAFETY: a node is not freed before its owner leaves it.
         unsafe { self.0.as_ref() }
     }
 }
 
-/// What became of a request that found too few permits.
 #[derive(Debug)]
 pub(super) enum Enqueued {
     Taken(Taken),
@@ -243,14 +230,13 @@ pub(super) enum Enqueued {
     Waits(OwnedNode),
 }
 
-/// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Granted,
     Closed,
 }
 
-/// A node as an observer sees it.
+/// A waiter's state, for an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Waiting { need: u64 },
@@ -258,30 +244,27 @@ pub(super) enum Seen {
     Closed,
 }
 
-/// How far an attempt to take permits from a queue that may be settled has come.
+/// Outcome of one attempt to take permits from a queue in use.
 #[derive(Clone, Copy)]
 enum TakeOutcome {
     Decided(Result<(), Refused>),
-    /// Another thread has changed the queue meanwhile.
     Changed,
-    /// The queue has to be settled first.
     Unsettled,
 }
 
 pub(super) struct Engine {
-    /// Permits ever credited. Never falls.
+    /// Permits ever credited, in units. Never falls.
     credited: AtomicU64,
     /// An [`End`].
     end: AtomicU64,
-    /// At least so much is consumed, the first waiter's deficit included: a hint, and true for ever.
+    /// A hint, true for ever: lower bound on the consumed count, the first waiter's deficit included.
     front: AtomicU64,
-    /// A node that is final, as are all before it: a hint where walks start, and true for ever. Or null; or,
-    /// marked as a [`Hint`](node::Hint), one all before which are final.
+    /// A [`Hint`](node::Hint) where walks start, true for ever; or null.
     done: AtomicPtr<Node>,
-    /// Permits that are meant to exist. Below zero while more are forgotten than were added, as in a latch.
+    /// Number of permits meant to exist. Negative if more were forgotten than added, as in a latch.
     capacity: AtomicIsize,
     memory: Memory,
-    /// Whether permits are a latch's notifications, which do not add up.
+    /// True if permits are a latch's notifications, which do not add up.
     is_latch: bool,
 }
 
@@ -305,22 +288,21 @@ crate::support::sync::maybe_const! {
 impl Engine {
     #[inline]
     fn end(&self) -> End {
-        // Ordering: Acquire, for a tail's content [N], and so that a credit which that word was decided by is
-        // seen, too.
+        // Ordering: Acquire, for a tail's content [N], and for every credit that decided the word.
         End(self.end.load(Ordering::Acquire))
     }
 
-    // A step is its caller's, where orderings are weakened one by one.
+    // Runs with one weakened ordering tell the callers of this step apart.
     #[cfg_attr(latchwork_loom, track_caller)]
     #[inline]
     fn step(&self, from: End, to: End, success: Ordering) -> bool {
-        // Ordering: Relaxed on failure: the caller loads it again.
+        // Ordering: Relaxed on failure: the caller loads the word again.
         self.end.compare_exchange(from.0, to.0, success, Ordering::Relaxed).is_ok()
     }
 
     #[inline]
     fn credited(&self) -> u64 {
-        // Ordering: Acquire receives what was done before the releases [G].
+        // Ordering: Acquire receives the work done before the releases [G].
         self.credited.load(Ordering::Acquire)
     }
 
@@ -340,23 +322,23 @@ impl Engine {
         }
     }
 
-    /// Whether they were taken; `None` if the queue is in use, or the semaphore is closed.
+    /// True if taken, false if too few are free; `None` if the queue is in use or the semaphore is closed.
     #[inline]
     pub(super) fn try_take_free(&self, permits: usize) -> Option<bool> {
         let mut end = self.end();
         while end.is_open_and_free() {
-            // After `end`: what is too little for it was too little when it was read.
+            // Read after `end`: a credit too small now was too small when `end` was read.
             if !covers(self.credited(), end.consumed(), permits) {
-                // None are to be had in a deficit as well.
+                // A take of zero permits succeeds even in a deficit.
                 return Some(permits == 0);
             }
             if permits == 0 {
                 return Some(true);
             }
             let taken = end.consuming(permits as u64);
-            // Ordering: AcqRel. Release: a thread that sees what was consumed sees the credit that covered
-            // it, or it would find too few. Acquire, of a notification that found one kept [G], and on
-            // failure as in `end`. What was done before releases came with the credit.
+            // Ordering: AcqRel. Release: a thread that sees the consumption sees the credit that covered it.
+            // Acquire: for a notification that met a pending one [G]; on failure as in `end`. The work before
+            // other releases came with the credit.
             match self.end.compare_exchange_weak(end.0, taken.0, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Some(true),
                 Err(now) => end = End(now),
@@ -368,7 +350,7 @@ impl Engine {
     #[inline(never)]
     fn try_take_queued(&self, permits: usize) -> Result<(), Refused> {
         loop {
-            // Before `end`: at least so much had been consumed when that was read.
+            // Read before `end`, so a lower bound on the consumption at that moment.
             let front = self.front();
             let end = self.end();
             if end.is_closed() {
@@ -398,11 +380,11 @@ impl Engine {
         }
     }
 
-    /// Takes them from a queue that is known to be settled.
+    /// Takes `permits` from a queue that is known to be settled.
     #[inline]
     fn try_take_settled(&self, permits: usize) -> TakeOutcome {
-        // As the sweeper this thread needs no walk: no other thread frees nodes. But when there is something
-        // to sweep it has to be on one, for the node that it may leave calls a sweeper.
+        // The sweeper needs no walk: no other thread frees nodes. If a sweep is due, this thread walks
+        // instead, as `consume` leaves a node and may then have to sweep.
         if !self.memory.is_sweep_due()
             && let Some(sweeper) = self.memory.sweeper()
         {
@@ -415,7 +397,7 @@ impl Engine {
         attempt
     }
 
-    /// As the sweeper, or on a walk.
+    /// The caller is the sweeper, or on a walk.
     #[inline]
     fn take_settled(&self, permits: usize, sweeper: Option<&Sweeper<'_>>) -> TakeOutcome {
         let credited_before = fault!(CreditReadBeforeEnd).then(|| self.credited());
@@ -423,12 +405,11 @@ impl Engine {
         let Some(tail) = end.tail().filter(|_| self.is_done(end) && !end.is_closed()) else {
             return TakeOutcome::Unsettled;
         };
-        // SAFETY: the tail, and it is not freed before this returns.
+        // SAFETY: the tail is not freed before this returns.
         let node = unsafe { tail.as_ref() };
         let Some(offset) = node.link().as_offset() else { return TakeOutcome::Unsettled };
         let consumed = offset.wrapping_add(node.has_consumed(node.load()));
-        // After `end`, as in `try_take_free`: a permit may have been released before that was read, and
-        // another one taken.
+        // After `end`, as in `try_take_free`: an older credit may lack a release, but `end` no take.
         let credited = credited_before.unwrap_or_else(|| self.credited());
         if !covers(credited, consumed, permits) {
             return TakeOutcome::Decided(Err(Refused::NoPermits));
@@ -439,7 +420,7 @@ impl Engine {
         let taken = match sweeper.and_then(|sweeper| sweeper.end_session(tail, end_session)) {
             Some(ended) => {
                 if ended {
-                    // Ordering: Relaxed, a hint that is right whenever it is seen.
+                    // Ordering: Relaxed: null is right at any time.
                     self.done.store(ptr::null_mut(), Ordering::Relaxed);
                 }
                 ended
@@ -449,7 +430,7 @@ impl Engine {
         if taken { TakeOutcome::Decided(Ok(())) } else { TakeOutcome::Changed }
     }
 
-    /// The same, from one that has to be settled first.
+    /// Settles the queue and tries to take `permits`.
     fn settle_and_try_take(&self, permits: usize) -> TakeOutcome {
         let attempt = self.settled(|settled| {
             Some(match settled {
@@ -469,17 +450,17 @@ impl Engine {
         attempt.unwrap_or(TakeOutcome::Changed)
     }
 
-    /// Takes `min` permits, and up to `max` if more are free, those beyond `min` in a step of their own.
+    /// Takes `min` permits, and up to `max` if more are free; those beyond `min` in a separate step.
     pub(super) fn try_take_up_to(&self, min: usize, max: usize) -> Result<usize, Refused> {
         self.try_take(min)?;
         Ok(min + self.drain(max - min, false))
     }
 
-    /// Consumes `permits` from a settled queue, by a node without a waiter. False if the queue has changed.
-    /// `tail` is not freed meanwhile.
+    /// Consumes `permits` from a settled queue by a node without a waiter. False if the queue has changed.
+    /// The caller keeps `tail` from being freed.
     fn consume(&self, end: End, tail: &Node, consumed: u64, permits: u64) -> bool {
         let node = reclaim::place_for(Node::consumed(permits, Link::offset(consumed)));
-        // Ordering: AcqRel, as in `try_take_free`; and for the node's content [N].
+        // Ordering: AcqRel, as in `try_take_free`, and for the node's content [N].
         if !self.step(end, end.with_tail(node), Ordering::AcqRel) {
             // SAFETY: not published.
             unsafe { reclaim::discard(node) };
@@ -495,15 +476,13 @@ impl Engine {
 
     // === Waiting ===
 
-    /// Takes `need` permits, at least one, or a place in the queue. The caller owns the node then, until
-    /// [`poll`](Self::poll) says that the wait has ended, or [`cancel`](Self::cancel) ends it. It is to
-    /// [`look`](Self::look) next.
+    /// Takes `need` permits (at least one) or enqueues a node, owned by the caller until [`poll`](Self::poll)
+    /// reports the end of the wait or [`cancel`](Self::cancel) ends it. Call [`look`](Self::look) next.
     #[inline]
     pub(super) fn enqueue(&self, need: usize, waker: &Waker) -> Enqueued {
         // Ordering: Relaxed, a guess.
         let front = self.front.load(Ordering::Relaxed);
-        // In a queue that is not settled, what was credited and is not consumed is most likely about to be
-        // granted to another waiter: a try would hold up the thread that is at it.
+        // In an unsettled queue, a try would hold up the thread about to grant the free credit to another.
         if covers(self.credited(), front, need) && self.is_known_settled() {
             match self.try_take_queued(need) {
                 Ok(()) => return Enqueued::Taken(Taken::Queued),
@@ -511,7 +490,7 @@ impl Engine {
                 Err(Refused::NoPermits) => {}
             }
         }
-        // Cloning is foreign code, and its panic ends this call: before there is a node, which would be lost.
+        // Cloned before there is a node: a panic of this foreign code would leak the node.
         let mut node = reclaim::place_for(Node::waiting(need as u64, waker.clone(), Link::offset(0)));
         loop {
             let end = self.end();
@@ -527,7 +506,7 @@ impl Engine {
                     if self.step(end, end.consuming(need as u64), Ordering::AcqRel) {
                         // SAFETY: not published.
                         let discard = || unsafe { reclaim::discard(node) };
-                        // The permits are the caller's by now, whatever the drop of its waker does.
+                        // The caller has its permits, whatever the drop of its waker does.
                         foreign::call("dropping a waker", discard);
                         return Enqueued::Taken(Taken::Free);
                     }
@@ -535,12 +514,11 @@ impl Engine {
                 }
                 // SAFETY: not published.
                 unsafe { node.as_mut() }.relink(Link::offset(end.consumed()));
-                // Before the session begins: all that was consumed since the last one is not in `front`,
-                // which others would go by for as long as this thread were stopped in between.
+                // Stored before the session begins: `front` lacks all consumption since the last session, and
+                // other threads would use the old value if this thread stopped in between.
                 // Ordering: Release, see `front`.
                 self.front.store(end.consumed(), Ordering::Release);
-                // Ordering: SeqCst, before the look at the credit [S]. Includes the Release for the node's
-                // content [N].
+                // Ordering: SeqCst, before the recheck of the credit [S]; Release for the node's content [N].
                 if self.step(end, end.with_tail(node), Ordering::SeqCst) {
                     self.memory.opened(node);
                     return Enqueued::Waits(OwnedNode(node));
@@ -550,10 +528,9 @@ impl Engine {
             // SAFETY: not published.
             unsafe { node.as_mut() }.relink(Link::behind(tail));
             let walk = self.memory.walk();
-            // Ordering: as above; and this is the read-modify-write that makes the walk visible, so it is
-            // Acquire as well [R].
+            // Ordering: as above; also Acquire, as this read-modify-write makes the walk visible [R].
             if self.step(end, end.with_tail(node), Ordering::SeqCst) {
-                // SAFETY: it was the tail when the walk had begun, so it was in the queue.
+                // SAFETY: `tail` was still in the queue after the walk had begun.
                 unsafe { tail.as_ref() }.set_next(node);
                 drop(walk);
                 return Enqueued::Waits(OwnedNode(node));
@@ -561,17 +538,16 @@ impl Engine {
         }
     }
 
-    /// After a step that a release may have missed: settles if it may have. True if so; the caller's own wait
-    /// may be over then.
+    /// Settles, if a release may have missed the caller's step. True if so: the caller's wait may be over.
     #[inline]
     pub(super) fn look(&self) -> bool {
         if fault!(NoLook) {
             return false;
         }
         let credited = self.credited_after_a_step();
-        // Ordering: Relaxed: whatever it is, at least so much was consumed.
+        // Ordering: Relaxed: any value is a lower bound on the consumption.
         let front = self.front.load(Ordering::Relaxed);
-        // A deficit that is not made up for is in `front`, and leaves nothing to grant.
+        // A deficit is part of `front`: nothing is granted before the credit covers it.
         let anything = ahead(credited, front) > 0;
         if anything {
             self.settle_and_wake();
@@ -579,22 +555,19 @@ impl Engine {
         anything
     }
 
-    /// The credit, ordered behind a step of the caller's: if a release's credit is not in it, the release
-    /// sees the step [S].
+    /// The credit, ordered after a step of the caller: a release whose credit is missing sees the step [S].
     #[inline]
     fn credited_after_a_step(&self) -> u64 {
         if cfg!(latchwork_loom) {
-            // loom takes a SeqCst load for an Acquire one. What it orders here, a read-modify-write orders in
-            // any model.
-            // Ordering: AcqRel, so that it is ordered with the releases' own.
+            // loom treats a SeqCst load as Acquire. A read-modify-write orders as much in any model.
+            // Ordering: AcqRel, to be ordered with the releases' own.
             return self.credited.fetch_add(0, Ordering::AcqRel);
         }
         // Ordering: SeqCst [S].
         self.credited.load(Ordering::SeqCst)
     }
 
-    /// How the wait at `owned` ended; `None` while it lasts, in which case `waker` will be woken. Ends the
-    /// ownership of the node unless it is `None`.
+    /// Returns how the wait ended, and ends the ownership. `None` while it lasts: its end wakes `waker`.
     ///
     /// # Safety
     ///
@@ -605,10 +578,10 @@ impl Engine {
         let node = unsafe { owned.node() };
         let state = node.poll(waker)?;
         match state {
-            // There was nothing for those behind.
+            // No credit was left for the waiters behind.
             NodeState::Granted => {}
             NodeState::Cancelled if fault!(ClosedPollDoesNotSettle) => {}
-            // The thread that ended this wait may have been stopped before it came to those behind.
+            // The thread that ended this wait may have stopped before it reached the waiters behind.
             _ => self.settle_the_rest(),
         }
         self.leave(node);
@@ -624,8 +597,7 @@ impl Engine {
         }
     }
 
-    /// Gives up the wait at `owned` for `need` permits, and gives back those that were granted. Ends the
-    /// ownership of the node.
+    /// Gives up the wait at `owned`, releases its `need` permits if granted, and ends the ownership.
     ///
     /// # Safety
     ///
@@ -637,13 +609,12 @@ impl Engine {
         match node.cancel() {
             Ok(waker) => {
                 self.leave(node);
-                // What is too little for this waiter may be enough for those behind.
+                // Permits too few for this waiter may be enough for the next.
                 self.look();
-                // Foreign code, which may come back into this semaphore, or panic: when all else is done.
+                // Dropped last: foreign code, which may call this semaphore or panic.
                 drop(waker);
             }
-            // If the cancellation comes first, a settler goes on to the next; otherwise what it granted is
-            // ours to give back.
+            // If the cancellation comes first, a settler goes on to the next; else we release its grant.
             Err(state) => {
                 self.leave(node);
                 if state == NodeState::Cancelled {
@@ -663,7 +634,7 @@ impl Engine {
 
     // === Giving ===
 
-    /// Gives permits back. None are as good as some, and not worth a look.
+    /// Releases permits. Zero permits need no case of their own.
     #[inline]
     pub(super) fn give_back(&self, permits: usize, taken: Taken) {
         if self.is_latch {
@@ -677,20 +648,19 @@ impl Engine {
 
     #[inline]
     fn release(&self, permits: usize) {
-        // Ordering: SeqCst, before the look at the queue [S]. Includes the Release that hands on what was
-        // done before [G].
+        // Ordering: SeqCst, before the read of the queue [S]; Release of the work done before [G].
         self.credited.fetch_add(permits as u64 * UNIT, Ordering::SeqCst);
-        // Ordering: SeqCst, the look [S]. Includes the Acquire for the tail [N].
+        // Ordering: SeqCst [S]. Includes the Acquire for the tail [N].
         let end = End(self.end.load(Ordering::SeqCst));
         self.settle_unless_done(end);
     }
 
-    /// The same, with the walk begun before the credit, which saves it a step of its own.
+    /// As `release`, with the walk begun before the credit, which saves the walk a step of its own.
     #[inline(never)]
     fn release_queued(&self, permits: usize) {
         let permits = permits as u64 * UNIT;
         let walk = self.memory.walk();
-        // Ordering: as in `release`; and this makes the walk visible [R].
+        // Ordering: as in `release`; also makes the walk visible [R].
         let credit = || self.credited.fetch_add(permits, Ordering::SeqCst).wrapping_add(permits);
         let credited =
             if fault!(CreditsAfterGrants) { self.meet_credit().wrapping_add(permits) } else { credit() };
@@ -706,8 +676,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// Shows each node whose owner has not left it, oldest first. `show` is called on the walk, so nothing in
-    /// it may use a semaphore.
+    /// Calls `show` for each node still owned, oldest first: on the walk, so `show` must not use a semaphore.
     pub(super) fn for_each_waiter(&self, mut show: impl FnMut(Seen)) {
         let walk = self.memory.walk();
         self.meet_credit();
@@ -732,10 +701,8 @@ impl Engine {
 }
 
 impl fmt::Debug for Engine {
-    /// The queue, oldest first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What is written to is foreign code, which may come back into this semaphore and begin a walk of its
-        // own: that one's end would be this one's as well.
+        // The formatter is foreign code, which may begin a walk of this semaphore: its end would end ours.
         let mut queue = Vec::new();
         self.for_each_waiter(|seen| queue.push(seen));
         f.debug_list().entries(queue).finish()

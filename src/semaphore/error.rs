@@ -1,11 +1,11 @@
-//! The errors of acquiring.
+//! Errors of acquiring.
 
 use std::error::Error;
 use std::fmt;
 
 use super::engine::Refused;
 
-/// The semaphore was closed, so no permit can be acquired any more.
+/// The semaphore is closed: no permit can be acquired.
 ///
 /// # Examples
 ///
@@ -51,7 +51,7 @@ impl Error for AcquireError {}
 /// ```
 #[derive(Debug, PartialEq, Eq)]
 pub enum TryAcquireError {
-    /// The semaphore was closed, so no permit can be acquired any more.
+    /// The semaphore is closed: no permit can be acquired.
     Closed,
     /// No permit is free now.
     NoPermits,

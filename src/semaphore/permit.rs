@@ -1,4 +1,4 @@
-//! Permits, released when they are dropped.
+//! Permits, released on drop.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 use super::AsyncSemaphore;
 use super::engine::{Engine, Taken};
 
-/// How many permits are held, and how they were taken.
+/// The number of held permits, and how they were taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct HeldPermits(usize);
 
 impl HeldPermits {
     pub(super) const NONE: Self = Self(0);
 
-    /// [`MAX_PERMITS`](AsyncSemaphore::MAX_PERMITS) leaves room for it.
+    /// [`MAX_PERMITS`](AsyncSemaphore::MAX_PERMITS) leaves this bit free.
     const QUEUED: usize = 1 << (usize::BITS - 1);
 
     #[inline]
@@ -43,7 +43,7 @@ impl HeldPermits {
         engine.forget(std::mem::replace(self, Self::NONE).permits());
     }
 
-    /// Permits in existence are never more than fit.
+    /// The sum fits: no more permits exist.
     fn merge(&mut self, other: &mut Self) {
         let other = std::mem::replace(other, Self::NONE);
         *self = Self::new(self.permits() + other.permits(), self.taken());
@@ -57,7 +57,7 @@ impl HeldPermits {
     }
 }
 
-/// Permits of an [`AsyncSemaphore`], released when this is dropped.
+/// Permits of an [`AsyncSemaphore`], released on drop.
 ///
 /// # Examples
 ///
@@ -83,10 +83,8 @@ impl<'a> SemaphorePermit<'a> {
         Self { semaphore, held }
     }
 
-    /// Removes the permits from the semaphore for good, without releasing them:
-    /// [`capacity`](AsyncSemaphore::capacity) falls by so many.
-    ///
-    /// [`AsyncSemaphore::add_permits`] adds new ones.
+    /// Removes the permits from the semaphore for good: [`capacity`](AsyncSemaphore::capacity) falls by their
+    /// number. [`AsyncSemaphore::add_permits`] adds new permits.
     pub fn forget(mut self) {
         self.held.forget(&self.semaphore.engine);
     }
@@ -105,7 +103,7 @@ impl<'a> SemaphorePermit<'a> {
         self.held.merge(&mut other.held);
     }
 
-    /// Splits off `n` of the permits, to be released separately. Returns `None` if these are fewer.
+    /// Splits off `n` permits, to be released separately. Returns `None` if there are fewer.
     pub fn split(&mut self, n: usize) -> Option<Self> {
         Some(Self { semaphore: self.semaphore, held: self.held.split(n)? })
     }
@@ -116,7 +114,7 @@ impl<'a> SemaphorePermit<'a> {
         self.held.permits()
     }
 
-    /// Returns the semaphore that the permits belong to.
+    /// Returns the semaphore of the permits.
     pub fn semaphore(&self) -> &'a AsyncSemaphore {
         self.semaphore
     }
@@ -138,7 +136,7 @@ impl fmt::Debug for SemaphorePermit<'_> {
     }
 }
 
-/// Permits of a shared [`AsyncSemaphore`], which they keep alive; released when this is dropped.
+/// Permits of a shared [`AsyncSemaphore`], kept alive by them; released on drop.
 ///
 /// # Examples
 ///
@@ -168,10 +166,7 @@ impl OwnedSemaphorePermit {
         Self { semaphore, held }
     }
 
-    /// Removes the permits from the semaphore for good, without releasing them:
-    /// [`capacity`](AsyncSemaphore::capacity) falls by so many.
-    ///
-    /// [`AsyncSemaphore::add_permits`] adds new ones.
+    /// As [`SemaphorePermit::forget`].
     pub fn forget(mut self) {
         self.held.forget(&self.semaphore.engine);
     }
@@ -201,7 +196,7 @@ impl OwnedSemaphorePermit {
         self.held.permits()
     }
 
-    /// Returns the semaphore that the permits belong to.
+    /// Returns the semaphore of the permits.
     pub fn semaphore(&self) -> &Arc<AsyncSemaphore> {
         &self.semaphore
     }

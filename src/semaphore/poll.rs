@@ -9,12 +9,11 @@ use super::acquire::AcquireOwned;
 use super::permit::OwnedSemaphorePermit;
 use super::{AsyncSemaphore, weight};
 
-/// An [`AsyncSemaphore`] with a place to keep a wait between polls, without a box.
+/// An [`AsyncSemaphore`] for hand-written `poll` functions: keeps a wait between polls, without a box.
 ///
-/// The names, their meaning and their results are those of tokio-util's `PollSemaphore`. With the feature
-/// `stream` it is a `futures_core::Stream` of permits, which ends when the semaphore is closed.
-///
-/// The recipe [`tower_limit`] is a `tower` layer over it.
+/// Names, meaning and results are tokio-util's. With the feature `stream`, this type is a
+/// `futures_core::Stream` of permits, which ends when the semaphore is closed. The recipe [`tower_limit`]
+/// builds a `tower` layer on it.
 ///
 /// [`tower_limit`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/tower_limit.rs
 ///
@@ -33,32 +32,31 @@ use super::{AsyncSemaphore, weight};
 /// ```
 pub struct PollSemaphore {
     semaphore: Arc<AsyncSemaphore>,
-    /// The wait under way, and for how many.
+    /// The wait under way, and its number of permits.
     wait: Option<(AcquireOwned, usize)>,
 }
 
 impl PollSemaphore {
-    /// Creates one that waits for nothing yet.
+    /// Creates a `PollSemaphore` without a wait under way.
     pub fn new(semaphore: Arc<AsyncSemaphore>) -> Self {
         Self { semaphore, wait: None }
     }
 
     /// Polls for one permit. Returns `None` once the semaphore is closed.
     ///
-    /// The task of the last poll is woken when the permit has come, or the semaphore was closed.
+    /// The task of the last poll is woken when the permit is granted or the semaphore closed.
     ///
     /// # Cancel safety
     ///
-    /// A wait that is not polled any more keeps its position in the queue, and the permit once it has come:
-    /// others do without it until the next poll, [`cancel`](Self::cancel), or the drop of this.
+    /// A wait that is no longer polled keeps its position in the queue, and its permit once granted, until
+    /// the next poll, [`cancel`](Self::cancel), or the drop of this `PollSemaphore`.
     pub fn poll_acquire(&mut self, context: &mut Context<'_>) -> Poll<Option<OwnedSemaphorePermit>> {
         self.poll_acquire_weight(context, 1)
     }
 
     /// Polls for `n` permits at once. Returns `None` once the semaphore is closed.
     ///
-    /// A wait for another number of permits that was under way is given up, and with it its position in the
-    /// queue.
+    /// Gives up a wait under way for another number of permits, and its position in the queue.
     ///
     /// # Cancel safety
     ///
@@ -71,7 +69,7 @@ impl PollSemaphore {
         self.poll_acquire_weight(context, weight(n))
     }
 
-    /// [`poll_acquire_many`](Self::poll_acquire_many) for more than 2³² − 1.
+    /// As [`poll_acquire_many`](Self::poll_acquire_many), for more than 2³² − 1 permits.
     ///
     /// # Cancel safety
     ///
@@ -96,14 +94,14 @@ impl PollSemaphore {
         Poll::Ready(permit.ok())
     }
 
-    /// Gives up the wait under way, if there is one.
+    /// Gives up the wait under way, if any.
     pub fn cancel(&mut self) {
         self.wait = None;
     }
 
     // === The semaphore ===
 
-    /// Permits that are free now; see [`AsyncSemaphore::available_permits`].
+    /// Returns the number of free permits; see [`AsyncSemaphore::available_permits`].
     pub fn available_permits(&self) -> usize {
         self.semaphore.available_permits()
     }
@@ -127,7 +125,7 @@ impl PollSemaphore {
         Arc::clone(&self.semaphore)
     }
 
-    /// Gives up the wait under way, if there is one, and returns the semaphore.
+    /// Gives up the wait under way, if any, and returns the semaphore.
     pub fn into_inner(self) -> Arc<AsyncSemaphore> {
         self.semaphore
     }
@@ -149,7 +147,7 @@ impl AsRef<AsyncSemaphore> for PollSemaphore {
 }
 
 impl Clone for PollSemaphore {
-    /// One for the same semaphore that waits for nothing yet.
+    /// Returns a `PollSemaphore` of the same semaphore, without a wait under way.
     fn clone(&self) -> Self {
         Self::new(self.clone_inner())
     }

@@ -1,13 +1,12 @@
-//! [`StripeGuard`] and [`StripesGuard`]: stripes that are held, until the guard is dropped.
+//! [`StripeGuard`] and [`StripesGuard`]: held stripes, released on drop.
 
 use std::fmt;
 
 use crate::semaphore::SemaphorePermit;
 
-/// One stripe, held; dropping this is the only way to release it.
+/// One held stripe, released only by dropping the guard.
 ///
-/// It is not a [`SemaphorePermit`], because that can be forgotten: a stripe whose permit is lost is dead, and
-/// all names that fall on it with it.
+/// Not a [`SemaphorePermit`], which can be forgotten: a stripe without its permit is dead.
 ///
 /// # Examples
 ///
@@ -36,7 +35,7 @@ impl fmt::Debug for StripeGuard<'_> {
     }
 }
 
-/// Several stripes, held; dropping this releases all of them.
+/// Several held stripes; dropping the guard releases all.
 ///
 /// # Examples
 ///
@@ -61,12 +60,12 @@ impl<'a> StripesGuard<'a> {
         self.0.push(stripe);
     }
 
-    /// The number of stripes: as many as there were names, or fewer if some share one.
+    /// Returns the number of stripes: as many as names, or fewer if names share a stripe.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none, because no names were given.
+    /// True if no names were given.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

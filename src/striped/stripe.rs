@@ -1,4 +1,4 @@
-//! [`Stripe`]: one of the striped semaphores, for taking it and nothing else.
+//! [`Stripe`]: one of the striped semaphores.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,10 +7,9 @@ use crate::semaphore::AsyncSemaphore;
 
 use super::guard::StripeGuard;
 
-/// One of the [`StripedSemaphores`](crate::striped::StripedSemaphores); its holder has a [`StripeGuard`].
+/// One of the [`StripedSemaphores`](crate::striped::StripedSemaphores); taking it returns a [`StripeGuard`].
 ///
-/// It does not show its semaphore, whose permits could be forgotten, and which could be closed, with all
-/// names that fall on it.
+/// Hides its semaphore: with permits forgotten, or once closed, the stripe would be dead, with all its names.
 ///
 /// # Examples
 ///
@@ -36,37 +35,34 @@ impl<'a> Stripe<'a> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the position in the queue; a stripe that was assigned already passes to
-    /// the next waiter.
+    /// Dropping the future leaves the queue; a stripe already granted passes to the next waiter.
     pub async fn acquire(self) -> StripeGuard<'a> {
         StripeGuard::new(self.0.acquire().await.expect("a stripe is never closed"))
     }
 
-    /// Takes the stripe if it is free now.
+    /// Takes the stripe if free now.
     pub fn try_acquire(self) -> Option<StripeGuard<'a>> {
         self.0.try_acquire().ok().map(StripeGuard::new)
     }
 
-    /// Takes the stripe, blocking this thread until it is free.
+    /// Takes the stripe, blocking this thread until free.
     pub fn blocking_acquire(self) -> StripeGuard<'a> {
-        // Without the set-up of a wait where none is needed. This overtakes no waiter: no permit is free
-        // while one waits.
+        // Skips the set-up of a wait if the stripe is free. Overtakes no waiter: then no permit is free.
         self.try_acquire()
             .unwrap_or_else(|| StripeGuard::new(self.0.blocking_acquire().expect("a stripe is never closed")))
     }
 
-    /// Takes the stripe, blocking this thread until it is free or `timeout` is over.
+    /// Takes the stripe, blocking this thread until free, for `timeout` at most.
     pub fn blocking_acquire_timeout(self, timeout: Duration) -> Option<StripeGuard<'a>> {
         self.0.blocking_acquire_timeout(1, timeout).ok().map(StripeGuard::new)
     }
 
-    /// The number of holders: one or none.
+    /// Returns the number of holders: one or none.
     pub fn holders(self) -> usize {
         self.0.held()
     }
 
-    /// The number of waiters. One that was assigned the stripe and has not been polled since counts here and
-    /// as its holder.
+    /// Returns the number of waiters. A granted waiter, until polled, also counts as the holder.
     pub fn waiters(self) -> usize {
         self.0.waiters()
     }

@@ -1,4 +1,4 @@
-//! Permits in existence: adding, removing, closing; and how many are free.
+//! Permits in existence: adding, removing, closing, counting.
 
 use crate::support::fault::fault;
 use crate::support::sync::atomic::Ordering;
@@ -8,13 +8,13 @@ use super::settle::Settled;
 use super::{End, Engine, MAX_PERMITS, covers, free};
 
 impl Engine {
-    /// Permits added to those in existence.
+    /// Creates and releases `permits` new permits.
     ///
     /// # Panics
     ///
-    /// When there would be more than [`MAX_PERMITS`]; nothing has changed then.
+    /// If more than [`MAX_PERMITS`] would exist; nothing has changed then.
     pub(in super::super) fn add(&self, permits: usize) {
-        // Ordering: Relaxed, a number of its own; the permits themselves are handed on by `credited`.
+        // Ordering: Relaxed, an independent number; `credited` hands the permits on.
         let mut capacity = self.capacity.load(Ordering::Relaxed);
         loop {
             let room = (MAX_PERMITS as isize).saturating_sub(capacity);
@@ -34,12 +34,11 @@ impl Engine {
         }
     }
 
-    /// Notifies a latch's `n` oldest waiters. What is left stays pending: as many as the largest call left,
-    /// and no more.
+    /// Notifies a latch's `n` oldest waiters. As many stay pending as the largest call left over.
     ///
     /// # Panics
     ///
-    /// When `n` exceeds [`MAX_PERMITS`].
+    /// If `n` exceeds [`MAX_PERMITS`].
     #[inline(never)]
     pub(in super::super) fn notify(&self, n: usize) {
         assert!(n <= MAX_PERMITS, "cannot notify {n} waiters, more than MAX_PERMITS");
@@ -51,14 +50,13 @@ impl Engine {
             let (before, end) = (given, self.end());
             let done = match end.is_queued() {
                 false => self.try_notify(n, &mut given, self.credited(), end.consumed(), end),
-                // Within the walk: the tail cannot go and come again, so a word that is the same has not
-                // changed.
+                // On this walk the tail cannot go and come back, so an equal word has not changed.
                 true => self
                     .settled(|settled| match settled {
                         Settled::All { end, consumed, .. } => {
                             Some(self.try_notify(n, &mut given, self.credited(), consumed, end))
                         }
-                        // There is a waiter, so none stay pending.
+                        // A waiter is queued, so no notification stays pending.
                         Settled::Blocked { credited, .. } => {
                             Some(self.try_notify(n, &mut given, credited, credited, end))
                         }
@@ -79,8 +77,8 @@ impl Engine {
         }
     }
 
-    /// Adds what is missing of `n` to what is pending, of which `given` are this notification's. Whether that
-    /// is all: if `end` has changed, some of the others may have been taken.
+    /// Raises the pending notifications to `n`; `given` units are this call's. True if this call is complete,
+    /// false if `end` has changed: other pending notifications may have been taken.
     fn try_notify(&self, n: usize, given: &mut u64, credited: u64, consumed: u64, end: End) -> bool {
         let permits = n as u64 * UNIT;
         if !covers(credited, consumed, n) || fault!(NotificationsAddUp) {
@@ -102,26 +100,22 @@ impl Engine {
                 return true;
             }
         }
-        // Those that are pending count only if they were not taken before this step, by a thread that knows
-        // nothing of this notification: it would wake fewer waiters than it is for. And a step, not a look: a
-        // waiter may have come in between, and gone again.
-        // Ordering: AcqRel: a thread that takes them does it behind this step, and sees what was done before
-        // this notification as well [G].
+        // Pending notifications count only if not taken before this step, or this call would wake fewer than
+        // `n` waiters. Not a load: a waiter could have come and gone in between.
+        // Ordering: AcqRel: later takers are behind this step, and see the work before this notification [G].
         self.step(end, end, Ordering::AcqRel)
     }
 
     /// Refuses all requests from now on, and ends all waits.
     pub(in super::super) fn close(&self) {
-        // Ordering: SeqCst, as in `enqueue`. The read-modify-write on the credit that follows puts it before
-        // later grants.
+        // Ordering: SeqCst, as in `enqueue`. The next step on the credit puts this before later grants.
         let end = End(self.end.fetch_or(End::CLOSED, Ordering::SeqCst));
         if end.is_queued() {
             self.settle_and_wake();
         }
     }
 
-    /// Free permits; below zero while a deficit is not made up for. Those that the first waiter has too few
-    /// of are not free.
+    /// Returns the number of free permits, at most zero while a waiter is blocked; negative in a deficit.
     pub(in super::super) fn free(&self) -> i64 {
         loop {
             let end = self.end();
@@ -149,8 +143,7 @@ impl Engine {
         }
     }
 
-    /// Consumes up to `most` of the permits that are free; of a closed semaphore's only if `even_closed`. The
-    /// number that was consumed.
+    /// Consumes up to `most` free permits, of a closed semaphore only if `even_closed`. Returns their number.
     pub(in super::super) fn drain(&self, most: usize, even_closed: bool) -> usize {
         let most = most.min(MAX_PERMITS) as u64;
         let mut drained = 0;
@@ -184,8 +177,7 @@ impl Engine {
         drained as usize
     }
 
-    /// Takes `permits` out of existence in one step, free or not: if fewer are free, whatever comes back next
-    /// makes up for it first.
+    /// Takes `permits` out of existence in a single step, free or not: the rest is a deficit.
     fn reduce(&self, permits: usize) {
         if fault!(OnlyFreeReduced) {
             self.drain(permits, true);
@@ -222,33 +214,32 @@ impl Engine {
         }
     }
 
-    /// The same, and the number with them.
+    /// Takes `permits` out of existence, and lowers the capacity.
     #[cfg(latchwork_suspend)]
     pub(in super::super) fn lower(&self, permits: usize) {
         self.reduce(permits);
         self.forget(permits);
     }
 
-    /// Permits that are meant to exist.
+    /// Returns the number of permits meant to exist.
     pub(in super::super) fn capacity(&self) -> usize {
-        // Ordering: Relaxed, a number of its own.
+        // Ordering: Relaxed, an independent number.
         self.capacity.load(Ordering::Relaxed).max(0) as usize
     }
 
-    /// Permits that exist and are not free, as far as the capacity is right.
+    /// Returns the number of permits that exist and are not free, as far as the capacity is right.
     pub(in super::super) fn held(&self) -> usize {
         // Ordering: Relaxed, as above.
         (self.capacity.load(Ordering::Relaxed) as i64 - self.free()).max(0) as usize
     }
 
-    /// Permits taken from here will not come back.
+    /// Lowers the capacity by `permits`, taken and never to come back.
     pub(in super::super) fn forget(&self, permits: usize) {
         // Ordering: Relaxed, as above.
         self.capacity.fetch_sub(permits as isize, Ordering::Relaxed);
     }
 
-    /// What exists is taken out before the number falls, and added after it has risen, so that it is never
-    /// more than the number says.
+    /// Sets the capacity: removes permits before the number falls, adds permits after the number has risen.
     ///
     /// # Panics
     ///
@@ -257,7 +248,7 @@ impl Engine {
         assert!(capacity <= MAX_PERMITS, "a semaphore may not have more than MAX_PERMITS permits");
         let to = capacity as isize;
         let mut reduced = 0;
-        // Ordering: Relaxed, a number of its own; see `add`.
+        // Ordering: Relaxed, an independent number; see `add`.
         let mut before = self.capacity.load(Ordering::Relaxed);
         loop {
             let less = (before - to).max(0) as usize;
@@ -282,7 +273,7 @@ impl Engine {
 mod tests {
     use super::*;
 
-    /// Of two notifications one was given, and all that was pending is taken: the other one is missing.
+    /// Of two notifications, one is given and already taken: the other is missing.
     #[test]
     fn notification_that_goes_on_gives_what_is_missing_of_it_and_no_more() {
         let engine = Engine::new(0, true);

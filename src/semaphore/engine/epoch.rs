@@ -1,14 +1,13 @@
-//! Which threads walk over nodes that they do not own.
+//! Epochs: which threads are walking over nodes not their own.
 //!
-//! A walker says so in its thread's record, by a plain store, and then does a read-modify-write on a word of
-//! the semaphore, which most operations do anyway. The sweeper, which has taken nodes out of a queue, does
-//! one on the same word before it looks at the records. One of the two comes first [R]: either the sweeper
-//! sees the walker, or the walker sees a queue without those nodes. So a walk costs two stores, no fence, and
-//! no step on memory that threads share.
+//! A walker notes its walk in its thread's record, by a plain store, and then does a read-modify-write on a
+//! word of the semaphore, as most operations do anyway. The sweeper, after taking nodes out, does one on the
+//! same word before it reads the records. One of the two comes first [R]: either the sweeper sees the walker,
+//! or the walker sees a queue without those nodes. So a walk costs two stores, no fence, and no step on
+//! shared memory.
 //!
-//! This is epoch-based reclamation (Fraser, *Practical lock-freedom*, 2004), with an epoch for each semaphore
-//! instead of one for the process: a thread that is stopped in the middle of a walk holds back that one
-//! semaphore's garbage and no other.
+//! This is epoch-based reclamation (Fraser, *Practical lock-freedom*, 2004), with an epoch per semaphore and
+//! not per process: a thread stopped on a walk holds back the garbage of one semaphore only.
 
 use std::cell::Cell;
 use std::ptr;
@@ -16,22 +15,20 @@ use std::ptr;
 use crate::support::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::support::sync::{at_thread_exit, leak, shared_static, thread_cell};
 
-/// The epoch of a semaphore's nodes: it goes on when no walk is left that began before the present one.
+/// The epoch of a semaphore's nodes. Advances once every walk from before the present epoch is over.
 #[derive(Debug)]
 pub(super) struct Epoch {
     number: AtomicU32,
     unregistered: UnregisteredWalks,
 }
 
-/// A thread's record: the address of the [`Epoch`] of the nodes that the thread walks over, with the last two
-/// bits of its number; zero while it walks over none.
+/// The address of the [`Epoch`] of the thread's walk, with its number's last two bits; zero between walks.
 #[derive(Debug)]
-// Apart from others': each is written all the time by one thread.
+// Apart from other records: each is written all the time by one thread.
 #[repr(align(128))]
 struct Record(AtomicUsize);
 
-/// Records in one piece, and which of them are taken: a sweeper looks at those only, and not at what threads
-/// have left that have ended. Never freed, but its records are used again by other threads.
+/// Records, and bits for the taken records: a sweeper skips free records. Never freed, but used again.
 #[derive(Debug)]
 struct Block {
     /// A bit for each record.
@@ -40,7 +37,7 @@ struct Block {
     records: [Record; Block::LEN],
 }
 
-/// What of an epoch fits into a record beside an address.
+/// The bits of an epoch's number that fit into a record beside an address.
 const EPOCH_BITS: usize = 0b11;
 const _: () = assert!(align_of::<Epoch>() > EPOCH_BITS);
 
@@ -48,30 +45,27 @@ shared_static!(BLOCKS: AtomicPtr<Block> = AtomicPtr::new(ptr::null_mut()));
 
 thread_cell!(MINE: Cell<*const Record> = Cell::new(ptr::null()));
 
-/// Gives this thread a record, unless it has one. Allocates, if all are taken; so this is for operations that
-/// may. `at_exit` is to [give it back](unregister).
+/// Gives this thread a record, if it has none. May allocate. `at_exit` must [give it back](unregister).
 #[cold]
 pub(super) fn register(at_exit: fn()) {
-    // In a thread that ends, what is registered now would never be given back.
+    // A thread already ending would never give the record back.
     if is_registered() || !at_thread_exit(at_exit) {
         return;
     }
     MINE.with(|mine| mine.set(free_record()));
 }
 
-/// A record that is taken for the caller.
+/// Takes a record for the caller.
 fn free_record() -> &'static Record {
     loop {
         let first = first_block();
-        // A block is only added before `first`, all of whose records were taken: however many threads race,
-        // no more blocks are kept than are needed.
+        // A block is only added if all records were taken: racing threads keep no more blocks than needed.
         if let Some(record) = blocks_from(first).find_map(Block::take).or_else(|| Block::add_before(first)) {
             return record;
         }
     }
 }
 
-/// Gives this thread's record back.
 pub(super) fn unregister() {
     let mine = MINE.with(|mine| mine.replace(ptr::null()));
     blocks().find(|block| block.give_back(mine));
@@ -83,11 +77,10 @@ pub(super) fn is_registered() -> bool {
 }
 
 impl Block {
-    /// 4 KiB. Few for the model checkers, so that they see more than one block.
+    /// 4 KiB. Small for the model checkers, to have several blocks.
     const LEN: usize = if cfg!(latchwork_loom) { 2 } else { 32 };
 
-    /// The first record of a new block. `None` if another thread has added a block meanwhile, which has free
-    /// ones.
+    /// Takes the first record of a new block; `None` if another thread has meanwhile added a block.
     fn add_before(first: Option<&'static Self>) -> Option<&'static Record> {
         let before = first.map_or(ptr::null_mut(), |first| ptr::from_ref(first).cast_mut());
         let new = Box::into_raw(Box::new(Self {
@@ -97,24 +90,23 @@ impl Block {
         }));
         // Ordering: Release, for the block's content. Relaxed on failure: nothing is read.
         match BLOCKS.compare_exchange(before, new, Ordering::Release, Ordering::Relaxed) {
-            // SAFETY: a box, which is never freed from now on.
+            // SAFETY: a box, never freed from now on.
             Ok(_) => Some(unsafe { &leak(new).records[0] }),
             Err(_) => {
-                // SAFETY: a box that no other thread has seen.
+                // SAFETY: a box not seen by other threads.
                 drop(unsafe { Box::from_raw(new) });
                 None
             }
         }
     }
 
-    /// A record that is free, if there is one.
     fn take(&self) -> Option<&Record> {
-        // Ordering: Relaxed, a guess that the CAS below checks.
+        // Ordering: Relaxed, a guess checked by the CAS below.
         let mut taken = self.taken.load(Ordering::Relaxed);
         loop {
             let free = taken.trailing_ones();
             let record = self.records.get(free as usize)?;
-            // Ordering: Acquire, after all walks of the thread that had it. Relaxed on failure, as above.
+            // Ordering: Acquire, after all walks of the former thread. Relaxed on failure, as above.
             match self.taken.compare_exchange(taken, taken | 1 << free, Ordering::Acquire, Ordering::Relaxed)
             {
                 Ok(_) => return Some(record),
@@ -123,7 +115,7 @@ impl Block {
         }
     }
 
-    /// By the thread that has it. False if the record is none of these.
+    /// Gives back this thread's record. False if the record is in another block.
     fn give_back(&self, record: *const Record) -> bool {
         let index = self.records.iter().position(|one| ptr::eq(one, record));
         if let Some(index) = index {
@@ -133,11 +125,9 @@ impl Block {
         index.is_some()
     }
 
-    /// Those that are taken.
     fn taken(&self) -> impl Iterator<Item = &Record> {
-        // Ordering: Acquire, after the walks of threads that have given theirs back. One that is taken later
-        // belongs to a thread that has not begun to walk. All changes are read-modify-writes, so what a later
-        // one covers is acquired with it.
+        // Ordering: Acquire, after the walks of threads that have given their records back (and earlier
+        // changes: all are read-modify-writes). By a record taken later, no thread walks yet.
         let mut taken = self.taken.load(Ordering::Acquire);
         std::iter::from_fn(move || {
             let index = taken.trailing_zeros();
@@ -148,8 +138,8 @@ impl Block {
 }
 
 fn first_block() -> Option<&'static Block> {
-    // Ordering: Acquire, for the content of this block and of those behind it. The records of one that is
-    // published later belong to threads that have not begun to walk.
+    // Ordering: Acquire, for the content of this block and the blocks behind. Records of a later block belong
+    // to threads that have not begun to walk.
     let first = BLOCKS.load(Ordering::Acquire);
     // SAFETY: null, or a block, which is never freed.
     unsafe { first.as_ref() }
@@ -177,12 +167,12 @@ crate::support::sync::maybe_const! {
 impl Epoch {
     #[inline]
     pub(super) fn number(&self) -> u32 {
-        // Ordering: Relaxed. If it is out of date, it holds the next epoch back until the walk is over; where
-        // its last bits are the present number's, the epoch after that.
+        // Ordering: Relaxed. A stale number holds back the next epoch until the walk is over; if its last
+        // bits equal the present number's, the epoch after.
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Begins the next epoch. Only the sweeper does.
+    /// Begins the next epoch. Only for the sweeper.
     pub(super) fn advance(&self) -> u32 {
         let next = self.number().wrapping_add(1);
         // Ordering: Relaxed, see `number`.
@@ -190,23 +180,20 @@ impl Epoch {
         next
     }
 
-    /// What a record says of a walk that began in `epoch`.
+    /// A record's value during a walk begun in `epoch`.
     fn noted(&self, epoch: u32) -> usize {
         ptr::from_ref(self).addr() | epoch as usize & EPOCH_BITS
     }
 
-    /// Begins a walk.
     #[inline]
     pub(super) fn walk(&self) -> Walk<'_> {
         let record = MINE.with(Cell::get);
         // SAFETY: null, or a record, which is never freed.
         let record = match unsafe { record.as_ref() } {
             Some(mine) => {
-                // Ordering: Release, for the walk before, which the same store says to have ended: a sweeper
-                // that reads this may not have seen that one's own, and a Relaxed store would not put its
-                // reads before the sweeper's frees [R]. This walk is made visible by the read-modify-write
-                // that the caller does next; an epoch that is out of date only keeps the next one from
-                // coming.
+                // Ordering: Release, as this store covers the end of the walk before: a sweeper that reads
+                // this value may have missed the end, but must free after that walk's reads [R]. The caller's
+                // next read-modify-write makes this walk visible; a stale epoch only delays the next.
                 mine.0.store(self.noted(self.number()), Ordering::Release);
                 record
             }
@@ -215,13 +202,12 @@ impl Epoch {
         Walk { epoch: self, record }
     }
 
-    /// How many threads there were to look at, if no walk that began before the present epoch goes on; to be
-    /// asked after a read-modify-write on each word that walkers do theirs on. A block that no thread has is
-    /// not counted: a semaphore would keep more nodes for threads that have ended.
+    /// Returns the number of taken records (free ones must not delay sweeps); `None` if a walk from before
+    /// the present epoch goes on. The caller has done a read-modify-write on both words.
     pub(super) fn has_no_older_walks(&self) -> Option<u32> {
         let number = self.number();
         let before = UnregisteredWalks::kind(number.wrapping_sub(1));
-        // Ordering: Acquire, after all that was read on walks that have ended [R].
+        // Ordering: Acquire, after all reads on walks that have ended [R].
         if self.unregistered.0[before].load(Ordering::Acquire) != 0 {
             return None;
         }
@@ -241,17 +227,14 @@ impl Epoch {
     }
 }
 
-/// A walk over the nodes of one semaphore: what can be reached is not freed before this is dropped.
-///
-/// From its beginning until the walker's next read-modify-write on one of the semaphore's two words, nothing
-/// must be reached for. A thread is on one walk at a time, as it has one place to note it: so foreign code is
-/// not called on one.
+/// A walk over the nodes of one semaphore: no reachable node is freed before this is dropped. Nothing may be
+/// reached before the walker's next read-modify-write on `credited` or `end`. A thread has one record for one
+/// walk at a time, and calls no foreign code on a walk.
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
     epoch: &'a Epoch,
-    /// For a thread without one, which of [`UnregisteredWalks`] it is, where no record can be. Also what
-    /// makes this `!Send`.
-    // No field of its own, for it would be written on every walk.
+    /// For a thread without a record, an index into [`UnregisteredWalks`], no address. Makes this `!Send`.
+    // Not a field of its own, which every walk would write.
     record: *const Record,
 }
 
@@ -263,14 +246,13 @@ impl Drop for Walk<'_> {
         }
         // SAFETY: a record, which is never freed.
         let record = unsafe { &*self.record };
-        // Ordering: Release: all that was read on the walk was read before it is seen to have ended [R].
+        // Ordering: Release: all reads on the walk come before its visible end [R].
         record.0.store(0, Ordering::Release);
     }
 }
 
-/// Walks of threads that have no record: those that have only ever released, and must not allocate; and those
-/// that are ending. Counted by the last bit of the epoch that they noted, which tells the present one from
-/// the one before it: or those that take turns would hold back what no single one does.
+/// Walks of threads without a record: threads that have only released and must not allocate, and threads
+/// already ending. Counted by the noted epoch's last bit, or walks taking turns would hold back every epoch.
 #[derive(Debug)]
 struct UnregisteredWalks([AtomicU32; Self::KINDS]);
 
@@ -300,7 +282,7 @@ impl UnregisteredWalks {
 mod tests {
     use super::*;
 
-    /// All records are taken, and two threads begin to add a block before the same one.
+    /// Two threads find all records taken, and add a block before the same first block.
     #[test]
     fn one_block_is_kept_of_two_threads_that_add_one() {
         let first = first_block();

@@ -1,4 +1,4 @@
-//! A waiter's node: what it needs, its waker, and where it stands in the queue.
+//! A waiter's node: its need, its waker, and its position in the queue.
 //!
 //! ```text
 //!         ┌──► Granted, GrantedOfMore ──┐           by any thread, when the credit covers it
@@ -8,16 +8,16 @@
 //! Updating                                          the owner changes its waker
 //! ```
 //!
-//! `Updating` leads to the same ends as `Waiting`. A node is *final* from then on: what it has consumed never
-//! changes again. `GrantedOfMore` says that there was credit for those behind: its owner settles them, should
-//! the granting thread have been stopped. The owner leaves the node, and a sweeper unlinks it.
+//! `Updating` leads to the same ends as `Waiting`. From then on a node is *final*: its consumption never
+//! changes. `GrantedOfMore` means that credit was left for the waiters behind: the owner settles the queue,
+//! in case the granting thread has stopped. The owner leaves the node, and a sweeper unlinks it.
 //!
 //! # The waker's slot
 //!
-//! The slot is a plain cell with one owner at a time [W]: the waiter before the node is published, in
-//! `Updating`, and after it ended the wait itself or the wait ended in `Updating`; the thread that moves the
-//! node out of `Waiting`, from then on. So a waker is taken at most once, and the waiter needs no lock to
-//! change it.
+//! The slot is a plain cell with one owner at a time [W]. The waiter owns the slot before the node is
+//! published, in `Updating`, and after a wait that it has ended itself, or that has ended in `Updating`.
+//! Otherwise the thread that moves the node out of `Waiting` owns the slot from then on. So a waker is taken
+//! at most once, and the waiter changes its waker without a lock.
 
 use std::ptr::{self, NonNull};
 use std::task::Waker;
@@ -26,11 +26,10 @@ use crate::support::fault::fault;
 use crate::support::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use crate::support::sync::{Canary, UnsafeCell};
 
-/// One permit in what is credited and consumed, and in offsets: in some words there are flags below.
+/// One permit in counts and offsets; in some words the bits below are flags.
 pub(super) const UNIT: u64 = 4;
 
-/// One waiter's node, in the queue from the CAS that publishes it until the
-/// [sweeper](super::reclaim) takes it out.
+/// A waiter's node, in the queue from its publishing CAS until taken out by the [sweeper](super::reclaim).
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Node {
@@ -38,14 +37,14 @@ pub(super) struct Node {
     state: AtomicU64,
     /// A [`Link`].
     link: AtomicU64,
-    /// The node that was published after this one; null until its publisher or a helper has said so.
+    /// The node published after this one; null until linked by its publisher or a helper.
     next: AtomicPtr<Self>,
     waker: UnsafeCell<Option<Waker>>,
     canary: Canary,
 }
 
-/// Where walks start: at a node all before which are final. Its address; with a bit if it was not known to be
-/// final itself, so that it does not say that the queue is settled where it is the tail.
+/// Where walks start: the address of a node with only final nodes before it. Marked by a bit if the node
+/// itself may not be final; as the tail, a marked node does not prove the queue settled.
 pub(super) struct Hint;
 
 impl Hint {
@@ -56,7 +55,7 @@ impl Hint {
         ptr::from_ref(node).cast_mut().map_addr(|address| address | Self::NOT_FINAL)
     }
 
-    /// Whether the node was not known to be final.
+    /// True if the node was not known to be final.
     #[inline]
     pub(super) fn is_marked(hint: *mut Node) -> bool {
         hint.addr() & Self::NOT_FINAL != 0
@@ -69,21 +68,19 @@ impl Hint {
     }
 }
 
-// SAFETY: `waker` is the only part that is not `Sync` by itself; [W] names one owner at a time, and each
-// change of owner goes through a Release/Acquire pair on `state`. `Waker` is `Send`.
+// SAFETY: only `waker` is not `Sync` by itself; [W] names one owner at a time, and each change of owner goes
+// through a Release/Acquire pair on `state`. `Waker` is `Send`.
 unsafe impl Sync for Node {}
 // SAFETY: as above.
 unsafe impl Send for Node {}
 
-/// A node's place among the others: behind which one it was published, until all before it are final; then
-/// what those have consumed.
-///
-/// The two share a word, since the predecessor is needed only until the queue's walkers have come here.
+/// A node's predecessor, until all nodes before it are final; then its offset, their consumption. The two
+/// share a word, as walks need the predecessor only until they have come here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Link(u64);
 
 impl Link {
-    /// Offsets are in multiples of [`UNIT`], so this bit tells the two apart.
+    /// Marks a predecessor: offsets are multiples of [`UNIT`].
     const BEHIND: u64 = 1;
 
     pub(super) fn behind(node: NonNull<Node>) -> Self {
@@ -94,7 +91,7 @@ impl Link {
         Self(consumed)
     }
 
-    /// What all nodes before have consumed; they are final then.
+    /// The consumption of all nodes before, once they are final.
     #[inline]
     pub(super) fn as_offset(self) -> Option<u64> {
         (self.0 & Self::BEHIND == 0).then_some(self.0)
@@ -106,11 +103,9 @@ impl Link {
     }
 }
 
-/// A node's word: its state in three bits, and what it consumes above them. A node that a deficit was added
-/// to keeps both in a [`Deficit`] instead; the word is that one's address then, and beside it the state in
-/// three bits of [`Beside`], above three bits that are [`Word::DEFICIT`].
-///
-/// That is rare, and its code is kept out of the others' way.
+/// A node's state in three bits, and its need or consumption above. A node with a deficit keeps both numbers
+/// in a [`Deficit`]; its word then has the deficit's address, the state in three bits of [`Beside`], and
+/// [`Word::DEFICIT`] in the lowest three. Deficits are rare: their code is kept apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word(u64);
 
@@ -121,16 +116,15 @@ pub(super) enum NodeState {
     /// The owner is at the waker's slot.
     Updating = 2,
     // From here on, final.
-    /// With the last of the credit that the granting thread knew of.
+    /// Granted with the last credit known to the granting thread.
     Granted = 3,
     /// Cancelled or closed. Consumes nothing but a deficit.
     Cancelled = 4,
-    /// Granted, and there was credit left for those behind: the granting thread may have been stopped before
-    /// it came to them.
+    /// Granted with credit left: the granting thread may have stopped before the next waiter.
     GrantedOfMore = 5,
     // From here on, the node has no owner.
     Left = 6,
-    /// Taken out of the queue; what it has consumed is still right for a thread that stands here.
+    /// Taken out of the queue; its consumption is still right for threads standing here.
     Unlinked = 7,
 }
 
@@ -150,8 +144,7 @@ impl NodeState {
     }
 }
 
-/// A state beside a deficit's address, where a node that has gone still has to say whether it was granted:
-/// what it has consumed is not in its word.
+/// A state beside a deficit's address. States without an owner still tell a grant from a cancellation.
 struct Beside;
 
 impl Beside {
@@ -185,7 +178,7 @@ impl Word {
         if self.has_deficit() { self.state_beside_deficit() } else { NodeState::of(self.0) }
     }
 
-    /// Of a word with a deficit: one of [`Beside`], or the state of a wait that goes on.
+    /// The state in a word with a deficit: one of [`Beside`], `Waiting` or `Updating`.
     const fn beside_deficit(self) -> u64 {
         self.0 >> NodeState::BITS & NodeState::MASK
     }
@@ -193,7 +186,7 @@ impl Word {
     #[cold]
     const fn state_beside_deficit(self) -> NodeState {
         match self.beside_deficit() {
-            // Which of the two is not told apart here.
+            // Perhaps only `Granted`: the two are not told apart here.
             Beside::GRANTED => NodeState::GrantedOfMore,
             Beside::LEFT | Beside::LEFT_CANCELLED => NodeState::Left,
             Beside::UNLINKED | Beside::UNLINKED_CANCELLED => NodeState::Unlinked,
@@ -201,7 +194,7 @@ impl Word {
         }
     }
 
-    /// Of a word with a deficit, whether or not the node was left or taken out.
+    /// True if the wait was cancelled, also after the node was left or taken out. The word has a deficit.
     #[cold]
     const fn is_cancelled_beside_deficit(self) -> bool {
         matches!(
@@ -210,8 +203,7 @@ impl Word {
         )
     }
 
-    /// The same need and deficit in another state. A waiter's need is no consumption once it is cancelled,
-    /// and stays with it only where a deficit keeps the word.
+    /// The same need and deficit in another state. A cancelled waiter's need stays only beside a deficit.
     #[inline]
     const fn with_state(self, state: NodeState) -> Self {
         if self.has_deficit() {
@@ -260,26 +252,23 @@ impl Word {
             || self.has_deficit() && matches!(self.state_beside_deficit(), NodeState::Unlinked)
     }
 
-    /// A final word whose owner has left.
     #[inline]
     const fn left(self) -> Self {
         self.with_state(NodeState::Left)
     }
 
-    /// Of a word without a deficit: what it needs or has consumed, in units.
+    /// The need or consumption in units, of a word without a deficit.
     #[inline]
     const fn units(self) -> u64 {
         (self.0 >> NodeState::BITS) * UNIT
     }
 }
 
-/// Permits that were taken out of existence while this node's waiter was first in the queue, and there were
-/// none free to take: they are consumed before the waiter is granted, and also if it never is.
-///
-/// Never changed once it is published. A larger one refers to the one it replaces, which may still be read:
-/// until that is freed, or with the node.
+/// Permits taken out of existence while this node's waiter was first in the queue and none were free:
+/// consumed before the waiter is granted, also if it never is. Never changed once published. A larger deficit
+/// refers to the replaced one, which threads may read until that is retired or the node freed.
 #[derive(Debug)]
-// Aligned so that the address has room for two times three bits.
+// The alignment leaves room in the address for two times three bits.
 #[repr(align(64))]
 pub(super) struct Deficit {
     need: u64,
@@ -289,13 +278,11 @@ pub(super) struct Deficit {
 }
 
 impl Node {
-    /// What a waiter for `need` permits publishes.
     pub(super) fn waiting(need: u64, waker: Waker, link: Link) -> Self {
         Self::new(Word::new(NodeState::Waiting, need), Some(waker), link)
     }
 
-    /// A node without a waiter, final from the start: it consumes `permits`. Its publisher owns it until it
-    /// has done the second step.
+    /// A node without a waiter, final from the start, of `permits` consumed. Owned by its publisher.
     pub(super) fn consumed(permits: u64, link: Link) -> Self {
         Self::new(Word::new(NodeState::Granted, permits), None, link)
     }
@@ -310,7 +297,7 @@ impl Node {
         }
     }
 
-    /// Another link, before the node is published.
+    /// Replaces the link, before the node is published.
     pub(super) fn relink(&mut self, link: Link) {
         self.link = AtomicU64::new(link.0);
     }
@@ -325,13 +312,11 @@ impl Node {
     #[inline]
     pub(super) fn link(&self) -> Link {
         self.canary.assert_alive();
-        // Ordering: Acquire, for a predecessor's content [N]. An offset is a number that every helper would
-        // compute alike.
+        // Ordering: Acquire, for a predecessor's content [N]. Every helper would compute the same offset.
         Link(self.link.load(Ordering::Acquire))
     }
 
-    /// All nodes before this one are final, and have consumed so much. The same number, if it was known
-    /// already.
+    /// All nodes before are final, and have consumed `consumed`. Sets the offset, unless set; returns it.
     #[inline]
     pub(super) fn come_to(&self, consumed: u64) -> u64 {
         match self.link().as_offset() {
@@ -346,8 +331,8 @@ impl Node {
     #[inline]
     fn set_offset(&self, consumed: u64) {
         if cfg!(latchwork_loom) {
-            // loom lets the sweeper's compare-and-swap read what was there before a plain store of another
-            // thread, and takes its own for the later one then. Not so one of two read-modify-writes.
+            // In loom, a sweeper's compare-and-swap may read the value before another thread's plain store
+            // and still count as the later of the two. Two read-modify-writes are ordered.
             let mut seen = self.link();
             // Ordering: as below. Relaxed on failure: tried again.
             while let Err(now) = self.link.compare_exchange(
@@ -360,40 +345,35 @@ impl Node {
             }
             return;
         }
-        // Ordering: Release: a walker that starts here has seen all before it final, as we have, and need not
-        // look at those [D]. A plain store, as all threads store the same.
+        // Ordering: Release: a walker starting here has seen all earlier nodes final, as we have, and skips
+        // them [D]. A plain store, as all threads store the same.
         self.link.store(Link::offset(consumed).0, Ordering::Release);
     }
 
-    /// By the sweeper: replaces the predecessor `gone` by the one before it, unless there is an offset.
+    /// Replaces the predecessor `gone` by the node before it, unless there is an offset. For the sweeper.
     pub(super) fn replace_predecessor(&self, gone: NonNull<Self>, before: NonNull<Self>) {
         let (from, to) = (Link::behind(gone).0, Link::behind(before).0);
-        // Ordering: Release, for the content of `before` [N]. Relaxed on failure: there is an offset then,
-        // which is as good.
+        // Ordering: Release, for the content of `before` [N]. Relaxed on failure: the offset is as good.
         let _ = self.link.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// The node that was published next, if that is known here.
     #[inline]
     pub(super) fn next(&self) -> Option<NonNull<Self>> {
         self.canary.assert_alive();
-        // Ordering: Acquire, for that node's content [N].
+        // Ordering: Acquire, for the next node's content [N].
         NonNull::new(self.next.load(Ordering::Acquire))
     }
 
-    /// By the publisher of `next`, whose predecessor this is; or by the sweeper, which has taken out all
-    /// between the two.
+    /// Links `next`: for its publisher, and for the sweeper, which has taken out all nodes in between.
     #[inline]
     pub(super) fn set_next(&self, next: NonNull<Self>) {
         self.canary.assert_alive();
-        // Ordering: Release, for that node's content [N]. A plain store. By the publisher: a helper can only
-        // have stored the same before, and the sweeper changes it when the next node has been left, which its
-        // publisher does after this. By the sweeper: there is one, and no other thread changes what is not
-        // null.
+        // Ordering: Release, for the content of `next` [N]. A plain store: a helper stores the same, the
+        // sweeper changes the link only after the publisher has left `next`, and alone changes a set link.
         self.next.store(next.as_ptr(), Ordering::Release);
     }
 
-    /// By a helper, for a publisher that is slow.
+    /// Links `next` on behalf of a slow publisher.
     #[cold]
     pub(super) fn complete_next(&self, next: NonNull<Self>) {
         self.canary.assert_alive();
@@ -401,22 +381,19 @@ impl Node {
             return;
         }
         let null = ptr::null_mut();
-        // Ordering: Release, for that node's content [N]. Not a store: by the time that we come here, `next`
-        // may have been taken out of the queue, and this one points past it. Relaxed on failure: nothing is
-        // read.
+        // Ordering: Release, for the content of `next` [N]. Not a store: `next` may have been taken out by
+        // now, and this link may point past it. Relaxed on failure: nothing is read.
         let _ = self.next.compare_exchange(null, next.as_ptr(), Ordering::Release, Ordering::Relaxed);
     }
 
-    /// By the sweeper, which takes the node, left by its owner, out of the queue. Whether it has a deficit.
+    /// Marks the node, left by its owner, as taken out. True if it has a deficit. Only for the sweeper.
     #[inline]
     pub(super) fn mark_unlinked(&self) -> bool {
-        // Ordering: Relaxed, a word that was left is changed by the sweeper only, which has acquired it
-        // (`is_left`).
+        // Ordering: Relaxed: only the sweeper changes a left word, and has acquired it (`is_left`).
         let word = Word(self.state.load(Ordering::Relaxed));
-        // Ordering: Release, in place of the owner's that it covers: a walk that stands here follows the word
-        // to the deficit, whose content it has seen by no other way. It does not keep a thread from reading
-        // the old word: one that must see the mark sees it by the read-modify-writes that divide the epochs
-        // [R].
+        // Ordering: Release, in place of the owner's Release that this store covers: a walk standing here
+        // reaches the deficit's content only through this word. A thread may still read the old word; the
+        // read-modify-writes between the epochs show the mark to every thread that must see it [R].
         self.state.store(word.with_state(NodeState::Unlinked).0, Ordering::Release);
         word.has_deficit()
     }
@@ -429,16 +406,15 @@ impl Node {
 
     // === The owner ===
 
-    /// How the wait ended; `None` while it lasts, in which case `waker` will be woken.
+    /// Returns how the wait ended. `None` while it lasts: its end will wake `waker`.
     #[inline]
     pub(super) fn poll(&self, waker: &Waker) -> Option<NodeState> {
         self.canary.assert_alive();
-        // Ordering: Acquire receives what the releasers did [G].
+        // Ordering: Acquire receives the work done before the releases [G].
         let mut word = Word(self.state.load(Ordering::Acquire));
         while word.is_waiting() {
             let updating = word.with_state(NodeState::Updating);
-            // Ordering: Acquire on failure, for the end of the wait that it may have met [G]. On success
-            // nothing is read: the slot is as the owner left it.
+            // Ordering: Acquire on failure, in case the wait has ended [G]. On success nothing is read.
             match self.state.compare_exchange(word.0, updating.0, Ordering::Relaxed, Ordering::Acquire) {
                 Ok(_) => return self.update(waker),
                 Err(now) => word = Word(now),
@@ -447,11 +423,10 @@ impl Node {
         Some(word.state())
     }
 
-    /// Puts `waker` into the slot and goes back to `Waiting`, unless the wait has ended meanwhile. The node
-    /// is `Updating`.
+    /// Puts `waker` into the slot, and goes from `Updating` back to `Waiting` unless the wait has ended.
     #[cold]
     fn update(&self, waker: &Waker) -> Option<NodeState> {
-        /// Cloning a waker is foreign code. If it panics, the old one stays, and is as good as it was.
+        /// Cloning a waker is foreign code. If it panics, the old waker stays, as good as before.
         struct BackToWaiting<'a>(&'a Node);
 
         impl Drop for BackToWaiting<'_> {
@@ -471,31 +446,30 @@ impl Node {
         });
         std::mem::forget(in_case_of_a_panic);
         let ended = self.publish_waker();
-        // Foreign code, which may come back into this semaphore, or panic: when all is as it should be.
+        // Dropped last: foreign code, which may call this semaphore or panic.
         drop(replaced);
         ended
     }
 
-    /// From `Updating` back to `Waiting`, unless the wait has ended meanwhile.
+    /// Returns from `Updating` to `Waiting`, unless the wait has ended.
     fn publish_waker(&self) -> Option<NodeState> {
-        // Ordering: Relaxed, a guess that the CAS below checks.
+        // Ordering: Relaxed, a guess checked by the CAS below.
         let mut word = Word(self.state.load(Ordering::Relaxed));
         while word.state() == NodeState::Updating {
             let waiting = word.with_state(NodeState::Waiting);
             if fault!(PublishWithoutLook) {
-                // Ordering: as below; the fault is that this is not a CAS.
+                // Ordering: as below; the fault is a store in place of the CAS.
                 self.state.store(waiting.0, Ordering::Release);
                 return None;
             }
-            // Ordering: Release publishes the waker to the thread that ends the wait [W]. Relaxed on failure:
-            // what ended the wait is read below.
+            // Ordering: Release publishes the waker [W]. Relaxed on failure: the wait's end is read below.
             match self.state.compare_exchange(word.0, waiting.0, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return None,
                 Err(_) if fault!(DeficitEndsWait) => break,
                 Err(now) => word = Word(now),
             }
         }
-        // Ordering: Acquire receives what the releasers did [G].
+        // Ordering: Acquire receives the work done before the releases [G].
         let word = Word(self.state.load(Ordering::Acquire));
         // The wait ended while the slot was ours, so no other thread takes the waker.
         if !fault!(WakerOutlivesWait) {
@@ -504,13 +478,12 @@ impl Node {
         Some(word.state())
     }
 
-    /// Gives up the wait. `Ok` has the waker, which must not live as long as the node (behind it is a whole
-    /// task), to be dropped when all else is done. `Err` says that the wait had ended.
+    /// Gives up the wait. `Ok` returns the waker, to be dropped after everything else; if the node kept it, a
+    /// whole task would stay alive. `Err` if the wait had already ended.
     #[inline]
     pub(super) fn cancel(&self) -> Result<Option<Waker>, NodeState> {
         self.canary.assert_alive();
-        // Ordering: Acquire receives what the releasers did before they ended the wait, for it is passed on
-        // [G].
+        // Ordering: Acquire receives the work done before the releases, to be passed on [G].
         let mut word = Word(self.state.load(Ordering::Acquire));
         while word.is_waiting() {
             let cancelled = if fault!(DeficitDiesWithWaiter) {
@@ -518,7 +491,7 @@ impl Node {
             } else {
                 word.with_state(NodeState::Cancelled)
             };
-            // Ordering: SeqCst, before the look at the credit that follows [S]. Acquire on failure as above.
+            // Ordering: SeqCst, before the recheck of the credit [S]. Acquire on failure as above.
             match self.state.compare_exchange(word.0, cancelled.0, Ordering::SeqCst, Ordering::Acquire) {
                 Ok(_) => return Ok(self.take_waker()),
                 Err(now) => word = Word(now),
@@ -527,13 +500,13 @@ impl Node {
         Err(word.state())
     }
 
-    /// The owner's last step here, when the wait has ended.
+    /// The owner's last step here, after the end of the wait.
     #[inline]
     pub(super) fn leave(&self) {
-        // Ordering: Relaxed, a final word does not change but by its owner.
+        // Ordering: Relaxed: only its owner changes a final word.
         let word = Word(self.state.load(Ordering::Relaxed));
-        // Ordering: Release puts all that was done with the node before its memory is used again; pairs with
-        // the Acquire in `is_left` [R]. A plain store, for no other thread moves a final node.
+        // Ordering: Release puts all uses of the node before the reuse of its memory; pairs with the Acquire
+        // in `is_left` [R]. A plain store, as no other thread changes a final node's word.
         self.state.store(word.left().0, Ordering::Release);
     }
 
@@ -547,8 +520,8 @@ impl Node {
     #[inline]
     pub(super) fn load(&self) -> Word {
         self.canary.assert_alive();
-        // Ordering: SeqCst: after a release's credit, this sees a cancel that did not see the credit [S].
-        // Includes the Acquire that passes on what was done before an earlier grant [D].
+        // Ordering: SeqCst: after a release's credit, this sees a cancellation that missed the credit [S].
+        // Includes the Acquire that passes on the work before an earlier grant [D].
         Word(self.state.load(Ordering::SeqCst))
     }
 
@@ -558,21 +531,20 @@ impl Node {
         Word(self.state.load(Ordering::Acquire)).is_left()
     }
 
-    /// Of a word that has one.
+    /// The address in `word`, which has a deficit.
     fn deficit_of(word: Word) -> *mut Deficit {
         ptr::with_exposed_provenance_mut((word.0 & !(align_of::<Deficit>() as u64 - 1)) as usize)
     }
 
     #[cold]
     fn deficit(&self, word: Word) -> &Deficit {
-        // SAFETY: the word of this node names a deficit that was published with it, and that goes when the
-        // node does.
+        // SAFETY: published with this word; freed with the node or, once replaced, when no walk can reach it.
         let deficit = unsafe { &*Self::deficit_of(word) };
         deficit.canary.assert_alive();
         deficit
     }
 
-    /// What the waiter needs, and the deficit that is consumed before it is granted; in units.
+    /// The waiter's need, and the deficit consumed before the grant; in units.
     #[inline]
     pub(super) fn wants(&self, word: Word) -> (u64, u64) {
         if word.has_deficit() {
@@ -582,7 +554,7 @@ impl Node {
         (word.units(), 0)
     }
 
-    /// What the node, which is final, has consumed; in units.
+    /// The consumption of the node, already final, in units.
     #[inline]
     pub(super) fn has_consumed(&self, word: Word) -> u64 {
         if word.has_deficit() {
@@ -598,23 +570,21 @@ impl Node {
         deficit.permits.wrapping_add(need).wrapping_mul(UNIT)
     }
 
-    /// Ends the wait from `word`, which is not final, as `state`. The new word, and the waker if the waiter
-    /// sleeps.
+    /// Ends the wait as `state`. Returns the new word and a sleeping waiter's waker, or the present word.
     #[inline]
     pub(super) fn make_final(&self, word: Word, state: NodeState) -> Result<(Word, Option<Waker>), Word> {
         let ended = word.with_state(state);
-        // Ordering: Release hands on what was done before the release [G], and Acquire receives the waker
-        // [W]; on failure, too, since what it met may be final, and is walked over then.
+        // Ordering: Release hands on the work done before the release [G], and Acquire receives the waker
+        // [W]; on failure, too, as the present word may be final, and is walked over then.
         match self.state.compare_exchange(word.0, ended.0, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) if word.is_waiting() && !fault!(GrantedNotWoken) => Ok((ended, self.take_waker())),
-            // In `Updating` the owner is at the slot, awake, and finds the new state when it is done.
+            // In `Updating` the owner is at the slot, awake, and finds the new state afterwards.
             Ok(_) => Ok((ended, None)),
             Err(now) => Err(Word(now)),
         }
     }
 
-    /// Adds to the deficit of a waiting node. False if `word` is not the node's any more. `retire` takes the
-    /// replaced one, if it can.
+    /// Adds to the deficit of a waiting node. False if `word` has changed. `retire` gets the old deficit.
     #[cold]
     pub(super) fn add_deficit(
         &self,
@@ -628,7 +598,7 @@ impl Node {
         } else {
             (ptr::null_mut(), word.units() / UNIT, 0)
         };
-        // Round the end, as all that is consumed: what is free says how far, and fits.
+        // Goes round like all consumption; only the difference to the credit has to fit.
         let permits = deficit.wrapping_add(permits);
         let replaced = AtomicPtr::new(before);
         let deficit = Box::new(Deficit { need, permits, replaced, canary: Canary::new() });
@@ -636,11 +606,11 @@ impl Node {
         let state = if fault!(DeficitForgetsOwner) { NodeState::Waiting } else { word.state() };
         let state = (state as u64) << NodeState::BITS;
         let with_deficit = Word(deficit.expose_provenance() as u64 | state | Word::DEFICIT);
-        // Ordering: Release publishes the deficit. Relaxed on failure: nothing is read. A grant that was
-        // decided before this fails, and is decided anew.
+        // Ordering: Release publishes the deficit. Relaxed on failure: nothing is read. A grant decided on
+        // the old word fails, and is decided anew.
         match self.state.compare_exchange(word.0, with_deficit.0, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => {
-                // SAFETY: published, and the caller walks.
+                // SAFETY: published, and the caller is on a walk.
                 retire(&unsafe { &*deficit }.replaced);
                 true
             }
@@ -654,11 +624,11 @@ impl Node {
 }
 
 impl Node {
-    /// Frees the deficit, if there is one: it goes with its node.
+    /// Frees the deficit, if there is one.
     ///
     /// # Safety
     ///
-    /// No other thread has the node, and it is not used afterwards.
+    /// No other thread has the node, and the caller does not use it afterwards.
     #[inline]
     pub(super) unsafe fn free_deficit(&self) {
         // Ordering: Relaxed, no other thread has the node.
@@ -673,23 +643,23 @@ impl Node {
 impl Drop for Node {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: it is being dropped.
+        // SAFETY: the node is being dropped.
         unsafe { self.free_deficit() };
     }
 }
 
 impl Deficit {
-    /// Frees it, and those that it has replaced and that are still there.
+    /// Frees the deficit, and all its predecessors not yet retired.
     ///
     /// # Safety
     ///
-    /// It comes from [`Node::add_deficit`] or is null, and no thread reads it any more.
+    /// `deficit` comes from [`Node::add_deficit`] or is null, and no thread reads it afterwards.
     #[cold]
     pub(super) unsafe fn free(mut deficit: *mut Self) {
         while !deficit.is_null() {
             // SAFETY: from `Box::into_raw`, and the caller's promise.
             let owned = unsafe { Box::from_raw(deficit) };
-            // Ordering: Relaxed, no other thread has it.
+            // Ordering: Relaxed: no other thread has the deficit.
             deficit = owned.replaced.load(Ordering::Relaxed);
             if fault!(ReplacedOutlivesDeficit) {
                 deficit = ptr::null_mut();
@@ -703,7 +673,7 @@ impl Deficit {
 mod tests {
     use super::*;
 
-    /// A deficit, and the need of a waiter that was granted it: in every state from the end of its wait on.
+    /// Consumes its deficit and, if granted, its need, in every state from the end of the wait on.
     #[test]
     fn final_node_has_consumed_the_same_as_long_as_a_thread_may_stand_there() {
         for (is_granted, deficit, consumed) in

@@ -1,35 +1,32 @@
-//! The memory of nodes: which are in the queue, which have left it, and when they may be used again.
+//! Memory of nodes: takes left nodes out of the queue, and reuses memory out of every thread's reach.
 //!
 //! # When a node is freed, and by which thread
 //!
-//! Nodes stay linked when their waiters have gone. From time to time the thread that leaves a node becomes
-//! the *sweeper*, of which there is one at a time: it walks along the queue from the oldest node and takes
-//! out those that were left, wherever they stand. So memory is in proportion to the waiters of now, not to
-//! those of the past. A thread that finds another sweeper at work goes on without.
+//! Nodes stay linked after their waiters have left. From time to time a thread that leaves a node becomes the
+//! only *sweeper*, walks the queue from the oldest node, and takes out every left node, wherever in the
+//! queue. Memory is therefore proportional to the present waiters, not to all past waiters. If another
+//! sweeper is at work, the thread goes on without sweeping.
 //!
-//! What was taken out goes to *limbo*, and is used again when no walk can reach it any more [R]:
+//! Nodes taken out go to *limbo*, and are used again once no walk can reach them [R]:
 //!
-//! * Walks begin at the queue's tail, at its oldest node or at the hint `done`, and follow links. The tail is
-//!   never taken out; `oldest`, and the links of the nodes that remain, lead to none that was, before the
-//!   sweeper looks for walks. The hint may be set to such a node by a walk that came there before. So there
-//!   are two rounds: when all walks are over that were under way when the node was taken out, no thread sets
-//!   the hint to it any more; the sweeper sets it to the oldest node that stays, and waits until all walks
-//!   are over that may have begun there.
-//! * A round lasts two epochs: an epoch begins when no walk of the one before the last is under way, as a
-//!   walk notes the epoch before it is seen. Hence [`ROUNDS`].
+//! * Walks begin at the queue's tail, its oldest node or the hint `done`, and follow links. The tail is never
+//!   taken out. Before the sweeper looks for walks, `oldest` and the remaining links lead past the nodes
+//!   taken out, but a walk already standing at a node taken out may set the hint there. Hence two rounds.
+//!   After all walks of the removal's time are over, no thread sets the hint to the node; the sweeper moves
+//!   the hint to the oldest remaining node, and waits for all walks that may have begun at the old hint.
+//! * A round lasts two epochs, as a walk notes its epoch before the sweeper can see the walk: an epoch begins
+//!   when no walk of the epoch before the last is under way. Hence [`ROUNDS`].
 //!
 //! # What a stopped thread holds back
 //!
-//! A thread that is stopped on a walk, or as the sweeper, holds back all nodes of this semaphore that are
-//! left meanwhile. No thread waits for it, and no other semaphore's memory is held back. They are 40 bytes
-//! each, and a place in limbo; and where the capacity was lowered beside a waiter, the deficits: the node's
-//! own and each one that was replaced.
+//! A thread stopped on a walk, or as the sweeper, holds back all nodes of this semaphore left meanwhile (40
+//! bytes, a place in limbo and any deficits each), but no thread, and no memory of another semaphore.
 //!
 //! # Sessions
 //!
-//! While waiters come and go the queue is one chain, from `oldest` to the tail. A take without waiting that
-//! finds all nodes left gives the chain up for a plain count: that ends the session, and the next waiter
-//! begins another chain. It is the sweeper's to do, so that no node is forgotten.
+//! While waiters come and go, the queue is one chain from `oldest` to the tail. A take that finds all nodes
+//! left replaces the chain by a plain count, which ends the session; the next waiter begins another chain.
+//! Only the sweeper ends a session, so no node is forgotten.
 
 use std::ptr::{self, NonNull};
 
@@ -40,40 +37,35 @@ use crate::support::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use super::epoch::{self, Epoch, Walk};
 use super::node::{Deficit, Hint, Node};
 
-/// Epochs from a node's being taken out to its next use: two rounds of two.
+/// Epochs between a node's removal and its reuse: two rounds of two.
 const ROUNDS: u32 = 4;
 
-/// So many nodes that were left are worth a sweep.
+/// The least number of left nodes worth a sweep.
 const FEW: u32 = if cfg!(any(latchwork_loom, latchwork_suspend)) { 2 } else { 32 };
 
-/// So many nodes in limbo are worth more than one epoch at a time.
+/// Above this number of nodes in limbo, a sweep begins more than one epoch.
 const MUCH: usize = if cfg!(any(latchwork_loom, latchwork_suspend)) { 0 } else { 6 * FEW as usize };
 
 #[derive(Debug)]
 pub(super) struct Memory {
-    /// The first node of the chain. Null while there is none, and until the thread that opened the session
-    /// has said which it is.
+    /// First node of the chain. Null without a chain, and until the opener of the session has stored it.
     oldest: AtomicPtr<Node>,
-    /// The sweeper's: nodes that were taken out, by the epoch in which they were. Boxed, as most semaphores
-    /// never have any.
+    /// Nodes taken out, by the epoch of their removal; the sweeper's. Boxed: most semaphores have none.
     limbo: UnsafeCell<Option<Box<Limbo>>>,
-    /// Whether there is a sweeper.
     sweeping: AtomicBool,
     epoch: Epoch,
-    /// Nodes that were left since the last sweep. Only says when to sweep, so it may be off.
+    /// Nodes left since the last sweep. May be off: only times the next sweep.
     left: AtomicU32,
-    /// How many are worth the next one.
+    /// The next sweep is due when `left` has come to this number.
     sweep_at: AtomicU32,
 }
 
-// SAFETY: `limbo` is the only part that is not `Sync` by itself, and is the sweeper's, of which there is one
-// at a time. The nodes in it are `Send`.
+// SAFETY: only `limbo` is not `Sync`, and belongs to the one sweeper. The nodes in limbo are `Send`.
 unsafe impl Sync for Memory {}
 // SAFETY: as above.
 unsafe impl Send for Memory {}
 
-/// By the epoch's last bits: a power of two, so that they go on where the epoch's number wraps, and more than
-/// [`ROUNDS`].
+/// Indexed by the epoch's last bits: longer than [`ROUNDS`], and a power of two, as the epoch's number wraps.
 type Limbo = [Retired; 8];
 
 fn of_epoch(limbo: &mut Limbo, epoch: u32) -> &mut Retired {
@@ -81,19 +73,18 @@ fn of_epoch(limbo: &mut Limbo, epoch: u32) -> &mut Retired {
     &mut limbo[slot]
 }
 
-/// What no walk reaches that has not reached it already.
+/// Memory out of the reach of walks that begin later.
 #[derive(Debug, Default)]
 struct Retired {
-    /// Nodes of which nothing is left but their memory, which is used again without another look at it: so
-    /// most are.
+    /// Nodes without a deficit, as most are: plain memory, reused without being read.
     memory: Vec<NonNull<Node>>,
-    /// Those that have a deficit.
+    /// Nodes with a deficit.
     nodes: Vec<NonNull<Node>>,
     deficits: Vec<NonNull<Deficit>>,
 }
 
 impl Retired {
-    /// By the sweeper, of a node that was left.
+    /// The caller is the sweeper, and `node` was left.
     #[inline]
     fn push(&mut self, node: NonNull<Node>) {
         // SAFETY: only the sweeper frees nodes.
@@ -107,7 +98,7 @@ impl Retired {
 
     /// # Safety
     ///
-    /// No walk that may have reached them is under way.
+    /// No walk that may have reached the contents is under way.
     unsafe fn free(&mut self) {
         // SAFETY: the caller's promise.
         unsafe { spare::put(&mut self.memory) };
@@ -119,7 +110,7 @@ impl Retired {
             // SAFETY: as above.
             unsafe { Deficit::free(deficit.as_ptr()) };
         }
-        // They are empty. Room for a few is kept.
+        // All are empty now. Small buffers are kept.
         let room = [self.memory.capacity(), self.nodes.capacity(), self.deficits.capacity()];
         if room.iter().any(|room| *room > 4 * FEW as usize) {
             *self = Self::default();
@@ -127,7 +118,7 @@ impl Retired {
     }
 }
 
-/// The right to take nodes out of the queue, and to free them.
+/// The right to take nodes out of the queue and free them.
 pub(super) struct Sweeper<'a>(&'a Memory);
 
 impl Drop for Sweeper<'_> {
@@ -153,25 +144,22 @@ crate::support::sync::maybe_const! {
 }
 
 impl Memory {
-    /// Begins a walk over the nodes.
     #[inline]
     pub(super) fn walk(&self) -> Walk<'_> {
         self.epoch.walk()
     }
 
-    /// The first node of a session, from the thread that opened it.
+    /// Stores the first node of a session that the caller has opened.
     #[inline]
     pub(super) fn opened(&self, first: NonNull<Node>) {
-        // Ordering: Release, for the node's content. Until this is stored there is no sweep, and the session
-        // does not end: so it is never stored late.
+        // Ordering: Release, for the node's content. Never late: until then no sweep or end of the session.
         self.oldest.store(first.as_ptr(), Ordering::Release);
     }
 
-    /// A node was left.
+    /// Counts a left node, and sweeps if a sweep is due.
     #[inline]
     pub(super) fn left_one(&self, done: &AtomicPtr<Node>, meet: impl Fn()) {
-        // Ordering: Relaxed, twice: a hint. Counts that are lost when two threads leave at once only put the
-        // sweep off.
+        // Ordering: Relaxed, twice: a hint. A count lost between two threads only delays the sweep.
         let left = self.left.load(Ordering::Relaxed).wrapping_add(1);
         self.left.store(left, Ordering::Relaxed);
         if self.is_sweep_due() {
@@ -187,40 +175,37 @@ impl Memory {
 
     #[inline]
     pub(super) fn sweeper(&self) -> Option<Sweeper<'_>> {
-        // Ordering: Acquire, after the sweeper before. Relaxed first, so that those that fail do not disturb
-        // it.
+        // Ordering: Acquire, after the previous sweeper. Relaxed first: a failing thread writes nothing.
         let free = !self.sweeping.load(Ordering::Relaxed) && !self.sweeping.swap(true, Ordering::Acquire);
         free.then(|| Sweeper(self))
     }
 
-    /// Takes out what was left, and frees what no walk can reach any more. `meet` is a read-modify-write on
-    /// each of the words that walkers do theirs on.
+    /// Takes out left nodes, frees unreachable ones. `meet` does a read-modify-write on both words.
     #[cold]
     fn tidy(&self, done: &AtomicPtr<Node>, meet: impl Fn()) {
         let Some(sweeper) = self.sweeper() else { return };
         // Ordering: Relaxed, twice: a hint.
         let left = self.left.load(Ordering::Relaxed);
         self.left.store(0, Ordering::Relaxed);
-        // Ordering: Relaxed, only to be compared.
+        // Ordering: Relaxed, only compared.
         let hint = NonNull::new(Hint::node(done.load(Ordering::Relaxed)));
         let in_vain = sweeper.sweep(left, hint);
         let mut looked = 0;
         for _ in 0..ROUNDS {
             let Some(seen) = sweeper.advance(done, &meet) else { break };
             looked = seen;
-            // Usually one is enough: a node waits for as many sweeps then, and what waits is little.
+            // One epoch is usually enough: a node waits for `ROUNDS` sweeps then, and few nodes wait.
             let much = |limbo: &mut Limbo| limbo.iter().map(Retired::len).sum::<usize>() > MUCH;
             if !sweeper.limbo(much) {
                 break;
             }
         }
-        // The next sweep is to find half as many as this one visited in vain, and as it looks at threads.
+        // The next sweep should find half as many nodes as this sweep visited in vain or looked at threads.
         // Ordering: Relaxed, a hint.
         self.sweep_at.store(FEW.max(in_vain / 2).max(looked / 2), Ordering::Relaxed);
     }
 
-    /// A deficit was replaced by another one, to which `replaced` belongs: frees it in time. Where there is a
-    /// sweeper at work it stays with the node instead.
+    /// Retires the deficit in `replaced`, a field of its successor; leaves it if a sweeper is at work.
     #[cold]
     pub(super) fn retire_replaced(
         &self,
@@ -229,16 +214,15 @@ impl Memory {
         meet: impl Fn(),
     ) {
         let Some(sweeper) = self.sweeper() else { return };
-        // Ordering: Relaxed, twice: only a sweeper changes or follows it.
+        // Ordering: Relaxed, twice: only a sweeper changes or follows the field.
         let Some(deficit) = NonNull::new(replaced.load(Ordering::Relaxed)) else { return };
         replaced.store(ptr::null_mut(), Ordering::Relaxed);
         let epoch = self.epoch.number();
         sweeper.limbo(|limbo| of_epoch(limbo, epoch).deficits.push(deficit));
-        // Waiters may not come and go meanwhile.
+        // Perhaps no waiter comes and goes to begin the next epoch.
         sweeper.advance(done, meet);
     }
 
-    /// The oldest node of the queue, for a walk.
     pub(super) fn oldest(&self) -> Option<NonNull<Node>> {
         // Ordering: Acquire, for the node's content, see `opened`.
         NonNull::new(self.oldest.load(Ordering::Acquire))
@@ -246,8 +230,8 @@ impl Memory {
 }
 
 impl Sweeper<'_> {
-    /// Ends the session, if `end` does, which gives up the queue whose tail is `tail`. `None` if that cannot
-    /// be now: the session is just being opened, or an owner has not left its node.
+    /// Ends the session if `end`, which gives up the queue with the tail `tail`, returns true. `None` if a
+    /// thread is just opening the session, or an owner has not left its node.
     #[inline]
     pub(super) fn end_session(&self, tail: NonNull<Node>, end: impl FnOnce() -> bool) -> Option<bool> {
         let epoch = self.0.epoch.number();
@@ -257,7 +241,7 @@ impl Sweeper<'_> {
             if self.take_out_oldest(limbo) != Some(tail) || !unsafe { tail.as_ref() }.is_left() {
                 return None;
             }
-            // Before the session ends: afterwards it is for the next one's opener to say.
+            // Cleared before the session ends: afterwards the field belongs to the next session's opener.
             // Ordering: Relaxed, made visible by the step that ends the session.
             self.0.oldest.store(ptr::null_mut(), Ordering::Relaxed);
             let ended = end();
@@ -271,7 +255,7 @@ impl Sweeper<'_> {
         })
     }
 
-    /// Takes out the nodes at the queue's head that were left. The first that stays, if there is a queue.
+    /// Takes out the left nodes at the queue's head. Returns the first remaining node, if there is a queue.
     #[inline]
     fn take_out_oldest(&self, limbo: &mut Retired) -> Option<NonNull<Node>> {
         let first = self.0.oldest()?;
@@ -279,7 +263,7 @@ impl Sweeper<'_> {
         loop {
             // SAFETY: in the queue, and only the sweeper frees nodes.
             let look = unsafe { here.as_ref() };
-            // The tail stays, and so does a node whose successor is not known here.
+            // The tail and a node without a known successor stay.
             let Some(next) = look.next().filter(|_| look.is_left()) else { break };
             Self::take_out(here, next, limbo);
             here = next;
@@ -293,46 +277,44 @@ impl Sweeper<'_> {
 
     fn limbo<R>(&self, f: impl FnOnce(&mut Limbo) -> R) -> R {
         self.0.limbo.with_mut(|limbo| {
-            // SAFETY: the sweeper's, and there is one.
+            // SAFETY: limbo is the sweeper's, and there is one sweeper.
             f(unsafe { &mut *limbo }.get_or_insert_default())
         })
     }
 
-    /// Takes out `node`, which was left, and which `next` is behind.
+    /// Takes out a left `node`, with the successor `next`.
     #[inline]
     fn take_out(node: NonNull<Node>, next: NonNull<Node>, limbo: &mut Retired) {
         // SAFETY: in the chain, and only the sweeper takes nodes out and frees them.
         let look = unsafe { node.as_ref() };
         if let Some(offset) = look.link().as_offset() {
-            // All before it are final, and so is it. What they have consumed is not to be forgotten with
-            // them. SAFETY: as above.
+            // All nodes up to `node` are final: pass their consumption on to `next`.
+            // SAFETY: as above.
             unsafe { next.as_ref() }.come_to(offset.wrapping_add(look.has_consumed(look.load())));
         }
         limbo.push(node);
     }
 
-    /// Takes nodes out of the chain that were left: at least so many, if there are, and those next to them.
-    /// How many it visited and did not free.
+    /// Takes out left nodes: at least `left`, if there are as many. Returns how many visited nodes remain.
     fn sweep(&self, left: u32, hint: Option<NonNull<Node>>) -> u32 {
         let epoch = self.0.epoch.number();
         self.limbo(|limbo| self.sweep_into(of_epoch(limbo, epoch), left as usize, hint))
     }
 
     fn sweep_into(&self, limbo: &mut Retired, left: usize, hint: Option<NonNull<Node>>) -> u32 {
-        /// So many in a row that stay end a sweep that has what it came for.
+        /// A sweep that has taken out enough ends after so many remaining nodes in a row.
         const ENOUGH: u32 = 8;
 
         let enough = limbo.len().saturating_add(left);
         let (mut remain, mut in_a_row) = (0, 0);
-        // The last that stays, and the last behind it that does not.
+        // The last remaining node, and the last node taken out behind it.
         let (mut before, mut gone): (Option<NonNull<Node>>, Option<NonNull<Node>>) = (None, None);
         let mut here = self.0.oldest();
         while let Some(node) = here {
             // SAFETY: in the chain, and only the sweeper takes nodes out and frees them.
             let look = unsafe { node.as_ref() };
             here = look.next();
-            // The tail stays, and so does a node whose successor is not known here; and the hint, as walks
-            // would have to begin at the tail.
+            // The tail stays; so do a node without a known successor, and the hint, where walks begin.
             if let Some(next) = here
                 && Some(node) != hint
                 && (look.is_left() || fault!(SweptUnderOwner))
@@ -345,8 +327,8 @@ impl Sweeper<'_> {
             remain += 1;
             in_a_row += 1;
             if let Some(gone) = gone.take() {
-                // Unless it has an offset, those that go were cancelled while others waited before them, and
-                // have consumed nothing.
+                // Without an offset, the nodes taken out were cancelled behind a waiter, and consumed
+                // nothing.
                 if let Some(before) = before {
                     look.replace_predecessor(gone, before);
                 }
@@ -365,8 +347,8 @@ impl Sweeper<'_> {
         remain
     }
 
-    /// Begins an epoch, and frees what may be freed in it; `None` if a walk of the epoch before the last goes
-    /// on.
+    /// Begins an epoch, and frees the nodes due in it. Returns the number of records looked at; `None` if a
+    /// walk of the epoch before the last goes on.
     pub(super) fn advance(&self, done: &AtomicPtr<Node>, meet: impl Fn()) -> Option<u32> {
         meet();
         let looked = self.0.epoch.has_no_older_walks();
@@ -374,20 +356,20 @@ impl Sweeper<'_> {
             return None;
         }
         let epoch = self.0.epoch.advance();
-        // Ordering: Acquire, for the node's content [D]: a thread on a walk may just have set it. The node is
-        // not freed, as it would not be here then.
+        // Ordering: Acquire, for the node's content [D]: a walk may just have set the hint. The node is not
+        // freed yet, or the hint would not name it.
         let hint = done.load(Ordering::Acquire);
-        // SAFETY: null, or a node that was not freed.
+        // SAFETY: null, or a node not freed yet.
         let is_unlinked = unsafe { Hint::node(hint).as_ref() }.is_some_and(Node::is_unlinked);
         let is_kept = fault!(MarkedHintOutlivesNode).then(|| Hint::is_marked(hint));
         let outlives = is_kept.unwrap_or(fault!(HintOutlivesNode));
         if is_unlinked && !outlives {
-            // Not null, for which the next walk would go back over all waiters: those before the oldest node
-            // were left, so they are final, and it has its offset from them.
+            // Not null, or the next walk would go back over all waiters. All nodes before the oldest were
+            // left, therefore final, and have given the oldest its offset.
             // SAFETY: in the chain, and only the sweeper frees nodes.
             let oldest = self.0.oldest().map(|oldest| Hint::first(unsafe { oldest.as_ref() }));
             let oldest = oldest.unwrap_or(ptr::null_mut());
-            // Ordering: Release, as in `remember` [D]. Relaxed on failure: another hint was set.
+            // Ordering: Release, as in `remember` [D]. Relaxed on failure: another thread has set the hint.
             let _ = done.compare_exchange(hint, oldest, Ordering::Release, Ordering::Relaxed);
         }
         self.free(epoch);
@@ -397,7 +379,7 @@ impl Sweeper<'_> {
     fn free(&self, epoch: u32) {
         let rounds = if fault!(FreedInOneRound) { 2 } else { ROUNDS };
         self.limbo(|limbo| {
-            // SAFETY: no walk reaches them any more, see the essay.
+            // SAFETY: after two rounds no walk reaches these nodes, see above.
             unsafe { of_epoch(limbo, epoch.wrapping_sub(rounds)).free() };
         });
     }
@@ -408,12 +390,12 @@ impl Drop for Memory {
         if fault!(NeverFreed) {
             return;
         }
-        // Ordering: Relaxed, the semaphore is being dropped, by its only owner.
+        // Ordering: Relaxed: the semaphore's only owner is dropping it.
         let mut here = NonNull::new(self.oldest.load(Ordering::Relaxed));
         while let Some(node) = here {
             // SAFETY: in the chain, and the caller is the semaphore's only owner.
             here = unsafe { node.as_ref() }.next();
-            // A waiter that was forgotten has left its waker there.
+            // A forgotten waiter's node still has its waker.
             // SAFETY: as above.
             unsafe { spare::free_node(node) };
         }
@@ -429,8 +411,7 @@ impl Drop for Memory {
 
 pub(super) use self::spare::{discard, take as place_for};
 
-/// Nodes' memory that this thread keeps for its next waiters, as each would cost a call of the allocator
-/// otherwise.
+/// Memory of nodes kept by this thread for its next waiters, to save calls of the allocator.
 #[cfg(not(latchwork_loom))]
 mod spare {
     use std::cell::UnsafeCell;
@@ -440,21 +421,20 @@ mod spare {
     use super::{Node, epoch};
     use crate::support::sync::thread_cell;
 
-    /// 40 KiB, and 8 KiB for where they are. None where threads are stopped, so that AddressSanitizer sees a
-    /// late access.
+    /// 40 KiB of nodes, and 8 KiB of pointers. None under suspension: AddressSanitizer sees late accesses.
     const KEPT: usize = if cfg!(latchwork_suspend) { 0 } else { 1024 };
 
-    // Never dropped as such: freed when the thread's record is given back.
+    // Never dropped: freed when the thread gives its record back.
     type Spare = UnsafeCell<ManuallyDrop<Vec<NonNull<Node>>>>;
     thread_cell!(SPARE: Spare = UnsafeCell::new(ManuallyDrop::new(Vec::new())));
 
     #[inline]
     fn with<R>(f: impl FnOnce(&mut Vec<NonNull<Node>>) -> R) -> R {
-        // SAFETY: this thread's, and nothing in here calls back.
+        // SAFETY: this thread's cell, and nothing in here calls back.
         SPARE.with(|spare| f(unsafe { &mut *spare.get() }))
     }
 
-    /// Puts a node into memory that no other thread knows.
+    /// Moves `node` into memory unknown to other threads.
     #[inline]
     pub(in super::super) fn take(node: Node) -> NonNull<Node> {
         let Some(place) = with(Vec::pop) else { return allocate(node) };
@@ -469,13 +449,13 @@ mod spare {
         NonNull::from(Box::leak(Box::new(node)))
     }
 
-    /// Keeps what is nothing but memory any more, or frees it.
+    /// Keeps the nodes' memory, or frees it.
     ///
     /// # Safety
     ///
-    /// The nodes came from [`take`], and no walk reaches them any more.
+    /// The nodes came from [`take`], and no walk can reach them.
     pub(super) unsafe fn put(nodes: &mut Vec<NonNull<Node>>) {
-        // A thread without a record is not asked for what it keeps when it ends.
+        // A thread without a record would not free its spare memory when it ends.
         if epoch::is_registered() {
             with(|spare| {
                 let fit = KEPT.saturating_sub(spare.len()).min(nodes.len());
@@ -490,9 +470,9 @@ mod spare {
 
     /// # Safety
     ///
-    /// The node came from [`take`], and no walk reaches it any more.
+    /// The node came from [`take`], and no walk can reach it.
     pub(super) unsafe fn free_node(node: NonNull<Node>) {
-        // SAFETY: the caller's promise; and sooner or later it came from a box.
+        // SAFETY: the caller's promise; and the memory came from a box, perhaps some uses ago.
         drop(unsafe { Box::from_raw(node.as_ptr()) });
     }
 
@@ -505,19 +485,17 @@ mod spare {
         unsafe { free_node(node) };
     }
 
-    /// This thread ends: frees what it keeps.
     fn at_exit() {
         epoch::unregister();
         for place in with(std::mem::take) {
             let memory = place.cast::<MaybeUninit<Node>>();
-            // SAFETY: it came from a box of a node, without one in it now.
+            // SAFETY: from a box of a node, without a node now.
             drop(unsafe { Box::from_raw(memory.as_ptr()) });
         }
     }
 }
 
-/// In a model, freed nodes are buried and not used again, so that a thread that still reaches one meets a
-/// dead canary.
+/// In a model, freed nodes are buried, never reused: a thread that still gets there meets a dead canary.
 #[cfg(latchwork_loom)]
 mod spare {
     use std::ptr::NonNull;
@@ -529,9 +507,7 @@ mod spare {
         NonNull::from(Box::leak(Box::new(node)))
     }
 
-    /// # Safety
-    ///
-    /// That of the real one.
+    /// # Safety: as for the real function.
     pub(super) unsafe fn put(nodes: &mut Vec<NonNull<Node>>) {
         for node in nodes.drain(..) {
             // SAFETY: the caller's promise.
@@ -539,20 +515,16 @@ mod spare {
         }
     }
 
-    /// # Safety
-    ///
-    /// That of the real one.
+    /// # Safety: as for the real function.
     pub(super) unsafe fn free_node(node: NonNull<Node>) {
-        // What is buried is not dropped.
+        // A buried node is not dropped: free its deficit here.
         // SAFETY: the caller's promise.
         unsafe { node.as_ref().free_deficit() };
-        // SAFETY: as above; and it came from a box.
+        // SAFETY: as above; and the node came from a box.
         crate::support::sync::bury(unsafe { Box::from_raw(node.as_ptr()) }, Node::canary);
     }
 
-    /// # Safety
-    ///
-    /// That of the real one.
+    /// # Safety: as for the real function.
     pub(in super::super) unsafe fn discard(node: NonNull<Node>) {
         // SAFETY: the caller's promise.
         drop(unsafe { Box::from_raw(node.as_ptr()) });
@@ -567,8 +539,7 @@ mod spare {
 mod tests {
     use super::*;
 
-    /// Two threads that only release, or count waiters, can see to it that there always is a walk. Each of
-    /// them ends.
+    /// Threads that only release, or count waiters, can always keep some walk under way, though each ends.
     #[test]
     fn walks_without_a_record_that_take_turns_hold_back_nothing() {
         let (memory, done) = (Memory::new(), AtomicPtr::new(ptr::null_mut()));

@@ -1,4 +1,4 @@
-//! The loop `settle`, which makes nodes final, and the steps that have to call it.
+//! The loop `settle`, which makes nodes final, and its callers.
 
 use std::ptr::{self, NonNull};
 
@@ -12,38 +12,37 @@ use super::{End, Engine, ahead};
 
 /// How far the queue is settled.
 pub(super) enum Settled<'w> {
-    /// The queue is empty, and there is no tail.
+    /// The queue is empty, without a tail.
     Free,
-    /// All nodes are final up to `tail`, and have consumed so much. `end` named `tail` on this walk: what is
-    /// decided by that needs a step on `end`, or another look at it.
+    /// All nodes up to `tail` are final, and have consumed `consumed`. `end` named `tail` on this walk: a
+    /// decision needs a step on `end`, or a recheck.
     All { end: End, tail: &'w Node, consumed: u64 },
-    /// The first node that is not final wants more than `credited` covers beyond its offset.
+    /// The first non-final node wants more than `credited` covers beyond its offset, `consumed`.
     Blocked { first: &'w Node, word: Word, credited: u64, consumed: u64 },
-    /// The credit is used up, and the caller did not ask which waiter is first.
+    /// The credit is used up, and the caller did not ask for the first waiter.
     Spent,
     /// The wake batch is full.
     Full,
 }
 
-/// How far a caller wants it settled.
+/// How far the caller wants the queue settled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Until {
     /// Until no other waiter can be granted.
     Spent,
-    /// Until it is known which waiter is first.
+    /// Until the first waiter is known.
     Decided,
 }
 
 impl Engine {
-    /// Whether all nodes were final when this was known of the tail, which is the word's.
+    /// True if the tail, named by `end`, is known to be final, and with it all nodes.
     #[inline]
     pub(super) fn is_done(&self, end: End) -> bool {
-        // Ordering: Acquire [D]. After the word was read: a hint of an earlier life of that memory was
-        // cleared before this life began.
+        // Ordering: Acquire [D]. After `end`: hints from an earlier life of the tail's memory are gone.
         end.tail().map_or(ptr::null_mut(), NonNull::as_ptr) == self.done.load(Ordering::Acquire)
     }
 
-    /// Whether a queue is in use, and all its nodes are known to be final.
+    /// True if the queue is in use and all its nodes are known to be final.
     pub(super) fn is_known_settled(&self) -> bool {
         let end = self.end();
         end.is_queued() && self.is_done(end)
@@ -56,8 +55,7 @@ impl Engine {
         }
     }
 
-    /// A caller that finds the semaphore closed does not return while waiters sleep because the thread that
-    /// closes it has stopped.
+    /// If closed, closes the waiters before the caller returns, in case the closing thread has stopped.
     #[cold]
     pub(super) fn settle_what_is_closed(&self, end: End) {
         if end.is_closed() && !fault!(ClosedNotSettled) {
@@ -65,7 +63,7 @@ impl Engine {
         }
     }
 
-    /// Grants what can be granted, or closes what is to be closed, and wakes.
+    /// Grants every waiter covered by the credit, or closes all waiters if closed, and wakes them.
     #[inline(never)]
     pub(super) fn settle_and_wake(&self) {
         let walk = self.memory.walk();
@@ -73,14 +71,14 @@ impl Engine {
         self.settle_from(walk, credited);
     }
 
-    /// A read-modify-write that makes a walk visible [R], and orders a step before it with all credits.
+    /// Makes a walk visible by a read-modify-write [R], which also orders an earlier step with all credits.
     #[inline]
     pub(super) fn meet_credit(&self) -> u64 {
-        // Ordering: SeqCst, as in `release`: after a step before it, and before the look at the nodes [S].
+        // Ordering: SeqCst, as in `release`: after the earlier step, and before the read of the nodes [S].
         self.credited.fetch_add(0, Ordering::SeqCst)
     }
 
-    /// One on each word.
+    /// A read-modify-write on each of the two words.
     pub(super) fn meet_all(&self) {
         self.meet_credit();
         // Ordering: AcqRel [R].
@@ -100,7 +98,7 @@ impl Engine {
         }
     }
 
-    /// Settles to the end, and calls `decide` with what is found. Wakes then, and says what that returned.
+    /// Settles to the end, calls `decide` with the result while on the walk, wakes, and returns the decision.
     pub(super) fn settled<R>(&self, mut decide: impl FnMut(Settled<'_>) -> Option<R>) -> Option<R> {
         let wakes = WakeBatch::new();
         loop {
@@ -117,7 +115,7 @@ impl Engine {
         }
     }
 
-    /// One copy of the loop for all callers that ask what was found.
+    /// A single copy of the loop, for all callers in need of the result.
     #[inline(never)]
     fn settle_until_decided<'w>(
         &'w self,
@@ -128,10 +126,8 @@ impl Engine {
         self.settle(walk, credited, wakes, Until::Decided)
     }
 
-    /// The loop. Makes nodes final, from the first on that is not, as far as the credit goes. Any thread may
-    /// call it, at any time.
-    ///
-    /// `credited` may be old: it never falls, and a thread that adds to it settles.
+    /// The loop. Makes nodes final, from the first non-final node on, as far as the credit goes. Any thread
+    /// may call it, at any time, with an old `credited`: a thread that adds to the credit settles, too.
     #[inline(always)]
     fn settle<'w>(
         &'w self,
@@ -142,7 +138,7 @@ impl Engine {
     ) -> Settled<'w> {
         let _claim = fault!(SettlesUnderLock)
             .then(|| std::iter::repeat_with(|| self.memory.sweeper()).find_map(|s| s));
-        // Ordering: Acquire [D]. Before `end`: so the node is not behind the tail that is found there.
+        // Ordering: Acquire [D]. Read before `end`: the node is not behind the tail found there.
         let hint = self.done.load(Ordering::Acquire);
         // Ordering: SeqCst, after the credit [S]. Includes the Acquire for the tail [N].
         let end = End(self.end.load(Ordering::SeqCst));
@@ -153,7 +149,7 @@ impl Engine {
             None => Self::walk_back(tail),
         };
         if ptr::eq(hint, tail.as_ptr()) {
-            // It was the tail after it was known to be final.
+            // Still the tail after it was known to be final.
             let consumed = consumed.wrapping_add(here.has_consumed(here.load()));
             return Settled::All { end, tail: here, consumed };
         }
@@ -172,14 +168,13 @@ impl Engine {
         }
     }
 
-    /// A node all before which are final, and what those have consumed.
+    /// A node with only final nodes before it, and their consumption.
     #[inline]
     fn start_at(node: &Node) -> (&Node, u64) {
         (node, node.link().as_offset().expect("walks start at nodes that have an offset"))
     }
 
-    /// Completes the links from the tail backwards, up to the last node all before which are known to be
-    /// final.
+    /// Completes links from the tail backwards, to the last node known to have only final nodes before it.
     #[cold]
     pub(super) fn walk_back<'w>(tail: NonNull<Node>) -> (&'w Node, u64) {
         let mut node = tail;
@@ -195,14 +190,14 @@ impl Engine {
 
     #[inline]
     pub(super) fn front(&self) -> u64 {
-        // Ordering: Acquire, so that what is read afterwards is not older than what was known to be consumed.
+        // Ordering: Acquire: later reads are not older than the consumption known here.
         self.front.load(Ordering::Acquire)
     }
 
     /// Updates the hints for later walks.
     #[inline]
     pub(super) fn remember(&self, front: u64, last: Option<&Node>) {
-        // Ordering: Relaxed, twice: only to leave what is right as it is.
+        // Ordering: Relaxed, twice: these loads only save stores.
         if self.front.load(Ordering::Relaxed) != front {
             // Ordering: Release, see `front`.
             self.front.store(front, Ordering::Release);
@@ -211,13 +206,12 @@ impl Engine {
             && !ptr::eq(self.done.load(Ordering::Relaxed), last)
             && !last.is_unlinked()
         {
-            // Ordering: Release: all before it are final for walks that start there, too [D].
+            // Ordering: Release: all earlier nodes are final for walks that start there, too [D].
             self.done.store(ptr::from_ref(last).cast_mut(), Ordering::Release);
         }
     }
 
-    /// Nothing is final yet: without this, every new waiter that finds too few permits free would walk back
-    /// over the whole queue.
+    /// Sets the hint while no node is final: otherwise each new waiter would walk back over the whole queue.
     #[cold]
     fn remember_first(&self, first: &Node) {
         if first.is_unlinked() {
@@ -236,36 +230,35 @@ impl Unsettled for Engine {
     }
 }
 
-/// Where the loop `settle` is. All nodes before `here` are final.
+/// Position of the loop `settle`. All nodes before `here` are final.
 struct Cursor<'w> {
     engine: &'w Engine,
-    /// The word that named `tail`; and closed, if that was seen later.
+    /// The word that named `tail`; also closed, if seen later.
     end: End,
     tail: NonNull<Node>,
     here: &'w Node,
-    /// By all nodes before `here`, until that is final: then by `here`, too.
+    /// Consumption of all nodes before `here`, and of `here` once final.
     consumed: u64,
     credited: u64,
-    /// The last node that this walk has found or made final.
+    /// The last node found or made final by this walk.
     last: Option<&'w Node>,
     /// Where the walk began; null if no node was known to be final.
     hint: *mut Node,
 }
 
-/// What the node at the cursor, which waits, is to become.
+/// The next state of the waiting node at the cursor.
 enum Due {
     Final(NodeState),
-    /// More was credited than the cursor knew of: to be asked again.
+    /// More was credited than the cursor knew: ask again.
     Unknown,
-    /// The credit does not cover it; what is consumed includes its deficit.
+    /// The credit does not cover the node. `consumed_first` includes the node's deficit.
     Blocked {
         consumed_first: u64,
     },
 }
 
 impl<'w> Cursor<'w> {
-    /// Makes the node final, and collects its waker. Fails if the credit does not cover it, or if there is no
-    /// room for a waker.
+    /// Makes the node final and collects its waker. Fails without enough credit, or room in the batch.
     #[inline(always)]
     fn make_final(&mut self, wakes: &WakeBatch) -> Result<(), Settled<'w>> {
         let mut word = self.here.load();
@@ -300,13 +293,13 @@ impl<'w> Cursor<'w> {
             return Due::Final(NodeState::Cancelled);
         }
         let (need, deficit) = self.here.wants(word);
-        // The deficit goes to what is consumed: it comes first.
+        // The deficit is consumed first.
         let consumed_first = self.consumed.wrapping_add(deficit);
         let free = ahead(self.credited, consumed_first);
         if free < need as i64 {
-            // A release that saw no node behind `done` has left it to this node's publisher, which may have
-            // stopped. (Acquire may miss one that is not ordered before the publication. The publisher's own
-            // look does not [S].)
+            // A release that saw no node behind `done` has left the grant to this node's publisher, now
+            // perhaps stopped. (Acquire may miss a release not ordered before the publication. The
+            // publisher's own recheck does not [S].)
             let now = self.engine.credited();
             if now == self.credited || fault!(BlockedByOldCredit) {
                 return Due::Blocked { consumed_first };
@@ -314,7 +307,7 @@ impl<'w> Cursor<'w> {
             self.credited = now;
             return Due::Unknown;
         }
-        // Between the credit and the grant: what is credited after `close` is not granted.
+        // Read between the credit and the grant: permits credited after `close` are not granted.
         if self.engine.end().is_closed() && !fault!(NoLookAtClosed) {
             self.end = End(self.end.0 | End::CLOSED);
             return Due::Final(NodeState::Cancelled);
@@ -324,8 +317,8 @@ impl<'w> Cursor<'w> {
 
     #[inline(always)]
     fn blocked(&self, word: Word, consumed_first: u64) -> Settled<'w> {
-        // With the deficit, which is consumed whether the waiter stays or goes: it may be as large as the
-        // changes of the capacity are many, and what is behind by that much cannot be compared any more.
+        // Includes the deficit, consumed even if the waiter leaves. Deficits grow with the changes of the
+        // capacity, and a hint lagging by as much could not be compared.
         self.engine.remember(consumed_first, self.last);
         if self.hint.is_null() && self.last.is_none() {
             self.engine.remember_first(self.here);
@@ -333,17 +326,17 @@ impl<'w> Cursor<'w> {
         Settled::Blocked { first: self.here, word, credited: self.credited, consumed: self.consumed }
     }
 
-    /// Whether no other waiter can be granted, as far as the credit goes.
+    /// True if the known credit can grant no other waiter.
     #[inline(always)]
     fn has_spent_all(&self) -> bool {
         self.credited == self.consumed && self.engine.credited() == self.credited && !self.end.is_closed()
     }
 
-    /// From a node that is final to the next one. Fails if there is none.
+    /// Advances from a final node to the next, if any.
     #[inline(always)]
     fn go_on(&mut self) -> Result<(), Settled<'w>> {
         if self.is_at_tail() {
-            // A waiter that came meanwhile looks for itself.
+            // A waiter enqueued meanwhile does its own recheck.
             return Err(self.all());
         }
         if let Some(next) = self.here.next() {
@@ -352,8 +345,7 @@ impl<'w> Cursor<'w> {
             self.consumed = self.here.come_to(self.consumed);
             return Ok(());
         }
-        // From the tail of now: the one from before may have been cancelled and taken out, and nothing leads
-        // to it then.
+        // Back from the present tail: the former tail may have been cancelled and taken out.
         if !fault!(WalkToOldTail) {
             self.end = self.engine.end();
             self.tail = self.end.tail().ok_or(Settled::Free)?;
@@ -405,13 +397,12 @@ mod tests {
         engine.done.load(Ordering::Relaxed)
     }
 
-    /// The queue of the engine, with a node that has just been taken out of its middle.
+    /// Runs `test` with a node just taken out of the middle of the engine's queue.
     fn with_node_taken_out(engine: &Engine, test: impl FnOnce(&Node)) {
         let first = wait(engine, 1);
         let gone = wait(engine, 1);
         let last = wait(engine, 1);
-        // SAFETY: a node that was not left is there, and so is one that was taken out by the last sweep, for
-        // some more sweeps.
+        // SAFETY: a node is there until left, and for some sweeps after its removal.
         let node = unsafe { gone.node() };
         cancel(engine, gone);
         while !node.is_unlinked() {
@@ -422,8 +413,7 @@ mod tests {
         cancel(engine, last);
     }
 
-    /// A walk that began at a node before that was taken out would hand it on to the next walk, and so on,
-    /// past its end.
+    /// A walk begun at the node before the removal would pass the node on to later walks, past its own end.
     #[test]
     fn hint_is_not_set_to_a_node_that_was_taken_out() {
         let engine = Engine::new(0, false);
@@ -437,7 +427,7 @@ mod tests {
         });
     }
 
-    /// From the first waiter on, each batch would walk over all that were granted before.
+    /// Otherwise each batch would walk again over all waiters granted since the first.
     #[test]
     fn walk_that_has_filled_its_batch_is_gone_on_with_where_it_ended() {
         let engine = Engine::new(0, false);
@@ -455,8 +445,7 @@ mod tests {
         queue.into_iter().for_each(|position| cancel(&engine, position));
     }
 
-    /// By a thread that looked before the node was taken out, and was stopped until then: the next epoch
-    /// begins without that hint.
+    /// The hint is set by a thread stopped since before the removal. The next epoch begins without the hint.
     #[test]
     fn hint_to_a_node_that_was_taken_out_is_cleared_marked_or_not() {
         for mark in [|gone: &Node| ptr::from_ref(gone).cast_mut(), |gone: &Node| Hint::first(gone)] {
@@ -471,8 +460,7 @@ mod tests {
         }
     }
 
-    /// However much was taken while there was no queue: a waiter's look compares with what was consumed by
-    /// then, also of a release that saw no waiter.
+    /// However much was taken without a queue, a waiter's recheck sees a release that saw no waiter.
     #[test]
     fn front_is_not_of_a_session_long_ago() {
         let engine = Engine::new(0, false);
@@ -487,8 +475,7 @@ mod tests {
         cancel(&engine, waiter);
     }
 
-    /// However often the capacity falls and rises beside a waiter that it keeps blocked: what is compared
-    /// stays close to what is true.
+    /// However often the capacity changes beside a blocked waiter, `front` stays close to the consumption.
     #[test]
     fn front_counts_the_deficit_of_the_first_waiter() {
         let engine = Engine::new(MAX, false);
