@@ -1,22 +1,19 @@
 //! The lock for threads: [`LockClient`](crate::LockClient), [`Lock`](crate::Lock) and
 //! [`Guard`](crate::Guard), in code without an async runtime.
 //!
-//! There is no `run` here, since a thread cannot be made to drop its work: look at [`Guard::is_held`] between
-//! its steps.
+//! Each call blocks its thread on the async call. So threads and tasks wait in the same queue and share
+//! owners, errors and statistics. Each client converts into the other kind ([`LockClient::from_async`],
+//! [`LockClient::as_async`]), and both may be used at the same time.
 //!
-//! Each call blocks its thread on the async one. So threads and tasks wait in the same queue, owners,
-//! errors and statistics are the same, and both may be used side by side: a client of the one kind makes one
-//! of the other ([`LockClient::from_async`], [`LockClient::as_async`]).
+//! There is no `run` here, since a thread cannot be made to drop its work: check [`Guard::is_held`] instead.
 //!
 //! # Inside of async code
 //!
-//! Nothing here panics there, but it blocks: the thread runs no other task until the call returns. If the
-//! task that holds the lock needs that very thread to run, the two deadlock. And a `redis::Redis` that was
-//! connected in a runtime by `Redis::connect` lives on that runtime's threads: a call that blocks such a
-//! thread may get no reply, and no timeout: no other thread of the runtime takes over the task that the
-//! blocked thread woke last. `LockClient::connect` (feature `redis`) has a thread of its own and does not
-//! mind. Where blocking cannot be avoided, do it on a thread that is made for it, such as `spawn_blocking` of
-//! tokio's.
+//! A call here does not panic in async code, but blocks its thread, which runs no other task until the
+//! return. If the task that holds the lock needs the same thread, the two deadlock. A call that blocks a
+//! thread of the runtime in which `Redis::connect` was called may get neither a reply nor a timeout: no other
+//! thread takes over the task that the blocked thread woke last. `LockClient::connect` (feature `redis`) has
+//! its own thread and is safe. If blocking is unavoidable, use a thread made for it, as by `spawn_blocking`.
 
 mod client;
 mod guard;
@@ -30,8 +27,7 @@ pub use self::guard::Guard;
 pub use self::lock::Lock;
 pub use self::read_write_lock::ReadWriteLock;
 
-/// The semaphore's, and not the plain one: a thread may come here inside of a waker, and the threads that it
-/// has freed there must not sleep as long as it does.
+/// Uses the semaphore's `block_on`: before a thread blocks inside of a waker, it calls its collected wakers.
 fn block_on<F: Future>(future: F) -> F::Output {
     crate::semaphore::block_on(pin!(future))
 }

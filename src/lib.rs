@@ -10,16 +10,15 @@
 //! // The client is made once, by LockClient::local() or LockClient::new(Redis::connect("redis://…").await?).
 //! async fn ship(client: &LockClient, order: u64) -> Result<(), latchwork::LockError> {
 //!     let lock = client.get_lock(&format!("orders:{order}"))?;
-//!     // Takes the lock, and releases it afterwards. If it is lost, the work is cancelled.
+//!     // Acquires the lock, and releases it after the work. A loss of the lock cancels the work.
 //!     lock.run(async { /* the work that one task at a time may do */ }).await
 //! }
 //! # }
 //! ```
 //!
-//! [`LockClient`] makes [`Lock`]s by name over a [`Backend`]: [`local::Local`] keeps them in this process
-//! (feature `local`, on by default), [`redis::Redis`] on a Redis server (feature `redis`). How a lock waits,
-//! renews its lease and reports a loss is told in [`lock`]. The same for threads, without an async runtime,
-//! is in [`blocking`].
+//! [`LockClient`] makes [`Lock`]s by name over a [`Backend`]: [`local::Local`] keeps locks in this process
+//! (feature `local`, on by default), [`redis::Redis`] on a Redis server (feature `redis`). [`lock`] explains
+//! waiting, renewals and losses; [`blocking`] is for threads without an async runtime.
 //!
 //! # A semaphore
 //!
@@ -36,15 +35,15 @@
 //!
 //! # The primitives
 //!
-//! They need no runtime and no server, and a lock client can be built on them:
+//! The primitives need no runtime and no server. A lock client can be built on them:
 //!
 //! | type | is |
 //! |---|---|
 //! | [`AsyncSemaphore`] | permits for async tasks and threads, lock-free, first in, first out |
-//! | [`StripedSemaphores`](striped::StripedSemaphores) | a fixed array of one-permit semaphores, one of which a name picks |
-//! | [`Latch`](latch::Latch) | coalescing notification with blocking waits: a notification that comes first is kept for the waiter that comes next. Does not count down |
-//! | [`LockEntry`](lock_entry::LockEntry) | the ownership of one name inside of a process: a re-entrant, fair lock under a lease that a store grants |
-//! | [`ChannelEntry`](subscription::ChannelEntry) | the state that all subscribers of one channel share: their number, readiness, latch, listeners |
+//! | [`StripedSemaphores`](striped::StripedSemaphores) | a fixed array of one-permit semaphores; each name selects one |
+//! | [`Latch`](latch::Latch) | coalescing notification with blocking waits: an early notification stays pending for the next waiter. Not a countdown |
+//! | [`LockEntry`](lock_entry::LockEntry) | the ownership of one name inside of a process: a re-entrant, fair lock under a lease of a store |
+//! | [`ChannelEntry`](subscription::ChannelEntry) | the shared state of one channel's subscribers: number, readiness, latch, listeners |
 //! | [`Registry`](subscription::Registry) | one subscription per channel and process, over any [`Transport`](subscription::Transport) |
 //!
 //! # Features
@@ -54,18 +53,18 @@
 //! | `local` (default) | locks inside of a process, without an async runtime |
 //! | `redis` | locks over a Redis server, on tokio |
 //! | `sentinel`, `cluster`, `tls` | `redis+sentinel://`, `redis-cluster://`, `rediss://` |
-//! | `tokio` | loops that find free permits or locks let other tasks of a tokio runtime run; locks in memory by tokio's clock |
+//! | `tokio` | loops over free permits or locks yield to other tokio tasks; locks in memory on tokio's clock |
 //! | `tracing` | events and spans of the locks |
 //! | `stream` | [`PollSemaphore`] as a `Stream` |
 //! | `lock` | the locks without a store, for a `Backend` of your own |
 //!
-//! Without any: the semaphore, and the primitives above.
+//! Without features, the crate has the semaphore and the primitives above.
 //!
 //! # More
 //!
 //! The repository has [examples](https://github.com/latchwork/latchwork/tree/main/examples), among them a
-//! backend and a lock client of one's own, and pages on [what is
-//! guaranteed](https://github.com/latchwork/latchwork/blob/main/docs/guarantees.md),
+//! backend and a lock client, and pages on
+//! [guarantees](https://github.com/latchwork/latchwork/blob/main/docs/guarantees.md),
 //! [failures](https://github.com/latchwork/latchwork/blob/main/docs/failures.md) and
 //! [terms](https://github.com/latchwork/latchwork/blob/main/docs/glossary.md).
 //!
@@ -74,15 +73,15 @@
 // | question | module |
 // |---|---|
 // | How does a task wait for permits? | `semaphore` → `engine`, whose head is the essay → `node`, `settle`, `capacity`, `reclaim` → `epoch` |
-// | How do notifications and stripes stand on that? | `latch`, `striped` |
+// | How do notifications and stripes use permits? | `latch`, `striped` |
 // | What wakes the waiters of a channel? | `subscription` → `registry` → `channel` → `latch`, over a `transport` |
 // | Which owner has a name in this process, and which is next? | `lock_entry` → `ownership`: a state machine without store or clock |
 // | How does a `lock()` run? | `lock`, with an index of its own |
 // | Where are leases kept? | `local` in memory, `redis` on a server |
 // | How do threads without a runtime lock? | `blocking` |
-// | What do all of them stand on? | `support`: `sync` (loom's seam), `foreign` (panics of foreign code), `event`, `moment`, `runtime`, `budget` (tokio's), `fault` (seeded by checks) |
+// | Which helpers do all modules share? | `support`: `sync` (loom's seam), `foreign` (panics of foreign code), `event`, `moment`, `runtime`, `budget` (tokio's), `fault` (seeded by checks) |
 
-// What is not built in is linked to where it is documented.
+// Links to items of disabled features lead to docs.rs.
 #![cfg_attr(feature = "lock", doc = "\n[`Backend`]: backend::Backend\n")]
 #![cfg_attr(
     not(feature = "lock"),
@@ -108,7 +107,7 @@
 )]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// So that the README's example compiles.
+// Compiles the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub struct Readme;
@@ -116,7 +115,7 @@ pub struct Readme;
 #[cfg(all(latchwork_loom, not(feature = "loom")))]
 compile_error!("--cfg latchwork_loom needs the feature `loom`; run the models by `cargo xtask loom`");
 
-// First, so that its macros are seen below.
+// First, for the macros used below.
 #[macro_use]
 mod support;
 
@@ -154,9 +153,9 @@ pub use crate::support::fault;
 #[doc(inline)]
 pub use crate::support::foreign::{ForeignPanic, foreign_panics, on_foreign_panic};
 
-/// For a store of one's own: the contract of [`Backend`](backend::Backend), and what goes with its commands.
+/// For a store of your own: the [`Backend`](backend::Backend) trait and the types of its commands.
 ///
-/// What a user of locks needs is at the root of the crate.
+/// Users of locks find their types at the root of the crate.
 #[cfg(feature = "lock")]
 pub mod backend {
     #[doc(no_inline)]

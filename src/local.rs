@@ -1,5 +1,4 @@
-//! The in-process backend: named, re-entrant, leased async locks without a server and without an async
-//! runtime.
+//! The in-process backend: named, re-entrant, leased async locks without a server or an async runtime.
 
 mod other_kind;
 mod queue;
@@ -32,22 +31,19 @@ use crate::subscription::Registry;
 use crate::support::runtime::Runtime;
 use crate::support::sync::Mutex;
 
-/// Locks kept in this process's memory.
+/// A backend with the locks in this process's memory.
 ///
-/// Clones share their locks; two `Local`s made separately know nothing of each other. The only error is a
-/// name that is held as another kind of lock, and no command is awaited: a lock that is free is taken, and a
-/// guard that is dropped has let go, without a trip to another thread.
+/// Clones share their locks. The only error is a name held as another kind of lock. No command waits for
+/// another thread: `lock` acquires a free lock, and dropping a guard frees its lock, within the call.
 ///
 /// # Wakers that block
 ///
 /// A waker must not block.
 ///
-/// * [`ThreadRuntime`] has one thread for timers and one for tasks: until a waker that is called there
-///   returns, limits of waits, ends of leases and renewals stand still for all clients of the backend, and
-///   leases that are not renewed end.
-/// * A waiter's waker may be called by the very call that frees the lock, before that returns. If the waker
-///   then blocks on a lock of the client that wakes it, it waits for itself. (It may poll one; what it finds
-///   pending is woken when the call returns.)
+/// * [`ThreadRuntime`] has one thread for timers and one for tasks. Until a waker called there returns, no
+///   wait times out, no loss is reported and no lease renewed, so leases end, for all clients of the backend.
+/// * The call that frees a lock may call a waiter's waker before it returns. A waker that blocks on a lock of
+///   the calling client then waits for itself. (It may poll a lock; a pending poll is woken after the call.)
 ///
 /// # Examples
 ///
@@ -71,7 +67,7 @@ pub struct Local<R: Runtime + Clone = ThreadRuntime> {
 }
 
 impl Local {
-    /// Makes a backend that holds no locks, on a [`ThreadRuntime`] of its own.
+    /// Makes a backend without locks, on a [`ThreadRuntime`] of its own.
     pub fn new() -> Self {
         Self::with_runtime(ThreadRuntime::new())
     }
@@ -79,14 +75,13 @@ impl Local {
 
 #[cfg(feature = "tokio")]
 impl Local<crate::backend::TokioRuntime> {
-    /// Makes a backend without locks, on the clock, the timers and the tasks of the caller's tokio runtime.
-    /// The backend ends with that runtime.
+    /// Makes a backend without locks on the caller's tokio runtime, with which the backend ends.
     ///
     /// For tests: where tokio's clock is paused, leases end when the test advances the clock.
     ///
     /// # Panics
     ///
-    /// When called outside of a tokio runtime, or in one without timers.
+    /// When called outside of a tokio runtime, or in a runtime without timers.
     ///
     /// # Examples
     ///
@@ -108,21 +103,21 @@ impl Local<crate::backend::TokioRuntime> {
     /// ```
     pub fn on_tokio() -> Self {
         let runtime = crate::backend::TokioRuntime::current();
-        // Panics here, and not in a call that needs a timer.
+        // Panics here rather than in a later call that needs a timer.
         drop(tokio::time::sleep(Duration::ZERO));
         Self::with_runtime(runtime)
     }
 }
 
 impl LockClient {
-    /// A client over a new in-process backend.
+    /// Makes a client over a new in-process backend.
     pub fn local() -> Self {
         Self::new(Local::new())
     }
 }
 
 impl<R: Runtime + Clone> Local<R> {
-    /// Makes a backend that holds no locks, with timers and background work on `runtime`.
+    /// Makes a backend without locks, with timers and background work on `runtime`.
     pub fn with_runtime(runtime: R) -> Self {
         Self { store: Arc::default(), registry: Registry::new(LocalTransport::default()), runtime }
     }
@@ -135,7 +130,7 @@ impl<R: Runtime + Clone> Local<R> {
         self.registry.transport().publish(channel, message).into()
     }
 
-    /// Carries out a step of a lock that has a queue, and tells others of it.
+    /// Runs a step of a lock with a queue, and publishes its news.
     fn step<T>(
         &self,
         mode: Mode,
@@ -144,7 +139,7 @@ impl<R: Runtime + Clone> Local<R> {
         step: impl FnOnce(&mut Turns<'_>) -> T,
     ) -> Result<T, OtherKind> {
         let transport = self.registry.transport();
-        // Should the client cease to listen before it is told, it gives back what it was granted.
+        // If the client stops listening before the message, the client itself releases the grant.
         let told = |id: &LeaseId| transport.is_subscribed(&grant_channel(mode, name, &id.client_id()));
         let (outcome, news) = self.store.lock().step(kind(mode), name, now, &told, step)?;
         if transport.is_unheard() {
@@ -153,7 +148,7 @@ impl<R: Runtime + Clone> Local<R> {
         if let Some(id) = news.granted {
             self.publish(&grant_channel(mode, name, &id.client_id()), Message::Granted(id.number()));
         }
-        // A fair lock that is free has no waiters to be told so.
+        // A free fair lock has no waiters to tell.
         if let Some(message) = news.message.filter(|_| mode != Mode::Fair) {
             self.publish(&read_write_channel(name), message);
         }
@@ -200,12 +195,12 @@ impl<R: Runtime + Clone> Local<R> {
             }
             Mode::Read => self.step(mode, name, self.now(), |turns| turns.release_read(id)),
         };
-        // Held as another kind of lock, or not at all.
+        // An error means that the lock is of another kind: not held.
         released.unwrap_or(ReleaseOutcome::NotHeld)
     }
 }
 
-/// The channel of a plain lock: its name, unless that begins as the channels of the other kinds do.
+/// The channel of a plain lock: its name, with a prefix if the name begins like the channels of other kinds.
 fn plain_channel(name: &LockName) -> Cow<'_, str> {
     match name.as_str() {
         hostile if hostile.starts_with('\0') => Cow::Owned(["\0plain:", hostile].concat()),
@@ -213,12 +208,12 @@ fn plain_channel(name: &LockName) -> Cow<'_, str> {
     }
 }
 
-/// Where all hear of a read-write lock. The channel of no plain lock, whatever that is called.
+/// The common channel of a read-write lock: no plain lock has this channel, whatever its name.
 fn read_write_channel(name: &LockName) -> String {
     ["\0read-write:", name.as_str()].concat()
 }
 
-/// Where a client hears that it was granted a lock that has a queue.
+/// The channel on which a client is told of its grants of a lock with a queue.
 fn grant_channel(mode: Mode, name: &LockName, client: &str) -> String {
     let prefix = if mode == Mode::Fair { "\0granted:" } else { "\0granted to write:" };
     [prefix, client, ":", name.as_str()].concat()
@@ -317,7 +312,7 @@ impl Default for Local {
 
 impl<R: Runtime + Clone> fmt::Debug for Local<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Taken out: what is written to may use a lock itself. A count, as names would fill pages.
+        // Read before the formatter, foreign code, is called. A count, as names could fill pages.
         let names = self.store.lock().names();
         f.debug_struct("Local")
             .field("names", &names)

@@ -1,4 +1,4 @@
-//! What all modules stand on, and no user sees.
+//! Internal helpers of all modules.
 
 #[cfg(feature = "lock")]
 #[macro_use]
@@ -8,8 +8,7 @@ pub(crate) mod trace;
 pub(crate) mod budget;
 pub(crate) mod counter;
 pub(crate) mod event;
-// `fault!(Name)` is `false` in an ordinary build. Unit tests, and the builds that checks are made of, seed
-// such faults, to see that a check finds them.
+// `fault!(Name)` is `false` in an ordinary build. Unit tests and builds for checks seed faults.
 #[cfg_attr(
     any(test, latchwork_loom, latchwork_suspend, latchwork_faults, latchwork_simulation),
     path = "support/fault/seeded.rs"

@@ -1,30 +1,29 @@
-//! For `verify`'s `suspension` alone: where threads can be stopped and accesses counted, and what only this
-//! crate sees.
+//! Only for `verify`'s `suspension`: hooks to stop threads and count accesses, and internals of this crate.
 
 use crate::semaphore::AsyncSemaphore;
 use crate::support::foreign;
 
 pub use crate::support::sync::suspend::{Access, Hook, before_each_access, wakes};
 
-/// Wakers that an operation collects, at most, before it calls some.
+/// Largest number of wakers that an operation collects before it calls some.
 pub const WAKE_BATCH: usize = foreign::BATCH;
 
-/// A latch's semaphore.
+/// Makes a latch's semaphore.
 pub fn latch() -> AsyncSemaphore {
     AsyncSemaphore::new_latch()
 }
 
-/// What [`Latch::release`](crate::latch::Latch::release) does to a latch's semaphore.
+/// Notifies a latch's semaphore as [`Latch::release`](crate::latch::Latch::release) does.
 pub fn notify(latch: &AsyncSemaphore, n: usize) {
     latch.notify(n);
 }
 
-/// Takes permits out of existence, free or not: what [`AsyncSemaphore::set_capacity`] does when it lowers.
+/// Removes permits, free or not, as [`AsyncSemaphore::set_capacity`] does to lower the capacity.
 pub fn lower(semaphore: &AsyncSemaphore, n: usize) {
     semaphore.lower(n);
 }
 
-/// Waiters that have neither been granted their permits nor been refused. Changes nothing.
+/// The number of waiters neither granted nor refused. Changes nothing.
 pub fn sleepers(semaphore: &AsyncSemaphore) -> usize {
     semaphore.sleepers()
 }

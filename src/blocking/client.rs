@@ -10,7 +10,7 @@ use crate::subscription::transport::Transport;
 
 use super::{Lock, ReadWriteLock, block_on};
 
-/// Makes locks by name, for threads. See [`LockClient`](crate::LockClient), whose twin this is.
+/// Makes locks by name, for threads: the blocking twin of [`LockClient`](crate::LockClient).
 ///
 /// The recipe [`threads`] is a program without a runtime.
 ///
@@ -35,7 +35,7 @@ pub struct LockClient {
 
 #[cfg(feature = "local")]
 impl LockClient {
-    /// A client over a new in-process backend.
+    /// Makes a client over a new in-process backend.
     pub fn local() -> Self {
         Self::from_async(crate::LockClient::local())
     }
@@ -43,30 +43,28 @@ impl LockClient {
 
 #[cfg(feature = "redis")]
 impl LockClient {
-    /// A client over the Redis server at `url`; see [`Redis::connect`](crate::redis::Redis::connect) for what
-    /// that may be.
+    /// Connects to the Redis server at `url`, as [`Redis::connect`](crate::redis::Redis::connect) does.
     ///
-    /// The connections live on one background thread. It ends with the last clone of the client, its locks
-    /// and guards, once what these have begun is done. Dropping them never blocks and never panics, not even
-    /// in async code.
+    /// The connections run on one background thread, which ends with the last clone of the client, its locks
+    /// and guards, after their pending work. Dropping them never blocks or panics, not even in async code.
     ///
     /// With options: `LockClient::with_options(Redis::builder().blocking_connect(url)?, &options)`.
     ///
     /// # Errors
     ///
-    /// Those of [`RedisBuilder::blocking_connect`](crate::redis::RedisBuilder::blocking_connect).
+    /// The errors of [`RedisBuilder::blocking_connect`](crate::redis::RedisBuilder::blocking_connect).
     pub fn connect(url: &str) -> Result<Self, crate::redis::Error> {
         Ok(Self::new(crate::redis::Redis::builder().blocking_connect(url)?))
     }
 }
 
 impl LockClient {
-    /// A client over `backend`, with a uuid of its own.
+    /// Makes a client over `backend`, with a uuid of its own.
     pub fn new(backend: impl Backend) -> Self {
         Self::from_async(crate::LockClient::new(backend))
     }
 
-    /// A client over `backend`, with a uuid of its own.
+    /// Makes a client over `backend`, with a uuid of its own.
     ///
     /// # Errors
     ///
@@ -75,7 +73,7 @@ impl LockClient {
         crate::LockClient::with_options(backend, options).map(Self::from_async)
     }
 
-    /// The same client, for threads: one uuid, one watchdog, one subscription per name.
+    /// Wraps a client for use by threads: uuid, watchdog and subscriptions are shared.
     pub fn from_async(client: crate::LockClient) -> Self {
         Self { inner: client }
     }
@@ -85,20 +83,19 @@ impl LockClient {
         &self.inner
     }
 
-    /// The lock called `name`. Nothing is sent.
+    /// Returns the lock called `name`. Sends nothing.
     ///
     /// # Errors
     ///
-    /// Those of [`LockClient::get_lock`](crate::LockClient::get_lock).
+    /// The errors of [`LockClient::get_lock`](crate::LockClient::get_lock).
     pub fn get_lock(&self, name: &str) -> Result<Lock, LockError> {
         self.inner.get_lock(name).map(Lock::from_async)
     }
 
-    /// The fair lock called `name`: its waiters, threads or tasks, in whatever process, get it in the order
-    /// in which they began to wait. Nothing is sent.
+    /// Returns the fair lock called `name`: waiting threads and tasks, in all processes, acquire the lock in
+    /// the order in which they began to wait. Sends nothing.
     ///
-    /// What it costs, and what the order does not include, is told by
-    /// [`LockClient::get_fair_lock`](crate::LockClient::get_fair_lock). A thread that waits is always polled.
+    /// [`LockClient::get_fair_lock`](crate::LockClient::get_fair_lock) tells the costs and limits.
     ///
     /// # Errors
     ///
@@ -111,7 +108,7 @@ impl LockClient {
     ///
     /// let client = LockClient::local();
     /// let guard = client.get_fair_lock("tickets")?.lock()?;
-    /// // … earlier waiters have had it, and later ones are served afterwards …
+    /// // … earlier waiters went first, later waiters follow …
     /// guard.unlock()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -120,7 +117,7 @@ impl LockClient {
         self.inner.get_fair_lock(name).map(Lock::from_async)
     }
 
-    /// The read-write lock called `name`: many have it to read, or one to write. Nothing is sent. See
+    /// Returns the read-write lock called `name`, for many readers or one writer. Sends nothing. See
     /// [`LockClient::get_read_write_lock`](crate::LockClient::get_read_write_lock).
     ///
     /// # Errors
@@ -132,7 +129,7 @@ impl LockClient {
         self.inner.get_read_write_lock(name).map(|lock| ReadWriteLock::from_async(&lock))
     }
 
-    /// A new owner, for taking a lock more than once: see [`Lock::owned_by`].
+    /// Makes a new owner, for acquiring a lock more than once: see [`Lock::owned_by`].
     pub fn owner(&self) -> Owner {
         self.inner.owner()
     }
@@ -142,42 +139,39 @@ impl LockClient {
         self.inner.id()
     }
 
-    /// What happened through this client so far, by tasks and threads.
+    /// The figures of this client so far, by tasks and threads.
     pub fn metrics(&self) -> Metrics {
         self.inner.metrics()
     }
 
-    /// What this client holds now, by tasks and threads. See [`LockClient::held`](crate::LockClient::held).
+    /// The current holds, by tasks and threads. See [`LockClient::held`](crate::LockClient::held).
     pub fn held(&self) -> Vec<HeldLock> {
         self.inner.held()
     }
 
-    /// What tasks and threads of this client wait for now. See
-    /// [`LockClient::waiting`](crate::LockClient::waiting).
+    /// The waiting tasks and threads of this client. See [`LockClient::waiting`](crate::LockClient::waiting).
     pub fn waiting(&self) -> Vec<WaitingLock> {
         self.inner.waiting()
     }
 
-    /// The backend that was given to [`new`](Self::new).
+    /// The backend passed to [`new`](Self::new), if it has the type `B`.
     pub fn backend<B: Backend>(&self) -> Option<&B> {
         self.inner.backend()
     }
 
-    /// The channels that this client's waiters listen to, and figures of them. See
-    /// [`LockClient::registry`](crate::LockClient::registry).
+    /// The channels of the waiters. See [`LockClient::registry`](crate::LockClient::registry).
     pub fn registry(&self) -> &Registry<dyn Transport> {
         self.inner.registry()
     }
 }
 
 impl LockClient {
-    /// Ends the client in good order, and blocks this thread until every guard is gone or its lease over, and
-    /// every release was answered, for `limit` at most. See
-    /// [`LockClient::shutdown`](crate::LockClient::shutdown).
+    /// Shuts the client down: blocks this thread until all leases have ended and all releases were answered,
+    /// for `limit` at most. See [`LockClient::shutdown`](crate::LockClient::shutdown).
     ///
     /// # Errors
     ///
-    /// [`ShutdownError`] names the locks that are held still, or whose release was not answered.
+    /// [`ShutdownError`] names the locks still held or without an answer to their release.
     pub fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
         block_on(self.inner.shutdown(limit))
     }

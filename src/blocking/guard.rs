@@ -8,12 +8,11 @@ use crate::lock_entry::LossReason;
 
 use super::block_on;
 
-/// One hold on a lock, for threads. While it lives, and its lease with it, only its owner has the lock.
+/// One hold on a lock, for threads. While the guard and its lease last, only its owner has the lock.
 ///
-/// [`unlock`](Self::unlock) gives the hold back and says how that went. Dropping it, by a panic too, gives it
-/// back in the background and does not block; at the end of `main`,
-/// [`LockClient::shutdown`](super::LockClient::shutdown) waits for that. Its twin is [`Guard`](crate::Guard).
-/// No method panics.
+/// [`unlock`](Self::unlock) releases the hold and returns the outcome. A drop, also by a panic, releases in
+/// the background; at the end of `main`, [`LockClient::shutdown`](super::LockClient::shutdown) waits for
+/// these releases. No method panics. The async twin is [`Guard`](crate::Guard).
 ///
 /// # Examples
 ///
@@ -33,12 +32,12 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// The same hold, for a thread.
+    /// Wraps a task's hold for use by a thread.
     pub fn from_async(guard: crate::Guard) -> Self {
         Self { inner: guard }
     }
 
-    /// The same hold, for a task.
+    /// Converts the hold for use by a task.
     pub fn into_async(self) -> crate::Guard {
         self.inner
     }
@@ -48,7 +47,7 @@ impl Guard {
         self.inner.name()
     }
 
-    /// The owner that holds it.
+    /// The owner of the hold.
     pub fn owner(&self) -> &Owner {
         self.inner.owner()
     }
@@ -58,29 +57,27 @@ impl Guard {
         self.inner.fencing_token()
     }
 
-    /// Whether the lock is still held, as far as this process knows; asks no server. See
-    /// [`Guard::is_held`](crate::Guard::is_held).
+    /// True if this process knows of no loss; asks no server. See [`Guard::is_held`](crate::Guard::is_held).
     pub fn is_held(&self) -> bool {
         self.inner.is_held()
     }
 
-    /// How long the lease lasts without a renewal, as far as this process knows; zero if the hold is lost.
+    /// The known time until the lease ends without a renewal; zero if the hold is lost.
     pub fn remaining(&self) -> Duration {
         self.inner.remaining()
     }
 
-    /// Blocks this thread until the hold is lost, and says why.
+    /// Blocks this thread until the hold is lost, and returns the reason.
     pub fn lost(&self) -> LossReason {
         block_on(self.inner.lost())
     }
 
-    /// As [`lost`](Self::lost), for `timeout` at most: `None` if it is not lost by then. With a timeout of
-    /// zero it looks once.
+    /// As [`lost`](Self::lost), for at most `timeout`, then `None`. A timeout of zero checks once.
     pub fn lost_timeout(&self, timeout: Duration) -> Option<LossReason> {
         block_on(self.inner.lost_timeout(timeout))
     }
 
-    /// Asks the store whether the lock is still held. See [`Guard::ensure_held`](crate::Guard::ensure_held).
+    /// Asks the store if the lock is still held. See [`Guard::ensure_held`](crate::Guard::ensure_held).
     ///
     /// # Errors
     ///
@@ -89,7 +86,7 @@ impl Guard {
         block_on(self.inner.ensure_held())
     }
 
-    /// Makes the lease last for `lease` from now at least. See [`Guard::extend`](crate::Guard::extend).
+    /// Makes the lease last for at least `lease` from now. See [`Guard::extend`](crate::Guard::extend).
     ///
     /// # Errors
     ///
@@ -99,20 +96,18 @@ impl Guard {
         block_on(self.inner.extend(lease))
     }
 
-    /// Gives this hold back. See [`Guard::unlock`](crate::Guard::unlock) for what `Ok` says.
+    /// Releases this hold. [`Guard::unlock`](crate::Guard::unlock) explains `Ok`.
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`] if the owner did not have the lock any more. [`LockError::ReleasePending`] if the
-    /// command failed: the work is done and the hold is over, and the release is repeated in the background
-    /// until the store has answered, or the lease is over. The others are told by
-    /// [`Guard::unlock`](crate::Guard::unlock), with what each says of the work.
+    /// [`LockError::Lost`] if the owner had lost the lock. [`LockError::ReleasePending`] if the command
+    /// failed: the hold is over, and the client repeats the release in the background.
+    /// [`Guard::unlock`](crate::Guard::unlock) lists all errors, with their meaning for the work.
     pub fn unlock(self) -> Result<(), LockError> {
         block_on(self.inner.unlock())
     }
 
-    /// Lets go of the guard but not of the lock: it stays held until its lease is over, or until
-    /// [`Lock::unlock`] by its owner. It is not renewed from now on.
+    /// Keeps the lock, without renewals, until its lease ends or its owner calls [`Lock::unlock`].
     ///
     /// [`Lock::unlock`]: super::Lock::unlock
     pub fn forget(self) {

@@ -7,15 +7,13 @@ use crate::lock::{Holder, Lease, LockError, LockName, LockStats, Owner};
 
 use super::{Guard, block_on};
 
-/// A named lock, for threads: at most one [`Owner`] has it at a time, until it lets go or its lease is over.
+/// A named lock, for threads: at most one [`Owner`] has the lock at a time, while its lease lasts.
 ///
-/// Its twin is [`Lock`](crate::Lock), which says more about fairness and safety. What happens inside of async
-/// code is told in [`blocking`](super).
+/// The async twin [`Lock`](crate::Lock) explains fairness and safety, [`blocking`](super) use in async code.
 ///
 /// # Panics
 ///
-/// Not by itself. The local backend does if the system refuses it a background thread, when that is first
-/// needed.
+/// Only the local backend, if the system refuses a background thread at its first use.
 ///
 /// # Examples
 ///
@@ -37,7 +35,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// The same lock, for threads.
+    /// Wraps a lock for use by threads.
     pub fn from_async(lock: crate::Lock) -> Self {
         Self { inner: lock }
     }
@@ -47,15 +45,13 @@ impl Lock {
         &self.inner
     }
 
-    /// The same lock, taken by `owner` from now on: this owner can take it again, from any thread, and it is
-    /// free when each guard is gone.
+    /// The same lock, for re-entrant use by `owner` from any thread: free once each guard is gone.
     #[must_use]
     pub fn owned_by(&self, owner: &Owner) -> Self {
         Self { inner: self.inner.owned_by(owner) }
     }
 
-    /// The same lock, with a token for each acquisition from now on. See
-    /// [`Lock::fenced`](crate::Lock::fenced).
+    /// The same lock, with fencing tokens from now on. See [`Lock::fenced`](crate::Lock::fenced).
     #[must_use]
     pub fn fenced(&self) -> Self {
         Self { inner: self.inner.fenced() }
@@ -66,125 +62,118 @@ impl Lock {
         self.inner.name()
     }
 
-    /// Takes the lock, blocking this thread as long as it takes. The watchdog renews its lease while the
-    /// guard lives.
+    /// Acquires the lock, blocking this thread. The watchdog renews the lease while the guard lives.
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::lock`](crate::Lock::lock).
+    /// The errors of [`Lock::lock`](crate::Lock::lock).
     pub fn lock(&self) -> Result<Guard, LockError> {
         block_on(self.inner.lock()).map(Guard::from_async)
     }
 
-    /// As [`lock`](Self::lock), with a lease of the caller's own, which is not renewed.
+    /// As [`lock`](Self::lock), with a lease of the caller's own, without renewals.
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::lock_with_lease`](crate::Lock::lock_with_lease).
+    /// The errors of [`Lock::lock_with_lease`](crate::Lock::lock_with_lease).
     pub fn lock_with_lease(&self, lease: Duration) -> Result<Guard, LockError> {
         block_on(self.inner.lock_with_lease(lease)).map(Guard::from_async)
     }
 
-    /// Takes the lock if it is free now. The watchdog renews its lease while the guard lives.
+    /// Acquires the lock if it is free now. The watchdog renews the lease while the guard lives.
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::try_lock`](crate::Lock::try_lock).
+    /// The errors of [`Lock::try_lock`](crate::Lock::try_lock).
     pub fn try_lock(&self) -> Result<Option<Guard>, LockError> {
         Ok(block_on(self.inner.try_lock())?.map(Guard::from_async))
     }
 
-    /// Takes the lock, blocking this thread for it no longer than `wait`. `None` if it is held by another
-    /// then.
+    /// Acquires the lock, blocking this thread for at most `wait`. `None` if another owner has the lock then.
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::try_lock_for`](crate::Lock::try_lock_for).
+    /// The errors of [`Lock::try_lock_for`](crate::Lock::try_lock_for).
     pub fn try_lock_for(&self, wait: Duration, lease: impl Into<Lease>) -> Result<Option<Guard>, LockError> {
         Ok(block_on(self.inner.try_lock_for(wait, lease))?.map(Guard::from_async))
     }
 
-    /// Gives back one hold of `owner`: one whose guard was [forgotten](Guard::forget), or else one that a
-    /// guard has. See [`Lock::unlock`](crate::Lock::unlock).
+    /// Releases one hold of `owner`: preferably one whose guard was [forgotten](Guard::forget), or else the
+    /// hold of a guard. See [`Lock::unlock`](crate::Lock::unlock).
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::unlock`](crate::Lock::unlock).
+    /// The errors of [`Lock::unlock`](crate::Lock::unlock).
     pub fn unlock(&self, owner: &Owner) -> Result<(), LockError> {
         block_on(self.inner.unlock(owner))
     }
 
-    /// Frees the lock, whichever owner has it, and wakes a waiter. True if it was held. Another kind of lock
-    /// of that name is left alone.
+    /// Frees the lock, whichever owner has it; another kind of lock stays. True if the lock was held.
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::force_unlock`](crate::Lock::force_unlock).
+    /// The errors of [`Lock::force_unlock`](crate::Lock::force_unlock).
     pub fn force_unlock(&self) -> Result<bool, LockError> {
         block_on(self.inner.force_unlock())
     }
 
-    /// The holder of the lock, among all clients: `None` if it is free. See
-    /// [`Lock::holder`](crate::Lock::holder).
+    /// The holder of the lock, among all clients, if any. See [`Lock::holder`](crate::Lock::holder).
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::holder`](crate::Lock::holder).
+    /// The errors of [`Lock::holder`](crate::Lock::holder).
     pub fn holder(&self) -> Result<Option<Holder>, LockError> {
         block_on(self.inner.holder())
     }
 
-    /// Whether the lock is held, by any client.
+    /// True if the lock is held, by any client.
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::is_locked`](crate::Lock::is_locked).
+    /// The errors of [`Lock::is_locked`](crate::Lock::is_locked).
     pub fn is_locked(&self) -> Result<bool, LockError> {
         block_on(self.inner.is_locked())
     }
 
-    /// Whether `owner` has the lock.
+    /// True if `owner` has the lock.
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::is_held_by`](crate::Lock::is_held_by).
+    /// The errors of [`Lock::is_held_by`](crate::Lock::is_held_by).
     pub fn is_held_by(&self, owner: &Owner) -> Result<bool, LockError> {
         block_on(self.inner.is_held_by(owner))
     }
 
-    /// How often `owner` has the lock; 0 if it has not.
+    /// The number of holds of `owner`; 0 if there is none.
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::hold_count`](crate::Lock::hold_count).
+    /// The errors of [`Lock::hold_count`](crate::Lock::hold_count).
     pub fn hold_count(&self, owner: &Owner) -> Result<u64, LockError> {
         block_on(self.inner.hold_count(owner))
     }
 
-    /// How long the lock's lease lasts without a renewal: `None` if the lock is free, [`Duration::MAX`] if it
-    /// never ends.
+    /// The time until the lease ends without a renewal, [`Duration::MAX`] if never; `None` without a lease.
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::remaining`](crate::Lock::remaining).
+    /// The errors of [`Lock::remaining`](crate::Lock::remaining).
     pub fn remaining(&self) -> Result<Option<Duration>, LockError> {
         block_on(self.inner.remaining())
     }
 
-    /// What happened to this name through this client, by tasks and threads. See
-    /// [`Lock::stats`](crate::Lock::stats).
+    /// The events of this name in this client, by tasks and threads. See [`Lock::stats`](crate::Lock::stats).
     pub fn stats(&self) -> LockStats {
         self.inner.stats()
     }
 
-    /// How many tasks and threads of this client wait for this lock, the one that competes at the store
-    /// included. See [`Lock::waiting`](crate::Lock::waiting).
+    /// The number of this client's tasks and threads waiting for this lock, including the queue head at the
+    /// store. See [`Lock::waiting`](crate::Lock::waiting).
     pub fn waiting(&self) -> usize {
         self.inner.waiting()
     }
 
-    /// How many tasks and threads wait for this lock in this client's queue. The queue head, which competes
-    /// at the store, is not among them: [`waiting`](Self::waiting) counts it, too.
+    /// The length of this client's queue for this lock: [`waiting`](Self::waiting) without the queue head.
     pub fn waiters(&self) -> usize {
         self.inner.waiters()
     }

@@ -6,8 +6,7 @@ use crate::lock::LockName;
 
 use super::Lock;
 
-/// A named lock that many may have to read, or one to write, for threads. Its twin is
-/// [`ReadWriteLock`](crate::ReadWriteLock), which says more.
+/// A named lock for threads, held by many readers or one writer: a [`ReadWriteLock`](crate::ReadWriteLock).
 ///
 /// # Examples
 ///
@@ -28,13 +27,13 @@ pub struct ReadWriteLock {
 }
 
 impl ReadWriteLock {
-    /// The same lock, for threads.
+    /// Wraps a lock for use by threads.
     pub fn from_async(lock: &crate::ReadWriteLock) -> Self {
         let [read, write] = [lock.read(), lock.write()].map(|side| Lock::from_async(side.clone()));
         Self { read, write }
     }
 
-    /// The lock that many have at a time.
+    /// The read lock: held by many owners at a time.
     pub fn read(&self) -> &Lock {
         &self.read
     }

@@ -1,12 +1,11 @@
-//! [`OtherKind`]: the one error of a store in memory.
+//! [`OtherKind`]: the only error of a store in memory.
 
 use std::error::Error;
 use std::fmt;
 
 use crate::lock::LockKind;
 
-/// The name is held as another kind of lock, and nothing was changed. Give each kind of lock names of its
-/// own.
+/// The name is held as another kind of lock; nothing changed. Give each kind of lock its own names.
 ///
 /// # Examples
 ///
@@ -33,7 +32,7 @@ impl OtherKind {
         Self(found)
     }
 
-    /// The kind that it is held as.
+    /// The kind of lock that holds the name.
     pub fn found(&self) -> LockKind {
         self.0
     }

@@ -8,13 +8,11 @@ use crate::lock_entry::Moment;
 #[derive(Debug, Default)]
 pub(super) struct Queue(Vec<Waiter>);
 
-/// A position in a queue.
 #[derive(Clone, Debug)]
 pub(super) struct Waiter {
     pub(super) id: LeaseId,
-    /// When it began to wait.
     pub(super) since: Moment,
-    /// Until when its position is kept.
+    /// End of the position unless the waiter asks again.
     pub(super) until: Moment,
 }
 
@@ -25,8 +23,7 @@ impl Waiter {
 }
 
 impl Queue {
-    /// Puts a waiter behind all that began to wait before it. If it is there already, it keeps its position,
-    /// for longer.
+    /// Enqueues a waiter behind all earlier ones, or prolongs the position of a waiter in the queue.
     pub(super) fn push(&mut self, waiter: Waiter) {
         if let Some(there) = self.0.iter_mut().find(|there| there.id == waiter.id) {
             there.until = waiter.until;
@@ -36,19 +33,17 @@ impl Queue {
         self.0.insert(behind, waiter);
     }
 
-    /// False if it does not wait.
     pub(super) fn remove(&mut self, id: &LeaseId) -> bool {
         let at = self.0.iter().position(|waiter| waiter.id == *id);
         at.map(|at| self.0.remove(at)).is_some()
     }
 
-    /// Takes out all whose position is kept still.
+    /// Takes out all waiters whose position lasts.
     pub(super) fn take(&mut self, now: Moment) -> impl Iterator<Item = Waiter> + use<> {
         std::mem::take(&mut self.0).into_iter().filter(move |waiter| now < waiter.until)
     }
 
-    /// Takes out the first waiter whose position is kept still and that can be `told`. Not behind the waiter
-    /// with the id `not_behind`.
+    /// Takes out the first waiter ahead of `not_behind` whose position lasts and whose client can be `told`.
     pub(super) fn pop_first(
         &mut self,
         now: Moment,
@@ -60,7 +55,7 @@ impl Queue {
         before.position(|waiter| told(&waiter.id)).map(|at| self.0.remove(at))
     }
 
-    /// Those whose position is kept still, in order.
+    /// Waiters whose position lasts, in order.
     pub(super) fn waiters(&self, now: Moment) -> impl Iterator<Item = &Waiter> {
         self.0.iter().filter(move |waiter| now < waiter.until)
     }
@@ -82,7 +77,7 @@ mod tests {
         Waiter::new(&id(number), QueuePosition { waited: Duration::ZERO, kept }, now)
     }
 
-    /// What is done at that moment passes over the first, and finds the second.
+    /// At the end of the first position, each operation passes over the first waiter and finds the second.
     #[test]
     fn position_is_kept_up_to_a_moment_and_no_longer() {
         let begin = Moment::from(Instant::now());

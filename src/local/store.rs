@@ -1,4 +1,4 @@
-//! [`Store`]: what is locked in this process, behind one mutex.
+//! [`Store`]: the locks of this process, behind one mutex.
 
 use std::time::Duration;
 
@@ -13,28 +13,25 @@ use super::OtherKind;
 use super::sweep::Sweep;
 use super::turns::{Leases, News, Tokens, Turns};
 
-/// What is locked. A lease that is over counts as none, whether or not it is still here.
+/// The state of each name. An ended lease counts as none, even if its entry is still in the map.
 #[derive(Debug, Default)]
 pub(super) struct Store {
-    /// A `HashTable`, as the name has its hash with it, and each step looks it up once.
+    /// A `HashTable`, since a name carries its hash, and each step needs one look-up.
     by_name: HashTable<State>,
-    /// Of names that were released or whose leases are over: one that is locked again before that finds its
-    /// place.
+    /// Clears the map of dead names. A name locked again before a sweep reuses its entry.
     sweep: Sweep,
     tokens: Tokens,
 }
 
-/// What there is of a name.
 #[derive(Debug)]
 struct State {
     name: LockName,
-    /// As what it is held. One kind at a time, as there is one `State` to a name.
     kind: LockKind,
-    /// The end of its last lease.
+    /// End of the name's last lease.
     until: Moment,
     /// The holder of a plain lock; `None` once it was released.
     plain: Option<LeaseId>,
-    /// The leases of a lock that has a queue. In a box, as most have none.
+    /// The leases of a lock with a queue. Boxed, as most names have none.
     queued: Option<Box<Leases>>,
 }
 
@@ -47,21 +44,21 @@ impl State {
         self.until.saturating_duration_since(now)
     }
 
-    /// The lock of this kind, with a queue, that this is, or is from now on if it is free.
+    /// Returns the lock with a queue of this kind; a free name becomes one.
     fn queued(&mut self, kind: LockKind, now: Moment) -> Result<&mut Leases, OtherKind> {
         if self.kind != kind {
             if self.is_alive(now) {
                 return Err(OtherKind::new(self.kind));
             }
             (self.plain, self.kind) = (None, kind);
-            // A lock of another kind may have had a greater token since, and knows nothing of turns.
+            // Reset: another kind of lock may have reserved a greater token since.
             self.queued.as_deref_mut().map(std::mem::take);
         }
         Ok(self.queued.get_or_insert_default())
     }
 }
 
-/// What there is of `name`, alive or not.
+/// The entry of `name`, alive or not; a new one if there is none.
 fn state<'a>(by_name: &'a mut HashTable<State>, name: &LockName, now: Moment) -> &'a mut State {
     let is_it = |state: &State| state.name == *name;
     match by_name.entry(name.hash_value(), is_it, |state| state.name.hash_value()) {
@@ -75,7 +72,6 @@ fn state<'a>(by_name: &'a mut HashTable<State>, name: &LockName, now: Moment) ->
 }
 
 impl Store {
-    /// How many names there is something of.
     pub(super) fn names(&self) -> usize {
         self.by_name.len()
     }
@@ -94,10 +90,10 @@ impl Store {
         }
     }
 
-    /// Clears the map of names whose leases are over.
+    /// Removes dead entries without waiters.
     #[cold]
     fn clear(&mut self, now: Moment) {
-        // With the waiters of a lock is kept whose turn it is.
+        // The entry of an awaited lock has its queue and the readers' turn.
         let is_awaited = |state: &State| state.queued.as_ref().is_some_and(|lock| lock.is_awaited(now));
         self.by_name.retain(|state| state.is_alive(now) || is_awaited(state));
         let room = self.sweep.swept(self.by_name.len());
@@ -130,7 +126,7 @@ impl Store {
                 }
                 let was_dead = state.plain.is_none();
                 (state.plain, state.kind) = (Some(id.clone()), LockKind::Plain);
-                // Never shorter, as long as it lasts.
+                // A live lease never becomes shorter.
                 state.until = if was_alive { state.until.max(until) } else { until };
                 if was_dead {
                     self.sweep.revives();
@@ -140,8 +136,7 @@ impl Store {
         Ok(AcquireOutcome::Acquired { last_token: self.tokens.reserve(*tokens) })
     }
 
-    /// Takes the lease of `id` away. Whether it is over makes no difference: no other has taken its place.
-    /// Memory of a burst of names is given back as they are released.
+    /// Ends the lease of `id`, even an expired one: no other id has replaced it. May sweep.
     #[inline]
     pub(super) fn release(&mut self, name: &LockName, id: &LeaseId, now: impl FnOnce() -> Moment) -> bool {
         let is_its = |state: &&mut State| state.plain.as_ref() == Some(id);
@@ -163,8 +158,7 @@ impl Store {
 
     // === Locks that have a queue ===
 
-    /// Carries out a step of such a lock, and says what others are to be told of it. `told`: whether the
-    /// client of an id can be.
+    /// Runs a step. Returns its outcome and its news. `told`: true if an id's client can be told of a grant.
     pub(super) fn step<T>(
         &mut self,
         kind: LockKind,
@@ -194,7 +188,7 @@ impl Store {
 
     // === All of them ===
 
-    /// One answer for each lease. No other is told: a lease that lasts longer lets none in.
+    /// Renews each lease: true if the lease has its lock. A longer lease frees nothing, so no waiter is told.
     pub(super) fn renew(
         &mut self,
         mode: Mode,
@@ -233,7 +227,7 @@ impl Store {
             (Some(queued), _) if state.kind == LockKind::ReadWrite => return Ok(queued.holders(mode, now)),
             (_, Mode::Write | Mode::Read) => return Err(OtherKind::new(state.kind)),
         };
-        // It is held, as whatever.
+        // From here on the name is held, perhaps as another kind.
         let as_mode = match state.kind {
             LockKind::Plain => Some(Mode::Plain),
             LockKind::Fair => Some(Mode::Fair),
@@ -247,7 +241,6 @@ impl Store {
     }
 }
 
-/// The kind of lock that this is a mode of.
 pub(super) fn kind(mode: Mode) -> LockKind {
     match mode {
         Mode::Plain => LockKind::Plain,
@@ -266,10 +259,9 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(30);
     const SHORT: Duration = Duration::from_millis(1);
 
-    /// So few names that none is looked for that is over.
+    /// The number of names up to which the store does not sweep.
     const FEW: usize = 64;
 
-    /// Locks of one mode, by a clock that stands still.
     struct Stage {
         clock: ThreadRuntime,
         local: Local,
@@ -310,7 +302,7 @@ mod tests {
         }
     }
 
-    /// They are not released, and not asked for again.
+    /// The leases end without a release, and no name is locked again.
     #[test]
     fn names_whose_leases_are_over_do_not_stay() {
         for stage in Stage::in_each_mode() {
@@ -322,7 +314,6 @@ mod tests {
         }
     }
 
-    /// Its waiters may all have gone without a word.
     #[test]
     fn name_stays_for_as_long_as_a_waiter_has_a_position() {
         let holds = [Mode::Fair, Mode::Write, Mode::Write];
@@ -343,8 +334,8 @@ mod tests {
         }
     }
 
-    /// At any time at most as many as are held, beside a few: whether or not others are taken anew, are taken
-    /// by their holder once more, or by the same one after their leases are over.
+    /// The number of names stays near twice the held ones at most, even if other names are locked anew, again
+    /// by their holder, or again after their leases ended.
     #[test]
     fn names_that_were_released_do_not_stay_whatever_becomes_of_others() {
         const NAMES: usize = 3000;
@@ -372,13 +363,13 @@ mod tests {
         }
     }
 
-    /// Otherwise a release would cost the more, the more other locks are held.
+    /// Otherwise the cost of a release would grow with the number of other locks held.
     #[test]
     fn lock_that_comes_and_goes_beside_held_ones_has_no_other_looked_at() {
         const HELD: usize = 1000;
         const UNUSED: usize = HELD + 1;
         for stage in Stage::in_each_mode() {
-            // What was counted before that counts no more.
+            // Dead entries counted here must not count later.
             for act in
                 [Stage::acquire as fn(&Stage, usize, Duration), |stage, number, _| stage.release(number)]
             {
@@ -401,7 +392,6 @@ mod tests {
         }
     }
 
-    /// What adds names pays for the sweeps.
     #[test]
     fn names_by_the_thousand_are_swept_a_few_times() {
         const UNUSED: usize = 3000;
@@ -419,7 +409,7 @@ mod tests {
         }
     }
 
-    /// Otherwise their memory would be given back and asked for again with each release.
+    /// Otherwise each release would free memory that the next acquisition allocates.
     #[test]
     fn few_names_stay_to_be_locked_again() {
         for stage in Stage::in_each_mode() {

@@ -1,4 +1,4 @@
-//! [`ThreadRuntime`]: timers and detached tasks on threads of their own, so that the local backend needs no
+//! [`ThreadRuntime`]: timers and detached tasks on own threads, for use of the local backend without a
 //! runtime.
 
 use std::fmt;
@@ -13,26 +13,23 @@ use crate::support::sync::atomic::Ordering;
 
 use super::threads::{Job, Shared};
 
-/// A [`Runtime`] on two threads of its own: one fires the timers, the other one polls the tasks. Each is
-/// started when there is work for it, the second one by a task that does not finish at once, and both end
-/// with the last handle.
+/// A [`Runtime`] on two threads of its own: one fires timers, the other polls tasks. Each thread starts with
+/// its first work (for tasks, the first that does not finish at once), and ends with the last handle.
 ///
 /// # Wakers and tasks that block or panic
 ///
-/// A waker or task must not block, as in other runtimes: all others of its thread stand still until it
-/// returns, and so do the limits of waits, the ends of leases and the renewals of the locks of this runtime.
-/// Block on another thread, or in tokio's `spawn_blocking`. A panic ends the call, or the task, and nothing
-/// else, and is [reported](crate::on_foreign_panic).
-/// (On a [`paused`](Self::paused) clock all of these run inside of [`advance`](Self::advance).)
+/// A waker or task must not block, as in other runtimes: until it returns, all others of its thread stand
+/// still, and with them limits of waits, ends of leases and renewals. Block on another thread, or in tokio's
+/// `spawn_blocking`. A panic ends only the call or the task, and is [reported](crate::on_foreign_panic). (On
+/// a [`paused`](Self::paused) clock, wakers and tasks run inside of [`advance`](Self::advance).)
 ///
 /// # Forks
 ///
-/// In a child that was forked off these threads do not exist: there the runtime [has
-/// ended](Runtime::has_ended). Make another one.
+/// A forked child has no such threads: there the runtime [has ended](Runtime::has_ended). Make another.
 ///
 /// # Examples
 ///
-/// In a test, time stands still until it is told to pass:
+/// Test on a clock that passes only when advanced:
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,19 +49,18 @@ pub struct ThreadRuntime {
     handle: Arc<Handle>,
 }
 
-/// What the user's handles hold. The threads hold only `Shared`, so that they end when the last of these is
-/// dropped.
+/// The user's handles. The threads hold only `Shared`, so they end after the last handle.
 struct Handle {
     shared: Arc<Shared>,
 }
 
 impl ThreadRuntime {
-    /// Makes a runtime that goes by the system's monotonic clock.
+    /// Makes a runtime on the system's monotonic clock.
     pub fn new() -> Self {
         Self::with(None)
     }
 
-    /// Makes a runtime whose clock stands still, and whose tasks rest, but for [`advance`](Self::advance).
+    /// Makes a runtime whose clock stands still and whose tasks rest, except in [`advance`](Self::advance).
     pub fn paused() -> Self {
         Self::with(Some(Instant::now()))
     }
@@ -74,8 +70,7 @@ impl ThreadRuntime {
         Self { handle: Arc::new(Handle { shared: Arc::new(shared) }) }
     }
 
-    /// Lets `time` pass on a [`paused`](Self::paused) clock: timers fire in the order of their deadlines, and
-    /// after each the tasks run until none of them can go on.
+    /// Advances a [`paused`](Self::paused) clock: fires timers by deadline, and runs tasks after each.
     ///
     /// # Panics
     ///
@@ -87,7 +82,7 @@ impl ThreadRuntime {
             while shared.poll_task() {}
             let next = shared.next_deadline().filter(|next| *next <= end);
             {
-                // Not back: a waker, or another thread, may have let more time pass meanwhile.
+                // Never back: a waker or another thread may have advanced further.
                 let paused_at = &mut shared.state.lock().paused_at;
                 *paused_at = (*paused_at).max(next.or(Some(end)));
             }
@@ -99,7 +94,7 @@ impl ThreadRuntime {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // In a child the mutex is not sure to be unlocked ever.
+        // In a forked child the mutex may stay locked for ever.
         if self.shared.origin.is_same_process() {
             self.shared.end();
         }
@@ -111,14 +106,14 @@ impl Runtime for ThreadRuntime {
 
     #[inline]
     fn now(&self) -> Instant {
-        // Only a paused clock has to be looked up.
+        // Skip the mutex unless the clock is paused.
         let paused_at =
             if self.handle.shared.by_hand { self.handle.shared.state.lock().paused_at } else { None };
         paused_at.unwrap_or_else(Instant::now)
     }
 
     fn sleep_until(&self, deadline: Instant) -> Sleep {
-        // Ordering: Relaxed, only the number's being used once matters.
+        // Ordering: Relaxed, the number must only be unique.
         let number = self.handle.shared.next_timer.fetch_add(1, Ordering::Relaxed);
         Sleep { runtime: self.clone(), key: (deadline, number) }
     }
@@ -128,9 +123,8 @@ impl Runtime for ThreadRuntime {
             return;
         }
         let mut task = Box::pin(task);
-        // Most detached work of the local backend is done by its first poll; that spares a trip to another
-        // thread, and a dropped guard has let go of its lock when `drop` returns. What is not done is polled
-        // again on the thread.
+        // Most detached work of the local backend finishes in its first poll, without a trip to another
+        // thread: a dropped guard has freed its lock when `drop` returns. The thread polls unfinished work.
         let polled =
             foreign::call("a detached task", || task.as_mut().poll(&mut Context::from_waker(Waker::noop())));
         match polled {
@@ -185,7 +179,7 @@ impl Future for Sleep {
             let old = state.timers.insert(self.key, waker);
             (old, state.timers.keys().next() == Some(&self.key))
         };
-        // If this is the earliest deadline now, the thread sleeps too long unless it is told.
+        // The thread sleeps until the previous earliest deadline: wake it.
         if is_first {
             shared.kick(Job::FireTimers);
         }
@@ -195,9 +189,9 @@ impl Future for Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        // In a child, the mutex is not sure to be unlocked ever.
+        // In a forked child the mutex may stay locked for ever.
         if !self.runtime.has_ended() {
-            // Bound to a name, so that the waker is dropped after the mutex is free.
+            // Bound to a name: the waker is dropped after the mutex is unlocked.
             let _waker = self.runtime.handle.shared.state.lock().timers.remove(&self.key);
         }
     }
@@ -211,7 +205,7 @@ impl Default for ThreadRuntime {
 
 impl fmt::Debug for ThreadRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // No mutex is locked: in a child none is sure to be unlocked ever.
+        // Locks no mutex: in a forked child one may stay locked for ever.
         f.debug_struct("ThreadRuntime").field("paused", &self.handle.shared.by_hand).finish_non_exhaustive()
     }
 }
@@ -240,7 +234,7 @@ mod tests {
         }
     }
 
-    /// By a waker that unparks this thread.
+    /// Waits for a timer with `waker`, which unparks this thread.
     fn wait(runtime: &ThreadRuntime, waker: &Waker) {
         let mut sleep = runtime.sleep_until(Instant::now() + Duration::from_millis(1));
         while Pin::new(&mut sleep).poll(&mut Context::from_waker(waker)).is_pending() {
@@ -276,7 +270,7 @@ mod tests {
 
         use crate::support::sync::Mutex;
 
-        /// Where the system says how long each thread has run, in nanoseconds.
+        /// Collects the `schedstat` of each thread that calls the waker: its running time in nanoseconds.
         struct Tells(Arc<Mutex<BTreeMap<PathBuf, u64>>>, Thread);
 
         fn ran(task: &Path) -> u64 {
@@ -299,7 +293,7 @@ mod tests {
         let (mut polls, wakes) = (0, waker.clone());
         runtime.spawn(poll_fn(move |_| {
             polls += 1;
-            // The first one is `spawn`'s.
+            // `spawn` makes the first poll.
             if polls == 1 {
                 return Poll::Pending;
             }
@@ -312,7 +306,7 @@ mod tests {
         }
         let mut later = None;
         for _ in 0..2 {
-            // What woke them last is over by the second time.
+            // Threads settle after their last wake: the least of three measurements counts.
             let mut least = u64::MAX;
             for _ in 0..3 {
                 tasks.lock().iter_mut().for_each(|(task, before)| *before = ran(task));

@@ -1,5 +1,5 @@
 //! [`Shared`]: the timers and tasks of a [`ThreadRuntime`](super::ThreadRuntime), and its two threads: one
-//! fires the timers, the other one polls the tasks.
+//! fires timers, the other polls tasks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -16,24 +16,23 @@ use crate::support::sync::atomic::AtomicU64;
 
 pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The timers and tasks of a runtime, and its threads.
 pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     pub(super) next_timer: AtomicU64,
-    /// Its clock is paused, and it has no threads: `advance` drives.
+    /// The clock is paused, and `advance` runs timers and tasks instead of threads.
     pub(super) by_hand: bool,
     pub(super) origin: Origin,
 }
 
 #[derive(Default)]
 pub(super) struct State {
-    /// By deadline; the number tells timers of the same instant apart.
+    /// The waker of each timer, by deadline; the number distinguishes equal deadlines.
     pub(super) timers: BTreeMap<(Instant, u64), Waker>,
     /// The stopped clock; `None` if time passes by itself.
     pub(super) paused_at: Option<Instant>,
-    /// Those that are unfinished.
+    /// Unfinished tasks by number.
     tasks: BTreeMap<u64, Task>,
-    /// The numbers of tasks that can go on.
+    /// Numbers of runnable tasks.
     queue: VecDeque<u64>,
     next_task: u64,
     /// By [`Job`]; `None` until there is work for the thread.
@@ -41,11 +40,10 @@ pub(super) struct State {
     has_ended: bool,
 }
 
-/// A detached task.
 struct Task {
-    /// `None` while a thread polls the task, with no mutex locked.
+    /// `None` during a poll, which runs without the mutex.
     work: Option<Work>,
-    /// The task is in the queue, or goes there after the poll that is under way.
+    /// The task is in the queue, or enters it after the current poll.
     is_woken: bool,
     waker: Waker,
 }
@@ -55,7 +53,6 @@ struct TaskWaker {
     shared: Weak<Shared>,
 }
 
-/// The work of one thread.
 #[derive(Clone, Copy)]
 pub(super) enum Job {
     FireTimers,
@@ -72,7 +69,6 @@ impl Shared {
         }
     }
 
-    /// Adds a task that can go on.
     pub(super) fn add(self: &Arc<Self>, work: Work) {
         {
             let mut state = self.state.lock();
@@ -89,8 +85,7 @@ impl Shared {
         self.state.lock().timers.keys().next().map(|(deadline, _)| *deadline)
     }
 
-    /// Fires a timer that is due at `now`. False if there is none. The waker is called while no mutex is
-    /// locked, as is all foreign code here.
+    /// Fires a timer due at `now`, if any. Calls the waker, like all foreign code here, without the mutex.
     pub(super) fn fire_timer(&self, now: Instant) -> bool {
         let due = {
             let mut state = self.state.lock();
@@ -99,7 +94,7 @@ impl Shared {
         due.map(|waker| foreign::call("a timer's waker", || waker.wake())).is_some()
     }
 
-    /// Polls a task that can go on. False if there is none. A panic ends the task, and is reported.
+    /// Polls a runnable task, if any. A panic ends the task, and is reported.
     pub(super) fn poll_task(&self) -> bool {
         let next = self.state.lock().next_task();
         let Some((number, mut work, waker)) = next else { return false };
@@ -115,7 +110,7 @@ impl Shared {
                     }
                     return true;
                 }
-                // It has finished, or the runtime has ended meanwhile.
+                // The task has finished, or the runtime has ended during the poll.
                 _ => state.tasks.remove(&number),
             }
         };
@@ -135,7 +130,7 @@ impl Shared {
         self.kick(Job::PollTasks);
     }
 
-    /// There is something new to do or to wait for: wakes the thread for it, or starts the thread.
+    /// Wakes or starts the thread of a job, after an earlier deadline or a runnable task.
     pub(super) fn kick(self: &Arc<Self>, job: Job) {
         let started = {
             let mut state = self.state.lock();
@@ -152,12 +147,11 @@ impl Shared {
             started.map(|started| *thread = Some(started.thread().clone()))
         };
         if let Err(error) = started {
-            // No timer would fire, and no caller would know why it waits.
+            // Otherwise no timer would fire, and callers would wait without a reason to see.
             panic!("the system refuses a thread for timers or tasks: {error}");
         }
     }
 
-    /// A thread's life.
     fn drive(&self, job: Job) {
         loop {
             let next = match job {
@@ -173,7 +167,7 @@ impl Shared {
             if self.state.lock().has_ended {
                 return;
             }
-            // A timer or task that has come since, and the end, unpark this thread: `park` returns at once.
+            // A new timer or task, and the end, unpark this thread: `park` then returns at once.
             match next {
                 Some(next) => thread::park_timeout(next.saturating_duration_since(Instant::now())),
                 None => thread::park(),
@@ -181,7 +175,7 @@ impl Shared {
         }
     }
 
-    /// The runtime's last handle is gone. Unfinished tasks are dropped.
+    /// Ends the runtime after its last handle: drops unfinished tasks.
     pub(super) fn end(&self) {
         let unfinished = {
             let mut state = self.state.lock();
@@ -195,7 +189,6 @@ impl Shared {
 }
 
 impl State {
-    /// The next task that can go on, taken out to be polled.
     fn next_task(&mut self) -> Option<(u64, Work, Waker)> {
         let number = self.queue.pop_front()?;
         let task = self.tasks.get_mut(&number)?;

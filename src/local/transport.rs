@@ -1,4 +1,4 @@
-//! [`LocalTransport`]: messages from one part of this process to another.
+//! [`LocalTransport`]: messages within this process.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,8 +8,7 @@ use crate::subscription::{Inbox, Message, Transport};
 use crate::support::sync::Mutex;
 use crate::support::sync::atomic::{AtomicUsize, Ordering};
 
-/// Delivers in the thread that publishes, before [`publish`](Self::publish) returns. Loses, repeats and
-/// reorders nothing.
+/// A [`Transport`] that delivers each message once, within [`publish`](Self::publish), in order.
 ///
 /// # Examples
 ///
@@ -26,7 +25,7 @@ use crate::support::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Default)]
 pub struct LocalTransport {
     inboxes: Mutex<HashMap<Arc<str>, Inbox>>,
-    /// How many there are, for a look without the mutex: most releases have no receiver.
+    /// The number of subscriptions, readable without the mutex: most releases have no receiver.
     subscribed: AtomicUsize,
 }
 
@@ -37,22 +36,21 @@ impl LocalTransport {
         !self.is_unheard() && self.deliver(channel, message)
     }
 
-    /// Whether there are no subscriptions at all.
+    /// True if there are no subscriptions at all.
     #[inline]
     pub(super) fn is_unheard(&self) -> bool {
-        // Ordering: SeqCst, as is the store below. A waiter subscribes, and then asks under the mutex of what
-        // it waits for; the publisher has changed that under the same mutex before. So either we see the
-        // subscription here, or the waiter sees the change.
+        // Ordering: SeqCst, like the store in `subscribe`. A waiter subscribes, and then checks the lock
+        // under the mutex; the publisher has freed the lock under the same mutex before. So either we see the
+        // subscription here, or the waiter sees the free lock.
         self.subscribed.load(Ordering::SeqCst) == 0
     }
 
-    /// Whether `channel` has a subscriber.
     pub(super) fn is_subscribed(&self, channel: &str) -> bool {
         self.inboxes.lock().contains_key(channel)
     }
 
     fn deliver(&self, channel: &str, message: Message) -> bool {
-        // Cloned out, because delivering wakes tasks, and a waker may come back here.
+        // Cloned to release the mutex: delivery wakes tasks, and a waker may publish.
         let inbox = self.inboxes.lock().get(channel).cloned();
         inbox.map(|inbox| inbox.deliver(message)).is_some()
     }
@@ -83,7 +81,7 @@ impl Transport for LocalTransport {
 
 impl fmt::Debug for LocalTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Taken out, as what is written to is foreign code.
+        // Read before the formatter, foreign code, is called.
         let channels = self.inboxes.lock().len();
         f.debug_struct("LocalTransport").field("channels", &channels).finish()
     }
@@ -95,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// Otherwise each release would look for receivers from then on.
+    /// Otherwise each later release would search for receivers.
     #[test]
     fn none_is_heard_of_once_the_last_subscription_is_gone() {
         let registry = Registry::new(LocalTransport::default());

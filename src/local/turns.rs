@@ -1,5 +1,5 @@
-//! [`Turns`]: whose turn it is at a fair or read-write lock of a [`Local`](super::Local). A fair lock is one
-//! that has writers only.
+//! [`Turns`]: the rules of fair and read-write locks of a [`Local`](super::Local). A fair lock is a lock with
+//! writers only.
 
 use std::mem;
 use std::time::Duration;
@@ -11,26 +11,25 @@ use crate::subscription::Message;
 
 use super::queue::{Queue, Waiter};
 
-/// For how long no writer gets the lock after readers were let in, while some of those have not come.
+/// Longest time for which the lock is kept from writers while readers that were let in have not come.
 const READERS_TURN: Duration = Duration::from_secs(1);
 
-/// The leases of a lock that has a queue.
+/// The leases and waiters of a lock with a queue.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     writer: Option<Term>,
     readers: Vec<Term>,
-    /// When readers were let in last.
+    /// Time at which readers were last let in.
     let_in: Option<Moment>,
-    /// The waiters of that time that have neither come since nor given up. The lock is kept for them.
+    /// Readers let in at that time that have neither come nor given up. The lock is kept for them.
     to_come: Vec<LeaseId>,
     to_write: Queue,
-    /// The waiters to read that were not let in since.
+    /// Waiting readers that have not been let in.
     to_read: Queue,
-    /// The token of the readers, if one of them has asked for it since a writer had one.
+    /// The readers' fencing token, if a reader has asked for one since the last writer's token.
     pub(super) shared_token: Option<u64>,
 }
 
-/// A lease of its own.
 #[derive(Debug)]
 struct Term {
     id: LeaseId,
@@ -38,7 +37,7 @@ struct Term {
 }
 
 impl Term {
-    /// `None` if it is over.
+    /// The lease as a holder; `None` if the lease has ended.
     fn holder(&self, now: Moment) -> Option<Holder> {
         let left = self.until.saturating_duration_since(now);
         (!left.is_zero()).then(|| Holder::new(Some(self.id.clone()), left))
@@ -46,7 +45,7 @@ impl Term {
 }
 
 impl Leases {
-    /// Makes the lease of `id` last until then at least. False if it has none.
+    /// Makes the lease of `id` last at least until `until`. False if there is no lease.
     pub(super) fn renew(&mut self, mode: Mode, id: &LeaseId, until: Moment, now: Moment) -> bool {
         let terms = if mode == Mode::Read { &mut self.readers } else { self.writer.as_mut_slice() };
         let own = terms.iter_mut().find(|term| term.id == *id && now < term.until);
@@ -58,14 +57,13 @@ impl Leases {
         terms.iter().filter_map(|term| term.holder(now)).collect()
     }
 
-    /// When all of it is over; `None` if it is free.
+    /// The latest end of the leases and of the readers' turn; `None` if the lock is free.
     pub(super) fn until(&self) -> Option<Moment> {
         let leases = self.writer.iter().chain(&self.readers).map(|term| term.until);
         let kept = self.let_in.filter(|_| !self.to_come.is_empty()).map(|at| at + READERS_TURN);
         leases.chain(kept).max()
     }
 
-    /// Whether a waiter has a position.
     pub(super) fn is_awaited(&self, now: Moment) -> bool {
         self.to_write.waiters(now).chain(self.to_read.waiters(now)).next().is_some()
     }
@@ -80,47 +78,44 @@ impl Leases {
     }
 }
 
-/// One counter for all names, as what rises over all of them rises for each, and one for each name would have
-/// to be kept for ever.
+/// One counter for all names: a counter per name would have to be kept for ever, and tokens may leave gaps.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     last: u64,
 }
 
 impl Tokens {
-    /// So many: the last of them, or 0 if none are wanted.
+    /// Reserves `tokens` and returns the last; returns 0 for none.
     pub(super) fn reserve(&mut self, tokens: u64) -> u64 {
         self.last += tokens;
         if tokens > 0 { self.last } else { 0 }
     }
 
-    /// One token that all readers of a time have: `shared`, or a new one if they have none yet.
+    /// The readers' common token: `shared`, or a new one.
     fn share(&mut self, shared: &mut Option<u64>) -> u64 {
         *shared.get_or_insert_with(|| self.reserve(1))
     }
 }
 
-/// What others are to be told of a step when the mutex is free.
+/// Messages of a step, to publish once the mutex is free.
 #[derive(Debug, Default)]
 pub(super) struct News {
     /// The waiter that was granted the lock to write.
     pub(super) granted: Option<LeaseId>,
-    /// What is published to all waiters.
     pub(super) message: Option<Message>,
 }
 
-/// One step of one lock.
 pub(super) struct Turns<'a> {
     pub(super) now: Moment,
     pub(super) lock: &'a mut Leases,
     pub(super) tokens: &'a mut Tokens,
-    /// Whether a writer can be told that it was granted the lock.
+    /// True if the client of a writer can be told of a grant.
     pub(super) told: &'a dyn Fn(&LeaseId) -> bool,
     pub(super) news: News,
 }
 
 impl Turns<'_> {
-    /// Ends what is over.
+    /// Removes ended leases, ends the readers' turn, and lets readers in after the end of a writer.
     pub(super) fn settle(&mut self) {
         let now = self.now;
         if self.lock.let_in.is_none_or(|at| at + READERS_TURN <= now) {
@@ -132,7 +127,7 @@ impl Turns<'_> {
         }
     }
 
-    /// The last token, if the lock is had to write now. Otherwise when to ask again.
+    /// Acquires the lock to write: the last token, or the time after which to ask again.
     pub(super) fn try_write(&mut self, write: &AcquireRequest) -> Result<u64, Duration> {
         let (id, until) = (&write.id, self.now + write.lease);
         if !self.lock.renew(Mode::Write, id, until, self.now) {
@@ -144,12 +139,12 @@ impl Turns<'_> {
             }
             self.lease_to_write(id.clone(), until);
         }
-        // What reads beside it had a token before, and what reads after it gets a greater one than this.
+        // Present readers have an earlier token; readers after this writer need a greater one.
         self.lock.shared_token.take_if(|_| write.tokens > 0);
         Ok(self.tokens.reserve(write.tokens))
     }
 
-    /// Ends the lease of `id` to write, and grants the lock to `next` if that comes first.
+    /// Ends the lease of `id` to write. Grants the lock to the first waiter, including `next`.
     pub(super) fn release_write(&mut self, id: &LeaseId, next: Option<&NextWaiter>) -> ReleaseOutcome {
         let waited = self.lock.to_write.remove(id);
         if self.lock.writer.take_if(|writer| writer.id == *id).is_none() {
@@ -179,7 +174,7 @@ impl Turns<'_> {
         }
     }
 
-    /// The readers' token, if the lock is had to read now and one is wanted. Otherwise when to ask again.
+    /// Acquires the lock to read: the readers' token (0 if unwanted), or the time after which to ask again.
     pub(super) fn try_read(&mut self, read: &AcquireRequest) -> Result<u64, Duration> {
         let (id, until) = (&read.id, self.now + read.lease);
         if !self.lock.renew(Mode::Read, id, until, self.now) {
@@ -201,7 +196,6 @@ impl Turns<'_> {
         Ok(if is_fenced { self.tokens.share(&mut self.lock.shared_token) } else { 0 })
     }
 
-    /// Ends the lease of `id` to read.
     pub(super) fn release_read(&mut self, id: &LeaseId) -> ReleaseOutcome {
         self.lock.to_read.remove(id);
         let others = |other: &LeaseId| other != id;
@@ -213,7 +207,7 @@ impl Turns<'_> {
         if did_read { ReleaseOutcome::Released { receivers: 0 } } else { ReleaseOutcome::NotHeld }
     }
 
-    /// Whether the lock was held.
+    /// Ends all leases, and serves the waiters. True if the lock was held.
     pub(super) fn force_release(&mut self) -> bool {
         let did_read = !mem::take(&mut self.lock.readers).is_empty();
         let did_write = self.lock.writer.take().is_some();
@@ -223,8 +217,7 @@ impl Turns<'_> {
         did_read || did_write
     }
 
-    /// A writer has left: lets in the waiting readers. False if there are none, and the writer did not read
-    /// itself.
+    /// Lets in the waiting readers after a writer has left. False if the lock is now free.
     fn let_in(&mut self) -> bool {
         let waiting = self.lock.to_read.take(self.now);
         self.lock.to_come.extend(waiting.map(|reader| reader.id));
@@ -236,7 +229,7 @@ impl Turns<'_> {
         true
     }
 
-    /// Whether a reader that began to wait then may read now, as there is no writer.
+    /// With no writer, admits a reader that began to wait at `since`, or returns the time until its next try.
     fn may_read(&mut self, since: Moment) -> Result<(), Duration> {
         if self.lock.let_in.is_some_and(|at| since <= at) {
             return Ok(());
@@ -244,15 +237,14 @@ impl Turns<'_> {
         let Some(first) = self.first_writer().filter(|writer| writer.since <= since) else { return Ok(()) };
         let kept = first.until;
         if self.lock.is_free() {
-            // It may have gone by now.
+            // The writer's client may have gone since.
             return if self.grant_first(None) { Err(self.left(self.lock.until())) } else { Ok(()) };
         }
-        // The writer, too, may be gone without a word.
+        // The waiting writer may have died: ask again when its position ends.
         Err(self.left(self.lock.until().map(|until| until.min(kept))))
     }
 
-    /// Grants the lock, which may have come free just now, to the first writer, or says that any waiter can
-    /// have it.
+    /// Grants a free lock to the first writer; if none, and if it `came_free` just now, tells all waiters.
     fn pass_on(&mut self, came_free: bool) {
         if !self.lock.is_free() || self.grant_first(None) || !came_free {
             return;
@@ -261,7 +253,7 @@ impl Turns<'_> {
         self.news.message = Some(if readers_wait { Message::ReadUnlock } else { Message::Unlock });
     }
 
-    /// A writer waits no more: tells readers, if it was the last one that they had to wait for.
+    /// Tells the readers to ask, after a writer has left the queue, if one waits for no earlier writer.
     fn tell_readers_let_through(&mut self) {
         let next = self.first_writer().map(|writer| writer.since);
         let is_let_through = |reader: &Waiter| next.is_none_or(|next| reader.since < next);
@@ -274,8 +266,7 @@ impl Turns<'_> {
         self.lock.to_write.waiters(self.now).find(|writer| (self.told)(&writer.id))
     }
 
-    /// Leases the lock, which is free, to the first writer that can be told. False if there is none before
-    /// `not_behind`.
+    /// Leases the free lock to the first reachable writer ahead of `not_behind`. False if there is none.
     fn grant_first(&mut self, not_behind: Option<&LeaseId>) -> bool {
         let first = self.lock.to_write.pop_first(self.now, not_behind, self.told);
         let Some(Waiter { id, until, .. }) = first else { return false };

@@ -1,4 +1,4 @@
-//! [`Metrics`]: what goes on in a client, in numbers.
+//! [`Metrics`]: counters, gauges and times of a client.
 
 pub(in crate::lock) mod histogram;
 mod prometheus;
@@ -8,13 +8,12 @@ use crate::support::counter::Counter;
 
 use self::histogram::{Histogram, Recording};
 
-/// A snapshot of what happened through one [`LockClient`](crate::LockClient) and its clones, since it was
-/// made.
+/// A snapshot of the events of one [`LockClient`](crate::LockClient) and its clones since its creation.
 ///
-/// The figures are read one after the other while things go on, so they need not add up. Made for being
-/// scraped: counters only rise, until they wrap around.
+/// The figures are read one after the other while the client works, so they need not add up. Counters only
+/// rise, until they wrap around, as scrapers expect.
 ///
-/// [Running it] says which figures to alert on; the recipe [`prometheus`] exports them.
+/// [Running it] says which figures to alert on; the recipe [`prometheus`] exports the figures.
 ///
 /// [Running it]: https://github.com/latchwork/latchwork/blob/main/docs/operations.md#what-to-alert-on
 /// [`prometheus`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/prometheus.rs
@@ -37,58 +36,50 @@ use self::histogram::{Histogram, Recording};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// From the call to the guard, for each acquisition. Its [count](Histogram::count) is the number of
-    /// acquisitions.
+    /// Times from the call to the guard. The [count](Histogram::count) is the number of acquisitions.
     pub waits: Histogram,
-    /// Calls that returned no guard because the lock was held, at once or until their time was over. Calls
-    /// that failed are not counted: the caller has their errors.
+    /// Calls without a guard because the lock was held, at once or until their time limit. Failed calls are
+    /// not counted: the caller has their errors.
     pub given_up: u64,
-    /// From the guard's being made to its end, for each guard that was not
-    /// [forgotten](crate::Guard::forget).
+    /// Lifetimes of guards, except [forgotten](crate::Guard::forget) ones.
     pub holds: Histogram,
-    /// Hand-offs in memory: a release that gave the lock to a waiter of this client, without a command.
+    /// Hand-offs in memory: releases that gave the lock to a waiter of this client without a command.
     pub hand_offs_local: u64,
-    /// Acquisitions from the store by a queue head that had found the lock held.
+    /// Acquisitions from the store by a queue head after it had found the lock held.
     pub hand_offs_remote: u64,
-    /// Waiters that had the lock, or the right to ask the store for it, and were not polled in time: others
-    /// went before them.
+    /// Waiters with the lock, or the right to ask the store, overtaken as they were not polled in time.
     pub superseded: u64,
-    /// Releases that the store did not answer, or refused. They are repeated until it answers, or the lease
-    /// is over.
+    /// Releases refused or not answered. The client repeats a release until an answer, or the end of the
+    /// lease.
     pub releases_failed: u64,
-    /// Releases that are under way in the background now.
+    /// Releases under way in the background now.
     pub releases_pending: u64,
-    /// Renewals that were sent, each lease's by itself, however many are in one command. Those included that
-    /// only ask whether it is still held.
+    /// Renewals sent, counted per lease, including mere questions if the lease is still held.
     pub renewals_sent: u64,
-    /// Renewals that came too late: answered only after their lease had ended, or due and not sent by then.
+    /// Renewals answered after the end of their lease, or due and not sent by then.
     pub renewals_late: u64,
-    /// Renewals of which it is not known whether they were done. The watchdog tries again.
+    /// Renewals of unknown effect. The watchdog retries.
     pub renewals_failed: u64,
-    /// Holds that were lost, for whatever reason. A hold that is not renewed is found lost when a task
-    /// looks. An inner hold whose own lease ends while its owner has the lock on is not counted: only its
-    /// guard says so.
+    /// Holds lost, for any reason. The loss of a hold without renewals counts when a task looks at the hold.
+    /// An inner hold whose own lease ends while its owner has the lock does not count: its guard reports it.
     pub leases_lost: u64,
-    /// Wake-ups after which the lock was acquired. This counter and the next one count for all clients of the
-    /// backend together, as these share their messages.
+    /// Wake-ups with an acquisition, by all clients of the backend, as clients share messages.
     pub wakes_useful: u64,
-    /// Wake-ups after which the lock was found held.
+    /// Wake-ups without one, as the waiter found the lock held, by all clients of the backend.
     pub wakes_spurious: u64,
-    /// Channels that have waiters. One that only lingers is not among them.
+    /// Channels with waiters. A lingering channel without waiters is not counted.
     pub subscriptions: u64,
-    /// Times that a connection to the store was made anew.
+    /// Connections to the store that replaced a broken one.
     pub reconnects: u64,
-    /// Commands that wait now until there is room for them on their way to the store: more were begun at a
-    /// time than are under way to it. They wait in order.
+    /// Commands waiting now, in order, for room on the way to the store, whose limit is reached.
     pub commands_waiting: u64,
-    /// Holds that there are now: as many as [`LockClient::held`](crate::LockClient::held) lists.
+    /// Current holds: the length of [`LockClient::held`](crate::LockClient::held).
     pub held: u64,
-    /// Acquisitions that wait now: those of [`LockClient::waiting`](crate::LockClient::waiting).
+    /// Waiting acquisitions: the length of [`LockClient::waiting`](crate::LockClient::waiting).
     pub waiting: u64,
 }
 
-/// A snapshot of what happened to one name through a client, since the first of the [`Lock`](crate::Lock)s
-/// that are alive was made.
+/// A snapshot of the events of one name in a client, since the first of its live [`Lock`](crate::Lock)s.
 ///
 /// # Examples
 ///
@@ -105,19 +96,18 @@ pub struct Metrics {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockStats {
-    /// Times the lock was taken.
+    /// Acquisitions of the lock.
     pub acquisitions: u64,
-    /// Hand-offs in memory: releases that gave the lock to a waiter of the same client, without a command.
+    /// Hand-offs in memory: releases that gave the lock to a waiter of the same client without a command.
     pub hand_offs: u64,
-    /// Messages that woke a waiter which then got the lock.
+    /// Messages that woke a waiter and led to an acquisition.
     pub wakes_useful: u64,
-    /// Messages that woke a waiter which then found the lock held by another.
+    /// Messages that woke a waiter to find the lock held.
     pub wakes_spurious: u64,
 }
 
 macro_rules! recorder {
     ($($counter:ident),*) => {
-        /// What a client counts.
         #[derive(Default)]
         pub(super) struct Recorder {
             pub(super) waits: Recording,
@@ -126,7 +116,7 @@ macro_rules! recorder {
         }
 
         impl Recorder {
-            /// What is counted here, and what others count.
+            /// Joins these figures with those of the registry and the releases.
             pub(super) fn snapshot(&self, registry: &RegistryStats, releases_pending: usize) -> Metrics {
                 Metrics {
                     waits: self.waits.snapshot(),
@@ -135,7 +125,7 @@ macro_rules! recorder {
                     releases_pending: releases_pending as u64,
                     wakes_useful: registry.wakes_useful,
                     wakes_spurious: registry.wakes_spurious,
-                    // Any number may have begun and ended while the figures were read.
+                    // Any number of subscriptions may begin and end while the figures are read.
                     subscriptions: registry
                         .subscriptions_begun
                         .saturating_sub(registry.subscriptions_ended)
@@ -160,7 +150,7 @@ recorder!(
     leases_lost
 );
 
-/// What is counted of one name, beside the engine's counts.
+/// Figures of one name beside the engine's.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) wakes_useful: Counter,
@@ -178,8 +168,7 @@ mod tests {
         assert_eq!((metrics.wakes_useful, metrics.wakes_spurious, metrics.releases_pending), (1, 2, 3));
     }
 
-    /// The figures are read one after the other while channels come and go. A gauge that is below zero for a
-    /// moment is one of 18 trillions.
+    /// The figures are read one by one while channels come and go. A gauge below zero would show as 2⁶⁴ − 1.
     #[test]
     fn channels_are_never_fewer_than_none_nor_more_than_there_are() {
         let of = |subscriptions_begun, subscriptions_ended, subscriptions_failed| {

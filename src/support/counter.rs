@@ -1,8 +1,8 @@
-//! [`Counter`]: a number that says how often something happened.
+//! [`Counter`]: a count of events.
 
 use crate::support::sync::atomic::{AtomicUsize, Ordering};
 
-/// A count for observation alone; nothing is decided by it, and it wraps around.
+/// A count for observation only, which no decision uses. Wraps around.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicUsize);
 
@@ -11,16 +11,14 @@ impl Counter {
         self.add(1);
     }
 
-    /// One less of what is there now.
     pub(crate) fn subtract_one(&self) {
         self.add(1_usize.wrapping_neg());
     }
 
     pub(crate) fn add(&self, more: usize) {
-        // To the model checker each step on an atomic is one more fork in the road, and this one leads
-        // nowhere.
+        // A model checker forks at each atomic step, here without any gain.
         if !cfg!(latchwork_loom) {
-            // Ordering: Relaxed, a figure to look at; nothing is read through it.
+            // Ordering: Relaxed, a figure for display; nothing is read through it.
             self.0.fetch_add(more, Ordering::Relaxed);
         }
     }

@@ -1,4 +1,4 @@
-//! [`Event`]: tells all its listeners of a moment that something has happened.
+//! [`Event`]: notifies all listeners at once.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,12 +10,9 @@ use std::task::{Context, Poll, Waker};
 use crate::support::foreign;
 use crate::support::sync::Mutex;
 
-/// Tells all its listeners of a moment that something has happened.
-///
-/// The wakers are taken out under the mutex and called when it is free, so that one may listen anew, or
-/// notify, or panic.
+/// Wakers are called without the mutex, so that a waker may listen, notify or panic.
 pub(crate) struct Event {
-    /// What all listeners since the last notification wait for; none if there were no listeners since.
+    /// The round of all listeners since the last notification; `None` without listeners.
     round: Mutex<Option<Arc<Round>>>,
 }
 
@@ -24,9 +21,9 @@ struct Round(Mutex<Listeners>);
 
 #[derive(Default)]
 struct Listeners {
-    /// The round is over.
+    /// The round was notified.
     told: bool,
-    /// In the order of their first polls, each by the number of that poll.
+    /// By the number of each listener's first poll, and in that order.
     wakers: BTreeMap<usize, Waker>,
     polls: usize,
 }
@@ -36,13 +33,13 @@ impl Event {
         Self { round: Mutex::new(None) }
     }
 
-    /// Is ready at the next notification. Listens from the call on, and not only from the first poll.
+    /// Listens from this call on, before the first poll: ready at the next notification.
     pub(crate) fn listen(&self) -> Listener {
         let round = Arc::clone(self.round.lock().get_or_insert_default());
         Listener { round, place: None }
     }
 
-    /// Notifies all listeners. Their wakers are for the caller to call.
+    /// Notifies all listeners. The caller calls the returned wakers.
     pub(crate) fn tell(&self) -> Vec<Waker> {
         let Some(round) = self.round.lock().take() else { return Vec::new() };
         let wakers = {
@@ -53,7 +50,6 @@ impl Event {
         wakers.into_values().collect()
     }
 
-    /// Notifies all listeners, and wakes them.
     pub(crate) fn notify(&self) {
         foreign::wake(self.tell());
     }
@@ -65,7 +61,6 @@ impl fmt::Debug for Event {
     }
 }
 
-/// Waits for an [`Event`].
 #[derive(Debug)]
 pub(crate) struct Listener {
     round: Arc<Round>,
@@ -76,7 +71,7 @@ impl Future for Listener {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        // Cloning and dropping wakers is foreign code, and so done while the mutex is free.
+        // Cloning and dropping wakers is foreign code, done without the mutex.
         let waker = context.waker().clone();
         let (place, _replaced) = {
             let mut listeners = self.round.0.lock();
@@ -144,8 +139,7 @@ mod tests {
         assert!(poll(late, Waker::noop()).is_pending());
     }
 
-    /// A waker that listens to the same event would wait for the mutex that its caller has, were it called
-    /// under it.
+    /// Called under the mutex, a waker that listens to the same event would deadlock.
     #[test]
     fn waker_that_listens_again_and_one_that_panics_keep_no_other_from_being_woken() {
         let (event, woken) = (Arc::new(Event::new()), Arc::new(AtomicUsize::new(0)));
@@ -169,7 +163,7 @@ mod tests {
         assert_eq!(woken.load(Ordering::Relaxed), 1);
     }
 
-    /// Those behind the only one of a call come when all of that is taken.
+    /// The inner wakers are called after the only waker of the outer call was taken out.
     #[test]
     fn waker_that_another_one_wakes_is_called_behind_it() {
         let (event, inner, woken) = (Event::new(), Arc::new(Event::new()), Arc::new(AtomicUsize::new(0)));

@@ -1,5 +1,4 @@
-//! A build without faults: `fault!` is `false`, and the branch behind it is gone. Those with faults have
-//! `fault/seeded.rs` for this file.
+//! `fault!` is false, and its branch is compiled away. `fault/seeded.rs` replaces this file for checks.
 
 macro_rules! fault {
     ($fault:ident) => {

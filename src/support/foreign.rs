@@ -1,19 +1,15 @@
-//! Calling foreign code: wakers, callbacks, and what a backend, its runtime and its transport do.
+//! Calls of foreign code: wakers, callbacks, backends, their runtimes and transports.
 //!
-//! Foreign code may panic, block, or call this crate again. One rule holds wherever it is called:
+//! Foreign code may panic, block, or call this crate again. The rules of each call:
 //!
-//! 1. It is called when the state is consistent, and while no mutex and no stripe of this crate is locked.
-//! 2. It is called through this module, which catches its panic and reports it ([`on_foreign_panic`]). The
-//!    panic goes on in no caller: what the caller has come to stays as it was decided, other waiters are
-//!    woken, releases are sent, leases are renewed. A command of a backend that panics is one that was not
-//!    answered ([`Failure::Indeterminate`](crate::backend::Failure::Indeterminate)).
-//! 3. Wakers that a waker wakes are called by the outermost call of the thread, so that the stack does not
-//!    grow with their number.
-//! 4. The watchdog hands wakers to a task of their own, so that a waker that blocks there delays no renewal
-//!    on a runtime that has another thread.
+//! 1. The state is consistent, and no mutex and no stripe of this crate is locked.
+//! 2. This module makes the call, catches a panic and reports it ([`on_foreign_panic`]). No caller unwinds:
+//!    its outcome stands, other waiters are woken, releases are sent, leases are renewed. A backend's command
+//!    that panics counts as unanswered ([`Failure::Indeterminate`](crate::backend::Failure::Indeterminate)).
+//! 3. The thread's outermost call calls wakers woken by wakers, so the stack does not grow with their number.
+//! 4. The watchdog calls wakers in a task of their own, so that a blocking waker need not delay renewals.
 //!
-//! A waker must not wait for its own caller. A store in memory publishes by the call, so a waker that blocks
-//! on the name of the calling lock would wait for itself.
+//! A waker must not wait for its caller: a store in memory publishes within the call that frees a lock.
 
 mod batch;
 
@@ -29,8 +25,8 @@ use std::{future::poll_fn, pin::pin, task::Poll};
 pub(crate) use self::batch::BATCH;
 pub(crate) use self::batch::{Unsettled, WakeBatch, call_those_behind, wake, wake_after};
 
-/// A panic of a waker, a callback, a subscriber of `tracing`, a backend, its runtime or its transport. This
-/// crate has caught it: no call returns by it, and nothing that was decided is undone.
+/// A caught panic of a waker, a callback, a subscriber of `tracing`, a backend, its runtime or its transport.
+/// No call of this crate unwinds by the panic, and no decision is undone.
 ///
 /// # Examples
 ///
@@ -52,14 +48,14 @@ pub(crate) use self::batch::{Unsettled, WakeBatch, call_those_behind, wake, wake
 /// ```
 #[non_exhaustive]
 pub struct ForeignPanic<'a> {
-    /// The work that the code was called for, such as `"a waker"`.
+    /// The purpose of the call, such as `"a waker"`.
     pub work: &'static str,
-    /// What it has panicked with.
+    /// The payload of the panic.
     pub payload: &'a (dyn Any + Send),
 }
 
 impl ForeignPanic<'_> {
-    /// The text, if it has panicked with one; else empty.
+    /// The text of the payload; empty for another payload.
     pub fn message(&self) -> &str {
         message(self.payload)
     }
@@ -75,12 +71,11 @@ type Hook = Box<dyn Fn(&ForeignPanic<'_>) + Send + Sync>;
 
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
-/// Has `hook` called for each [`ForeignPanic`] of this process, by the thread that has caught it, after std's
-/// panic hook has printed it. False if there is a hook already, which stays.
+/// Sets the hook for each [`ForeignPanic`] of this process. The thread that has caught the panic calls the
+/// hook, after std's panic hook. False if a hook is set already, which stays.
 ///
-/// An application may end the process there, as code that panics elsewhere may do to it. The same is an event
-/// of the level ERROR with the feature `tracing`, and counted by [`foreign_panics`]. A panic of the
-/// hook itself is caught and not reported.
+/// The hook may end the process, as an uncaught panic may elsewhere. Each panic is also an ERROR event
+/// (feature `tracing`), and counted by [`foreign_panics`]. A panic of the hook is caught and not reported.
 ///
 /// # Examples
 ///
@@ -94,11 +89,10 @@ pub fn on_foreign_panic(hook: impl Fn(&ForeignPanic<'_>) + Send + Sync + 'static
     HOOK.set(Box::new(hook)).is_ok()
 }
 
-/// Panics that were caught, since the start of the process.
+/// Caught panics since the start of the process.
 static PANICS: std::sync::Mutex<u64> = std::sync::Mutex::new(0);
 
-/// How many [`ForeignPanic`]s there were in this process, for a page of metrics: other than zero is a fault
-/// of the application or of a library.
+/// The number of [`ForeignPanic`]s in this process, for metrics: above zero, there is a bug in other code.
 ///
 /// # Examples
 ///
@@ -110,17 +104,16 @@ pub fn foreign_panics() -> u64 {
     *PANICS.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Calls foreign code. `None` if it panics, which is reported then.
+/// Calls foreign code; on a panic, reports it and returns `None`.
 #[inline]
 pub(crate) fn call<T>(work: &'static str, foreign: impl FnOnce() -> T) -> Option<T> {
     if cfg!(latchwork_loom) {
-        // A model's assertions stand in foreign code, and loom's own findings come by panics.
+        // A model's assertions are foreign code, and loom reports its findings by panics.
         return Some(foreign());
     }
     panic::catch_unwind(AssertUnwindSafe(foreign)).map_err(|payload| report(work, payload)).ok()
 }
 
-/// Reports a panic that was caught.
 #[cold]
 pub(crate) fn report(work: &'static str, payload: Box<dyn Any + Send>) {
     *PANICS.lock().unwrap_or_else(std::sync::PoisonError::into_inner) += 1;
@@ -131,23 +124,22 @@ pub(crate) fn report(work: &'static str, payload: Box<dyn Any + Send>) {
         let hooked = panic::catch_unwind(AssertUnwindSafe(|| hook(&report)));
         hooked.unwrap_or_else(mem::forget);
     }
-    // Dropping it is foreign code once more.
+    // Dropping the payload is foreign code, too.
     mem::forget(payload);
 }
 
-/// The text that was panicked with.
 pub(crate) fn message(payload: &(dyn Any + Send)) -> &str {
     let said = payload.downcast_ref::<&str>().copied();
     said.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or_default()
 }
 
-/// Awaits foreign code. `None` if it panics, which is reported then.
+/// Awaits foreign code; on a panic, reports it and returns `None`.
 #[cfg(feature = "lock")]
 pub(crate) async fn run<F: Future>(work: &'static str, future: F) -> Option<F::Output> {
     caught(future).await.map_err(|payload| report(work, payload)).ok()
 }
 
-/// Awaits foreign code whose panic is an answer. The error is its payload.
+/// Awaits foreign code. Returns the payload of a panic as the error.
 #[cfg(feature = "lock")]
 pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
     let mut future = pin!(future);

@@ -1,4 +1,4 @@
-//! [`Moment`]: a time, in one number.
+//! [`Moment`]: a time as one number.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -6,10 +6,10 @@ use std::ops::{Add, Sub};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// A time by which the lock decides, in one number: nanoseconds, so that to add to it and to compare it is
-/// one instruction each. An `Option` of it is as small.
+/// A time of the lock, in nanoseconds: addition and comparison are one instruction each. An `Option<Moment>`
+/// is as small.
 ///
-/// Made of an [`Instant`] by `From`. What is further away than 438 years is [`NEVER`](Self::NEVER).
+/// Converts from [`Instant`] by `From`. Times further away than 438 years become [`NEVER`](Self::NEVER).
 ///
 /// # Examples
 ///
@@ -25,45 +25,44 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(NonZeroU64);
 
-/// The moment of [`AT_BASE`].
+/// The instant with the number [`AT_BASE`].
 static BASE: LazyLock<Instant> = LazyLock::new(Instant::now);
-/// In the middle, so that an instant before it can be told as well.
+/// The middle of the range, so that earlier instants have numbers, too.
 const AT_BASE: NonZeroU64 = NonZeroU64::new(1 << 62).expect("not zero");
 
 const NANOS: u64 = 1_000_000_000;
 
 #[inline]
 fn nanos(time: Duration) -> u64 {
-    // One comparison, and not a check of each step: this is done several times in each acquisition.
+    // One comparison instead of checked steps: each acquisition converts several times.
     match time.as_secs() {
         secs if secs < u64::MAX / NANOS => secs * NANOS + u64::from(time.subsec_nanos()),
         _ => u64::MAX,
     }
 }
 
-/// So much less, and at least one: an `Option<Moment>` is one number, too.
+/// Subtracts, down to 1: zero stands for `None` in an `Option<Moment>`.
 #[inline]
 fn saturating_sub(number: NonZeroU64, nanos: u64) -> NonZeroU64 {
     NonZeroU64::new(number.get().saturating_sub(nanos)).unwrap_or(NonZeroU64::MIN)
 }
 
 impl Moment {
-    /// Later than any other.
+    /// The latest moment, later than any instant.
     pub const NEVER: Self = Self(NonZeroU64::MAX);
 
-    /// The number, for an atomic.
+    /// The moment's number, for an atomic.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn number(self) -> u64 {
         self.0.get()
     }
 
-    /// The moment of a [number](Self::number).
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn of_number(number: u64) -> Self {
         Self(NonZeroU64::new(number).expect("the number of a moment"))
     }
 
-    /// The instant, for timers; `None` if that is never.
+    /// The instant, for timers; `None` for [`NEVER`](Self::NEVER).
     pub fn instant(self) -> Option<Instant> {
         if self == Self::NEVER {
             return None;
@@ -74,8 +73,7 @@ impl Moment {
         }
     }
 
-    /// How long it is from `earlier` to this: zero if that is not the earlier one, [`Duration::MAX`] if this
-    /// is never.
+    /// The time since `earlier`: at least zero, [`Duration::MAX`] if `self` is [`NEVER`](Self::NEVER).
     pub fn saturating_duration_since(self, earlier: Self) -> Duration {
         if self == Self::NEVER {
             return Duration::MAX;
@@ -104,7 +102,7 @@ impl From<Instant> for Moment {
 impl Add<Duration> for Moment {
     type Output = Self;
 
-    /// So much later; [`NEVER`](Self::NEVER) if it cannot be told.
+    /// Adds a duration; [`NEVER`](Self::NEVER) on overflow.
     #[inline]
     fn add(self, time: Duration) -> Self {
         Self(self.0.saturating_add(nanos(time)))
@@ -114,7 +112,7 @@ impl Add<Duration> for Moment {
 impl Sub<Duration> for Moment {
     type Output = Self;
 
-    /// So much earlier. What is never stays so.
+    /// Subtracts a duration. [`NEVER`](Self::NEVER) stays `NEVER`.
     #[inline]
     fn sub(self, time: Duration) -> Self {
         if self == Self::NEVER { self } else { Self(saturating_sub(self.0, nanos(time))) }
@@ -138,7 +136,7 @@ mod tests {
     fn moment_is_the_instant_that_it_was_made_of() {
         let now = Instant::now();
         let hour = Duration::from_secs(3600);
-        // Before the first moment of all as well, if the system has been there for so long.
+        // Also an instant before `BASE`, if the system has run for an hour.
         for instant in [now, now + hour].into_iter().chain(now.checked_sub(hour)) {
             assert_eq!(Moment::from(instant).instant(), Some(instant));
             assert_eq!((Moment::from(instant) + hour).instant(), Some(instant + hour));

@@ -1,5 +1,4 @@
-//! [`Runtime`]: what the lock asks of its surroundings, namely a clock, timers, and a place for work that
-//! outlives its caller.
+//! [`Runtime`]: a clock, timers, and tasks that outlive their caller.
 
 #[cfg(feature = "tokio")]
 mod shield;
@@ -17,10 +16,9 @@ pub use self::surroundings::{Bytes, Surroundings};
 #[cfg(feature = "tokio")]
 pub use self::tokio_runtime::{TokioRuntime, TokioSleep};
 
-/// A clock, timers and detached tasks.
+/// A clock, timers and detached tasks, for the lock.
 ///
-/// The lock never names an executor: its futures run on whichever polls them, and what they need besides
-/// comes from the `Backend`, through this.
+/// The lock names no executor: any may poll its futures, and the `Backend`'s runtime provides the rest.
 ///
 /// # Examples
 ///
@@ -29,7 +27,7 @@ pub use self::tokio_runtime::{TokioRuntime, TokioSleep};
 /// use latchwork::backend::Runtime;
 /// use latchwork::{LockClient, local::Local};
 ///
-/// /// A tokio runtime that lasts for as long as the process: one that may end says so by `has_ended`.
+/// /// A tokio runtime that lasts as long as the process; a runtime that may end implements `has_ended`.
 /// #[derive(Clone)]
 /// struct OnTokio(tokio::runtime::Handle);
 ///
@@ -60,38 +58,36 @@ pub use self::tokio_runtime::{TokioRuntime, TokioSleep};
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 pub trait Runtime: Send + Sync + 'static {
-    /// A timer. What it wakes is foreign code, which may panic or block: neither is to keep other timers from
-    /// firing, nor tasks from running.
+    /// A timer. Its waker is foreign code, and a panic or a block there may not stop other timers or tasks.
     type Sleep: Future<Output = ()> + Send + 'static;
 
-    /// The time by the clock that [`sleep_until`](Self::sleep_until) goes by.
+    /// The current time, by the clock of [`sleep_until`](Self::sleep_until).
     fn now(&self) -> Instant;
 
-    /// Is ready once [`now`](Self::now) has reached `deadline`.
+    /// Returns a timer that is ready once [`now`](Self::now) has reached `deadline`.
     fn sleep_until(&self, deadline: Instant) -> Self::Sleep;
 
-    /// Runs `task` to its end, whatever becomes of the caller. Returns without waiting for it, and may be
-    /// called from `Drop`.
+    /// Runs `task` to its end, independently of the caller. Does not wait, and may be called from `Drop`.
     ///
-    /// When the runtime itself ends first, the task is dropped unfinished. A task that panics ends alone.
+    /// Drops the task unfinished if the runtime ends first. A task that panics ends alone.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static);
 
-    /// A random number, for ids that must be unique and for pauses that must differ from those of others.
+    /// A random number, for unique ids and for pauses different from others'.
     ///
-    /// By default it is the system's. A runtime that is to do the same again, in a simulation, has its own.
+    /// The default asks the system. A runtime for reproducible simulations overrides this.
     ///
     /// # Panics
     ///
-    /// If the system has no random numbers.
+    /// If the system provides no random numbers.
     #[cfg(feature = "lock")]
     fn random(&self) -> u64 {
         getrandom::u64().expect("the system gives random numbers")
     }
 
-    /// Whether the runtime has ended: no task is run any more, and no timer fires.
+    /// True if the runtime has ended: it runs no tasks and fires no timers.
     ///
-    /// From then on [`sleep_until`](Self::sleep_until) is ready at once, those sleeps included that were
-    /// pending, so that waiters see it. False if it lasts for as long as the process.
+    /// Then each [`sleep_until`](Self::sleep_until), pending sleeps included, is ready at once, so that
+    /// waiters notice the end. False for a runtime that lasts as long as the process.
     fn has_ended(&self) -> bool {
         false
     }

@@ -1,10 +1,9 @@
-//! The one place that names `std::sync::atomic` or loom.
+//! The only module to name `std::sync::atomic` or loom.
 //!
-//! Everything lock-free in this crate takes its atomics, cells and queues from here, so that
-//! `--cfg latchwork_loom` swaps them all for ones the model checker sees. An atomic taken from std elsewhere
-//! would be invisible to it, and a model over it would pass whatever the code does; `tests/tidy` keeps that
-//! from happening. With `--cfg latchwork_suspend` they are std's, and a thread can be stopped before any
-//! access.
+//! All lock-free code of this crate takes its atomics, cells and queues from here, so `--cfg latchwork_loom`
+//! replaces them by types visible to the model checker. An atomic taken from std elsewhere would be
+//! invisible, and a model would pass whatever the code does; `tests/tidy` prevents this. With `--cfg
+//! latchwork_suspend`, the types are std's, and a thread can be stopped before any access.
 
 #[cfg(any(latchwork_loom, latchwork_suspend))]
 pub(crate) mod atomic;

@@ -1,21 +1,19 @@
-//! What is told to `tracing`, with the feature of that name. Without it nothing is, and nothing is computed
-//! for it.
+//! Events and spans for `tracing`. Without the feature of that name, nothing is computed for them.
 
 #[cfg(feature = "tracing")]
 use std::pin::Pin;
 #[cfg(feature = "tracing")]
 use std::task::{Context, Poll};
 
-/// Calls a subscriber, of what has happened or begins. What is left to be done does not depend on whether it
-/// can be told.
+/// Calls a subscriber. The caller's further work does not depend on the result.
 #[cfg(feature = "tracing")]
 pub(crate) fn told<T>(tell: impl FnOnce() -> T) -> Option<T> {
     crate::support::foreign::call("a subscriber of tracing", tell)
 }
 
-/// An event. Its fields are never evaluated without the feature, so they must do nothing but show.
+/// Emits an event. Without the feature its fields are never evaluated, so they must have no effects.
 ///
-/// The subscriber is foreign code, and so are the errors that it shows.
+/// The subscriber is foreign code, and so is the formatting of the errors in the fields.
 #[cfg(feature = "tracing")]
 macro_rules! event {
     ($level:ident, $($what:tt)+) => {
@@ -32,15 +30,14 @@ macro_rules! event {
     ($level:ident, $($what:tt)+) => {};
 }
 
-/// `acquire`, inside of a span that says which lock it is about. It begins when that is polled for the first
-/// time.
+/// Runs `acquire` inside of a span with the lock's name. The span begins with the first poll.
 #[cfg(feature = "tracing")]
 pub(crate) async fn acquiring<F: Future>(name: &str, acquire: F) -> F::Output {
     let span = told(|| tracing::debug_span!(target: "latchwork", "acquire", lock = name));
     InSpan { span, future: Some(acquire) }.await
 }
 
-/// `work`, inside of the span that it is begun in, wherever it runs.
+/// Runs `work` inside of the current span, wherever it is polled.
 #[cfg(feature = "tracing")]
 pub(crate) fn here<F: Future>(work: F) -> impl Future<Output = F::Output> {
     InSpan { span: told(tracing::Span::current), future: Some(work) }
@@ -48,11 +45,11 @@ pub(crate) fn here<F: Future>(work: F) -> impl Future<Output = F::Output> {
 
 #[cfg(feature = "tracing")]
 pin_project_lite::pin_project! {
-    /// A future that is polled and dropped inside of a span. As `tracing`'s own, but for a subscriber that
-    /// panics: beside that one the future is polled and dropped nevertheless, for it may hold a lock.
+    /// A future polled and dropped inside of a span. Unlike `tracing`'s own, polls and drops the future even
+    /// if the subscriber panics, as the future may hold a lock.
     struct InSpan<F> {
         span: Option<tracing::Span>,
-        // `None`: dropped.
+        // `None` once dropped.
         #[pin]
         future: Option<F>,
     }

@@ -1,15 +1,14 @@
-//! A future that another one may end: a time limit by any clock, or any other reason.
+//! Awaits a future until another is ready: a time limit by any clock, or any other reason.
 //!
-//! Both are pinned by the caller, as `Unpin` says: moved into the future that is returned, each would have
-//! room in it twice, and in one around that four times.
+//! The caller pins both (`Unpin`): moved in, each would take its room twice, and four times one future out.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Poll, ready};
 
-/// Awaits `future`, unless `other` is ready first: then `None`.
+/// Awaits `future`. `None` if `other` is ready first.
 ///
-/// The last look is at `future`: what came together with the other is taken, and not thrown away.
+/// `future` is polled last: an output that comes together with `other` is returned, not lost.
 pub(crate) async fn unless<F>(mut future: F, mut other: impl Future<Output = ()> + Unpin) -> Option<F::Output>
 where
     F: Future + Unpin,

@@ -1,4 +1,4 @@
-//! What goes with the commands of a [`Backend`](super::Backend): what is asked for, and what is answered.
+//! Requests and answers of the commands of a [`Backend`](super::Backend).
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::lock::backend::LockKind;
 use crate::lock::name::LockName;
 use crate::lock::owner::LeaseId;
 
-/// What an attempt to take a lock asks for.
+/// An attempt to acquire a lock.
 ///
 /// # Examples
 ///
@@ -24,36 +24,35 @@ use crate::lock::owner::LeaseId;
 /// # let (name, lease, now) = (LockName::new("orders:42")?, Duration::from_secs(30), Instant::now().into());
 /// let request = AcquireRequest::new(id, lease, now).tokens(3);
 /// let outcome = Local::new().acquire(Mode::Plain, &name, &request).await?;
-/// assert_eq!(outcome, AcquireOutcome::Acquired { last_token: 3 }); // and with it 1 and 2
+/// assert_eq!(outcome, AcquireOutcome::Acquired { last_token: 3 }); // tokens 1, 2 and 3
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AcquireRequest {
-    /// The lease.
+    /// The lease to acquire.
     pub id: LeaseId,
-    /// How long it is to last from now, at least.
+    /// The least time from now for which the lease lasts.
     pub lease: Duration,
-    /// How many fencing tokens to reserve; 0 if none. To read: above 0 if one is wanted.
+    /// The number of fencing tokens to reserve; 0 for none. To read: any number above 0 asks for one token.
     pub tokens: u64,
-    /// The position that its waiter is to have if the lock is not granted; `None` if it does not wait. Of no
-    /// plain lock.
+    /// The waiter's position if the lock is not granted; `None` for plain locks, and without a wait.
     pub position: Option<QueuePosition>,
-    /// The lease under which the same owner writes: it is let in beside itself. To read only.
+    /// The lease under which the same owner writes and may therefore read. To read only.
     pub under: Option<LeaseId>,
-    /// The time by the [runtime's](super::Backend::runtime) clock, which the caller has looked at anyway. A
-    /// store that counts leases by that clock may count this one from then; others leave it.
+    /// The send time, by the clock of the [runtime](super::Backend::runtime). A store that counts leases by
+    /// that clock may count this lease from `sent`; other stores ignore the field.
     pub sent: Moment,
 }
 
 impl AcquireRequest {
-    /// Asks for a lease, and for nothing beside it.
+    /// Asks for a lease alone: no token, no position.
     #[inline]
     pub fn new(id: LeaseId, lease: Duration, sent: Moment) -> Self {
         Self { id, lease, tokens: 0, position: None, under: None, sent }
     }
 
-    /// The same with so many fencing tokens.
+    /// Sets the number of fencing tokens to reserve.
     #[inline]
     #[must_use]
     pub fn tokens(mut self, tokens: u64) -> Self {
@@ -61,7 +60,7 @@ impl AcquireRequest {
         self
     }
 
-    /// The same with a position for its waiter.
+    /// Sets the queue position of the waiter.
     #[inline]
     #[must_use]
     pub fn position(mut self, position: impl Into<Option<QueuePosition>>) -> Self {
@@ -69,7 +68,7 @@ impl AcquireRequest {
         self
     }
 
-    /// The same, to read under a lease to write.
+    /// Sets the lease to write under which the owner reads.
     #[inline]
     #[must_use]
     pub fn under(mut self, under: impl Into<Option<LeaseId>>) -> Self {
@@ -95,7 +94,7 @@ impl AcquireRequest {
 /// let local = Local::new();
 /// local.acquire(Mode::Fair, &name, &AcquireRequest::new(id, lease, now)).await?;
 ///
-/// // The next one has waited for 2 s in its process, and goes before all that have waited for less.
+/// // This waiter began to wait 2 s ago in its process, and precedes all later waiters.
 /// let position = QueuePosition { waited: Duration::from_secs(2), kept: Duration::from_secs(10) };
 /// let request = AcquireRequest::new(other, lease, now).position(position);
 /// let outcome = local.acquire(Mode::Fair, &name, &request).await?;
@@ -104,14 +103,13 @@ impl AcquireRequest {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePosition {
-    /// For how long its waiter has waited. The queue is in the order in which the waiters began to wait.
+    /// The time for which the waiter has waited. The queue is ordered by the start of the wait.
     pub waited: Duration,
-    /// For how long the position is kept if it is not asked for again. A lease that the store grants to it
-    /// unasked ends then, too.
+    /// The time until the position ends unless the waiter asks again; a granted lease ends at the same time.
     pub kept: Duration,
 }
 
-/// The waiter of the releasing client that is next.
+/// The next waiter of the releasing client.
 ///
 /// # Examples
 ///
@@ -139,17 +137,17 @@ pub struct QueuePosition {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextWaiter {
-    /// The lease that is asked for, new.
+    /// The new lease for the waiter.
     pub id: LeaseId,
-    /// How long it is to last from the release on.
+    /// The duration of the lease, from the release on.
     pub lease: Duration,
-    /// How many fencing tokens to reserve.
+    /// The number of fencing tokens to reserve.
     pub tokens: u64,
-    /// Its position, should others come first.
+    /// The waiter's position, in case others come first.
     pub position: QueuePosition,
 }
 
-/// What an attempt to take a lock came to.
+/// The outcome of an attempt to acquire a lock.
 ///
 /// # Examples
 ///
@@ -172,20 +170,20 @@ pub struct NextWaiter {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcquireOutcome {
-    /// The lease is granted, or lasts longer.
+    /// The lease is granted or prolonged.
     Acquired {
-        /// The last of the fencing tokens that were asked for; 0 if none were.
+        /// The last of the reserved fencing tokens; 0 if none were requested.
         last_token: u64,
     },
     /// Another id has the lock, or comes before this one.
     Held {
-        /// When to ask again at the latest, if no message comes before: how long its lease lasts if it is not
-        /// renewed, [`Duration::MAX`] if it never ends; less if its release may go unheard.
+        /// The longest time before the next attempt if no message comes: the rest of the holder's lease,
+        /// [`Duration::MAX`] if the lease never ends; less if the release may go unheard.
         left: Duration,
     },
 }
 
-/// What a release came to.
+/// The outcome of a release.
 ///
 /// # Examples
 ///
@@ -208,38 +206,34 @@ pub enum AcquireOutcome {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseOutcome {
-    /// The lock is free, or granted to another waiter. The next waiter of this client, if one was named, is
-    /// in the queue.
+    /// The lock is free, or granted to another waiter. The client's next waiter, if any, is in the queue.
     Released {
-        /// How many subscribers the message of a plain lock went to, beside those of this process; 0 if that
-        /// is not known. For fairness between processes only.
+        /// Subscribers reached by a plain lock's message in other processes, for fairness; 0 if unknown.
         receivers: usize,
     },
-    /// The next waiter of this client has the lock.
+    /// The client's next waiter has the lock.
     GrantedToNext {
-        /// The last of the fencing tokens that were asked for; 0 if none were.
+        /// The last of the reserved fencing tokens; 0 if none were requested.
         last_token: u64,
     },
-    /// The id did not have the lock. It is in the queue no more, and the next waiter has not been put there.
+    /// The id did not have the lock. The id has left the queue, and the next waiter was not enqueued.
     NotHeld,
 }
 
-/// A lease of a lock, as the store tells it.
+/// A lease on a lock, as the store reports it.
 ///
-/// That is all that a store keeps. It has no time at which a lock was taken: a lease says when it ends, and
-/// each renewal moves that. Nor has it the [`Owner`](crate::Owner), which is known in the holder's process
-/// alone; that lists [its own holds](crate::LockClient::held) with both. A
-/// [label](crate::LockOptions::label) is a part of the lease's id, and so needs no field that Redisson would
-/// not expect.
+/// A store keeps no time of acquisition: a lease has only an end, which each renewal moves. Only the holder's
+/// client, which lists [its own holds](crate::LockClient::held), knows the [`Owner`](crate::Owner). The
+/// [label](crate::LockOptions::label) is part of the id, as Redisson would not expect another field.
 ///
-/// # What there is
+/// # Fields by what the name holds
 ///
 /// | `id` | `mode` | under the name is |
 /// |---|---|---|
-/// | its lease and label | as what it is held | a lock of this crate, or a read-write lock of Redisson's |
-/// | its lease | `None` | another lock of Redisson's |
-/// | a writer's lease in memory, otherwise `None` | `Read`, `Write` | a read-write lock, and a plain or fair one was asked for |
-/// | `None` | `None` | no lock: what another program keeps there. A value of another type is refused by all that takes the lock, with what to do about it |
+/// | the holder's lease, with its label | the mode of the hold | a lock of this crate, or a read-write lock of Redisson's |
+/// | the holder's lease | `None` | another lock of Redisson's |
+/// | in memory a writer's lease, otherwise `None` | `Read`, `Write` | a read-write lock, and the question was about a plain or fair lock |
+/// | `None` | `None` | data of another program. If the data have another type, acquiring the lock fails, and the error says how to proceed |
 ///
 /// # Examples
 ///
@@ -259,22 +253,22 @@ pub enum ReleaseOutcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The lease; `None` if what is there is not of the form of a [`LeaseId`].
+    /// The lease; `None` if the text under the name is not a [`LeaseId`].
     pub id: Option<LeaseId>,
-    /// How long the lease lasts if it is not renewed; [`Duration::MAX`] if it never ends.
+    /// The time until the lease ends without a renewal; [`Duration::MAX`] if it never ends.
     pub left: Duration,
-    /// As what the name is held, which need not be what was asked for; `None` if the store does not say, as
-    /// of Redisson's plain and fair locks.
+    /// The mode of the hold, whatever the question's; `None` if unknown, as of Redisson's plain and fair
+    /// locks.
     pub mode: Option<Mode>,
 }
 
 impl Holder {
-    /// A lease that lasts for so long, of a mode that is not known.
+    /// A lease that ends after `left`, of an unknown mode.
     pub fn new(id: Option<LeaseId>, left: Duration) -> Self {
         Self { id, left, mode: None }
     }
 
-    /// The same, held as that.
+    /// Sets the mode of the hold.
     #[must_use]
     pub fn mode(mut self, mode: impl Into<Option<Mode>>) -> Self {
         self.mode = mode.into();
@@ -282,7 +276,7 @@ impl Holder {
     }
 }
 
-/// One lease of one name, as [`Backend::renew`](super::Backend::renew) takes them.
+/// One lease of one name, for [`Backend::renew`](super::Backend::renew).
 ///
 /// # Examples
 ///
@@ -304,13 +298,13 @@ impl Holder {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseKey {
-    /// The lock.
+    /// The name of the lock.
     pub name: LockName,
-    /// The lease.
+    /// The lease to renew.
     pub id: LeaseId,
 }
 
-/// Where a waiter hears that it has the lock, or is to ask for it.
+/// The channels on which a waiter listens for a grant, or for a free lock.
 ///
 /// # Examples
 ///
@@ -327,25 +321,25 @@ pub struct LeaseKey {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Channels {
-    /// The one that it always listens to.
+    /// The channel of each wait.
     pub own: String,
-    /// Another one that all clients listen to, if there is one.
+    /// A second channel, common to all clients, if the store has one.
     pub common: Option<String>,
 }
 
 impl Channels {
-    /// One channel, and no other.
+    /// One channel, and no common one.
     pub fn one(own: impl Into<String>) -> Self {
         Self { own: own.into(), common: None }
     }
 
-    /// Both, or the one that there is.
+    /// Iterates over the own channel and the common one, if any.
     pub(in crate::lock) fn all(&self) -> impl Iterator<Item = &str> {
         [&*self.own].into_iter().chain(self.common.as_deref())
     }
 }
 
-/// What an error of a backend says about the command that met it.
+/// The class of a backend's error: tells if the failed command may have run.
 ///
 /// # Examples
 ///
@@ -368,13 +362,12 @@ impl Channels {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The store answered, and refused. The command did not run; without a change of configuration or rights
-    /// it never will.
+    /// The store refused. The command did not run, and cannot without a change of configuration or rights.
     Refused,
-    /// The store could not be reached. The command did not run; trying again may help.
+    /// The store could not be reached. The command did not run; a retry may help.
     Unreachable,
-    /// There was no answer. The command may have run.
+    /// No answer came. The command may have run.
     Indeterminate,
-    /// The store answered: the name is held as another kind of lock. Nothing was changed.
+    /// The name is held as another kind of lock. The command changed nothing.
     OtherKind(LockKind),
 }

@@ -1,17 +1,16 @@
-//! [`Mode`]: as what a name is locked.
+//! [`Mode`]: the rules of a lock.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::lock::lease::Lease;
 
-/// For how long a waiter that is dead or suspended may hold up the others.
+/// Longest time for which a dead or suspended waiter may delay the others.
 const LONGEST_POSITION: Duration = Duration::from_secs(10);
 
-/// As what a name is locked: by which rules the store grants it.
+/// The rules by which the store grants a lock.
 ///
-/// A name is held as one [kind](crate::LockKind) of lock at a time; [`Write`](Self::Write) and
-/// [`Read`](Self::Read) are the two sides of one kind.
+/// [`Write`](Self::Write) and [`Read`](Self::Read) are two modes of the same [kind](crate::LockKind) of lock.
 ///
 /// # Examples
 ///
@@ -42,13 +41,13 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Whether the store has a queue of its waiters, and grants them the lock unasked.
+    /// True if the store queues the waiters, and grants the lock without a further request.
     pub(in crate::lock) fn is_queued(self) -> bool {
         matches!(self, Self::Fair | Self::Write)
     }
 
-    /// For how long the store remembers a waiter, if it does: as short as what a renewed lease needs, since
-    /// so long a waiter that is dead or suspended holds up the others.
+    /// Time for which the store remembers a waiter, or `None`: a third of a renewed lease, and short, since a
+    /// dead or suspended waiter delays the others.
     pub(in crate::lock) fn position(self, renewed_lease: Duration) -> Option<Duration> {
         if self == Self::Plain {
             return None;
@@ -70,8 +69,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What a lock is. A name is held as one kind at a time, and each kind has rules of its own for its owners
-/// and waiters.
+/// A kind of lock, with its own rules for owners and waiters. Only one kind can hold a name at a time.
 ///
 /// # Examples
 ///
@@ -98,7 +96,7 @@ pub enum LockKind {
     Fair,
     /// Many readers or one writer.
     ReadWrite,
-    /// A kind that this version does not know.
+    /// A kind unknown to this version.
     Unknown,
 }
 
@@ -117,7 +115,7 @@ impl fmt::Display for LockKind {
 mod tests {
     use super::*;
 
-    /// Kept for none of the milliseconds that stores count in, it would be lost before its waiter asks again.
+    /// A position kept for zero of the store's milliseconds would end before its waiter asks again.
     #[test]
     fn queue_position_lasts_for_a_millisecond_at_least_and_ten_seconds_at_most() {
         for mode in [Mode::Fair, Mode::Write, Mode::Read] {

@@ -1,4 +1,4 @@
-//! [`Store`]: a [`Backend`] without its type, so that a client has none either.
+//! [`Store`]: a type-erased [`Backend`], so that a client needs no type parameter.
 
 use std::any::{Any, type_name};
 use std::error::Error;
@@ -19,7 +19,7 @@ use super::{Backend, Mode};
 use crate::lock::name::{LockName, NameError};
 use crate::lock::owner::LeaseId;
 
-/// A [`Backend`] without its type: see [`Backend::erased`].
+/// A type-erased [`Backend`]: see [`Backend::erased`].
 ///
 /// # Examples
 ///
@@ -33,7 +33,7 @@ use crate::lock::owner::LeaseId;
 pub struct AnyBackend(pub(in crate::lock) Box<dyn Store>);
 
 impl AnyBackend {
-    /// Forgets the type of `backend`.
+    /// Erases the type of `backend`.
     pub fn new(backend: impl Backend) -> Self {
         Self(Box::new(backend))
     }
@@ -45,7 +45,7 @@ impl fmt::Debug for AnyBackend {
     }
 }
 
-/// Why a store could not do what was asked.
+/// The failure of a command: its class and the backend's error.
 #[derive(Debug)]
 pub(in crate::lock) struct Failed {
     pub(in crate::lock) failure: Failure,
@@ -54,15 +54,15 @@ pub(in crate::lock) struct Failed {
 
 pub(in crate::lock) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A command, as a future of its answer.
+/// A command of a [`Store`], as a future of its answer.
 pub(in crate::lock) enum CommandFuture<'a, T> {
-    /// It was answered by the call; `None` once that was taken.
+    /// The call itself has answered; `None` once the answer was taken.
     Done(Option<Result<T, Failed>>),
     UnderWay(Boxed<'a, Result<T, Failed>>),
 }
 
 impl<T> CommandFuture<'_, T> {
-    /// Takes the answer, if it was given by the call.
+    /// Takes the answer, if the call itself gave one.
     #[inline]
     pub(in crate::lock) fn take_done(&mut self) -> Option<Result<T, Failed>> {
         match self {
@@ -84,8 +84,7 @@ impl<T: Unpin> Future for CommandFuture<'_, T> {
     }
 }
 
-/// A [`Backend`] of whatever type. If it [answers at once](Self::is_synchronous), its commands take effect
-/// by the call, and not by the first poll.
+/// A type-erased [`Backend`]. A [synchronous](Self::is_synchronous) store runs a command in the call itself.
 pub(in crate::lock) trait Store: Commands + Any + Send + Sync {
     fn type_name(&self) -> &'static str;
     fn is_synchronous(&self) -> bool;
@@ -102,8 +101,8 @@ macro_rules! commands {
         $(ask $ask:ident($($part:ident: $is:ty),*) -> $said:ty, or $or:expr;)*
         $(fn $name:ident($($argument:ident: $of:ty),*) -> $output:ty;)*
     ) => {
-        /// The questions and commands of a [`Backend`] of whatever type. A question that panics has a default
-        /// for an answer. A command runs by the very call if the store does so, and in a box otherwise.
+        /// The questions and commands of a type-erased [`Backend`]. A question that panics returns the
+        /// default after `or`. A command not done within the call is a boxed future.
         pub(in crate::lock) trait Commands {
             $(fn $ask(&self, $($part: $is),*) -> $said;)*
             $(fn $name<'a>(&'a self, $($argument: $of),*) -> CommandFuture<'a, $output>;)*
@@ -139,7 +138,7 @@ macro_rules! commands {
 
 commands! {
     ask supports(mode: Mode) -> bool, or false;
-    // Nothing comes on the default: a waiter looks for itself when the holder's lease ends.
+    // No message comes on the default channel: a waiter asks again when the holder's lease ends.
     ask channels(mode: Mode, name: &LockName, client: &str) -> Channels, or Channels::one(name.as_str());
     ask grants_suffice() -> bool, or false;
     ask may_run_again(id: &LeaseId) -> bool, or true;
@@ -157,11 +156,9 @@ commands! {
     fn holders(mode: Mode, name: &'a LockName) -> Vec<Holder>;
 }
 
-/// The name of a command in the report of its panic.
 const COMMAND: &str = "a command of the backend";
 
-/// The answer of a command. A command that has panicked, as `None` says, may have run, as one that was not
-/// answered.
+/// Converts a command's answer; `None` stands for a panic: the command may have run.
 #[inline]
 fn answered<B: Backend, T>(backend: &B, answer: Option<Result<T, B::Error>>) -> Result<T, Failed> {
     match answer {
@@ -190,7 +187,7 @@ impl<B: Backend> Store for B {
         Backend::registry(self).erased()
     }
 
-    /// The system's time in the place of a clock that panics.
+    /// Falls back to the system's time if the runtime's clock panics.
     #[inline]
     fn now(&self) -> Instant {
         foreign::call("a runtime's clock", || self.runtime().now()).unwrap_or_else(Instant::now)

@@ -1,17 +1,17 @@
-//! [`Histogram`]: how long something took, each time that it happened.
+//! [`Histogram`]: a distribution of durations.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::support::counter::Counter;
 
-/// Up to 2³⁸ µs, which is three days; what took longer is counted in the last bucket.
+/// Up to 2³⁸ µs, which is three days; the last bucket counts longer times, too.
 const BUCKETS: usize = 40;
 
-/// How long something took, each time that it happened: a snapshot.
+/// A snapshot of a distribution of durations.
 ///
-/// Bucket n counts what took [2ⁿ⁻¹, 2ⁿ) µs, bucket 0 what took less than 1 µs; so a quantile is at most
-/// twice what it is said to be the quantile of.
+/// Bucket n counts times in [2ⁿ⁻¹, 2ⁿ) µs, bucket 0 below 1 µs: a quantile is a bucket's end, at most
+/// doubled.
 ///
 /// # Examples
 ///
@@ -33,25 +33,24 @@ pub struct Histogram {
     sum: Duration,
 }
 
-/// The counts themselves.
 pub(in crate::lock) struct Recording {
     buckets: [Counter; BUCKETS],
     micros: Counter,
 }
 
 impl Histogram {
-    /// How often it happened.
+    /// The number of recorded times.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// How long all of it took, in whole microseconds each.
+    /// The sum of all times, each in whole microseconds.
     pub fn sum(&self) -> Duration {
         self.sum
     }
 
-    /// What `quantile` of the times were below: 0.5 for the median, 0.99 for what one in a hundred took
-    /// longer than. The upper end of a bucket. Zero if it never happened.
+    /// An upper bound of the `quantile` of the times, such as 0.5 for the median, and 0.99 for the time
+    /// exceeded once in a hundred: the upper end of a bucket; zero without any times.
     pub fn quantile(&self, quantile: f64) -> Duration {
         let rank = (quantile.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
         let mut seen = 0;
@@ -64,7 +63,7 @@ impl Histogram {
         Duration::ZERO
     }
 
-    /// Each bucket's upper end and what is in it, from the shortest times on.
+    /// The upper end and the count of each bucket, from the shortest times on.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         self.buckets.iter().enumerate().map(|(n, count)| (Duration::from_micros(1 << n), *count))
     }
@@ -90,10 +89,10 @@ impl fmt::Debug for Histogram {
 impl Recording {
     #[inline]
     pub(in crate::lock) fn add(&self, micros: u64) {
-        // The number of digits that it has, in binary.
+        // The number of binary digits.
         let bucket = (u64::BITS - micros.leading_zeros()) as usize;
         self.buckets[bucket.min(BUCKETS - 1)].add_one();
-        // Most waits are too short to add anything.
+        // Skipped for zero, as of most waits.
         if micros > 0 {
             self.micros.add(usize::try_from(micros).unwrap_or(usize::MAX));
         }

@@ -1,23 +1,22 @@
-//! [`Metrics`] as Prometheus reads them.
+//! [`Metrics`] in Prometheus' format.
 
 use std::fmt::{self, Display, Write};
 
 use crate::lock::metrics::Metrics;
 use crate::lock::metrics::histogram::Histogram;
 
-/// Every second bucket of a histogram up to this one, of a bit more than a minute: 1 µs, 4 µs, 16 µs … 67 s.
+/// The last exported bucket of a histogram, of every second one: 1 µs, 4 µs, 16 µs … 67 s.
 const LAST: usize = 26;
 
-/// One figure of a client.
 type Number = fn(&Metrics) -> u64;
 
 impl Metrics {
-    /// The figures as text in [Prometheus' exposition format], which OpenMetrics' agents read as well: for
-    /// the body of an answer to `GET /metrics`, with the content type `text/plain; version=0.0.4`.
+    /// The figures as text in [Prometheus' exposition format], which OpenMetrics' agents read as well: the
+    /// body of an answer to `GET /metrics`, with the content type `text/plain; version=0.0.4`.
     ///
-    /// Names begin with `latchwork_lock_`. Counters end with `_total`, times are in seconds, and `labels` are
-    /// put on each sample. The buckets of a histogram are cumulative, as Prometheus wants them. A process
-    /// with several clients has one page for all: [`prometheus_page`](Self::prometheus_page).
+    /// Names begin with `latchwork_lock_`. Counters end with `_total`, times are in seconds, `labels` go on
+    /// each sample, and the buckets of a histogram are cumulative. For a process with several clients, write
+    /// one page: [`prometheus_page`](Self::prometheus_page).
     ///
     /// [Prometheus' exposition format]: https://prometheus.io/docs/instrumenting/exposition_formats/
     ///
@@ -31,16 +30,14 @@ impl Metrics {
     ///
     /// # Panics
     ///
-    /// If the name of a label is not one: a letter or `_`, and then letters, digits and `_`. Or if it is
-    /// `le`, which histograms have, or is given twice.
+    /// If a label's name is not of letters, `_` and, after the first, digits; if it is `le`; or if it recurs.
     #[track_caller]
     pub fn to_prometheus(&self, labels: &[(&str, &str)]) -> String {
         Self::prometheus_page(&[(self, labels)])
     }
 
-    /// The figures of several clients as [`to_prometheus`](Self::to_prometheus) writes those of one. Texts of
-    /// single clients cannot be joined, as the format allows each figure one heading. The labels of each
-    /// client have to differ from those of the others.
+    /// The figures of several clients in the format of [`to_prometheus`](Self::to_prometheus), whose pages
+    /// cannot be joined: a figure has only one heading. Each client needs labels different from the others'.
     ///
     /// # Examples
     ///

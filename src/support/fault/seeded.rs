@@ -1,6 +1,5 @@
-//! Faults that a check seeds into the real code, to see that it fails: each stands for a line that must not
-//! be lost. The faults here are found by loom's models, which are built of this very code. All other faults
-//! are in `checks/defects/faults.txt`, whose texts are woven into a copy of the code.
+//! Faults seeded into the real code, to see that a check fails: each removes a necessary line. Loom's models
+//! detect the faults here. All others are in `checks/defects/faults.txt`, woven into a copy of the code.
 
 use std::env;
 use std::sync::OnceLock;
@@ -15,14 +14,14 @@ pub(crate) use fault;
 
 macro_rules! faults {
     ($($(#[$of:meta])* $group:ident { $($(#[$doc:meta])* $fault:ident,)* })*) => {
-        /// What can be made to go wrong.
+        /// The faults that can be seeded.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Fault {
             $($($(#[$doc])* $fault,)*)*
         }
 
         impl Fault {
-            /// All of them.
+            /// All faults.
             pub const ALL: &[Self] = &[$($(Self::$fault,)*)*];
 
             $(
@@ -34,133 +33,133 @@ macro_rules! faults {
 }
 
 faults! {
-    /// Of the semaphore, and of what stands on it alone.
+    /// Faults of the semaphore and of types built on it alone.
     SEMAPHORE {
-        /// A walk that has come to the end of the queue goes on to the tail that it has read before.
+        /// A walk that has reached the end of the queue goes on to an outdated tail.
         WalkToOldTail,
-        /// Neither a waiter that has enqueued nor one that has cancelled looks at the credit.
+        /// Neither an enqueued nor a cancelled waiter rechecks the credit.
         NoLook,
-        /// A settler that finds the first waiter blocked goes by the credit that it has read before.
+        /// A settler that finds the first waiter blocked relies on an outdated credit.
         BlockedByOldCredit,
-        /// A settler claims the queue for itself, and others wait until it is done.
+        /// A settler locks the queue, and other settlers wait.
         SettlesUnderLock,
-        /// A release grants first, and credits its permits afterwards.
+        /// A release grants before it credits its permits.
         CreditsAfterGrants,
-        /// Each waiter is woken before the next one is granted its permits.
+        /// Each waiter is woken before the grant to the next.
         WakesAsItGoes,
-        /// A settler does not look whether the semaphore was closed between the credit and a grant.
+        /// A settler does not recheck for a close between the credit and a grant.
         NoLookAtClosed,
-        /// The grant of a waiter that is dropped at that moment is not passed on.
+        /// The grant of a waiter dropped at the same moment is not passed on.
         GrantDiesWithWaiter,
-        /// A deficit is forgotten with the waiter that it was added to.
+        /// A cancelled waiter's deficit is lost.
         DeficitDiesWithWaiter,
-        /// An owner that has changed its waker does not look whether its wait has ended meanwhile.
+        /// An owner that has changed its waker does not recheck for the end of its wait.
         PublishWithoutLook,
-        /// An owner that has changed its waker takes a deficit that came meanwhile for the end of its wait.
+        /// An owner that has changed its waker mistakes a concurrent deficit for the end of its wait.
         DeficitEndsWait,
-        /// A deficit is added as if the waiter slept, though its owner is at the waker's slot.
+        /// A deficit is added as to a sleeping waiter, though its owner is at the waker's slot.
         DeficitForgetsOwner,
-        /// The waker of a wait that ended while it was changed is not dropped.
+        /// The waker of a wait that ended during its change is not dropped.
         WakerOutlivesWait,
-        /// A waiter that is granted its permits is not woken.
+        /// A granted waiter is not woken.
         GrantedNotWoken,
-        /// Helpers leave links alone that their publishers have not set yet.
+        /// Helpers do not complete links that their publishers have not set yet.
         LinkNotCompleted,
-        /// A thread is told that the semaphore is closed, though waiters were not.
+        /// A thread learns of the close before the waiters do.
         ClosedNotSettled,
-        /// A waiter that was closed leaves those behind it to the thread that closes.
+        /// A closed waiter leaves later waiters to the closing thread.
         ClosedPollDoesNotSettle,
-        /// A try fails where it would have to settle.
+        /// A try fails instead of settling.
         TryWithoutSettle,
-        /// A try fails by a credit that was read before what is consumed.
+        /// A try fails by a credit read before the consumed count.
         CreditReadBeforeEnd,
-        /// Free permits are counted without a second look at what was consumed.
+        /// Free permits are counted without a second read of the consumed count.
         FreeReadOnce,
-        /// A lowered capacity takes out what is free, and nothing else.
+        /// A lowered capacity removes free permits only.
         OnlyFreeReduced,
-        /// What two threads took out that lowered the capacity at once is not given back by the second one.
+        /// Of two threads that lower the capacity at once, the second does not return its excess.
         LoweredTwice,
-        /// Notifications that a latch keeps add up.
+        /// Pending notifications of a latch add up.
         NotificationsAddUp,
-        /// A notification counts those that were pending as its own, though they are taken meanwhile.
+        /// A notification counts pending ones as its own, though they are consumed meanwhile.
         PendingCountsAsGiven,
-        /// Nodes are freed under a walker.
+        /// Nodes are freed during a walk.
         FreedUnderWalkers,
-        /// Nodes are freed after one round, so that a walker may have set the hint to one in between.
+        /// Nodes are freed after one round, in which a walker may have set the hint to a freed node.
         FreedInOneRound,
-        /// The hint where walks start is not cleared of a node that was taken out.
+        /// The walks' start hint keeps a removed node.
         HintOutlivesNode,
-        /// The same where the hint says that the node was not known to be final.
+        /// The start hint keeps a removed node if the hint is marked as not known to be final.
         MarkedHintOutlivesNode,
-        /// A node is taken out though its owner has not left it.
+        /// A node is removed before its owner has left.
         SweptUnderOwner,
-        /// A deficit that was replaced, and not freed then, is not freed with the one that replaced it.
+        /// A replaced deficit is not freed with its replacement.
         ReplacedOutlivesDeficit,
-        /// What a semaphore has in its queue is not freed with it.
+        /// A dropped semaphore does not free its queue.
         NeverFreed,
     }
-    /// Of channels, where two threads are needed to see them, or callbacks.
+    /// Faults of channels that show only with two threads or callbacks.
     THREADS {
-        /// A newcomer founds an entry without the channel's stripe.
+        /// A newcomer creates an entry without the channel's stripe.
         FoundsWithoutStripe,
-        /// A newcomer, once it has the stripe, does not look whether another has founded the entry.
+        /// A newcomer with the stripe does not recheck for another creator.
         NoLookWhoFounded,
-        /// The last subscriber lets the channel's stripe go before it unsubscribes.
+        /// The last subscriber releases the channel's stripe before it unsubscribes.
         UnsubscribesWithoutStripe,
-        /// The last subscriber, once it has the stripe, does not look whether another has joined.
+        /// The last subscriber with the stripe does not recheck for a newcomer.
         NoLookWhoJoined,
-        /// A subscriber that is not the last counts itself out in two steps.
+        /// A subscriber that is not the last decrements the count in two steps.
         LeavesInTwoSteps,
-        /// A listener's call dies with it.
+        /// A dropped listener's notification is lost.
         CallDiesWithListener,
-        /// A call that comes while a listener is polled is not looked at.
+        /// A notification during a listener's poll is not polled for.
         NoPollAfterWake,
     }
-    /// Of channels and their messages.
+    /// Faults of channels and their messages.
     CHANNELS {
-        /// A newcomer joins an entry whose subscription has failed.
+        /// A newcomer joins an entry with a failed subscription.
         JoinsTheFailed,
-        /// The last one out of a failed entry takes the channel's entry away, even a later one.
+        /// The last subscriber of a failed entry removes the channel's entry, even a later one.
         AnyEntryIsOurs,
-        /// What has failed is unsubscribed nevertheless.
+        /// A failed subscription is unsubscribed.
         UnsubscribesTheFailed,
-        /// A task that waits for readiness is not told of it.
+        /// A task waiting for readiness is not notified.
         SettledSilently,
-        /// What is meant for all calls one.
+        /// A notification for all waiters wakes one.
         CallsOne,
-        /// A subscription that is back after messages may have been lost wakes no waiter.
+        /// A resubscription after a possible loss of messages wakes no waiter.
         ResubscribedSilently,
-        /// A notification that a waiter has received, and not answered, ends with it.
+        /// A notification received and not consumed by a waiter is lost with the waiter.
         NotificationDiesWithWaiter,
     }
-    /// Of a lock inside of a process, where two threads are needed to see them.
+    /// Faults of a lock within a process that show only with two threads.
     ENTRY {
-        /// A newcomer does not see that a call asks the store for another one.
+        /// A newcomer overlooks a call that asks the store at the same time.
         ClaimOverlooked,
-        /// A release that was answered leaves the entry idle, though others have come meanwhile.
+        /// An answered release leaves the entry idle, though others have come meanwhile.
         ReturnedUnseen,
     }
 }
 
 impl Fault {
-    /// The fault of this name.
+    /// Returns the fault called `name`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|fault| format!("{fault:?}") == name)
     }
 }
 
-/// Names the fault of a process in which [`seed`] is not called.
+/// Environment variable with the fault of a process that does not call [`seed`].
 const VARIABLE: &str = "LATCHWORK_FAULT";
 
-/// No model checker sees this; one fault to a process, known before there is a second thread.
+/// Invisible to model checkers: one fault per process, fixed before a second thread starts.
 static SEEDED: OnceLock<Option<Fault>> = OnceLock::new();
 
-/// Seeds a fault into all that this process does from now on.
+/// Seeds a fault for the rest of this process.
 ///
 /// # Panics
 ///
-/// If the process has another one, or has run without.
+/// If the process has another fault, or has run code without a fault.
 pub fn seed(fault: Fault) {
     assert_eq!(*SEEDED.get_or_init(|| Some(fault)), Some(fault), "one fault to a process");
 }
@@ -174,13 +173,13 @@ fn named_by_environment() -> Option<Fault> {
     Some(Fault::named(&name).unwrap_or_else(|| panic!("{VARIABLE}={name}: this build has no such fault")))
 }
 
-/// Each execution of a model begins with this: what the last one has kept is freed.
+/// Begins an execution of a model: frees the memory kept by the previous one.
 #[cfg(latchwork_loom)]
 pub fn begin_execution() {
     crate::support::sync::begin_execution();
 }
 
-/// Does what a real thread does at its end, for a thread of a model.
+/// Runs the exit function of a model's thread, as at the end of a real thread.
 #[cfg(latchwork_loom)]
 pub fn end_thread() {
     crate::support::sync::end_thread();

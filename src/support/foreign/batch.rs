@@ -1,11 +1,9 @@
-//! [`WakeBatch`]: wakers that are collected first and called afterwards, without recursion, and past those
-//! that panic.
+//! [`WakeBatch`]: collects wakers and calls them later, without recursion, past panicking wakers.
 //!
-//! A waker is foreign code. It may come back into the semaphore or the lock that calls it, or into another
-//! one, and it may panic. So an operation first does all else, collects the wakers, and then calls them. An
-//! operation inside of a waker finds the batch that is being called on this thread and appends its own wakers
-//! there, so that the stack does not grow with the number of waiters or of semaphores. A batch of a semaphore
-//! holds no permits: those were credited before, and are free or assigned.
+//! A waker is foreign code: it may call this semaphore or lock again, or another, and may panic. So an
+//! operation first completes, collecting wakers, and then calls them. An operation inside of a waker appends
+//! its wakers to the batch being called on this thread, so the stack does not grow with the number of waiters
+//! or semaphores. The batch holds no permits: they were credited before, and are free or assigned.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -18,8 +16,7 @@ use crate::support::sync::thread_cell;
 
 use super::call;
 
-/// Wakers that an operation collects before it calls some. Few for the model checkers, so that they see the
-/// border.
+/// Number of wakers collected before some are called; small for model checkers, which have to reach it.
 pub(crate) const BATCH: usize = match cfg!(latchwork_loom) {
     true => 2,
     false if cfg!(latchwork_suspend) => 4,
@@ -29,26 +26,25 @@ pub(crate) const BATCH: usize = match cfg!(latchwork_loom) {
 // The batch whose wakers this thread is calling.
 thread_cell!(CALLING: Cell<*const WakeBatch> = Cell::new(ptr::null()));
 
-/// What a full batch leaves to be done when its wakers have been called: a semaphore.
+/// The work left by a full batch: a semaphore to settle after the wakers were called.
 pub(crate) trait Unsettled {
-    /// Grants what can be granted, and wakes.
+    /// Grants the free permits, and wakes the waiters served.
     fn go_on(&self);
 }
 
-/// Wakers that are collected to be called later.
 pub(crate) struct WakeBatch {
     len: Cell<usize>,
     first: Cell<usize>,
-    /// The semaphore that has not been settled to the end, as there was no room for its wakers.
+    /// A semaphore not completely settled, for lack of room for its wakers.
     unsettled: Cell<Option<NonNull<dyn Unsettled>>>,
-    /// What operations inside of wakers append when the ring is full.
-    // An operation that no waker has called does without: it calls what is in the ring, and goes on.
+    /// Wakers appended by operations inside of wakers when the ring is full.
+    // Unused by an outermost operation, which calls the wakers in the ring and goes on.
     #[expect(
         clippy::box_collection,
         reason = "absent from nearly all batches, so a word to be made and dropped"
     )]
     more: Cell<Option<Box<VecDeque<Waker>>>>,
-    /// A ring in place, as a release must not allocate: `len` wakers from `first` on, round the end.
+    /// An inline ring, as a release must not allocate: `len` wakers from `first` on, wrapping around.
     ring: [Cell<MaybeUninit<Waker>>; BATCH],
 }
 
@@ -64,7 +60,7 @@ impl WakeBatch {
         }
     }
 
-    /// Whether the batch has to be called before another waker is collected.
+    /// True if the batch must be called before another waker is collected.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.len.get() == if fault!(WakesAsItGoes) { 1 } else { BATCH }
@@ -95,7 +91,7 @@ impl WakeBatch {
 
     #[inline]
     fn has_more(&self) -> bool {
-        // SAFETY: no other thread has the cell, and nothing happens while it is read.
+        // SAFETY: no other thread has the cell, and nothing writes to it during the read.
         unsafe { &*self.more.as_ptr() }.is_some()
     }
 
@@ -107,14 +103,12 @@ impl WakeBatch {
         self.len.set(left);
         let slot = self.first.get();
         self.first.set((slot + 1) % BATCH);
-        // SAFETY: the slot is within `first..first + len` as it was, so it was written, and has not been read
-        // since.
+        // SAFETY: the slot was within `first..first + len`, so it was written, and not read since.
         Some(unsafe { self.ring[slot % BATCH].replace(MaybeUninit::uninit()).assume_init() })
     }
 
-    /// Calls all wakers, those included that are appended meanwhile; or, inside of a waker, appends them to
-    /// the batch that is being called. `unsettled`: the semaphore, if it has more to be settled when this
-    /// returns.
+    /// Calls all wakers, including those appended meanwhile. Inside of a waker, appends them to the batch
+    /// being called. `unsettled`: the semaphore, if more must be settled after this call.
     #[inline]
     pub(crate) fn call(&self, unsettled: Option<&(dyn Unsettled + 'static)>) {
         if self.is_empty() {
@@ -133,8 +127,8 @@ impl WakeBatch {
     #[cold]
     #[inline(never)]
     fn append_to(&self, outer: *const Self) {
-        // SAFETY: a batch further down this thread's stack, which takes itself out before it returns. Only
-        // shared references to it are around.
+        // SAFETY: the batch is further down this thread's stack, and leaves `CALLING` before it returns. Only
+        // shared references to it exist.
         let outer = unsafe { &*outer };
         while let Some(waker) = self.pop() {
             outer.push(waker);
@@ -143,13 +137,13 @@ impl WakeBatch {
 
     #[inline]
     fn drain(&self) {
-        // `wake` consumes the waker, so its being dropped is in here as well.
+        // `wake` consumes the waker, so its drop runs in here, too.
         let call_all = || {
             while let Some(waker) = self.pop() {
                 waker.wake();
             }
         };
-        // A waker that panics is not to cost the others their call.
+        // Go on after a waker that panics.
         while call("a waker", call_all).is_none() {}
     }
 }
@@ -161,15 +155,14 @@ impl Drop for WakeBatch {
     }
 }
 
-/// Calls wakers; or, inside of a waker, leaves them to the outermost call of this thread.
+/// Calls wakers. Inside of a waker, leaves them to the outermost call of this thread.
 pub(crate) fn wake(wakers: impl IntoIterator<Item = Waker>) {
     let batch = WakeBatch::new();
     wakers.into_iter().for_each(|waker| batch.push(waker));
     batch.call(None);
 }
 
-/// Runs `run`, and calls the wakers that it comes to once it has returned; or, inside of a waker, leaves them
-/// to the outermost call of this thread.
+/// Runs `run`, then calls the wakers collected by it; inside of a waker, leaves them to the outermost call.
 pub(crate) fn wake_after<T>(run: impl FnOnce() -> T) -> T {
     struct Reset;
     impl Drop for Reset {
@@ -181,7 +174,7 @@ pub(crate) fn wake_after<T>(run: impl FnOnce() -> T) -> T {
         return run();
     }
     let batch = WakeBatch::new();
-    // Also by a panic, as the batch is gone then.
+    // Also on a panic, as the batch is gone then.
     let _reset = Reset;
     CALLING.with(|calling| calling.set(&raw const batch));
     let done = run();
@@ -189,16 +182,14 @@ pub(crate) fn wake_after<T>(run: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Calls the wakers that wait behind the one that this thread is in, for the thread is about to sleep: those
-/// may wake the task that is to wake it.
+/// Calls the wakers behind the current one before this thread sleeps, as they may lead to its wake.
 #[cold]
 pub(crate) fn call_those_behind() {
     // SAFETY: as in `append_to`.
     let Some(outer) = (unsafe { CALLING.with(Cell::get).as_ref() }) else { return };
     outer.drain();
     if let Some(unsettled) = outer.unsettled.take() {
-        // SAFETY: the semaphore that the operation which made the batch borrows, further down this thread's
-        // stack.
+        // SAFETY: the operation that made the batch borrows the semaphore, further down this thread's stack.
         unsafe { unsettled.as_ref() }.go_on();
         outer.drain();
     }

@@ -1,6 +1,6 @@
-//! Callers' wakers in code of other crates: tasks of the redis crate and timers of tokio call them, and would
-//! end by a panic. What hands a caller's waker to those is polled by [`shielded`], and theirs is one that
-//! reports the panic and returns. (What waits for a reply has one of its connection:
+//! Protects other crates from callers' wakers: tasks of the redis crate and timers of tokio would end by a
+//! panic of a waker. [`shielded`] polls the futures that pass a waker to such code, with a waker that reports
+//! a panic and returns. (A future that waits for a reply has its connection's:
 //! `redis/connection/in_flight.rs`.)
 
 use std::future::poll_fn;
@@ -12,23 +12,21 @@ use tokio::task::coop::unconstrained;
 
 use crate::support::foreign;
 
-/// Awaits what hands the caller's waker to tasks and timers of other crates. Without tokio's budget: a
-/// blocking call inside of a task that has spent its budget never returns to tokio, which would give it a new
-/// one.
+/// Awaits a future that passes the caller's waker to other crates. Without tokio's budget: a blocking call
+/// inside of a task with a spent budget never returns to tokio for a new one.
 ///
-/// Pinned by the caller: moved into this one, `future` would have room in its box twice.
+/// The caller pins `future`, which would take room twice in the box if moved in.
 pub(crate) async fn shielded<F: Future + Unpin>(future: F) -> F::Output {
     let (mut future, mut shield) = (unconstrained(future), Shield::default());
     poll_fn(|task| Pin::new(&mut future).poll(&mut Context::from_waker(shield.over(task.waker())))).await
 }
 
-/// A caller's waker, and the one that stands for it in code of other crates.
+/// A caller's waker, and its stand-in for code of other crates.
 #[derive(Default)]
 struct Shield(Option<(Arc<Shielded>, Waker)>);
 
 impl Shield {
-    /// Wakes what `waker` does, and panics never. A task's waker is the same at each poll, so this allocates
-    /// once.
+    /// Returns a stand-in for `waker` that never panics. Allocates once if all polls have the same waker.
     fn over(&mut self, waker: &Waker) -> &Waker {
         if self.0.as_ref().is_some_and(|(shielded, _)| !shielded.stands_for(waker)) {
             self.0 = None;
@@ -41,7 +39,6 @@ impl Shield {
     }
 }
 
-/// Absent once it is dropped.
 struct Shielded(Option<Waker>);
 
 impl Shielded {
@@ -71,7 +68,6 @@ mod tests {
     use super::*;
     use crate::support::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Counts, and panics when it is dropped.
     struct Hostile(Arc<AtomicUsize>);
 
     impl Wake for Hostile {
@@ -98,7 +94,7 @@ mod tests {
         // Ordering: Relaxed, all is on one thread.
         assert_eq!(counts.each_ref().map(|count| count.load(Ordering::Relaxed)), [0, 1]);
         drop(wakers);
-        // These have the last copies, and the panics of those end here.
+        // These are the last copies: their panics end here.
         drop((first, shield));
     }
 }

@@ -1,4 +1,4 @@
-//! [`Surroundings`]: what a simulation puts in the place of tokio, the network and the system's randomness.
+//! [`Surroundings`]: a simulation's replacement of tokio, the network and the system's randomness.
 
 use std::fmt;
 use std::io;
@@ -9,12 +9,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A stream of bytes to a server and back.
+/// A byte stream to and from a server.
 pub trait Bytes: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Bytes for T {}
 
-/// What a simulated process stands on.
+/// The surroundings of a simulated process.
 pub trait Surroundings: fmt::Debug + Send + Sync + 'static {
     /// As a runtime's `now`.
     fn now(&self) -> Instant;

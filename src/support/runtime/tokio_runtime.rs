@@ -47,35 +47,32 @@ enum Place {
 #[derive(Clone, Debug)]
 struct Tokio {
     handle: Handle,
-    /// The clock of the runtime can be paused by a task of the runtime.
+    /// True if a task of the runtime can pause its clock.
     has_own_clock: bool,
-    /// The life of the thread if that is ours, and of the task that notices the runtime's end. Both end with
-    /// the last clone.
+    /// Ends the thread of a background runtime, and the task that notices the end, with the last clone.
     life: Arc<Life>,
 }
 
 #[derive(Debug)]
 struct Life {
     ended: Arc<Ended>,
-    /// Ends the thread of a [background](TokioRuntime::background) runtime.
     thread: Option<oneshot::Sender<()>>,
     _notices_end: oneshot::Sender<()>,
 }
 
-/// Whether the runtime has ended. A timer that is polled after that would panic.
+/// The end of the runtime. A timer polled after the end would panic.
 #[derive(Debug)]
 struct Ended {
     is_over: AtomicBool,
     tells: Notify,
 }
 
-/// A task of the runtime has it, and is dropped with the runtime.
+/// Owned by a task of the runtime, and dropped with the runtime.
 struct TellsEnd(Arc<Ended>);
 
 impl Drop for TellsEnd {
     fn drop(&mut self) {
-        // Ordering: Release, paired with the Acquire in `has_come`: a thread that sees it sees the runtime's
-        // end.
+        // Ordering: Release, for the Acquire in `has_come`: a thread that reads `true` sees the end.
         self.0.is_over.store(true, Ordering::Release);
         self.0.tells.notify_waiters();
     }
@@ -88,7 +85,7 @@ impl TokioRuntime {
         let tells_end = TellsEnd(Arc::clone(&ended));
         handle.spawn(async move {
             let _until_then = tells_end;
-            // Nothing is ever sent: an error is the last clone's being dropped.
+            // Nothing is sent: the error is the drop of the last clone.
             let _ = last_clone.await;
         });
         let life = Arc::new(Life { ended, thread, _notices_end: notices_end });
@@ -96,13 +93,11 @@ impl TokioRuntime {
         Self(Place::Tokio(Tokio { handle, has_own_clock, life }))
     }
 
-    /// In a simulation.
     #[cfg(latchwork_simulation)]
     pub(crate) fn simulated(surroundings: Arc<dyn Surroundings>) -> Self {
         Self(Place::Simulated(surroundings))
     }
 
-    /// What it is simulated by.
     #[cfg(latchwork_simulation)]
     pub(crate) fn surroundings(&self) -> Option<&Arc<dyn Surroundings>> {
         match &self.0 {
@@ -111,7 +106,7 @@ impl TokioRuntime {
         }
     }
 
-    /// The runtime that the caller is in.
+    /// The caller's runtime.
     ///
     /// # Panics
     ///
@@ -120,26 +115,25 @@ impl TokioRuntime {
         Self::new(Handle::current(), None)
     }
 
-    /// The runtime that the caller is in, if it is in one.
     #[cfg(feature = "redis")]
     pub(crate) fn try_current() -> Option<Self> {
         Handle::try_current().ok().map(|handle| Self::new(handle, None))
     }
 
-    /// A new runtime, on one background thread of its own, which ends with the last clone.
+    /// Makes a runtime on one background thread of its own, which ends with the last clone.
     ///
-    /// The last clone may be dropped anywhere, in async code and on that very thread too: the thread takes
-    /// the runtime down, and its dropper does not wait for it.
+    /// The last clone may be dropped anywhere, even in async code or on the background thread: the thread
+    /// shuts the runtime down, without a wait in `drop`.
     ///
     /// # Errors
     ///
-    /// When the system refuses the thread, or what the runtime polls.
+    /// If the system refuses the thread, or the runtime's I/O driver.
     pub fn background() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (life, end) = oneshot::channel::<()>();
         thread::Builder::new().name("latchwork-tokio".into()).spawn(move || {
-            // Nothing is ever sent: an error is the sender's being dropped.
+            // Nothing is sent: the error is the drop of the sender.
             let _ = runtime.block_on(end);
         })?;
         Ok(Self::new(handle, Some(life)))
@@ -150,8 +144,8 @@ impl TokioRuntime {
 impl TokioRuntime {
     // === For tasks of this runtime ===
 
-    /// A pause of a task that ends with this runtime. Unlike [`sleep_until`](Runtime::sleep_until) it never
-    /// ends early, so that a loop around it does not turn without one while the runtime is taken down.
+    /// Pauses a task of this runtime. Unlike [`sleep_until`](Runtime::sleep_until), never ends early, so a
+    /// loop around it does not spin during the shutdown of the runtime.
     pub(crate) async fn sleep(&self, time: std::time::Duration) {
         match &self.0 {
             Place::Tokio(_) => tokio::time::sleep(time).await,
@@ -160,7 +154,7 @@ impl TokioRuntime {
         }
     }
 
-    /// `None` if `future` has not ended within `limit`. For tasks of this runtime.
+    /// Awaits `future`; `None` after `limit`. For tasks of this runtime.
     pub(crate) async fn timeout<F: Future>(
         &self,
         limit: std::time::Duration,
@@ -177,7 +171,7 @@ impl TokioRuntime {
         }
     }
 
-    /// The part that the caller's runtime was built without. tokio has no function to ask, and panics.
+    /// The missing driver of the caller's runtime, if any. tokio has no function to ask, and panics.
     pub(crate) async fn lacks() -> Option<&'static str> {
         if foreign::caught(async { drop(tokio::time::sleep(std::time::Duration::ZERO)) }).await.is_err() {
             return Some("timers");
@@ -186,18 +180,16 @@ impl TokioRuntime {
         socket.await.is_err().then_some("I/O")
     }
 
-    /// Whether the clock stands still.
     pub(crate) fn is_paused(&self) -> bool {
         let (before, begun) = (self.now(), Instant::now());
-        // Once the system's clock has ticked, a clock that is not paused shows another time.
+        // After a tick of the system's clock, only a paused clock shows the same time.
         while begun.elapsed().is_zero() {
             std::hint::spin_loop();
         }
         self.now() == before
     }
 
-    /// Runs `task` here to its end, even if the caller goes away meanwhile. `None` if the runtime ends first,
-    /// or the task panics.
+    /// Runs `task` to its end, even if this future is dropped. `None` on the runtime's end, or a panic.
     pub(crate) async fn spawn_for<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -258,17 +250,16 @@ impl Runtime for TokioRuntime {
     }
 }
 
-/// Whether this thread cannot be inside of a runtime any more: at its very end, when tokio's own
-/// thread-locals are gone. That is where a guard is dropped that was kept in a thread-local.
+/// True at the very end of a thread, after the end of tokio's thread-locals, when it can enter no runtime: a
+/// guard kept in a thread-local may be dropped then.
 fn is_over_for_tokio() -> bool {
     Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }
 
 impl Tokio {
-    /// The time by the clock of this runtime, which need not be the clock of the runtime that the caller is
-    /// in: either may be paused.
+    /// The time by this runtime's clock. The caller's runtime may have another: either may be paused.
     fn now(&self) -> Instant {
-        // No other clock can be paused.
+        // Other clocks cannot be paused.
         if !self.has_own_clock || is_over_for_tokio() {
             return Instant::now();
         }
@@ -279,11 +270,11 @@ impl Tokio {
     fn sleep_until(&self, deadline: Instant) -> Timer {
         if is_over_for_tokio() {
             let timer = self.handle.spawn(async move { tokio::time::sleep_until(deadline.into()).await });
-            // An error is the runtime's end.
+            // An error means the end of the runtime.
             return Box::pin(async { _ = timer.await });
         }
         let ended = Arc::clone(&self.life.ended);
-        // A timer belongs to the runtime that is entered when it is made.
+        // A timer belongs to the runtime entered at its creation.
         let sleep = {
             let _inside = self.handle.enter();
             tokio::time::sleep_until(deadline.into())
@@ -292,10 +283,9 @@ impl Tokio {
     }
 }
 
-/// Awaits `sleep`, or the end of its runtime.
 async fn sleep_or_end(sleep: impl Future<Output = ()>, ended: &Ended) {
     let told = async {
-        // Listens before the look, so that the runtime's end is either seen by the look or told.
+        // Listen before the check: the check or the notification reports the runtime's end.
         let told = ended.tells.notified();
         if !ended.has_come() {
             told.await;
@@ -304,8 +294,7 @@ async fn sleep_or_end(sleep: impl Future<Output = ()>, ended: &Ended) {
     let mut panicked = None;
     let timer = async { panicked = foreign::caught(sleep).await.err() };
     let _ = unless(pin!(told), pin!(timer)).await;
-    // If the runtime ends between the look and the timer's poll, tokio panics; that panic is taken for the
-    // end.
+    // If the runtime ends between the check and the timer's poll, tokio panics: that panic means the end.
     if let Some(payload) = panicked
         && !ended.has_come()
     {
@@ -322,7 +311,7 @@ impl Ended {
 
 type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A timer of a [`TokioRuntime`]. Ready as well when the runtime ends.
+/// A timer of a [`TokioRuntime`]. Also ready when the runtime ends.
 ///
 /// # Examples
 ///
@@ -378,14 +367,14 @@ mod tests {
     const SOON: Duration = Duration::from_secs(10);
     const LONG: Duration = Duration::from_secs(3600);
 
-    /// A runtime that runs its tasks while it is blocked on.
+    /// A runtime that runs tasks only during `block_on`.
     fn runtime() -> (tokio::runtime::Runtime, TokioRuntime) {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let ours = TokioRuntime::new(runtime.handle().clone(), None);
         (runtime, ours)
     }
 
-    /// Polls it, and says how often this thread has panicked meanwhile, be it caught or not.
+    /// Polls `sleep`, and counts this thread's panics during the poll, caught or not.
     fn poll(sleep: &mut TokioSleep) -> (Poll<()>, usize) {
         thread_local!(static PANICS: Cell<usize> = const { Cell::new(0) });
         static ONCE: Once = Once::new();
@@ -401,7 +390,7 @@ mod tests {
         (polled, PANICS.get() - before)
     }
 
-    /// A panic would end a process that is built to abort.
+    /// A panic would end a process built with `panic = "abort"`.
     #[test]
     fn timers_that_outlive_their_runtime_are_ready_and_do_not_panic() {
         let (runtime, ours) = runtime();
@@ -457,7 +446,7 @@ mod tests {
         let (tell, told) = mpsc::channel();
         let late = Late(runtime.clone(), tell);
         let ends = thread::spawn(|| {
-            // Before tokio's own, so it is dropped after those.
+            // Registered before tokio's thread-locals, and so dropped after them.
             LATE.set(Some(late));
             assert!(!is_over_for_tokio());
         });

@@ -1,5 +1,5 @@
-//! Atomics with something done before each access: loom's with each place of the sources that uses one known
-//! by name (see `loom/sites.rs`), or std's before which a thread can be stopped (see `suspend.rs`).
+//! Atomics with a hook before each access: loom's, with each access in the sources known by its location (see
+//! `loom/sites.rs`), or std's, with a possible stop of the thread (see `suspend.rs`).
 
 #[cfg(latchwork_loom)]
 use super::loom::{checked, site};
@@ -11,7 +11,6 @@ pub(crate) use checked::Ordering;
 
 macro_rules! methods {
     ($value:ty) => {
-        /// Its address.
         fn word(&self) -> *const () {
             std::ptr::from_ref(self).cast()
         }
@@ -40,7 +39,7 @@ macro_rules! methods {
             self.0.compare_exchange(from, to, success, failure)
         }
 
-        /// In a model, it does not fail without a reason.
+        /// Never fails spuriously in a model.
         #[track_caller]
         pub(crate) fn compare_exchange_weak(
             &self,
@@ -92,7 +91,7 @@ macro_rules! atomics {
     };
 }
 
-// Those methods that are used: each more is one that no model runs.
+// Only methods in use: no model would run another.
 atomics! {
     AtomicBool: bool { swap(bool), }
     AtomicIsize: isize { fetch_sub(isize), }

@@ -1,4 +1,4 @@
-//! Under loom: every interleaving, with the memory model's freedoms.
+//! Types for loom: every interleaving, with the memory model's freedoms.
 
 mod sites;
 
@@ -33,7 +33,7 @@ macro_rules! shared_static {
 }
 pub(crate) use shared_static;
 
-/// loom's atomics cannot be made in a const.
+/// Not `const`, as loom's atomics cannot be made in a const.
 macro_rules! maybe_const {
     (impl $type:ty {
         $(#[$meta:meta])*
@@ -47,7 +47,7 @@ macro_rules! maybe_const {
 }
 pub(crate) use maybe_const;
 
-/// The `Lazy` of `std.rs`, whose value is there from the start.
+/// `std.rs`'s `Lazy`, with its value made at the start.
 pub(crate) struct Lazy<T>(T);
 
 impl<T> Lazy<T> {
@@ -68,20 +68,17 @@ impl<T> std::ops::Deref for Lazy<T> {
     }
 }
 
-/// Tells whether what it is part of was freed, and whether all reads of that happen before; and whether it
-/// never is.
+/// Detects reads of a freed owner, reads not ordered before the free, and leaks.
 ///
-/// It is plain memory to loom, read by all readers and written by the thread that frees: so loom also reports
-/// a read that is over, but not ordered before the end.
+/// The canary is plain memory to loom, so loom also reports a past read not ordered before the free.
 #[derive(Debug)]
 pub(crate) struct Canary {
     is_alive: UnsafeCell<bool>,
-    /// loom reports at the end of an execution if this was not dropped.
+    /// loom reports a tracker not dropped by the end of an execution.
     leak: RefCell<Option<Track<()>>>,
 }
 
-// SAFETY: all threads of a model run on one real thread; loom reports accesses that real threads must not
-// make.
+// SAFETY: all threads of a model run on one real thread; loom reports races.
 unsafe impl Sync for Canary {}
 
 impl Canary {
@@ -91,45 +88,44 @@ impl Canary {
 
     #[track_caller]
     pub(crate) fn assert_alive(&self) {
-        // SAFETY: there is no writer meanwhile, or loom panics.
+        // SAFETY: there is no concurrent writer, or loom panics.
         assert!(self.is_alive.with(|alive| unsafe { *alive }), "read after it was freed");
     }
 }
 
-/// Frees `dead` in the eyes of the model. Its memory stays, so that a late reader meets the canary.
+/// Frees `dead` in the model. The memory stays, so a late reader meets the canary.
 pub(crate) fn bury<T: 'static>(dead: Box<T>, canary: impl FnOnce(&T) -> &Canary) {
     let canary = canary(&dead);
     // SAFETY: as in `assert_alive`.
     canary.is_alive.with_mut(|alive| unsafe { *alive = false });
     canary.leak.take();
     let dead = Box::into_raw(dead).cast::<std::mem::ManuallyDrop<T>>();
-    // Not dropped, as that would be in another execution.
-    // SAFETY: the same layout, and it was a box's.
+    // The value is never dropped: its drop would run in another execution.
+    // SAFETY: the same layout, and the pointer is from a box.
     keep(unsafe { Box::from_raw(dead) });
 }
 
-// A model's threads all run on one real thread, so this is shared by them. It is std's, which the model
-// checker does not see, so it adds no order between them.
+// Shared by a model's threads, which run on one real thread; std's, so it adds no order to the model.
 std::thread_local! {
     static KEPT: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Not freed as long as this execution of the model lasts.
+/// Keeps `value` until the end of this execution of the model.
 fn keep<T: 'static>(value: Box<T>) {
     KEPT.with_borrow_mut(|kept| kept.push(value));
 }
 
-/// Every execution of a model begins with this.
+/// Begins an execution of a model: frees the kept values of the previous one.
 pub(crate) fn begin_execution() {
     drop(KEPT.take());
 }
 
-/// Models have no clock.
+/// Models have no clock: ignores the deadline.
 pub(crate) fn block_on_until<F: Future>(future: F, _deadline: std::time::Instant) -> Option<F::Output> {
     Some(block_on(future))
 }
 
-/// parking_lot's face (no poisoning) over the model checker's mutex.
+/// parking_lot's interface (no poisoning) over the model checker's mutex.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
@@ -143,27 +139,25 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Keeps a box, but only until the next execution of the model.
+/// Keeps a box until the next execution of the model.
 ///
 /// # Safety
 /// `boxed` is from `Box::into_raw`, and nothing else frees it.
 pub(crate) unsafe fn leak<T: 'static>(boxed: *mut T) -> &'static T {
-    // SAFETY: it was a box. It is not touched as long as the reference below is in use.
+    // SAFETY: from a box, not touched while the reference below is in use.
     keep(unsafe { Box::from_raw(boxed) });
-    // SAFETY: kept, and only shared references to it are made.
+    // SAFETY: kept; only shared references to the value are made.
     unsafe { &*boxed }
 }
 
 thread_cell!(AT_THREAD_EXIT: Cell<Option<fn()>> = Cell::new(None));
 
-/// Models have no destructors of thread-locals that could use others: a thread of a model that ends calls
-/// [`end_thread`], if that matters.
+/// A model's thread calls [`end_thread`] at its end: thread-locals' destructors cannot use others in models.
 pub(crate) fn at_thread_exit(f: fn()) -> bool {
     AT_THREAD_EXIT.with(|exit| exit.set(Some(f)));
     true
 }
 
-/// Does what a real thread does at its end.
 pub(crate) fn end_thread() {
     if let Some(f) = AT_THREAD_EXIT.with(Cell::take) {
         f();

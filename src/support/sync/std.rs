@@ -1,4 +1,4 @@
-//! The real thing: what every user of the library runs on.
+//! The real types, for every user of the library.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -9,8 +9,7 @@ pub(crate) mod atomic {
     };
 }
 
-/// A thread-local that is there from a thread's start to its very end. (loom's macro knows no `const`
-/// blocks.)
+/// Declares a thread-local that lives until its thread's very end. (loom's takes no `const` blocks.)
 macro_rules! thread_cell {
     ($name:ident: $type:ty = $init:expr) => {
         std::thread_local! {
@@ -21,7 +20,6 @@ macro_rules! thread_cell {
 pub(crate) use parking_lot::Mutex;
 pub(crate) use thread_cell;
 
-/// A static that all threads share.
 macro_rules! shared_static {
     ($name:ident: $type:ty = $init:expr) => {
         static $name: $type = $init;
@@ -29,7 +27,7 @@ macro_rules! shared_static {
 }
 pub(crate) use shared_static;
 
-/// A constructor that is `const` wherever atomics can be made in a const.
+/// Declares a constructor, `const` wherever atomics can be made in a const.
 macro_rules! maybe_const {
     (impl $type:ty {
         $(#[$meta:meta])*
@@ -43,8 +41,7 @@ macro_rules! maybe_const {
 }
 pub(crate) use maybe_const;
 
-/// A value that is made by the first use, so that its owner can be a static. In a model the value is made by
-/// `new`: a model checker does not see locks of std.
+/// A value made at its first use, or in models by `new`, as a model checker does not see std's locks.
 pub(crate) struct Lazy<T> {
     cell: OnceLock<T>,
     make: fn() -> T,
@@ -69,7 +66,7 @@ impl<T> Deref for Lazy<T> {
     }
 }
 
-/// In a model, tells whether what it is part of was freed.
+/// In a model, detects a use after its owner was freed.
 #[derive(Debug)]
 pub(crate) struct Canary;
 
@@ -82,21 +79,21 @@ impl Canary {
     pub(crate) fn assert_alive(&self) {}
 }
 
-/// Frees `dead`. (In a model its memory stays, and its canary is dead.)
+/// Frees `dead`. (A model keeps the memory and marks the canary as dead.)
 pub(crate) fn bury<T>(dead: Box<T>, _canary: impl FnOnce(&T) -> &Canary) {
     drop(dead);
 }
 
-/// Never frees a box. (A model frees it between two executions.)
+/// Leaks a box. (A model frees the box between two executions.)
 ///
 /// # Safety
 /// `boxed` is from `Box::into_raw`, and nothing else frees it.
 pub(crate) unsafe fn leak<T>(boxed: *mut T) -> &'static T {
-    // SAFETY: it was a box, and nothing frees it; only shared references to it are made.
+    // SAFETY: from a box that is never freed; only shared references to it are made.
     unsafe { &*boxed }
 }
 
-/// Calls `f` when this thread ends. False if it is ending already.
+/// Calls `f` at the end of this thread. False if the thread is already ending.
 pub(crate) fn at_thread_exit(f: fn()) -> bool {
     struct Exit(std::cell::Cell<Option<fn()>>);
 
@@ -114,8 +111,7 @@ pub(crate) fn at_thread_exit(f: fn()) -> bool {
     EXIT.try_with(|exit| exit.0.set(Some(f))).is_ok()
 }
 
-/// loom's `UnsafeCell` takes a closure, so that it can see how long an access lasts; this one only looks like
-/// it.
+/// Has the interface of loom's `UnsafeCell`, which takes closures to see the duration of an access.
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
@@ -129,24 +125,24 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Runs `future` on this thread, asleep in between.
+/// Runs `future` on this thread, which sleeps between polls.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     run(future, None).expect("a sleep without an end does not end")
 }
 
-/// Runs `future` on this thread, asleep in between, until `deadline`; drops it then.
+/// Runs `future` on this thread, which sleeps between polls, until `deadline`, and then drops the future.
 pub(crate) fn block_on_until<F: Future>(future: F, deadline: std::time::Instant) -> Option<F::Output> {
     run(future, Some(deadline))
 }
 
-/// Until `deadline`, if there is one; the future is polled once more then.
+/// Polls the future once more at `deadline`, if there is one.
 fn run<F: Future>(future: F, deadline: Option<std::time::Instant>) -> Option<F::Output> {
     use std::task::{Context, Poll, Wake, Waker};
     use std::time::Instant;
 
     use parking_lot::Condvar;
 
-    /// Wakes the thread. Not by `unpark`: a thread has one token, which belongs to the caller.
+    /// Wakes the thread. Not by `unpark`: a thread has one token, reserved for the caller.
     #[derive(Default)]
     struct Alarm {
         is_rung: Mutex<bool>,
@@ -165,7 +161,7 @@ fn run<F: Future>(future: F, deadline: Option<std::time::Instant>) -> Option<F::
     }
 
     impl Alarm {
-        /// Sleeps until it is rung, or until `deadline`.
+        /// Sleeps until the alarm rings, or until `deadline`.
         fn sleep(&self, deadline: Option<Instant>) {
             let mut is_rung = self.is_rung.lock();
             while !*is_rung {
@@ -179,7 +175,7 @@ fn run<F: Future>(future: F, deadline: Option<std::time::Instant>) -> Option<F::
         }
     }
 
-    // A tokio task that blocks here gets no new budget, and tokio's types would wait for one.
+    // A tokio task that blocks here gets no new budget, and tokio's types would wait for a budget.
     #[cfg(feature = "tokio")]
     let future = tokio::task::coop::unconstrained(future);
     let alarm = Arc::new(Alarm::default());

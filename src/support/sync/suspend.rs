@@ -1,5 +1,4 @@
-//! std's, with a hook before each access to what threads share: there `verify`'s `suspension` stops threads,
-//! and counts.
+//! std's types with a hook before each access to shared memory, for `verify`'s `suspension`.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -9,46 +8,43 @@ pub(crate) use super::std::*;
 
 use self::checked::Ordering;
 
-/// An access to what threads share.
+/// An access to shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
-    /// In the sources.
+    /// Location of the access in the sources.
     pub place: &'static Location<'static>,
-    /// Its address; of a waker that is called, none.
+    /// Address of the accessed word; `None` for the call of a waker.
     pub word: Option<*const ()>,
-    /// A method of an atomic, or `with_mut` of a cell.
+    /// The method of an atomic, or `with_mut` of a cell.
     pub method: &'static str,
 }
 
-/// What is called before an access.
+/// A function called before each access.
 pub type Hook = fn(&Access);
 
 std::thread_local! {
     static HOOK: Cell<Option<Hook>> = const { Cell::new(None) };
 }
 
-/// From now on, `hook` is called before each access of this thread. It may block; it must not use what it is
-/// called from.
+/// Sets this thread's hook, which may block but must not use the type under access.
 pub fn before_each_access(hook: Option<Hook>) {
     HOOK.with(|cell| cell.set(hook));
 }
 
-/// Comes before each access.
 #[track_caller]
 fn access(word: Option<*const ()>, method: &'static str) {
-    // At a thread's end there are no thread-locals any more, and it is not stopped either.
+    // At a thread's end its thread-locals are gone, and no test stops the thread.
     if let Ok(Some(hook)) = HOOK.try_with(Cell::get) {
         hook(&Access { place: Location::caller(), word, method });
     }
 }
 
-/// Comes before a waker is called, which may stop as well.
+/// Calls the hook before a call of a waker, where a thread may stop, too.
 #[track_caller]
 pub fn wakes() {
     access(None, "wake");
 }
 
-/// Comes before each access of an atomic.
 #[track_caller]
 pub(super) fn site<const PARTS: usize>(
     word: *const (),
@@ -59,7 +55,7 @@ pub(super) fn site<const PARTS: usize>(
     orderings
 }
 
-/// With the hook before what is done in the cell.
+/// std's cell, with the hook before each access.
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(super::std::UnsafeCell<T>);
 

@@ -1,10 +1,8 @@
-//! Which place of the sources uses an atomic, with which orderings; and one of them weakened, to see that a
-//! model fails.
+//! Records location and orderings of each access to an atomic; weakens one, to see that a model fails.
 //!
-//! [`SITES`] names a file to which each place that is executed is appended, once in a process, as
-//! `FILE:LINE:COLUMN METHOD ORDERING[ FAILURE ORDERING]`. [`WEAKEN`] is `FILE:LINE:COLUMN:PART=ORDERING`,
-//! where the part is `success` or, of a compare-and-exchange, `failure`. `cargo xtask verify mutants` sets
-//! both.
+//! [`SITES`] names a file, to which each process appends every executed access once, as `FILE:LINE:COLUMN
+//! METHOD ORDERING[ FAILURE ORDERING]`. [`WEAKEN`] is `FILE:LINE:COLUMN:PART=ORDERING`, with the part
+//! `success` or, for a compare-and-exchange, `failure`. `cargo xtask verify mutants` sets both.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -17,7 +15,7 @@ use loom::sync::atomic::Ordering;
 const SITES: &str = "LATCHWORK_SITES";
 const WEAKEN: &str = "LATCHWORK_WEAKEN";
 
-/// The orderings of an access by our caller's caller.
+/// The orderings for an access by the caller's caller.
 #[track_caller]
 pub(in crate::support::sync) fn site<const PARTS: usize>(
     _word: *const (),
@@ -39,7 +37,7 @@ pub(in crate::support::sync) fn site<const PARTS: usize>(
 static RECORD: OnceLock<Option<Record>> = OnceLock::new();
 static WEAKENING: OnceLock<Option<Weakening>> = OnceLock::new();
 
-/// No part of any model: std's.
+/// std's types, outside of any model.
 struct Record {
     file: File,
     seen: Mutex<HashSet<(&'static Location<'static>, Vec<Ordering>)>>,
@@ -60,7 +58,7 @@ impl Record {
                 line += &format!(" {ordering:?}");
             }
             line.push('\n');
-            // In one piece, as several processes may append.
+            // One write, as several processes may append.
             (&self.file).write_all(line.as_bytes()).expect(SITES);
         }
     }
@@ -77,7 +75,7 @@ impl Weakening {
         let wanted = std::env::var(WEAKEN).ok()?;
         let parsed = wanted.rsplit_once(':').and_then(|(location, change)| {
             let (part, ordering) = change.split_once('=')?;
-            // Ordering: no access, but the names that can be asked for.
+            // Ordering: no access, only the accepted names.
             let ordering = [Ordering::Relaxed, Ordering::Acquire, Ordering::Release, Ordering::AcqRel]
                 .into_iter()
                 .find(|known| format!("{known:?}") == ordering)?;
@@ -88,7 +86,7 @@ impl Weakening {
     }
 
     fn is_at(&self, location: &Location<'_>) -> bool {
-        // Most are told apart by the line alone.
+        // The line and column alone rule out most locations.
         self.location.ends_with(&format!("{}:{}", location.line(), location.column()))
             && self.location == location.to_string()
     }
