@@ -1,8 +1,8 @@
-//! One subscription per channel and process, however many wait: for a lock client, or anything else that
-//! waits for messages, of one's own.
+//! One subscription per channel and process, however many tasks wait: for a lock client of your own, or for
+//! anything else that waits for messages.
 //!
-//! [`Registry`] keeps the subscriptions over a [`Transport`]. The locks of this crate wait by it, and need
-//! none of this from a user.
+//! [`Registry`] keeps the subscriptions over a [`Transport`]. The locks of this crate wait by a registry, and
+//! users of the locks need nothing from this module.
 
 pub(crate) mod channel;
 pub(crate) mod message;

@@ -1,4 +1,4 @@
-//! What an event of the engine leaves to be done, once its mutex is free.
+//! [`Effects`]: the work that an event of the engine leaves for the time after its mutex is free.
 
 use std::task::Waker;
 
@@ -8,11 +8,10 @@ use crate::support::moment::Moment;
 use super::outcome::{HeadTicket, PendingRelease};
 use super::request::{LossReason, Request};
 
-/// What an event of a [`LockEntry`](super::LockEntry) leaves to be done by its client. Dropping it wakes the
-/// waiters that the event concerns, so carry out the rest before.
+/// Work that an event of a [`LockEntry`](super::LockEntry) leaves to its client. Dropping the effects wakes
+/// the waiters concerned, so carry out the rest before.
 ///
-/// The effects of one event, or of several events of one entry before the client carries them out. Small, as
-/// each event has one: parts that most events do not have are apart.
+/// May hold the effects of several events of one entry. Rare effects are boxed, to keep others small.
 ///
 /// # Examples
 ///
@@ -37,20 +36,19 @@ use super::request::{LossReason, Request};
 #[doc(alias = "Actions")]
 pub struct Effects {
     waker: Option<Waker>,
-    /// True if that is to be called, and not only dropped.
+    /// True if `waker` is to be called, and not only dropped.
     wakes: bool,
-    /// When to call [`tick`](super::LockEntry::tick) at the latest. What was said before holds as well, and
-    /// is not said again; often this is never, therefore.
+    /// Latest time of the next call of [`tick`](super::LockEntry::tick). A time reported earlier stays valid
+    /// and is not reported again, so this is often [`NEVER`](super::Moment::NEVER).
     pub look_at: Moment,
-    /// How many hand-offs in memory this was.
+    /// Count of hand-offs in memory.
     pub handed_off: u32,
     more: Option<Box<More>>,
 }
 
-/// What few events have: these have to do with the store, or allocate for other reasons.
+/// Effects of few events: effects at the store, and effects that allocate anyway.
 #[derive(Debug, Default)]
 pub(super) struct More {
-    /// To be called, beside the first one.
     wakers: Vec<Waker>,
     pub(super) pending_release: Option<PendingRelease>,
     pub(super) parallel: Vec<PendingRelease>,
@@ -61,16 +59,16 @@ pub(super) struct More {
     pub(super) renewals_unsent: u32,
     pub(super) call: bool,
     pub(super) superseded: u32,
-    /// The entry has counted that there are releases.
+    /// The entry has counted that these effects have releases.
     counted: bool,
 }
 
-/// The waiter that is named with a release, at a store that has a [queue](super::Policy::Queued): should its
-/// turn have come, the store leases the lock to it with the release.
+/// The waiter named with a release to a store with a [queue](super::Policy::Queued), which may lease the lock
+/// to the waiter at once.
 ///
-/// The client makes its [`attempt`](super::LockEntry::attempt), names that with the release, and says what
-/// came of it by [`answered`](super::LockEntry::answered); or, if it does not, says so by
-/// [`asks_itself`](super::LockEntry::asks_itself).
+/// The client makes the waiter's [`attempt`](super::LockEntry::attempt), names the attempt with the release,
+/// and reports the result by [`answered`](super::LockEntry::answered); a client that does not name the waiter
+/// calls [`asks_itself`](super::LockEntry::asks_itself).
 ///
 /// # Examples
 ///
@@ -95,88 +93,87 @@ pub(super) struct More {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "Next")]
 pub struct NextHead {
-    /// The next queue head.
+    /// Ticket of the next queue head.
     pub head: HeadTicket,
-    /// What it asks for.
+    /// The waiter's request.
     pub request: Request,
 }
 
 impl Effects {
-    /// The waiter that is named with the release of [`pending_release`](Self::pending_release).
+    /// Returns the waiter that is named with the [`pending_release`](Self::pending_release).
     pub fn next(&self) -> Option<NextHead> {
         self.more.as_ref()?.next
     }
 
-    /// A lease that is to be released in the background, until the store has answered or the lease is over.
+    /// Returns a lease to release in the background, until the store has answered or the lease is over.
     pub fn pending_release(&self) -> Option<PendingRelease> {
         self.more.as_ref()?.pending_release
     }
 
-    /// More such leases, of a [shared](super::Policy::Shared) lock: their owners have the lock by another
-    /// one, or not at all.
+    /// Returns further leases to release, of a [shared](super::Policy::Shared) lock: their owners hold the
+    /// lock by another lease, or no longer.
     pub fn more_pending_releases(&self) -> &[PendingRelease] {
         self.more.as_ref().map_or(&[], |more| &more.parallel)
     }
 
-    /// The same, of what a queue head may have at the store, or of a command whose answer is not read. It
-    /// [rolls back](PendingRelease::rolls_back) if a command may be under way still.
+    /// Returns the rollback of a queue head's number, or of a command whose answer is not read. [Rolls
+    /// back](PendingRelease::rolls_back) if a command may still be under way.
     pub fn roll_back(&self) -> Option<PendingRelease> {
         self.more.as_ref()?.roll_back
     }
 
-    /// A hold was lost that has a grant.
+    /// Returns why a hold with a grant was lost, if one was.
     pub fn lost(&self) -> Option<LossReason> {
         self.more.as_ref()?.lost
     }
 
-    /// How many holds were lost that have a grant: of a [shared](super::Policy::Shared) lock, maybe many.
+    /// Returns how many holds with a grant were lost: of a [shared](super::Policy::Shared) lock, maybe many.
     pub fn holds_lost(&self) -> u32 {
         self.more.as_ref().map_or(0, |more| more.holds_lost)
     }
 
-    /// Leases that ended before the renewal that was due was sent.
+    /// Returns how many leases ended before their due renewal was sent.
     pub fn renewals_unsent(&self) -> u32 {
         self.more.as_ref().map_or(0, |more| more.renewals_unsent)
     }
 
-    /// Call all waiters of this name, wherever else than on the entry's latch they sleep. A queue head was
-    /// superseded, and a notification that came to it would stay with it; or a lease has ended by itself, of
-    /// which no release tells the waiters that share this process' messages.
+    /// True if the client wakes all waiters of this name, wherever they sleep: a superseded queue head may
+    /// keep their notification, or a lease has ended by itself, without a release's message.
     pub fn calls(&self) -> bool {
         self.more.as_ref().is_some_and(|more| more.call)
     }
 
-    /// How many waiters were superseded.
+    /// Returns how many waiters were superseded.
     pub fn superseded(&self) -> u32 {
         self.more.as_ref().map_or(0, |more| more.superseded)
     }
 
-    /// True if to drop it calls no foreign code.
+    /// True if dropping the effects calls no foreign code.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.waker.is_none() && self.more.is_none()
     }
 
-    /// True if there is nothing to be done at all, nor to be dropped.
+    /// True if there is nothing to carry out and nothing to drop.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     #[inline]
     pub(crate) fn is_nothing(&self) -> bool {
         self.look_at == Moment::NEVER && self.handed_off == 0 && self.is_quiet()
     }
 
-    /// True if there is nothing to be done but to look and to wake.
+    /// True if there is nothing to carry out but a look and a wake.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     #[inline]
     pub(crate) fn is_usual(&self) -> bool {
         self.more.is_none()
     }
 
-    /// True if there is anything to be done but to look.
+    /// True if there is anything to carry out but a look.
     pub fn must_be_applied(&self) -> bool {
         self.waker.is_some() || self.handed_off > 0 || self.more.is_some()
     }
 
-    /// True if there are releases that the entry has to count: it has from now on.
+    /// True if there are releases that the entry has to count. Marks them as counted.
     #[inline]
     pub(super) fn count_releases(&mut self) -> bool {
         let Some(more) = &mut self.more else { return false };
@@ -189,25 +186,23 @@ impl Effects {
         self.more.as_ref().is_some_and(|more| more.counted)
     }
 
-    /// A release beside those of an event before, if it has not been carried out.
+    /// Adds a release, beside a release of an earlier event that has not been carried out.
     pub(super) fn release_too(&mut self, release: PendingRelease) {
         let more = self.more();
         more.parallel.extend(more.pending_release.replace(release));
     }
 
-    /// The same, of what a queue head or a command may have at the store.
+    /// Adds a rollback of a queue head's or command's number, which may be at the store.
     pub(super) fn roll_back_too(&mut self, release: PendingRelease) {
         let more = self.more();
         let before = more.roll_back.replace(release);
         more.parallel.extend(before.filter(|before| before.number != release.number));
     }
 
-    /// More wakers to be called.
     pub(super) fn wake_all(&mut self, wakers: Vec<Waker>) {
         self.more().wakers.extend(wakers);
     }
 
-    /// The last of what is to be done.
     fn finish(&mut self) {
         match (self.waker.take(), self.more.take()) {
             (None, None) => {}
@@ -230,12 +225,12 @@ impl Effects {
         self.keep_waker(waker);
     }
 
-    /// To be dropped, or called, once the mutex is free: both are foreign code.
+    /// Keeps a waker until the mutex is free, to be dropped or called there: both are foreign code.
     pub(super) fn keep_waker(&mut self, waker: Option<Waker>) {
         match (waker, &self.waker) {
             (None, _) => {}
             (waker, None) => self.waker = waker,
-            // One that is called without need costs a poll.
+            // A needless call of a waker costs a poll.
             (Some(waker), Some(_)) => self.more().wakers.push(waker),
         }
     }
@@ -264,7 +259,7 @@ mod tests {
 
     use super::*;
 
-    /// The client goes past what is nothing, and what it goes past is not done.
+    /// The client carries out no effects for which `is_nothing` holds.
     #[test]
     fn effects_are_nothing_until_there_is_something_to_be_done() {
         let none = Effects::default();
@@ -322,7 +317,6 @@ mod tests {
         }
     }
 
-    /// Two panics at once would end the process.
     #[test]
     fn waker_that_panics_when_it_is_dropped_costs_no_other_one_its_call() {
         let mut effects = Effects::default();

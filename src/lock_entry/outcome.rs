@@ -1,4 +1,4 @@
-//! What the events of a [`LockEntry`](super::LockEntry) come to.
+//! Outcomes of the events of a [`LockEntry`](super::LockEntry).
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use crate::support::moment::Moment;
 use super::queue::Slot;
 use super::request::{Extension, Grant, LossReason, Request};
 
-/// A queue head that had the lock last waits for so long per step, so that other processes ask before it.
+/// Length of a back-off step, in which other processes ask before a queue head that had the lock last.
 pub(crate) const BACK_OFF: Duration = Duration::from_millis(1);
 
-/// No tokens are left, or were asked for.
+/// Block of no tokens.
 #[expect(clippy::reversed_empty_ranges, reason = "it is empty")]
 pub(super) const NO_TOKENS: RangeInclusive<u64> = 1..=0;
 
-/// A waiter's place in the queue. To be [polled](super::LockEntry::poll) until it is told something, or to be
-/// [cancelled](super::LockEntry::cancel). To another entry it is one that was superseded.
+/// A waiter's position in the queue, until [`poll`](super::LockEntry::poll) returns its [`Turn`] or
+/// [`cancel`](super::LockEntry::cancel) removes the waiter. Another entry treats the ticket as superseded.
 ///
 /// # Examples
 ///
@@ -37,12 +37,12 @@ pub(super) const NO_TOKENS: RangeInclusive<u64> = 1..=0;
 #[must_use = "a place that is neither polled nor cancelled keeps the lock from those behind it until it is superseded"]
 pub struct Ticket {
     pub(super) slot: Slot,
-    /// Of the waiter, as others have the slot after this one.
+    /// Serial of the waiter, as later waiters may have the same slot.
     pub(super) serial: u64,
 }
 
-/// The right to compete for the lock at the store. It ends by [`answered`](super::LockEntry::answered) or
-/// [`abandon`](super::LockEntry::abandon). To another entry it is one that has ended.
+/// The right to compete for the lock at the store, until [`answered`](super::LockEntry::answered) grants the
+/// lock or [`abandon`](super::LockEntry::abandon) gives up. Another entry treats the ticket as ended.
 ///
 /// # Examples
 ///
@@ -70,31 +70,29 @@ pub struct HeadTicket {
 }
 
 impl HeadTicket {
-    /// How many steps it is to let others go first; with none it asks at once.
+    /// Count of back-off steps before the first attempt; 0 to ask at once.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn steps(&self) -> u32 {
         self.steps
     }
 
-    /// When it began to wait: what its position in a store's queue goes by.
+    /// Time at which the queue head began to wait, which decides its position in a store's queue.
     pub fn since(&self) -> Moment {
         self.since
     }
 
-    /// True if the release with which it was named has put it into the store's queue: it need not ask for
-    /// that, but only wait to be told.
+    /// True if a release has [named](super::NextHead) and queued the head, which need not ask, but only wait.
     pub fn has_position(&self) -> bool {
         self.has_position
     }
 
-    /// How long to let other processes go first: this one had the lock last.
+    /// Time for which other processes go first, because this process had the lock last.
     pub fn back_off(&self) -> Duration {
         BACK_OFF * self.steps
     }
 }
 
-/// Where a caller stands once it has [entered](super::LockEntry::enter), and a waiter once its place in the
-/// queue has come to an end.
+/// State of a caller after [`enter`](super::LockEntry::enter), and of a waiter after its wait.
 ///
 /// # Examples
 ///
@@ -117,23 +115,22 @@ impl HeadTicket {
 #[must_use = "a grant is to be given back, a place to be polled or cancelled"]
 #[doc(alias("Entered", "EnterOutcome", "Told", "WaitOutcome"))]
 pub enum Turn {
-    /// The caller has the lock: its owner re-enters, or the holder before has passed the lock on.
+    /// The caller has the lock: its owner re-enters, or the previous holder has handed the lock off.
     Granted(Grant, Option<Extension>),
-    /// The caller is the queue head, and is to ask the store.
+    /// The caller is the queue head, and asks the store.
     Head(HeadTicket),
-    /// Others are ahead: the caller waits behind them. Only [`enter`](super::LockEntry::enter) says so.
+    /// The caller waits behind others. Only [`enter`](super::LockEntry::enter) returns this.
     Queued(Ticket),
-    /// The waiter could have had the lock, or the right to compete for it, and was not polled in time. It has
-    /// to enter anew, as another owner unless its owner is shared.
+    /// The waiter was not polled in time, or recalled. It enters anew, unless shared as another owner.
     Superseded,
-    /// The caller may not wait, and others are ahead; or, of [shared](super::Policy::Shared) locks, the store
-    /// has said to the queue head that another process has the lock.
+    /// The caller may not wait, and others are ahead; or the store has refused the queue head, of a
+    /// [shared](super::Policy::Shared) lock.
     Busy,
     /// The entry is closed.
     Closed,
 }
 
-/// What the queue head may send. Used up by its answer.
+/// A question of the queue head to the store. Used up by its answer.
 ///
 /// # Examples
 ///
@@ -147,59 +144,58 @@ pub enum Turn {
 /// let Turn::Head(head) =
 ///     entry.enter(&Request::new(1), Some(waker.clone()), now, &mut effects) else { panic!("it is idle") };
 /// let attempt = entry.attempt(&head, 7, now, Duration::from_secs(30)).expect("it is the queue head");
-/// // What to ask the store for: lease 7, for 30 s, without a fencing token.
+/// // To ask the store for: lease 7, for 30 s, without a fencing token.
 /// assert_eq!((attempt.number(), attempt.lease().as_secs(), attempt.tokens()), (7, 30, 0));
 /// ```
 #[derive(Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// The serial of the queue head that asks; 0 outside of the queue.
+    /// Serial of the asking queue head; 0 outside of the queue.
     pub(super) head: u64,
     pub(super) number: u64,
     pub(super) tokens: u64,
     pub(super) sent: Moment,
     pub(super) lease: Duration,
-    /// How long the number may be at the store.
+    /// End of the time for which the store may keep the number.
     pub(super) until: Moment,
 }
 
 impl Attempt {
-    /// An attempt that is made outside of the queue: see [`adopt`](super::LockEntry::adopt).
+    /// Returns an attempt that is made outside of the queue: see [`adopt`](super::LockEntry::adopt).
     pub fn outside_of_queue(number: u64, request: &Request, sent: Moment, lease: Duration) -> Self {
         Self { head: 0, number, tokens: request.fenced.into(), sent, lease, until: sent + lease }
     }
 
-    /// The number of the lease to ask for.
+    /// Number of the lease to ask for.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// How many fencing tokens to ask for.
+    /// Count of fencing tokens to ask for.
     pub fn tokens(&self) -> u64 {
         self.tokens
     }
 
-    /// When it was sent, or was about to be.
+    /// Send time, taken before the command goes out.
     pub fn sent(&self) -> Moment {
         self.sent
     }
 
-    /// The lease to ask for.
+    /// Length of the lease to ask for.
     pub fn lease(&self) -> Duration {
         self.lease
     }
 
-    /// The same, for a caller that has it answered once.
     #[cfg(feature = "lock")]
     pub(crate) fn copy(&self) -> Self {
         Self { ..*self }
     }
 
-    /// To be sent if its asker has gone.
+    /// Returns the release to send if the asking queue head has left.
     pub fn rollback(&self) -> PendingRelease {
         PendingRelease { number: self.number, until: self.until, appoints: false, rolls_back: true }
     }
 
-    /// The tokens that it got. (There is no token 0.)
+    /// Returns the tokens granted with this attempt. (There is no token 0.)
     pub(super) fn granted_tokens(&self, last_token: u64) -> RangeInclusive<u64> {
         match self.tokens.min(last_token) {
             0 => NO_TOKENS,
@@ -208,7 +204,7 @@ impl Attempt {
     }
 }
 
-/// What became of an [`Attempt`].
+/// The store's answer to an [`Attempt`].
 ///
 /// # Examples
 ///
@@ -228,27 +224,25 @@ impl Attempt {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The store granted the lease that was asked for.
+    /// The store granted the lease.
     Granted {
-        /// The last of the tokens that were asked for; 0 if none were.
+        /// Last of the tokens that were asked for; 0 if none were.
         last_token: u64,
     },
-    /// The store said that another process has the lock.
+    /// The store refused: another process has the lock.
     Held {
-        /// For how long it keeps a position for this one, or remembers that it waits, counted from when the
-        /// attempt was sent. `None` if it does neither.
+        /// Time from the sending on for which the store keeps a position or remembers the wait, if it does.
         kept: Option<Duration>,
     },
-    /// The command did not run, and never will: nothing of it is at the store.
+    /// The command did not run, and never will: it leaves nothing at the store.
     DidNotRun,
-    /// The store answered the release that [named](super::NextHead) the attempt, and did not say what became
-    /// of that.
+    /// The store answered the release that [named](super::NextHead) the attempt, but not the attempt.
     Unsaid,
-    /// There was no answer. The command may run still.
+    /// No answer came. The command may still run.
     Unanswered,
 }
 
-/// What an [`Answer`] came to.
+/// The result of an [`Answer`].
 ///
 /// # Examples
 ///
@@ -275,16 +269,17 @@ pub enum AttemptOutcome {
     /// The caller has the lock.
     Granted(Grant),
     /// Another process has the lock, or the store has not answered: the caller is still the queue head. A
-    /// waiter that was [named](super::NextHead) with a release is told itself.
+    /// waiter that was [named](super::NextHead) with a release is told by [`poll`](super::LockEntry::poll).
     #[doc(alias = "Waits")]
     Refused,
-    /// The lease was over by then. It is rolled back, and the caller is the queue head still.
+    /// The lease is over already, or the position may be. The caller, still the queue head, has its number
+    /// rolled back.
     TooLate,
-    /// The caller is the queue head no more, and what it asked for is rolled back.
+    /// The caller is no longer the queue head. The attempt is rolled back if the store may have it.
     Superseded,
 }
 
-/// What giving a hold back came to.
+/// The result of giving a hold back.
 ///
 /// # Examples
 ///
@@ -303,15 +298,15 @@ pub enum AttemptOutcome {
 #[must_use = "the store may have to be told"]
 #[doc(alias = "Left")]
 pub enum LeaveOutcome {
-    /// The owner has others.
+    /// The owner has other holds.
     Remains,
-    /// The next waiter has the lock, or competes for it, or will once the release is answered that
-    /// [`Effects`](super::Effects) has.
+    /// The next waiter has the lock, or competes now, or once the release in [`Effects`](super::Effects) is
+    /// answered.
     Passed,
-    /// There are no waiters here: the caller sends this release. If it [appoints](PendingRelease::appoints),
-    /// the caller says [`returned`](super::LockEntry::returned) as soon as the release is under way.
+    /// There are no waiters here, or the hold was parallel to others: the caller sends this release, and
+    /// calls [`returned`](super::LockEntry::returned) if the release [`appoints`](PendingRelease::appoints).
     Return(PendingRelease),
-    /// The hold was over before.
+    /// The hold was lost before.
     Lost(LossReason),
     /// The owner has no hold.
     NotHeld,
@@ -335,13 +330,13 @@ pub enum LeaveOutcome {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldState {
-    /// When it is over without a renewal.
+    /// End of the hold, unless the lease is renewed.
     pub ends: Moment,
-    /// The number of the lease that it is held by.
+    /// Number of the lease.
     pub number: u64,
 }
 
-/// A lease that the store is to have back.
+/// A lease that goes back to the store.
 ///
 /// # Examples
 ///
@@ -362,21 +357,21 @@ pub struct HoldState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "GiveBack")]
 pub struct PendingRelease {
-    /// The lease's number.
+    /// Number of the lease.
     pub number: u64,
-    /// Until when the store may keep the lease. It is released until that, or until the store has answered;
-    /// once at least. One that [rolls back](Self::rolls_back) is repeated for longer, as what it undoes may
-    /// come late.
+    /// End of the time for which the store may keep the lease. The client sends the release at least once,
+    /// and repeats it until the store answers or this time has come; one that [rolls back](Self::rolls_back)
+    /// for longer, as the command to be undone may arrive late.
     pub until: Moment,
-    /// True if the next waiter is appointed once the release was answered: see
-    /// [`LockEntry::returned`](super::LockEntry::returned).
+    /// True if the entry waits for this release before it appoints the next queue head. The client calls
+    /// [`returned`](super::LockEntry::returned) once the release is under way or answered; then the oldest
+    /// waiter becomes the queue head, or the entry is idle. Until then newcomers queue.
     pub appoints: bool,
-    /// True if a command that leases the lock under this number was not answered, and may still run: the
-    /// release must not take effect before it does.
+    /// True if an unanswered leasing command may still run: the release must not take effect before it.
     pub rolls_back: bool,
 }
 
-/// What one owner has of a lock in this process: see [`LockEntry::each_hold`](super::LockEntry::each_hold).
+/// The holds of one owner in this process: see [`LockEntry::each_hold`](super::LockEntry::each_hold).
 ///
 /// # Examples
 ///
@@ -396,18 +391,18 @@ pub struct PendingRelease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldHere {
-    /// By its [`Request`](super::Request).
+    /// Owner of the [`Request`](super::Request)s.
     pub owner: u64,
-    /// One at least.
+    /// Count of holds, at least one.
     pub holds: u32,
-    /// Of the lease.
+    /// Number of the lease.
     pub number: u64,
-    /// When the first of the holds began.
+    /// Start of the first of the holds.
     pub since: Moment,
-    /// When the last of the holds ends, unless the lease is renewed or extended.
+    /// End of the last of the holds, unless the lease is renewed or extended.
     pub ends: Moment,
-    /// True if the lease is to be renewed for this owner.
+    /// True if the client renews the lease for this owner.
     pub is_watched: bool,
-    /// True if all of the holds are [forgotten](super::LockEntry::forget).
+    /// True if all holds are [forgotten](super::LockEntry::forget).
     pub is_forgotten: bool,
 }

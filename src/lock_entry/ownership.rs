@@ -1,8 +1,7 @@
 //! The ownership of one name inside of a process: a state machine without I/O, clock or futures.
 //!
 //! The store leases the name to the process, under a number that is new for each lease. Inside, ownership
-//! passes from waiter to waiter in memory. Every event is one method, `(state, event, now) → state, effects`:
-//! what is to be done outside is left in [`Effects`].
+//! passes from waiter to waiter in memory. Every event is one method, `(state, event, now) → state, effects`.
 //!
 //! # Phases
 //!
@@ -15,58 +14,56 @@
 //!                     leave that the store has to know of; lease lost; returned
 //! ```
 //!
-//! A [shared](Policy::Shared) lock has any number of owners at a time, by one lease. A newcomer joins them
-//! within the tenure. After that it is a queue head, and asks the store for a lease of its own, so that
-//! others there have their turn; the hold in place goes on beside, and joins the new one once that is
-//! granted.
+//! A [shared](Policy::Shared) lock has any number of owners at a time, by one lease. Within the tenure a
+//! newcomer joins the holders. After the tenure the newcomer is a queue head, and asks the store for a lease
+//! of its own, so that other processes have their turn; the hold in hand becomes a parallel hold, and is
+//! merged into the new hold once the store grants the new lease.
 //!
-//! With a store that has a [queue](Policy::Queued), a lease that is left goes back to it at once, and the
-//! oldest waiter is the queue head of the next competition from then on. It sleeps until the release is
-//! answered, which has granted it the lock, or a position.
+//! At a store with a [queue](Policy::Queued), a lease that is left goes back at once, and the oldest waiter
+//! becomes the queue head. It sleeps until the release's answer, which brings the lock or a position.
 //!
-//! What each event makes of a phase, by the [policy](Policy):
+//! Transitions by [policy](Policy):
 //!
 //! | phase | event | exclusive | queued | shared |
 //! |---|---|---|---|---|
 //! | `Free` | enter | `Competing` | `Competing` | `Competing` |
 //! | | claimed: a call asks the store for a newcomer | `Returning` | `Returning` | `Returning` |
-//! | `Competing` | answered: granted | `Held` | `Held`, by a waiter that was named as well | `Held`; holds beside that end earlier go on by it |
+//! | `Competing` | answered: granted | `Held` | `Held`, also by a waiter that was named | `Held`; parallel holds that end earlier are merged |
 //! | | answered: held | `Competing` | `Competing`, with a position | `Competing` |
-//! | | abandoned, superseded, recalled | the oldest waiter competes, or `Free` | the same | the same |
+//! | | abandoned, superseded, recalled | the oldest waiter competes, or `Free` | as exclusive | as exclusive |
 //! | `Held` | enter, by its owner | `Held` | `Held` | `Held` |
-//! | | enter, by others | they queue | they queue | `Held` within the tenure; later the hold is set aside, and they compete |
+//! | | enter, by others | they queue | they queue | `Held` within the tenure; later the hold is parked, and they compete |
 //! | | the last one leaves, with no waiter | `Returning` | `Returning` | `Returning` |
-//! | | the last one leaves, with waiters | `Held` by the oldest; or it competes by the same lease, if that is too short for it | the oldest competes, named with the release | as exclusive |
-//! | | the same, when the tenure is over | `Returning` | | `Returning` |
-//! | | its lease is over, or lost | the oldest waiter competes, or `Free` | the same | the same |
+//! | | the last one leaves, with waiters | `Held` by the oldest; or the oldest competes by the same lease, if the lease is too short for its request | the oldest competes, named with the release | as exclusive |
+//! | | the last one leaves after the tenure, with waiters | `Returning` | | `Returning` |
+//! | | its lease is over, or lost | the oldest waiter competes, or `Free` | as exclusive | as exclusive |
 //! | `Returning` | taken: the store has granted the lock to the newcomer | `Held` | `Held` | `Held` |
-//! | | the release is under way, or answered; or the newcomer's question was answered otherwise | the oldest waiter competes, or `Free` | the same | the same |
-//! | any | closed | no queue head any more; what is held is not touched | the same | the same |
+//! | | the release is under way, or answered; or the newcomer's question brought no lease | the oldest waiter competes, or `Free` | as exclusive | as exclusive |
+//! | any | closed | the queue head is removed, holds stay | as exclusive | as exclusive |
 //!
 //! * `Free`: no lease, no queue head, the queue is empty.
 //! * `Competing`: the queue head, which is no longer in the queue, talks to the store.
 //! * `Held`: there is a hold, under the lease in hand.
-//! * Beside any of them, of a shared lock: holds under leases of their own.
-//! * `Returning`: a release is under way, or a newcomer's call asks a store that answers by it. It has not
-//!   entered, so what becomes of the question is the call's affair.
+//! * `Returning`: a release is under way, or a newcomer's call asks a store that answers within the call.
+//!   Until the newcomer enters, its call handles the question.
+//! * In any phase of a shared lock: parallel holds under leases of their own.
 //!
 //! # Invariants
 //!
 //! 1. There is at most one of queue head, hold, release under way, and newcomer whose call asks the store; a
-//!    waiter is queued only if there is one. (With a store that has a queue, the release of the lease before
-//!    may be under way beside the queue head. A shared lock has holds beside.)
+//!    waiter is queued only if there is one. (At a store with a queue, the earlier release may be under way
+//!    beside the queue head. A shared lock has parallel holds.)
 //! 2. A hold implies a lease that was sure when the hold was granted and when it was claimed.
-//! 3. A number is used for one competition and the lease that comes of it, and never again.
-//! 4. A number that may be at the store and is not in hand has a release under way, or is a newcomer's whose
-//!    call asks the store, or its lease is over.
-//! 5. Serials rise, and no two entries have the same. A grant with another serial than the hold's changes
-//!    nothing.
-//! 6. A hold's count is its guards, its grants that are not claimed yet, and its forgotten holds. No owner's
-//!    hold is ended by another one of a shared lock, nor its lease made shorter.
+//! 3. A number is used for one competition and the resulting lease, and never again.
+//! 4. A number that may be at the store and is not in hand has a release under way, or belongs to a newcomer
+//!    whose call asks the store, or its lease is over.
+//! 5. Serials rise, and no two entries share one. A grant of another serial than the hold's has no effect.
+//! 6. A hold's count is its guards, its unclaimed grants, and its forgotten holds. No owner of a shared lock
+//!    ends another owner's hold, or shortens its lease.
 //! 7. Tokens rise, and come from the block of the lease in hand.
-//! 8. A hold is believed in no longer than its lease is sure, nor than a lease of its owner's own lasts
-//!    without renewals. A lease that the store may still keep is released when its last hold ends, however
-//!    that ends: see [`lease`].
+//! 8. A hold is believed in no longer than its lease is sure, and, without renewals, no longer than its
+//!    owner's own leases. A lease that the store may still keep is released when its last hold ends, for
+//!    whatever reason: see [`lease`].
 
 // Where to look: `enter` and `claim` are here; `attempt`, `answered` and `abandon` in `competing`; `leave`,
 // `appoint` and `returned` in `held`; `tick` and `renewed` in `timers`.
@@ -100,16 +97,16 @@ use self::owner_holds::{OwnerHolds, Sharer};
 use self::record::StoreRecord;
 pub use self::timers::Renewal;
 
-// The last serial that an entry of this process has taken for its own, with all of its block.
+// Last serial of the last block that an entry of this process has taken.
 shared_static!(SERIALS: AtomicU64 = AtomicU64::new(0));
 
 /// Count of serials that an entry takes at once: a power of two.
 const BLOCK: u64 = 1 << 12;
 
-/// The longest back-off, in steps.
+/// Longest back-off, in steps.
 const MAX_STEPS: u32 = 8;
-/// Largest factor by which a tenure grows while no other process hears of its end: a newcomer waits for one
-/// such tenure, which is less than a round of a crowd.
+/// Largest growth of a tenure while no other process hears of its end: a newcomer waits for one such tenure,
+/// which is less than a round of a crowd.
 const MAX_GROWTH: u32 = 8;
 
 /// The rules of a [`LockEntry`](super::LockEntry).
@@ -129,17 +126,17 @@ const MAX_GROWTH: u32 = 8;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// How the lock passes between processes, and inside of this one.
+    /// Passing of the lock between processes, and inside of this one.
     pub policy: Policy,
-    /// Lease of requests that have none of their own. The client renews it.
+    /// Lease of requests without a lease of their own. The client renews it.
     pub renewed_lease: Duration,
     /// Longest hold by a renewed lease.
     pub max_hold: Option<Duration>,
-    /// Longest time for which a waiter may have the lock, or be the queue head, and not be polled.
+    /// Longest time for which a waiter may have the lock, or be the queue head, without a poll.
     pub unpolled_limit: Duration,
 }
 
-/// How a lock passes between processes, and inside of one.
+/// Rules by which a lock passes between processes, and inside of a process.
 ///
 /// # Examples
 ///
@@ -161,26 +158,26 @@ pub enum Policy {
         tenure: Duration,
     },
     /// One owner at a time, by a queue at the store over all processes. Every lease goes back to the store
-    /// when it is left, and the release names the oldest waiter here: see [`NextHead`](super::NextHead).
+    /// when its holder leaves, and the release names the oldest waiter here: see
+    /// [`NextHead`](super::NextHead).
     Queued {
         /// Time for which the store keeps a waiter's position.
         position: Duration,
     },
-    /// Any number of owners at a time, as far as the store lets this process have the lock, as readers do.
+    /// Any number of owners at a time, like readers, as far as the store lets this process have the lock.
     Shared {
-        /// Time for which others may join a lease in memory. Later the store is asked anew.
+        /// Time for which newcomers may join a lease in memory. Later newcomers ask the store.
         tenure: Duration,
     },
 }
 
 impl Policy {
-    /// The same policy for any number of owners.
+    /// Returns the same policy for any number of owners.
     #[must_use]
     pub fn shared(self) -> Self {
         Self::Shared { tenure: self.tenure() }
     }
 
-    /// Longest time for which a lease stays in this process; zero at a store with a queue.
     fn tenure(self) -> Duration {
         match self {
             Self::Exclusive { tenure } | Self::Shared { tenure } => tenure,
@@ -188,7 +185,6 @@ impl Policy {
         }
     }
 
-    /// Time for which the store keeps a waiter's position, if it has a queue.
     fn position(self) -> Option<Duration> {
         match self {
             Self::Queued { position } => Some(position),
@@ -222,23 +218,20 @@ pub(super) struct Ownership {
     parallel: Vec<(Hold, StoreLease)>,
     queue: Queue,
     last_serial: u64,
-    /// A competition found the lock held by another process, and no later competition was won at the first
-    /// try.
+    /// A competition was refused, and no later competition was won at the first try.
     contended: bool,
-    /// Time at which the last queue head gave up whom the store had told that another process has the lock;
-    /// `None` if the store has leased the lock to this client since.
+    /// Time at which the last refused queue head gave up; `None` after a later lease of this client.
     known_held: Option<Moment>,
     /// Time of the answer to this client's last forced unlock.
     forced: Option<Moment>,
-    /// Tenure of the next lease.
     tenure: Duration,
     /// End of the back-off in which other processes go first.
     others_first_until: Option<Moment>,
-    /// Holds that were lost while they had a guard, by serial: thousands that share a lock are lost together.
+    /// Holds that were lost while they had a guard, by serial: thousands of sharers are lost together.
     losses: BTreeMap<u64, Loss>,
     acquisitions: u64,
     hand_offs: u64,
-    /// Time of the next [look](Self::tick) that the client knows of; `NEVER` if it knows of none.
+    /// Time of the next [look](Self::tick) known to the client; `NEVER` if the client knows of none.
     next_look_said: Moment,
     closed: bool,
 }
@@ -255,30 +248,28 @@ enum Phase {
 #[derive(Debug)]
 struct Hold {
     owner_holds: OwnerHolds,
-    /// Sums over all sharers, as each event asks for them.
+    /// Sums over all sharers, which each event needs.
     unclaimed: u32,
     watched: u32,
     guards: u32,
-    /// The hold was granted a lease that is renewed.
+    /// The hold began with a sharer whose lease is renewed, or was joined by one.
     renewed: bool,
     token: Option<u64>,
-    /// Earliest end at which a sharer was [due](Sharer::due); the sharer may have left, or last longer, by
-    /// now.
+    /// Lower bound on the earliest [`Sharer::due`]; may be stale, never late.
     limit: Moment,
-    /// Time of the grant to waiters that have not claimed it, or had not when it was noted.
+    /// Lower bound on the time of the oldest unclaimed grant.
     granted: Moment,
 }
 
-/// The worth of the hold in hand to newcomers that share it.
+/// Properties of the hold in hand that decide which newcomers may share the hold.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
-    /// The lease lasts until it is renewed for newcomers.
+    /// Enough of the lease is left to renew it for newcomers.
     renewable: bool,
     token: bool,
 }
 
 impl Offer {
-    /// True if the offer is enough for a request, by a lease that counts as lasting for `extent`.
     fn suffices(&self, request: &Request, extent: Duration) -> bool {
         request.lease.map_or(self.renewable, |wanted| wanted <= extent) && (!request.fenced || self.token)
     }
@@ -291,7 +282,6 @@ struct Loss {
 }
 
 impl Hold {
-    /// A hold that has not begun, or is over.
     #[inline]
     fn without_owners() -> Self {
         Self {
@@ -306,7 +296,6 @@ impl Hold {
         }
     }
 
-    /// A hold of one sharer.
     #[inline]
     fn begun(serial: u64, sharer: Sharer, token: Option<u64>, now: Moment) -> Self {
         Self {
@@ -330,7 +319,7 @@ impl Hold {
         self.owner_holds.add(serial, sharer);
     }
 
-    /// Removes a sharer. Returns the count of its guards, which have lost their hold.
+    /// Removes a sharer. Returns the count of its guards, which lose their hold.
     fn remove(&mut self, serial: u64) -> u32 {
         let sharer = self.owner_holds.remove(serial).expect("the caller has looked");
         self.unclaimed -= sharer.unclaimed;
@@ -339,8 +328,8 @@ impl Hold {
         sharer.guards
     }
 
-    /// Merges a parallel hold into this hold, by this hold's lease. Newcomers do not get the other's token:
-    /// an owner that has written meanwhile, and reads beside that, may have a greater one.
+    /// Merges a parallel hold into this hold, by this hold's lease. Newcomers do not get the other hold's
+    /// token: an owner that wrote meanwhile, and also reads, may have a greater token.
     fn take_in(&mut self, mut other: Self) {
         let (renewed, token) = (self.renewed || other.renewed, self.token);
         let granted = self.granted.min(other.granted);
@@ -352,7 +341,7 @@ impl Hold {
         (self.renewed, self.token, self.granted) = (renewed, token, granted);
     }
 
-    /// A guard is gone, and its hold with it.
+    /// Removes a guard together with its hold.
     #[inline]
     fn drop_guard(&mut self, grant: &Grant) {
         let Some(sharer) = self.owner_holds.get_mut(grant.serial) else { return };
@@ -362,7 +351,7 @@ impl Hold {
         self.watched -= u32::from(grant.is_watched());
     }
 
-    /// A guard is gone, and its hold stays: until the lease ends, if the lease was renewed for the guard.
+    /// Removes a guard and keeps its hold: until the lease ends, if the lease was renewed for the guard.
     fn forget_guard(&mut self, grant: &Grant, lease_ends: Moment) {
         self.drop_guard(grant);
         let Some(sharer) = self.owner_holds.get_mut(grant.serial) else { return };
@@ -370,7 +359,6 @@ impl Hold {
         self.limit = self.limit.min(sharer.due());
     }
 
-    /// A grant is dropped unclaimed.
     fn drop_claim(&mut self, grant: &Grant, now: Moment) -> Option<(u32, LossReason)> {
         let sharer = self.owner_holds.get_mut(grant.serial)?;
         sharer.unclaimed -= 1;
@@ -380,7 +368,6 @@ impl Hold {
         self.drop_count(grant.serial, now)
     }
 
-    /// Adds a hold of a sharer.
     fn add_count(&mut self, grant: &Grant, claimed: bool, max_hold: Option<Duration>, now: Moment) {
         let Some(sharer) = self.owner_holds.get_mut(grant.serial) else { return };
         sharer.count += 1;
@@ -397,7 +384,6 @@ impl Hold {
         }
     }
 
-    /// A grant becomes a guard's.
     #[inline]
     fn claim(&mut self, serial: u64) {
         let Some(sharer) = self.owner_holds.get_mut(serial) else { return };
@@ -407,7 +393,7 @@ impl Hold {
         self.guards += 1;
     }
 
-    /// The lease of a guard's own, which `grant` has the end of, now ends at `ends`.
+    /// Moves the end of a guard's own lease, which is in `grant`, to `ends`.
     fn prolong(&mut self, grant: &Grant, ends: Option<Moment>) {
         if let Some(sharer) = self.owner_holds.get_mut(grant.serial) {
             sharer.remove_end(grant.own_end);
@@ -415,8 +401,7 @@ impl Hold {
         }
     }
 
-    /// Removes a hold of a sharer. If no hold of the sharer lasts, returns the count of its guards, and the
-    /// reason of their loss.
+    /// Removes a hold of a sharer. If none lasts, returns the count of guards and the reason of their loss.
     #[inline]
     fn drop_count(&mut self, serial: u64, now: Moment) -> Option<(u32, LossReason)> {
         let sharer = self.owner_holds.get_mut(serial)?;
@@ -432,12 +417,11 @@ impl Hold {
         Some((self.remove(serial), reason))
     }
 
-    /// True if the hold has a guard or a grant, whose owner would see its loss.
+    /// True if a guard would see the loss of the hold.
     fn has_guard(&self) -> bool {
         self.guards > 0
     }
 
-    /// True if neither the hold's limit nor its lease is over.
     fn lasts(&self, lease: &StoreLease, now: Moment) -> bool {
         now < self.limit && !lease.is_over(now)
     }
@@ -465,7 +449,7 @@ impl Ownership {
         }
     }
 
-    /// Changes the phase. No other place does, but for [`take_phase`](Self::take_phase).
+    /// Changes the phase. Only this function and [`take_phase`](Self::take_phase) do.
     #[inline]
     fn transition(&mut self, next: Phase) {
         debug_assert!(
@@ -475,15 +459,14 @@ impl Ownership {
         self.phase = next;
     }
 
-    /// As [`transition`](Self::transition) to `Free`. Returns the phase before.
     fn take_phase(&mut self) -> Phase {
         std::mem::replace(&mut self.phase, Phase::Free)
     }
 
-    /// A serial that no hold, queue head or waiter of any entry has had.
+    /// Returns a serial that no hold, queue head or waiter of any entry has had.
     fn next_serial(&mut self) -> u64 {
         if self.last_serial.is_multiple_of(BLOCK) {
-            // Ordering: Relaxed, a number of its own.
+            // Ordering: Relaxed, as only the number counts, which is unique.
             self.last_serial = SERIALS.fetch_add(BLOCK, Ordering::Relaxed);
         }
         self.last_serial += 1;
@@ -492,7 +475,6 @@ impl Ownership {
 
     // === Entering ===
 
-    /// An owner wants the lock.
     pub(super) fn enter(
         &mut self,
         request: &Request,
@@ -520,7 +502,7 @@ impl Ownership {
             _ => {
                 let serial = self.next_serial();
                 let slot = self.queue.push(serial, *request, now, !may_wait);
-                // A look is due only by the first waiter.
+                // Only the first waiter makes a look due.
                 if self.queue.len() == 1 {
                     self.plan_next_look(now, effects);
                 }
@@ -543,9 +525,9 @@ impl Ownership {
         left.min(u128::from(MAX_STEPS)) as u32
     }
 
-    // === Having it already, or together with others ===
+    // === Re-entering and sharing ===
 
-    /// Holds with their leases: the hold in hand first.
+    /// Returns holds with their leases: the hold in hand first.
     fn held(&self) -> impl Iterator<Item = (&Hold, &StoreLease)> {
         let in_hand = match &self.phase {
             Phase::Held(hold, lease) => Some((hold, lease)),
@@ -580,7 +562,6 @@ impl Ownership {
         self.held_mut().find(|(_, lease)| lease.number() == number)
     }
 
-    /// Takes the lock once more, by an owner that holds it, or together with other owners.
     fn join(&mut self, request: &Request, now: Moment, effects: &mut Effects) -> Option<Turn> {
         if self.has_nothing() {
             return None;
@@ -600,7 +581,6 @@ impl Ownership {
         self.parallel.is_empty() && !matches!(self.phase, Phase::Held(..))
     }
 
-    /// True if a newcomer may share the hold in hand.
     fn admits(&self, request: &Request, now: Moment) -> bool {
         let Phase::Held(_, lease) = &self.phase else { return false };
         self.rules.policy.is_shared()
@@ -608,14 +588,12 @@ impl Ownership {
             && self.offer(now).is_some_and(|offer| offer.suffices(request, lease.left(now)))
     }
 
-    /// The offer of the hold in hand to newcomers.
     fn offer(&self, now: Moment) -> Option<Offer> {
         let Phase::Held(hold, lease) = &self.phase else { return None };
         Some(Offer { renewable: lease.left(now) > self.third, token: hold.token.is_some() })
     }
 
-    /// Adds a hold of the request's owner, or else joins the hold in hand: a guard's hold if `claimed`, or
-    /// else a grant that a waiter has to claim.
+    /// Adds a hold of the request's owner, or joins the hold in hand: a guard's if `claimed`, else a grant.
     fn join_hold(&mut self, request: &Request, claimed: bool, now: Moment) -> (Grant, Option<Extension>) {
         let (renewed_lease, max_hold) = (self.rules.renewed_lease, self.rules.max_hold);
         let its = |hold: &Hold| hold.owner_holds.of_owner(request.owner).map(|(serial, _)| serial);
@@ -639,8 +617,7 @@ impl Ownership {
         }
         let wanted = request.lease.unwrap_or(renewed_lease);
         let number = lease.number();
-        // The lease suffices for a newcomer. An owner whose lease is renewed anyway needs no long lease from
-        // the first moment on.
+        // A newcomer fits the lease. A lease that is renewed anyway need not be long from the start.
         let renewed = watched && hold.renewed;
         let suffices = its.is_none() || renewed || wanted <= lease.left(now);
         let extension = if request.fenced && token.is_none() {
@@ -671,8 +648,6 @@ impl Ownership {
         }
     }
 
-    /// Begins a hold by a lease that the client has got outside of the queue, for an owner that has a right
-    /// to the lock beside all others. `None` if the lease is over.
     pub(super) fn adopt(
         &mut self,
         request: &Request,
@@ -698,16 +673,14 @@ impl Ownership {
         Some(grant)
     }
 
-    // === Before it enters ===
+    // === Claims of an idle entry ===
 
-    /// Enters what has happened to the gate since the last event, of an entry that was idle or claimed then.
+    /// Enters the phase that the gate had since the last event: claimed, or else free.
     pub(super) fn settle(&mut self, claimed: bool) {
         let claimed = claimed && !fault!(ClaimOverlooked);
         self.transition(if claimed { Phase::Returning(false) } else { Phase::Free });
     }
 
-    /// The store has granted the lock to the newcomer that has claimed the entry. `None` if the entry is
-    /// closed by now.
     pub(super) fn take(
         &mut self,
         request: &Request,
@@ -733,7 +706,7 @@ impl Ownership {
             && matches!(self.queue.place(ticket.slot), Place::Queued | Place::Named)
     }
 
-    /// The turn of a waiter that is not queued any more. Frees its slot.
+    /// Returns the turn of a waiter that is no longer queued, and frees its slot.
     pub(super) fn claim(&mut self, ticket: &Ticket, now: Moment, effects: &mut Effects) -> Turn {
         let slot = ticket.slot;
         if !self.queue.is_current(slot, ticket.serial) {
@@ -779,12 +752,10 @@ impl Ownership {
         self.queue.will_wake(slot, waker)
     }
 
-    /// Stores the waker of a waiter whose turn has not come.
     pub(super) fn register(&mut self, slot: Slot, waker: std::task::Waker, effects: &mut Effects) {
         effects.keep_waker(self.queue.register(slot, waker));
     }
 
-    /// A waiter leaves. A turn that it was not polled for is passed on.
     pub(super) fn cancel(&mut self, ticket: &Ticket, now: Moment, effects: &mut Effects) {
         let slot = ticket.slot;
         // After the waiter's turn its slot may be another waiter's.
@@ -804,7 +775,6 @@ impl Ownership {
         }
     }
 
-    /// A grant is dropped unclaimed.
     fn drop_grant(&mut self, grant: &Grant, now: Moment, effects: &mut Effects) {
         self.end_if_over(now, effects);
         let Some((hold, _)) = self.held_by_serial(grant.serial) else { return };

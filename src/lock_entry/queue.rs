@@ -1,5 +1,4 @@
-//! The waiters of one name, oldest first: a doubly linked list in a slab, so that a waiter leaves it in one
-//! step.
+//! The waiters of one name, oldest first: a doubly linked list in a slab, with unlinking in one step.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -11,28 +10,27 @@ use crate::support::moment::Moment;
 
 use super::request::{Extension, Grant, Request};
 
-/// A slab that has grown beyond so many nodes is freed once it is empty.
+/// Largest count of nodes that an empty slab keeps.
 const KEPT: usize = 64;
 
 /// A waiter's node. Valid until [`Queue::remove`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot(NonZeroU32);
 
-/// Small, as each name has one, and few have waiters.
+/// Small, as each name has a queue, and few have waiters.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     nodes: Nodes,
     first: Option<Slot>,
     last: Option<Slot>,
-    /// Nodes that are linked.
     len: u32,
-    /// Those of them that wait for one answer only.
+    /// Count of linked nodes that wait for one answer only.
     tries: u32,
-    /// A node that no waiter has; the others are behind it.
+    /// First node of the list of vacant nodes.
     vacant: Option<Slot>,
     vacancies: u32,
-    /// Nodes that are linked, and whose owner other tasks can have, too, by owner and then oldest first. A
-    /// node without such an owner costs nothing here.
+    /// Linked nodes of [shared owners](Request::shared_owner), by owner and then oldest first. A node with an
+    /// owner of its own costs nothing here.
     #[expect(clippy::box_collection, reason = "a third of the size where there are none, as nearly always")]
     by_owner: Option<Box<BTreeMap<(u64, u64), Slot>>>,
 }
@@ -70,9 +68,9 @@ impl IndexMut<Slot> for Nodes {
 struct Node {
     request: Request,
     since: Moment,
-    /// Which waiter has it: rises from one waiter to the next, and is zero if none has it.
+    /// Serial of the waiter; zero if the node is vacant. Rises from one waiter of the node to the next.
     serial: u64,
-    /// It waits for the answer to the queue head's question, and not for its turn.
+    /// The waiter waits for the answer to the queue head's question, and not for its turn.
     tries: bool,
     before: Option<Slot>,
     after: Option<Slot>,
@@ -80,25 +78,23 @@ struct Node {
     waker: Option<Waker>,
 }
 
-/// A walk over the waiters, oldest first, that unlinks some: each is looked at once, however many there are.
-/// None but the walk may unlink any meanwhile.
+/// A walk over the waiters, oldest first. Only the walk may unlink waiters meanwhile.
 pub(super) struct Walk(Option<Slot>);
 
-/// Where a waiter stands. Only a `Queued` one is linked.
+/// State of a waiter. Only a `Queued` waiter is linked.
 #[derive(Debug)]
 pub(super) enum Place {
     Queued,
-    /// It was named with the release that is under way, as the queue head, and does not know.
+    /// The release that is under way names the waiter as queue head; the waiter has not been told.
     Named,
-    /// It has the lock since then, and has not been polled.
+    /// The waiter has had the lock since the moment, and has not been polled.
     Granted(Grant, Option<Extension>, Moment),
-    /// It is the queue head, by this serial, and has not been polled.
+    /// The waiter is the queue head, by this serial, and has not been polled.
     Appointed(u64),
-    /// It was granted, appointed or woken, and not polled in time; it has to queue anew.
+    /// The waiter was granted the lock, appointed or woken, and not polled in time; it has to enter anew.
     Superseded,
-    /// It waited for an answer, and that was no.
+    /// The waiter waited for one answer, which was a refusal.
     Busy,
-    /// The lock is not granted here any more.
     Closed,
 }
 
@@ -119,7 +115,6 @@ impl Queue {
         self.nodes[slot].request
     }
 
-    /// When it began to wait.
     pub(super) fn since(&self, slot: Slot) -> Moment {
         self.nodes[slot].since
     }
@@ -128,8 +123,7 @@ impl Queue {
         &self.nodes[slot].place
     }
 
-    /// Whether that waiter has it still. (The slot of one that has left may be gone with the memory of a
-    /// burst.)
+    /// True if the waiter still has the slot, which may be gone with the memory of a burst.
     pub(super) fn is_current(&self, slot: Slot, serial: u64) -> bool {
         self.nodes.0.get(Nodes::at(slot)).is_some_and(|node| node.serial == serial)
     }
@@ -181,27 +175,26 @@ impl Queue {
         self.tries -= u32::from(node.tries);
     }
 
-    /// Unlinks the oldest waiter. Its place is to be [moved](Self::place_at) on.
+    /// Unlinks the oldest waiter. The caller [moves](Self::place_at) it on.
     pub(super) fn pop(&mut self) -> Option<Slot> {
         let slot = self.first?;
         self.unlink(slot);
         Some(slot)
     }
 
-    /// Moves a waiter that is not linked. Returns its waker, to be called.
+    /// Moves an unlinked waiter to another place. Returns its waker, to be called.
     pub(super) fn place_at(&mut self, slot: Slot, place: Place) -> Option<Waker> {
         let node = &mut self.nodes[slot];
         node.place = place;
         node.waker.take()
     }
 
-    /// As [`place_at`](Self::place_at), of a waiter that is not to know.
+    /// Moves an unlinked waiter as [`place_at`](Self::place_at) does, without telling it.
     pub(super) fn place_silently_at(&mut self, slot: Slot, place: Place) {
         self.nodes[slot].place = place;
     }
 
-    /// Unlinks the oldest waiter of `owner`, which other tasks can have, too. Takes time logarithmic in the
-    /// number of such waiters.
+    /// Unlinks the oldest waiter of a shared owner, in time logarithmic in the number of such waiters.
     pub(super) fn pop_of(&mut self, owner: u64) -> Option<Slot> {
         let (_, slot) = self.by_owner.as_ref()?.range((owner, 0)..=(owner, u64::MAX)).next()?;
         let slot = *slot;
@@ -209,12 +202,10 @@ impl Queue {
         Some(slot)
     }
 
-    /// Where to begin a walk over all of them.
     pub(super) fn walk(&self) -> Walk {
         Walk(self.first)
     }
 
-    /// Unlinks the next of the waiters for one answer only.
     pub(super) fn pop_try(&mut self, walk: &mut Walk) -> Option<Slot> {
         if self.tries == 0 {
             return None;
@@ -222,7 +213,6 @@ impl Queue {
         self.pop_where(walk, |node| node.tries)
     }
 
-    /// Unlinks the next whose request, and the moment at which it began to wait, are such ones.
     pub(super) fn pop_that(
         &mut self,
         walk: &mut Walk,
@@ -231,12 +221,11 @@ impl Queue {
         self.pop_where(walk, |node| is(&node.request, node.since))
     }
 
-    /// Unlinks the next that was woken and has not been polled since, or never was.
+    /// Unlinks the next waiter without a poll since its wake, or without any poll.
     pub(super) fn pop_silent(&mut self, walk: &mut Walk) -> Option<Slot> {
         self.pop_where(walk, |node| node.waker.is_none())
     }
 
-    /// The wakers of all waiters, to be called.
     pub(super) fn take_wakers(&mut self) -> impl Iterator<Item = Waker> {
         let queued = self.nodes.0.iter_mut().filter(|node| matches!(node.place, Place::Queued));
         queued.filter_map(|node| node.waker.take())
@@ -254,7 +243,7 @@ impl Queue {
         None
     }
 
-    /// The waiters that were granted the lock and not polled since, with when that was, the first one first.
+    /// Returns the waiters with an unclaimed grant and the times of the grants, earliest first.
     pub(super) fn granted(&self) -> Vec<(Slot, Moment)> {
         let slots = (1..).map_while(NonZeroU32::new).map(Slot);
         let granted = slots.zip(&self.nodes.0).filter_map(|(slot, node)| match node.place {
@@ -266,12 +255,11 @@ impl Queue {
         granted
     }
 
-    /// Whether [`register`](Self::register) would change nothing.
     pub(super) fn will_wake(&self, slot: Slot, waker: &Waker) -> bool {
         self.nodes[slot].waker.as_ref().is_some_and(|old| old.will_wake(waker))
     }
 
-    /// Stores the waker of a queued waiter. Returns the one before, to be dropped where foreign code may run.
+    /// Stores the waker. Returns the previous one, to be dropped where foreign code may run.
     pub(super) fn register(&mut self, slot: Slot, waker: Waker) -> Option<Waker> {
         self.nodes[slot].waker.replace(waker)
     }
@@ -340,7 +328,7 @@ mod tests {
         assert_eq!(queue.first().map(|request| request.owner), Some(2));
     }
 
-    /// It is asked for at each hand-off. A look at each waiter would take an hour here.
+    /// Each hand-off asks for the owner's waiters. A visit of each waiter would take an hour here.
     #[test]
     fn owner_without_a_waiter_is_not_looked_for_among_all() {
         const WAITERS: u64 = 100_000;
@@ -354,7 +342,7 @@ mod tests {
         assert_eq!(queue.request(slots[0]).owner, WAITERS - 1);
     }
 
-    /// Whichever of them came first: the next look is for the first one that may still be polled in time.
+    /// The next look is for the earliest grant, and not for the earliest arrival.
     #[test]
     fn those_that_were_granted_the_lock_are_looked_at_in_the_order_of_their_grants() {
         let (mut queue, now) = (Queue::default(), now());
@@ -369,7 +357,6 @@ mod tests {
         );
     }
 
-    /// It would cost a node of a tree for each of those whose owner no other task has.
     #[test]
     fn waiter_with_an_owner_of_its_own_has_no_place_by_owner() {
         let mut queue = Queue::default();
@@ -377,7 +364,6 @@ mod tests {
         assert!(queue.by_owner.is_none());
     }
 
-    /// They are told of each refusal.
     #[test]
     fn those_that_only_try_are_not_looked_for_among_all_once_they_have_left() {
         let mut queue = Queue::default();
@@ -397,7 +383,7 @@ mod tests {
         assert_eq!((queue.nodes.0.capacity(), queue.vacant), (0, None));
     }
 
-    /// Whose nodes it sees taken again meanwhile.
+    /// The burst takes its nodes again and again.
     #[test]
     fn waiter_that_stays_is_in_the_queue_whoever_comes_and_goes() {
         let mut queue = Queue::default();

@@ -1,4 +1,4 @@
-//! What an acquisition asks for, and what it gets.
+//! Requests of acquisitions, and the holds granted to them.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::moment::Moment;
 
-/// What an acquisition asks of a [`LockEntry`](super::LockEntry).
+/// Parameters of an acquisition of a [`LockEntry`](super::LockEntry).
 ///
 /// # Examples
 ///
@@ -26,53 +26,53 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request of `owner`, by a lease that the client renews while the lock is held.
+    /// Returns a request of `owner`, by a lease that the client renews while the lock is held.
     pub fn new(owner: u64) -> Self {
         Self { owner, shared_owner: false, lease: None, fenced: false }
     }
 
-    /// Other acquisitions have the same owner: all of an owner's waiters get the lock together. Without this,
-    /// an owner that waits twice waits for itself.
+    /// Lets other acquisitions have the same owner: all of an owner's waiters get the lock together. Without
+    /// this, an owner that waits twice waits for itself.
     #[must_use]
     pub fn shared_owner(self) -> Self {
         Self { shared_owner: true, ..self }
     }
 
-    /// By a lease of exactly this long, that is not renewed.
+    /// Asks for a lease of exactly this length, without renewals.
     #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
         Self { lease: Some(lease), ..self }
     }
 
-    /// With a fencing token.
+    /// Asks for a fencing token.
     #[must_use]
     pub fn fenced(self) -> Self {
         Self { fenced: true, ..self }
     }
 
-    /// By a lease that the client renews.
+    /// True if the client renews the lease.
     pub fn is_watched(&self) -> bool {
         self.lease.is_none()
     }
 
-    /// The owner that asks.
+    /// Returns the owner.
     pub fn owner(&self) -> u64 {
         self.owner
     }
 
-    /// The lease to ask the store for, if it is not one that the client renews.
+    /// Returns the lease to ask the store for, unless the client renews the lease.
     pub fn own_lease(&self) -> Option<Duration> {
         self.lease
     }
 
-    /// Whether a fencing token is asked for.
+    /// True if the request asks for a fencing token.
     pub fn is_fenced(&self) -> bool {
         self.fenced
     }
 }
 
-/// A hold that an acquisition was granted. Used up when it is given back, or forgotten; to another
-/// [`LockEntry`](super::LockEntry), it is a hold that is over.
+/// A hold granted to an acquisition, until it is given back or forgotten. Another
+/// [`LockEntry`](super::LockEntry) treats it as over.
 ///
 /// # Examples
 ///
@@ -92,7 +92,7 @@ impl Request {
 pub struct Grant {
     pub(super) serial: u64,
     pub(super) token: Option<NonZeroU64>,
-    /// When its own lease ends; `None` if the client renews the lease for it.
+    /// End of the acquisition's own lease; `None` if the client renews the lease for the acquisition.
     pub(super) own_end: Option<Moment>,
 }
 
@@ -102,42 +102,39 @@ impl Grant {
         Self { serial, token: token.and_then(NonZeroU64::new), own_end }
     }
 
-    /// The same, for a caller that gives it back once.
     pub(crate) fn copy(&self) -> Self {
         Self { ..*self }
     }
 
-    /// The number of the hold. Rises from one hold of a [`LockEntry`](super::LockEntry) to the next, and no
-    /// hold of another one has it; all of an owner's re-entries have the same one.
+    /// Returns the number of the hold. Serials rise from one hold of a [`LockEntry`](super::LockEntry) to the
+    /// next, and no two entries share a serial; all re-entries of an owner have the serial of its first hold.
     pub fn serial(&self) -> u64 {
         self.serial
     }
 
-    /// The fencing token, if one was asked for.
+    /// Returns the fencing token, if the acquisition asked for a token.
     pub fn token(&self) -> Option<u64> {
         self.token.map(NonZeroU64::get)
     }
 
-    /// Whether the client renews the lease for this acquisition.
+    /// True if the client renews the lease for this acquisition.
     pub fn is_watched(&self) -> bool {
         self.own_end.is_none()
     }
 
-    /// When this acquisition's own lease ends; never, if it did not ask for one. The hold itself may last
-    /// longer.
+    /// Returns the end of this acquisition's own lease, if any, else never. The hold itself may last longer.
     pub fn ends(&self) -> Moment {
         self.own_end.unwrap_or(Moment::NEVER)
     }
 
-    /// The same hold, with the token that an [`Extension`] brought.
+    /// Returns the same hold with the token that an [`Extension`] brought.
     #[must_use]
     pub fn with_token(self, token: u64) -> Self {
         Self { token: NonZeroU64::new(token), ..self }
     }
 }
 
-/// What an acquisition by an owner that has the lock already wants of the store, since the lease in hand is
-/// not enough for it.
+/// A command for a re-entry that needs a longer lease than the lease in hand, or a fencing token.
 ///
 /// # Examples
 ///
@@ -148,7 +145,7 @@ impl Grant {
 /// let _grant = take(&entry, now);
 /// use latchwork::lock_entry::{Turn, Extension, LockEntry, Request};
 ///
-/// // The same owner takes it once more, for longer than the lease in hand lasts.
+/// // The same owner re-enters, for longer than the lease in hand lasts.
 /// let minute = Duration::from_secs(60);
 /// let entered = entry.enter(&Request::new(1).lease(minute), Some(waker.clone()), now, &mut effects);
 /// let Turn::Granted(_, Some(extension)) = entered else { panic!("owner 1 has it already") };
@@ -156,30 +153,30 @@ impl Grant {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extension {
-    /// The lease is to last at least as long.
+    /// Make the lease last at least this long.
     Renew {
-        /// The lease's number.
+        /// Number of the lease.
         number: u64,
-        /// How long it is to last from now.
+        /// Length of the lease from now on.
         lease: Duration,
     },
-    /// A fencing token is wanted.
+    /// Get a fencing token.
     Token {
-        /// The lease's number.
+        /// Number of the lease.
         number: u64,
-        /// How long it is to last from now, exactly.
+        /// Least length of the new lease, from now on.
         lease: Duration,
     },
 }
 
 impl Extension {
-    /// The lease's number.
+    /// Number of the lease.
     pub fn number(&self) -> u64 {
         let (Self::Renew { number, .. } | Self::Token { number, .. }) = self;
         *number
     }
 
-    /// The same, of another lease: the one by which the hold goes on.
+    /// Returns the same extension of another lease, by which the hold goes on.
     #[must_use]
     pub fn of(self, number: u64) -> Self {
         match self {
@@ -189,7 +186,7 @@ impl Extension {
     }
 }
 
-/// Why a hold is over although it was not given back.
+/// Why a hold ended before its guard gave it back.
 ///
 /// # Examples
 ///
@@ -210,22 +207,20 @@ impl Extension {
 pub enum LossReason {
     /// The lease ended.
     Expired,
-    /// It was held for as long as `max_hold` allows.
+    /// The hold lasted as long as `max_hold` allows.
     HeldTooLong,
-    /// The store says that this client does not hold the lock any more: it was forced free, evicted, or lost
-    /// in a failover.
+    /// The store no longer has this client's lease: the lock was forced free, evicted, or lost in a failover.
     Gone,
-    /// A renewal went out, and nothing confirmed it before the lease ended, so it counts as ended: no answer
-    /// came, or the store refused.
+    /// A renewal was sent, and not confirmed before the lease ended: no answer came, or the store refused.
     Unreachable,
-    /// The owner's holds were given back by name, beside a guard that was alive.
+    /// The owner gave its holds back by name, beside a living guard.
     GivenBack,
-    /// This process was forked off: the lease is its parent's.
+    /// This process was forked off: the lease belongs to its parent.
     Forked,
 }
 
 impl LossReason {
-    /// Whether time has ended the hold, and no call.
+    /// True if the hold ended by time, and not by a call.
     pub fn is_by_time(self) -> bool {
         matches!(self, Self::Expired | Self::HeldTooLong | Self::Unreachable)
     }

@@ -1,4 +1,4 @@
-//! What an entry says, event by event.
+//! Tests of an entry, event by event.
 
 #[path = "../../tests/effects/mod.rs"]
 mod effects;
@@ -24,7 +24,7 @@ fn told(entry: &LockEntry, ticket: &Ticket, now: Moment) -> Option<Turn> {
     with(|effects| entry.poll(ticket, Waker::noop(), now, effects)).0
 }
 
-/// The lease by which a store has granted a claim.
+/// Takes a claimed entry, with a lease that the store has granted.
 fn taken(entry: &LockEntry, owner: u64, now: Moment) -> Option<Grant> {
     let request = Request::new(owner);
     let attempt = Attempt::outside_of_queue(owner, &request, now, LEASE);
@@ -34,7 +34,6 @@ fn taken(entry: &LockEntry, owner: u64, now: Moment) -> Option<Grant> {
     grant
 }
 
-/// The hold of an owner that has the lock already, which takes no question.
 fn inner(entry: &LockEntry, request: &Request, now: Moment) -> Grant {
     match with(|effects| entry.enter(request, noop(), now, effects)).0 {
         Turn::Granted(grant, None) => grant,
@@ -42,7 +41,7 @@ fn inner(entry: &LockEntry, request: &Request, now: Moment) -> Grant {
     }
 }
 
-/// The same, which asks for more.
+/// Re-enters, and expects an extension.
 fn inner_that_asks(entry: &LockEntry, request: &Request, now: Moment) -> (Grant, Extension) {
     match with(|effects| entry.enter(request, noop(), now, effects)).0 {
         Turn::Granted(grant, Some(extension)) => (grant, extension),
@@ -50,7 +49,7 @@ fn inner_that_asks(entry: &LockEntry, request: &Request, now: Moment) -> (Grant,
     }
 }
 
-/// The queue head has the lock, by the lease with this number, with tokens up to `last_token`.
+/// Grants the queue head the lease with this number, and tokens up to `last_token`.
 fn granted(entry: &LockEntry, head: &HeadTicket, number: u64, last_token: u64, now: Moment) -> Grant {
     granted_for(LEASE, entry, head, number, last_token, now)
 }
@@ -122,7 +121,6 @@ fn what_a_call_has_asked_for_is_rolled_back_if_the_entry_was_closed_meanwhile() 
     assert!(!entry.claim() && matches!(enter(&entry, 2, now), Turn::Closed));
 }
 
-/// A task may have an old ticket for long, and the place is another waiter's by then.
 #[test]
 fn ticket_that_is_used_up_tells_nothing_and_takes_no_place_from_another_waiter() {
     let (entry, now) = idle();
@@ -140,7 +138,7 @@ fn ticket_that_is_used_up_tells_nothing_and_takes_no_place_from_another_waiter()
     assert!(told(&entry, &waits, now).is_none() && entry.waiters() == 1);
 }
 
-/// No release tells them.
+/// No release wakes the sleepers.
 #[test]
 fn those_at_the_latch_are_called_when_a_lease_ends_by_itself() {
     let (entry, now) = idle();
@@ -150,7 +148,6 @@ fn those_at_the_latch_are_called_when_a_lease_ends_by_itself() {
     assert!(with(|effects| entry.tick(now + LEASE, effects)).1.calls(), "they sleep on");
 }
 
-/// No guard sees it.
 #[test]
 fn end_of_a_forgotten_hold_is_looked_at() {
     let (entry, sent) = idle();
@@ -158,7 +155,7 @@ fn end_of_a_forgotten_hold_is_looked_at() {
     let request = Request::new(1).lease(LEASE);
     let attempt = Attempt::outside_of_queue(1, &request, sent, LEASE);
     let mut effects = Effects::default();
-    // The store may keep it for longer by what the answer took, which is no reason to look.
+    // The late answer lets the store keep the lease for longer, which is no reason to look.
     let now = sent + Duration::from_millis(1);
     let grant = entry.take(&request, &attempt, 0, now, &mut effects).expect("it is open");
     assert_eq!(effects.look_at, Moment::NEVER, "its guard sees its end");
@@ -169,7 +166,6 @@ fn end_of_a_forgotten_hold_is_looked_at() {
     assert!(entry.is_idle());
 }
 
-/// Not by what was to end it later.
 #[test]
 fn hold_is_lost_by_what_ended_first_its_lease_or_the_longest_hold() {
     for (max_hold, reason) in [(LEASE * 2, LossReason::Expired), (LEASE / 2, LossReason::HeldTooLong)] {
@@ -212,7 +208,6 @@ fn waiter_that_has_the_lock_is_superseded_if_it_is_not_polled_in_time_and_not_be
     assert!(matches!(told(&entry, &ticket, now + limit), Some(Turn::Superseded)));
 }
 
-/// Each is an alarm to be set.
 #[test]
 fn look_that_was_said_is_not_said_again_until_its_time_has_come() {
     let (entry, now) = idle();
@@ -233,8 +228,7 @@ fn look_that_was_said_is_not_said_again_until_its_time_has_come() {
     }
 }
 
-/// The last one that was renewed has left, and of two leases of its owner's own the longer is given back: a
-/// guard has the other one.
+/// The last watched hold has left; the longer of two unwatched holds is given back by name.
 #[test]
 fn end_of_what_is_left_is_looked_at_when_a_forgotten_hold_is_given_back() {
     let (entry, now) = idle();
@@ -249,7 +243,6 @@ fn end_of_what_is_left_is_looked_at_when_a_forgotten_hold_is_given_back() {
     assert_eq!((left, effects.look_at), (LeaveOutcome::Remains, now + LEASE / 10));
 }
 
-/// The end of each counts as often as there are holds with it.
 #[test]
 fn what_is_left_is_over_with_the_last_of_its_leases() {
     let (entry, now) = idle();
@@ -263,7 +256,7 @@ fn what_is_left_is_over_with_the_last_of_its_leases() {
     assert_eq!(entry.holds_end(now), Some(now + LEASE / 10));
 }
 
-/// Its owner counts on the others for as long as they can last.
+/// The owner counts on the others for as long as they can last.
 #[test]
 fn forgotten_hold_that_ends_first_is_given_back_first() {
     let (entry, now) = idle();
@@ -306,7 +299,7 @@ fn renewal_goes_along_with_others_if_it_is_due_by_then_and_none_is_under_way_or_
     }
 }
 
-/// However brief the lease is: the store may be out of reach by what it has to do.
+/// However brief the lease is: the store may be overloaded.
 #[test]
 fn renewal_that_has_failed_is_repeated_after_a_thirtieth_of_the_lease_but_not_within_a_millisecond() {
     let brief = Duration::from_millis(9);
@@ -321,7 +314,7 @@ fn renewal_that_has_failed_is_repeated_after_a_thirtieth_of_the_lease_but_not_wi
     }
 }
 
-/// It has the lock then, if the answer is late.
+/// After a late answer the waiter gets its turn by the look.
 #[test]
 fn end_of_a_lease_that_is_renewed_along_with_others_is_looked_at_for_the_next_waiter() {
     let (entry, now) = idle();
@@ -334,7 +327,7 @@ fn end_of_a_lease_that_is_renewed_along_with_others_is_looked_at_for_the_next_wa
     assert!(matches!(told(&entry, &ticket, now + LEASE), Some(Turn::Head(_))), "it waits for ever");
 }
 
-/// A renewal with others is for as long as any, which is less than this one has.
+/// An early renewal asks for the length of a renewed lease, which is less than is left of the lease.
 #[test]
 fn lease_is_not_renewed_along_with_others_for_none_nor_if_others_that_share_it_may_have_cut_it() {
     let long = Request::new(1).shared_owner().lease(LEASE * 2);
@@ -352,7 +345,7 @@ fn lease_is_not_renewed_along_with_others_for_none_nor_if_others_that_share_it_m
     }
 }
 
-/// It begins with the first hold inside that is renewed.
+/// The longest hold counts from the first watched inner hold.
 #[test]
 fn longest_hold_is_over_inside_of_a_lease_that_was_not_renewed_at_first() {
     let rules = Rules { max_hold: Some(LEASE / 2), ..Rules::default() };
@@ -372,7 +365,7 @@ fn longest_hold_is_over_inside_of_a_lease_that_was_not_renewed_at_first() {
     assert_eq!(entry.state_of(&inner, later + LEASE / 2), Err(LossReason::HeldTooLong));
 }
 
-/// The next owner here has it for no longer than they are to wait.
+/// The next owner here has the lock for no longer than the other processes are to wait.
 #[test]
 fn tenure_that_has_grown_is_as_the_rules_say_once_others_have_heard_of_a_release() {
     const TENURE: Duration = Duration::from_millis(30);
@@ -400,7 +393,7 @@ fn tenure_that_has_grown_is_as_the_rules_say_once_others_have_heard_of_a_release
     }
 }
 
-/// Another process waits, and is not to wait for longer than that.
+/// The other process must not wait for longer than the tenure.
 #[test]
 fn tenure_that_has_grown_is_as_the_rules_say_once_another_process_had_the_lock() {
     const TENURE: Duration = Duration::from_millis(30);
@@ -423,7 +416,7 @@ fn tenure_that_has_grown_is_as_the_rules_say_once_another_process_had_the_lock()
     }
 }
 
-/// Of a store that does not know which processes hear of a release, what was found at the store counts.
+/// At a store that does not count receivers, the last competition decides.
 #[test]
 fn tenure_grows_only_while_no_other_process_waits() {
     const TENURE: Duration = Duration::from_millis(30);
@@ -446,7 +439,6 @@ fn tenure_grows_only_while_no_other_process_waits() {
     }
 }
 
-/// They have heard of its release, and wait for the lock as long as this one had it.
 #[test]
 fn other_processes_go_before_a_call_that_would_ask_at_once() {
     let (entry, now) = idle();
@@ -462,7 +454,7 @@ fn other_processes_go_before_a_call_that_would_ask_at_once() {
     assert!(head.steps() > 0);
 }
 
-// === Tokens and hand-overs ===
+// === Tokens and hand-offs ===
 
 fn queued(entry: &LockEntry, request: &Request, now: Moment) -> Ticket {
     match with(|effects| entry.enter(request, noop(), now, effects)).0 {
@@ -471,7 +463,7 @@ fn queued(entry: &LockEntry, request: &Request, now: Moment) -> Ticket {
     }
 }
 
-/// Its lease was over when the answer was heard. An attempt before it, which was not answered, lasts longer.
+/// The lease was over before its answer came. An earlier, unanswered attempt lasts longer.
 #[test]
 fn what_is_granted_too_late_is_rolled_back_with_all_that_was_asked_for_by_its_number() {
     let (entry, now) = idle();
@@ -489,8 +481,7 @@ fn what_is_granted_too_late_is_rolled_back_with_all_that_was_asked_for_by_its_nu
     assert_eq!(next.number(), 3, "what is rolled back is asked for again");
 }
 
-/// The hold before has asked for a token, and was given back by name before that was answered. The next one
-/// goes on by its lease.
+/// The next waiter goes on by a lease for which the former hold, given back, had asked for a token.
 fn handed_over_beside_a_token(now: Moment) -> (LockEntry, Extension, HeadTicket, Ticket) {
     let (entry, mine) = (LockEntry::new(Rules::default()), Request::new(1).shared_owner());
     let Turn::Head(head) = with(|effects| entry.enter(&mine, noop(), now, effects)).0 else {
@@ -511,7 +502,7 @@ fn handed_over_beside_a_token(now: Moment) -> (LockEntry, Extension, HeadTicket,
 #[test]
 fn token_that_comes_after_a_hand_over_is_less_than_all_that_come_later() {
     let now = Moment::from(Instant::now());
-    // It ran before the attempt of the queue head, or after it.
+    // The token's command ran before the attempt of the queue head, or after it.
     for (token, next) in [(7, Some(2 + 100)), (500, None)] {
         let (entry, extension, head, after) = handed_over_beside_a_token(now);
         let grant = granted(&entry, &head, 9, 100 + 256, now);
@@ -532,7 +523,7 @@ fn lease_is_given_back_by_what_is_known_of_the_commands_of_the_hold_before() {
     for (is_answered, is_refused) in [(false, false), (true, false), (false, true)] {
         let (entry, extension, head, after) = handed_over_beside_a_token(now);
         let later = now + LEASE / 10;
-        // An answer, but not to what may begin the lease anew.
+        // An answer to a renewal, and not to the command that may begin the lease anew.
         assert!(with(|effects| entry.extended(extension.number(), now, LEASE, None, later, effects)).0);
         if is_answered {
             assert!(
@@ -557,7 +548,6 @@ fn lease_is_given_back_by_what_is_known_of_the_commands_of_the_hold_before() {
     }
 }
 
-/// The queue head competes for another one.
 #[test]
 fn answer_for_a_lease_that_went_back_is_not_of_one_in_hand() {
     let (entry, now) = idle();
@@ -591,7 +581,6 @@ fn queue_head_that_gives_up_rolls_back_for_as_long_as_the_hold_before_has_made_t
     assert_eq!((roll_back.until, roll_back.appoints, roll_back.rolls_back), (later + LEASE, false, false));
 }
 
-/// A hold without a token, by a lease that has some left.
 #[test]
 fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
     let (entry, now) = idle();
@@ -642,7 +631,7 @@ fn last_token_that_was_reserved_is_passed_on_without_a_question() {
     assert!(matches!(told(&entry, &third, now), Some(Turn::Head(_))), "there is none left");
 }
 
-/// The command that asks for it may run late, and its answer be lost.
+/// The command for the token may run late, and its answer be lost.
 #[test]
 fn lease_that_is_left_beside_a_token_that_was_asked_for_is_rolled_back_for_as_long_as_that_leases_it() {
     let (entry, now) = idle();
@@ -659,7 +648,7 @@ fn lease_that_is_left_beside_a_token_that_was_asked_for_is_rolled_back_for_as_lo
     assert_eq!((release.until, release.rolls_back), (later + LEASE, true));
 }
 
-/// What is left of it may be too little for the next one to renew it in time.
+/// The rest of the lease may be too short for the first renewal.
 #[test]
 fn next_one_asks_for_a_lease_that_ends_soon_anew_by_its_number() {
     let policy = Policy::Exclusive { tenure: LEASE * 2 };
@@ -676,7 +665,7 @@ fn next_one_asks_for_a_lease_that_ends_soon_anew_by_its_number() {
 
 // === Late answers ===
 
-/// The store counts from when it has run the command, which may be as late as its answer.
+/// The store counts from when it runs the command, which may be as late as the answer.
 #[test]
 fn lease_that_is_over_here_is_released_as_the_store_may_keep_it_for_longer() {
     let (sent, answered) = (Moment::from(Instant::now()), Moment::from(Instant::now()) + LEASE / 10);
@@ -743,7 +732,6 @@ fn lease_that_was_got_beside_the_queue_and_is_over_is_rolled_back() {
     assert_eq!((grant, effects.roll_back().map(|roll_back| roll_back.number)), (None, Some(1)));
 }
 
-/// A queue head may sleep there.
 #[test]
 fn those_at_the_latch_are_called_when_the_entry_is_closed() {
     let (entry, now) = idle();
@@ -752,7 +740,7 @@ fn those_at_the_latch_are_called_when_the_entry_is_closed() {
     assert!(!entry.is_head(&head));
 }
 
-/// Its owner has it, and need not ask the store.
+/// The owner of the hold re-enters without a command.
 #[test]
 fn entry_is_in_use_while_there_is_a_hold_that_was_got_beside_the_queue() {
     let (entry, now) = readers();
@@ -764,7 +752,6 @@ fn entry_is_in_use_while_there_is_a_hold_that_was_got_beside_the_queue() {
     assert!(entry.is_idle() && entry.claim());
 }
 
-/// As [`LockEntry::is_head`] says as well.
 #[test]
 fn queue_head_is_one_until_it_gives_up() {
     let (entry, now) = idle();
@@ -774,7 +761,6 @@ fn queue_head_is_one_until_it_gives_up() {
     assert!(!entry.is_head(&head));
 }
 
-/// It may have the lock in another way.
 #[test]
 fn queue_head_is_recalled_for_its_own_owner_only() {
     let (entry, now) = idle();
@@ -786,7 +772,7 @@ fn queue_head_is_recalled_for_its_own_owner_only() {
     assert!(effects.calls(), "a notification that was to wake a queue head stays with this one");
 }
 
-/// So what was passed on to it is gone, unless the command of the hold before runs late.
+/// The lease is gone, unless a command of the former hold runs late.
 #[test]
 fn queue_head_that_is_refused_rolls_back_for_as_long_as_a_command_before_may_lease_the_name() {
     let now = Moment::from(Instant::now());
@@ -799,7 +785,6 @@ fn queue_head_that_is_refused_rolls_back_for_as_long_as_a_command_before_may_lea
     assert_eq!((roll_back.number, roll_back.until, roll_back.rolls_back), (1, now + LEASE, true));
 }
 
-/// What is reserved for none is left out.
 #[test]
 fn queue_head_that_none_waits_behind_asks_for_one_token() {
     let (entry, now) = idle();
@@ -827,11 +812,10 @@ fn hold_inside_of_a_hold_has_the_greatest_token_that_was_heard() {
     assert_eq!(inner.token(), Some(8));
 }
 
-/// The one that says so was sent before it was heard that the lease is begun anew: it may have run before
-/// that, or after a forced unlock.
+/// The command ran before the answer that began the lease anew, or after a forced unlock.
 #[test]
 fn store_is_asked_again_if_a_lease_is_said_to_be_gone_beside_a_command_that_begins_it() {
-    // Also by a clock that does not tell the two commands apart.
+    // Also with a clock that does not tell the two commands apart.
     for step in [LEASE / 10, Duration::ZERO] {
         let (entry, now) = idle();
         let mine = Request::new(1).shared_owner();
@@ -842,7 +826,7 @@ fn store_is_asked_again_if_a_lease_is_said_to_be_gone_beside_a_command_that_begi
         let (sent, later) = (now + step, now + step * 2);
         assert!(with(|effects| entry.extended(1, now, LEASE, Some(7), later, effects)).0);
         let (lost, effects) = with(|effects| entry.gone(1, sent, later, effects));
-        // At the same moment the answer would say no more, and it would be asked again and again.
+        // A question at the same moment would have the same answer, and be repeated without end.
         let look = later.max(now + Duration::from_nanos(1));
         assert_eq!((lost, effects.look_at), (false, look));
         assert_eq!(with(|effects| entry.tick(look, effects)).0.map(|renewal| renewal.number), Some(1));
@@ -851,7 +835,7 @@ fn store_is_asked_again_if_a_lease_is_said_to_be_gone_beside_a_command_that_begi
     }
 }
 
-/// A release of it would keep the waiter from asking until it is answered.
+/// A release would keep the waiter from asking until the store answers.
 #[test]
 fn lease_that_is_gone_is_not_released_and_the_next_waiter_asks() {
     let (entry, now) = idle();
@@ -865,7 +849,7 @@ fn lease_that_is_gone_is_not_released_and_the_next_waiter_asks() {
     assert!(head.steps() == 0, "no other was told");
 }
 
-/// The store may have given it to another process since.
+/// The store may have leased the lock to another process since.
 #[test]
 fn lease_that_is_gone_is_not_passed_on_though_a_command_under_way_may_begin_it_anew() {
     let (entry, now) = idle();
@@ -882,7 +866,7 @@ fn lease_that_is_gone_is_not_passed_on_though_a_command_under_way_may_begin_it_a
     assert!(matches!(told(&entry, &ticket, now), Some(Turn::Head(_))), "it waits for ever");
 }
 
-/// The answer for it says nothing of how long the lease is to last.
+/// The answer to the token's command does not tell how long the lease lasts.
 #[test]
 fn renewal_is_not_put_off_by_a_token_that_a_brief_hold_inside_has_asked_for() {
     let (entry, now) = idle();
@@ -899,7 +883,7 @@ fn renewal_is_not_put_off_by_a_token_that_a_brief_hold_inside_has_asked_for() {
     );
 }
 
-/// A guard is left that has nothing any more: it was over, and the grant was all that kept the hold.
+/// The guard's own lease is over, and only the unclaimed grant kept the hold.
 #[test]
 fn guard_beside_a_grant_that_is_not_claimed_is_told_that_its_own_lease_was_over() {
     let (entry, now) = idle();
@@ -914,7 +898,7 @@ fn guard_beside_a_grant_that_is_not_claimed_is_told_that_its_own_lease_was_over(
     assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, LeaveOutcome::Lost(LossReason::Expired));
 }
 
-/// A hold by the store's queue is given back, and its release names the waiter.
+/// Gives a hold back at a store with a queue, by a release that names the waiter.
 fn named() -> (LockEntry, Moment, Ticket, NextHead) {
     let rules = Rules { policy: Policy::Queued { position: LEASE }, ..Rules::default() };
     let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
@@ -928,7 +912,7 @@ fn named() -> (LockEntry, Moment, Ticket, NextHead) {
     (entry, now, ticket, next)
 }
 
-/// It learns that it is one by the answer, and none will tell it: it does not wait for that.
+/// The recalled waiter does not wait for the answer.
 #[test]
 fn waiter_that_is_named_with_a_release_and_recalled_is_told() {
     let (entry, now, ticket, _) = named();
@@ -942,13 +926,13 @@ fn waiter_that_is_named_is_looked_after_from_the_answer_on() {
     let attempt = entry.attempt(&next.head, 2, now, LEASE).expect("it is named");
     assert_eq!(attempt.tokens(), 1, "nothing is passed on in memory");
     let limit = Rules::default().unpolled_limit;
-    // A message comes, and it is not called: it does not listen yet.
+    // A message comes; the named waiter does not listen yet.
     drop(effects_of(|effects| entry.wake_head(now, effects)));
     assert_eq!(with(|effects| entry.tick(now + limit, effects)).1.superseded(), 0);
     let held = Answer::Held { kept: Some(LEASE) };
     let _ = with(|effects| entry.answered(&next.head, attempt, held, now + limit, effects));
     assert_eq!(with(|effects| entry.tick(now + limit, effects)).1.superseded(), 0);
-    // And then the one behind, which is called and not polled.
+    // Then the waiter behind is superseded, which is woken and not polled.
     for looks in [2, 3] {
         let (_, effects) = with(|effects| entry.tick(now + limit * looks, effects));
         assert_eq!(effects.superseded(), 1, "those behind wait for ever");
@@ -956,7 +940,7 @@ fn waiter_that_is_named_is_looked_after_from_the_answer_on() {
     assert!(matches!(told(&entry, &ticket, now + limit * 2), Some(Turn::Superseded)));
 }
 
-/// The first command may have put it there, and what was granted by that be over.
+/// The first command may have placed the number, and a grant by this position may be over.
 #[test]
 fn number_is_not_used_again_if_a_position_may_have_ended_before_the_command_that_renews_it() {
     let (entry, now, _ticket, next) = named();
@@ -974,7 +958,7 @@ fn number_is_not_used_again_if_a_position_may_have_ended_before_the_command_that
 const POSITION: Duration = Duration::from_secs(3);
 const HAS_POSITION: Answer = Answer::Held { kept: Some(POSITION) };
 
-/// The queue head at a store that keeps positions for so long.
+/// Makes the queue head at a store that keeps positions for [`POSITION`].
 fn competes_by_position(request: &Request) -> (LockEntry, Moment, HeadTicket) {
     let rules = Rules { policy: Policy::Queued { position: POSITION }, ..Rules::default() };
     let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
@@ -984,7 +968,7 @@ fn competes_by_position(request: &Request) -> (LockEntry, Moment, HeadTicket) {
     (entry, now, head)
 }
 
-/// Nothing of it is under way, so no late command of it has to be looked for afterwards.
+/// A plain release has no late command to wait for.
 #[test]
 fn position_that_is_given_up_is_rolled_back_only_if_a_command_may_be_under_way() {
     for (answers, rolls_back) in [
@@ -1003,7 +987,7 @@ fn position_that_is_given_up_is_rolled_back_only_if_a_command_may_be_under_way()
     }
 }
 
-/// The answer to a command for a token is not read, which may have been sent behind the rollback.
+/// The command without a reader may have been sent behind the rollback.
 #[test]
 fn token_whose_answer_is_not_read_is_rolled_back_once_its_lease_is_given_back() {
     let (entry, now) = idle();
@@ -1019,7 +1003,7 @@ fn token_whose_answer_is_not_read_is_rolled_back_once_its_lease_is_given_back() 
     assert_eq!(effects_of(|effects| entry.unread(roll_back, effects)).roll_back(), Some(roll_back));
 }
 
-/// By which number, and what came of it.
+/// Asks the store once. Returns the number and the result.
 fn asks(
     entry: &LockEntry,
     head: &HeadTicket,
@@ -1032,7 +1016,7 @@ fn asks(
     (attempt.number(), outcome, effects)
 }
 
-/// What the store had said before each question: the position lasts from the one before on.
+/// At each question, the position still lasts from the previous question.
 #[test]
 fn position_that_is_renewed_in_time_is_kept_for_ever() {
     let (entry, mut now, head) = competes_by_position(&Request::new(1));
@@ -1044,7 +1028,7 @@ fn position_that_is_renewed_in_time_is_kept_for_ever() {
     }
 }
 
-/// The store counts from when it has run the command, which may be as late as its answer.
+/// The store counts from when it runs the command, which may be as late as the answer.
 #[test]
 fn position_of_a_first_question_is_kept_however_late_the_answer_is() {
     let (entry, now, head) = competes_by_position(&Request::new(1));
@@ -1055,7 +1039,7 @@ fn position_of_a_first_question_is_kept_however_late_the_answer_is() {
     assert_eq!(asks(&entry, &head, 2, (late, late), Answer::Unsaid).0, 1);
 }
 
-/// The second question may have been granted for longer, if it runs.
+/// The second question may lease the lock for longer, if it runs.
 #[test]
 fn queue_head_that_is_granted_the_lock_unasked_has_it_for_as_long_as_its_position_is_known_to_last() {
     for is_answered in [false, true] {
@@ -1076,7 +1060,6 @@ fn queue_head_that_is_granted_the_lock_unasked_has_it_for_as_long_as_its_positio
     }
 }
 
-/// It asks, by its number as before.
 #[test]
 fn message_gives_and_takes_nothing_unless_it_is_about_a_position_that_lasts_and_is_enough() {
     let watched = Request::new(1);
@@ -1103,7 +1086,6 @@ fn readers() -> (LockEntry, Moment) {
     (LockEntry::new(Rules { policy, ..Rules::default() }), Moment::from(Instant::now()))
 }
 
-/// The lease that is granted is what all of them want.
 #[test]
 fn those_that_wait_for_as_much_as_the_first_get_in_by_its_lease() {
     let (entry, now) = readers();
@@ -1122,7 +1104,7 @@ fn those_that_wait_for_as_much_as_the_first_get_in_by_its_lease() {
     assert!(matches!(newcomer, Turn::Granted(_, None)), "it asks: {newcomer:?}");
 }
 
-/// Others that came before the question was sent have as much of the lease as the queue head has.
+/// Waiters that came before the question have the whole lease of the queue head.
 #[test]
 fn sharer_with_a_lease_of_its_own_has_all_of_it_or_asks_itself() {
     let (entry, now) = readers();
@@ -1145,7 +1127,6 @@ fn sharer_with_a_lease_of_its_own_has_all_of_it_or_asks_itself() {
     assert!(matches!(told(&entry, &after, answered), Some(Turn::Head(_))));
 }
 
-/// It may wait for them all.
 #[test]
 fn older_waiter_of_an_owner_that_gets_in_by_a_younger_one_gets_in_as_well() {
     let (entry, now) = readers();
@@ -1158,7 +1139,6 @@ fn older_waiter_of_an_owner_that_gets_in_by_a_younger_one_gets_in_as_well() {
     assert!(matches!(told, Some(Turn::Granted(_, Some(Extension::Token { .. })))), "{told:?}");
 }
 
-/// It need not wait for others again.
 #[test]
 fn owner_that_has_left_and_come_again_has_it_when_the_tenure_is_over() {
     let (entry, now) = readers();
@@ -1170,7 +1150,6 @@ fn owner_that_has_left_and_come_again_has_it_when_the_tenure_is_over() {
     assert_eq!(entry.holds_of(2, now), [(1, 2)]);
 }
 
-/// The lease has a token that is newer than theirs.
 #[test]
 fn newcomer_beside_those_of_an_earlier_lease_has_the_token_of_the_lease_in_hand() {
     let (entry, now) = readers();
@@ -1196,7 +1175,7 @@ fn newcomer_beside_those_of_an_earlier_lease_has_the_token_of_the_lease_in_hand(
     assert!(entry.state_of(&second, later).is_ok_and(|hold| hold.number == 3));
 }
 
-/// Another lease is asked for meanwhile: its answer tells the waiters.
+/// Another lease is asked for meanwhile, and its answer tells the waiters.
 #[test]
 fn release_of_a_lease_beside_the_one_in_hand_is_no_waiters_turn() {
     let (entry, now) = readers();
@@ -1210,7 +1189,7 @@ fn release_of_a_lease_beside_the_one_in_hand_is_no_waiters_turn() {
     assert_eq!((release.number, release.appoints), (1, false));
 }
 
-/// Nothing renews it yet, and it may be over soon.
+/// The client does not renew the lease yet, and the lease may end soon.
 #[test]
 fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
     let (entry, now) = readers();
@@ -1228,7 +1207,7 @@ fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
             "{entered:?}"
         );
     };
-    // Gathered with another one, by a lease that is not renewed either.
+    // Merged into the new hold, by a lease without renewals either.
     let later = now + Duration::from_secs(1);
     let Turn::Head(head) = with(|effects| entry.enter(&own(2, LEASE / 2), noop(), later, effects)).0 else {
         panic!("the tenure is not over")
@@ -1236,18 +1215,17 @@ fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
     let _second = granted_for(LEASE / 2, &entry, &head, 2, 0, later);
     assert_eq!(entry.lease_numbers(), [2]);
     asks(2, 1, later);
-    // Nor by the hold inside that has asked, as the store has not answered.
+    // Another extension of the hold has no answer yet.
     asks(2, 1, later);
     let _ = inner(&entry, &own(3, LEASE / 4), later);
     asks(2, 3, later);
-    // What is there is enough for this one.
     let brief = with(|effects| entry.enter(&own(1, LEASE / 2), noop(), later, effects)).0;
     assert!(matches!(brief, Turn::Granted(_, None)), "{brief:?}");
 }
 
 // === Foreign code ===
 
-/// A waker that does something when it is cloned, or dropped: once.
+/// A waker that runs a function once, when cloned or when dropped.
 struct Does {
     when_cloned: bool,
     what: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -1257,22 +1235,21 @@ impl Does {
     fn waker(when_cloned: bool, what: impl FnOnce() + Send + 'static) -> Waker {
         static VTABLE: RawWakerVTable = RawWakerVTable::new(
             |data| {
-                // SAFETY: it is the box of the waker that is cloned, which stays where it is.
+                // SAFETY: `data` is the box of the cloned waker, which keeps the box.
                 unsafe { &*data.cast::<Does>() }.does(true);
                 RawWaker::new(Waker::noop().data(), Waker::noop().vtable())
             },
             |_| {},
             |_| {},
             |data| {
-                // SAFETY: the waker's own box, which it has no more from here on.
+                // SAFETY: `data` is the waker's own box, which the waker does not use after its drop.
                 let this = unsafe { Box::from_raw(data.cast::<Does>().cast_mut()) };
                 this.does(false);
             },
         );
         let what = Mutex::new(Some(Box::new(what) as Box<_>));
         let this: *const Does = Box::into_raw(Box::new(Self { when_cloned, what }));
-        // SAFETY: the functions of the table keep to what a waker's are to do. The one for `wake` would keep
-        // the box for ever, and is not called.
+        // SAFETY: the table's functions keep the contract. `wake` would leak the box, and is not called.
         unsafe { Waker::new(this.cast(), &VTABLE) }
     }
 
@@ -1285,8 +1262,7 @@ impl Does {
     }
 }
 
-/// A waker that asks the entry when it is dropped, which would wait for itself under the mutex: then 1 is
-/// noted, and 2 if the entry was free.
+/// Returns a waker, and what its drop found: 1 if the entry was locked, and would deadlock, or 2 if free.
 fn asks_when_dropped(entry: &Arc<LockEntry>) -> (Waker, Arc<AtomicU32>) {
     let asked = Arc::new(AtomicU32::new(0));
     let waker = Does::waker(false, {
@@ -1310,8 +1286,7 @@ fn waker_of_a_call_that_need_not_wait_is_dropped_when_the_entry_is_free() {
     assert_eq!(asked.load(Ordering::Relaxed), 2, "1: it was dropped under the mutex");
 }
 
-/// It asks the entry, which would wait for itself: the waker of a queue head that gives up, or that is none
-/// any more, or that has the lock.
+/// The waker's drop would deadlock under the mutex, whether the head gives up, is superseded, or wins.
 #[test]
 fn waker_of_a_queue_head_is_dropped_when_the_entry_is_free() {
     let gives_up = |entry: &LockEntry, head: &HeadTicket, now| {
@@ -1349,7 +1324,7 @@ fn waker_of_a_queue_head_is_dropped_when_the_entry_is_free() {
     }
 }
 
-/// What was sent first may come when the second sending has been answered, and its lease is given back.
+/// The first sending may run after the second was answered and its lease given back.
 #[test]
 fn attempt_that_may_run_again_is_rolled_back_whatever_was_answered() {
     let asked = |entry: &LockEntry, now| {
@@ -1396,7 +1371,7 @@ fn attempt_that_may_run_again_is_rolled_back_whatever_was_answered() {
     }
 }
 
-/// While its waker is cloned, which it tells no more after that.
+/// The grant comes while the waiter's waker is cloned, when no waker is registered yet.
 #[test]
 fn waiter_that_is_granted_the_lock_between_two_steps_of_its_poll_has_it() {
     let (entry, now) = idle();
@@ -1412,7 +1387,6 @@ fn waiter_that_is_granted_the_lock_between_two_steps_of_its_poll_has_it() {
     assert!(matches!(told, Some(Turn::Granted(..))), "it waits for ever");
 }
 
-/// A client may carry out several events at once.
 #[test]
 fn effects_of_several_events_name_each_release() {
     let policy = Policy::Exclusive { tenure: Duration::ZERO };

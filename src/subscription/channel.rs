@@ -1,4 +1,4 @@
-//! [`ChannelEntry`]: what all subscribers of one channel in this process share.
+//! [`ChannelEntry`]: the state shared by all subscribers of one channel in this process.
 
 mod listener;
 mod readiness;
@@ -19,8 +19,7 @@ use crate::support::unless::unless;
 pub use self::listener::Listener;
 use self::readiness::Readiness;
 
-/// What happens to all entries of one registry; shared by the two. See
-/// [`RegistryStats`](crate::subscription::RegistryStats) for what the figures mean.
+/// Counters of a registry's entries: see [`RegistryStats`](crate::subscription::RegistryStats).
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) begun: Counter,
@@ -34,8 +33,7 @@ pub(crate) struct Figures {
     pub(crate) notifications: Arc<NotificationFigures>,
 }
 
-/// What all subscribers of one channel in this process share: their number, whether the subscription stands,
-/// and the latch that a message releases.
+/// The state of one channel in this process: its subscribers, its readiness, and the latch of its messages.
 ///
 /// ```text
 /// created by the first subscriber ─► subscribing ─► ready ─► removed when the last subscriber leaves
@@ -43,8 +41,7 @@ pub(crate) struct Figures {
 ///                                                                      starts a fresh entry
 /// ```
 ///
-/// An entry is reached through a [`Subscription`](crate::subscription::Subscription), which is one unit of
-/// its interest count.
+/// A [`Subscription`](crate::subscription::Subscription) reaches an entry, and is one unit of its interest.
 ///
 /// # Examples
 ///
@@ -61,22 +58,21 @@ pub(crate) struct Figures {
 /// ```
 pub struct ChannelEntry {
     pub(crate) channel: Arc<str>,
-    /// Of the channel, by the registry's hasher: kept, so that leaving and a growing map need not hash again.
+    /// Hash of the channel by the registry's hasher: kept for leaving and for a growing map.
     pub(crate) hash: u64,
-    /// Subscriptions alive. Comes to 0 only under the channel's stripe and with the registry's map locked,
-    /// and is out of the map then.
+    /// Count of subscriptions. Becomes 0 under the stripe and the map's mutex, with the entry removed.
     interest: AtomicUsize,
-    /// Of those, the ones whose waiter is in the latch's queue, as far as that is known.
+    /// Count of subscriptions whose waiter is known to be in the latch's queue.
     asleep: AtomicUsize,
     readiness: Readiness,
     latch: Latch,
-    /// The highest number of [`Message::Granted`].
+    /// Highest number of a [`Message::Granted`].
     granted: AtomicU64,
     figures: Arc<Figures>,
 }
 
 impl ChannelEntry {
-    /// An entry with one unit of interest, its maker's.
+    /// Returns an entry with one unit of interest, for its creator.
     pub(crate) fn new(channel: Arc<str>, hash: u64, figures: Arc<Figures>) -> Self {
         figures.begun.add_one();
         figures.interest.add_one();
@@ -85,39 +81,37 @@ impl ChannelEntry {
         Self { channel, hash, interest, asleep, readiness: Readiness::new(), latch, granted, figures }
     }
 
-    /// The channel whose messages come here.
+    /// Name of the channel whose messages come here.
     pub fn channel(&self) -> &str {
         &self.channel
     }
 
-    /// How many are interested: the number of subscriptions alive.
+    /// Count of living subscriptions.
     #[doc(alias = "acquired")]
     pub fn interest(&self) -> usize {
-        // Ordering: Relaxed, a figure to look at: others may come and leave at any time.
+        // Ordering: Relaxed, a figure to read: others may come and leave at any time.
         self.interest.load(Ordering::Relaxed)
     }
 
-    /// Adds one unit of interest. The caller holds a unit, or has found the entry in the registry's map and
-    /// holds that locked.
+    /// Adds one unit of interest. The caller holds a unit, or has found the entry in the locked map.
     pub(crate) fn add_interest(&self) {
-        // Ordering: Relaxed. The unit, or the lock, that the caller holds keeps the entry from being removed
-        // meanwhile; as with Arc's count, nothing is read through this.
+        // Ordering: Relaxed. The caller's unit, or its lock, keeps the entry from being removed meanwhile; as
+        // with Arc's count, nothing is read through the counter.
         self.interest.fetch_add(1, Ordering::Relaxed);
         self.figures.interest.add_one();
     }
 
-    /// Gives up one unit of interest if it is not the last one. Needs no lock.
+    /// Gives up one unit of interest, but not the last one. Takes no lock.
     pub(crate) fn drop_interest_unless_last(&self) -> bool {
         // Ordering: Relaxed, a guess that the CAS below checks.
         let mut interest = self.interest.load(Ordering::Relaxed);
         while interest > 1 {
             if fault!(LeavesInTwoSteps) {
-                // Ordering: as below; the fault is that this is not a CAS.
+                // Ordering: as below; the fault is the missing CAS.
                 self.interest.store(interest - 1, Ordering::Relaxed);
                 return true;
             }
-            // Ordering: Relaxed, as in `add_interest`: only the step to zero means anything, and that takes
-            // locks.
+            // Ordering: Relaxed, as in `add_interest`: only the step to zero has a meaning, and takes locks.
             let step = self.interest.compare_exchange_weak(
                 interest,
                 interest - 1,
@@ -135,33 +129,30 @@ impl ChannelEntry {
         false
     }
 
-    /// Gives up one unit of interest. True if it was the last: then the entry is to be removed. The caller
-    /// holds the channel's stripe, and the registry's map locked.
+    /// Gives up a unit of interest, under the stripe and the map's mutex. True if it was the last.
     pub(crate) fn drop_interest(&self) -> bool {
         self.figures.interest.subtract_one();
-        // Ordering: Relaxed. Others may leave, or join by cloning, at the same time, and the count orders
-        // those steps by itself; an entry at zero cannot be joined, since that takes a unit, or the map that
-        // the caller holds locked.
+        // Ordering: Relaxed. The count orders simultaneous steps by itself; an entry at zero cannot be
+        // joined, since joining takes a unit, or the map, which the caller keeps locked.
         self.interest.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
-    /// Where to sleep until a message comes.
+    /// Latch to sleep on until a message comes.
     ///
-    /// A message for all also stays pending once for each subscription, whose user may have looked and be
-    /// about to sleep: a waiter may be woken once more for it.
+    /// A message for all also stays pending once for each subscription, whose user may be about to sleep, and
+    /// may wake a waiter once more.
     pub fn latch(&self) -> &Latch {
         &self.latch
     }
 
-    /// Whether messages arrive.
+    /// True if messages arrive.
     pub fn is_ready(&self) -> bool {
         self.readiness.is_ready()
     }
 
     /// Waits until messages published from now on will arrive.
     ///
-    /// Every waiter waits for itself, under whatever limit it sets; one that gives up takes nothing from the
-    /// others.
+    /// Every waiter waits for itself, under its own limit; giving up takes nothing from other waiters.
     ///
     /// # Cancel safety
     ///
@@ -174,8 +165,7 @@ impl ChannelEntry {
         self.readiness.wait().await
     }
 
-    /// Waits as [`subscribed`](Self::subscribed) does, unless `timer` is ready first: then `None`. Any
-    /// runtime's sleep will do.
+    /// Waits as [`subscribed`](Self::subscribed) does, or until `timer`, a runtime's sleep, is ready: `None`.
     ///
     /// # Cancel safety
     ///
@@ -183,7 +173,7 @@ impl ChannelEntry {
     ///
     /// # Errors
     ///
-    /// Those of [`subscribed`](Self::subscribed).
+    /// The errors of [`subscribed`](Self::subscribed).
     pub async fn subscribed_unless(
         &self,
         timer: impl Future<Output = ()>,
@@ -191,39 +181,38 @@ impl ChannelEntry {
         unless(pin!(self.subscribed()), pin!(timer)).await
     }
 
-    /// Waits as [`subscribed`](Self::subscribed) does, with this thread asleep, until `timeout` is over: then
-    /// `None`.
+    /// Waits as [`subscribed`](Self::subscribed) does, and blocks this thread. `None` after `timeout`.
     ///
     /// # Errors
     ///
-    /// Those of [`subscribed`](Self::subscribed).
+    /// The errors of [`subscribed`](Self::subscribed).
     pub fn blocking_subscribed_timeout(&self, timeout: Duration) -> Option<Result<(), SubscribeError>> {
         let subscribed = pin!(self.subscribed());
         match Instant::now().checked_add(timeout) {
             Some(deadline) => block_on_until(subscribed, deadline),
-            // A time further away than the clock can say does not come.
+            // A deadline beyond the range of the clock never comes.
             None => Some(block_on(subscribed)),
         }
     }
 
-    /// Calls `callback` once, when the first message comes that no earlier waiter takes.
+    /// Calls `callback` once, for the first message that no earlier waiter takes.
     ///
-    /// Callbacks share one queue with the tasks that sleep on the [`latch`](Self::latch): one `Unlock` calls
-    /// one of them, a `ReadUnlock` calls all, and a message that came before is kept for it (then the
-    /// callback runs before `listen` returns; inside of a waker or another callback, behind that). It runs on
-    /// whatever thread delivers the message, so it must be short and must not block. Its panic is
-    /// [reported](crate::on_foreign_panic). Dropping the [`Listener`] takes it out of the line, however long
-    /// that is, in one step.
+    /// Callbacks share one queue with the tasks that sleep on the [`latch`](Self::latch): an `Unlock` runs or
+    /// wakes one of them, a `ReadUnlock` all. A callback takes a pending message at once, before `listen`
+    /// returns; inside of a waker or another callback, after that. A callback runs on the thread that
+    /// delivers the message, so keep it short and do not block. Its panic is
+    /// [reported](crate::on_foreign_panic). Dropping the [`Listener`] takes the callback out of the queue in
+    /// one step, however long the queue is.
     ///
-    /// What calls all (messages may have been lost, or will not come any more) runs it, too.
+    /// A wake of all waiters (messages may have been lost, or will no longer come) also runs the callback.
     ///
-    /// A listener is not interest: when the last [`Subscription`](crate::subscription::Subscription) is
-    /// dropped, no message comes any more.
+    /// A listener is not interest: without a living [`Subscription`](crate::subscription::Subscription) no
+    /// message comes.
     pub fn listen(&self, callback: impl FnOnce() + Send + 'static) -> Listener {
         Listener::new(&self.latch, Box::new(callback))
     }
 
-    /// Why the subscription cannot be had, if it cannot.
+    /// Returns why the subscription failed, if it did.
     pub fn failure(&self) -> Option<SubscribeError> {
         self.readiness.failure()
     }
@@ -239,7 +228,7 @@ impl ChannelEntry {
     pub(crate) fn failed(&self, error: SubscribeError) {
         if self.readiness.fail(error) {
             self.figures.failed.add_one();
-            // Waiters that were ready, and sleep on the latch, must learn it too.
+            // Ready waiters, asleep on the latch, also learn of the failure.
             self.call_all(0);
         }
     }
@@ -252,7 +241,7 @@ impl ChannelEntry {
         }
     }
 
-    /// No waiter is interested any more. True if there is a subscription to be ended, false if it failed.
+    /// Ends the subscription, as no waiter is interested. False if the subscription has failed before.
     pub(crate) fn end(&self) -> bool {
         let stood = self.readiness.end();
         if stood {
@@ -273,38 +262,37 @@ impl ChannelEntry {
             }
             Message::Granted(number) => {
                 self.figures.grants.add_one();
-                // Ordering: Relaxed. The waiter that this wakes sees it through the latch. Numbers rise, and
-                // only the one waiter that asked for it goes by it, so that a message that comes late or
-                // twice changes nothing.
+                // Ordering: Relaxed. The woken waiter sees the number through the latch. Numbers rise, and
+                // only the waiter of a number goes by it: a late or repeated message changes nothing.
                 self.granted.fetch_max(number, Ordering::Relaxed);
                 self.latch.release(1);
             }
         }
     }
 
-    /// The highest number that was granted by a message so far; 0 if there was none.
+    /// Returns the highest number granted by a message so far; 0 without a message.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn granted(&self) -> u64 {
-        // Ordering: Relaxed, as in `deliver`. A waiter that sees it too late asks the store.
+        // Ordering: Relaxed, as in `deliver`. A waiter that reads the number too late asks the store.
         self.granted.load(Ordering::Relaxed)
     }
 
-    /// Calls every waiter and listener, and keeps a call for each subscription that may have looked and be
-    /// about to sleep: each may, but for those that [are asleep](Self::is_asleep), and as many as `besides`.
+    /// Wakes all waiters and listeners, and keeps a notification for each subscription that is neither
+    /// [asleep](Self::is_asleep) nor one of `besides`, whose user may be about to sleep.
     pub(crate) fn call_all(&self, besides: usize) {
-        // Ordering: Acquire, before the look at the queue: a waiter that counts as asleep is found there.
+        // Ordering: Acquire, before the read of the queue, where each waiter counted as asleep is found.
         let asleep = self.asleep.load(Ordering::Acquire);
         let all = self.interest().saturating_sub(asleep + besides) + self.latch.sleepers();
         self.latch.release(if fault!(CallsOne) { 1 } else { all });
     }
 
-    /// A subscription's one waiter is in the latch's queue, until the returned function is called: no call
-    /// need be kept for the subscription meanwhile.
+    /// Counts a subscription's waiter as asleep, until the returned function is called: meanwhile the
+    /// subscription needs no pending notification.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn is_asleep(&self) -> impl FnOnce() + use<'_> {
-        // Ordering: Release, after it has joined the queue.
+        // Ordering: Release, after the waiter has joined the queue.
         self.asleep.fetch_add(1, Ordering::Release);
-        // Ordering: Release, as above, for those that are still counted.
+        // Ordering: Release, as above, for the subscriptions that still count.
         || _ = self.asleep.fetch_sub(1, Ordering::Release)
     }
 }

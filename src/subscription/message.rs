@@ -1,10 +1,10 @@
-//! [`Message`]: what comes on a channel; and [`SubscribeError`], when nothing can.
+//! [`Message`], which comes on a channel, and [`SubscribeError`], if no message can.
 
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a channel's message says. The first two are Redisson's.
+/// A channel's message. The first two are Redisson's.
 ///
 /// # Examples
 ///
@@ -22,17 +22,16 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Message {
-    /// The lock was released, and one waiter can have it: one waiter is called. `0` on Redisson's wire.
+    /// The lock was released for one waiter: wakes one waiter. `0` on Redisson's wire.
     Unlock,
-    /// The lock was released, and many waiters can have it: every waiter is called. `1` on Redisson's wire.
+    /// The lock was released for many waiters: wakes every waiter. `1` on Redisson's wire.
     ReadUnlock,
-    /// The lock was leased to a waiter of this process, under this number: `granted:` and the number on the
-    /// wire. Comes on a channel that only one client listens to. See `Backend`.
+    /// The lock was leased to this number, of this process: `granted:` and the number on the wire, on a
+    /// channel with only one client. See `Backend`.
     Granted(u64),
 }
 
-/// A channel could not be subscribed to, for a [reason](Self::reason) that its text says; every waiter gets
-/// the same one.
+/// Failure to subscribe to a channel; every waiter gets the same error, with its [reason](Self::reason).
 ///
 /// # Examples
 ///
@@ -46,8 +45,7 @@ pub enum Message {
 #[derive(Clone, Debug)]
 pub struct SubscribeError(Arc<dyn Error + Send + Sync>);
 
-/// A reason, with the lock that the channel is of. Behind the same pointer as a reason without one, since
-/// each entry of a registry has room for an error.
+/// A reason with its channel's lock. Behind one pointer, as each entry has room for an error.
 #[derive(Debug)]
 struct OfLock {
     lock: Box<str>,
@@ -60,7 +58,7 @@ impl SubscribeError {
         Self(Arc::from(reason.into()))
     }
 
-    /// The transport's own error.
+    /// Returns the transport's own error.
     pub fn reason(&self) -> &(dyn Error + Send + Sync + 'static) {
         match self.0.downcast_ref::<OfLock>() {
             Some(OfLock { reason, .. }) => &**reason,
@@ -68,7 +66,7 @@ impl SubscribeError {
         }
     }
 
-    /// The same error, for a waiter of `lock`: transports know of channels only.
+    /// Adds the name of `lock` for a waiter: transports know of channels only.
     #[cfg(feature = "lock")]
     pub(crate) fn of_lock(self, lock: &str) -> Self {
         Self(Arc::new(OfLock { lock: lock.into(), reason: self.0 }))
@@ -85,7 +83,7 @@ impl fmt::Display for SubscribeError {
     }
 }
 
-/// The reason's text is a part of this one's, and a chain says each cause once.
+/// The reason's text is part of this error's text, and a chain names each cause once.
 impl Error for SubscribeError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.reason().source()

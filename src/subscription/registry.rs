@@ -1,4 +1,4 @@
-//! [`Registry`]: one subscription per channel and process, however many wait.
+//! [`Registry`]: one subscription per channel and process, however many tasks wait.
 
 use std::fmt;
 use std::ops::Deref;
@@ -13,20 +13,7 @@ use crate::support::fault::fault;
 use crate::support::foreign;
 use crate::support::sync::Mutex;
 
-/// Keeps one subscription per channel, shared by all its users: the first one in subscribes, the last one out
-/// unsubscribes.
-///
-/// # How it keeps order
-///
-/// The calls to the transport for one channel must be made in the order of what they go by: an entry's coming
-/// into the map, and its going out of it. So both are done, each together with its call, under the channel's
-/// *stripe*, one of [`StripedSemaphores`]. To join an entry that is there needs no stripe: the interest count
-/// reaches zero, and the entry leaves the map, in one step under the map's mutex.
-///
-/// Nothing is awaited and no foreign future polled while a stripe is held: the transport only begins its
-/// work, and the confirmation is awaited by each waiter on the entry. So a slow, failing or cancelled
-/// subscription delays no caller on an unrelated channel of the same stripe, and a stripe is taken by a
-/// thread for some hundred nanoseconds at most, which is why it may be taken in `Drop` as well.
+/// Keeps one subscription per channel: the first user subscribes, the last one to leave unsubscribes.
 ///
 /// # Examples
 ///
@@ -62,17 +49,28 @@ use crate::support::sync::Mutex;
 /// assert!(transport.0.lock().unwrap().is_none(), "the last one out unsubscribed");
 /// # Ok::<(), latchwork::subscription::SubscribeError>(()) }).unwrap();
 /// ```
+///
+/// # How it keeps order
+///
+/// The registry calls the transport for one channel in the order in which the channel's entries enter and
+/// leave the map. So each entering or leaving, together with its call, happens under the channel's *stripe*,
+/// one of [`StripedSemaphores`]. Joining an entry takes no stripe: the interest count reaches zero, and the
+/// entry leaves the map, in one step under the map's mutex.
+///
+/// While a stripe is held, no task awaits and no foreign future is polled: the transport only begins its
+/// work, and each waiter awaits the confirmation on the entry. So a slow, failing or cancelled subscription
+/// delays no caller on an unrelated channel of the same stripe, and a thread holds a stripe for some hundred
+/// nanoseconds at most, which is why `Drop` may take a stripe as well.
 pub struct Registry<T: Transport + ?Sized> {
     shared: Arc<Shared<T>>,
 }
 
 struct Shared<T: ?Sized> {
     stripes: StripedSemaphores,
-    /// Each under its channel's hash. Never locked while the transport is called, nor while anything foreign
-    /// runs.
+    /// Entries under their channels' hashes. Never locked during foreign code, such as the transport's.
     entries: Mutex<HashTable<Arc<ChannelEntry>>>,
     figures: Arc<Figures>,
-    /// The last field, so that its type can be forgotten.
+    /// Last field, for type erasure.
     transport: T,
 }
 
@@ -89,27 +87,26 @@ impl<T: Transport> Registry<T> {
         }
     }
 
-    /// The same registry, without the type of its transport.
+    /// Returns the same registry, without the type of its transport.
     pub fn erased(&self) -> Registry<dyn Transport> {
         Registry { shared: Arc::clone(&self.shared) as Arc<Shared<dyn Transport>> }
     }
 }
 
 impl<T: Transport + ?Sized> Registry<T> {
-    /// Joins the entry of `channel`, subscribing if it is the first.
+    /// Joins the entry of `channel`, and subscribes if the entry is new.
     ///
     /// Returns at once. Await [`ChannelEntry::subscribed`] before relying on messages.
     ///
-    /// A panic of [`Transport::subscribe`] is [reported](crate::on_foreign_panic), and the subscription has
-    /// failed.
+    /// A panic of [`Transport::subscribe`] is [reported](crate::on_foreign_panic), and fails the
+    /// subscription.
     pub fn subscribe(&self, channel: &str) -> Subscription<T> {
         let shared = &self.shared;
         let hash = shared.stripes.hash(channel);
         if let Some(entry) = shared.join(channel, hash) {
             return self.subscription(entry);
         }
-        // A transport may say at once that messages come, or do not: the wakers of those that wait for it are
-        // called when the stripe is free.
+        // A transport may confirm at once: the waiters' wakers are called when the stripe is free.
         foreign::wake_after(|| {
             let _stripe =
                 (!fault!(FoundsWithoutStripe)).then(|| shared.stripes.for_hash(hash).blocking_acquire());
@@ -129,36 +126,35 @@ impl<T: Transport + ?Sized> Registry<T> {
         })
     }
 
-    /// Joins the entry of `channel` if there is interest in it already, and does nothing otherwise.
+    /// Joins the entry of `channel` if there is interest in the channel already, and does nothing otherwise.
     pub fn join(&self, channel: &str) -> Option<Subscription<T>> {
         let entry = self.shared.join(channel, self.shared.stripes.hash(channel))?;
         Some(self.subscription(entry))
     }
 
-    /// `entry`, with a unit of interest in it.
     fn subscription(&self, entry: Arc<ChannelEntry>) -> Subscription<T> {
         Subscription { shared: Arc::clone(&self.shared), entry }
     }
 
-    /// The transport that was given to [`new`](Self::new).
+    /// Returns the transport that was given to [`new`](Self::new).
     pub fn transport(&self) -> &T {
         &self.shared.transport
     }
 
-    /// Channels that have users now.
+    /// Returns the count of channels that have users now.
     pub fn len(&self) -> usize {
         self.shared.entries.lock().len()
     }
 
-    /// Whether no channel has users.
+    /// True if no channel has users.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What goes on, in numbers. Cheap, however many entries there are.
+    /// Returns a snapshot of the registry's counters. Cheap, however many entries there are.
     pub fn stats(&self) -> RegistryStats {
         let figures = &self.shared.figures;
-        // Before those that have begun: what ends meanwhile has begun before.
+        // Read first, so that ended ≤ begun in the snapshot.
         let (ended, failed) = (figures.ended.get(), figures.failed.get());
         RegistryStats {
             subscriptions_begun: figures.begun.get(),
@@ -177,15 +173,14 @@ impl<T: Transport + ?Sized> Registry<T> {
 }
 
 impl<T: Transport + ?Sized> Clone for Registry<T> {
-    /// Another handle to the same registry.
+    /// Returns another handle to the same registry.
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
 impl<T: ?Sized> Shared<T> {
-    /// Adds a unit of interest to the entry of `channel`, if there is one that has not failed: a failed one
-    /// is only good for telling its users.
+    /// Adds a unit of interest to the entry of `channel`, unless there is none or the entry has failed.
     fn join(&self, channel: &str, hash: u64) -> Option<Arc<ChannelEntry>> {
         let entries = self.entries.lock();
         let entry = entries.find(hash, |entry| entry.channel() == channel)?;
@@ -196,27 +191,24 @@ impl<T: ?Sized> Shared<T> {
         Some(Arc::clone(entry))
     }
 
-    /// Puts a fresh entry of `channel` into the map, with a unit of interest, in the place of one that has
-    /// failed if there is one. The caller holds the channel's stripe.
+    /// Puts a fresh entry, with a unit of interest, in a failed entry's place. The caller holds the stripe.
     fn create_entry(&self, channel: &str, hash: u64) -> Arc<ChannelEntry> {
         let entry = Arc::new(ChannelEntry::new(Arc::from(channel), hash, Arc::clone(&self.figures)));
         let fresh = Arc::clone(&entry);
         let mut entries = self.entries.lock();
-        // One that has failed is kept alive by its users.
+        // Its users keep a failed entry alive.
         entries.entry(hash, |entry| entry.channel() == channel, |entry| entry.hash).insert(fresh);
         entry
     }
 
-    /// Gives up a unit of interest in `entry`. True if it was the last; then the entry is out of the map. The
-    /// caller holds the channel's stripe.
+    /// Gives up a unit of interest, under the stripe. True if it was the last: the entry is out of the map.
     fn leave(&self, entry: &Arc<ChannelEntry>) -> bool {
-        // Locked before the count is lowered: an entry that is found in the map can be joined.
+        // Locked before the count is lowered: an entry found in the map can be joined.
         let mut entries = self.entries.lock();
         if !entry.drop_interest() && !fault!(NoLookWhoJoined) {
             return false;
         }
-        // One that failed is not there if a newcomer has put a fresh one in its place. That one is not for us
-        // to touch.
+        // A newcomer may have replaced a failed entry: the fresh entry is not ours to remove.
         let is_ours = |found: &_| Arc::ptr_eq(found, entry) || fault!(AnyEntryIsOurs);
         if let Ok(ours) = entries.find_entry(entry.hash, is_ours) {
             ours.remove();
@@ -229,11 +221,11 @@ impl<T: ?Sized> Shared<T> {
     }
 }
 
-/// A map with room for so many is not worth shrinking.
+/// Largest capacity at which the map is never shrunk.
 const FEW: usize = 64;
 
 /// One unit of interest in a channel. Dereferences to the [`ChannelEntry`] that all its subscribers share;
-/// dropping the last one unsubscribes.
+/// dropping the last subscription unsubscribes.
 ///
 /// # Examples
 ///
@@ -274,11 +266,10 @@ impl<T: Transport + ?Sized> Drop for Subscription<T> {
         if self.entry.drop_interest_unless_last() {
             return;
         }
-        // As in `subscribe`.
+        // Wakers are called when the stripe is free, as in `subscribe`.
         foreign::wake_after(|| {
             let mut stripe = Some(self.shared.stripes.for_hash(self.entry.hash).blocking_acquire());
-            // Another caller may have joined before we had the stripe. And a failed subscription has left
-            // nothing behind that could be ended (the transport's contract).
+            // Another caller may have joined meanwhile. A failed subscription has nothing left to end.
             if self.shared.leave(&self.entry) && (self.entry.end() || fault!(UnsubscribesTheFailed)) {
                 if fault!(UnsubscribesWithoutStripe) {
                     stripe.take();
@@ -298,16 +289,14 @@ impl<T: Transport + ?Sized> fmt::Debug for Subscription<T> {
 
 impl<T: Transport + ?Sized> fmt::Debug for Registry<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A count: thousands of entries would fill pages, and what an entry shows is foreign code.
+        // A count: thousands of entries would fill pages, and an entry's `Debug` output is foreign code.
         f.debug_struct("Registry").field("channels", &self.len()).finish_non_exhaustive()
     }
 }
 
-/// A snapshot of what happened through one [`Registry`](crate::subscription::Registry) and its clones, since
-/// it was made.
+/// A snapshot of a [`Registry`](crate::subscription::Registry)'s counters since its creation.
 ///
-/// The figures are read one after the other while things go on, so they need not add up. Once all is quiet
-/// they do.
+/// Read one after the other while other threads count, so the numbers add up only once all is quiet.
 ///
 /// # Examples
 ///
@@ -327,31 +316,28 @@ impl<T: Transport + ?Sized> fmt::Debug for Registry<T> {
 pub struct RegistryStats {
     /// Subscriptions that the transport was asked to begin. Those that neither ended nor failed stand now.
     pub subscriptions_begun: u64,
-    /// Subscriptions that the transport was asked to end, as the last one had left.
+    /// Subscriptions that the transport was asked to end, as the last user had left.
     pub subscriptions_ended: u64,
-    /// Subscriptions that the transport could not have, or lost for good.
+    /// Subscriptions that failed, or were lost for good.
     pub subscriptions_failed: u64,
     /// Times that messages of a channel arrived again, after some may have been lost.
     pub resubscriptions: u64,
-    /// Channels that have users now. Fewer than subscriptions stand never; more while some users of a failed
-    /// one have not left.
+    /// Channels that have users now: at least as many as there are standing subscriptions, and more while a
+    /// failed subscription still has users.
     pub entries: u64,
     /// [`Subscription`]s alive now.
     pub interest: u64,
-    /// [`Unlock`](crate::subscription::Message::Unlock)s that came.
+    /// [`Unlock`](crate::subscription::Message::Unlock)s received.
     pub unlock_messages: u64,
-    /// [`ReadUnlock`](crate::subscription::Message::ReadUnlock)s that came.
+    /// [`ReadUnlock`](crate::subscription::Message::ReadUnlock)s received.
     pub read_unlock_messages: u64,
-    /// [`Granted`](crate::subscription::Message::Granted)s that came.
+    /// [`Granted`](crate::subscription::Message::Granted)s received.
     pub grant_messages: u64,
-    /// Useful wake-ups: notifications that were [consumed](crate::latch::Notification::consume), and
-    /// callbacks that were run.
+    /// Useful wake-ups: [consumed](crate::latch::Notification::consume) notifications, and run callbacks.
     ///
-    /// A notification counts when it is consumed, and so once, however often it is passed on before. One that
-    /// stays pending wakes no waiter, and is not counted.
+    /// A notification counts once, when consumed, however often it was passed on before.
     pub wakes_useful: u64,
-    /// Spurious wake-ups: notifications that were [consumed as
-    /// such](crate::latch::Notification::consume_spurious), as by a waiter of a lock that finds it still
-    /// held.
+    /// Spurious wake-ups: notifications [consumed as such](crate::latch::Notification::consume_spurious), as
+    /// by a waiter that finds the lock still held.
     pub wakes_spurious: u64,
 }

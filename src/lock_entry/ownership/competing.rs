@@ -12,38 +12,34 @@ use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, Request};
 use super::{Hold, Ownership, Phase, StoreLease, StoreRecord};
 
-/// Count of tokens that are reserved at once if others wait, who get theirs without a command.
+/// Count of tokens reserved at once if there are other waiters, who get theirs without a command.
 const TOKENS: u64 = 256;
 
 #[derive(Debug)]
 pub(super) struct HeadState {
     pub(super) serial: u64,
     request: Request,
-    /// Time at which the caller began to wait.
     pub(super) since: Moment,
-    /// Slot in the queue, until the caller is told that it is the head.
+    /// Slot in the queue, until the caller is told.
     pub(super) slot: Option<Slot>,
     /// A release that named the caller has put it into the store's queue.
     has_position: bool,
-    /// Record of the number by which the caller competes; `None` while the store can have nothing of it.
+    /// Record of the number by which the caller competes, if the store may have the number.
     record: Option<StoreRecord>,
-    /// The record's end before the last attempt; `None` if there was no record.
+    /// The record's `possible_until` before the last attempt; `None` without a record then.
     until_before: Option<Moment>,
-    /// End of the tenure of the lease by which the caller goes on.
+    /// End of the tenure of the inherited lease by which the caller goes on.
     tenure_ends: Option<Moment>,
-    /// Steps for which the caller lets other processes go first.
     steps: u32,
     /// Time since which the caller could go on and was not polled.
     pub(super) woken: Option<Moment>,
     pub(super) waker: Option<Waker>,
-    /// The store said that another process has the lock.
     pub(super) refused: bool,
-    /// Count of attempts.
     tries: u32,
 }
 
 impl HeadState {
-    /// The caller has learnt that it is the queue head.
+    /// Tells the caller its role, and returns its ticket.
     pub(super) fn claimed(&mut self) -> HeadTicket {
         (self.slot, self.woken) = (None, None);
         self.ticket()
@@ -62,7 +58,7 @@ impl HeadState {
         self.record.as_ref().is_some_and(|record| record.number == number)
     }
 
-    /// A command was answered by which the store may keep the number until then.
+    /// Notes the answer to a command by which the store may keep the number until then.
     fn lengthen(&mut self, until: Moment) {
         if let Some(record) = &mut self.record {
             record.lengthen(until);
@@ -70,21 +66,18 @@ impl HeadState {
         }
     }
 
-    /// A command that leases the name was answered, or did not run.
     fn answered(&mut self) {
         if let Some(record) = &mut self.record {
             record.answered();
         }
     }
 
-    /// The release of what may be at the store.
     pub(super) fn to_rollback(&self) -> Option<PendingRelease> {
         self.record.as_ref().map(|record| record.to_release(false))
     }
 }
 
 impl Ownership {
-    /// Makes the waiter in `slot`, or the caller, the queue head.
     pub(super) fn compete(
         &mut self,
         request: Request,
@@ -121,9 +114,8 @@ impl Ownership {
         }
     }
 
-    /// True if the queue head goes on by this number, which it has from the hold before. Then the store may
-    /// keep the number until `until`, and the head rolls it back should the head give up. `is_answered`: a
-    /// command of that hold has been answered.
+    /// True if the queue head goes on by this number, inherited from the former hold; records that the store
+    /// may keep the number until `until`. `is_answered`: a leasing command of that hold was answered.
     pub(super) fn head_goes_on_by(&mut self, number: u64, is_answered: bool, until: Moment) -> bool {
         let Phase::Competing(head) = &mut self.phase else { return false };
         if !head.has_number(number) {
@@ -136,19 +128,14 @@ impl Ownership {
         true
     }
 
-    /// A command that leases the name was answered and may run once more, as an unanswered command may. If
-    /// the number is in no hands, `roll_back` undoes it.
     pub(in crate::lock_entry) fn may_run_again(&mut self, roll_back: PendingRelease, effects: &mut Effects) {
         let number = roll_back.number;
         match self.record_of(number) {
             Some(record) => record.may_run(),
-            // The waiter has left.
             None => effects.roll_back_too(roll_back),
         }
     }
 
-    /// The answer to a command that leases the name is not read. The command may be sent behind the rollback
-    /// of its number: then `roll_back` undoes it. A number in hand counts the command as unanswered.
     pub(in crate::lock_entry) fn unread(&mut self, roll_back: PendingRelease, effects: &mut Effects) {
         let number = roll_back.number;
         if self.record_of(number).is_none() {
@@ -156,7 +143,7 @@ impl Ownership {
         }
     }
 
-    /// The record of a number: the queue head's, or that of a lease in hand.
+    /// Returns the record of a number: the queue head's, or a lease's in hand.
     pub(super) fn record_of(&mut self, number: u64) -> Option<&mut StoreRecord> {
         let first = match &mut self.phase {
             Phase::Competing(head) => head.record.as_mut(),
@@ -176,11 +163,10 @@ impl Ownership {
         head.waker.as_ref().is_some_and(|old| old.will_wake(waker))
     }
 
-    /// Stores the waker of the queue head, unless another waiter is the head by now.
     pub(in crate::lock_entry) fn register_head(&mut self, serial: u64, waker: Waker, effects: &mut Effects) {
         match self.head(serial) {
             Some(head) => {
-                // The poll that registers looks at the event that woke the head before.
+                // The poll that registers sees the event that woke the head before.
                 head.woken = None;
                 effects.keep_waker(head.waker.replace(waker));
             }
@@ -188,7 +174,6 @@ impl Ownership {
         }
     }
 
-    /// The queue head can go on: it is polled soon, or superseded.
     pub(in crate::lock_entry) fn head_woken(&mut self, now: Moment, effects: &mut Effects) {
         let limit = self.rules.unpolled_limit;
         if let Phase::Competing(head) = &mut self.phase
@@ -200,8 +185,6 @@ impl Ownership {
         }
     }
 
-    /// The queue head is about to ask the store, by the number `fresh` if it has none yet. `None` if another
-    /// waiter is the queue head by now.
     pub(in crate::lock_entry) fn attempt(
         &mut self,
         serial: u64,
@@ -210,11 +193,10 @@ impl Ownership {
         lease: Duration,
     ) -> Option<Attempt> {
         let position = self.rules.policy.position();
-        // A lease from a store with a queue is not passed on in memory. All that share a lock have the same
-        // token.
+        // A store with a queue takes every lease back; all sharers have the same token.
         let alone = self.queue.is_empty() || position.is_some() || self.rules.policy.is_shared();
         let head = self.head(serial)?;
-        // A position may be at the store for longer than a short lease, and become one.
+        // A position may be at the store for longer than a short lease, and become a lease.
         let until = sent + position.map_or(lease, |position| lease.max(position));
         head.until_before = head.record.as_ref().map(|record| record.possible_until);
         let record = head.record.get_or_insert_with(|| StoreRecord::new(fresh, until));
@@ -232,7 +214,6 @@ impl Ownership {
 
     // === Answered ===
 
-    /// The command of an attempt was answered, or was not, or did not run.
     #[inline]
     pub(in crate::lock_entry) fn answered(
         &mut self,
@@ -253,7 +234,7 @@ impl Ownership {
         match answer {
             Answer::Granted { last_token } => return self.granted(serial, attempt, last_token, now, effects),
             Answer::Held { kept } => return self.held_elsewhere(serial, attempt, kept, now, effects),
-            // The attempts before may have run.
+            // The earlier attempts may have run.
             Answer::DidNotRun => match (head.until_before, &mut head.record) {
                 (Some(until), Some(record)) => {
                     record.possible_until = until;
@@ -262,15 +243,13 @@ impl Ownership {
                 _ => head.record = None,
             },
             Answer::Unsaid => head.answered(),
-            // The record stays: the next attempt asks by the same number, and a head that gives up rolls it
-            // back.
+            // The next attempt asks by the same number, and a head that gives up rolls the number back.
             Answer::Unanswered => {}
         }
         self.asks_itself(serial, now, effects);
         AttemptOutcome::Refused
     }
 
-    /// The store granted the lease that `attempt` asked for.
     fn granted(
         &mut self,
         serial: u64,
@@ -315,8 +294,7 @@ impl Ownership {
         AttemptOutcome::Granted(self.begin_first_hold(&request, attempt.lease, now, effects))
     }
 
-    /// Begins the hold of an acquisition to which the store has granted a lease of this length, and the holds
-    /// of all waiters that are admitted with it.
+    /// Begins the hold of an acquisition by a lease of this length, and of waiters admitted with it.
     #[inline(always)]
     pub(super) fn begin_first_hold(
         &mut self,
@@ -335,7 +313,6 @@ impl Ownership {
         grant
     }
 
-    /// Installs the lease that `attempt` got, with an empty hold.
     // Always inlined: where a hold begins at once, the empty hold is not written.
     #[inline(always)]
     pub(super) fn hold_by(
@@ -355,7 +332,7 @@ impl Ownership {
 
     // === Named with a release ===
 
-    /// Makes the oldest waiter the queue head, and names it with the release in `effects`.
+    /// Makes the oldest waiter the queue head, and names the waiter with the release in `effects`.
     pub(super) fn name_next(&mut self, now: Moment, effects: &mut Effects) {
         let slot = self.queue.pop().expect("the caller has looked");
         let request = self.queue.request(slot);
@@ -367,8 +344,6 @@ impl Ownership {
         effects.more().next = Some(NextHead { head: head.ticket(), request });
     }
 
-    /// Lets a waiter that was named with a release ask the store itself: the release has failed, or was sent
-    /// without the name.
     pub(in crate::lock_entry) fn asks_itself(&mut self, serial: u64, now: Moment, effects: &mut Effects) {
         if let Some(slot) = self.named(serial) {
             if let Some(head) = self.head(serial) {
@@ -378,7 +353,6 @@ impl Ownership {
         }
     }
 
-    /// Tells a named waiter that it is the queue head.
     fn appoint_named(&mut self, slot: Slot, now: Moment, effects: &mut Effects) {
         let limit = self.rules.unpolled_limit;
         let Phase::Competing(head) = &mut self.phase else { unreachable!("a named waiter competes") };
@@ -388,14 +362,13 @@ impl Ownership {
         self.look_by(now + limit, now, effects);
     }
 
-    /// Slot of the queue head with this serial, if it is named and does not know.
+    /// Returns the slot of the queue head with this serial, if the head was named and has not been told.
     fn named(&mut self, serial: u64) -> Option<Slot> {
         let slot = self.head(serial)?.slot?;
         matches!(self.queue.place(slot), Place::Named).then_some(slot)
     }
 
-    /// The store said that another process has the lock. `kept`: for how long the store keeps a position for
-    /// this number, or remembers the number.
+    /// `kept`: time for which the store keeps a position for this number, or remembers the number.
     fn held_elsewhere(
         &mut self,
         serial: u64,
@@ -434,8 +407,8 @@ impl Ownership {
     fn refused(&mut self, serial: u64, effects: &mut Effects) {
         let Some(head) = self.head(serial) else { return };
         head.answered();
-        // A lease by which the head went on is gone, unless a command without an answer may still begin it
-        // anew: an earlier attempt, or a command of the hold before.
+        // A lease by which the head went on is gone, unless an unanswered command may still begin the lease
+        // anew: an earlier attempt, or a command of the former hold.
         head.record.take_if(|record| record.unanswered == 0);
         (head.tenure_ends, head.refused) = (None, true);
         self.contended = true;
@@ -446,11 +419,10 @@ impl Ownership {
         }
     }
 
-    /// The store has a position for this number.
+    /// Records the store's position for this number.
     ///
-    /// A position may become a lease. So a number is given up if its position may have ended before this
-    /// command: the position may have become a lease that is over by now, and the message about that lease
-    /// may be on its way still.
+    /// A position that may have ended before this command may have become a lease, over by now, whose message
+    /// is still on its way. So the number is given up.
     fn queued(
         &mut self,
         serial: u64,
@@ -464,7 +436,7 @@ impl Ownership {
         let Some(record) = &mut head.record else { return AttemptOutcome::Superseded };
         record.answered();
         if record.queued_at.is_some_and(|before| before < attempt.sent && before + kept <= now) {
-            // A number is not used again once it was given back.
+            // No number is used again after its release.
             head.record = None;
             effects.roll_back_too(attempt.rollback());
             return AttemptOutcome::TooLate;
@@ -473,8 +445,7 @@ impl Ownership {
         AttemptOutcome::Refused
     }
 
-    /// A message said that the store has granted the lock to this number, unasked: the lease ends when the
-    /// position would have ended.
+    /// Begins a hold by a message. The lease ends when the position would have ended.
     pub(in crate::lock_entry) fn granted_by_message(
         &mut self,
         serial: u64,
@@ -504,13 +475,10 @@ impl Ownership {
         Some(grant)
     }
 
-    /// A forced unlock was answered at `now`. It may have ended a lease that was asked for before and is
-    /// granted later: [`hold_by`](Self::hold_by) has such a lease verified at once.
     pub(in crate::lock_entry) fn forced(&mut self, now: Moment) {
         self.forced = Some(now);
     }
 
-    /// The queue head gives up, by an error, its limit, or a drop.
     pub(in crate::lock_entry) fn abandon(&mut self, serial: u64, now: Moment, effects: &mut Effects) {
         let Some(head) = self.head(serial) else { return };
         if let Some(roll_back) = head.to_rollback() {
@@ -521,7 +489,7 @@ impl Ownership {
         self.appoint_after(refused, now, effects);
     }
 
-    /// The oldest waiter takes the place of a queue head. `refused`: the head has waited for another process.
+    /// Appoints the successor of a queue head. `refused`: the head has waited for another process.
     fn appoint_after(&mut self, refused: bool, now: Moment, effects: &mut Effects) {
         if refused {
             self.known_held = Some(now);
@@ -529,7 +497,6 @@ impl Ownership {
         self.appoint(None, 0, now, effects);
     }
 
-    /// An owner may get the lock in another way: its waiters here enter anew.
     pub(in crate::lock_entry) fn evict_owner(&mut self, owner: u64, now: Moment, effects: &mut Effects) {
         while let Some(slot) = self.queue.pop_of(owner) {
             effects.wake(self.queue.place_at(slot, Place::Superseded));
@@ -539,13 +506,13 @@ impl Ownership {
         }
     }
 
-    /// The queue head was not polled in time, or is recalled: another waiter takes its place.
+    /// Supersedes a queue head that was not polled in time, or is recalled: another waiter takes its place.
     pub(super) fn supersede_head(&mut self, now: Moment, effects: &mut Effects) {
         let Phase::Competing(head) = &mut self.phase else { return };
         if let Some(roll_back) = head.to_rollback() {
             effects.roll_back_too(roll_back);
         }
-        // A head that sleeps may keep a notification: the others are called as well.
+        // A sleeping head may keep a notification: the others are woken as well.
         effects.more().call = true;
         let (slot, waker, refused) = (head.slot, head.waker.take(), head.refused);
         effects.wake(waker);
@@ -556,8 +523,7 @@ impl Ownership {
     }
 }
 
-/// The waiter of this answer has left. Releases again, as the earlier rollback may have run before the
-/// attempt was sent.
+/// Rolls back after the waiter has left, as the earlier rollback may have run before the attempt was sent.
 fn roll_back(attempt: Attempt, effects: &mut Effects) {
     effects.roll_back_too(attempt.rollback());
 }

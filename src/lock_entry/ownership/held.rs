@@ -1,4 +1,4 @@
-//! How a hold ends, by its guards or without them, and which waiter comes next.
+//! The end of a hold, with or without its guards, and the choice of the next waiter.
 
 use std::time::Duration;
 
@@ -13,7 +13,6 @@ use super::{Hold, Loss, MAX_GROWTH, MAX_STEPS, Ownership, Phase, Sharer, StoreLe
 impl Ownership {
     // === Leaving ===
 
-    /// A guard gives its hold back.
     pub(in crate::lock_entry) fn leave(
         &mut self,
         grant: &Grant,
@@ -37,8 +36,6 @@ impl Ownership {
         LeaveOutcome::Remains
     }
 
-    /// The owner gives a hold back by name: a forgotten hold, or else the hold of a guard, which learns of
-    /// its loss.
     pub(in crate::lock_entry) fn leave_by_name(
         &mut self,
         owner: u64,
@@ -67,7 +64,6 @@ impl Ownership {
         LeaveOutcome::Remains
     }
 
-    /// A guard is gone, and its hold stays.
     pub(in crate::lock_entry) fn forget(&mut self, grant: &Grant, now: Moment, effects: &mut Effects) {
         // A hold that is over does not last longer because no event has noticed its end.
         self.end_if_over(now, effects);
@@ -81,9 +77,7 @@ impl Ownership {
         }
     }
 
-    /// A guard's own lease ends at `ends`, unless it ends later already.
-    ///
-    /// No earlier look is needed: the look at the earlier end is planned, and plans the next.
+    /// No new look: the look at the earlier end is planned, and plans the next.
     pub(in crate::lock_entry) fn prolong(&mut self, grant: &mut Grant, ends: Moment, now: Moment) {
         // A lease that is over does not begin again: its holder may know of the end.
         if grant.ends() > now
@@ -108,7 +102,7 @@ impl Ownership {
         }
     }
 
-    /// The hold in hand is over: the next waiter gets the lock or becomes the queue head.
+    /// Ends the hold in hand: the next waiter gets the lock or becomes the queue head.
     pub(super) fn pass_on(&mut self, now: Moment, effects: &mut Effects) -> LeaveOutcome {
         let Phase::Held(_, lease) = &self.phase else { unreachable!("only a hold can be passed on") };
         let Some(next) = self.queue.first() else {
@@ -122,8 +116,7 @@ impl Ownership {
             return LeaveOutcome::Passed;
         }
         let used_up = lease.tenure_ends <= now;
-        // No command shortens a lease. A lease that the store may keep for longer than the next request wants
-        // is not passed on: if this process died, it would keep other processes out for longer.
+        // If this process died, a lease longer than the next request's would keep others out for longer.
         let too_long = lease.may_exceed(next.lease.unwrap_or(self.rules.renewed_lease), now);
         if used_up || lease.is_over(now) || too_long {
             effects.release_too(lease.record.to_release(true));
@@ -141,7 +134,6 @@ impl Ownership {
         LeaveOutcome::Passed
     }
 
-    /// As [`pass_on`](Self::pass_on), without a caller that sends the release.
     fn pass_on_in_background(&mut self, now: Moment, effects: &mut Effects) {
         if let LeaveOutcome::Return(pending_release) = self.pass_on(now, effects) {
             effects.release_too(PendingRelease { appoints: false, ..pending_release });
@@ -149,7 +141,6 @@ impl Ownership {
         }
     }
 
-    /// Grants the lease in hand to the oldest waiter.
     fn grant_next(&mut self, now: Moment, effects: &mut Effects) {
         let slot = self.queue.pop().expect("the caller has looked");
         self.hand_offs += 1;
@@ -166,9 +157,8 @@ impl Ownership {
         self.plan_next_look(now, effects);
     }
 
-    /// Begins a hold by the lease in hand: a guard's if `claimed`, or else a grant that a waiter has to
-    /// claim.
-    // Always inlined, as `hold_by`.
+    /// Begins a hold by the lease in hand: a guard's if `claimed`, or else an unclaimed grant.
+    // Always inlined, as `hold_by` is.
     #[inline(always)]
     pub(super) fn begin_hold(&mut self, request: &Request, claimed: bool, now: Moment) -> Grant {
         let serial = self.next_serial();
@@ -180,16 +170,15 @@ impl Ownership {
         Grant::new(serial, token, own_end)
     }
 
-    /// Admits other waiters with the new holder: all waiters of its owner, as that owner may await all of
-    /// them; of a shared lock, also each waiter for which the lease, of `extent`, suffices. The first of the
-    /// others becomes the queue head. For a waiter that came after the lease was asked for, the rest of the
-    /// lease counts.
+    /// Admits waiters together with the new holder: all waiters of its owner, which may await all of them; of
+    /// a shared lock, each waiter for which the lease suffices, and the first of the rest becomes the queue
+    /// head. `extent`: length of the lease; waiters that came after its question get only what is left.
     pub(super) fn admit(&mut self, extent: Duration, now: Moment, effects: &mut Effects) {
         if self.queue.is_empty() {
             return;
         }
         if self.rules.policy.is_shared() {
-            // Again after each walk that has admitted waiters: an older waiter may be of their owner.
+            // Repeated after each walk that has admitted waiters: an older waiter may have their owner.
             while self.admit_sharers(extent, now, effects) {}
             if !self.queue.is_empty() {
                 self.park_current();
@@ -204,7 +193,7 @@ impl Ownership {
         }
     }
 
-    /// One walk over the waiters for a shared lock. True if it has admitted any.
+    /// Walks over the waiters for a shared lock once. True if the walk has admitted waiters.
     fn admit_sharers(&mut self, extent: Duration, now: Moment, effects: &mut Effects) -> bool {
         let (mut walk, mut some) = (self.queue.walk(), false);
         while let Some(offer) = self.offer(now)
@@ -227,8 +216,7 @@ impl Ownership {
         effects.wake(self.queue.place_at(slot, Place::Granted(grant, extension, now)));
     }
 
-    /// Makes the oldest waiter the queue head, which goes on by the `inherited` lease if there is one.
-    /// Without a waiter the phase is `Free`.
+    /// Makes the oldest waiter the queue head, by the `inherited` lease if any. Without a waiter: `Free`.
     pub(super) fn appoint(
         &mut self,
         inherited: Option<StoreLease>,
@@ -246,11 +234,11 @@ impl Ownership {
         self.look_by(now + self.rules.unpolled_limit, now, effects);
     }
 
-    /// A release was answered, or is at least under way. `receivers`: count of the other clients that
-    /// received its message.
+    /// Ends the phase `Returning`: a release that [`appoints`](PendingRelease::appoints) was answered, or is
+    /// at least under way. `receivers`: count of the other clients that received the release's message.
     pub(in crate::lock_entry) fn returned(&mut self, receivers: usize, now: Moment, effects: &mut Effects) {
         if let Phase::Returning(true) = self.phase {
-            // A store that does not know its receivers says zero: then the last competition decides.
+            // A store that does not know its receivers reports zero: then the last competition decides.
             let alone = receivers == 0 && !self.contended;
             let most = self.rules.policy.tenure().saturating_mul(if alone { MAX_GROWTH } else { 1 });
             self.tenure = self.tenure.saturating_mul(2).min(most);
@@ -261,7 +249,6 @@ impl Ownership {
         }
     }
 
-    /// The release of a lease without waiters here was answered, by which `receivers` other clients heard.
     pub(in crate::lock_entry) fn note_receivers(&mut self, receivers: usize, now: Moment) {
         let steps = self.steps_for(receivers);
         self.tenure = self.rules.policy.tenure();
@@ -271,7 +258,7 @@ impl Ownership {
         }
     }
 
-    /// The back-off in steps, at most a quarter of the tenure, so that a short tenure keeps its rate.
+    /// Returns the back-off in steps, at most a quarter of the tenure, so that a short tenure keeps its rate.
     fn steps_for(&self, receivers: usize) -> u32 {
         let most = self.rules.policy.tenure().as_nanos() / (4 * BACK_OFF.as_nanos());
         most.min(u128::from(MAX_STEPS)).min(receivers as u128) as u32
@@ -317,14 +304,12 @@ impl Ownership {
         self.end_in_background_if_empty(now, effects);
     }
 
-    /// Ends holds that are empty by now, for which no caller sends a release. A lease that the store does not
-    /// keep needs none.
+    /// Ends empty holds without a caller. A lease that the store does not keep needs no release.
     pub(super) fn end_in_background_if_empty(&mut self, now: Moment, effects: &mut Effects) {
         for (_, lease) in self.parallel.extract_if(.., |(hold, _)| hold.owner_holds.is_empty()) {
             match lease.may_outlast(now) {
                 true => effects.more().parallel.push(lease.record.to_release(false)),
-                // Without a release no message wakes the queue head of another client of this process, which
-                // may sleep until the end of an earlier lease.
+                // No release's message wakes another client's queue head here, which may sleep on.
                 false => effects.more().call = true,
             }
         }
@@ -339,7 +324,6 @@ impl Ownership {
         }
     }
 
-    /// Ends the holds of the lease with this number, if it is in hand or parallel.
     pub(in crate::lock_entry) fn lose(
         &mut self,
         number: u64,
@@ -355,7 +339,6 @@ impl Ownership {
         true
     }
 
-    /// Keeps the reason for the guards that have lost their hold.
     pub(super) fn record_losses(
         &mut self,
         serial: u64,
@@ -376,7 +359,7 @@ impl Ownership {
         }
     }
 
-    /// The guard of a hold that is over is dropped.
+    /// Returns the reason for a guard whose hold is over, and forgets the reason with the last such guard.
     fn hear_of_loss(&mut self, serial: u64) -> LossReason {
         let Some(loss) = self.losses.get_mut(&serial) else { return LossReason::GivenBack };
         let reason = loss.reason;
@@ -387,7 +370,6 @@ impl Ownership {
         reason
     }
 
-    /// From now on no waiter gets the lock here. Holds are not touched.
     pub(in crate::lock_entry) fn close(&mut self, effects: &mut Effects) {
         self.closed = true;
         while let Some(slot) = self.queue.pop() {
@@ -401,8 +383,8 @@ impl Ownership {
             if let Some(slot) = slot {
                 effects.wake(self.queue.place_at(slot, Place::Closed));
             }
-            // Here, as the head may not be polled before the client ends. The number of a waiter that is
-            // named is rolled back by the answer to its release.
+            // Rolled back here, as the head may not be polled before the client ends. The answer to its
+            // release rolls a named waiter's number back.
             if let Some(roll_back) = roll_back.filter(|_| !is_named) {
                 effects.roll_back_too(roll_back);
             }

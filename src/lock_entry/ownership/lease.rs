@@ -1,4 +1,4 @@
-//! [`StoreLease`]: what the store granted to this process under one number.
+//! [`StoreLease`]: a lease granted to this process under one number.
 //!
 //! # The moments of a lease
 //!
@@ -10,9 +10,9 @@
 //! ```
 //!
 //! * `sure_until` comes from commands that the store has confirmed, each counted from before it was sent. A
-//!   hold is believed in until then and no longer: `is_held`, `remaining` and `lost` go by it.
-//! * `possible_until`, of the [record](super::record), comes from all commands that were sent, whatever
-//!   became of them. A lease that is left, or whose holds have ended, is released unless that has passed:
+//!   hold is believed in until then and no longer: `is_held`, `remaining` and `lost` go by `sure_until`.
+//! * `possible_until`, of the [record](super::record), comes from all commands that were sent, answered or
+//!   not. A lease that is left, or whose holds have ended, is released unless `possible_until` has passed:
 //!   otherwise an extension that was never answered would keep the lock at the store, unused.
 //!
 //! A hold may end before its lease does: when all leases of its owners' own are over, or after `max_hold`.
@@ -26,40 +26,36 @@ use crate::support::moment::Moment;
 use super::super::outcome::Attempt;
 use super::record::StoreRecord;
 
-/// A store that keeps a lease for so long after it is over here is not told so, unless the lease is left: it
-/// is the time of a round trip.
+/// Time of a round trip: a lease that expires this soon at the store, too, needs no look at its end.
 const ROUND_TRIP: Duration = Duration::from_millis(50);
 
-/// What the store granted.
 #[derive(Debug)]
 pub(super) struct StoreLease {
     pub(super) record: StoreRecord,
-    /// From then on the lease goes back to the store when it is left. Counted from when it was asked for.
+    /// End of the tenure, counted from the question: from then on a lease goes back to the store when it is
+    /// left.
     pub(super) tenure_ends: Moment,
-    /// End of the lease by what the store has confirmed.
+    /// End of the lease by the commands that the store has confirmed.
     pub(super) sure_until: Moment,
-    /// Tokens that are left, from the first to the last.
+    /// Unused tokens.
     pub(super) tokens: RangeInclusive<u64>,
-    /// Send time of the command by which the store confirmed the lease last.
+    /// Send time of the latest command by which the store confirmed the lease.
     pub(super) confirmed: Moment,
-    /// Send time of the first command; or, of a lease that was begun anew by this number, the time of that
-    /// answer. Answers to commands sent before may describe an earlier lease of the same number.
+    /// Send time of the first command, or answer time of the command that began the lease anew by this
+    /// number. Answers to commands sent before may describe an earlier lease of the same number.
     pub(super) begun: Moment,
-    /// Time of the next renewal.
     pub(super) renew_at: Moment,
-    /// A renewal is under way.
     pub(super) renewing: bool,
-    /// A renewal went out, and none was answered since.
+    /// A renewal was sent, and none was answered since.
     pub(super) renewal_unanswered: bool,
-    /// Earliest time of the next renewal, once one has failed.
+    /// Earliest time of the next renewal, once a renewal has failed.
     pub(super) not_before: Option<Moment>,
-    /// A waiter cannot wait for the next renewal, or the lease may have been forced free before it was known.
+    /// The next look verifies the lease, for a waiter that cannot wait, or after a forced unlock.
     pub(super) verify: bool,
 }
 
 impl StoreLease {
-    /// The store has granted what `attempt` asked for: `lease` from `sent` on at least. `third`: of the
-    /// lease, by which it is renewed.
+    /// Returns the granted lease, counted from the attempt's sending. `third` of it: interval of renewals.
     #[inline]
     pub(super) fn granted(
         attempt: &Attempt,
@@ -89,7 +85,7 @@ impl StoreLease {
         self.record.number
     }
 
-    /// For how long it is believed in.
+    /// Time for which the lease is still sure.
     pub(super) fn left(&self, now: Moment) -> Duration {
         self.sure_until.saturating_duration_since(now)
     }
@@ -98,18 +94,15 @@ impl StoreLease {
         self.sure_until <= now
     }
 
-    /// Whether the store is to be told when nothing of it is left here at `moment`, with no command to be
-    /// sent before.
+    /// True if the client has to release the lease at `moment`, should its last hold end then.
     pub(super) fn is_to_be_ended(&self, moment: Moment) -> bool {
         self.may_outlast(moment + ROUND_TRIP)
     }
 
-    /// Whether the store may keep it after `moment`.
     pub(super) fn may_outlast(&self, moment: Moment) -> bool {
         moment < self.record.possible_until || self.record.unanswered > 0
     }
 
-    /// Whether the store may keep it for longer than a lease of this length.
     pub(super) fn may_exceed(&self, lease: Duration, now: Moment) -> bool {
         self.record.possible_until > now + lease
     }
@@ -120,12 +113,12 @@ impl StoreLease {
 
     // === Commands ===
 
-    /// A command is about to be sent that makes it last for `lease` from then on at least.
+    /// Records a command about to be sent, which makes the lease last for at least `lease` from `sent` on.
     pub(super) fn lengthens(&mut self, sent: Moment, lease: Duration) {
         self.record.lengthen(sent + lease);
     }
 
-    /// A renewal is about to be sent, for as long as that, or to ask only.
+    /// Records a renewal about to be sent: for `lease`, or only to verify.
     pub(super) fn renews(&mut self, sent: Moment, lease: Option<Duration>) {
         (self.renewing, self.verify) = (true, false);
         if let Some(lease) = lease {
@@ -134,9 +127,8 @@ impl StoreLease {
         }
     }
 
-    /// A command is about to be sent that leases the name to this number anew. For how long: at least as long
-    /// as the store may keep it already, since a store that sets what it is told must not shorten what
-    /// another command under way has made longer.
+    /// Records a command about to be sent, which leases the name to this number anew, and returns the length
+    /// to ask for: at least as long as the store may keep the lease, since some stores set lengths exactly.
     pub(super) fn leases_anew(&mut self, sent: Moment, lease: Duration) -> Duration {
         let possible = self.record.possible_until.saturating_duration_since(sent);
         let lease = lease.max(possible);
@@ -145,13 +137,12 @@ impl StoreLease {
         lease
     }
 
-    /// The store has begun it anew, by a command of `sent`. A clock may not tell that from a command before.
+    /// Records that the store has begun the lease anew. A coarse clock may give earlier commands `sent`, too.
     pub(super) fn begun_anew(&mut self, sent: Moment, now: Moment) {
         self.begun = now.max(sent + Duration::from_nanos(1));
     }
 
-    /// The store confirmed, by a command that was sent at `sent` and answered at `now`, that it lasts at
-    /// least for `lease`.
+    /// Records a confirmation for at least `lease`, by a command sent at `sent` and answered at `now`.
     pub(super) fn confirm(&mut self, sent: Moment, now: Moment, lease: Option<Duration>, third: Duration) {
         (self.confirmed, self.renewal_unanswered, self.not_before) = (sent.max(self.confirmed), false, None);
         if let Some(lease) = lease {
@@ -161,8 +152,7 @@ impl StoreLease {
         }
     }
 
-    /// The store does not keep it any more. What is unanswered may begin it anew, and so may a position in
-    /// the store's queue.
+    /// Records the loss of the lease at the store. Unanswered commands, and a position, may begin it anew.
     pub(super) fn gone(&mut self, now: Moment) {
         self.record.unanswered += u32::from(self.record.queued_at.is_some());
         (self.sure_until, self.record.possible_until) =

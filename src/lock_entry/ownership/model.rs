@@ -1,9 +1,8 @@
-//! The engine, by every sequence of events up to a length: a few acquisitions, a store, another process, and
-//! time. Each sequence is then brought to its end, and nothing may be left. All of it for a store without a
-//! queue, for one with, and for one of a shared lock.
+//! A model of the engine: every sequence of events up to a length, of a few acquisitions, a store, another
+//! process, and time. After each sequence all waiters are served, and nothing may be left. Stores: without a
+//! queue, with a queue, and of a shared lock.
 //!
-//! `cargo xtask verify ownership` seeds one fault after another into the engine, which a test here has to
-//! find.
+//! `cargo xtask verify ownership` seeds faults into the engine; a test here has to find each.
 
 mod store;
 
@@ -30,16 +29,16 @@ const STEP: Duration = Duration::from_millis(60);
 #[derive(Debug)]
 enum Stage {
     Outside,
-    /// It has asked the store before it enters.
+    /// The actor has asked the store before it enters.
     Claims(Sent),
     Queued(Ticket),
-    /// The queue head: nothing sent, or sent and not answered, or refused.
+    /// The actor is the queue head, with its question if the question was sent.
     Head(HeadTicket, Option<Sent>),
     Holding(Grant),
     Done,
 }
 
-// The actors play holders that look at what they have, and attempts that are answered late.
+// The actors play holders that read their state, and attempts that are answered late.
 macro_rules! copied {
     ($($of:ty),*) => {$(
         impl Copy for $of {}
@@ -55,19 +54,15 @@ copied!(Grant, Attempt);
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     attempt: Attempt,
-    /// What the store has answered: the last token, or that another has it.
+    /// The store's answer: the last token, or a refusal.
     answer: Option<u64>,
 }
 
-/// A release in the background.
 #[derive(Clone, Copy, Debug)]
 struct Release {
     number: u64,
-    /// The next waiter is appointed by the answer.
     appoints: bool,
-    /// It does not take effect before the commands of its number that are under way.
     rolls_back: bool,
-    /// The waiter that is named with it, and what it asks for.
     named: Option<(NextHead, Attempt)>,
 }
 
@@ -78,22 +73,20 @@ impl From<PendingRelease> for Release {
     }
 }
 
-/// A command on its way to the store, beside attempts that are answered.
 #[derive(Clone, Copy, Debug)]
 struct SentCommand {
     number: u64,
     sent: Moment,
     lease: Duration,
     asks: Asks,
-    /// The waiter for the answer, if there is one.
     caller: Option<usize>,
-    /// It has taken effect, and that is to be heard: whether the lease is there, and a token.
+    /// The unreported answer of a command that has taken effect: presence of the lease, and a token.
     answer: Option<(bool, Option<u64>)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Asks {
-    /// An attempt to take the lock, since when it waits, for so many tokens.
+    /// An attempt to take the lock, with the start of the wait and the count of tokens.
     Lock(Moment, u64),
     Extends(Extension),
 }
@@ -101,49 +94,41 @@ enum Asks {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Event {
     Enter(usize),
-    /// It asks the store before it enters, as the entry is idle, and others come before it takes the answer.
+    /// The actor asks the store before it enters an idle entry; others may come before its answer.
     Claim(usize),
     Take(usize),
     Poll(usize),
     Ask(usize),
     Answer(usize),
-    /// The command does not run, and the queue head learns so.
+    /// The command does not run, and the queue head learns this.
     AskInVain(usize),
     Drop(usize),
-    /// It asks, and what becomes of that is unknown: it may run at any time.
+    /// The queue head asks, and gets no answer: the command may run at any time.
     AskUnanswered(usize),
-    /// A holder extends its lease.
     Extend(usize),
-    /// The caller of a command gives it up.
     GiveUp(usize),
-    /// A command takes effect, if it has not, and is answered if its caller is there.
+    /// A command takes effect, unless it has already, and answers its caller if the caller is there.
     Run(usize),
-    /// It takes effect, and the answer is late.
+    /// A command takes effect, and the answer is late.
     RunUnheard(usize),
-    /// It gives its hold back by its owner's name.
     LeaveByName(usize),
-    /// Its guard goes, and its hold stays.
     Forget(usize),
-    /// It enters, and may not wait.
+    /// The actor enters, and may not wait.
     Try(usize),
-    /// It gets a lease outside of the queue.
     Adopt(usize),
-    /// A release goes out that names a waiter.
     Send,
     Release,
-    /// It takes effect, and the answer is lost.
+    /// The release takes effect, and the answer is lost.
     ReleaseUnanswered,
-    /// It takes no effect, unknown to all.
+    /// The release takes no effect, unknown to all.
     ReleaseLost,
-    /// The oldest message comes that has granted the lock.
     Hear,
-    /// Time passes, and the client looks whenever it is to, and then.
+    /// Time passes; the client looks at each planned time, and at the end.
     Step,
-    /// The same, with a store that answers renewals.
+    /// Time passes likewise, with a store that answers renewals.
     StepRenewed,
-    /// The client looks when that is over, and not before.
+    /// The time of a lease passes; the client looks only at its end.
     LeaseOver,
-    /// The oldest renewal is answered.
     Renewed,
     TheyAcquire,
     TheyQueue,
@@ -155,48 +140,43 @@ struct World {
     now: Moment,
     engine: Ownership,
     store: Store,
-    /// Releases on their way to the store.
     releases: Vec<Release>,
-    /// Commands on their way to the store, in any order.
     commands: Vec<SentCommand>,
-    /// Whether such commands are sent and may be late.
+    /// Commands without an answer are sent, and may be late.
     is_late: bool,
-    /// Whether an answer may be later than its command.
+    /// An answer may be later than its command.
     answers_late: bool,
-    /// A release that names a waiter, and is not on its way yet: meanwhile the waiter may leave.
+    /// Releases that name a waiter, and are not on their way yet: meanwhile the waiter may leave.
     unsent: Vec<Release>,
     cast: Vec<Request>,
     stages: Vec<Stage>,
-    /// The waiters here, oldest first, and whether one was taken out of turn, or has left.
     waiting: Vec<usize>,
+    /// A waiter has left or lost its turn: grants out of turn are allowed.
     disturbed: bool,
-    /// The last serial that was granted, and its token.
+    /// Last serial that was granted, and its token.
     last_grant: (u64, Option<u64>),
-    /// When each number was asked for last.
+    /// Send time of the last question for each number.
     asked: HashMap<u64, Moment>,
-    /// Those that may not wait.
     tries: Vec<bool>,
-    /// Owners that have given a hold back that one of them has a guard of.
+    /// Owners that have given back a hold by name, beside a guard.
     given_back: Vec<u64>,
-    /// Until when a holder could believe that, and by which lease, after the event before.
+    /// End and number of each actor's hold, as the holder could believe after the previous event.
     believed: Vec<Option<(Moment, u64)>>,
-    /// Guards whose holds are over, by the event before.
+    /// Actors whose guard's hold was over after the previous event.
     over: Vec<bool>,
-    /// When the client is to look.
     looks: Vec<Moment>,
-    /// Holds without a guard, by serial, and when each is over.
+    /// Ends of the holds without a guard, by serial.
     forgotten: Vec<(u64, Moment)>,
-    /// Since when the lease is renewed for a hold, by serial.
+    /// Start of the renewals for a hold, by serial.
     renewed_since: BTreeMap<u64, Moment>,
-    /// Renewals on their way: when each was sent, and what the store has answered.
+    /// Renewals on their way, each with its send time and the store's answer.
     renewals: Vec<(Renewal, Moment, bool)>,
-    /// Numbers of which not all commands were answered.
+    /// Numbers with a command that was not answered.
     unsettled: Vec<u64>,
-    /// Until when the store keeps the position of a number, by its last answer.
+    /// End of a number's position, by the store's last answer.
     kept: HashMap<u64, Moment>,
-    /// Leases that an event has ended without a word.
+    /// Leases that an event has ended without a release and without a wake.
     silently_ended: Vec<u64>,
-    /// Tickets that are used up.
     used: Vec<Ticket>,
     acquisitions: u64,
     handed_off: u64,
@@ -252,7 +232,6 @@ impl World {
         }
     }
 
-    /// As `new`, and this has happened before.
     fn after(cast: &[Request], kind: StoreKind, prelude: &[Event]) -> Self {
         let mut world = Self::new(cast, kind);
         prelude.iter().for_each(|event| world.step(*event));
@@ -350,7 +329,6 @@ impl World {
         if let Some(pending_release) = effects.pending_release() {
             match effects.next() {
                 None => self.releases.push(pending_release.into()),
-                // A rollback names no waiter.
                 Some(next) if pending_release.rolls_back => {
                     self.releases.push(pending_release.into());
                     self.event(|engine, now, effects| {
@@ -387,7 +365,7 @@ impl World {
         let known: Vec<_> = self.engine.losses.keys().copied().collect();
         let leases: Vec<_> = self.engine.lease_numbers().collect();
         let outcome = event(&mut self.engine, self.now, &mut effects);
-        // One that is lost, and whose only guard learns so by the same event, is in neither.
+        // Neither count has a lost hold whose only guard learns of the loss by the same event.
         let fresh = self.engine.losses.keys().filter(|serial| !known.contains(serial)).count();
         let ended = held.len() - self.guarded().iter().filter(|serial| held.contains(serial)).count();
         let told = effects.holds_lost() as usize;
@@ -406,18 +384,17 @@ impl World {
         outcome
     }
 
-    /// What was answered is released at once, and not until nothing of it can come late any more.
+    /// A number whose commands are all answered needs no rollback, which would wait for late commands.
     fn check_rolls_back(&self, release: &PendingRelease) {
         let is_late = self.may_come_late(release.number);
         assert!(!release.rolls_back || is_late, "it is rolled back, and all was answered");
     }
 
-    /// Whether a command by this number may run that was sent before now.
+    /// True if a command by this number, sent before now, may still run.
     fn may_come_late(&self, number: u64) -> bool {
         self.unsettled.contains(&number) || self.commands.iter().any(|command| command.number == number)
     }
 
-    /// The holds that have guards, by serial.
     fn guarded(&self) -> Vec<u64> {
         let holds = self.engine.held().flat_map(|(hold, _)| hold.owner_holds.iter());
         holds.filter(|(_, sharer)| sharer.guards > 0).map(|(serial, _)| serial).collect()
@@ -522,7 +499,6 @@ impl World {
             Event::Forget(actor) => self.forget(actor),
             Event::Step | Event::StepRenewed => self.pass_time_in_steps(STEP, event == Event::StepRenewed),
             Event::LeaseOver => {
-                // What a waiter was granted and did not hear of is over then, and its turn with it.
                 self.disturbed |= self.stages.iter().any(|stage| self.is_told(stage));
                 self.pass_time(LEASE);
             }
@@ -628,7 +604,7 @@ impl World {
         self.commands.push(SentCommand { number, sent, lease, asks, caller: Some(actor), answer: None });
     }
 
-    /// What the store has answered, if that is for anyone.
+    /// Returns the store's answer, unless the answer has no reader.
     fn take_effect(&mut self, command: SentCommand) -> Option<(bool, Option<u64>)> {
         let SentCommand { number, lease, asks, .. } = command;
         match asks {
@@ -644,7 +620,6 @@ impl World {
         }
     }
 
-    /// A command takes effect, be it late, unless it has already.
     fn run(&mut self, command: SentCommand) {
         let SentCommand { number, sent, lease, asks, caller, answer } = command;
         let answer = answer.or_else(|| self.take_effect(command));
@@ -663,7 +638,7 @@ impl World {
         } else if let Stage::Holding(mut grant) = self.stages[actor] {
             let grant = match token {
                 Some(token) => {
-                    // What others get later is greater. A guard that was lost meanwhile is not handed out.
+                    // Later tokens are greater. A guard that was lost meanwhile does not get the token.
                     if self.engine.state_of(&grant, self.now).is_ok() {
                         self.last_grant.1 = self.last_grant.1.max(Some(token));
                     }
@@ -678,7 +653,7 @@ impl World {
         }
     }
 
-    /// Looks at what messages have said. True if they have granted it the lock.
+    /// Reads the messages. True if they have granted the actor the lock.
     fn hear(&mut self, actor: usize) -> bool {
         let Stage::Head(head, None) = &self.stages[actor] else { return false };
         let (serial, number) = (head.serial, self.store.receivers());
@@ -702,7 +677,7 @@ impl World {
 
     fn granted(&mut self, actor: usize, grant: Grant, extension: Option<Extension>) -> Stage {
         assert!(self.engine.state_of(&grant, self.now).is_ok(), "granted what is over");
-        // All of an owner get in with the first of them, and nearly all of a shared lock.
+        // All waiters of an owner get in with the first of them, and nearly all of a shared lock.
         let first = self.waiting.first().map(|first| self.cast[*first].owner());
         let in_turn = self.store.is_shared() || first.is_none_or(|first| first == self.cast[actor].owner());
         let joins = grant.serial() == self.last_grant.0 || !self.waiting.contains(&actor);
@@ -711,8 +686,8 @@ impl World {
         self.acquisitions += 1;
         assert!(!self.cast[actor].is_fenced() || grant.token().is_some() || extension.is_some(), "no token");
         if grant.serial() > self.last_grant.0 {
-            // If this process dies, it keeps others out no longer than that. (A position at a store may last
-            // for longer than a short lease.)
+            // If this process dies, its lease keeps others out no longer than that. (A position at a store
+            // may last for longer than a short lease.)
             let number = self.engine.state_of(&grant, self.now).map(|hold| hold.number);
             let ends = number.ok().and_then(|number| self.store.ends(number, self.now));
             let longest = self.now + self.lease_of(actor);
@@ -736,7 +711,6 @@ impl World {
         self.cast[actor].own_lease().unwrap_or(LEASE)
     }
 
-    /// It is about to ask, unless it need not, or may not.
     fn attempt(&mut self, actor: usize) -> Option<(HeadTicket, Attempt)> {
         if self.hear(actor) {
             return None;
@@ -795,7 +769,7 @@ impl World {
             Stage::Head(head, _) => {
                 self.event(|engine, now, effects| engine.abandon(head.serial, now, effects))
             }
-            // Its call has panicked.
+            // The call has panicked.
             Stage::Claims(sent) => {
                 self.releases.push(sent.attempt.rollback().into());
                 self.event(|engine, now, effects| engine.returned(0, now, effects));
@@ -836,7 +810,7 @@ impl World {
         self.acquisitions += 1;
     }
 
-    /// Tickets that are used up are worth nothing, whatever waiter has their places now.
+    /// Checks that used tickets do nothing, also if another waiter has the slot.
     fn use_again(&mut self) {
         for ticket in std::mem::take(&mut self.used) {
             let told = self.event(|engine, now, effects| engine.claim(&ticket, now, effects));
@@ -856,25 +830,22 @@ impl World {
         }
     }
 
-    /// As one whose owner has the lock to write.
     fn may_adopt(&self) -> bool {
         !self.store.holds(THEIRS, self.now)
     }
 
-    /// Whether newcomers may join the hold of this grant.
     fn is_within_tenure(&self, grant: &Grant) -> bool {
         let hold = self.engine.state_of(grant, self.now);
         hold.is_ok_and(|hold| self.asked.get(&hold.number).is_some_and(|asked| self.now < *asked + TENURE))
     }
 
-    /// Time passes, and no future is polled meanwhile: a queue head whose reply has come is woken.
+    /// Lets time pass without polls: a queue head whose reply has come is woken.
     fn pass_time(&mut self, time: Duration) {
         self.wake_head();
         self.now = self.now + time;
         self.look(false);
     }
 
-    /// The same, and the client looks each time that it is to, as it was told.
     fn pass_time_in_steps(&mut self, time: Duration, answers: bool) {
         self.wake_head();
         let until = self.now + time;
@@ -893,7 +864,6 @@ impl World {
 
     fn look(&mut self, answers: bool) {
         self.looks.retain(|at| *at > self.now);
-        // Each look names one.
         while let Some(renewal) = self.event(|engine, now, effects| engine.tick(now, effects)) {
             let (number, sent) = (renewal.number, self.now);
             let held = match renewal.lease {
@@ -906,7 +876,7 @@ impl World {
                 None => self.event(|engine, now, effects| engine.renewal_failed(renewal, now, effects)),
             }
         }
-        // Together with others.
+        // Renewals sent early, together with others.
         let by = self.now + STEP;
         while answers
             && let Some(renewal) = self.event(|engine, now, effects| engine.renew_early(by, now, effects))
@@ -920,7 +890,6 @@ impl World {
         assert!(self.engine.next_look(self.now) > self.now, "it is looked again and again");
     }
 
-    /// As the time says, with a store that answers at once.
     fn renew_what_is_due(&mut self) {
         while self.engine.next_look(self.now) <= self.now
             && let Some(renewal) = self.event(|engine, now, effects| engine.tick(now, effects))
@@ -977,7 +946,7 @@ impl World {
             );
         }
         self.check_no_lease_is_left();
-        // It is told once the call is over.
+        // The waiter learns of the refusal after the claimer's call.
         let claimed = self.stages.iter().any(|stage| matches!(stage, Stage::Claims(_)));
         for (actor, stage) in self.stages.iter().enumerate() {
             if let Stage::Queued(ticket) = stage
@@ -1003,7 +972,6 @@ impl World {
         }
     }
 
-    /// What a waiter was granted and has not heard of, and since when.
     fn unheard(&self) -> impl Iterator<Item = (Grant, Moment)> {
         self.stages.iter().filter_map(|stage| match stage {
             Stage::Queued(ticket) if self.engine.queue.is_current(ticket.slot, ticket.serial) => {
@@ -1023,7 +991,6 @@ impl World {
         })
     }
 
-    /// The holds that the lease is renewed for, by serial.
     fn watched(&self) -> Vec<u64> {
         let grants = self.guards().chain(self.unheard().map(|(grant, _)| grant));
         grants.filter(Grant::is_watched).map(|grant| grant.serial).collect()
@@ -1035,7 +1002,6 @@ impl World {
         }
     }
 
-    /// What the engine counts, and what it says of itself, is what there is.
     fn check_counts(&mut self) {
         self.note_renewed();
         let (now, watched) = (self.now, self.watched());
@@ -1106,7 +1072,7 @@ impl World {
                 .get(&serial)
                 .map(|since| self.engine.rules.max_hold.map_or(Moment::NEVER, |limit| *since + limit));
             let due = limit.max(own).unwrap_or(Moment::NEVER);
-            // What is given back by name may have been forgotten.
+            // A hold given back by name may have been forgotten.
             if !self.given_back.contains(&sharer.owner) {
                 assert_eq!(sharer.due(), due, "when it is over");
             }
@@ -1115,7 +1081,7 @@ impl World {
                 (guards + sharer.guards, unclaimed + sharer.unclaimed, watched + sharer.watched);
         }
         assert_eq!((hold.guards, hold.unclaimed, hold.watched), (guards, unclaimed, watched), "in all");
-        // By a shared lock, others may have had theirs by another lease.
+        // Sharers of a lock may have their tokens by another lease.
         let greatest =
             self.guards().filter(|grant| hold.owner_holds.has(grant.serial)).filter_map(|it| it.token());
         let rises = self.store.is_shared() || hold.token >= greatest.max();
@@ -1128,12 +1094,12 @@ impl World {
         matches!(&self.stages[actor], Stage::Head(head, _) if self.engine.is_head(head.serial))
     }
 
-    /// Whether it is a waiter that is to hear something.
+    /// True if the stage is a waiter's that has an unread turn.
     fn is_told(&self, stage: &Stage) -> bool {
         matches!(stage, Stage::Queued(ticket) if !self.engine.is_queued(ticket))
     }
 
-    /// A lease is in hand only while a guard believes in it, or a waiter is to be told that it has the lock.
+    /// Checks that a lease is in hand only while a guard believes in it, or a waiter has an unread grant.
     fn check_no_lease_is_left(&self) {
         if !self.given_back.is_empty()
             || !self.forgotten.is_empty()
@@ -1147,7 +1113,7 @@ impl World {
         };
         for number in self.engine.lease_numbers() {
             let is_believed = self.stages.iter().any(|stage| believes(stage) == Some(number));
-            // By its own end, and not before it is looked at.
+            // The lease has ended by itself, and the next look will notice.
             let is_due = self.engine.next_look(self.now) <= self.now;
             assert!(
                 is_believed || is_due || self.store.ends(number, self.now).is_none(),
@@ -1156,7 +1122,6 @@ impl World {
         }
     }
 
-    /// Each waiter gets the lock, uses it, and goes.
     fn bring_to_an_end(&mut self) {
         for _ in 0..200 {
             if self.store.held(self.now) == Some(THEIRS) {
@@ -1166,7 +1131,7 @@ impl World {
                 Event::Send | Event::Release | Event::Renewed => Some(0),
                 Event::Poll(_) | Event::Answer(_) | Event::Take(_) => Some(1),
                 Event::Drop(actor) if self.is_done_with_it(*actor) => Some(2),
-                // It learns that another waiter has its place; a holder of the same owner may wait for it.
+                // The superseded head learns of its end; a holder of the same owner may wait for the head.
                 Event::Ask(actor) if !self.is_head(*actor) => Some(1),
                 Event::Ask(_) => Some(3),
                 Event::Enter(actor) if self.was_superseded(*actor) => Some(4),
@@ -1179,7 +1144,6 @@ impl World {
                 None => break,
             }
         }
-        // By time.
         if !self.forgotten.is_empty() {
             self.pass_time_in_steps(LEASE * 4, false);
             self.check();
@@ -1191,7 +1155,7 @@ impl World {
         assert!(self.engine.is_idle() && self.engine.waiters() == 0, "the entry is not idle");
         let is_bare = self.engine.others_first_until.is_none() && !self.engine.closed;
         assert!(!is_bare || self.engine.gate() == OPEN, "no call can have an entry that is idle");
-        // As late as it can be.
+        // The latest possible time of the commands.
         for command in std::mem::take(&mut self.commands) {
             self.run(command);
         }
@@ -1203,7 +1167,7 @@ impl World {
         self.history.contains(&Event::Enter(actor))
     }
 
-    /// A task that holds the lock may await another one of its owner, which wants it as well.
+    /// False while a holder may await another task of its owner that wants the lock.
     fn is_done_with_it(&self, actor: usize) -> bool {
         let owner = self.cast[actor].owner();
         let wants = |other: usize| {
@@ -1214,18 +1178,17 @@ impl World {
     }
 }
 
-/// All of the depths below, as `verify ownership` has them. The tests stop an event before, which takes a
+/// True for the full depths below, as in `verify ownership`. The tests stop one event earlier, which takes a
 /// tenth of the time.
 fn is_deep() -> bool {
     env::var_os("LATCHWORK_DEEP").is_some()
 }
 
-/// Sequences at least, of an exploration that has so many in its full depth.
+/// Least count of sequences, for an exploration with at least `sequences` in its full depth.
 fn many(sequences: usize) -> usize {
     if is_deep() { sequences } else { sequences / 10 }
 }
 
-/// Every sequence of `depth` events after those of `prelude`.
 fn explore(cast: &[Request], kind: StoreKind, prelude: &[Event], depth: usize) -> usize {
     explore_from(|| World::after(cast, kind, prelude), depth)
 }
@@ -1248,7 +1211,6 @@ fn explore_from(start: impl Fn() -> World, depth: usize) -> usize {
         }
         world.bring_to_an_end();
         sequences += 1;
-        // The next one.
         loop {
             let Some(last) = choices.pop() else { return sequences };
             if last + 1 < widths[choices.len()] {
@@ -1274,18 +1236,17 @@ fn casts() -> Vec<(Vec<Request>, usize)> {
     ]
 }
 
-/// Where the store's queue begins to matter: the oldest waits there, and another one behind it here.
+/// The store's queue begins to matter: the oldest waiter is queued there, and another waiter behind it here.
 const QUEUED: &[Event] =
     &[Event::TheyAcquire, Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1)];
 
-/// The first has the lock.
 const HELD: &[Event] = &[Event::Enter(0), Event::Ask(0), Event::Answer(0)];
 
-/// The first has the lock, and two holds inside of that one ask for a token.
+/// The first actor has the lock, and two inner holds ask for a token.
 const TWO_TOKENS: &[Event] =
     &[Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1), Event::Enter(2)];
 
-/// A hold inside of the first one asks for a token, and both are given back; the next goes on by the lease.
+/// An inner hold asks for a token, and both holds are given back; the next holder goes on by the lease.
 const TOKEN_OF_THE_HOLD_BEFORE: &[Event] = &[
     Event::Enter(0),
     Event::Ask(0),
@@ -1298,10 +1259,9 @@ const TOKEN_OF_THE_HOLD_BEFORE: &[Event] = &[
     Event::Poll(2),
 ];
 
-/// The first has the lock, and another one waits.
 const BEHIND: &[Event] = &[Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1)];
 
-/// Of a shared lock: the first has it for longer than the tenure.
+/// The first actor has a shared lock for longer than the tenure.
 const ASIDE: &[Event] = &[
     Event::Enter(0),
     Event::Ask(0),
@@ -1312,7 +1272,7 @@ const ASIDE: &[Event] = &[
     Event::Enter(1),
 ];
 
-/// It was granted the lock, and has not heard of it, until that was over.
+/// The store granted the lock to the first actor, which learns of the grant after its end.
 const LAPSED: &[Event] = &[
     Event::TheyAcquire,
     Event::Enter(0),
@@ -1322,7 +1282,6 @@ const LAPSED: &[Event] = &[
     Event::LeaseOver,
 ];
 
-/// A long walk at random through a larger cast.
 fn wander(seed: u64, kind: StoreKind, steps: usize) {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut random = |below: usize| {
@@ -1340,7 +1299,7 @@ fn wander(seed: u64, kind: StoreKind, steps: usize) {
         shared,
         Request::new(9).lease(LEASE / 2).fenced(),
         if kind == StoreKind::Plain { watched(3) } else { Request::new(3) },
-        // Inner holds, of which one ends before it would be superseded.
+        // Inner holds; the last ends before it would be superseded.
         Request::new(5).shared_owner().lease(LEASE / 2),
         Request::new(5).shared_owner().lease(STEP / 2),
     ];
@@ -1350,9 +1309,9 @@ fn wander(seed: u64, kind: StoreKind, steps: usize) {
     }
     for _ in 0..steps {
         let enabled = world.enabled();
-        // Events of time, and of others, are as frequent as all the rest.
+        // Replaces some events by rarer ones.
         match enabled[random(enabled.len())] {
-            // Else hardly any would ask as a queue head.
+            // Otherwise hardly any actor would ask as a queue head.
             Event::Claim(actor) if random(4) > 0 => world.step(Event::Enter(actor)),
             Event::Enter(actor) if kind == StoreKind::Shared && random(8) == 0 && world.may_adopt() => {
                 world.step(Event::Adopt(actor));
@@ -1375,7 +1334,7 @@ fn wander(seed: u64, kind: StoreKind, steps: usize) {
     world.bring_to_an_end();
 }
 
-/// With commands that are given up, lost or late, and leases inside of leases.
+/// Explores with commands that are given up, lost or late, and with leases inside of leases.
 fn late(cast: &[Request], kind: StoreKind, prelude: &[Event], depth: usize, answers_late: bool) -> usize {
     let start = || {
         let mut world = World::new(cast, kind);
@@ -1400,7 +1359,7 @@ fn late_commands() {
         }
         assert!(late(&[mine, mine.fenced(), mine.fenced()], kind, TWO_TOKENS, 3, true) > many(500));
     }
-    // Only there it goes on in memory.
+    // Only this store lets the lease go on in memory.
     let cast = [mine, mine.fenced(), Request::new(2).fenced(), Request::new(3).fenced()];
     assert!(late(&cast, StoreKind::Plain, TOKEN_OF_THE_HOLD_BEFORE, 4, true) > many(500));
 }
@@ -1409,7 +1368,7 @@ fn model() {
     for (cast, depth) in casts() {
         assert!(explore(&cast, StoreKind::Plain, &[], depth) > many(1000));
     }
-    // What a message suffices for, and what takes a question.
+    // A message suffices for `simple`; `fenced` and `short` take a question.
     let [simple, other, fenced] = [Request::new(1), Request::new(2), Request::new(3).fenced()];
     let short = Request::new(4).lease(STEP / 2);
     for (cast, prelude, depth) in [
@@ -1422,7 +1381,7 @@ fn model() {
     ] {
         assert!(explore(&cast, StoreKind::Queue, prelude, depth) > many(1000));
     }
-    // One has it, and joining is over.
+    // One actor has the lock, and the tenure is over.
     for (cast, prelude, depth) in [
         (vec![simple, other], &[][..], 5),
         (vec![simple, other, fenced], ASIDE, 4),
@@ -1446,7 +1405,7 @@ fn commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief()
     late_commands();
 }
 
-/// An answer comes when the lease is long in other hands.
+/// The answer comes when another owner has the lease.
 #[test]
 fn answer_to_a_release_changes_nothing_unless_one_is_under_way() {
     let mut world = World::new(&[Request::new(1), Request::new(2)], StoreKind::Plain);
@@ -1460,7 +1419,7 @@ fn answer_to_a_release_changes_nothing_unless_one_is_under_way() {
     world.bring_to_an_end();
 }
 
-/// A task that looks again and again lets no other run, on a runtime of one thread.
+/// On a runtime of one thread, a task that looks again and again lets no other task run.
 #[test]
 fn those_let_in_after_a_long_hold_are_looked_after_in_time_and_not_before() {
     let cast = [1, 2, 3].map(Request::new);
@@ -1491,7 +1450,7 @@ fn waiters_that_are_kept_unpolled_are_superseded_together() {
     assert_eq!(world.engine.waiters(), 0, "each is waited for by itself");
 }
 
-/// There may be no task left to do it.
+/// No task may be left to roll back.
 #[test]
 fn closing_rolls_back_what_the_queue_head_has_at_the_store() {
     for (prelude, at_store) in [(QUEUED, true), (BEHIND, false)] {
@@ -1524,7 +1483,7 @@ fn closed_entry_rolls_back_a_lease_that_was_asked_for_outside_of_the_queue() {
     world.bring_to_an_end();
 }
 
-/// It may wait for them.
+/// The owner may wait for its waiters.
 #[test]
 fn owner_that_gets_in_another_way_takes_its_waiters_along() {
     let shared = Request::new(1).shared_owner();
@@ -1541,7 +1500,7 @@ fn owner_that_gets_in_another_way_takes_its_waiters_along() {
     world.bring_to_an_end();
 }
 
-/// They wait for what their owner has, and it may wait for them: also where others wait at the store.
+/// The waiters need their owner's hold, and the owner may wait for them: also if other processes wait.
 #[test]
 fn owner_that_shares_takes_its_waiters_along_whatever_lease_they_want() {
     let shared = Request::new(1).shared_owner();
@@ -1560,7 +1519,7 @@ fn owner_that_shares_takes_its_waiters_along_whatever_lease_they_want() {
     }
 }
 
-/// The store has granted it, and the answer, or the message, comes when the lock was forced free.
+/// The answer, or the message, of the grant comes after a forced unlock.
 #[test]
 fn store_is_asked_at_once_about_what_was_granted_before_a_forced_unlock_and_is_known_after_it() {
     let (granted, told) = ([Event::Enter(0), Event::Ask(0)], [&QUEUED[..4], &[Event::TheyRelease]].concat());
@@ -1575,7 +1534,7 @@ fn store_is_asked_at_once_about_what_was_granted_before_a_forced_unlock_and_is_k
     }
 }
 
-/// The lock is forced free before it is `known` to be granted to the first task.
+/// Forces the lock free before the first actor's grant becomes `known`.
 fn force_unheard(mut world: World, kind: StoreKind, known: Event) {
     world.step(Event::Force);
     world.engine.forced(world.now);
@@ -1589,7 +1548,7 @@ fn force_unheard(mut world: World, kind: StoreKind, known: Event) {
     world.bring_to_an_end();
 }
 
-/// The first one is long over when the lock is asked for. What it forced free says nothing about the second.
+/// The first unlock is long over at the question, and has no part in the second grant.
 #[test]
 fn store_is_asked_at_once_about_what_was_granted_before_the_last_of_several_forced_unlocks() {
     let mut world = World::after(&[Request::new(1)], StoreKind::Plain, &[]);
@@ -1600,8 +1559,7 @@ fn store_is_asked_at_once_about_what_was_granted_before_the_last_of_several_forc
     force_unheard(world, StoreKind::Plain, Event::Answer(0));
 }
 
-/// Others that share it renew theirs when they like, twice meanwhile, and cut all leases to that of a
-/// renewal.
+/// Two renewals of other sharers, at any two times, cut all leases to the length of a renewal.
 #[test]
 fn shared_lease_lasts_as_long_as_its_holder_believes_though_others_cut_it() {
     let pace = LEASE / 18;
@@ -1627,7 +1585,7 @@ fn shared_lease_lasts_as_long_as_its_holder_believes_though_others_cut_it() {
     }
 }
 
-/// A waiter with a limit is told that the lock is held, and not that its state is unknown.
+/// A waiter with a limit learns that the lock is held, and not that its state is unknown.
 #[test]
 fn lock_counts_as_held_while_a_release_names_a_waiter() {
     let mut world = World::after(&[Request::new(1), Request::new(2)], StoreKind::Queue, BEHIND);
@@ -1639,9 +1597,8 @@ fn lock_counts_as_held_while_a_release_names_a_waiter() {
     world.bring_to_an_end();
 }
 
-/// Several commands of one lease are under way: none of them, however late, leaves it shorter than a holder
-/// believes, even at a store that sets what it is told, as long as its commands run in the order in which
-/// they were sent.
+/// Several commands of one lease are under way. None of them, however late, makes the lease shorter than a
+/// holder believes, even at a store that sets lengths exactly and runs the commands in order.
 #[test]
 fn token_that_is_asked_for_beside_an_extension_shortens_nothing() {
     let mine = Request::new(1).shared_owner();

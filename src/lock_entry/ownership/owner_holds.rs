@@ -8,29 +8,24 @@ use crate::support::moment::Moment;
 use super::super::request::{LossReason, Request};
 use super::StoreLease;
 
-/// An owner that holds the lock.
 #[derive(Debug)]
 pub(super) struct Sharer {
     pub(super) owner: u64,
-    /// Time at which the owner began to hold.
     pub(super) since: Moment,
-    /// Count of guards, of grants that are not claimed yet, and of forgotten holds.
+    /// Count of guards, unclaimed grants and forgotten holds.
     pub(super) count: u32,
     pub(super) guards: u32,
     pub(super) unclaimed: u32,
     /// Count of guards and grants for which the lease is renewed.
     pub(super) watched: u32,
-    /// End of the time that `max_hold` allows, counted from the first moment at which the lease was renewed
-    /// for this owner. Leases of its own are not limited.
+    /// End by `max_hold`, counted from the start of renewals for this owner. Own leases are not limited.
     held_too_long: Moment,
     /// Ends of the leases of its other guards and grants.
     own_ends: OwnEnds,
-    /// Ends of its forgotten holds.
     forgotten: OwnEnds,
 }
 
-/// Ends of leases that are not renewed: a multiset. The first end has a field of its own, so that a single
-/// end allocates nothing; further ends are boxed, so that a sharer without them is small.
+/// Multiset of the ends of unrenewed leases. A single end allocates nothing.
 #[derive(Debug, Default)]
 struct OwnEnds {
     first: Option<Moment>,
@@ -80,7 +75,7 @@ impl OwnEnds {
 }
 
 impl Sharer {
-    /// A sharer with one hold: a guard's if `claimed`. The hold ends at `own_end`; `None` if it is watched.
+    /// Returns a sharer with one hold: a guard's if `claimed`, watched if there is no `own_end`.
     #[inline]
     pub(super) fn new(
         request: &Request,
@@ -105,12 +100,12 @@ impl Sharer {
         }
     }
 
-    /// The lease is renewed for this owner from `now` on.
+    /// Restarts the time of `max_hold`, as the lease is renewed for this owner from `now` on.
     pub(super) fn limit_hold(&mut self, max_hold: Option<Duration>, now: Moment) {
         self.held_too_long = max_hold.map_or(Moment::NEVER, |limit| now + limit);
     }
 
-    /// Adds a hold that ends at `own_end`; `None` if it is watched.
+    /// Adds a hold until `own_end`; without an end the hold is watched.
     pub(super) fn add_end(&mut self, own_end: Option<Moment>) {
         match own_end {
             None => self.watched += 1,
@@ -118,7 +113,6 @@ impl Sharer {
         }
     }
 
-    /// Removes a hold that was added with `own_end`.
     pub(super) fn remove_end(&mut self, own_end: Option<Moment>) {
         match own_end {
             None => self.watched -= 1,
@@ -126,18 +120,16 @@ impl Sharer {
         }
     }
 
-    /// Adds a forgotten hold that ends at `ends`.
     pub(super) fn add_forgotten(&mut self, ends: Moment) {
         self.forgotten.add(ends);
     }
 
-    /// Removes the forgotten hold that would end first, if there is one.
+    /// Removes the forgotten hold with the earliest end, if any.
     pub(super) fn remove_forgotten(&mut self) {
         self.forgotten.remove_earliest();
     }
 
-    /// Latest end by the owner's own limits: `max_hold` is used up, or all leases of its own are over and no
-    /// lease is renewed for it.
+    /// Latest end by `max_hold`, if the lease is renewed for the owner, and by the owner's own leases.
     #[inline]
     pub(super) fn due(&self) -> Moment {
         let own = || self.own_ends.latest().max(self.forgotten.latest());
@@ -148,12 +140,11 @@ impl Sharer {
         }
     }
 
-    /// True if a hold has neither a guard nor a grant.
     pub(super) fn is_forgotten(&self) -> bool {
         self.count > self.guards + self.unclaimed
     }
 
-    /// Reason for which the owner does not hold the lock at `now`; `None` if it does.
+    /// Returns why the owner's hold is over at `now`, if so.
     pub(super) fn loss(&self, lease: &StoreLease, now: Moment) -> Option<LossReason> {
         if self.watched > 0 && self.due() <= now && self.due() <= lease.sure_until {
             return Some(LossReason::HeldTooLong);
@@ -166,8 +157,7 @@ impl Sharer {
     }
 }
 
-/// Sharers by the serials of their holds. The first sharer has a field of its own, so that a lock of one
-/// owner allocates nothing.
+/// Sharers by the serials of their holds. A single owner allocates nothing.
 #[derive(Debug, Default)]
 pub(super) struct OwnerHolds {
     first: Option<(u64, Sharer)>,
@@ -177,8 +167,7 @@ pub(super) struct OwnerHolds {
 #[derive(Debug, Default)]
 struct More {
     by_serial: BTreeMap<u64, Sharer>,
-    /// Owners with their serials, as a newcomer is searched among thousands. (An owner may have two serials:
-    /// each was asked for while the owner had none.)
+    /// Serials by owner, to find one among thousands. (An owner has two if it had none at each question.)
     by_owner: BTreeSet<(u64, u64)>,
 }
 
@@ -252,7 +241,6 @@ impl OwnerHolds {
         self.first.into_iter().chain(more).for_each(|(serial, sharer)| each(serial, sharer));
     }
 
-    /// The owner's hold with its serial, if the owner holds the lock.
     pub(super) fn of_owner(&self, owner: u64) -> Option<(u64, &Sharer)> {
         if let Some((serial, sharer)) = &self.first
             && sharer.owner == owner

@@ -1,4 +1,4 @@
-//! Questions about the engine's state.
+//! Queries of the engine's state.
 
 use crate::support::moment::Moment;
 
@@ -8,9 +8,6 @@ use super::super::request::{Grant, LossReason};
 use super::{Hold, Ownership, Phase, Sharer, StoreLease};
 
 impl Ownership {
-    // === Looking ===
-
-    /// State of the hold of `grant`, or the reason of its end.
     pub(in crate::lock_entry) fn state_of(
         &self,
         grant: &Grant,
@@ -31,7 +28,7 @@ impl Ownership {
         }
     }
 
-    /// The owners that hold the lock here, each with its count of holds and the number of its lease.
+    /// Returns the holding owners, each with its count of holds and the number of its lease.
     pub(in crate::lock_entry) fn holders(&self, now: Moment) -> impl Iterator<Item = (u64, u32, u64)> {
         let of = move |(hold, lease): (&Hold, &StoreLease)| {
             let lasts = |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
@@ -45,7 +42,6 @@ impl Ownership {
         matches!(self.phase, Phase::Returning(_))
     }
 
-    /// Each owner's hold.
     pub(in crate::lock_entry) fn each_hold(&self, now: Moment) -> Vec<HeldHere> {
         let of = |(hold, lease): (&Hold, &StoreLease)| {
             let lasts = |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
@@ -63,7 +59,6 @@ impl Ownership {
         self.held().flat_map(of).collect()
     }
 
-    /// Time since which the queue head waits, if there is one.
     pub(in crate::lock_entry) fn head_waits_since(&self) -> Option<Moment> {
         match &self.phase {
             Phase::Competing(head) => Some(head.since),
@@ -71,12 +66,10 @@ impl Ownership {
         }
     }
 
-    /// Count of the waiters in the queue and the queue head.
     pub(in crate::lock_entry) fn waiting(&self) -> usize {
         self.waiters() + usize::from(matches!(self.phase, Phase::Competing(_)))
     }
 
-    /// Earliest end of the holds that are not over at `now`.
     pub(in crate::lock_entry) fn holds_end(&self, now: Moment) -> Option<Moment> {
         let ends = self.held().flat_map(|(hold, lease)| {
             let lasts = move |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
@@ -85,12 +78,10 @@ impl Ownership {
         ends.min()
     }
 
-    /// Numbers of the leases in hand.
     pub(in crate::lock_entry) fn lease_numbers(&self) -> impl Iterator<Item = u64> {
         self.held().map(|(_, lease)| lease.number())
     }
 
-    /// True if another acquisition is known to have the lock, here or elsewhere.
     pub(in crate::lock_entry) fn is_known_held(&self) -> bool {
         match &self.phase {
             Phase::Free => false,
@@ -99,8 +90,6 @@ impl Ownership {
         }
     }
 
-    /// As [`is_known_held`](Self::is_known_held), also by an answer that came at `since` or later to a queue
-    /// head that has given up.
     pub(in crate::lock_entry) fn was_known_held(&self, since: Moment) -> bool {
         self.is_known_held() || self.known_held.is_some_and(|last| last >= since)
     }
@@ -140,7 +129,6 @@ impl Ownership {
         self.queue.len()
     }
 
-    /// True if a hold has no guard.
     pub(in crate::lock_entry) fn is_forgotten(&self) -> bool {
         self.held().flat_map(|(hold, _)| hold.owner_holds.iter()).any(|(_, sharer)| sharer.is_forgotten())
     }

@@ -1,4 +1,4 @@
-//! Events that are due by time: renewals, ends of leases and holds, waiters that are not polled.
+//! Events by time: renewals, ends of leases and holds, waiters without polls.
 
 use std::time::Duration;
 
@@ -10,11 +10,10 @@ use super::super::queue::Place;
 use super::super::request::{Extension, LossReason};
 use super::{Hold, Ownership, Phase, StoreLease};
 
-/// Interval of verification while there are waiters here: the lease may have been forced free, or be gone
-/// with a server that has started anew.
+/// Interval of verification while there are waiters: a forced unlock or a lost server may end the lease.
 const VERIFY: Duration = Duration::from_secs(1);
 
-/// A lease that is to be renewed.
+/// A renewal of a lease, to be sent to the store.
 ///
 /// # Examples
 ///
@@ -29,20 +28,19 @@ const VERIFY: Duration = Duration::from_secs(1);
 /// let renewal = entry.tick(due, &mut effects);
 /// let renewal = renewal.expect("the lease is to be renewed");
 /// assert_eq!(renewal, Renewal { number: 1, lease: Some(Duration::from_secs(30)) });
-/// // … the store says that it is …
+/// // … the store confirms the lease …
 /// assert!(entry.renewed(renewal, Some(true), due, due, &mut effects));
 /// assert_eq!(entry.holds_end(due), Some(due + Duration::from_secs(30)));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewal {
-    /// The lease's number.
+    /// Number of the lease.
     pub number: u64,
-    /// Least lease from the command on; `None` if the command only asks whether the lease is still held.
+    /// Least length of the lease from the command on; `None` to ask only if the lease is still held.
     pub lease: Option<Duration>,
 }
 
 impl Ownership {
-    /// Handles everything that is due at `now`. Sets [`Effects::look_at`] to the time of the next call.
     pub(in crate::lock_entry) fn tick(&mut self, now: Moment, effects: &mut Effects) -> Option<Renewal> {
         self.end_if_over(now, effects);
         let limit = self.rules.unpolled_limit;
@@ -59,8 +57,7 @@ impl Ownership {
         renewal
     }
 
-    /// A renewal that is due by `by`. Verifications, and renewals of a lease that others may have cut, are
-    /// not sent early.
+    /// Sends neither verifications early, nor renewals of a lease cut by others.
     pub(in crate::lock_entry) fn renew_early(
         &mut self,
         by: Moment,
@@ -104,8 +101,8 @@ impl Ownership {
         }
     }
 
-    /// A waiter is superseded. The first of a look supersedes all waiters that were woken before and have not
-    /// been polled since, and wakes the others. So waiters that are kept and not polled are found together.
+    /// Counts a superseded waiter. The first of a look also supersedes all waiters without a poll since their
+    /// wake, and wakes the others: one look finds all futures kept without polls.
     fn supersede_silent(&mut self, effects: &mut Effects) {
         let is_first = effects.superseded() == 0;
         effects.more().superseded += 1;
@@ -120,7 +117,6 @@ impl Ownership {
         self.queue.take_wakers().for_each(|waker| effects.wake(Some(waker)));
     }
 
-    /// Time of the next look; `NEVER` if nothing is due by time.
     pub(super) fn next_look(&self, now: Moment) -> Moment {
         let limit = self.rules.unpolled_limit;
         let of_phase = match &self.phase {
@@ -137,8 +133,7 @@ impl Ownership {
         if hold.unclaimed > 0 {
             at = at.min(hold.granted + self.rules.unpolled_limit);
         }
-        // A hold that ends together with its lease needs no look, unless there are waiters: a task that
-        // awaits the loss has a timer of its own.
+        // A guarded hold that ends with its lease needs no look without waiters: its task has a timer.
         let ends = hold.limit.min(lease.sure_until);
         if lease.is_to_be_ended(ends) || !self.queue.is_empty() || !hold.has_guard() {
             at = at.min(ends);
@@ -146,20 +141,18 @@ impl Ownership {
         at
     }
 
-    /// Time of the next renewal or verification of the lease.
     fn renewal_due(&self, hold: &Hold, lease: &StoreLease) -> Moment {
         if lease.renewing {
             return Moment::NEVER;
         }
         let renew = match (hold.watched > 0, self.may_be_cut(lease)) {
-            // A lease that an extension or an inner hold has made long is asked for as often: it may have
-            // been forced free.
+            // A lease made long by an extension is renewed as often: a forced unlock may end it.
             (true, false) => lease.renew_at.min(lease.confirmed + self.third),
             (_, true) => lease.confirmed + self.third,
             (false, false) => Moment::NEVER,
         };
         let verify = match (lease.verify, self.queue.is_empty()) {
-            // A clock that stands still could not tell the answer from an earlier answer.
+            // A clock that stands still gives the new answer the time of an earlier one.
             (true, _) => lease.confirmed.max(lease.begun),
             (false, true) => Moment::NEVER,
             (false, false) => lease.confirmed + VERIFY,
@@ -168,9 +161,8 @@ impl Ownership {
         lease.not_before.map_or(due, |not_before| due.max(not_before))
     }
 
-    /// True if other clients that share the lock may have made the lease end earlier than is believed here:
-    /// each of their renewals cuts all leases to that of a renewal. A lease that was confirmed for no longer
-    /// is not shortened by them.
+    /// True if other sharers may have made the lease end earlier than is believed here: each of their
+    /// renewals cuts all leases to the length of a renewal. A lease confirmed for no longer stays as it is.
     fn may_be_cut(&self, lease: &StoreLease) -> bool {
         self.rules.policy.is_shared() && lease.sure_until > lease.confirmed + self.rules.renewed_lease
     }
@@ -186,7 +178,6 @@ impl Ownership {
         Some(Renewal { number, lease: wanted })
     }
 
-    /// The answer to a renewal that was sent at `sent`. False if the answer came too late to count.
     pub(in crate::lock_entry) fn renewed(
         &mut self,
         renewal: Renewal,
@@ -209,7 +200,6 @@ impl Ownership {
         true
     }
 
-    /// A renewal has no answer. The next renewal goes out soon.
     pub(in crate::lock_entry) fn renewal_failed(
         &mut self,
         renewal: Renewal,
@@ -228,7 +218,6 @@ impl Ownership {
         }
     }
 
-    /// A waiter cannot wait until the next verification.
     pub(in crate::lock_entry) fn verify_soon(&mut self, now: Moment, effects: &mut Effects) {
         if let Phase::Held(_, lease) = &mut self.phase {
             lease.verify = true;
@@ -236,8 +225,6 @@ impl Ownership {
         }
     }
 
-    /// The command of an extension is about to be sent. Returns the lease to ask for; `None` if the lease is
-    /// not in hand.
     pub(in crate::lock_entry) fn extending(
         &mut self,
         extension: Extension,
@@ -256,7 +243,6 @@ impl Ownership {
         Some(asked)
     }
 
-    /// The command of an extension did not run, or was refused.
     pub(in crate::lock_entry) fn not_extended(&mut self, extension: Extension) {
         // The queue head may go on by the number of a hold that is over.
         if let Extension::Token { number, .. } = extension
@@ -266,7 +252,6 @@ impl Ownership {
         }
     }
 
-    /// The command of a re-entry was answered: the lease lasts for `extent` at least.
     pub(in crate::lock_entry) fn extended(
         &mut self,
         number: u64,
@@ -276,7 +261,7 @@ impl Ownership {
         now: Moment,
         effects: &mut Effects,
     ) -> bool {
-        // A hold that is over does not go on by a late answer: its holder may know of the end.
+        // A late answer does not revive a hold: its holder may know of the end.
         self.end_if_over(now, effects);
         let third = self.third;
         // A rollback would take the lease from the queue head, which goes on by this number.
@@ -298,7 +283,6 @@ impl Ownership {
         true
     }
 
-    /// The store did not keep the lease when it ran a command that was sent at `sent`.
     pub(in crate::lock_entry) fn gone(
         &mut self,
         number: u64,
@@ -317,13 +301,13 @@ impl Ownership {
         self.lose(number, LossReason::Gone, now, effects)
     }
 
-    /// Plans an earlier look if one is needed by now. So the watchdog learns of a new lease.
+    /// Plans an earlier look if needed. So the watchdog learns of a new lease.
     pub(super) fn plan_next_look(&mut self, now: Moment, effects: &mut Effects) {
         self.look_by(self.next_look(now), now, effects);
     }
 
-    /// Plans a look at `at`. A look that was planned before holds until its time has come, and is not planned
-    /// again, as each costs the client a change of a deadline.
+    /// Plans a look at `at`. An earlier plan stays valid until its time has come, and is not repeated, as
+    /// each plan changes a deadline of the client.
     pub(super) fn look_by(&mut self, at: Moment, now: Moment, effects: &mut Effects) {
         let said = self.next_look_said;
         if at < said || said <= now {

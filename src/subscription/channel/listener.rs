@@ -1,8 +1,8 @@
 //! Callbacks that queue with the latch's waiters.
 //!
 //! A listener *is* a waiter on the latch: a wait future whose waker, instead of waking a task, polls the
-//! future and runs the callback. So it has its place in the one queue, takes no other waiter's message, and
-//! leaves the queue by being dropped, all by the semaphore's own rules.
+//! future and runs the callback. So a listener has its place in the one queue, takes no other waiter's
+//! message, and leaves the queue when dropped, all by the semaphore's own rules.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,10 +17,9 @@ use crate::support::sync::Mutex;
 
 type Callback = Box<dyn FnOnce() + Send>;
 
-/// A callback queued for a message; made by
-/// [`ChannelEntry::listen`](crate::subscription::ChannelEntry::listen).
+/// A callback queued for a message by [`ChannelEntry::listen`](crate::subscription::ChannelEntry::listen).
 ///
-/// Dropping it takes the callback out of the line, if it has not run.
+/// Dropping the listener takes the callback out of the queue, unless the callback has run.
 ///
 /// # Examples
 ///
@@ -44,14 +43,13 @@ struct Waiting {
 }
 
 enum Stage {
-    /// A thread is polling the future, outside the mutex. `again` is set by a wake that comes meanwhile.
+    /// A thread is polling the future, outside of the mutex. A wake meanwhile sets `again`.
     Polling {
         again: bool,
     },
     InLine(AcquireOwned, Callback),
-    /// The callback is about to be run, by the outermost call of a thread.
+    /// The outermost call of a thread is about to run the callback.
     Called(OwnedSemaphorePermit, Callback),
-    /// Run, or removed.
     Done,
 }
 
@@ -63,18 +61,18 @@ impl Listener {
         Self(waiting)
     }
 
-    /// Whether the callback has run, or is just about to.
+    /// True if the callback has run, or is just about to.
     pub fn has_run(&self) -> bool {
         matches!(*self.0.stage.lock(), Stage::Called(..) | Stage::Done)
     }
 }
 
 impl Waiting {
-    /// Polls the future; has the callback run when its call has come. The stage is `Polling`, and so ours.
+    /// Polls the future, and has the callback run once the future is ready. The stage `Polling` is ours.
     fn drive(self: &Arc<Self>, mut call: AcquireOwned, callback: Callback) {
         let waker = Waker::from(Arc::clone(self));
         loop {
-            // Outside the mutex: polling may wake, and the waker is this very object.
+            // Outside of the mutex: polling may wake, and the waker is this very object.
             let polled = Pin::new(&mut call).poll(&mut Context::from_waker(&waker));
             let mut stage = self.stage.lock();
             match (&mut *stage, polled) {
@@ -89,14 +87,14 @@ impl Waiting {
                     let permit = permit.expect("a latch's semaphore is never closed");
                     *stage = Stage::Called(permit, callback);
                     drop(stage);
-                    // A callback inside of another one runs behind that one: the stack does not grow.
+                    // A callback inside of another one runs after the outer one: the stack does not grow.
                     return foreign::wake(Some(waker));
                 }
                 (Stage::Done, Poll::Ready(Ok(permit))) if fault!(CallDiesWithListener) => {
                     return permit.forget();
                 }
-                // Removed while we polled. Dropping the future, or its permit, passes the call on, to foreign
-                // wakers; so after the mutex is free again.
+                // Removed while we polled. Dropping the future, or its permit, passes the notification on to
+                // foreign wakers: only after the mutex is free.
                 (_, polled) => {
                     drop(stage);
                     drop(polled);
@@ -134,7 +132,7 @@ impl Wake for Waiting {
 impl Drop for Listener {
     fn drop(&mut self) {
         let last = std::mem::replace(&mut *self.0.stage.lock(), Stage::Done);
-        // After the mutex is free again: dropping the future may wake another waiter, and run foreign code.
+        // Only after the mutex is free: dropping the future may wake another waiter, and run foreign code.
         drop(last);
     }
 }

@@ -1,4 +1,4 @@
-//! Whether an entry's subscription stands: subscribing, then ready or failed.
+//! Readiness of an entry's subscription: subscribing, then ready or failed.
 
 use std::fmt;
 
@@ -12,13 +12,12 @@ use crate::support::sync::Mutex;
 ///      └────────────┴─────► Failed
 /// ```
 ///
-/// There is no way back, so a confirmation that comes late revives nothing.
+/// No state leads back, so a late confirmation revives nothing.
 enum State {
-    /// The event is told when this state is left. It is in here so that its memory is gone then, too.
+    /// Notified when this state is left. Part of the state, to be freed with it.
     Subscribing(Event),
     Ready,
     Failed(SubscribeError),
-    /// No waiter is interested any more.
     Ended,
 }
 
@@ -29,23 +28,22 @@ impl Readiness {
         Self(Mutex::new(State::Subscribing(Event::new())))
     }
 
-    /// The subscription stands, unless it has failed or ended.
+    /// Marks the subscription as confirmed, unless it has failed or ended.
     pub(super) fn ready(&self) {
         self.step(State::Ready, |now| matches!(now, State::Subscribing(_)));
     }
 
-    /// The subscription cannot be had. False if it was told so before, or if no waiter is interested any
-    /// more.
+    /// Marks the subscription as failed. False after a failure or an end.
     pub(super) fn fail(&self, error: SubscribeError) -> bool {
         self.step(State::Failed(error), |now| matches!(now, State::Subscribing(_) | State::Ready))
     }
 
-    /// No waiter is interested any more. False if the subscription failed before.
+    /// Marks the subscription as ended. False after a failure or an end.
     pub(super) fn end(&self) -> bool {
         self.step(State::Ended, |now| matches!(now, State::Subscribing(_) | State::Ready))
     }
 
-    /// Goes on to `next` if `may_be_left` says so of the state now.
+    /// Changes the state to `next` if `may_be_left` accepts the present state.
     fn step(&self, next: State, may_be_left: impl FnOnce(&State) -> bool) -> bool {
         let left = {
             let mut state = self.0.lock();
@@ -54,7 +52,7 @@ impl Readiness {
             }
             std::mem::replace(&mut *state, next)
         };
-        // After the mutex is free again: the wakers are foreign code.
+        // Only after the mutex is free: the wakers are foreign code.
         if let State::Subscribing(settled) = left
             && !fault!(SettledSilently)
         {
@@ -80,7 +78,7 @@ impl Readiness {
 
     pub(super) async fn wait(&self) -> Result<(), SubscribeError> {
         loop {
-            // Listened to under the mutex, so that the state is not left in between.
+            // Registered under the mutex, so that the state cannot change in between.
             let settled = match &*self.0.lock() {
                 State::Subscribing(event) => event.listen(),
                 State::Ready | State::Ended => return Ok(()),
@@ -99,7 +97,7 @@ impl fmt::Debug for Readiness {
             State::Failed(_) => "Failed",
             State::Ended => "Ended",
         };
-        // Shown after the mutex is free again: the error is the transport's own, and foreign code.
+        // Only after the mutex is free: the error is the transport's, and so foreign code.
         match self.failure() {
             Some(error) => f.debug_tuple("Failed").field(&error).finish(),
             None => f.write_str(name),

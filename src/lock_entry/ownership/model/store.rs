@@ -1,18 +1,15 @@
-//! A store: of a lock of one process, with a queue or without one; or of one that many processes share,
-//! unless one of them has it alone.
+//! A store of a lock of one process, with a queue or without, or of a lock that processes share.
 
 use std::time::Duration;
 
 use super::LEASE;
 use crate::support::moment::Moment;
 
-/// For how long positions are kept.
 pub(super) const KEPT: Duration = LEASE.checked_div(3).unwrap();
 
-/// Another process's lease, and its position.
+/// Number of the other process's lease, and of its position.
 pub(super) const THEIRS: u64 = 0;
 
-/// What a store keeps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum StoreKind {
     Plain,
@@ -22,23 +19,21 @@ pub(super) enum StoreKind {
 
 pub(super) struct Store {
     kind: StoreKind,
-    /// A lease that is leased anew lasts for as long as it is told then, be that shorter.
+    /// A lease that is leased anew gets exactly the new length, even if shorter.
     pub(super) sets_exactly: bool,
     lease: Option<(u64, Moment)>,
-    /// Of a shared lock, beside `lease`, which is another process's, and no other's meanwhile.
+    /// Leases of a shared lock. Meanwhile `lease` is another process's, which has the lock alone.
     shared: Vec<(u64, Moment)>,
-    /// Waiters that are to have it together with others.
+    /// Refused waiters that the store remembers, of a shared lock.
     remembered: Vec<(u64, Moment)>,
-    /// Another process waits to have it alone.
+    /// Another process waits to have the lock alone.
     writer_waits: bool,
-    /// The waiters, in the order in which they began to wait.
     queue: Option<Vec<Position>>,
     last_token: u64,
-    /// Forced free.
     forced: Vec<u64>,
     next_number: u64,
-    /// Messages under way that have granted the lock, and the highest that has come.
     messages: Vec<u64>,
+    /// Highest number granted by a delivered message.
     receivers: u64,
 }
 
@@ -48,9 +43,8 @@ struct Position {
     until: Moment,
 }
 
-/// To a release that names a waiter.
 pub(super) enum Reply {
-    /// To that waiter, with this last token.
+    /// The named waiter has the lock, and tokens up to this one.
     Leased(u64),
     Queued,
 }
@@ -86,7 +80,7 @@ impl Store {
         self.kind == StoreKind::Shared
     }
 
-    /// The holder; one of them, if it is shared.
+    /// Returns a holder.
     pub(super) fn held(&self, now: Moment) -> Option<u64> {
         self.leases(now).next()
     }
@@ -108,7 +102,6 @@ impl Store {
         self.queue.iter().flatten().any(|position| position.number == number && position.until > now)
     }
 
-    /// All of ours that have the lock, or a position.
     pub(super) fn numbers(&self, now: Moment) -> impl Iterator<Item = u64> {
         let queued = self.queue.iter().flatten().map(|position| (position.number, position.until));
         let waits = queued.chain(self.remembered.iter().copied()).filter(move |(_, until)| *until > now);
@@ -117,7 +110,7 @@ impl Store {
 
     // === Commands ===
 
-    /// The last token, if `number` has the lock now. Otherwise it has a position.
+    /// Returns the last token, if `number` has the lock now. Otherwise the number gets a position.
     pub(super) fn acquire(
         &mut self,
         number: u64,
@@ -144,7 +137,7 @@ impl Store {
         self.pass_on(None, now);
     }
 
-    /// A release that names a waiter. `None`: it had no lease to release.
+    /// Releases, and names a waiter. `None` if there was no lease to release.
     pub(super) fn release_for(
         &mut self,
         number: u64,
@@ -172,7 +165,7 @@ impl Store {
         self.pass_on(None, now);
     }
 
-    /// As [`acquire`](Self::acquire), together with others, unless another process has it alone or waits to.
+    /// Acquires together with others, unless another process has the lock alone or waits for that.
     fn share(&mut self, number: u64, lease: Duration, now: Moment) -> Option<u64> {
         self.pass_on(None, now);
         self.remembered.retain(|(other, _)| *other != number);
@@ -181,26 +174,24 @@ impl Store {
             return None;
         }
         self.share_beside(number, lease, now);
-        // No lease fences another one off.
         self.last_token = self.last_token.max(1);
         Some(self.last_token)
     }
 
-    /// All waiters.
     pub(super) fn share_beside(&mut self, number: u64, lease: Duration, now: Moment) {
         let until = self.ends(number, now).max(Some(now + lease)).unwrap_or(now);
         self.shared.retain(|(other, _)| *other != number);
         self.shared.push((number, until));
     }
 
-    /// Another process that shares the lock renews its lease, and so sets what all have to no more than that.
+    /// Cuts all leases, as a renewal by another process that shares the lock does.
     pub(super) fn cut(&mut self, lease: Duration, now: Moment) {
         for (_, until) in &mut self.shared {
             *until = (*until).min(now + lease);
         }
     }
 
-    /// The last token, if `number` has the lock now, by a command that does not wait.
+    /// Returns the last token, if `number` has the lock now, by a command that does not wait.
     pub(super) fn lease_anew(
         &mut self,
         number: u64,
@@ -210,7 +201,6 @@ impl Store {
     ) -> Option<u64> {
         if self.is_shared() {
             let token = self.share(number, lease, now);
-            // It does not wait.
             self.remembered.retain(|(other, _)| *other != number);
             return token;
         }
@@ -221,13 +211,12 @@ impl Store {
         may.then(|| self.lease_to(number, lease, tokens, now))
     }
 
-    /// When the lease of a number ends.
     pub(super) fn ends(&self, number: u64, now: Moment) -> Option<Moment> {
         let mut leases = self.lease.iter().chain(&self.shared);
         leases.find(|(other, until)| *other == number && *until > now).map(|(_, until)| *until)
     }
 
-    /// Whether the number has the lock, which lasts at least so long from now on.
+    /// Makes the number's lease last at least for `lease` from now on. False if the number has no lease.
     pub(super) fn renew(&mut self, number: u64, lease: Duration, now: Moment) -> bool {
         let mut leases = self.lease.iter_mut().chain(&mut self.shared);
         let its = leases.find(|(other, until)| *other == number && *until > now);
@@ -237,13 +226,12 @@ impl Store {
         })
     }
 
-    /// Another process waits to have a shared lock alone.
     pub(super) fn writer_waits(&mut self, now: Moment) {
         self.writer_waits = true;
         self.pass_on(None, now);
     }
 
-    // === Inside ===
+    // === State ===
 
     pub(super) fn push(&mut self, number: u64, since: Moment, kept: Duration, now: Moment) {
         let Some(queue) = &mut self.queue else { return };
@@ -263,7 +251,6 @@ impl Store {
         }
     }
 
-    /// Whether it had the lock.
     fn free(&mut self, number: u64, now: Moment) -> bool {
         self.remove(number);
         let had_it = self.holds(number, now);
@@ -273,7 +260,7 @@ impl Store {
         had_it
     }
 
-    /// The first of the queue has the lock if it is free, and is told. Not `not_yet`, nor any behind it.
+    /// Leases a free lock to the first of the queue, unless the first is `not_yet`, and sends the message.
     fn pass_on(&mut self, not_yet: Option<u64>, now: Moment) {
         if self.held(now).is_some() {
             return;
@@ -294,7 +281,7 @@ impl Store {
 
     fn lease_to(&mut self, number: u64, lease: Duration, tokens: u64, now: Moment) -> u64 {
         self.remove(number);
-        // Never shorter, unless it is a store that sets what it is told.
+        // Never shorter, except at a store that sets lengths exactly.
         let before = self.lease.filter(|(other, _)| *other == number && !self.sets_exactly);
         let until = now + lease;
         self.lease = Some((number, before.map_or(until, |(_, before)| before.max(until))));
@@ -308,12 +295,10 @@ impl Store {
         !self.messages.is_empty()
     }
 
-    /// The oldest message comes.
     pub(super) fn tell(&mut self) {
         self.receivers = self.receivers.max(self.messages.remove(0));
     }
 
-    /// The highest number that was granted the lock by a message.
     pub(super) fn receivers(&self) -> u64 {
         self.receivers
     }
