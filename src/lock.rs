@@ -1,11 +1,76 @@
-//! The lock: [`LockClient`], [`Lock`], [`Guard`], [`Owner`], over any
+//! Named locks: [`LockClient`], [`Lock`], [`Guard`], [`Owner`], over any
 //! [`Backend`](crate::backend::Backend).
+//!
+//! ```
+//! # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+//! # block_on(async {
+//! use std::time::Duration;
+//! use latchwork::{Lease, LockClient};
+//!
+//! // Over Redis: LockClient::new(Redis::connect("redis://127.0.0.1").await?)
+//! let client = LockClient::local();
+//!
+//! // A lock: the watchdog renews the lease until the guard gives the lock back.
+//! let lock = client.get_lock("orders:42")?;
+//! let guard = lock.lock().await?;
+//! guard.unlock().await?;
+//!
+//! // A limit of time: `None` if another owner has the lock after two seconds.
+//! if let Some(guard) = lock.try_lock_for(Duration::from_secs(2), Lease::Watched).await? {
+//!     guard.unlock().await?;
+//! }
+//!
+//! // An owner that re-enters: only the outer hold takes the lock from the store.
+//! let mine = lock.owned_by(&client.owner());
+//! let (outer, inner) = (mine.lock().await?, mine.lock().await?);
+//! drop((inner, outer));
+//!
+//! // Work that is dropped if the lock is lost.
+//! let sum = lock.run(async { 40 + 2 }).await?;
+//! assert_eq!(sum, 42);
+//! # Ok::<(), latchwork::LockError>(()) }).unwrap();
+//! ```
+//!
+//! # Events and spans
+//!
+//! With the feature `tracing`, under the target `latchwork`. Fields are `lock`, if one is concerned, and:
+//!
+//! | level | event | when |
+//! |---|---|---|
+//! | DEBUG | span `acquire` | around each acquisition, from its first attempt until the guard or the end of its limit |
+//! | TRACE | `held by another`, `left` | the store refused an attempt |
+//! | DEBUG | `waiting`, `left` | the queue head begins to wait |
+//! | TRACE | `woken`, `notified` | the queue head looks again, woken by a message or by its timer |
+//! | DEBUG | `acquired`, `owner`, `watched` | a guard is made |
+//! | DEBUG | `handed off` | a release gave the lock to a waiter of this client, in memory |
+//! | TRACE | `renewed` | the watchdog extended the lease, or the store confirmed the lease |
+//! | WARN | `renewal failed`, `leases`, `error` | the watchdog got no answer, and tries again soon |
+//! | WARN | `lost`, `reason` | a hold is lost |
+//! | DEBUG | `released` | the store has a lease back |
+//! | WARN | `release failed`, `error` | the release is repeated; reported once, until a release succeeds |
+//! | DEBUG | `connected`, `server` | there is a (new) connection |
+//! | WARN | `cannot connect`, `error` | there is no connection; the client tries again after a while |
+//! | WARN | `connection for commands lost`, `server`, `silent` | the next command makes a new connection |
+//! | WARN | `connection for subscriptions lost`, `server`, `silent` | the client makes a new connection |
+//! | WARN | `not unsubscribed`, `channel`, `error` | the user lacks the right to unsubscribe; messages keep coming |
+//! | WARN | `message of the other kind not published`, `channel`, `error` | subscribers of the other kind are not woken |
+//! | WARN | `heartbeat refused`, `error` | the user has lost the right to the heartbeat's command |
+//! | WARN | `CLIENT KILL is refused …`, `error` | reported once; see the page of `redis` |
+//! | WARN | `an attempt that came late was undone` | the attempt had taken the lock for a caller that had gone |
+//! | DEBUG | `subscriptions are back`, `channels` | the connection for subscriptions is back, and every queue head tries again |
+//! | ERROR | `panicked`, `work`, `panic` | foreign code, such as a waker, has panicked: see [`on_foreign_panic`](crate::on_foreign_panic) |
+//! | INFO | `master found`, `master`, `server` | the client has found the master, for the first time or at another place |
+//! | WARN | `Sentinel lost`, `sentinel`, `error` | the Sentinel does not answer, or lets no client follow; the client follows another Sentinel |
+//!
+//! Without a subscriber an event costs a load and a branch; [`tracing_a_wait`] shows the events of a wait.
+//!
+//! [`tracing_a_wait`]:
+//! https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/tracing_a_wait.rs
 //!
 //! # How a lock is acquired
 //!
-//! The store leases a name to the *client*, under an id that is new for each lease. Inside of the client a
-//! [`LockEntry`](crate::lock_entry::LockEntry) passes the ownership on in memory: to an owner's inner holds,
-//! and from a holder to the next waiter.
+//! The store leases a name to the *client*, under a new id for each lease. Inside of the client a
+//! [`LockEntry`](crate::lock_entry::LockEntry) passes the ownership on in memory: to inner holds and waiters.
 //!
 //! ```text
 //! held here by this owner ─────────────► a count in memory
@@ -17,16 +82,15 @@
 //!                                                       guard
 //! ```
 //!
-//! Only the queue head talks to the store. The lease's end stands beside every message as a timer, so a
-//! message that is lost costs time and never a hang. Every way out, an error and a dropped future included,
-//! leaves the queue and the subscription; an attempt that was under way is rolled back, and a release is
-//! repeated until the store has answered or the lease is over.
+//! Only the queue head talks to the store. A timer for the lease's end stands beside the messages, so a lost
+//! message costs time and never a hang. Every way out leaves the queue and the subscription; an attempt under
+//! way is rolled back, and a release is repeated until the store answers or the lease is over.
 //!
 //! A release with a waiter here costs the store nothing, until the client's [tenure](LockOptions::tenure) is
 //! over: then the lease goes back, and this client asks again behind the others.
 //!
-//! A [fair lock](LockClient::get_fair_lock) is the same up to the release. The store has a queue, in which
-//! the queue head of each client has a position, and each release goes there:
+//! A [fair lock](LockClient::get_fair_lock) differs in its releases. The store's queue has a position for the
+//! queue head of each client, and each release goes to the store:
 //!
 //! ```text
 //! release, with the next waiter of this client ─► store ──its turn─────────────────► guard
@@ -34,62 +98,25 @@
 //!                                                  a release elsewhere, which grants ────┘─► guard
 //! ```
 //!
-//! A [read-write lock](LockClient::get_read_write_lock) is two locks. To write is a fair lock, by other
-//! commands. To read is one that is shared: the readers of a client have one lease together, which newcomers
-//! join in memory within the tenure, and ask the store for anew after it.
-//!
-//! # What can be watched
-//!
-//! With the feature `tracing`, under the target `latchwork`; fields are `lock`, and these:
-//!
-//! | level | event | when |
-//! |---|---|---|
-//! | DEBUG | span `acquire` | around each acquisition, from its first attempt until the guard or the end of its limit |
-//! | TRACE | `held by another`, `left` | an attempt was refused |
-//! | DEBUG | `waiting`, `left` | the queue head begins to wait |
-//! | TRACE | `woken`, `notified` | the queue head looks again: by a message, or by its timer |
-//! | DEBUG | `acquired`, `owner`, `watched` | a guard is made |
-//! | DEBUG | `handed off` | a release gave the lock to a waiter of this client, in memory |
-//! | TRACE | `renewed` | the watchdog extended the lease, or was told that it is there |
-//! | WARN | `renewal failed`, `leases`, `error` | the watchdog could not; it tries again soon |
-//! | WARN | `lost`, `reason` | a hold is lost |
-//! | DEBUG | `released` | the store has a lease back |
-//! | WARN | `release failed`, `error` | it is repeated; told once, until one succeeds |
-//! | DEBUG | `connected`, `server` | there is a (new) connection |
-//! | WARN | `cannot connect`, `error` | there is none; it is tried again after a while |
-//! | WARN | `connection for commands lost`, `server`, `silent` | the next command makes a new one |
-//! | WARN | `connection for subscriptions lost`, `server`, `silent` | it is made again |
-//! | WARN | `not unsubscribed`, `channel`, `error` | the user is not allowed to; messages go on coming |
-//! | WARN | `message of the other kind not published`, `channel`, `error` | its subscribers are not woken |
-//! | WARN | `heartbeat refused`, `error` | the user is not allowed it any more |
-//! | WARN | `CLIENT KILL is refused …`, `error` | told once; see the page of `redis` |
-//! | WARN | `an attempt that came late was undone` | it had taken the lock for a caller that had gone |
-//! | DEBUG | `subscriptions are back`, `channels` | it was, and every queue head tries again |
-//! | ERROR | `panicked`, `work`, `panic` | foreign code, such as a waker, has panicked: see [`on_foreign_panic`](crate::on_foreign_panic) |
-//! | INFO | `master found`, `master`, `server` | where the master is, that was not known or was elsewhere |
-//! | WARN | `Sentinel lost`, `sentinel`, `error` | it does not answer, or lets no client follow; another one is followed |
-//!
-//! Without a subscriber each costs a load and a branch, without the feature nothing. The recipe
-//! [`tracing_a_wait`] shows the events of one wait.
-//!
-//! [`tracing_a_wait`]:
-//! https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/tracing_a_wait.rs
+//! A [read-write lock](LockClient::get_read_write_lock) is two locks. The write lock is a fair lock with
+//! other commands. The read lock is shared: the readers of a client have a lease together, which newcomers
+//! join in memory within the tenure; after the tenure newcomers ask the store.
 
 // Where to look:
 //
 // | question | module |
 // |---|---|
-// | What do users call? | `client`, `handle`, `read_write_lock`, `guard`, `run`, `options` |
-// | How does one acquisition run? | `acquire`; `head` → `wait` as the queue head, which asks the store |
+// | Where do callers enter? | `client`, `handle`, `read_write_lock`, `guard`, `run`, `options` |
+// | How does one acquisition run? | `acquire`: `head` → `wait` as the queue head, which asks the store at a `rate_limit`; `synchronous` at an idle entry of a store that answers within the call |
 // | Which owner has the name in this client, and which is next? | `../lock_entry`: the state machine, without a store or a clock |
-// | What carries out what it says? | `entry` → `release`, `extend`, `table`, `listening`, `deadlines` |
-// | Where do messages come from? | `../subscription`: `registry` → `channel` → `../latch`, over a `transport` |
+// | Which module carries out the engine's effects? | `entry` → `release`, `extend`, `table`, `listening`, `deadlines`; `abandon_guard` for futures that are dropped or kept unpolled |
+// | Where do messages come from? | `../subscription`: `registry` → `channel` → `../latch`, over a `transport`; `entry/listening` has the picture |
 // | Why does no lease stay at the store? | `backend`: commands that come late; `../lock_entry/ownership/record`; `entry/release` |
-// | What renews, verifies and ends leases? | `watchdog`, by the entries' `deadlines` |
-// | What is a store asked? | `backend` → `command`, `mode`; `store` is one without its type, which is what an entry asks |
-// | What do the entries of a client share? | `context`, `releases`, `origin` |
-// | What is counted? | `metrics` → `histogram`, `prometheus` |
-// | Which values are there? | `error`, `lease`, `name`, `owner` |
+// | Which task renews, verifies and ends leases? | `watchdog`, by the entries' `deadlines` |
+// | How is the store asked? | `backend` → `command`, `mode`; `store` is a backend without its type, for the entries |
+// | Where is the state that a client's entries share? | `context`, `releases`, `origin` |
+// | Where are the figures? | `metrics` → `histogram`, `prometheus` |
+// | Where are the values? | `error`, `lease`, `name`, `owner` |
 
 mod acquire;
 pub(crate) mod backend;

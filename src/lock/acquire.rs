@@ -1,11 +1,11 @@
-//! Acquiring: in memory if this client has the lock, as the queue head at the store otherwise.
+//! Acquisitions: in memory if this client has the lock, otherwise as the queue head at the store.
 //!
 //! | answer | of | says |
 //! |---|---|---|
-//! | [`AcquireOutcome`] | the store | leased, or held by another for so long |
+//! | [`AcquireOutcome`] | the store | leased, or held by another for this long |
 //! | [`AttemptOutcome`](crate::lock_entry::AttemptOutcome) | the engine | the worth of the store's answer |
-//! | [`Turn`] | the queue | the lock, the right to compete for it, or why neither |
-//! | [`End`] | one competition | the lock, or why not |
+//! | [`Turn`] | the queue | the lock, the right to compete for the lock, or the reason for neither |
+//! | [`End`] | one competition | the lock, or the reason why not |
 //! | `Result<Option<Guard>, LockError>` | the acquisition | the caller's answer |
 
 mod head;
@@ -30,53 +30,49 @@ use crate::lock::guard::Guard;
 use crate::lock::lease::{Lease, LeaseError};
 use crate::lock::owner::LeaseId;
 
-/// A waiter with a shorter limit cannot wait until the watchdog verifies the lease anyway.
+/// Limit below which a waiter has the held lease verified at once; longest wait of a try.
 const SHORT_WAIT: Duration = Duration::from_secs(1);
 
-/// The parameters of one call.
 #[derive(Clone, Copy)]
 pub(super) struct AcquireParams<'a> {
     pub(super) entry: &'a Arc<Entry>,
-    /// `None`: an owner of its own.
+    /// `None`: a fresh owner.
     pub(super) owner: Option<u64>,
     pub(super) lease: Lease,
     pub(super) fenced: bool,
-    /// `None`: without a limit.
+    /// `None`: no limit.
     pub(super) wait: Option<Duration>,
 }
 
-/// The end of one competition for the lock.
 enum End {
     Granted(Guard),
-    /// The caller was not polled in time, or was recalled: it enters anew.
+    /// The caller was not polled in time, or was recalled, and enters again.
     Superseded,
-    /// The time to wait is over, and another acquisition has the lock.
+    /// The time to wait is over; another acquisition has the lock.
     Held,
-    /// The time to wait is over, and the store has not said meanwhile whether the lock is held.
+    /// The time to wait is over; the store has not said whether the lock is held.
     Unanswered,
 }
 
 impl<'a> AcquireParams<'a> {
-    /// Takes the lock. `time_over`: the outcome once the time to wait is over, if there is a limit.
+    /// Takes the lock. `time_over` is the outcome once the time to wait is over, if there is a limit.
     ///
-    /// Futures that wait for the store are boxed: they take no room in the future of an acquisition that
-    /// does not.
+    /// Futures that wait for the store are boxed: an acquisition that does not wait has no room for them.
     pub(super) async fn acquire<O: From<Guard>>(self, time_over: Option<O>) -> Result<O, LockError> {
         let entry = self.entry;
-        // A limit counts from the first poll.
+        // The limit counts from the first poll.
         let begun = entry.now();
         let mut now = begun;
-        // Before the lock is taken: a future that is kept and not polled would hold the lock.
+        // Yield first: a future that yielded with the lock, and was never polled again, would keep the lock.
         if !budget::take_part() {
             yield_now().await;
             now = entry.now();
         }
-        // A caller with a limit waits as long as that for a store that is gone. A caller without a limit
-        // gets the error, unless it has waited before.
+        // A caller with a limit outwaits a store that is gone; without one, only once a wait has begun.
         let mut patient = self.wait.is_some();
         loop {
             let under = self.check(now)?;
-            // An owner and a lease may have the same number.
+            // A fresh owner and its lease may share a number.
             let number = entry.context.number();
             let request = self.request(number);
             let end = if let Some(under) = under {
@@ -126,7 +122,7 @@ impl<'a> AcquireParams<'a> {
                     return Ok(O::from(guard));
                 }
                 End::Superseded => (now, patient) = (entry.now(), true),
-                // The end of the runtime ends its timers early.
+                // The end of the runtime fires its timers early.
                 End::Held | End::Unanswered if entry.context.has_ended() => {
                     return Err(LockError::RuntimeEnded);
                 }
@@ -142,30 +138,28 @@ impl<'a> AcquireParams<'a> {
         }
     }
 
-    /// In the queue, with a limit. `None`: the time is over.
+    /// Waits in the queue, with a limit. `None` if the time is over.
     async fn wait_queued(self, waiter: Waiter<'a>, begun: Moment) -> Option<(Turn, Moment)> {
         let entry = self.entry;
         if self.wait.is_some_and(|wait| wait < SHORT_WAIT) {
             entry.event(|engine, effects| engine.verify_soon(entry.now(), effects));
         }
-        // A try waits for the answer that another caller has asked for.
+        // A try waits for the answer to another caller's question.
         let limit = if self.may_wait() { self.limit(begun) } else { begun + SHORT_WAIT };
         entry.context.until(limit, waiter).await
     }
 
-    /// Waits for a holder, here or elsewhere: when the holder leaves, the store may be gone. A caller behind
-    /// a queue head that has not reached the store gets the error.
+    /// True if the caller waits for a holder, here or elsewhere, and so outwaits a store that is gone.
     fn is_behind_a_holder(&self) -> bool {
-        // A store that answers by the call is never gone.
+        // A synchronous store is never gone.
         !self.entry.context.is_synchronous && self.entry.engine.is_known_held()
     }
 
-    /// The end of the time to wait.
     fn limit(&self, begun: Moment) -> Moment {
         self.wait.map_or(Moment::NEVER, |wait| begun + wait)
     }
 
-    /// The end of the time for a question: with no time to wait at all, the round trip may take its time.
+    /// End of the time for a question: a call with no time to wait allows the whole round trip.
     fn give_up(&self, begun: Moment) -> Moment {
         if self.may_wait() { self.limit(begun) } else { Moment::NEVER }
     }
@@ -174,7 +168,7 @@ impl<'a> AcquireParams<'a> {
         self.wait != Some(Duration::ZERO)
     }
 
-    /// A request, by the owner `fresh` if it is to have one of its own.
+    /// Builds the request, by the owner `fresh` unless the caller has named an owner.
     fn request(&self, fresh: u64) -> Request {
         let request = match self.owner {
             Some(owner) => Request::new(owner).shared_owner(),
@@ -187,14 +181,12 @@ impl<'a> AcquireParams<'a> {
         if self.fenced { request.fenced() } else { request }
     }
 
-    /// Counts a wait that is over.
     #[inline]
     fn waited(&self, begun: Moment, now: Moment) {
         self.entry.context.recorder.waits.add(now.micros_since(begun));
     }
 
-    /// Checks the request. Returns the lease under which an explicit owner writes, if the owner is to read
-    /// beside that: such an owner need not enter.
+    /// Checks the request. Returns the lease under which the owner may read at once, as the owner writes.
     #[inline(always)]
     fn check(&self, now: Moment) -> Result<Option<LeaseId>, LockError> {
         self.entry.context.check()?;
@@ -207,19 +199,18 @@ impl<'a> AcquireParams<'a> {
         }
     }
 
-    /// Enters the queue, or gets further at once.
+    /// Enters the queue, unless the lock or the head's place is free.
     fn enter(&self, request: &Request, now: Moment, waker: &Waker) -> Turn {
-        // A clone of a waker is foreign code, and so made before the event.
+        // Cloning a waker runs foreign code, so the clone is made before the event.
         let waker = self.may_wait().then(|| waker.clone());
         self.entry.event(|engine, effects| engine.enter(request, waker, now, effects))
     }
 
-    /// The lease under which an explicit owner has the other side of the same read-write lock, if the owner
-    /// reads beside that.
+    /// Returns the lease under which an owner that asks to read writes. Fails if a reader asks to write.
     fn beside_itself(&self, owner: u64, now: Moment) -> Result<Option<LeaseId>, LockError> {
         let entry = self.entry;
         let Some(under) = entry.other_side_of(owner, now) else { return Ok(None) };
-        // The owner has this side as well.
+        // The owner already has this side.
         if !entry.engine.holds_of(owner, now).is_empty() {
             return Ok(None);
         }
@@ -229,8 +220,7 @@ impl<'a> AcquireParams<'a> {
         }
     }
 
-    /// The owner may have got the other side since [`beside_itself`](Self::beside_itself) looked, when no
-    /// waiter of it was here to be told. From now on there is one.
+    /// Recalls the owner's waiters if the owner got the other side after `beside_itself` looked.
     fn recall_if_beside_itself(&self, now: Moment) {
         if let Some(owner) = self.owner
             && self.entry.other_side_of(owner, now).is_some()
@@ -239,15 +229,14 @@ impl<'a> AcquireParams<'a> {
         }
     }
 
-    /// A waiter of this owner for the other side would wait for itself: a reader need not wait from now on,
-    /// and a writer gets an error.
+    /// Recalls this owner's waiters for the other side: a reader then reads at once, and a writer fails.
     fn tell_other_side(&self, owner: u64, now: Moment) {
         if let Some(other) = self.entry.other_side() {
             other.event(|engine, effects| engine.evict_owner(owner, now, effects));
         }
     }
 
-    /// Reads beside the owner's own writing, under the lease `under`. No other owner has to be waited for.
+    /// Takes a read lease for an owner that already writes, under `under`; waits for no other owner.
     async fn read_under(
         self,
         request: Request,
@@ -277,7 +266,7 @@ impl<'a> AcquireParams<'a> {
                 let grant = entry.event(|engine, effects| {
                     let grant = engine.adopt(&request, attempt.copy(), last_token, now, effects);
                     if may_run_yet {
-                        // Before wakers are called, whose calls have to find it.
+                        // In the same event: calls of the woken tasks have to find the rollback.
                         engine.may_run_again(attempt.rollback(), effects);
                     }
                     grant
@@ -291,8 +280,8 @@ impl<'a> AcquireParams<'a> {
                 if !may_run_yet {
                     unfinished.0 = None;
                 }
-                // The owner writes no longer, unless its lease was begun anew meanwhile: then the reader asks
-                // again. By a clock that stands still the reader would do so for ever.
+                // The owner no longer writes, or its lease was begun anew: ask again once the clock has
+                // moved.
                 if let Some(other) = entry.other_side()
                     && !other.gone(writes, sent)
                     && asked_before
@@ -311,13 +300,12 @@ impl<'a> AcquireParams<'a> {
         }
     }
 
-    /// The time to wait is over without an answer to this call. An earlier queue head may have had an answer.
+    /// The wait ends without an answer to this call; an earlier queue head may have had an answer.
     fn at_the_end(&self, begun: Moment) -> End {
         if self.entry.engine.was_known_held(begun) { End::Held } else { End::Unanswered }
     }
 
-    /// Asks for the time or token that the lease in hand lacks, for as long as the caller waits. A guard that
-    /// is dropped then leaves the hold as any other guard does.
+    /// Extends the lease for this hold, while the caller waits; a guard dropped then leaves the hold.
     async fn extended(self, guard: Guard, extension: Extension, begun: Moment) -> Result<End, LockError> {
         let give_up = self.give_up(begun);
         let (owner, grant) = (*guard.owner(), guard.grant().copy());
@@ -331,7 +319,6 @@ impl<'a> AcquireParams<'a> {
         Ok(End::Granted(guard))
     }
 
-    /// The guard at the end of a wait since `begun`.
     #[inline(always)]
     fn granted(&self, request: &Request, grant: Grant, begun: Moment, now: Moment) -> Guard {
         self.waited(begun, now);
@@ -356,13 +343,12 @@ impl<'a> AcquireParams<'a> {
     }
 }
 
-/// A place in the queue of an entry, as a future: ready with the caller's turn, and its time. Dropped before,
-/// leaves the queue, or passes on the turn that it was not polled for.
+/// A place in the queue, as a future of the caller's turn; its drop leaves the queue or passes the turn on.
 struct Waiter<'a> {
     entry: &'a Arc<Entry>,
     /// `None` once the turn has come.
     ticket: Option<Ticket>,
-    /// The first poll is a part of the poll that has entered, whose waker the queue has already.
+    /// The first poll belongs to the poll that entered, whose waker is already in the queue.
     is_entering: bool,
 }
 

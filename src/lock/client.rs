@@ -27,9 +27,38 @@ use crate::lock::read_write_lock::ReadWriteLock;
 
 /// Makes locks by name, over one [`Backend`].
 ///
-/// A client is what Redisson calls one too: it has a uuid, which is the first part of each of its leases'
-/// ids, one subscription per name however many wait, and one watchdog. Make one per process and clone it;
-/// clones are cheap and share everything.
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// use std::time::Duration;
+/// use latchwork::LockClient;
+///
+/// // Made once per process. Over Redis: LockClient::new(Redis::connect("redis://127.0.0.1").await?)
+/// let client = LockClient::local();
+///
+/// // One owner at a time.
+/// let guard = client.get_lock("orders:42")?.lock().await?;
+/// guard.unlock().await?;
+///
+/// // First come, first served, among all processes.
+/// client.get_fair_lock("tickets")?.run(async { /* the work */ }).await?;
+///
+/// // Many readers, or one writer.
+/// let prices = client.get_read_write_lock("prices")?;
+/// drop((prices.read().lock().await?, prices.read().lock().await?));
+/// prices.write().run(async { /* the work */ }).await?;
+///
+/// // At the end of `main`.
+/// client.shutdown(Duration::from_secs(5)).await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+///
+/// # One client per process
+///
+/// Like Redisson's, a client has a uuid, with which its leases' ids begin, a subscription per name, and a
+/// watchdog. Make a single client per process and clone it: clones are cheap and share everything.
 ///
 /// Recipes: [`memory_or_redis`] has one client over either store, and [`one_process`] ends it well.
 ///
@@ -39,31 +68,16 @@ use crate::lock::read_write_lock::ReadWriteLock;
 ///
 /// # Forks and snapshots
 ///
-/// After a fork, make another client, over a backend made in the child. There every call of this one that
-/// takes, gives back or looks at a lock is an [error](LockError::Forked), and its holds are
-/// [lost](crate::LossReason::Forked). A client made in the child over a backend in memory that was made
-/// before is refused by [`LockError::RuntimeEnded`]: the backend's threads are not there. In the child, do
-/// not poll futures that were begun before, nor ask for [`metrics`](Self::metrics) and
-/// [`stats`](Lock::stats): they may wait for a thread that is not there.
+/// After a fork, make another client, over a backend made in the child. There each call of the old client
+/// that takes, gives back or inspects a lock fails with [`LockError::Forked`], and its holds are
+/// [lost](crate::LossReason::Forked). A new client over the parent's backend in memory fails with
+/// [`LockError::RuntimeEnded`], as the backend's threads are missing. In the child, do not poll the parent's
+/// futures, nor call [`metrics`](Self::metrics) and [`stats`](Lock::stats): both may wait for a missing
+/// thread.
 ///
-/// A snapshot of the process or of its machine that is restored while the original goes on cannot detect
-/// that: both use the same leases until these end. Make clients after restoring, and where it must not
-/// happen, let what the lock protects check its [token](Lock::fenced).
-///
-/// # Examples
-///
-/// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
-/// use latchwork::LockClient;
-///
-/// let client = LockClient::local();
-/// let lock = client.get_lock("orders:42")?;
-/// let guard = lock.lock().await?;
-/// // … no other task of this process has it here …
-/// guard.unlock().await?;
-/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-/// ```
+/// A process cannot detect that a snapshot of it, or of its machine, was restored beside the original: both
+/// use the same leases until the leases end. Make clients after restoring. Where two holders would do harm,
+/// let the protected resource check the [token](Lock::fenced).
 #[derive(Clone)]
 pub struct LockClient {
     context: Arc<Context>,
@@ -72,12 +86,12 @@ pub struct LockClient {
 }
 
 impl LockClient {
-    /// A client over `backend`, with a uuid of its own.
+    /// Makes a client over `backend`, with a new uuid.
     pub fn new(backend: impl Backend) -> Self {
         Self::build(backend.erased(), &LockOptions::default())
     }
 
-    /// A client over `backend`, with a uuid of its own.
+    /// Makes a client over `backend`, with a new uuid and these options.
     ///
     /// # Errors
     ///
@@ -92,47 +106,40 @@ impl LockClient {
         Self { context, tables: Arc::default(), name_mapper: options.name_mapper.clone() }
     }
 
-    /// The lock called `name`. Nothing is sent.
+    /// Returns the lock called `name`. Sends nothing.
     ///
     /// # Errors
     ///
-    /// [`LockError::Name`] if no backend could keep a lock under that name, or this one cannot.
-    /// [`LockError::Forked`] in a child that was forked off.
+    /// [`LockError::Name`] for a refused name, [`LockError::Forked`] in a child that was forked off.
     pub fn get_lock(&self, name: &str) -> Result<Lock, LockError> {
         self.lock_of(name, Mode::Plain)
     }
 
-    /// The fair lock called `name`: its waiters, in whatever process, get it in the order in which
-    /// they began to wait. Nothing is sent.
+    /// Returns the fair lock called `name`, whose waiters in all processes are served in order of arrival.
     ///
-    /// Fairness costs commands: every release goes to the store, and what the plain lock passes on in
-    /// memory takes a command. The release itself grants the lock to the next waiter, so that a hand-off
-    /// between processes is one hop.
+    /// Sends nothing. Fairness costs commands: every release goes to the store, even where a plain lock
+    /// passes on in memory. The release grants the lock to the next waiter, so a hand-off takes one hop.
     ///
-    /// A name is to be one kind of lock. While it is held as another kind, this one is refused by
-    /// [`LockError::OtherKind`].
+    /// Use a name for one kind of lock: while another kind is held, calls fail with [`LockError::OtherKind`].
     ///
     /// # Fairness
     ///
     /// First come, first served, up to the time that messages take. Except:
     ///
-    /// * an owner that has the lock already takes it once more without waiting;
-    /// * a waiter that cannot be told when its turn has come, because its process is cut off from the store's
-    ///   messages, is passed over, and keeps its position for when it is back;
-    /// * a waiter whose future is kept and not polled, or whose process stands still, holds up the others for
-    ///   a third of the [watchdog's timeout](crate::LockOptions::watchdog_timeout) at most, and for 10 s at
-    ///   most. It waits anew then;
-    /// * the waiters of the client whose lock was forced free, or whose lease ended by itself, are in the
-    ///   store's queue within a second after that, by when they began to wait. One that had just been
-    ///   granted the lock, and had not been polled since, waits anew;
-    /// * after a failover or flush of the store the waiters queue anew, by when they began to wait.
+    /// * an owner that already has the lock takes the lock once more without waiting;
+    /// * a waiter whose process is cut off from the store's messages cannot hear of its grant: the store
+    ///   passes the waiter over, and keeps its position for its return;
+    /// * a waiter that is kept unpolled, or whose process stands still, holds up the others for a third of
+    ///   the [watchdog's timeout](crate::LockOptions::watchdog_timeout) or 10 s at most, and then waits anew;
+    /// * after a forced release, or a lease that ended by itself, the waiters of the holder's client are in
+    ///   the store's queue within a second, in order of arrival; a waiter granted but not polled waits anew;
+    /// * after a failover or flush of the store the waiters queue anew, in order of arrival.
     ///
     /// [`Lock::try_lock`] overtakes no waiter.
     ///
     /// # Errors
     ///
-    /// [`LockError::Name`] if no backend could keep a lock under that name, or this one cannot;
-    /// [`LockError::Unsupported`] if it keeps no such locks.
+    /// [`LockError::Name`] for a refused name, [`LockError::Unsupported`] if the backend has no such locks.
     ///
     /// # Examples
     ///
@@ -152,15 +159,13 @@ impl LockClient {
         self.lock_of(name, Mode::Fair)
     }
 
-    /// The read-write lock called `name`: many have it to read, or one to write. Nothing is sent.
+    /// Returns the read-write lock called `name`, for many readers or one writer. Sends nothing.
     ///
-    /// A name is to be one kind of lock. While it is held as another kind, this one is refused by
-    /// [`LockError::OtherKind`].
+    /// Use a name for one kind of lock: while another kind is held, calls fail with [`LockError::OtherKind`].
     ///
     /// # Errors
     ///
-    /// [`LockError::Name`] if no backend could keep a lock under that name, or this one cannot;
-    /// [`LockError::Unsupported`] if it keeps no such locks.
+    /// [`LockError::Name`] for a refused name, [`LockError::Unsupported`] if the backend has no such locks.
     ///
     /// # Examples
     ///
@@ -185,7 +190,7 @@ impl LockClient {
     }
 
     fn lock_of(&self, name: &str, mode: Mode) -> Result<Lock, LockError> {
-        // The table may be locked by a thread that a child does not have.
+        // In a child the table may stay locked, by a thread that the child does not have.
         self.context.check_origin()?;
         let (name, table) = (self.name_mapper.map(name), self.tables.of(mode));
         if let Some(entry) = table.find_text(&name) {
@@ -199,7 +204,7 @@ impl LockClient {
         Ok(Lock::new(table.get(&name, || Entry::new(&self.context, &self.tables, &name, mode))))
     }
 
-    /// A new owner, for taking a lock more than once: see [`Lock::owned_by`].
+    /// Makes an owner that can take a lock more than once: see [`Lock::owned_by`].
     pub fn owner(&self) -> Owner {
         self.context.owner(self.context.number())
     }
@@ -209,7 +214,7 @@ impl LockClient {
         &self.context.id
     }
 
-    /// What happened through this client so far.
+    /// Returns the client's figures so far.
     ///
     /// # Examples
     ///
@@ -234,11 +239,11 @@ impl LockClient {
         }
     }
 
-    /// What this client holds now, by guards and by holds that were [forgotten](crate::Guard::forget): an
-    /// item for each owner of each lock, in the order of modes and names. As far as this process knows; asks
-    /// no server. [`Lock::holder`] asks it, for the holder in any process.
+    /// Lists this client's holds, [forgotten](crate::Guard::forget) holds included, by owner and lock, in
+    /// order of modes and names. Asks no server; [`Lock::holder`] asks the store, for a holder in any
+    /// process.
     ///
-    /// Each lock is looked at by itself while things go on. Empty in a child that was forked off.
+    /// Looks at each lock separately, while other locks change. Empty in a child that was forked off.
     pub fn held(&self) -> Vec<HeldLock> {
         let each = |entry: Arc<Entry>| {
             let now = entry.now();
@@ -259,10 +264,9 @@ impl LockClient {
         self.entries().into_iter().flat_map(each).collect()
     }
 
-    /// What acquisitions of this client wait for now, in the order of modes and names. Asks no server; says
-    /// nothing of waiters in other processes.
+    /// Lists this client's waiters by lock, in the order of modes and names. Asks no server.
     ///
-    /// Each lock is looked at by itself while things go on. Empty in a child that was forked off.
+    /// Looks at each lock separately, while other locks change. Empty in a child that was forked off.
     pub fn waiting(&self) -> Vec<WaitingLock> {
         let each = |entry: Arc<Entry>| {
             let now = entry.now();
@@ -277,40 +281,38 @@ impl LockClient {
         self.entries().into_iter().filter_map(each).collect()
     }
 
-    /// What is in use. In a child that was forked off, none: a mutex may be locked for ever there.
+    /// All entries; none in a child that was forked off, where a mutex may stay locked forever.
     fn entries(&self) -> Vec<Arc<Entry>> {
         if self.context.is_same_process() { self.tables.all() } else { Vec::new() }
     }
 
-    /// The backend that was given to [`new`](Self::new), if it is a `B`.
+    /// Returns the backend that was given to [`new`](Self::new), if its type is `B`.
     pub fn backend<B: Backend>(&self) -> Option<&B> {
         let store: &dyn Any = &*self.context.store;
         store.downcast_ref()
     }
 
-    /// The channels that this process waits on: one entry per name whose queue head waits. The backend's, and
-    /// so shared by all of its clients.
+    /// The channels that the backend's clients wait on: an entry per name whose queue head waits.
     pub fn registry(&self) -> &Registry<dyn Transport> {
         &self.context.registry
     }
 
-    /// Ends the client in good order: no lock is granted by it from now on, and its waiters are told
-    /// so. Then waits until every guard is gone or its lease over, and every release was answered, for
-    /// `limit` at most. Releases are also the rollbacks of acquisitions that were not answered. A hold that
-    /// was [forgotten](crate::Guard::forget) is not waited for: the store keeps it until its lease is over.
+    /// Ends the client: from now on no lock is granted, and waiters get an error. Waits for at most `limit`
+    /// until every guard is gone or its lease over, and every release is answered, rollbacks included; not
+    /// for [forgotten](crate::Guard::forget) holds, which the store keeps until their leases are over.
     ///
-    /// Call it at the end of `main`, and when Ctrl-C has come: a release that is under way in the background
-    /// is lost with the runtime, and its lock is held for the rest of its lease then.
+    /// Call `shutdown` at the end of `main` and after Ctrl-C: the runtime's end drops the releases in the
+    /// background, and leaves their locks held for the rest of their leases.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not undo the shutdown. It can be called again, to wait longer.
+    /// Dropping the future does not undo the shutdown. Call `shutdown` again to wait longer.
     ///
     /// # Errors
     ///
-    /// [`ShutdownError`] names the locks that guards hold still, or whose release was not answered; it [says
-    /// whether](ShutdownError::is_release_pending) there are only the latter. In a child that was forked off
-    /// it [says so](ShutdownError::is_forked) at once, and changes nothing.
+    /// [`ShutdownError`] names the locks that guards still hold, or whose release was not answered: see
+    /// [`is_release_pending`](ShutdownError::is_release_pending). A forked child gets an error at once, with
+    /// [`is_forked`](ShutdownError::is_forked), and nothing changes.
     ///
     /// # Examples
     ///
@@ -340,20 +342,20 @@ impl LockClient {
         loop {
             let done = self.context.releases.done();
             let (mut held, mut awaited, mut wake) = (Vec::new(), Vec::new(), give_up);
-            // After we listen, so that what is done now is either seen here or told. What is held first, and
-            // what is in the background last: a hold is released next, and seen in one of the three.
+            // Listen first: an end from now on is seen here or notified. Look at holds first and at
+            // background releases last: a hold becomes a release, and is seen in one of the three places.
             for entry in self.tables.all() {
-                // The watchdog may look later than this, and what has ended may have a lease to be released.
+                // The watchdog may look later, and an ended hold may have a lease to release.
                 entry.event(|engine, effects| engine.end_what_is_over(entry.now(), effects));
                 let holds = entry.engine.each_hold(entry.now()).0;
                 if let Some(ends) = holds.iter().filter(|hold| !hold.is_forgotten).map(|hold| hold.ends).min()
                 {
                     held.push(entry.name.clone());
-                    // A guard may be kept beyond its lease: no call tells the end of that.
+                    // A guard may be kept beyond its lease, whose end notifies nothing.
                     wake = wake.min(ends);
                 }
-                // By a caller that waits for it; or a caller has asked the store for what is released if it
-                // is granted, beside the queue.
+                // A caller awaits the release, or asks the store outside of the queue and may have to
+                // release.
                 if entry.engine.is_returning() || entry.is_unreleased() || entry.has_abandon_guards() {
                     awaited.push(entry.name.clone());
                 }
@@ -384,7 +386,7 @@ impl fmt::Debug for LockClient {
     }
 }
 
-/// A lock that a client holds, with one of its owners: see [`LockClient::held`](crate::LockClient::held).
+/// A lock that a client holds, by one owner: see [`LockClient::held`](crate::LockClient::held).
 ///
 /// # Examples
 ///
@@ -402,24 +404,23 @@ impl fmt::Debug for LockClient {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldLock {
-    /// The lock.
+    /// Name of the lock.
     pub name: LockName,
-    /// As what it is held.
+    /// Mode in which the lock is held.
     pub mode: Mode,
-    /// The owner that has it.
+    /// The owner that has the lock.
     pub owner: Owner,
-    /// How often the owner has it: its guards, and its holds that were [forgotten](crate::Guard::forget).
+    /// Count of the owner's guards and of its [forgotten](crate::Guard::forget) holds.
     pub holds: u32,
-    /// The lease that it stands on, as [`Lock::holder`](crate::Lock::holder) says it in every process.
+    /// The lease of the hold, which [`Lock::holder`](crate::Lock::holder) returns in every process.
     pub lease: LeaseId,
-    /// For how long the owner has had it, by the backend's clock.
+    /// Time for which the owner has had the lock, by the backend's clock.
     pub held_for: Duration,
-    /// For how long it has it still if the lease is not renewed or extended; [`Duration::MAX`] if that never
-    /// ends.
+    /// Time left unless the lease is renewed or extended; [`Duration::MAX`] if the lease never ends.
     pub left: Duration,
-    /// Whether the watchdog renews the lease for this owner.
+    /// True if the watchdog renews the lease for this owner.
     pub is_watched: bool,
-    /// How many acquisitions of this client wait for it.
+    /// Count of this client's acquisitions that wait for the lock.
     pub waiters: usize,
 }
 
@@ -439,13 +440,12 @@ pub struct HeldLock {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaitingLock {
-    /// The lock.
+    /// Name of the lock.
     pub name: LockName,
-    /// As what it is asked for.
+    /// Mode in which the lock is asked for.
     pub mode: Mode,
-    /// How many acquisitions wait, the one that competes at the store included.
+    /// Count of waiting acquisitions, the queue head included.
     pub waiters: usize,
-    /// For how long the one has waited that competes at the store; `None` if none does, as the lock is held
-    /// in this process.
+    /// Time for which the queue head has waited; `None` if the lock is held in this process.
     pub competes_for: Option<Duration>,
 }

@@ -1,4 +1,4 @@
-//! [`Context`]: what the entries of a client share.
+//! [`Context`]: the state that the entries of a client share.
 
 use std::future::poll_fn;
 use std::mem;
@@ -27,7 +27,7 @@ use crate::lock::releases::Releases;
 pub(super) struct Context {
     pub(super) store: Box<dyn Store>,
     pub(super) registry: Registry<dyn Transport>,
-    /// The store answers by the call.
+    /// The store answers within the call.
     pub(super) is_synchronous: bool,
     pub(super) rules: Rules,
     pub(super) recorder: Recorder,
@@ -36,7 +36,7 @@ pub(super) struct Context {
     /// The uuid as text.
     pub(super) id: String,
     label: Option<Arc<str>>,
-    /// Of owners and of leases.
+    /// Next number, of an owner or a lease.
     next_number: AtomicU64,
     origin: Origin,
     shut_down: AtomicBool,
@@ -70,9 +70,8 @@ impl Context {
         self.store.now().into()
     }
 
-    /// A number that was never used, of an owner or a lease.
     pub(super) fn number(&self) -> u64 {
-        // Ordering: Relaxed, only the number's being used once matters.
+        // Ordering: Relaxed; only the number's uniqueness matters.
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -84,24 +83,21 @@ impl Context {
         LeaseId::new(self.client, number, self.label.clone())
     }
 
-    /// The lease to ask the store for.
     pub(super) fn lease_of(&self, request: &Request) -> Duration {
         request.own_lease().unwrap_or(self.rules.renewed_lease)
     }
 
-    /// Whether this is the process that the client was made in. In a child the client's mutexes are not to be
-    /// locked: a thread that the child does not have may have had them.
+    /// True in the process that made the client. In a child the client's mutexes may stay locked forever.
     #[inline]
     pub(super) fn is_same_process(&self) -> bool {
         self.origin.is_same_process()
     }
 
-    /// An error if the client's leases are another process's.
+    /// Fails in a child: the leases are the parent's.
     pub(super) fn check_origin(&self) -> Result<(), LockError> {
         if self.is_same_process() { Ok(()) } else { Err(LockError::Forked) }
     }
 
-    /// An error if no lock can be taken by this client any more.
     pub(super) fn check(&self) -> Result<(), LockError> {
         self.check_origin()?;
         if self.is_shut_down() {
@@ -114,8 +110,7 @@ impl Context {
     }
 
     pub(super) fn is_shut_down(&self) -> bool {
-        // Ordering: Relaxed. A caller that comes at the same time may come before; entries are closed under
-        // their own mutexes afterwards.
+        // Ordering: Relaxed. A caller may come first; entries are closed later, under their own mutexes.
         self.shut_down.load(Ordering::Relaxed)
     }
 
@@ -124,7 +119,7 @@ impl Context {
         self.shut_down.store(true, Ordering::Relaxed);
     }
 
-    /// Tells a shutdown that there is something to look at. Nothing listens before there is one.
+    /// Makes a shutdown look again. Nothing listens before there is a shutdown.
     #[inline]
     pub(super) fn tell_shutdown(&self) {
         if self.is_shut_down() {
@@ -132,13 +127,11 @@ impl Context {
         }
     }
 
-    /// Why an entry is closed.
     pub(super) fn closed(&self) -> LockError {
-        // Entries are closed by a shutdown, and by the end of the watchdog with its runtime.
+        // A shutdown closes entries, and so does the watchdog when its runtime ends.
         self.check().err().unwrap_or(LockError::RuntimeEnded)
     }
 
-    /// Whether the runtime has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.store.has_ended()
     }
@@ -147,20 +140,17 @@ impl Context {
         self.store.spawn(task);
     }
 
-    /// Drops what wakes others in a task of its own.
+    /// Drops a value that wakes tasks, in a task of its own.
     pub(super) fn drop_apart(&self, wakes: impl Send + 'static) {
         self.spawn(Box::pin(async move {
-            // Not in the task that spawns this one, which a runtime may poll in place.
+            // A runtime may poll a new task in place; the spawning task must not drop the value.
             yield_now().await;
             drop(wakes);
         }));
     }
 
-    /// Awaits `future` until `deadline`, for ever if that is never. `None` if the time ran out first; what is
-    /// ready is taken even when it is late.
-    ///
-    /// It ran out when the clock says so: a runtime that is busy fires its timers late.
-    /// Pinned by the caller: see [`unless`].
+    /// Awaits `future` until `deadline`. `None` if the time ran out first, by the clock: a busy runtime fires
+    /// its timers late. Pinned by the caller: see [`unless`].
     pub(super) async fn until<F>(&self, deadline: Moment, future: F) -> Option<F::Output>
     where
         F: Future + Unpin,
@@ -177,7 +167,6 @@ impl Context {
         unless(future, timer).await
     }
 
-    /// What `error` of a command on `name` is to the caller.
     pub(super) fn failed(&self, name: &LockName, Failed { failure, source }: Failed) -> LockError {
         if self.has_ended() {
             return LockError::RuntimeEnded;
@@ -189,15 +178,13 @@ impl Context {
     }
 }
 
-/// Lets other tasks go on if this one has spent tokio's budget: before a question that may be answered at
-/// once.
+/// Yields if this task has spent tokio's budget: called before a question that may be answered at once.
 pub(super) async fn proceed() {
     if !budget::take_part() {
         yield_now().await;
     }
 }
 
-/// Lets other tasks of the same thread go on.
 pub(super) async fn yield_now() {
     let mut yielded = false;
     poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! [`Entry`]: one name of a client; carries out what its [`LockEntry`] says.
+//! [`Entry`]: one name of a client; carries out the effects of its [`LockEntry`].
 
 pub(in crate::lock) mod abandon_guard;
 pub(in crate::lock) mod deadlines;
@@ -33,35 +33,31 @@ use crate::lock::metrics::Counters;
 use crate::lock::name::LockName;
 use crate::lock::owner::LeaseId;
 
-/// One name of a client.
 pub(super) struct Entry {
     pub(super) context: Arc<Context>,
     pub(super) tables: Arc<Tables<Entry>>,
     pub(super) mode: Mode,
     pub(super) name: LockName,
-    /// Where a queue head listens, and the second one, if there are two. Once one does: most names have none.
+    /// Channels that a queue head listens to, made on first use: most names need none.
     channels: OnceLock<Box<Channels>>,
-    /// For how long the store remembers a waiter, if it does.
+    /// Time for which the store remembers a waiter; `None` if the store has no queue.
     pub(super) position: Option<Duration>,
     pub(super) engine: LockEntry,
     pub(super) counters: Counters,
-    /// When the watchdog looks at it.
     pub(super) due: Due,
-    /// The table keeps it, or has done so: only then it has to be asked. Most are never kept.
+    /// The table keeps the entry or once did. Most entries are never kept, and need not ask the table.
     was_kept: AtomicBool,
-    /// Once there is any.
     unpolled: OnceLock<Box<Unpolled>>,
 }
 
-/// What there is of callers that may stop polling, and of waiters that have not been polled.
+/// State of callers that may stop polling, made on first use.
 #[derive(Default)]
 struct Unpolled {
-    /// Releases that were dropped before they were answered, by a runtime that has not run their task.
+    /// Releases whose task the runtime dropped before the answer.
     unreleased: Mutex<Vec<PendingRelease>>,
-    /// What futures have that wait for the store.
+    /// Guards of futures that wait for the store outside of the queue.
     abandon_guards: Mutex<Vec<Weak<dyn Abandonable>>>,
-    /// The subscription under which a waiter that was named with a release waits for its turn, until that
-    /// waiter takes it over.
+    /// Subscription of a waiter that a release has named, until the waiter takes the subscription over.
     kept: Mutex<Option<Listening>>,
 }
 
@@ -94,22 +90,19 @@ impl Entry {
         }
     }
 
-    /// The table that it is in.
     pub(super) fn table(&self) -> &Table<Self> {
         self.tables.of(self.mode)
     }
 
-    /// Has the table keep it, though there may be no handle of it, for a forgotten hold or a release that is
-    /// to be repeated. The caller has seen to that before, and it may be over by now.
+    /// Keeps the entry in the table without a handle, unless the caller's reason has ended meanwhile.
     pub(super) fn keep(self: &Arc<Self>) {
-        // Ordering: Relaxed. What is kept is decided under the table's mutex, and the end of a reason that
-        // was found there comes after this.
+        // Ordering: Relaxed. The table's mutex decides, and a reason found there ends after this store.
         self.was_kept.store(true, Ordering::Relaxed);
         self.table().keep(&self.name, self);
         self.let_go_unless_needed();
     }
 
-    /// Has the table keep it no longer, if there is no reason any more.
+    /// Lets the table drop the entry, unless there is still a reason to keep it.
     #[inline]
     pub(super) fn let_go(&self) {
         // Ordering: Relaxed, as above.
@@ -122,7 +115,7 @@ impl Entry {
     fn let_go_unless_needed(&self) {
         let is_needed = || self.engine.is_forgotten() || self.is_unreleased();
         self.table().let_go_unless(&self.name, is_needed);
-        // A guard was forgotten, or has left forgotten holds behind.
+        // For a shutdown: a guard was forgotten, or has left forgotten holds behind.
         self.context.tell_shutdown();
     }
 
@@ -130,13 +123,13 @@ impl Entry {
         self.context.now()
     }
 
-    /// The watchdog is to look at this entry at `at`, or earlier.
+    /// Schedules the watchdog's look at this entry, at `at` or earlier.
     #[inline]
     pub(super) fn schedule(self: &Arc<Self>, at: Moment) {
         self.tables.deadlines.schedule(self, at);
     }
 
-    /// Runs an event of the engine, and does what it leaves to be done.
+    /// Runs an event of the engine, and carries out its effects.
     #[inline(always)]
     pub(super) fn event<T>(self: &Arc<Self>, event: impl FnOnce(&LockEntry, &mut Effects) -> T) -> T {
         let mut effects = Effects::default();
@@ -145,11 +138,11 @@ impl Entry {
         outcome
     }
 
-    /// Does what an event has left to be done, and then wakes the waiters that it concerns.
+    /// Carries out the effects of an event; dropping them at the end wakes the waiters.
     #[inline(always)]
     pub(super) fn apply(self: &Arc<Self>, effects: Effects) {
         match effects.is_nothing() {
-            // Most events leave nothing. To drop it would ask once more.
+            // Most events have no effects; forgetting saves the check at the drop.
             true => mem::forget(effects),
             false => self.apply_some(effects),
         }
@@ -166,7 +159,6 @@ impl Entry {
         }
     }
 
-    /// Cold: out of line.
     #[cold]
     fn apply_more(self: &Arc<Self>, effects: Effects) {
         if let Some(pending_release) = effects.pending_release() {
@@ -176,12 +168,12 @@ impl Entry {
             self.send_release(*pending_release, None);
         }
         if let Some(roll_back) = effects.roll_back() {
-            // It may be that of a waiter that was named with a release, and has not taken it over.
+            // The waiter may have been named with a release, and not have taken over its subscription.
             drop(self.take_kept());
             self.release_in_background(roll_back);
         }
         self.engine.sent(&effects);
-        // It has looked for what was not under way, or is held no more.
+        // A shutdown may have looked before the releases were under way, or while the hold lasted.
         self.context.tell_shutdown();
         if let Some(_reason) = effects.lost() {
             self.context.recorder.leases_lost.add(effects.holds_lost() as usize);
@@ -193,7 +185,7 @@ impl Entry {
         }
         self.context.recorder.superseded.add(effects.superseded() as usize);
         self.context.recorder.renewals_late.add(effects.renewals_unsent() as usize);
-        // By no call: a waker that blocks is not to cost the call that has found the loss.
+        // In a task: a waker that blocks must not hold up the call that found the loss.
         if effects.lost().is_some_and(LossReason::is_by_time) {
             self.context.drop_apart(effects);
         }
@@ -205,40 +197,38 @@ impl Entry {
         self.context.store.acquire(self.mode, &self.name, request)
     }
 
-    /// Whether the attempt with this id may run yet, of which the store has said that.
+    /// True if the store says that the attempt with this id may still run.
     pub(super) fn may_run_yet<T>(&self, id: &LeaseId, said: &Result<T, Failed>) -> bool {
-        // Asked first: the store forgets it by that.
+        // Asked in any case, as the store forgets the id by answering.
         self.context.store.may_run_again(id)
             || said.as_ref().is_err_and(|error| error.failure == Failure::Indeterminate)
     }
 
-    /// Whether the store grants the lock unasked, and its message may be taken for the lease.
+    /// True if the store grants the lock by messages, and a message may count as the lease.
     pub(super) fn believes_grants(&self) -> bool {
         self.mode.is_queued() && self.context.store.grants_suffice()
     }
 
     fn channels(&self) -> &Channels {
         self.channels.get().unwrap_or_else(|| {
-            // Made, and dropped if another thread was quicker, where foreign code may run.
+            // Made outside of the cell, as foreign code runs here; dropped if another thread was quicker.
             let made = Box::new(self.context.store.channels(self.mode, &self.name, &self.context.id));
             self.channels.get_or_init(|| made)
         })
     }
 
-    /// Begins to listen, as a queue head.
     pub(super) fn listen(&self) -> Listening {
         Listening::new(&self.context.registry, self.channels())
     }
 
-    /// Whether to listen costs nothing.
+    /// True if subscribing costs nothing.
     pub(super) fn is_subscribed(&self) -> bool {
         let transport = self.context.registry.transport();
         let is_active = |channel| foreign::call("a transport", || transport.is_active(channel));
         self.channels().all().all(|channel| is_active(channel).unwrap_or(false))
     }
 
-    /// Has the queue heads of this process that listen for the name ask again, those of other clients
-    /// included; but as many as `besides` says, which are not to sleep.
+    /// Makes each queue head here that listens for the name ask again, but for `besides` that will not sleep.
     pub(super) fn call_queue_heads(&self, besides: usize) {
         for channel in self.channels().all() {
             if let Some(subscription) = self.context.registry.join(channel) {
@@ -247,7 +237,6 @@ impl Entry {
         }
     }
 
-    /// The entry of the other side of the same read-write lock, if it is in use.
     pub(super) fn other_side(&self) -> Option<Arc<Self>> {
         match self.mode {
             Mode::Read => self.tables.of(Mode::Write).find(&self.name),
@@ -256,18 +245,17 @@ impl Entry {
         }
     }
 
-    /// The lease under which `owner` has the other side of the same read-write lock.
+    /// Returns the lease under which `owner` has the read-write lock's other side.
     pub(super) fn other_side_of(&self, owner: u64, now: Moment) -> Option<LeaseId> {
         let (number, _) = *self.other_side()?.engine.holds_of(owner, now).first()?;
         Some(self.context.lease_id(number))
     }
 
-    /// This entry, and that of the other side of a read-write lock.
     pub(super) fn both_sides(self: &Arc<Self>) -> impl Iterator<Item = Arc<Self>> + use<> {
         [Some(Arc::clone(self)), self.other_side()].into_iter().flatten()
     }
 
-    /// The leases in hand of this name, of both sides of a read-write lock.
+    /// Returns the leases in hand of this name, on both sides of a read-write lock.
     pub(super) fn leases_in_hand(self: &Arc<Self>) -> Vec<(Arc<Self>, u64)> {
         let numbers = |entry: Arc<Self>| {
             entry.engine.lease_numbers().into_iter().map(move |number| (Arc::clone(&entry), number))
@@ -275,25 +263,23 @@ impl Entry {
         self.both_sides().flat_map(numbers).collect()
     }
 
-    /// The store has said in answer to a command of `sent` that it does not have a lease. False if that is
-    /// not in hand, or if it was heard since that it is begun anew: the store is asked once more then.
+    /// Records that the store lacks a lease, by a command of `sent`. False if not in hand, or begun anew.
     pub(super) fn gone(self: &Arc<Self>, number: u64, sent: Moment) -> bool {
         self.event(|engine, effects| engine.gone(number, sent, self.now(), effects))
     }
 
-    /// An attempt by the queue head, or for it. `None` if it is the queue head no more.
+    /// Returns the queue head's next attempt. `None` if another waiter is already the queue head.
     pub(super) fn attempt(&self, head: &HeadTicket, request: &Request, sent: Moment) -> Option<Attempt> {
         let context = &self.context;
         self.engine.attempt(head, context.number(), sent, context.lease_of(request))
     }
 
-    /// Its position in the store's queue, if that has one.
+    /// Returns the head's position for the store's queue, if the store has one.
     pub(super) fn position_of(&self, head: &HeadTicket, sent: Moment) -> Option<QueuePosition> {
         let waited = sent.saturating_duration_since(head.since());
         self.position.map(|kept| QueuePosition { waited, kept })
     }
 
-    /// What is kept for the queue head.
     pub(super) fn take_kept(&self) -> Option<Listening> {
         self.unpolled.get()?.kept.lock().take()
     }
@@ -305,7 +291,7 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        // In a child neither mutex is sure to be unlocked ever.
+        // In a child the mutexes may stay locked forever.
         if self.context.is_same_process() {
             self.table().remove(&self.name);
             self.tables.deadlines.remove(&self.due);
@@ -313,14 +299,14 @@ impl Drop for Entry {
     }
 }
 
-/// What wakes the queue head passes through here, so that it is known since when it could go on.
+/// The queue head's waker: the engine notes since when the head could go on, and wakes its task.
 impl Wake for Entry {
     fn wake(self: Arc<Self>) {
         self.event(|engine, effects| engine.wake_head(self.now(), effects));
     }
 }
 
-/// Runs unless it is taken out before.
+/// Runs the closure when dropped, unless the closure is taken out before.
 pub(super) struct OnDrop<F: FnOnce()>(pub(super) Option<F>);
 
 impl<F: FnOnce()> Drop for OnDrop<F> {
@@ -331,7 +317,7 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
     }
 }
 
-/// Awaits `answer`. Dropped before it has come, does `unread`, behind what the answer's future has sent.
+/// Awaits `answer`. If dropped earlier, runs `unread`, behind the commands that `answer` has sent.
 pub(super) async fn read_or<T>(answer: impl Future<Output = T>, unread: impl FnOnce()) -> T {
     let mut unread = OnDrop(Some(unread));
     let answer = answer.await;
@@ -339,7 +325,7 @@ pub(super) async fn read_or<T>(answer: impl Future<Output = T>, unread: impl FnO
     answer
 }
 
-/// What one poll of `future` comes to, with a waker that wakes no task: it is to be polled again.
+/// Polls `future` once, with a waker that wakes no task: the caller polls again.
 #[inline]
 pub(super) fn first_poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut TaskContext::from_waker(Waker::noop()))

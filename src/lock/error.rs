@@ -12,16 +12,14 @@ use crate::lock::lease::LeaseError;
 use crate::lock::name::{LockName, NameError};
 use crate::lock::owner::{LeaseIdError, Owner};
 
-/// Why a lock could not be taken, given back or looked at.
+/// An error of taking, giving back or inspecting a lock.
 ///
-/// That another owner holds it is not an error: then `try_lock` and `try_lock_for` return `None`. The
-/// predicates say what can be done about an error, without a look at what the backend's own is. Its text says
-/// what failed and what to do, the backend's reason included.
+/// A lock that another owner holds is no error: `try_lock` and `try_lock_for` return `None`. Predicates tell
+/// what can be done, whatever the backend. The text says what failed, why, and what to do.
 ///
-/// Every other error that this crate's locks and their options, names, clients and connections fail with
-/// turns into this one by `?`.
+/// Every other error of this crate's locks, options, names, clients and connections converts by `?`.
 ///
-/// [What happens when …] says what to do about each, and which events lead to it.
+/// [What happens when …] tells what to do about each error, and which events lead to each.
 ///
 /// [What happens when …]: https://github.com/latchwork/latchwork/blob/main/docs/failures.md
 ///
@@ -41,40 +39,39 @@ use crate::lock::owner::{LeaseIdError, Owner};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The lock was to be given back by an owner that does not hold it.
+    /// The owner that gave the lock back does not hold the lock.
     NotHeld {
         /// The lock.
         name: LockName,
-        /// The owner that was to give it back.
+        /// The owner that gave the lock back.
         owner: Owner,
     },
-    /// The hold was lost before its guard was done with it.
+    /// The hold was lost before the guard gave it back.
     Lost {
         /// The lock.
         name: LockName,
-        /// The owner that had it.
+        /// The owner that had the lock.
         owner: Owner,
-        /// What became of it.
+        /// The reason of the loss.
         reason: LossReason,
     },
     /// No lock can be kept under this name.
     Name(NameError),
     /// The backend keeps no locks of this mode.
     Unsupported {
-        /// Its type.
+        /// Type of the backend.
         backend: &'static str,
-        /// What was asked for.
+        /// The mode that was asked for.
         mode: Mode,
     },
-    /// The lease cannot be kept; nothing was sent, or it was over before the store's answer was there, and is
-    /// rolled back.
+    /// The lease cannot be kept and nothing was sent, or it ended before the answer and is rolled back.
     Lease(LeaseError),
-    /// The lock's messages cannot be had, so a waiter would not be woken.
+    /// The lock's messages cannot be subscribed to, so a waiter would not be woken.
     Subscribe(SubscribeError),
-    /// The store cannot be connected to, or the URL that names it cannot be used. There is no client yet.
+    /// The store cannot be connected to, or its URL cannot be used. There is no client yet.
     Connect {
-        /// Whether the same call may succeed later: [`Failure::Unreachable`], or [`Failure::Refused`] if the
-        /// URL, the build or the store's configuration has to be changed before.
+        /// [`Failure::Unreachable`] if the same call may succeed later; [`Failure::Refused`] if the URL, the
+        /// build or the store's configuration has to be changed first.
         failure: Failure,
         /// The backend's own error.
         source: Box<dyn Error + Send + Sync>,
@@ -83,40 +80,39 @@ pub enum LockError {
     Backend {
         /// The lock.
         name: LockName,
-        /// What that says about the command.
+        /// Meaning of the error for the command.
         failure: Failure,
         /// The backend's own error.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The hold is over, and the store has not been told: the release failed, and is repeated in the
-    /// background until the store has answered or the lease is over. There is nothing left to be done, and
-    /// nothing to be done again: what the lock protected was done under it.
+    /// The hold is over, but the release failed, and is repeated in the background until the store has
+    /// answered or the lease is over. The work was done under the lock: do not repeat it.
     ReleasePending {
         /// The lock.
         name: LockName,
-        /// What the error says about the first release.
+        /// Meaning of the error for the first release.
         failure: Failure,
         /// The backend's own error.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The name is held as another kind of lock, and nothing was changed. That is not waited for: its release
-    /// wakes no waiter here. Give each kind of lock names of its own.
+    /// The name is held as another kind of lock, and nothing was changed. The call does not wait for the
+    /// other kind, whose release wakes no waiter here. Give each kind of lock names of its own.
     OtherKind {
-        /// The kind that it is held as.
+        /// The kind that is held under the name.
         found: LockKind,
-        /// The backend's own error; if that does not name the lock, one with the same text and the name.
+        /// The backend's own error, with the lock's name added if its text lacks the name.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// An owner that reads wants to write: it would deadlock with itself. Nothing was sent. Let it take
-    /// the write lock first, and read under that; or give its read holds back before.
+    /// An owner that reads asked to write, and would wait for itself. Nothing was sent. Take the write lock
+    /// first and read under it, or give the read holds back before.
     Upgrade {
         /// The lock.
         name: LockName,
         /// The owner that reads.
         owner: Owner,
     },
-    /// The time to wait was over, and since the call began the store had told no waiter of this client that
-    /// the lock is held. Had it told one, the call would return `None`.
+    /// The time to wait is over, and since the call began the store has told no waiter of this client that
+    /// the lock is held. With such an answer the call would have returned `None`.
     NoAnswer {
         /// The lock.
         name: LockName,
@@ -125,19 +121,17 @@ pub enum LockError {
     },
     /// The client was [shut down](crate::LockClient::shutdown).
     ShutDown,
-    /// A [shutdown](crate::LockClient::shutdown) ended before all that it waits for had.
+    /// A [shutdown](crate::LockClient::shutdown) ended before the holds and releases that it waits for.
     ShutdownUnfinished(ShutdownError),
-    /// A text is not a lease's id.
+    /// A text is not the id of a lease.
     LeaseId(LeaseIdError),
-    /// The runtime that the backend's timers and connections live on has ended.
+    /// The runtime of the backend's timers and connections has ended.
     RuntimeEnded,
-    /// This process was forked off from the one that made the client. The client's leases are the other
-    /// process's; make a client here.
+    /// This process was forked off from the client's, which has the leases; make a client here.
     Forked,
 }
 
 impl LockError {
-    /// `error` of a backend that has found the lock `name` held as another kind.
     pub(super) fn other_kind(name: &LockName, found: LockKind, source: Box<dyn Error + Send + Sync>) -> Self {
         let names_it = source.to_string().contains(&format!("{name:?}"));
         let source = if names_it { source } else { format!("lock {name:?}: {source}").into() };
@@ -148,8 +142,7 @@ impl LockError {
         Self::Lost { name: name.clone(), owner, reason }
     }
 
-    /// The backend's own error, if this one is of the backend. What its text says, this one's says as well;
-    /// and [`source`](Error::source) goes on with its causes.
+    /// Returns the backend's own error, whose text is in this error's; [`source`](Error::source) goes on.
     ///
     /// # Examples
     ///
@@ -177,8 +170,7 @@ impl LockError {
         }
     }
 
-    /// Whether the store, or this crate, refused: it will do so again until a configuration, a right or an
-    /// argument is changed.
+    /// True if the store, or this crate, refuses until a configuration, a right or an argument is changed.
     pub fn is_refused(&self) -> bool {
         matches!(
             self,
@@ -193,7 +185,7 @@ impl LockError {
         )
     }
 
-    /// Whether the store could not be reached: nothing was done, and trying again may help.
+    /// True if the store could not be reached: nothing was done, and trying again may help.
     pub fn is_unreachable(&self) -> bool {
         matches!(
             self,
@@ -203,16 +195,14 @@ impl LockError {
         )
     }
 
-    /// Whether it is not known what the store did. What it may have leased is rolled back in the background,
-    /// so trying again may help.
+    /// True if the store may have run the command; a lease is rolled back then, so trying again may help.
     pub fn is_indeterminate(&self) -> bool {
         matches!(self, Self::Backend { failure: Failure::Indeterminate, .. })
     }
 
-    /// Whether the hold is over, as it was to be, and only the store has not been told yet: that is repeated
-    /// in the background. Other clients may have to wait for the lock until the store answers, or until the
-    /// lease is over. Likewise of a shutdown that [waits for nothing
-    /// else](ShutdownError::is_release_pending).
+    /// True if the hold is over, and only its release is still repeated in the background; others may have to
+    /// wait until then. Also for a shutdown that [waits only for
+    /// releases](ShutdownError::is_release_pending).
     pub fn is_release_pending(&self) -> bool {
         match self {
             Self::ShutdownUnfinished(error) => error.is_release_pending(),
@@ -220,35 +210,34 @@ impl LockError {
         }
     }
 
-    /// Whether the hold was lost before it was given back: what was done since then was not protected.
+    /// True if the hold was lost before it was given back: work since the loss was not protected.
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Lost { .. })
     }
 
-    /// Whether the lock was not held by the owner that was to give it back, or was lost.
+    /// True if the owner that gave the lock back did not hold the lock, or had lost it.
     pub fn is_not_held(&self) -> bool {
         matches!(self, Self::NotHeld { .. } | Self::Lost { .. })
     }
 
-    /// Whether the client cannot be used any more: it was shut down, its runtime has ended, or it is another
-    /// process's.
+    /// True if the client is unusable: shut down, without its runtime, or another process's.
     pub fn is_shut_down(&self) -> bool {
         matches!(self, Self::ShutDown | Self::RuntimeEnded | Self::Forked)
     }
 
-    /// Whether the name is held as another kind of lock, by this crate or another: names are mixed up.
+    /// True if the name is held as another kind of lock, by this crate or another: names are mixed up.
     pub fn is_other_kind(&self) -> bool {
         matches!(self, Self::OtherKind { .. })
     }
 
-    /// Whether an owner that reads wanted to write.
+    /// True if an owner that reads asked to write.
     pub fn is_upgrade(&self) -> bool {
         matches!(self, Self::Upgrade { .. })
     }
 
-    /// Whether the same call may succeed later, with nothing changed. Not of a [release that is
-    /// pending](Self::is_release_pending): the work under the lock is done, and is not to be repeated. Nor of
-    /// a hold that was [lost](Self::is_lost): the call may succeed, but the work may have been done in part.
+    /// True if the same call may succeed later, unchanged. False for a [pending
+    /// release](Self::is_release_pending), whose work is done, and for a [lost](Self::is_lost) hold, whose
+    /// work may be done in part.
     ///
     /// # Examples
     ///
@@ -308,7 +297,7 @@ impl fmt::Display for LockError {
             Self::Backend { name, failure, source } => {
                 let advice = match failure {
                     Failure::Unreachable | Failure::Indeterminate => "; try again later",
-                    // The backend's own text says what is to be changed.
+                    // The backend's own text tells what to change.
                     Failure::Refused | Failure::OtherKind(_) => "",
                 };
                 write!(f, "lock {name:?}: {source}{advice}")
@@ -338,13 +327,13 @@ impl Error for LockError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Subscribe(error) => error.source(),
-            // Its own text is a part of this error's, and a chain says each cause once.
+            // This error's text includes the backend error's, and a chain says each cause once.
             _ => self.backend_error()?.source(),
         }
     }
 }
 
-/// What a [shutdown](crate::LockClient::shutdown) did not see the end of.
+/// Holds and releases that a [shutdown](crate::LockClient::shutdown) did not see the end of.
 ///
 /// # Examples
 ///
@@ -369,25 +358,23 @@ pub struct ShutdownError {
 }
 
 impl ShutdownError {
-    /// Whether this process was forked off after the client was made: its locks are the parent's, and so is
-    /// its shutdown.
+    /// True in a process forked off after the client was made: locks and shutdown are the parent's.
     pub fn is_forked(&self) -> bool {
         self.forked
     }
 
-    /// Whether no guard is left, and only releases were not answered: no work is lost, and the program may
+    /// True if no guard is left, and only releases were not answered: no work is lost, and the program may
     /// end. The locks are free when their leases are over, if not before.
     pub fn is_release_pending(&self) -> bool {
         self.held.is_empty() && !self.forked
     }
 
-    /// The locks whose release the store has not answered, each once, without those that are
-    /// [held](Self::held) as well.
+    /// Locks whose release the store has not answered, each once; without the [held](Self::held) ones.
     pub fn releasing(&self) -> &[LockName] {
         &self.releasing
     }
 
-    /// The locks that this client holds still by guards, each once.
+    /// Locks that guards of this client still hold, each once.
     pub fn held(&self) -> &[LockName] {
         &self.held
     }
@@ -454,7 +441,6 @@ mod tests {
 
     type Predicate = fn(&LockError) -> bool;
 
-    /// By its predicates: those that hold, of all.
     fn said_of(error: &LockError) -> Vec<&'static str> {
         let all: [(_, Predicate); 10] = [
             ("refused", LockError::is_refused),

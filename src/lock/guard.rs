@@ -15,19 +15,7 @@ use crate::lock::lease::{Lease, LeaseError};
 use crate::lock::name::LockName;
 use crate::lock::owner::Owner;
 
-/// One hold on a lock. While it lives, and its lease with it, only its owner has the lock.
-///
-/// [`unlock`](Self::unlock) gives the hold back and says how that went. Dropping it gives it back as well: to
-/// the next waiter of this client at once, otherwise in the background. A release that fails, or that is
-/// not awaited any more, is repeated until the store has answered or the lease is over; at the end of `main`,
-/// [`LockClient::shutdown`](crate::LockClient::shutdown) waits for that.
-///
-/// A guard never frees a lock that another owner has got meanwhile.
-///
-/// Recipes: a job that stops when its lock is lost ([`one_process`]), the election of a leader ([`leader`]).
-///
-/// [`one_process`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/one_process.rs
-/// [`leader`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/leader.rs
+/// One hold on a lock. While the guard and its lease last, only its owner has the lock.
 ///
 /// # Examples
 ///
@@ -35,19 +23,47 @@ use crate::lock::owner::Owner;
 /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
 /// # block_on(async {
 /// # let client = latchwork::LockClient::local();
-/// let guard = client.get_lock("orders:42")?.lock().await?;
+/// use std::time::Duration;
+///
+/// // Give the lock back and hear how that went.
+/// let lock = client.get_lock("orders:42")?;
+/// let guard = lock.lock().await?;
+/// guard.unlock().await?;
+///
+/// // Stop the work if the lock is lost: in short, `lock.run(work)`.
+/// let guard = lock.lock().await?;
 /// tokio::select! {
 ///     () = async { /* the work */ } => guard.unlock().await?,
 ///     reason = guard.lost() => eprintln!("stopped: {reason}"),
 /// }
+///
+/// // Before a step that cannot be undone, ask the store, and make the lease last longer.
+/// let mut guard = lock.lock().await?;
+/// guard.ensure_held().await?;
+/// guard.extend(Duration::from_secs(60)).await?;
+/// drop(guard); // gives the lock back
 /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
 /// ```
+///
+/// # Giving the lock back
+///
+/// [`unlock`](Self::unlock) gives the hold back and returns the outcome. Dropping the guard gives the hold
+/// back as well: to the next waiter of this client at once, otherwise in the background. A release that
+/// fails, or that is no longer awaited, is repeated until the store has answered or the lease is over; at the
+/// end of `main`, [`LockClient::shutdown`](crate::LockClient::shutdown) waits for releases.
+///
+/// A guard never frees a lock that another owner has got meanwhile.
+///
+/// Recipes: a job that stops when its lock is lost ([`one_process`]), the election of a leader ([`leader`]).
+///
+/// [`one_process`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/one_process.rs
+/// [`leader`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/leader.rs
 #[must_use = "dropping a guard gives the lock back at once"]
 pub struct Guard {
     entry: Arc<Entry>,
     owner: Owner,
     grant: Grant,
-    /// When it was made; `None` once the hold is not ours to give back.
+    /// Time at which the guard was made; `None` once the hold is not ours to give back.
     since: Option<Moment>,
 }
 
@@ -56,25 +72,22 @@ impl Guard {
         Self { entry, owner, grant, since: Some(since) }
     }
 
-    /// When it was made.
     pub(super) fn since(&self) -> Option<Moment> {
         self.since
     }
 
-    /// By what it has the lock.
     pub(super) fn grant(&self) -> &Grant {
         &self.grant
     }
 
-    /// An extension has brought a token, or none.
+    /// Takes over the token of an extension, if there is a token.
     pub(super) fn set_token(&mut self, token: Option<u64>) {
         if let Some(token) = token {
             self.grant = self.grant.copy().with_token(token);
         }
     }
 
-    /// Fails if the hold is over: its command may have been answered late, or it may not have been polled
-    /// since.
+    /// Fails if the hold is over: the store's answer may have come late, or the caller may not have polled.
     pub(super) fn lasts(&self) -> Result<(), LockError> {
         let now = self.entry.now();
         match self.entry.engine.state_of(&self.grant, now) {
@@ -89,30 +102,29 @@ impl Guard {
         &self.entry.name
     }
 
-    /// The owner that holds it.
+    /// The owner of the hold.
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// The acquisition's fencing token, if the lock is [fenced](crate::Lock::fenced): greater than that of
-    /// every acquisition before it, for as long as the store keeps its data.
+    /// The acquisition's fencing token, if the lock is [fenced](crate::Lock::fenced): greater than the token
+    /// of every acquisition before, for as long as the store keeps its data.
     pub fn fencing_token(&self) -> Option<u64> {
         self.grant.token()
     }
 
-    /// Whether the lock is still held, as far as this process knows; asks no server.
+    /// True if the lock is still held, as far as this process knows; asks no server.
     ///
-    /// The lease is counted from before the command was sent that began it, so this turns false before the
-    /// store gives the lock to others, as long as clocks run at the same speed. Between this answer and
-    /// what is done on the strength of it, time passes. That another process has
-    /// [forced](crate::Lock::force_unlock) the lock free is known within a second if others of this client
-    /// wait for it, otherwise when the lease is renewed; [`ensure_held`](Self::ensure_held) asks.
+    /// The lease counts from before its command was sent: `is_held` turns false before the store gives the
+    /// lock to others, as long as clocks run at the same speed. Time passes until the caller's next step.
+    /// This process hears of a [forced](crate::Lock::force_unlock) release elsewhere within a second if
+    /// others of this client wait, otherwise at the next renewal; [`ensure_held`](Self::ensure_held) asks.
     pub fn is_held(&self) -> bool {
         self.entry.context.check_origin().is_ok() && self.loss().is_none()
     }
 
-    /// How long the lease lasts without a renewal, as far as this process knows; zero if the hold is lost,
-    /// [`Duration::MAX`] if it never ends.
+    /// Returns how long the lease lasts without a renewal, as far as this process knows: zero if the hold is
+    /// lost, [`Duration::MAX`] if the lease never ends.
     pub fn remaining(&self) -> Duration {
         if !self.entry.context.is_same_process() {
             return Duration::ZERO;
@@ -124,8 +136,7 @@ impl Guard {
         }
     }
 
-    /// The number of the lease that the hold stands on, while it is held: what the simulator's judges compare
-    /// with the store.
+    /// Number of the lease behind the hold: the simulator's judges compare it with the store.
     #[cfg(latchwork_simulation)]
     #[doc(hidden)]
     pub fn lease_number(&self) -> Option<u64> {
@@ -133,8 +144,8 @@ impl Guard {
         Some(hold.number)
     }
 
-    /// Waits until the hold is lost, and says why. If the backend's runtime has ended, it is as good as lost:
-    /// it is not renewed any more. In a child that was forked off it returns [`LossReason::Forked`] at once.
+    /// Waits until the hold is lost, and returns the reason. The end of the backend's runtime counts as a
+    /// loss, as no renewal follows. In a forked child returns [`LossReason::Forked`] at once.
     ///
     /// # Cancel safety
     ///
@@ -145,12 +156,12 @@ impl Guard {
                 return LossReason::Forked;
             }
             let some_loss = self.entry.engine.some_loss();
-            // After we listen, so that a loss that comes now is either seen here or told.
+            // Listen first, so that a loss from now on is either seen here or notified.
             match self.entry.engine.state_of(&self.grant, self.entry.now()) {
                 Err(reason) => return reason,
-                // It is not renewed any more, and no timer tells its end.
+                // No renewal follows, and no timer tells the end.
                 Ok(_) if self.entry.context.has_ended() => return LossReason::Unreachable,
-                // A renewal moves the end while we sleep: then this wakes too early, and looks again.
+                // A renewal moves the end during the sleep: then look again.
                 Ok(hold) => {
                     self.entry.context.until(hold.ends, pin!(some_loss)).await;
                 }
@@ -158,14 +169,13 @@ impl Guard {
         }
     }
 
-    /// The loss of this hold, also before [`lost`](Self::lost) is told of it: losses that a renewal has met
-    /// are told by a task of their own.
+    /// The loss of this hold, maybe before [`lost`](Self::lost) hears: a task reports losses by renewals.
     pub(super) fn loss(&self) -> Option<LossReason> {
         self.entry.engine.state_of(&self.grant, self.entry.now()).err()
     }
 
-    /// As [`lost`](Self::lost), for `timeout` at most by the backend's clock: `None` if it is not lost by
-    /// then. With a timeout of zero it looks once.
+    /// As [`lost`](Self::lost), for `timeout` at most by the backend's clock: `None` if the hold is not lost
+    /// by then. A timeout of zero looks once.
     ///
     /// # Cancel safety
     ///
@@ -177,11 +187,9 @@ impl Guard {
         self.entry.context.until(self.entry.now() + timeout, pin!(self.lost())).await
     }
 
-    /// Asks the store whether the lock is still held: the strongest answer that there is without a
-    /// [token](Self::fencing_token).
+    /// Asks the store if the lock is still held: the strongest answer without a [token](Self::fencing_token).
     ///
-    /// It held at the moment when the store answered. Between that and what is done on the strength of it,
-    /// time passes here, too; [`remaining`](Self::remaining) says how much of it there is.
+    /// Time passes until the caller's next step; [`remaining`](Self::remaining) tells how much is left.
     ///
     /// # Cancel safety
     ///
@@ -190,7 +198,7 @@ impl Guard {
     /// # Errors
     ///
     /// [`LockError::Lost`] if the hold is lost, with the reason. [`LockError::Backend`] if the store could
-    /// not be asked; the lock is held then for as long as [`is_held`](Self::is_held) says so.
+    /// not be asked; then the lock is held for as long as [`is_held`](Self::is_held) is true.
     ///
     /// # Examples
     ///
@@ -213,18 +221,15 @@ impl Guard {
         }
     }
 
-    /// Makes the lease last for `lease` from now at least. A lease that already lasts longer is not
-    /// shortened.
+    /// Makes the lease last for at least `lease` from now. Never shortens a lease.
     ///
-    /// For work that takes longer than the [lease of its own](crate::Lock::lock_with_lease) that it was
-    /// given. A watched lease is renewed anyway; extending it keeps it for that long even if this process
-    /// stalls.
+    /// For work that takes longer than its [own lease](crate::Lock::lock_with_lease). A watched lease is
+    /// renewed anyway; an extension keeps the lease for that long even if this process stalls.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves it open whether the lease is extended at the store. This guard does not
-    /// count on it: its hold ends when it would have without, and the store is told so then, should it keep
-    /// the lock for longer.
+    /// If the future is dropped, the store may have extended the lease or not. The guard does not count on
+    /// it: the hold ends as before, and then the store is told, in case it keeps the lock.
     ///
     /// # Errors
     ///
@@ -259,26 +264,24 @@ impl Guard {
 
     /// Gives this hold back: to the next waiter of this client in memory, otherwise to the store.
     ///
-    /// `Ok` says that the hold lasted until now: as the store has answered if no task of this client waits
-    /// for the lock, as far as this process knows otherwise. [`ensure_held`](Self::ensure_held) before it
-    /// asks for certain.
+    /// `Ok` means that the hold lasted until now: by the store's answer or, if a task of this client waits
+    /// for the lock, as far as this process knows; [`ensure_held`](Self::ensure_held) asks.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future does not keep the lock: the command is finished in the background, and repeated if
-    /// need be. A future that is kept and not polled any more is finished in the same way.
+    /// need be; likewise if the future is kept unpolled.
     ///
     /// # Errors
     ///
-    /// The hold is over, whichever it is, and none is [retryable](LockError::is_retryable). What each says of
-    /// the work that was done under it:
+    /// Any error ends the hold, and none is [retryable](LockError::is_retryable). The work under the hold:
     ///
     /// | error | the work |
     /// |---|---|
-    /// | [`LockError::ReleasePending`] | was done under the lock, as with `Ok`: do not repeat it. The command failed, and is repeated in the background until the store has answered, or the lease is over |
-    /// | [`LockError::Lost`] | was not protected to its end: another owner may have had the lock meanwhile. Look at what is there before any of it is done again. An owner that has taken the lock anew since then has it still |
-    /// | [`LockError::OtherKind`] | the same, and the name is held as another kind of lock now |
-    /// | [`LockError::RuntimeEnded`] | was done under the lock; the store is not told, and its lease ends by itself |
+    /// | [`LockError::ReleasePending`] | was done under the lock, as with `Ok`: do not repeat the work. The release failed, and is repeated in the background until the store has answered, or the lease is over |
+    /// | [`LockError::Lost`] | was not protected to its end: another owner may have had the lock meanwhile. Inspect the work before repeating any part. An owner that has taken the lock anew since then still has the lock |
+    /// | [`LockError::OtherKind`] | was not protected to its end, and the name is held as another kind of lock now |
+    /// | [`LockError::RuntimeEnded`] | was done under the lock; the store is not told, and the lease ends by itself |
     /// | [`LockError::Forked`] | is the parent's, and so is the hold: nothing was sent |
     #[expect(clippy::manual_async_fn, reason = "the future of an `async fn` has room for the guard twice")]
     pub fn unlock(mut self) -> impl Future<Output = Result<(), LockError>> {
@@ -290,13 +293,12 @@ impl Guard {
         }
     }
 
-    /// What has to be awaited of it, if anything: the store's answer. Not `async`, and so compiled here: what
-    /// an `async fn` does is compiled in each crate that awaits it.
+    /// Leaves the hold. Not `async`, and so compiled here: an `async fn` is compiled where it is awaited.
     fn begin_unlock(&mut self) -> Result<Option<Boxed<'static, Result<(), LockError>>>, LockError> {
         self.entry.context.check_origin()?;
         let now = self.entry.now();
         let since = self.since.take();
-        // Its owner may have the lock for longer than its own lease.
+        // The owner may have the lock for longer than this grant's own lease.
         let lasted = if self.grant.ends() <= now { Err(LossReason::Expired) } else { Ok(()) };
         let outcome = match &self.leave(since, now) {
             LeaveOutcome::Remains | LeaveOutcome::Passed => lasted,
@@ -312,7 +314,6 @@ impl Guard {
         outcome.map(|()| None).map_err(|reason| self.lost_for(reason))
     }
 
-    /// Sends the release, as a future of what came of it.
     fn release_awaited(
         &self,
         pending_release: PendingRelease,
@@ -326,10 +327,10 @@ impl Guard {
         })
     }
 
-    /// Lets go of the guard but not of the lock: it stays held until its lease is over, or until
-    /// [`Lock::unlock`](crate::Lock::unlock) by its owner.
+    /// Lets go of the guard but not of the lock, which its owner holds until the lease is over, or until
+    /// [`Lock::unlock`](crate::Lock::unlock).
     ///
-    /// It is not renewed from now on, and no [shutdown](crate::LockClient::shutdown) waits for it.
+    /// The lease is no longer renewed, and no [shutdown](crate::LockClient::shutdown) waits for the hold.
     pub fn forget(mut self) {
         if !self.entry.context.is_same_process() {
             return;
@@ -337,7 +338,7 @@ impl Guard {
         // As in `begin_unlock`.
         let now = self.entry.now();
         self.since = None;
-        // A look in between must find what is kept forgotten.
+        // Before the effects: a look meanwhile must find the entry and its forgotten hold.
         self.entry.event(|engine, effects| {
             engine.forget(self.grant.copy(), now, effects);
             self.entry.keep();
@@ -349,7 +350,7 @@ impl Guard {
         let entry = &self.entry;
         entry.context.recorder.holds.add(now.micros_since(since.unwrap_or(now)));
         let left = entry.event(|engine, effects| engine.leave(self.grant.copy(), now, effects));
-        // With it a forgotten hold may have ended.
+        // A forgotten hold may have ended with this hold.
         entry.let_go();
         left
     }
@@ -359,7 +360,7 @@ impl Guard {
     }
 }
 
-/// What a hold that was given back came to: whether its lease lasted, and whether the store had it.
+/// Combines the end of a hold that was given back: `lasted` by its lease, `had_it` by the store's answer.
 fn released(lasted: Result<(), LossReason>, had_it: bool) -> Result<(), LossReason> {
     if had_it { lasted } else { Err(LossReason::Gone) }
 }

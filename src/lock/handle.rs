@@ -20,42 +20,74 @@ use crate::lock::name::LockName;
 use crate::lock::owner::Owner;
 use crate::support::trace;
 
-/// A named lock: at most one [`Owner`] has it at a time, until it lets go or its lease is over.
+/// A named lock: at most one [`Owner`] has the lock at a time, until the owner lets go or the lease is over.
 ///
-/// Each acquisition is by an owner of its own, so taking the lock twice without letting go waits for itself,
-/// as with a mutex; [`owned_by`](Self::owned_by) makes it re-entrant. All handles of a client that
-/// have the same name are handles of the same lock.
+/// # Examples
 ///
-/// The store leases the lock to the client; inside of it, the lock passes from waiter to waiter, and from an
-/// owner's outer hold to its inner ones, in memory.
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// use std::time::Duration;
+/// use latchwork::Lease;
+///
+/// # let client = latchwork::LockClient::local();
+/// let lock = client.get_lock("orders:42")?;
+///
+/// // Hold the lock until the guard gives it back.
+/// let guard = lock.lock().await?;
+/// assert!(lock.try_lock().await?.is_none());
+/// guard.unlock().await?;
+///
+/// // Wait for two seconds at most.
+/// if let Some(guard) = lock.try_lock_for(Duration::from_secs(2), Lease::Watched).await? {
+///     guard.unlock().await?;
+/// }
+///
+/// // Run work that is dropped if the lock is lost.
+/// lock.run(async { /* the work */ }).await?;
+///
+/// // Take the lock again while holding it, by an explicit owner.
+/// let mine = lock.owned_by(&client.owner());
+/// let (outer, inner) = (mine.lock().await?, mine.lock().await?);
+/// # drop((outer, inner));
+/// # Ok::<(), latchwork::LockError>(()) }).unwrap();
+/// ```
+///
+/// # Owners
+///
+/// Each acquisition has an owner of its own: taking the lock twice waits, as with a mutex;
+/// [`owned_by`](Self::owned_by) makes it re-entrant. A client's handles of one name are handles of one lock.
+///
+/// The store leases the lock to the client. Inside of the client the lock passes on in memory.
 ///
 /// # Fairness
 ///
-/// Waiters of one client are served strictly in the order in which they were first polled (with the feature
-/// `tokio`: by a task that has not spent tokio's budget), and newcomers queue behind them: explicit owners as
-/// well, unless they hold the lock already. Of each process the oldest waiter competes at the store. Once a
-/// process has the lock, its waiters have it one after another for as long as its
-/// [tenure](crate::LockOptions::tenure); then it asks again behind the other processes that wait.
+/// A client serves its waiters strictly in the order of their first polls (with the feature `tokio`: by a
+/// task that has not spent tokio's budget), explicit owners too unless they hold the lock already. In each
+/// process the oldest waiter competes at the store. A process that has the lock serves its own waiters for
+/// the [tenure](crate::LockOptions::tenure), and then asks again behind the others that wait.
 ///
-/// A future that is kept and not polled is [superseded](crate::LockOptions::unpolled_limit) when it is its
-/// turn. Until then the others wait for it, as with any fair async mutex.
+/// A future that is kept unpolled is [superseded](crate::LockOptions::unpolled_limit) when its turn has come.
+/// Until then the other waiters wait for that future, as with any fair async mutex.
 ///
 /// # Safety of what the lock protects
 ///
-/// A lease can end while its holder is paused or cut off, and then two owners believe in it. Where
-/// that must not be, the resource itself has to refuse the stale one, by its [token](Lock::fenced).
+/// A lease can end while its holder is paused or cut off, and then two owners believe in the lock. If that
+/// does harm, let the protected resource refuse the stale owner by its [token](Lock::fenced).
 ///
-/// There is no poisoning: a holder that panics drops its guard, and the next one has the lock. What the lock
-/// protects may be half done then, as after a loss.
+/// There is no poisoning: a panic drops the guard, and the data may be half changed, as after a loss.
 ///
 /// # Cancel safety
 ///
 /// Dropping the future of [`lock`](Self::lock), [`try_lock`](Self::try_lock) or
 /// [`try_lock_for`](Self::try_lock_for) at any point leaves nothing behind: no subscription, no place in the
-/// queue, and no lease past the one command that may be under way, which is rolled back in the background.
+/// queue, and no lease, as a command under way is rolled back in the background. The futures are `Send`, and
+/// run under any time limit, such as `tokio::time::timeout`.
 ///
-/// Recipes: a lock for each user of an HTTP service ([`axum_lock_per_user`]), a cache that one process
-/// refreshes ([`cache_refresh`]), a store that refuses stale holders ([`fencing_sqlite`]).
+/// # Recipes
+///
+/// A lock for each user of an HTTP service ([`axum_lock_per_user`]), a cache that one process refreshes
+/// ([`cache_refresh`]), a store that refuses stale holders ([`fencing_sqlite`]).
 ///
 /// [`axum_lock_per_user`]:
 /// https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/axum_lock_per_user.rs
@@ -64,25 +96,9 @@ use crate::support::trace;
 /// [`fencing_sqlite`]:
 /// https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/fencing_sqlite.rs
 ///
-/// Its futures are `Send`, and may be put under any runtime's time limit, such as `tokio::time::timeout`.
-///
 /// # Panics
 ///
-/// Not by itself. The backend in memory does if the system refuses it a background thread, when that is first
-/// needed.
-///
-/// # Examples
-///
-/// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
-/// # let client = latchwork::LockClient::local();
-/// let lock = client.get_lock("orders:42")?;
-/// let guard = lock.lock().await?;
-/// assert!(lock.try_lock().await?.is_none());
-/// guard.unlock().await?;
-/// # Ok::<(), latchwork::LockError>(()) }).unwrap();
-/// ```
+/// Only the backend in memory panics, if the system refuses a background thread when one is first needed.
 #[derive(Clone)]
 #[doc(alias = "Mutex")]
 pub struct Lock {
@@ -96,12 +112,10 @@ impl Lock {
         Self { entry, owner: None, fenced: false }
     }
 
-    /// The same lock, taken by `owner` from now on: an owner that has it can take it again, and it is free
-    /// when each guard is gone.
+    /// Returns the same lock, taken by `owner`, which can take it again; free when all guards are gone.
     ///
-    /// Any number of tasks may use one owner at the same time. When the owner's holds are lost, all of them
-    /// are: the next acquisition is a first one, and the guards from before it are told so, and do not give
-    /// it back.
+    /// Any number of tasks may use one owner. A loss ends all of the owner's holds: the next acquisition is a
+    /// first one, and earlier guards report the loss and do not give the new hold back.
     ///
     /// # Panics
     ///
@@ -128,21 +142,20 @@ impl Lock {
         Self { entry: Arc::clone(&self.entry), owner: Some(*owner), fenced: self.fenced }
     }
 
-    /// Whether this client made `owner`, and so knows what it holds.
+    /// True if this client made `owner`, and so knows the owner's holds.
     fn knows(&self, owner: &Owner) -> bool {
         owner.client == self.entry.context.client
     }
 
-    /// The same lock, with a token for each acquisition from now on: [`Guard::fencing_token`].
+    /// Returns the same lock with a token for each acquisition: [`Guard::fencing_token`].
     ///
-    /// A token is greater than all tokens of this name before it, of all holders, for as long as the store
-    /// keeps its data: a Redis server that fails over, or restarts, with the last writes missing may issue a
-    /// token a second time ([how to make that rarer]). Send it along with each request to what the lock
-    /// protects, and let that refuse a token smaller than the greatest it has seen: then a holder that was
-    /// paused for longer than its lease does no harm when it goes on. An owner's inner
-    /// holds have the token of its outer one. Concurrent [readers](crate::ReadWriteLock::read) have one
-    /// token: greater than that of each writer before them. An owner that takes the lock without asking for a
-    /// token has none, so let all users of a name ask.
+    /// A token is greater than all earlier tokens of this name, of all holders, for as long as the store
+    /// keeps its data: a Redis server that fails over or restarts without its last writes may issue a token
+    /// twice ([how to make that rarer]). Send the token along with each request to the protected resource,
+    /// and let the resource refuse a token smaller than the greatest seen: then a holder that was paused for
+    /// longer than its lease does no harm. Inner holds have the token of the owner's outer hold. Concurrent
+    /// [readers](crate::ReadWriteLock::read) share a token, greater than the tokens of earlier writers. An
+    /// owner that takes the lock without asking has no token, so let all users of a name ask.
     ///
     /// [how to make that rarer]:
     /// https://github.com/latchwork/latchwork/blob/main/docs/operations.md#fencing-tokens
@@ -170,8 +183,7 @@ impl Lock {
         &self.entry.name
     }
 
-    /// Takes the lock, waiting for it as long as it takes. The watchdog renews its lease while the guard
-    /// lives.
+    /// Takes the lock, however long the wait. The watchdog renews the lease while the guard lives.
     ///
     /// # Cancel safety
     ///
@@ -179,12 +191,11 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if an attempt fails; a wait that has begun goes on through a lost connection,
-    /// until the lease it waits for would be over or the connection is back, and then tries again.
-    /// [`LockError::Subscribe`] if the lock's messages cannot be had. [`LockError::OtherKind`] if the name is
-    /// held as another kind of lock. [`LockError::Upgrade`] if the owner reads and asks to write.
-    /// [`LockError::ShutDown`], [`RuntimeEnded`](LockError::RuntimeEnded) and
-    /// [`Forked`](LockError::Forked) if the client cannot be used any more.
+    /// [`LockError::Backend`] if an attempt fails; a wait goes on through a lost connection, and tries again
+    /// when the connection is back or the holder's lease would be over. [`LockError::Subscribe`] if the
+    /// lock's messages cannot be subscribed to. [`LockError::OtherKind`] if the name is held as another kind
+    /// of lock. [`LockError::Upgrade`] if the owner reads and asks to write. [`LockError::ShutDown`],
+    /// [`RuntimeEnded`](LockError::RuntimeEnded) and [`Forked`](LockError::Forked) if the client is unusable.
     ///
     /// # Examples
     ///
@@ -203,7 +214,7 @@ impl Lock {
 
     /// As [`lock`](Self::lock), with a lease of the caller's own, which is not renewed.
     ///
-    /// So no renewal tells its holder that the store has it no more: [`Guard::ensure_held`] asks.
+    /// Without renewals the holder does not hear of a loss at the store: [`Guard::ensure_held`] asks.
     ///
     /// # Cancel safety
     ///
@@ -211,17 +222,15 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease cannot be kept, or is over before
-    /// the store's answer is there.
+    /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease is invalid, or over too early.
     pub fn lock_with_lease(&self, lease: Duration) -> impl Future<Output = Result<Guard, LockError>> {
         self.acquire(Lease::For(lease), None, None)
     }
 
-    /// Takes the lock if it is free now. The watchdog renews its lease while the guard lives.
+    /// Takes the lock if it is free now. The watchdog renews the lease while the guard lives.
     ///
-    /// `None` without a command if another acquisition of this client has the lock, or waits for it: this one
-    /// does not go before it. If another one is asking the store at this moment, this one waits for that
-    /// answer, for a second at most.
+    /// `None`, without a command, if another acquisition of this client has the lock or waits for it: a try
+    /// does not overtake. While another one asks the store, the try waits for that answer, a second at most.
     ///
     /// # Cancel safety
     ///
@@ -229,7 +238,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock), and [`LockError::NoAnswer`] as [`try_lock_for`](Self::try_lock_for).
+    /// Those of [`lock`](Self::lock), and [`LockError::NoAnswer`] as of [`try_lock_for`](Self::try_lock_for).
     ///
     /// # Examples
     ///
@@ -248,11 +257,10 @@ impl Lock {
         self.try_lock_for(Duration::ZERO, Lease::Watched)
     }
 
-    /// Takes the lock, waiting for it no longer than `wait`. `None` if it is held by another then.
+    /// Takes the lock, waiting for at most `wait`. `None` if another owner has the lock then.
     ///
-    /// With a `wait` of zero the one attempt takes the round trip that it takes; otherwise an attempt under
-    /// way when the time is over is given up and rolled back. `lease` is a [`Duration`], or
-    /// [`Lease::Watched`].
+    /// With a `wait` of zero the only attempt may take a whole round trip; otherwise an attempt still under
+    /// way at the end is given up and rolled back. `lease` is a [`Duration`], or [`Lease::Watched`].
     ///
     /// # Cancel safety
     ///
@@ -260,9 +268,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock), [`LockError::Lease`] if the lease cannot be kept, or is over before the
-    /// store's answer is there, and [`LockError::NoAnswer`] if the time is over before the store has said, to
-    /// this waiter or another one of this client, whether the lock is held.
+    /// Those of [`lock`](Self::lock), [`LockError::Lease`] if the lease is invalid, or over too early, and
+    /// [`LockError::NoAnswer`] if the time is over before the store has said that the lock is held.
     ///
     /// # Examples
     ///
@@ -301,19 +308,17 @@ impl Lock {
         trace::acquiring(self.name().as_str(), wanted.acquire(time_over))
     }
 
-    /// Gives back one hold of `owner`: one whose guard was [forgotten](Guard::forget), or else one that a
-    /// guard has. If it was the owner's last one, that guard's hold is [lost](LossReason::GivenBack) by it.
+    /// Gives back one hold of `owner`: a [forgotten](Guard::forget) hold, or else the hold of a guard. The
+    /// guard of the owner's last hold has [lost](LossReason::GivenBack) its hold then.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not keep the hold: the command is finished in the background, and repeated if
-    /// need be.
+    /// Dropping the future does not keep the hold: the background finishes, or repeats, the command.
     ///
     /// # Errors
     ///
     /// [`LockError::NotHeld`] if `owner` does not hold the lock through this client.
-    /// [`LockError::ReleasePending`] if the command fails: the hold is over all the same, and the release is
-    /// repeated in the background.
+    /// [`LockError::ReleasePending`] if the command fails: the hold is over, and the release is repeated.
     pub async fn unlock(&self, owner: &Owner) -> Result<(), LockError> {
         let not_held = || LockError::NotHeld { name: self.name().clone(), owner: *owner };
         self.entry.context.check_origin()?;
@@ -324,7 +329,7 @@ impl Lock {
         let owner = owner.number;
         let left = self.entry.event(|engine, effects| engine.leave_by_name(owner, now, effects));
         self.entry.let_go();
-        // As far as is known here or at the store.
+        // As far as this process knows, or the store.
         let had_it = match left {
             LeaveOutcome::Remains | LeaveOutcome::Passed => true,
             LeaveOutcome::NotHeld | LeaveOutcome::Lost(_) => false,
@@ -333,20 +338,18 @@ impl Lock {
         if had_it { Ok(()) } else { Err(not_held()) }
     }
 
-    /// Frees the lock, whichever owner has it, and wakes a waiter. True if it was held. Another kind of lock
-    /// of that name is left alone.
+    /// Frees the lock, whichever owner has it, and wakes a waiter. True if the lock was held.
     ///
-    /// The holder is not asked. If it is of this client, its guard is told at once. Another client's learns
-    /// of it when its lease is renewed or verified, at the latest when it lets go.
+    /// The holder is not asked. A guard of this client is told at once; a guard of another client hears of
+    /// the loss at the next renewal, or at its release.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves it open whether the lock is freed: the command may run or not.
+    /// If the future is dropped, the lock may be freed or not.
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if the command fails, [`LockError::OtherKind`] if the name is held as another
-    /// kind of lock.
+    /// [`LockError::Backend`] if the command fails, [`LockError::OtherKind`] if another kind is held.
     ///
     /// # Examples
     ///
@@ -370,12 +373,12 @@ impl Lock {
         for (entry, number) in in_hand {
             entry.gone(number, sent);
         }
-        // The answer to what was under way may come later still.
+        // The answer to an attempt under way may come later still.
         self.entry.both_sides().for_each(|entry| entry.engine.forced(entry.now()));
-        // Should the message be lost.
+        // In case the message is lost.
         self.entry.engine.latch().release_all();
         for entry in self.entry.both_sides() {
-            // Before it ran, or after: the store knows. Should it not answer, the next renewal does.
+            // Leases granted before or after the forced release: the store knows, else the next renewal asks.
             let granted_meanwhile = entry.engine.lease_numbers();
             if !granted_meanwhile.is_empty() {
                 _ = entry.verify_leases(&granted_meanwhile).await;
@@ -384,14 +387,12 @@ impl Lock {
         Ok(freed)
     }
 
-    /// The holder of the lock, among all clients: `None` if it is free. Of several readers the one whose
-    /// lease lasts longest.
+    /// Returns the lock's holder, in any client; `None` if free. Of readers, the one with the longest lease.
     ///
-    /// What another program has written under the name counts as held, since no lease is granted there: then
-    /// neither the id nor the mode is known. [`Holder`] has a table of what there may be.
+    /// Data of another program under the name counts as a holder without id and mode: see [`Holder`].
     ///
-    /// Over Redis it costs one command; of a lock to read, one for about 50 readers, as the longest of their
-    /// leases is looked for, here and in [`is_locked`](Self::is_locked) and [`remaining`](Self::remaining).
+    /// Over Redis this costs one command; for a read lock, one for about 50 readers, to find their longest
+    /// lease. The same goes for [`is_locked`](Self::is_locked) and [`remaining`](Self::remaining).
     ///
     /// # Cancel safety
     ///
@@ -399,7 +400,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if the command fails. [`LockError::OtherKind`] of a side of a read-write lock,
+    /// [`LockError::Backend`] if the command fails. [`LockError::OtherKind`] for a side of a read-write lock,
     /// if the name is held as another kind.
     ///
     /// # Examples
@@ -433,7 +434,7 @@ impl Lock {
         Ok(holder)
     }
 
-    /// Whether the lock is held, by any client.
+    /// True if any client holds the lock.
     ///
     /// # Cancel safety
     ///
@@ -446,8 +447,7 @@ impl Lock {
         Ok(self.holder().await?.is_some())
     }
 
-    /// Whether `owner` has the lock. Owners of other clients are not known here, and the answer for them is
-    /// no.
+    /// True if `owner` has the lock; false for owners of other clients, which are not known here.
     ///
     /// # Cancel safety
     ///
@@ -460,8 +460,7 @@ impl Lock {
         Ok(self.hold_count(owner).await? > 0)
     }
 
-    /// How often `owner` has the lock; 0 if it has not, or is another client's. Asks the store whether this
-    /// client has it, and counts in memory.
+    /// Returns how often `owner` has the lock, 0 if another client's. Asks the store, and counts in memory.
     ///
     /// # Cancel safety
     ///
@@ -490,8 +489,7 @@ impl Lock {
         }
     }
 
-    /// How long the lock's lease lasts without a renewal: `None` if the lock is free, [`Duration::MAX`]
-    /// if it never ends.
+    /// Returns the lease's rest without a renewal: `None` if free, [`Duration::MAX`] if it never ends.
     ///
     /// # Cancel safety
     ///
@@ -504,8 +502,7 @@ impl Lock {
         Ok(self.holder().await?.map(|holder| holder.left))
     }
 
-    /// What happened to this name through this client, since the first of the handles and guards that are
-    /// alive was made.
+    /// Returns this client's figures of this name, since the first living handle or guard was made.
     pub fn stats(&self) -> LockStats {
         let (engine, counters) = (&self.entry.engine, &self.entry.counters);
         LockStats {
@@ -516,9 +513,9 @@ impl Lock {
         }
     }
 
-    /// How many acquisitions of this client wait for this lock, the one that competes at the store included:
-    /// as [`LockClient::waiting`](crate::LockClient::waiting) says of all locks. Asks no server; says nothing
-    /// of waiters in other processes. 0 in a child that was forked off.
+    /// Returns how many acquisitions of this client wait for this lock, the queue head included;
+    /// [`LockClient::waiting`](crate::LockClient::waiting) lists all locks. Asks no server, and knows no
+    /// waiters of other processes. 0 in a forked child.
     ///
     /// # Examples
     ///
@@ -535,8 +532,7 @@ impl Lock {
         if self.entry.context.is_same_process() { self.entry.engine.waiting().0 } else { 0 }
     }
 
-    /// How many wait for this lock in this client's queue. The queue head, which competes at the store, is
-    /// not among them: [`waiting`](Self::waiting) counts it, too.
+    /// Returns the length of this client's queue; [`waiting`](Self::waiting) counts the queue head, too.
     pub fn waiters(&self) -> usize {
         if self.entry.context.is_same_process() { self.entry.engine.waiters() } else { 0 }
     }

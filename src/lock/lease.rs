@@ -1,10 +1,10 @@
-//! [`Lease`]: how long a lock stays held unless it is given back.
+//! [`Lease`]: how long a lock stays held unless its owner gives it back.
 
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-/// How long a lock stays held unless it is given back.
+/// How long a lock stays held unless its owner gives it back.
 ///
 /// # Examples
 ///
@@ -24,23 +24,22 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lease {
-    /// For as long as the guard lives: a watchdog renews the lease in the background. If the process dies,
-    /// the lock is free after [`LockOptions::watchdog_timeout`](crate::LockOptions::watchdog_timeout) at the
-    /// latest.
+    /// For as long as the guard lives: the watchdog renews the lease. If the process dies, the lock is free
+    /// after [`LockOptions::watchdog_timeout`](crate::LockOptions::watchdog_timeout) at the latest.
     Watched,
-    /// For this long and no longer, whether the work is done or not. From [`Lease::MIN`] to [`Lease::MAX`].
+    /// For this long, even if the work takes longer. From [`Lease::MIN`] to [`Lease::MAX`].
     For(Duration),
 }
 
 impl Lease {
-    /// The shortest lease: what stores count in.
+    /// The shortest lease: the millisecond, which stores count in.
     pub const MIN: Duration = Duration::from_millis(1);
 
-    /// The longest lease: half of what an i64 of milliseconds can hold, 146 million years. A store adds its
-    /// clock to it, and Redis' scripts count in floating point, which rounds up.
+    /// The longest lease, 146 million years: half of an i64 of milliseconds. A store adds its clock to a
+    /// lease, and Redis's scripts count in floating point, which rounds up.
     pub const MAX: Duration = Duration::from_millis(i64::MAX as u64 / 2);
 
-    /// Checks a lease that is to go to a store that counts milliseconds.
+    /// Checks a lease for a store that counts milliseconds.
     pub(crate) fn check(lease: Duration) -> Result<Duration, LeaseError> {
         if lease < Self::MIN {
             return Err(LeaseError::TooShort);
@@ -76,11 +75,11 @@ impl From<Duration> for Lease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LeaseError {
-    /// Zero, or less than the millisecond that stores count in.
+    /// Shorter than the millisecond, which stores count in.
     TooShort,
-    /// More than [`Lease::MAX`].
+    /// Longer than [`Lease::MAX`].
     TooLong,
-    /// It was over before the store's answer was there. What the store has of it is rolled back.
+    /// The lease was over before the store's answer came, and is rolled back.
     OverBeforeAnswer,
 }
 

@@ -6,11 +6,10 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, LazyLock};
 
-/// The name of a lock: not empty, at most [`MAX_BYTES`](Self::MAX_BYTES) long, its braces balanced, and none
-/// that belongs to another lock.
+/// The name of a lock: of 1 to [`MAX_BYTES`](Self::MAX_BYTES) bytes, with balanced braces, and not reserved.
 ///
-/// Stores keep more than the lock itself: queues, counters, leases. What these are called cannot be the name
-/// of a lock as well, which would be taken, emptied or read as one. So a name is refused that
+/// Stores keep queues, counters and leases beside a lock. A lock with the name of such a key would be taken,
+/// emptied or read as the other lock's data. So a name is refused that
 ///
 /// * begins with `latchwork_`, or contains `:latchwork:`;
 /// * is `redisson_lock_token`, `redisson_lock_queue`, `redisson_lock_timeout`, `redisson_lock__channel`,
@@ -30,11 +29,11 @@ use std::sync::{Arc, LazyLock};
 #[derive(Clone, Eq, PartialOrd, Ord)]
 pub struct LockName {
     text: Arc<str>,
-    /// Computed once: every step of a lock looks it up in some map.
+    /// Computed once: every step of a lock looks the name up in some map.
     hash: u64,
 }
 
-/// What the keys begin with, up to a colon, that Redisson keeps for a lock.
+/// Beginnings, up to a colon, of the keys that Redisson keeps for a lock.
 const REDISSONS: [&str; 6] = [
     "redisson_lock_token",
     "redisson_lock_queue",
@@ -44,14 +43,14 @@ const REDISSONS: [&str; 6] = [
     "redisson_unlock_latch",
 ];
 
-/// What marks keys that a backend of this crate keeps for a lock, behind the lock's name.
+/// Mark of the keys that a backend of this crate keeps for a lock, behind the lock's name.
 const OURS: &str = ":latchwork:";
-/// What this crate keeps for its own use at the beginning of a name.
+/// Beginning of the names that this crate keeps for its own use.
 const OURS_IN_FRONT: &str = "latchwork_";
-/// What marks the leases of a read-write lock's readers, behind the lock's name and the reader's id.
+/// Mark of the leases of a read-write lock's readers, behind the lock's name and the reader's id.
 const READERS_LEASE: &str = ":rwlock_timeout";
 
-/// What in the name makes it that of a key which belongs to another lock.
+/// Returns the part of the name that makes the name a key of another lock.
 fn reserved(name: &str) -> Option<&'static str> {
     let is_redissons =
         |key: &&str| name.strip_prefix(*key).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
@@ -60,7 +59,7 @@ fn reserved(name: &str) -> Option<&'static str> {
     inside.or(in_front).or_else(|| REDISSONS.into_iter().find(is_redissons))
 }
 
-/// One key to a process, so that names cannot be chosen to collide.
+/// One key per process, so that names cannot be chosen to collide.
 static HASH_KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl LockName {
@@ -96,12 +95,11 @@ impl LockName {
         Ok(Self { text: Arc::from(name), hash: Self::hash_of(name) })
     }
 
-    /// What the hash of a name is, if it is one.
+    /// Returns the hash of the `LockName` with this text.
     pub(crate) fn hash_of(name: &str) -> u64 {
         HASH_KEY.hash_one(name)
     }
 
-    /// For maps that are told the hash.
     pub(crate) fn hash_value(&self) -> u64 {
         self.hash
     }
@@ -115,7 +113,7 @@ impl LockName {
 impl PartialEq for LockName {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
-        // An `Arc<str>` has its text compared even if it is the same one.
+        // An `Arc<str>` compares the text even with itself.
         Arc::ptr_eq(&self.text, &other.text) || self.text == other.text
     }
 }
@@ -157,18 +155,16 @@ pub enum NameError {
     Empty,
     /// The name is longer than [`LockName::MAX_BYTES`].
     TooLong {
-        /// How long it is.
+        /// Length of the name.
         bytes: usize,
     },
-    /// A `{` has no `}`, or the other way round. In a Redis Cluster the lock and its channel would then lie
-    /// on different nodes, and its waiters would never be woken.
+    /// Braces are not balanced: in a Redis Cluster lock and channel would lie on different nodes.
     UnbalancedBraces,
-    /// The first braces have nothing between them. Only a Redis Cluster refuses that: the lock and its
-    /// channel would lie on different nodes there.
+    /// Empty first braces, refused by a Redis Cluster: lock and channel would lie on different nodes.
     EmptyHashTag,
-    /// What belongs to another lock is called so, or may be: see [`LockName`].
+    /// Data of another lock has this name, or may have: see [`LockName`].
     Reserved {
-        /// The part by which that is seen.
+        /// The reserved part of the name.
         part: &'static str,
     },
 }
@@ -200,7 +196,7 @@ impl fmt::Display for NameError {
 
 impl Error for NameError {}
 
-/// Under which name the store keeps what its user calls otherwise. By default under the same.
+/// Maps a user's name of a lock to the store's name; by default to the same.
 #[derive(Clone, Default)]
 pub(super) struct NameMapper(Option<Arc<Map>>);
 

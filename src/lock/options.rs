@@ -8,9 +8,9 @@ use crate::lock_entry::{Policy, Rules};
 use crate::lock::lease::{Lease, LeaseError};
 use crate::lock::name::NameMapper;
 
-/// How a [`LockClient`](crate::LockClient) behaves.
+/// Options of a [`LockClient`](crate::LockClient).
 ///
-/// [Options] lists all of them with their defaults, and when to change which.
+/// [Options] lists all options with their defaults, and when to change each.
 ///
 /// [Options]: https://github.com/latchwork/latchwork/blob/main/docs/options.md
 ///
@@ -39,61 +39,58 @@ pub struct LockOptions {
 }
 
 impl LockOptions {
-    /// The lease of a lock that is taken without one: it is renewed each time a third of it is over, and runs
-    /// out this long after the process died.
+    /// Sets the lease of locks that are taken without a lease of their own. The watchdog renews the lease
+    /// each time a third of it is over; if the process dies, the lock is free within this time.
     ///
-    /// 30 s by default, as in Redisson. A shorter one frees the locks of a dead process sooner; a process
-    /// that is paused or cut off for longer than it loses its locks.
+    /// By default 30 s, as in Redisson. A shorter timeout frees the locks of a dead process sooner, but a
+    /// process that is paused or cut off for longer loses its locks.
     #[must_use]
     pub fn watchdog_timeout(mut self, timeout: Duration) -> Self {
         self.watchdog_timeout = timeout;
         self
     }
 
-    /// For how long an owner may have a lock by a watched lease: then the hold is
-    /// [lost](crate::LossReason::HeldTooLong), and the next waiter has the lock. Without a limit by default.
+    /// Limits the time for which an owner may have a lock by a watched lease: then the hold is
+    /// [lost](crate::LossReason::HeldTooLong), and the next waiter has the lock. No limit by default.
     ///
-    /// For holders that hang without ending: without it their locks are renewed for as long as their
-    /// process lives. It is counted in this process and costs the store nothing; if the whole process hangs,
-    /// its leases end by themselves. Leases of the caller's own have their end anyway, and are not touched.
+    /// For holders that hang: without a limit their locks are renewed while their process lives. If the whole
+    /// process hangs, its leases end by themselves. Leases of the caller's own are not touched.
     #[must_use]
     pub fn max_hold(mut self, limit: Duration) -> Self {
         self.max_hold = Some(limit);
         self
     }
 
-    /// How long a lease may stay with this client while others wait for the lock, here and in other
-    /// processes. 30 ms by default.
+    /// Limits how long a lease stays here while others wait, in this process or another; 30 ms by default.
     ///
-    /// Inside of a client a lock passes from waiter to waiter in memory. Waiters of other processes do not
-    /// hear of that, and are not let in. So the first release after this time gives the lease back to the
-    /// store, and this client competes again behind the others. With more, a crowd in one process costs the
-    /// store less; with less, the other processes wait less long. Zero gives each release to the store.
+    /// Inside of a client a lock passes on in memory, unseen by other processes. So the first release after
+    /// this time gives the lease back to the store, and this client competes again behind the others. A
+    /// longer tenure costs the store fewer commands; a shorter tenure lets other processes wait less. Zero
+    /// gives each release back.
     ///
-    /// If no other process listened then, the next lease may stay for twice as long, and so on up to eight
-    /// times: that is how long the first one that comes may have to wait. From then on it is this time again.
+    /// If no other process listened to that release, the next lease may stay twice as long, up to eight times
+    /// the tenure: the first process that comes may wait that long. Then the tenure is short again.
     #[must_use]
     pub fn tenure(mut self, tenure: Duration) -> Self {
         self.tenure = tenure;
         self
     }
 
-    /// How long a waiter that has the lock, or whose turn it is to ask the store, may go unpolled: 1 s by
-    /// default. Then the next one goes before it, and it queues again when it is polled.
-    /// The watchdog notices it within twice this time.
+    /// Limits how long a waiter that has the lock, or has to ask the store, may go unpolled; 1 s by default.
+    /// Then the next waiter goes first, and the unpolled waiter queues again at its next poll. The watchdog
+    /// notices within twice this time.
     ///
-    /// For futures that are kept and not polled, as by `select!` over `&mut future`: without a limit they
-    /// would keep the lock from all others.
+    /// Without a limit, futures kept unpolled, as by `select!` over `&mut future`, would keep the lock.
     #[must_use]
     pub fn unpolled_limit(mut self, limit: Duration) -> Self {
         self.unpolled_limit = limit;
         self
     }
 
-    /// A name for this client, for those that ask for the [holder of a lock](crate::Lock::holder): a host, a
-    /// pod, a job. At most [`MAX_LABEL_BYTES`](Self::MAX_LABEL_BYTES) of it are used. Without one by default.
+    /// Sets this client's name for programs that ask for the [holder of a lock](crate::Lock::holder): a host,
+    /// a pod, a job. At most [`MAX_LABEL_BYTES`](Self::MAX_LABEL_BYTES) bytes are used. No label by default.
     ///
-    /// It becomes a part of the id under which the store keeps each lease.
+    /// The label becomes a part of the id under which the store keeps each lease.
     #[must_use]
     pub fn label(mut self, label: &str) -> Self {
         let mut end = label.len().min(Self::MAX_LABEL_BYTES);
@@ -104,12 +101,10 @@ impl LockOptions {
         self
     }
 
-    /// Under which name the store keeps the lock that [`get_lock`](crate::LockClient::get_lock) calls `name`;
-    /// under just that by default.
+    /// Maps the name given to [`get_lock`](crate::LockClient::get_lock) to the store's name of the lock,
+    /// which [`Lock::name`](crate::Lock::name) returns. The same name by default.
     ///
-    /// For a prefix to all names, and for the name mapper that Redisson's clients of the same locks are
-    /// configured with. It must map a name to the same result each time. Keys and channels are named by the
-    /// result, as is [`Lock::name`](crate::Lock::name).
+    /// For a prefix, or for the name mapper of Redisson's clients. A name maps to the same result each time.
     ///
     /// # Examples
     ///

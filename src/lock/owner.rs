@@ -1,4 +1,4 @@
-//! [`Owner`]: what holds a lock inside of a client, and [`LeaseId`]: what the store knows of it.
+//! [`Owner`]: the holder of a lock inside of a client; [`LeaseId`]: the store's name of a lease.
 
 use std::error::Error;
 use std::fmt;
@@ -7,14 +7,12 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-/// What holds a lock, as an explicit handle: a client and a number.
+/// The holder of a lock, as an explicit handle: a client and a number.
 ///
-/// A lock that an owner holds can be taken again by the same owner. Redisson derives the owner from the
-/// thread; tasks move between threads, so here it is a value that is passed around. Copies are the same
-/// owner.
+/// An owner that holds a lock can take the lock again. Redisson derives the owner from the thread; tasks move
+/// between threads, so here an owner is a value to pass around. Copies are the same owner.
 ///
-/// The store does not know owners: it leases a lock to a client, and the client passes it on. See
-/// [`LeaseId`].
+/// The store leases a lock to a client, by a [`LeaseId`], and knows no owners.
 ///
 /// # Examples
 ///
@@ -52,12 +50,11 @@ impl fmt::Debug for Owner {
     }
 }
 
-/// Under what the store keeps one lease: `<client's uuid>:<number>`, and `:<label>` if the client has a
+/// A lease's id at the store: `<client's uuid>:<number>`, and `:<label>` with a
 /// [label](crate::LockOptions::label).
 ///
-/// The number is new for each lease that the store grants, and not used again. So a release that arrives late
-/// finds nothing that it could free by mistake. Its text is the field of a Redisson lock; [`FromStr`] reads
-/// it back.
+/// The number is new for each lease that the store grants, and never used again: a release that arrives late
+/// frees no other lease. The id's text is the field of a Redisson lock; [`FromStr`] reads the text.
 ///
 /// # Examples
 ///
@@ -81,7 +78,7 @@ impl LeaseId {
         Self { client, number, label }
     }
 
-    /// The uuid of the client that has the lease, as [`LockClient::id`](crate::LockClient::id) says it.
+    /// The uuid of the client that has the lease, equal to [`LockClient::id`](crate::LockClient::id).
     pub fn client_id(&self) -> String {
         self.client.to_string()
     }
@@ -125,7 +122,7 @@ impl FromStr for LeaseId {
     }
 }
 
-/// A text is not that of a [`LeaseId`]: it was not written by a client of this crate or of Redisson.
+/// The error of a text that is no [`LeaseId`]: no client of this crate or of Redisson wrote the text.
 ///
 /// # Examples
 ///

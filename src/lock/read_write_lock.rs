@@ -5,39 +5,39 @@ use std::fmt;
 use crate::lock::handle::Lock;
 use crate::lock::name::LockName;
 
-/// A named lock that many may have to read, or one to write.
+/// A named lock for many readers, or one writer.
 ///
-/// Both sides are [`Lock`]s, and all that a lock can do they do, with these differences:
+/// Both sides are [`Lock`]s and do all that a lock can do, with these differences:
 ///
 /// | | [`read`](Self::read) | [`write`](Self::write) |
 /// |---|---|---|
-/// | has it | any number of [`Owner`](crate::Owner)s | one, while no other reads |
-/// | an owner that has the other side | writes: it reads as well, at once; if it lets go of the write lock first, it reads on, and others may | reads: [`LockError::Upgrade`](crate::LockError::Upgrade), as it would wait for itself |
-/// | [`holder`](Lock::holder), [`is_locked`](Lock::is_locked), [`remaining`](Lock::remaining) | of the readers, the one whose lease lasts longest | of the writer |
+/// | holders | any number of [`Owner`](crate::Owner)s | one owner, while no other reads |
+/// | an owner that has the other side | a writer reads as well, at once; if the owner gives the write lock back first, the owner reads on, and other readers may join | a reader fails with [`LockError::Upgrade`](crate::LockError::Upgrade), as the owner would wait for itself |
+/// | [`holder`](Lock::holder), [`is_locked`](Lock::is_locked), [`remaining`](Lock::remaining) | of the reader whose lease lasts longest | of the writer |
 /// | [`force_unlock`](Lock::force_unlock) | both sides | both sides |
-/// | [tokens](Lock::fenced) | greater than all writers' before; the same for all readers until a writer has another, so that they do not fence each other off | greater than all before |
+/// | [tokens](Lock::fenced) | greater than the tokens of all writers before; the same for all readers until a writer has another token, so that readers do not fence each other off | greater than all tokens before |
 ///
 /// # Fairness
 ///
-/// Writers have the lock in the order in which they began to wait, in whatever process, as with a [fair
-/// lock](crate::LockClient::get_fair_lock). Readers and writers take turns: a reader does not go before a
-/// writer that waits already, and when a writer leaves, the readers that wait come before the next writer. So
-/// a writer waits for the present readers and for one turn of readers, a reader for one writer. Except for
-/// what is said of fair locks, and:
+/// Writers of all processes have the lock in order of arrival, as with a [fair
+/// lock](crate::LockClient::get_fair_lock). Readers and writers take turns: a reader does not overtake a
+/// waiting writer, and after a writer the waiting readers come before the next writer. Thus a writer waits
+/// for the present readers and a turn of readers, a reader for one writer. The exceptions are those of fair
+/// locks, and:
 ///
 /// * an owner that reads takes the read lock again at once, before all waiters;
-/// * readers of one client join its present readers, within the [tenure](crate::LockOptions::tenure)
-///   of their lease, and the waiters here get in along with the first of them;
-/// * a writer whose lease ends by itself may leave the lock to the next writer, before the readers that wait:
-///   a Redis server forgets a lock with its last lease, and whether it was one to write.
+/// * readers of a client join its present readers, within the [tenure](crate::LockOptions::tenure) of their
+///   lease, and the client's waiting readers get in along with the first of them;
+/// * a writer whose lease ends by itself may leave the lock to the next writer, before the waiting readers:
+///   with a lock's last lease a Redis server also forgets if the lease was a writer's.
 ///
 /// # At the store
 ///
-/// The readers of a client have one lease together. It lasts for as long as the longest of them needs; each
-/// is ended by its own, and none is made shorter by another's. Joining and leaving takes no command,
-/// except for the first and the last, and once per tenure to ask whether a writer waits.
+/// The readers of a client share one lease, which lasts for as long as the longest of them needs. Each
+/// reader's hold ends by its own lease, and no reader shortens another's. Joining and leaving takes no
+/// command, except for the first and the last reader, and once per tenure to ask if a writer waits.
 ///
-/// [Kinds of locks] says what it costs beside the plain and the fair lock.
+/// [Kinds of locks] compares the costs with the plain and the fair lock.
 ///
 /// [Kinds of locks]: https://github.com/latchwork/latchwork/blob/main/docs/kinds.md
 ///
@@ -77,7 +77,7 @@ impl ReadWriteLock {
         Self { read, write }
     }
 
-    /// The lock that many have at a time.
+    /// The read lock, which many owners may hold at a time.
     pub fn read(&self) -> &Lock {
         &self.read
     }

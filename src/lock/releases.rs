@@ -8,13 +8,12 @@ use crate::support::sync::atomic::{AtomicBool, Ordering};
 
 use crate::lock::name::LockName;
 
-/// The releases of a client that are under way in the background.
 pub(super) struct Releases {
-    /// By number, so that errors name them in the order in which they began.
+    /// By number, to name the locks in errors in the order of their releases.
     under_way: Mutex<BTreeMap<u64, LockName>>,
-    /// Tells that one is done, or that a lock was released otherwise.
+    /// Notified when a release ends, or a lock was released otherwise.
     done: Event,
-    /// The last error was told; so is the next one after a success.
+    /// The last error was reported: the next one is reported only after a success.
     told: AtomicBool,
 }
 
@@ -25,7 +24,6 @@ impl Default for Releases {
 }
 
 impl Releases {
-    /// A release begins. Its number, until it ends.
     pub(super) fn begin(&self, name: &LockName) -> u64 {
         let mut under_way = self.under_way.lock();
         let number = under_way.last_key_value().map_or(0, |(last, _)| last + 1);
@@ -33,18 +31,16 @@ impl Releases {
         number
     }
 
-    /// It was answered, or the lease is over.
     pub(super) fn end(&self, number: u64) {
         let _name = self.under_way.lock().remove(&number);
         self.tell();
     }
 
-    /// A lock was released.
     pub(super) fn tell(&self) {
         self.done.notify();
     }
 
-    /// Is ready when another one is done. Listens from the call on.
+    /// Resolves when another release is done. Listens from the call on.
     pub(super) fn done(&self) -> impl Future<Output = ()> + Send + use<> {
         self.done.listen()
     }
@@ -57,14 +53,14 @@ impl Releases {
         self.under_way.lock().len()
     }
 
-    /// A release failed. Whether that is to be told: once, until one succeeds.
+    /// Notes a failed release. True for the first failure since a success, which has to be reported.
     pub(super) fn failed(&self) -> bool {
-        // Ordering: Relaxed; nothing is read through it, and to be told once too often does no harm.
+        // Ordering: Relaxed; no data is read through the flag, and a report too many does no harm.
         !self.told.swap(true, Ordering::Relaxed)
     }
 
     pub(super) fn succeeded(&self) {
-        // Ordering: Relaxed, as above. Looked at before it is written: nearly always there was no error.
+        // Ordering: Relaxed, as above. Read before written, as errors are rare.
         if self.told.load(Ordering::Relaxed) {
             // Ordering: Relaxed, as above.
             self.told.store(false, Ordering::Relaxed);
@@ -78,7 +74,7 @@ mod tests {
 
     use super::Releases;
 
-    /// A release, and the rollback of an extension that was answered late.
+    /// A lock may have two: its own release, and the rollback of an extension that was answered late.
     #[test]
     fn lock_is_named_for_each_of_its_releases_until_that_has_ended() {
         let (releases, name) = (Releases::default(), LockName::new("orders").unwrap());

@@ -1,4 +1,4 @@
-//! Work that ends with the lock: [`Lock::run`] and [`Guard::run`], and the same with the guard for the work.
+//! Work that ends with the lock: [`Lock::run`] and [`Guard::run`], and variants that pass the guard.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -10,9 +10,9 @@ use crate::lock::handle::Lock;
 
 impl Lock {
     /// Takes the lock as [`lock`](Self::lock) does, runs `work`, and gives the lock back. If the hold is lost
-    /// before `work` is ready, `work` is dropped there and then: it does not go on without the lock.
+    /// before `work` is ready, `work` is dropped at once, and does not go on without the lock.
     ///
-    /// See [`Guard::run`] for what the outcomes mean.
+    /// [`Guard::run`] tells the meaning of the outcomes.
     ///
     /// # Cancel safety
     ///
@@ -20,7 +20,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock): then `work` was not polled. [`LockError::Lost`] as of [`Guard::run`].
+    /// Those of [`lock`](Self::lock), with `work` never polled. [`LockError::Lost`] as of [`Guard::run`].
     ///
     /// # Examples
     ///
@@ -37,16 +37,16 @@ impl Lock {
         self.lock().await?.run(work).await
     }
 
-    /// As [`run`](Self::run), for work that looks at its guard: for the [token](Guard::fencing_token) that it
-    /// sends along, or [asks](Guard::ensure_held) before a step that cannot be undone.
+    /// As [`run`](Self::run), for work that looks at its guard: to send the [token](Guard::fencing_token)
+    /// along, or to [ask](Guard::ensure_held) before a step that cannot be undone.
     ///
     /// # Cancel safety
     ///
-    /// That of [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     ///
     /// # Examples
     ///
@@ -66,15 +66,13 @@ impl Lock {
 
 impl Guard {
     /// Runs `work` under this hold, and gives the hold back. If the hold is lost before `work` is ready,
-    /// `work` is dropped there and then: it does not go on without the lock.
+    /// `work` is dropped at once, and does not go on without the lock.
     ///
-    /// `Ok` says that `work` was ready before any loss was known, and that the hold was there to be given
-    /// back. That its release was not answered is no error here: the work is done, and the release is
-    /// repeated in the background.
+    /// `Ok`: `work` was ready before any known loss, and the hold was there to be given back. An unanswered
+    /// release is no error here: the work is done, and the release is repeated in the background.
     ///
-    /// `work` is dropped at one of its `await`s, as by any timeout: what it has begun in other tasks or
-    /// threads goes on. It does not stop between two `await`s, so what it writes to other systems is only
-    /// safe from a later holder with a [token](Self::fencing_token) that these check.
+    /// `work` is dropped at one of its `await`s, as by any timeout; tasks and threads of `work` go on. Its
+    /// writes to other systems are safe from a later holder only by a [token](Self::fencing_token).
     ///
     /// # Cancel safety
     ///
@@ -82,10 +80,9 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`] if the hold was lost: `work` was dropped before it was ready; or it was ready, its
-    /// output is dropped, and the store says at the release that the lock had been taken away before.
-    /// [`LockError::OtherKind`] if it was taken away, and the name is held as another kind of lock then.
-    /// [`LockError::Forked`] if the work was ready in a child that it forked off.
+    /// [`LockError::Lost`] if the hold was lost: `work` was dropped; or `work` was ready, its output is
+    /// dropped, and the store says that the lock had been taken away. [`LockError::OtherKind`] if the name is
+    /// also held as another kind. [`LockError::Forked`] if `work` was ready in a child that it forked off.
     ///
     /// # Examples
     ///
@@ -104,16 +101,16 @@ impl Guard {
         self.unlock_after(output).await
     }
 
-    /// As [`run`](Self::run), for work that looks at this guard: for the [token](Self::fencing_token) that it
-    /// sends along, or [asks](Self::ensure_held) before a step that cannot be undone.
+    /// As [`run`](Self::run), for work that looks at this guard: to send the [token](Self::fencing_token)
+    /// along, or to [ask](Self::ensure_held) before a step that cannot be undone.
     ///
     /// # Cancel safety
     ///
-    /// That of [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     ///
     /// # Examples
     ///
@@ -137,12 +134,11 @@ impl Guard {
         self.unlock_after(output).await
     }
 
-    /// The output of `work`, unless the hold is lost before it is ready. Dropped then, the guard gives back
-    /// what is left of the hold, if anything is.
+    /// Returns the output of `work` unless the hold is lost first; the dropped guard gives back the rest.
     async fn unless_lost<T>(&self, mut work: Pin<&mut impl Future<Output = T>>) -> Result<T, LockError> {
         let mut lost = pin!(self.lost());
         poll_fn(|context| {
-            // First: work whose lock is known to be lost is not to take another step.
+            // Look for a loss first: work without its lock must not take another step.
             let loss = match lost.as_mut().poll(context) {
                 Poll::Ready(reason) => Some(reason),
                 Poll::Pending => self.loss(),
@@ -157,7 +153,7 @@ impl Guard {
 
     async fn unlock_after<T>(self, output: T) -> Result<T, LockError> {
         match self.unlock().await {
-            // The work is done, and its lease ends by itself at the latest.
+            // The work is done, and the lease ends by itself at the latest.
             Ok(()) | Err(LockError::ReleasePending { .. } | LockError::RuntimeEnded) => Ok(output),
             Err(error) => Err(error),
         }

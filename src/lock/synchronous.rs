@@ -1,6 +1,5 @@
-//! Taking and giving back a lock whose store answers by the call: without a future, and, if the entry is
-//! idle, without an event. By the queue head a lock and unlock in memory would take twice as long. The
-//! engine's half is `lock_entry/gate.rs`.
+//! Taking and giving back a lock at a store that answers within the call: without a future and, at an idle
+//! entry, without an event. The queue head would take twice as long. The engine's half: `lock_entry/gate.rs`.
 
 use std::sync::Arc;
 
@@ -11,8 +10,7 @@ use super::entry::{Entry, OnDrop};
 use super::error::LockError;
 
 impl Entry {
-    /// Claims an idle entry and asks the store. `None` if the entry is in use, or the lock is another
-    /// client's: then the caller has to enter.
+    /// Claims an idle entry and asks the store. `None`: the caller has to enter the queue.
     #[inline(always)]
     pub(super) fn acquire_synchronously(
         self: &Arc<Self>,
@@ -46,13 +44,12 @@ impl Entry {
                 }
                 Err(context.failed(&self.name, error))
             }
-            // The command is not answered by the call, and may run yet.
+            // The store does not answer within the call, and the command may still run.
             CommandFuture::Done(None) | CommandFuture::UnderWay(_) => Ok(None),
         }
     }
 
-    /// Releases a lease, and lets the next waiter go on. `None` if the store does not answer by the call, or
-    /// fails: then the release is still to be sent.
+    /// Releases a lease and lets the next waiter go on. `None`: the caller still has to send the release.
     // Always inlined, with all callees: a copy of the answer costs more than the answer.
     #[inline(always)]
     pub(super) fn release_synchronously(

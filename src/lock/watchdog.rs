@@ -1,14 +1,10 @@
-//! The watchdog: renews, verifies and ends the leases of a client, and supersedes waiters that are not
-//! polled.
+//! The watchdog: renews, verifies and ends a client's leases, and supersedes waiters that are not polled.
 //!
-//! One task for each client. It sleeps until the first of the client's
-//! [`Deadlines`](crate::lock::entry::deadlines::Deadlines), looks at the entries that are due, in the order
-//! in which they became due, and renews leases by a call to the backend for each kind of lock, or by one for
-//! each group of names that the backend keeps apart. It ends when nothing is due, and keeps the client only
-//! weakly.
-//!
-//! Wakers are called last, in a task of their own: a waker that blocks holds up the wakers behind it in its
-//! batch, and no renewal.
+//! One task per client. The watchdog sleeps until the first of the
+//! [`Deadlines`](crate::lock::entry::deadlines::Deadlines), looks at the due entries, and renews leases with
+//! one call to the backend per kind of lock, or per group of names that the backend separates. It ends when
+//! nothing is due, and keeps the client weakly. Wakers are called last, in a task of their own: a blocking
+//! waker delays other wakers, and no renewal.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -27,17 +23,16 @@ use crate::lock::entry::table::Tables;
 use crate::lock::entry::{Entry, OnDrop};
 use crate::lock::lease::Lease;
 
-/// Looks this close together are made as one.
+/// Looks this close together become a single look.
 const GRAIN: Duration = Duration::from_millis(1);
 
-/// So many entries are looked at before others on the same thread have their turn.
+/// Entries that are looked at before other tasks of the thread have their turn.
 const LOOKS: usize = 4096;
 
-/// So many leases are renewed by one call: a store in memory is locked meanwhile.
+/// Leases per renewal call, during which a store in memory is locked.
 const CALL: usize = 4096;
 
-/// A watchdog that panics so often in a row, by what the runtime does, ends; the next deadline that is
-/// scheduled starts another one.
+/// Panics in a row after which a watchdog ends; the next deadline starts another watchdog.
 const PANICS: u32 = 8;
 
 impl HasDeadline for Entry {
@@ -50,16 +45,15 @@ impl HasDeadline for Entry {
     }
 }
 
-/// Not an `async fn`: the runtime may end before the first poll.
+/// Not an `async fn`: the runtime may end before the first poll, and drop the task.
 fn keep(context: Weak<Context>, tables: Weak<Tables<Entry>>) -> impl Future<Output = ()> + Send {
-    // A task is dropped unfinished when its runtime ends, and maybe before the runtime says so.
+    // At its end the runtime drops the task unfinished, maybe before reporting the end.
     let entries = Weak::clone(&tables);
     let mut unfinished = OnDrop(Some(move || {
         let Some(tables) = entries.upgrade() else { return };
-        // No lease is kept any more, and no waiter woken when its time has come.
+        // From now on no lease is renewed, and no waiter woken when its time has come.
         tables.all().iter().for_each(|entry| entry.event(LockEntry::close));
-        // Last: a deadline that was scheduled just now would start another watchdog, which is dropped inside
-        // of this, and so on.
+        // Last: a deadline after this starts another watchdog, which the runtime drops inside of this drop.
         tables.deadlines.ended();
     }));
     async move {
@@ -84,7 +78,7 @@ fn keep(context: Weak<Context>, tables: Weak<Tables<Entry>>) -> impl Future<Outp
     }
 }
 
-/// Sleeps until something is due, and looks at it. False if nothing is due, or the client is gone.
+/// Sleeps until an entry is due, and looks. False if nothing is due, or the client is gone.
 async fn turn(context: &Weak<Context>, tables: &Weak<Tables<Entry>>) -> bool {
     let (changed, sleep) = {
         let (Some(context), Some(tables)) = (context.upgrade(), tables.upgrade()) else { return false };
@@ -93,13 +87,12 @@ async fn turn(context: &Weak<Context>, tables: &Weak<Tables<Entry>>) -> bool {
         if at == Moment::NEVER {
             return false;
         }
-        // Not more often than that, however close together the deadlines are.
+        // Looks are `GRAIN` apart, however close together the deadlines are.
         let sleep = (now < at).then(|| at.max(now + GRAIN).instant()).flatten();
         (changed, sleep.map(|at| context.store.sleep_until(at)))
     };
     match sleep {
         Some(sleep) => _ = unless(pin!(changed), sleep).await,
-        // Others on this thread have their turn.
         None => yield_now().await,
     }
     if let (Some(context), Some(tables)) = (context.upgrade(), tables.upgrade()) {
@@ -108,15 +101,13 @@ async fn turn(context: &Weak<Context>, tables: &Weak<Tables<Entry>>) -> bool {
     true
 }
 
-/// Leases to be renewed together.
 type Batch = Vec<(Arc<Entry>, Renewal)>;
 
-/// What looks leave to be done, which is foreign code for the greater part.
+/// Effects of looks that are not carried out yet; for the greater part foreign code.
 type Deferred = Vec<(Arc<Entry>, Effects)>;
 
-/// Looks at what is due.
 fn look(context: &Arc<Context>, deadlines: &Deadlines<Entry>, now: Moment) {
-    // In order, so that the commands are sent in the same order each time.
+    // Ordered, to send the commands in the same order each time.
     let mut batches: BTreeMap<(Mode, u64, Option<Duration>), Batch> = BTreeMap::new();
     let mut deferred = Deferred::new();
     let mut add = |entry: Arc<Entry>, renewal: Renewal| {
@@ -137,8 +128,7 @@ fn look(context: &Arc<Context>, deadlines: &Deadlines<Entry>, now: Moment) {
         }
     }
     if renews {
-        // Those that are due soon go along, so that locks which were taken one after another are not renewed
-        // one by one.
+        // Leases due soon go along: otherwise locks taken one after another are renewed one by one.
         let soon = now + context.rules.renewed_lease / 30;
         for (at, entry) in deadlines.take(soon, LOOKS, true) {
             let early = |engine: &LockEntry, effects: &mut Effects| engine.renew_early(soon, now, effects);
@@ -159,7 +149,7 @@ fn look(context: &Arc<Context>, deadlines: &Deadlines<Entry>, now: Moment) {
     apply_apart(context, deferred);
 }
 
-/// Runs an event of the engine. Its effects, but for the next look, are left to `deferred`.
+/// Runs an event of the engine. Its effects, but for the next look, go to `deferred`.
 fn event_apart<T>(
     entry: &Arc<Entry>,
     deferred: &mut Deferred,
@@ -174,31 +164,29 @@ fn event_apart<T>(
     outcome
 }
 
-/// Carries out what events have left, in a task of its own: wakers may block, and others have their leases
-/// renewed meanwhile.
+/// Carries out effects in a task of their own: wakers may block, and other leases are renewed meanwhile.
 fn apply_apart(context: &Context, deferred: Deferred) {
     if deferred.is_empty() {
         return;
     }
-    // By a drop, as releases are among them: so by a runtime that cannot run the task as well.
+    // By a drop: effects may be releases, and a runtime that cannot run the task drops the task.
     context.drop_apart(OnDrop(Some(move || {
         deferred.into_iter().for_each(|(entry, effects)| entry.apply(effects));
     })));
 }
 
-/// Leases whose renewal is under way. If they are dropped unanswered, as the runtime has ended or has not run
-/// the task, it has failed.
+/// Leases whose renewal is under way. Dropped unanswered, the renewal has failed.
 struct Renewing {
     context: Arc<Context>,
     batch: Batch,
 }
 
 impl Renewing {
-    /// What the store has said of each; `None` if it is not known.
+    /// Applies the store's answer for each lease; `None` if there is no answer.
     fn ended(&mut self, held: Option<Vec<bool>>, sent: Moment, now: Moment) {
         let (context, mut deferred) = (&self.context, Deferred::new());
         for (at, (entry, renewal)) in mem::take(&mut self.batch).into_iter().enumerate() {
-            // A store that says nothing of a lease has not confirmed it.
+            // A store that says nothing of a lease has not confirmed the lease.
             let held = held.as_ref().and_then(|held| held.get(at).copied());
             let (counts, is_lost) = event_apart(&entry, &mut deferred, |engine, effects| {
                 (engine.renewed(renewal, held, sent, now, effects), effects.lost().is_some())
@@ -213,7 +201,6 @@ impl Renewing {
     }
 }
 
-/// What the store has not answered has failed.
 impl Drop for Renewing {
     fn drop(&mut self) {
         if self.batch.is_empty() {
@@ -225,10 +212,10 @@ impl Drop for Renewing {
     }
 }
 
-/// Renews leases of one group by one call. A lease of `None` is only to be verified.
+/// Renews leases of one group by one call. A lease of `None` only verifies.
 async fn renew(mut renewing: Renewing, lease: Option<Duration>) {
     let context = Arc::clone(&renewing.context);
-    // Before the command is sent: the store counts from later, so our deadline is never the later one.
+    // Taken before the command is sent: the store counts from a later time, so our deadline is the earlier.
     let sent = context.now();
     let key = |(entry, renewal): &(Arc<Entry>, Renewal)| LeaseKey {
         name: entry.name.clone(),

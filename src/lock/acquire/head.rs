@@ -1,16 +1,23 @@
 //! The queue head: the one waiter of a name in this process that talks to the store.
 //!
 //! ```text
-//! back off ─► try ──granted──────────────────────────────► guard
-//!              │ held by another, for so long
-//!              ▼
-//!             join the channel's subscription, wait until it stands
-//!              ▼
-//!             try again ──granted─► leave the subscription ─► guard
-//!              │ held, for so long      ▲
-//!              ▼                        │
-//!             sleep until a message comes, the lease is over, or the caller's limit
+//! must wait? ──no──► ask ──granted───────────────────────────────────► guard
+//!      │ yes          │ held by another, for this long
+//!      ▼              ▼
+//!     join the channel's subscription, wait until it is confirmed
+//!      ▼
+//! ┌─► back off, a step less each round ──► ended? ──granted by a message──► guard
+//! │                                          │ no
+//! │                                          ▼
+//! │                                         ask, as the rate limit allows ──granted──► guard
+//! │                                          │ held, for this long
+//! └── a message, the lease's end ◄── sleep ◄─┘
 //! ```
+//!
+//! A head must wait, and so subscribes first, if the client lets other processes go first after a release, or
+//! if a release has placed the head in the store's queue; so does a head whose channel is still subscribed
+//! to. Back-off always comes after the subscription. The end of the wait by the caller's limit or by an error
+//! is found at `ended?`. A head that leaves, with the lock or without, leaves the subscription.
 
 mod wait;
 
@@ -30,17 +37,15 @@ use crate::lock::lease::LeaseError;
 
 use self::wait::Wait;
 
-/// Stores say a lease's end in whole milliseconds, rounded down; asking that early would find it still held.
+/// Stores round the end of a lease down to milliseconds; a question that early would find the lease held.
 const ROUNDING: Duration = Duration::from_millis(1);
 
-/// A queue head. Dropped before it has the lock, gives up what it may have at the store, and lets the next
-/// waiter take its place.
+/// A queue head. Dropped without the lock, the head rolls back, and the next waiter takes over.
 pub(super) struct Head<'a> {
     wanted: AcquireParams<'a>,
     ticket: HeadTicket,
     request: Request,
-    /// The time for which another process has the lock if it is not renewed, or the error of a store that
-    /// could not be asked; `None` before the first answer.
+    /// Latest answer: how long another process has the lock, or the store's error. `None` before any answer.
     says: Option<Result<Duration, LockError>>,
     has_lock: bool,
 }
@@ -49,7 +54,7 @@ impl Drop for Head<'_> {
     fn drop(&mut self) {
         let entry = self.wanted.entry;
         if !self.has_lock && entry.context.is_same_process() {
-            // Changes nothing once another waiter is the queue head.
+            // No effect if another waiter is already the queue head.
             entry.event(|engine, effects| engine.abandon(&self.ticket, entry.now(), effects));
         }
     }
@@ -60,12 +65,11 @@ impl<'a> Head<'a> {
         Self { wanted, ticket, request, says: None, has_lock: false }
     }
 
-    /// The time for which another process has the lock, as the store said last.
+    /// Time for which another process has the lock, by the store's latest answer.
     fn held_for(&self) -> Option<Duration> {
         self.says.as_ref()?.as_ref().ok().copied()
     }
 
-    /// The end of a caller whose time to wait is over.
     fn time_over(&mut self) -> Result<End, LockError> {
         match self.says.take() {
             None => Ok(End::Unanswered),
@@ -78,9 +82,8 @@ impl<'a> Head<'a> {
         End::Granted(self.wanted.guard(&self.request, grant, at))
     }
 
-    /// Competes from `now` on until the caller has the lock, or until `give_up`; a caller that may not wait
-    /// asks once. `patient`: the caller waits for a store that is gone from the first question on, and not
-    /// only once the store has answered.
+    /// Competes from `now` until the caller has the lock, or until `give_up`; a caller that may not wait asks
+    /// once. `patient`: the caller waits for a store that is gone even before the first answer.
     pub(super) async fn compete(
         mut self,
         now: Moment,
@@ -88,14 +91,14 @@ impl<'a> Head<'a> {
         give_up: Moment,
     ) -> Result<End, LockError> {
         let (entry, ticket, may_wait) = (self.wanted.entry, self.ticket, self.wanted.may_wait());
-        // To subscribe first saves asking twice, where a wait is known to be needed, or costs nothing.
+        // Subscribe first if the head has to wait anyway, which saves a question, or if subscribing is free.
         let subscribes_first =
             may_wait && (ticket.steps() > 0 || ticket.has_position() || entry.is_subscribed());
         if !subscribes_first {
             let Some(question) = self.question(now) else { return Ok(End::Superseded) };
             let mut answer = entry.acquire(&question.asked);
             let (outcome, at) = match answer.take_done() {
-                // An answer by the call took no time.
+                // A synchronous answer took no time.
                 Some(outcome) => (outcome, now),
                 None => {
                     let answer = pin!(read_or(answer, self.unread(&question)));
@@ -111,14 +114,14 @@ impl<'a> Head<'a> {
                 Ok(AttemptOutcome::Granted(grant)) => return Ok(self.granted(grant, at)),
                 Ok(AttemptOutcome::Superseded) => return Ok(End::Superseded),
                 Ok(AttemptOutcome::Refused) if !may_wait => return Ok(End::Held),
-                // Another question would be another wait.
+                // A second question would be a wait.
                 Ok(AttemptOutcome::TooLate) if !may_wait => return Ok(End::Unanswered),
                 Ok(AttemptOutcome::Refused | AttemptOutcome::TooLate) => {}
                 Err(error) if may_wait && patient && may_pass(&error) => self.says = Some(Err(error)),
                 Err(error) => return Err(error),
             }
         }
-        // Cold, and so boxed: the wait takes no room in the futures of the others.
+        // Boxed, as waits are rare: futures that do not wait have no room for one.
         Box::pin(self.wait(patient, give_up)).await
     }
 
@@ -133,9 +136,8 @@ impl<'a> Head<'a> {
         as_head(entry, &ticket, waits).await.unwrap_or(Ok(End::Superseded))
     }
 
-    /// Time to ask again without a message. At the latest when a watched lease would be over, however long
-    /// the holder's lease is, which bounds the cost of a release that goes unheard; and early enough to keep
-    /// a position in the store's queue, should a question or two be lost.
+    /// Returns the time of the next question without a message: at the latest when a watched lease would end,
+    /// to bound the cost of a lost message, and in time to keep a position in the store's queue.
     fn look_again(&self, left: Duration, give_up: Moment) -> Moment {
         let context = &self.wanted.entry.context;
         let at_most = self.wanted.entry.position.map_or(context.rules.renewed_lease, |kept| kept / 3);
@@ -143,7 +145,6 @@ impl<'a> Head<'a> {
         give_up.min(context.now() + left)
     }
 
-    /// Asks the store once, at `sent`. With the time of the answer.
     async fn ask(&mut self, sent: Moment) -> Result<(AttemptOutcome, Moment), LockError> {
         let Some(question) = self.question(sent) else { return Ok((AttemptOutcome::Superseded, sent)) };
         let outcome = read_or(self.wanted.entry.acquire(&question.asked), self.unread(&question)).await;
@@ -151,8 +152,7 @@ impl<'a> Head<'a> {
         Ok((self.answered(&question, outcome, at)?, at))
     }
 
-    /// Tells the engine that the answer to the question is not read. The question may have been sent behind
-    /// the rollback of a queue head that was superseded just then.
+    /// Returns a closure for a dropped attempt, whose question may follow its rollback: roll back again.
     fn unread(&self, question: &Question) -> impl FnOnce() + use<'a> {
         let (entry, ticket, attempt) = (self.wanted.entry, self.ticket, question.attempt.copy());
         move || {
@@ -165,7 +165,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The question to the store at `sent`. `None` if another waiter is the queue head by now.
+    /// Prepares the question to the store at `sent`. `None` if another waiter is already the queue head.
     fn question(&self, sent: Moment) -> Option<Question> {
         let attempt = self.wanted.entry.attempt(&self.ticket, &self.request, sent)?;
         let context = &self.wanted.entry.context;
@@ -175,7 +175,6 @@ impl<'a> Head<'a> {
         Some(Question { attempt, asked })
     }
 
-    /// The store's answer, at `now`.
     fn answered(
         &mut self,
         question: &Question,
@@ -209,18 +208,17 @@ impl<'a> Head<'a> {
             verdict
         });
         if let (AttemptOutcome::TooLate, Answer::Granted { .. }) = (&verdict, answer) {
-            // Each further attempt would take as long, and all others of this process wait behind it.
+            // Further attempts would take as long, and all waiters of this process queue behind this head.
             if !self.request.is_watched() {
                 return Err(LockError::Lease(LeaseError::OverBeforeAnswer));
             }
-            // The store has answered: it is not out of reach any more.
+            // The store has answered, so the store is back in reach.
             self.says.take_if(|says| says.is_err());
         }
         Ok(verdict)
     }
 
-    /// The lock that the store has granted without being asked, as a message says. A lease of the caller's
-    /// own length, or a token, takes a question, which re-leases the lock by the same id.
+    /// Takes a lock that a message has granted; a lease of the caller's own, or a token, takes a question.
     fn granted_by_message(&mut self, number: u64, now: Moment) -> Option<End> {
         let entry = self.wanted.entry;
         if !entry.believes_grants() {
@@ -235,20 +233,18 @@ impl<'a> Head<'a> {
     }
 }
 
-/// One question to the store.
 struct Question {
     attempt: Attempt,
     asked: AcquireRequest,
 }
 
-/// True if a store may answer the question later.
+/// True if the store may answer a later question.
 fn may_pass(error: &LockError) -> bool {
     matches!(error, LockError::Backend { failure: Failure::Unreachable | Failure::Indeterminate, .. })
 }
 
-/// Polls `future` as the queue head's: wake-ups pass through the entry, which notes the time since which the
-/// head could go on. `None` if another waiter is the queue head by now. Pinned by the caller, to have room
-/// once.
+/// Polls `future` for the queue head: wake-ups pass through the entry, which notes since when the head could
+/// go on. `None` if another waiter is already the queue head. Pinned by the caller, to be stored once.
 async fn as_head<F>(entry: &Arc<Entry>, ticket: &HeadTicket, mut future: F) -> Option<F::Output>
 where
     F: Future + Unpin,
@@ -259,7 +255,7 @@ where
             return Poll::Ready(None);
         }
         match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
-            // The future may have sent a command behind the head's rollback, and is not polled again.
+            // The future may have sent a command after the head's rollback; do not poll it again.
             Poll::Pending if !entry.engine.is_head(ticket) => Poll::Ready(None),
             polled => polled.map(Some),
         }

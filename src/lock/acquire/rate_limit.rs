@@ -1,4 +1,4 @@
-//! [`RateLimit`]: how often a waiter asks the store.
+//! [`RateLimit`]: limits how often a queue head asks the store.
 
 use std::time::Duration;
 
@@ -6,32 +6,30 @@ use crate::lock_entry::Moment;
 
 use crate::lock::backend::Mode;
 
-/// How often a waiter asks the store: some at once, and then at a steady rate. What makes it ask is a message
-/// nearly always, which is a hint that costs its publisher next to nothing, and a question costs the store a
-/// script.
+/// Limits the questions of a queue head: a burst at once, then a steady rate. A message costs its publisher
+/// next to nothing, but the question that follows costs the store a script.
 ///
-/// A message that comes while the waiter may not ask is not lost: it asks as soon as it may.
+/// A message that comes during a pause is kept: the head asks as soon as the limit allows.
 #[derive(Debug)]
 pub(super) struct RateLimit {
     burst: u32,
     every: Duration,
-    /// When as many questions may be asked at once as in the beginning.
+    /// Time from which the whole burst is available again.
     rested: Moment,
 }
 
 impl RateLimit {
     pub(super) fn new(mode: Mode, now: Moment) -> Self {
         let (burst, every) = match mode {
-            // Processes that have the lock for a millisecond each make it so: all are told of each release,
-            // and one gets it.
+            // Each release wakes the heads of all processes: with short holds, heads ask often.
             Mode::Plain => (200, Duration::from_millis(5)),
-            // Those are granted what they wait for, or let in together.
+            // The store grants these modes to a chosen waiter, or lets the waiters in together.
             Mode::Fair | Mode::Read | Mode::Write => (20, Duration::from_millis(50)),
         };
         Self { burst, every, rested: now }
     }
 
-    /// When the next question may be asked, which is from `now` on. It counts as asked then.
+    /// Returns the time of the next question, `now` or later, and counts the question.
     pub(super) fn next(&mut self, now: Moment) -> Moment {
         let spare = self.every * (self.burst - 1);
         let at = now.max(self.rested - spare);
@@ -58,7 +56,7 @@ mod tests {
             for number in 1..100 {
                 assert_eq!(rate_limit.next(now), now + every * number, "{mode:?}");
             }
-            // It has to rest for as long as it was in advance.
+            // The limiter rests for as long as it was ahead before the burst is available again.
             let later = now + every * 99;
             assert_eq!(rate_limit.next(later), later + every);
             let rested = later + every * (burst + 1);

@@ -19,16 +19,16 @@ pub(in crate::lock) struct AbandonGuard<T: Send + 'static>(Arc<Shared<T>>);
 
 /// An [`AbandonGuard`] of any type.
 pub(super) trait Abandonable: Send + Sync {
-    /// Time of the future's first wake-up since its last poll, or of its release. `None` without a value.
+    /// Time of the first wake-up since the last poll, or of the release. `None` without a value.
     fn woken(&self) -> Option<Moment>;
 
-    /// Takes the value of a future that was woken by `since` and not polled from then on.
+    /// Takes the value of a future that was woken by `since` and has not been polled since.
     fn take_unpolled(&self, since: Moment) -> Option<Box<dyn Send>>;
 }
 
 struct Shared<T> {
     entry: Arc<Entry>,
-    /// Time of a release, whose answer is awaited for `unpolled_limit`, whether the future is polled or not.
+    /// Time of a release; its answer is awaited for `unpolled_limit`, even if the future is polled.
     released: Option<Moment>,
     state: Mutex<State<T>>,
 }
@@ -52,9 +52,7 @@ impl<T: Send + 'static> AbandonGuard<T> {
         Self(shared)
     }
 
-    /// Awaits the store's answer, by `future`. What was kept meanwhile comes with it; `None` if that was
-    /// given back, as this was not polled in time.
-    /// Pinned by the caller, to have room once.
+    /// Awaits `future`, and returns the value with its output; `None` if the value was given back meanwhile.
     pub(in crate::lock) async fn until_answered<F>(&self, mut future: F) -> Option<(T, F::Output)>
     where
         F: Future + Unpin,
@@ -73,7 +71,7 @@ impl<T: Send + 'static> AbandonGuard<T> {
 impl<T: Send + 'static> Drop for AbandonGuard<T> {
     fn drop(&mut self) {
         let shared = &self.0;
-        // In a child the mutexes are not to be locked.
+        // In a child the mutexes may stay locked forever.
         if !shared.entry.context.is_same_process() {
             return;
         }
@@ -84,19 +82,18 @@ impl<T: Send + 'static> Drop for AbandonGuard<T> {
 }
 
 impl<T> Shared<T> {
-    /// Its future is polled by a task with this waker. False if what it had was given back.
+    /// Stores the waker of a poll. False if the value was given back.
     fn polled(&self, waker: &Waker) -> bool {
         let (is_there, is_known) = {
             let state = self.state.lock();
             (state.kept.is_some(), state.waker.as_ref().is_some_and(|old| old.will_wake(waker)))
         };
         if !is_known {
-            // Cloning and dropping it is foreign code, and so done while the mutex is free.
+            // Cloning and dropping a waker runs foreign code, and so happens while the mutex is free.
             let waker = waker.clone();
             let _old = {
                 let mut state = self.state.lock();
-                // What woke it before is looked at by the poll that this is part of. It took the waker that
-                // was known.
+                // This poll answers the last wake-up, which has taken the known waker.
                 state.woken = None;
                 state.waker.replace(waker)
             };
@@ -108,7 +105,7 @@ impl<T> Shared<T> {
 impl<T: Send + 'static> Abandonable for Shared<T> {
     fn woken(&self) -> Option<Moment> {
         let state = self.state.lock();
-        // What was given back is not looked at again, though its future may be kept unpolled for ever.
+        // A value that was given back is not looked at again, however long its future is kept.
         state.kept.as_ref().and(self.released.or(state.woken))
     }
 
@@ -136,19 +133,18 @@ impl<T: Send + 'static> Wake for Shared<T> {
 }
 
 impl Entry {
-    /// Whether a future waits for the store's answer to what it has asked for outside of the queue.
+    /// True if a future waits for the store outside of the queue.
     pub(in crate::lock) fn has_abandon_guards(&self) -> bool {
         self.unpolled.get().is_some_and(|unpolled| !unpolled.abandon_guards.lock().is_empty())
     }
 
-    /// A shutdown waits for a future until what the future had is given back, and not for its caller, who may
-    /// keep the future for ever.
+    /// Deregisters a guard: a shutdown waits for its value, not for a caller that keeps the future forever.
     fn end_abandon_guard(&self, ended: *const (impl Abandonable + ?Sized)) {
         self.unpolled().abandon_guards.lock().retain(|other| !ptr::addr_eq(other.as_ptr(), ended));
         self.context.tell_shutdown();
     }
 
-    /// Gives back what futures have that were not polled for too long.
+    /// Gives back the values of futures that were not polled for too long.
     pub(in crate::lock) fn give_back_abandoned(self: &Arc<Self>, now: Moment) {
         let Some(unpolled) = self.unpolled.get() else { return };
         let limit = self.context.rules.unpolled_limit;

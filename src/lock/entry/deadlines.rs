@@ -1,4 +1,4 @@
-//! [`Deadlines`]: when the watchdog has to look at which entry, told by what makes something due.
+//! [`Deadlines`]: the watchdog's schedule, written by the code that makes an entry due.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -15,31 +15,28 @@ pub(in crate::lock) struct Deadlines<E> {
     set: Mutex<Set<E>>,
     changed: Event,
     next_number: AtomicU64,
-    /// In a child the mutex is not sure to be unlocked ever.
+    /// In a child the mutex may stay locked forever.
     origin: Origin,
 }
 
-/// What the watchdog looks at.
 pub(in crate::lock) trait HasDeadline {
     fn due(&self) -> &Due;
 
-    /// Starts a watchdog, as there is none.
+    /// Starts a watchdog if none is running.
     fn start_watchdog(&self);
 }
 
-/// When the watchdog looks at one entry.
 pub(in crate::lock) struct Due {
-    /// As a number; that of never while nothing is due. Written under the mutex of the deadlines only.
+    /// The moment's number, `NEVER`'s while nothing is due. Written only under the mutex of `Deadlines`.
     at: AtomicU64,
-    /// Tells entries that are due at the same time apart, and orders them.
+    /// Tells entries apart that are due at the same time.
     number: u64,
 }
 
 struct Set<E> {
-    /// By when they are due. Those of the second map were looked at early, and had no renewal that could be
-    /// sent early: they are looked at when they are due, and not before.
+    /// Entries by deadline. Those of the second map had no early renewal, and are looked at only when due.
     entries: [BTreeMap<Key, Weak<E>>; 2],
-    /// There is a watchdog, or one is being started.
+    /// A watchdog runs or is being started.
     running: bool,
 }
 
@@ -51,7 +48,6 @@ impl<E> Set<E> {
         firsts.map(|(at, _)| *at).min().unwrap_or(Moment::NEVER)
     }
 
-    /// Takes out an entry that is due at `at`.
     fn remove(&mut self, at: Moment, number: u64) {
         self.entries.iter_mut().for_each(|entries| _ = entries.remove(&(at, number)));
     }
@@ -64,7 +60,7 @@ impl Due {
         Moment::of_number(self.at.load(Ordering::Relaxed))
     }
 
-    /// The caller has locked the mutex of the deadlines.
+    /// The caller has locked the mutex of `Deadlines`.
     fn set(&self, at: Moment) {
         // Ordering: Relaxed, see `Deadlines::schedule`; written under the mutex only.
         self.at.store(at.number(), Ordering::Relaxed);
@@ -77,9 +73,8 @@ impl<E> Deadlines<E> {
         Self { set, changed: Event::new(), next_number: AtomicU64::new(0), origin: Origin::here() }
     }
 
-    /// For an entry of its own.
     pub(in crate::lock) fn due(&self) -> Due {
-        // Ordering: Relaxed, only the number's being used once matters.
+        // Ordering: Relaxed; only the number's uniqueness matters.
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         Due { at: AtomicU64::new(Moment::NEVER.number()), number }
     }
@@ -88,7 +83,7 @@ impl<E> Deadlines<E> {
         self.changed.notify();
     }
 
-    /// The client is gone, and the watchdog is to see that.
+    /// Wakes the watchdog, to find that the client is gone.
     pub(in crate::lock) fn close(&self) {
         if self.origin.is_same_process() {
             self.wake_watchdog();
@@ -97,12 +92,11 @@ impl<E> Deadlines<E> {
 }
 
 impl<E: HasDeadline> Deadlines<E> {
-    /// The watchdog is to look at the entry at `at`, or earlier. Cheap if it does so anyway.
+    /// Schedules a look at the entry, at `at` or earlier. Cheap if an early enough look is already scheduled.
     #[inline]
     pub(in crate::lock) fn schedule(&self, entry: &Arc<E>, at: Moment) {
-        // Ordering: Relaxed. The caller has changed the entry under its mutex before. A watchdog that has
-        // looked at the entry before that has set this to never before it took that mutex, so it is not
-        // missed here.
+        // Ordering: Relaxed. The caller has changed the entry under the entry's mutex. A watchdog that looked
+        // earlier had set the deadline to `NEVER` before locking that mutex, and the load sees `NEVER`.
         if at < entry.due().at() {
             self.set(entry, at);
         }
@@ -114,7 +108,7 @@ impl<E: HasDeadline> Deadlines<E> {
         let (was_running, is_first) = {
             let mut set = self.set.lock();
             let before = due.at();
-            // Another thread was quicker. There is a watchdog: without one nothing is due.
+            // Another thread was quicker. A watchdog runs: without one nothing is due.
             if before <= at {
                 return;
             }
@@ -131,7 +125,7 @@ impl<E: HasDeadline> Deadlines<E> {
         }
     }
 
-    /// The entry was looked at early, when it was due at `at`, and there was nothing to be done yet.
+    /// Puts back an entry whose look before its deadline `at` found nothing to do.
     pub(in crate::lock) fn put_back(&self, entry: &Arc<E>, at: Moment) {
         let due = entry.due();
         let mut set = self.set.lock();
@@ -142,17 +136,16 @@ impl<E: HasDeadline> Deadlines<E> {
         }
     }
 
-    /// The entry is being dropped. Not in a child.
+    /// Removes an entry that is being dropped. Not called in a child.
     pub(in crate::lock) fn remove(&self, due: &Due) {
-        // No other task has the entry, so this does not change any more.
+        // No other task has the entry, so the deadline is final.
         if due.at() != Moment::NEVER {
             self.set.lock().remove(due.at(), due.number);
         }
     }
 
-    /// What is due by `by`, with when it is due, in that order; at most `most`. `early`: only what may be
-    /// looked at before it is due. Whatever is taken is to be looked at, and is scheduled anew, or is [put
-    /// back](Self::put_back). An entry that is being dropped is passed over.
+    /// Takes up to `most` entries due by `by`; with `early`, only those that may be looked at early. The
+    /// caller looks at each, and schedules it anew or [puts it back](Self::put_back).
     pub(in crate::lock) fn take(&self, by: Moment, most: usize, early: bool) -> Vec<(Moment, Arc<E>)> {
         let (mut set, mut taken) = (self.set.lock(), Vec::new());
         for entries in &mut set.entries[..if early { 1 } else { 2 }] {
@@ -170,12 +163,12 @@ impl<E: HasDeadline> Deadlines<E> {
         taken
     }
 
-    /// Is ready when a deadline comes before all others. Listens from the call on.
+    /// Resolves when a deadline comes before all others. Listens from the call on.
     pub(in crate::lock) fn changed(&self) -> Listener {
         self.changed.listen()
     }
 
-    /// When the watchdog has to look. Never ends it.
+    /// Returns the time of the next look; after `NEVER` the watchdog ends.
     pub(in crate::lock) fn next(&self) -> Moment {
         let mut set = self.set.lock();
         let at = set.first();
@@ -183,15 +176,14 @@ impl<E: HasDeadline> Deadlines<E> {
         at
     }
 
-    /// The watchdog has ended, in whatever way. What is due stays so; the next deadline starts another one.
+    /// Notes the watchdog's end. Deadlines stay; the next one starts another watchdog.
     pub(in crate::lock) fn ended(&self) {
-        // Dropped with the mutex free: an entry that is dropped comes here.
+        // Dropped with the mutex free, which an entry's drop locks.
         let _due: Vec<Arc<E>> = {
             let mut set = self.set.lock();
             set.running = false;
             let entries = set.entries.iter().flat_map(BTreeMap::values);
-            // However early an entry was due before: each deadline is scheduled from now on. The entry may
-            // have two places then, and is looked at once for nothing.
+            // Each deadline is scheduled from now on. An entry may have two places, and one look in vain.
             entries.filter_map(Weak::upgrade).inspect(|entry| entry.due().set(Moment::NEVER)).collect()
         };
     }
@@ -205,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// With how often a watchdog was started.
+    /// With the count of watchdogs that were started.
     struct Entry(Due, Arc<AtomicU64>);
 
     impl HasDeadline for Entry {
@@ -214,12 +206,11 @@ mod tests {
         }
 
         fn start_watchdog(&self) {
-            // Ordering: Relaxed, as each test looks when no other thread schedules.
+            // Ordering: Relaxed, as each test reads while no other thread schedules.
             self.1.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// With how often its watchdog was started.
     fn deadlines() -> (Deadlines<Entry>, Arc<AtomicU64>) {
         (Deadlines::new(), Arc::default())
     }
@@ -260,7 +251,7 @@ mod tests {
         assert_eq!(started.load(Ordering::Relaxed), 1);
     }
 
-    /// By a deadline that comes between, or beside this one.
+    /// The later deadline comes after the earlier one, or while the entry is looked at.
     #[test]
     fn what_comes_later_makes_no_entry_due_later_than_what_came_before() {
         let (deadlines, started) = deadlines();
@@ -277,7 +268,7 @@ mod tests {
             deadlines.schedule(&entry, at(between));
             deadlines.put_back(&entry, at(2));
             assert_eq!((places(&deadlines), deadlines.next()), (1, at(due)));
-            // Not put back, it may be looked at early.
+            // Only an entry that was not put back is looked at early.
             assert_eq!(deadlines.take(at(9), 9, true).len(), usize::from(between < 2));
             deadlines.take(at(9), 9, false);
             deadlines.schedule(&entry, at(2));
@@ -294,7 +285,7 @@ mod tests {
         assert_eq!((deadlines.take(at(1), 2, false).len(), deadlines.take(at(1), 2, false).len()), (2, 1));
     }
 
-    /// The one before has ended by a panic, and what it was to look at is due for long.
+    /// The previous watchdog has panicked, and its entries are still due.
     #[test]
     fn any_deadline_starts_another_watchdog_which_looks_at_all_that_is_due() {
         let (deadlines, started) = deadlines();
@@ -310,8 +301,7 @@ mod tests {
         assert!(deadlines.next() <= at(9));
     }
 
-    /// Lets a thread come to the mutex and wait there. Where it does not by then, a test shows nothing, and
-    /// does not fail.
+    /// Lets a thread reach the mutex and wait. If it is too slow, the test checks nothing and passes.
     fn let_wait() {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(1) {
@@ -319,7 +309,7 @@ mod tests {
         }
     }
 
-    /// Both wait for the mutex before, in this order, so that the deadline comes as early as it can.
+    /// Both threads wait for the mutex, in this order: the deadline comes as early as possible.
     #[test]
     fn deadline_that_comes_while_the_watchdog_finds_nothing_due_is_seen_or_starts_another_one() {
         const ROUNDS: usize = 100;
@@ -342,7 +332,7 @@ mod tests {
         }
     }
 
-    /// The deadline waits for the mutex before, and the other one comes meanwhile.
+    /// The deadline waits for the mutex first; the put-back comes meanwhile.
     #[test]
     fn entry_that_is_scheduled_while_it_is_put_back_is_looked_at_in_time() {
         const ROUNDS: usize = 20;

@@ -1,4 +1,4 @@
-//! Extensions: what makes a lease last longer, and what asks the store about it.
+//! Extensions: commands that make a lease last longer, or ask the store about a lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,7 @@ use crate::lock::lease::Lease;
 use crate::lock::owner::Owner;
 
 impl Entry {
-    /// Sees to it that the lease in hand is enough for an owner's further hold. The hold's token, if that is
-    /// new.
+    /// Makes the lease suffice for an owner's further hold. Returns the hold's token if the token is new.
     pub(in crate::lock) async fn extend(
         self: &Arc<Self>,
         owner: Owner,
@@ -23,7 +22,7 @@ impl Entry {
         let (mut extension, mut is_repeated) = (extension, false);
         loop {
             let number = extension.number();
-            // The command for a token would begin a lease anew that is gone, and its holder not be told.
+            // The token command would begin a lost lease anew, and its holder would not hear of the loss.
             let lasts = match extension {
                 Extension::Token { number, lease } => {
                     self.extend_once(Extension::Renew { number, lease }, is_repeated).await?
@@ -39,12 +38,12 @@ impl Entry {
                 Err(reason) => reason,
             };
             match self.engine.state_of(grant, self.now()) {
-                // A shared hold may go on by another lease meanwhile.
+                // A shared hold may have moved to another lease meanwhile.
                 Ok(hold) if hold.number != number => extension = extension.of(hold.number),
-                // A command for a token, sent later than this one, has begun the lease anew.
+                // A token command that was sent after this one has begun the lease anew.
                 Ok(_) if !is_repeated => is_repeated = true,
                 Ok(_) => return Err(LockError::lost(&self.name, owner, reason)),
-                // What ended the hold is known here, and not to the command that came too late for it.
+                // The reason for the hold's end is known here; the late command only found the lease gone.
                 Err(reason) => return Err(LockError::lost(&self.name, owner, reason)),
             }
         }
@@ -56,12 +55,11 @@ impl Entry {
         is_repeated: bool,
     ) -> Result<Result<Option<u64>, LossReason>, LockError> {
         let (context, sent, number) = (&self.context, self.now(), extension.number());
-        // Said before it is sent: this future may be dropped, or never answered, and the store have the lease
-        // for as long all the same.
+        // Recorded before sending: unanswered, the command may still keep the lease for this long.
         let lease = self.event(|engine, effects| engine.extending(extension, sent, effects));
         let Some(lease) = lease.map(whole_millis) else { return Ok(Err(LossReason::Expired)) };
         let id = context.lease_id(number);
-        // The command may begin anew what was given back meanwhile.
+        // The command may begin a lease anew that was given back meanwhile.
         let roll_back = PendingRelease { number, until: sent + lease, appoints: false, rolls_back: true };
         let answer = match extension {
             Extension::Renew { .. } => {
@@ -87,7 +85,7 @@ impl Entry {
         let (held, token) = answer.map_err(|error| context.failed(&self.name, error))?;
         if !held {
             self.engine.not_extended(extension);
-            // Sent once it was heard that the lease is begun anew: a clock that stands still does not tell.
+            // A repeated command counts as sent after the fresh lease, even by a clock that stands still.
             self.gone(number, sent + Duration::from_nanos(is_repeated.into()));
             return Ok(Err(LossReason::Gone));
         }
@@ -100,15 +98,14 @@ impl Entry {
         Ok(Ok(token))
     }
 
-    /// The answer to a command that leases the name is not read. The command may have been sent late, behind
-    /// the rollback of a lease that was given back meanwhile.
+    /// Records an unread answer: the command may have been sent after the rollback of a lease given back.
     fn unread(self: &Arc<Self>, roll_back: PendingRelease) {
         if self.context.is_same_process() {
             self.event(|engine, effects| engine.unread(roll_back, effects));
         }
     }
 
-    /// Asks the store whether the hold is there; if not, it is lost.
+    /// Asks the store for the hold's lease; without a lease the hold is lost.
     pub(in crate::lock) async fn verify(
         self: &Arc<Self>,
         grant: &Grant,
@@ -120,7 +117,7 @@ impl Entry {
                 Err(reason) => return Ok(Err(reason)),
             };
             self.verify_leases(&[number]).await?;
-            // The lease may have ended while we asked, or a shared hold have gone on by another one.
+            // Meanwhile the lease may have ended, or a shared hold may have moved to another lease.
             match self.engine.state_of(grant, self.now()) {
                 Ok(hold) if hold.number != number => {}
                 engine => return Ok(engine.map(|_| ())),
@@ -128,8 +125,8 @@ impl Entry {
         }
     }
 
-    /// Asks the store for these leases, and gives up the leases that are gone: by a renewal that makes none
-    /// longer. (The list of the holders may take several questions, and then is of no one moment.)
+    /// Asks the store for these leases, by a renewal that prolongs no lease, and gives up the leases that are
+    /// gone. (A list of the holders may take several questions, and so show no single moment.)
     pub(in crate::lock) async fn verify_leases(self: &Arc<Self>, numbers: &[u64]) -> Result<(), LockError> {
         let (context, sent) = (&self.context, self.now());
         context.check_origin()?;
@@ -147,7 +144,7 @@ impl Entry {
     }
 }
 
-/// Stores count in milliseconds.
+/// Rounds up to the milliseconds that stores count in.
 fn whole_millis(lease: Duration) -> Duration {
     let millis = u64::try_from(lease.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     Duration::from_millis(millis).min(Lease::MAX)

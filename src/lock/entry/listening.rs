@@ -1,4 +1,19 @@
-//! [`Listening`]: where a queue head hears that it is to ask, or that it has the lock.
+//! [`Listening`]: the subscriptions of a queue head, which hear that the lock is released or granted.
+//!
+//! ```text
+//! store ─► Transport (Redis: the subscriber's task, Channels) ─► Inbox ─► ChannelEntry::deliver ─► its latch
+//!                                                                                                  │
+//!        ReadUnlock: every sleeper; Unlock, Granted: the oldest sleeper, of any client ◄───────────┘
+//!                    ▼
+//!   Listening::told of a queue head    timer, confirmation, the entry's own latch
+//!                    └────────────┬───────────────────────┘
+//!                                 ▼ by the head's waker
+//!            Entry::wake ─► LockEntry::wake_head ─► Effects ──drop──► the head's task
+//!                                                                          ▼
+//!                                    the head takes a lock that a message granted, or asks the store
+//!
+//! a guard is dropped here ─► Entry::event ─► LockEntry::leave ─► Effects ──drop──► the next waiter's task
+//! ```
 
 use std::future::poll_fn;
 use std::mem;
@@ -15,10 +30,9 @@ use crate::lock::origin::Origin;
 
 use super::OnDrop;
 
-/// Subscriptions to the channels of an entry. They are ended only in the process that has made them: in a
-/// child, the mutexes that the end takes are not sure to be unlocked ever.
+/// Subscriptions to an entry's channels. Never dropped in a child, whose mutexes may stay locked forever.
 pub(in crate::lock) struct Listening {
-    /// The client's own channel, and behind it the channel that all clients listen to, if there is one.
+    /// The client's own channel, and then the channel common to all clients, if there is one.
     subscriptions: Vec<Subscription<dyn Transport>>,
     origin: Origin,
 }
@@ -41,7 +55,7 @@ impl Listening {
         &self.subscriptions[0]
     }
 
-    /// Waits until messages come for sure.
+    /// Waits until messages are certain to arrive on each channel.
     pub(in crate::lock) async fn subscribed(&self) -> Result<(), SubscribeError> {
         for subscription in &self.subscriptions {
             subscription.subscribed().await?;
@@ -57,12 +71,12 @@ impl Listening {
         self.subscriptions.iter().find_map(|subscription| subscription.failure())
     }
 
-    /// The number that was granted last, as a message has said; 0 if none was.
+    /// Highest lease number that a message has granted; 0 if none has.
     pub(in crate::lock) fn granted(&self) -> u64 {
         self.own().granted()
     }
 
-    /// Waits until another number was granted than was last.
+    /// Waits until a message grants another number.
     pub(in crate::lock) async fn granted_next(&self) {
         let before = self.granted();
         while self.granted() == before {
@@ -70,12 +84,12 @@ impl Listening {
         }
     }
 
-    /// What was told while it was not awaited.
+    /// Takes a pending notification.
     pub(in crate::lock) fn try_told(&self) -> Option<Notification<'_>> {
         self.subscriptions.iter().find_map(|subscription| subscription.latch().try_wait())
     }
 
-    /// Waits to be told something.
+    /// Waits for a notification on any channel.
     pub(in crate::lock) async fn told(&self) -> Notification<'_> {
         let mut waits: Vec<_> = self.subscriptions.iter().map(|entry| Box::pin(told(entry))).collect();
         poll_fn(|task| {
@@ -86,10 +100,10 @@ impl Listening {
     }
 }
 
-/// Waits for a message, as the one waiter of its subscription.
+/// Waits for a message, as the only waiter of this subscription.
 async fn told(entry: &ChannelEntry) -> Notification<'_> {
     let mut told = pin!(entry.latch().wait());
-    // Ended before the queue is left.
+    // Dropped before `told` leaves the latch's queue.
     let mut _asleep = None;
     poll_fn(|context| {
         _asleep = None;
@@ -108,7 +122,7 @@ mod tests {
     use crate::subscription::transport::Inbox;
     use crate::support::sync::Mutex;
 
-    /// Keeps the inboxes, in the order in which they came.
+    /// Keeps the inboxes in the order of their subscriptions.
     #[derive(Clone, Debug, Default)]
     struct Keeps(Arc<Mutex<Vec<Inbox>>>);
 
@@ -120,8 +134,7 @@ mod tests {
         fn unsubscribe(&self, _channel: &Arc<str>) {}
     }
 
-    /// A grant comes on the one and a release on the other: without either the waiter sleeps beside a free
-    /// lock.
+    /// Grants come on one channel and releases on the other: a waiter needs both.
     #[test]
     fn waiter_hears_all_when_both_channels_are_confirmed() {
         let keeps = Keeps::default();

@@ -1,15 +1,15 @@
 //! Releases: how a lease goes back to the store, whatever fails meanwhile.
 //!
-//! | by | sent in | is over when | if that fails |
+//! | by | sent in | is over when | if the command fails |
 //! |---|---|---|---|
-//! | [`release`](Entry::release) | the caller's future, which waits | the store has answered | the caller is told, and it is repeated in the background |
-//! | the same, dropped, or not answered within `unpolled_limit` | the background, from then on | the store has answered, or the lease is over | it is repeated |
-//! | [`release_synchronously`](Entry::release_synchronously) | the call, by a store that answers at once | the same | as `release` |
-//! | [`release_unawaited`](Entry::release_unawaited) | the call, by a store that answers at once; else the background | the same | it is repeated |
-//! | [`release_in_background`](Entry::release_in_background) | the background, from its first poll on in the call | the same | it is repeated |
-//! | an event that [names](NextHead) the next waiter | the same | the same | it is repeated without the name, and the waiter asks itself |
+//! | [`release`](Entry::release) | the caller's future, which waits | the store has answered | the caller gets the error, and the background repeats the release |
+//! | `release`, dropped, or not answered within `unpolled_limit` | the background, from then on | the store has answered, or the lease is over | the background repeats the release |
+//! | [`release_synchronously`](Entry::release_synchronously) | the call, by a synchronous store | the store has answered | the caller sends an ordinary release |
+//! | [`release_unawaited`](Entry::release_unawaited) | the call, by a synchronous store; else the background | the store has answered, or the lease is over | the background repeats the release |
+//! | [`release_in_background`](Entry::release_in_background) | the background, from its first poll on in the call | the store has answered, or the lease is over | the background repeats the release |
+//! | an event that [names](NextHead) the next waiter | the background, from its first poll on in the call | the store has answered, or the lease is over | the background repeats the release without the name, and the waiter asks by itself |
 //!
-//! Each may be a rollback: it does not take effect before what is under way by the same id.
+//! Each may be a rollback, which takes effect only after the commands under way with the same id.
 
 use std::future::{pending, poll_fn};
 use std::mem;
@@ -27,13 +27,13 @@ use crate::lock::error::LockError;
 use crate::lock::owner::LeaseId;
 use crate::support::trace;
 
-/// The longest time between two releases of one lease.
+/// Longest delay between two releases of one lease.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
 const FIRST_BACK_OFF: Duration = Duration::from_millis(10);
 
 impl Entry {
-    /// Sends a release that the caller waits for. Should it fail, or the caller go away, it is repeated in
-    /// the background. False if the store did not know the lease.
+    /// Sends a release that the caller awaits. If the command fails, or the caller goes away, the background
+    /// repeats the release. False if the store did not know the lease.
     pub(in crate::lock) async fn release(
         self: &Arc<Self>,
         mut pending_release: PendingRelease,
@@ -44,12 +44,12 @@ impl Entry {
         let mut on_its_way = OnDrop(Some(|| self.on_its_way(appoints, now)));
         let entry = Arc::clone(self);
         let repeats = move || entry.release_in_background(pending_release);
-        // A shutdown waits for this release, so the release is noted before others are told of it.
+        // A shutdown waits for this release, so record the release before other tasks hear of it.
         let abandon_guard = AbandonGuard::new(self, OnDrop(Some(repeats)), Some(now));
         let (mut release, mut outcome) = (self.send_once(&id, pending_release.rolls_back), None);
         let sent = poll_fn(|task| {
             let polled = Pin::new(&mut release).poll(task);
-            // The next waiter is not to depend on the caller's polling.
+            // The next waiter must not depend on the caller's polling.
             if let Some(on_its_way) = on_its_way.0.take() {
                 on_its_way();
             }
@@ -77,7 +77,7 @@ impl Entry {
         }
     }
 
-    /// Sends one release. `rolls_back`: not before what is under way by the same id has taken effect.
+    /// Sends one release. `rolls_back`: takes effect after the commands under way with the same id.
     #[inline(always)]
     pub(in crate::lock) fn send_once<'a>(
         &'a self,
@@ -92,7 +92,6 @@ impl Entry {
         }
     }
 
-    /// Sends a release that is not awaited.
     pub(in crate::lock) fn release_unawaited(
         self: &Arc<Self>,
         pending_release: &PendingRelease,
@@ -104,8 +103,7 @@ impl Entry {
         }
     }
 
-    /// Counts and tells what a release came to. Whether the store knew the lease, or did until it was
-    /// released by a repetition.
+    /// Counts and reports a release. True if the store knew the lease until this release, or a repeated one.
     #[inline(always)]
     pub(in crate::lock) fn answered_release(&self, outcome: ReleaseOutcome, repeated: bool) -> bool {
         let context = &self.context;
@@ -124,7 +122,7 @@ impl Entry {
         had_it
     }
 
-    /// A release is under way: the next waiter is appointed, if it `appoints`.
+    /// Notes that a release is under way, and appoints the next waiter if the release `appoints`.
     #[inline(always)]
     pub(in crate::lock) fn on_its_way(self: &Arc<Self>, appoints: bool, now: Moment) {
         if appoints {
@@ -134,20 +132,19 @@ impl Entry {
         }
     }
 
-    /// The release of a lease is under way, or was answered: so many others have heard of it.
+    /// A lease's release is under way or answered; `receivers` other clients have heard of the release.
     #[inline(always)]
     pub(in crate::lock) fn returned(self: &Arc<Self>, receivers: usize, now: Moment) {
         self.event(|engine, effects| engine.returned(receivers, now, effects));
-        // It looks at the lease until then.
+        // A shutdown looks at the lease until then.
         self.context.tell_shutdown();
     }
 
-    /// Whether the watchdog is to repeat a release of this name.
+    /// True if the watchdog has to repeat a release of this name.
     pub(in crate::lock) fn is_unreleased(&self) -> bool {
         self.unpolled.get().is_some_and(|unpolled| !unpolled.unreleased.lock().is_empty())
     }
 
-    /// Repeats releases that were dropped before they were answered.
     pub(in crate::lock) fn repeat_releases(self: &Arc<Self>) {
         let Some(unpolled) = self.unpolled.get() else { return };
         let unreleased = mem::take(&mut *unpolled.unreleased.lock());
@@ -166,8 +163,7 @@ impl Entry {
         }
     }
 
-    /// Sends a release until the store has answered, or the lease is over. Begun here, so that a store in
-    /// memory needs no task.
+    /// Sends a release until it is answered or the lease is over; polled once here, for stores in memory.
     pub(in crate::lock) fn release_in_background(self: &Arc<Self>, pending_release: PendingRelease) {
         self.send_release(pending_release, None);
     }
@@ -189,16 +185,16 @@ impl Entry {
     }
 }
 
-/// What is asked for with a release, on behalf of the next queue head.
+/// The attempt that a release makes on behalf of the next queue head.
 struct NamedWaiter {
     attempt: Attempt,
     next: NextWaiter,
-    /// For the grant that comes if it is not its turn yet.
+    /// Hears the grant that comes later if another waiter is first.
     listening: Listening,
 }
 
 impl NamedWaiter {
-    /// `None` if it is not to be named: it has left, or the store cannot say so with the release.
+    /// `None` if the waiter has left, or if the store cannot grant the lock by a release.
     fn new(entry: &Entry, next: NextHead) -> Option<Self> {
         if !entry.believes_grants() {
             return None;
@@ -214,18 +210,17 @@ impl NamedWaiter {
     }
 }
 
-/// A release in the background. However it ends, the next waiter is appointed, and the client is told. The
-/// watchdog repeats a release that the runtime drops before the release is over.
+/// A release in the background. At its end, for any reason, the next waiter is appointed and the client is
+/// told. If the runtime drops the task earlier, the watchdog repeats the release.
 struct Release {
     entry: Arc<Entry>,
-    /// Its number among the client's releases.
+    /// Number among the client's releases.
     number: u64,
-    /// It `appoints` until the next waiter is appointed.
+    /// `appoints` until the next waiter is appointed.
     pending_release: PendingRelease,
-    /// The next waiter is the queue head, and has not been told. With what is asked for on its behalf, if it
-    /// is.
+    /// The next waiter, a queue head that has not been told, and the attempt made on its behalf, if any.
     next: Option<(HeadTicket, Option<NamedWaiter>)>,
-    /// It was answered, or is not to be repeated any more.
+    /// The store has answered, or the release is not repeated.
     is_over: bool,
 }
 
@@ -238,7 +233,7 @@ impl Release {
         loop {
             let outcome = match &self.next {
                 Some((_, Some(named))) => {
-                    // Only what comes after the subscription was confirmed comes for sure.
+                    // Only messages sent after the confirmation are certain to arrive.
                     let hears_all = named.listening.is_ready();
                     let outcome = store.release(mode, &entry.name, &id, Some(&named.next)).await;
                     outcome.inspect(|outcome| self.tell_next(*outcome, hears_all))
@@ -259,7 +254,7 @@ impl Release {
                 }
                 Err(error) => entry.release_failed(&error),
             }
-            // The next waiter has a lease of its own to ask for.
+            // Meanwhile the next waiter asks for a lease of its own.
             self.appoint(0);
             let again = context.now() + back_off;
             if self.repeated_until() <= again || context.has_ended() {
@@ -271,8 +266,7 @@ impl Release {
         }
     }
 
-    /// An attempt that was not answered may run when its lease would be over: a silent link keeps it, and the
-    /// store is not there before to be told otherwise.
+    /// End of the repetitions: a silent link may deliver an attempt when its lease would be over.
     fn repeated_until(&self) -> Moment {
         match self.pending_release.rolls_back {
             true => self.pending_release.until + LATEST_RUN,
@@ -280,7 +274,7 @@ impl Release {
         }
     }
 
-    /// The release was answered, and may have said what becomes of the waiter that was named with it.
+    /// Passes on the release's answer, which may tell the outcome for the waiter that was named.
     fn tell_next(&mut self, outcome: ReleaseOutcome, hears_all: bool) {
         let (entry, now) = (&self.entry, self.entry.now());
         let Some((head, Some(NamedWaiter { attempt, next, listening }))) = self.next.take() else { return };
@@ -294,7 +288,7 @@ impl Release {
             let _before = mem::replace(&mut *entry.unpolled().kept.lock(), listening.take());
         }
         entry.event(|engine, effects| match engine.answered(&head, attempt, answer, now, effects) {
-            // It has left.
+            // The waiter has left.
             AttemptOutcome::Superseded => entry.take_kept(),
             _ => None,
         });
@@ -319,13 +313,13 @@ impl Release {
 impl Drop for Release {
     fn drop(&mut self) {
         let entry = Arc::clone(&self.entry);
-        // In a child the mutexes are not to be locked.
+        // In a child the mutexes may stay locked forever.
         if !entry.context.is_same_process() {
             return;
         }
         self.appoint(0);
         if !self.is_over && !entry.context.has_ended() {
-            // The entry stays until then.
+            // The entry stays until the release is repeated.
             entry.unpolled().unreleased.lock().push(self.pending_release);
             entry.schedule(entry.now() + entry.context.rules.unpolled_limit);
             entry.keep();

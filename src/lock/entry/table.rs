@@ -1,4 +1,4 @@
-//! [`Tables`]: the entries of a client, by kind and name.
+//! [`Tables`]: the entries of a client, by mode and name.
 
 use std::sync::{Arc, Weak};
 
@@ -10,10 +10,9 @@ use crate::lock::backend::Mode;
 use crate::lock::entry::deadlines::Deadlines;
 use crate::lock::name::LockName;
 
-/// A table for each mode: a name is another lock as another kind.
+/// A table for each mode: under another mode, a name is another lock.
 pub(in crate::lock) struct Tables<T> {
     by_mode: [Table<T>; 4],
-    /// When the watchdog looks at which of them.
     pub(in crate::lock) deadlines: Deadlines<T>,
 }
 
@@ -23,7 +22,7 @@ impl<T> Default for Tables<T> {
     }
 }
 
-/// The client is gone, and its watchdog is to see that.
+/// Wakes the watchdog, to find that the client is gone.
 impl<T> Drop for Tables<T> {
     fn drop(&mut self) {
         self.deadlines.close();
@@ -31,30 +30,27 @@ impl<T> Drop for Tables<T> {
 }
 
 impl<T> Tables<T> {
-    /// Where the entries of this mode are.
     pub(in crate::lock) fn of(&self, mode: Mode) -> &Table<T> {
         &self.by_mode[mode as usize]
     }
 
-    /// In the order of modes and names.
+    /// Returns all entries, in the order of modes and names.
     pub(in crate::lock) fn all(&self) -> Vec<Arc<T>> {
         self.by_mode.each_ref().map(Table::all).concat()
     }
 }
 
-/// Keeps what is shared by all handles of a name, for as long as there are some. A `HashTable`, as a name
-/// that is there is found by its text alone.
+/// The entries that handles share, for as long as handles exist. A `HashTable` finds a name by its text.
 pub(in crate::lock) struct Table<T>(Mutex<HashTable<Place<T>>>);
 
-/// The place of a name.
 struct Place<T> {
     name: LockName,
     entry: Weak<T>,
-    /// The entry, if it stays without a handle: its holds were forgotten.
+    /// The entry, if kept without a handle: for a forgotten hold or an unanswered release.
     kept: Option<Arc<T>>,
 }
 
-/// A map with room for so many is not worth shrinking.
+/// A map with room for this many names is not worth shrinking.
 const FEW: usize = 64;
 
 impl<T> Default for Table<T> {
@@ -64,24 +60,22 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    /// The entry called `name`, if there is one.
     pub(in crate::lock) fn find(&self, name: &LockName) -> Option<Arc<T>> {
         self.0.lock().find(name.hash_value(), |place| place.name == *name)?.entry.upgrade()
     }
 
-    /// As [`find`](Self::find), of a name that was not checked: if there is an entry, it was.
+    /// As [`find`](Self::find), by an unchecked name: the name of an existing entry was checked.
     pub(in crate::lock) fn find_text(&self, name: &str) -> Option<Arc<T>> {
         let hash = LockName::hash_of(name);
         self.0.lock().find(hash, |place| place.name.as_str() == name)?.entry.upgrade()
     }
 
-    /// The entry called `name`; made if there is none.
     pub(in crate::lock) fn get(&self, name: &LockName, make: impl FnOnce() -> T) -> Arc<T> {
         if let Some(entry) = self.find(name) {
             return entry;
         }
-        // Made, and dropped if another thread was quicker, with the mutex free: an entry that is dropped
-        // comes here. The variable that is declared first is dropped last.
+        // Made, and dropped if another thread was quicker, with the mutex free, which an entry's drop locks.
+        // Declared before `places`, `made` is dropped after `places`.
         let made = Arc::new(make());
         let mut places = self.0.lock();
         let is_it = |place: &Place<T>| place.name == *name;
@@ -95,10 +89,10 @@ impl<T> Table<T> {
         made
     }
 
-    /// An entry is being dropped.
+    /// Removes the name of an entry that is being dropped.
     pub(in crate::lock) fn remove(&self, name: &LockName) {
         let mut places = self.0.lock();
-        // One that was made since then is not for us to remove.
+        // Another thread may have made a new entry since then.
         let is_it = |place: &Place<T>| place.name == *name && place.entry.strong_count() == 0;
         if let Ok(place) = places.find_entry(name.hash_value(), is_it) {
             place.remove();
@@ -108,15 +102,14 @@ impl<T> Table<T> {
         }
     }
 
-    /// Keeps an entry, though there may be no handle of it, until it is [let go](Self::let_go_unless).
+    /// Keeps an entry, even without a handle, until [`let_go_unless`](Self::let_go_unless).
     pub(in crate::lock) fn keep(&self, name: &LockName, entry: &Arc<T>) {
         if let Some(place) = self.0.lock().find_mut(name.hash_value(), |place| place.name == *name) {
             place.kept.get_or_insert_with(|| Arc::clone(entry));
         }
     }
 
-    /// Keeps an entry no longer, unless it `is_needed` to. Asked under the mutex, so that a reason that comes
-    /// meanwhile keeps it.
+    /// Stops keeping an entry, unless it `is_needed`: asked under the mutex, so that a new reason keeps it.
     pub(in crate::lock) fn let_go_unless(&self, name: &LockName, is_needed: impl FnOnce() -> bool) {
         // Dropped with the mutex free.
         let _kept = {
@@ -128,7 +121,7 @@ impl<T> Table<T> {
         };
     }
 
-    /// By name, so that a shutdown takes them in the same order each time.
+    /// In the order of names, the same for each shutdown.
     fn all(&self) -> Vec<Arc<T>> {
         let mut all: Vec<(LockName, Arc<T>)> = {
             let places = self.0.lock();
@@ -150,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// With what another one is sent to that comes while this one is dropped.
+    /// The sender gets the entry that a thread makes while this entry is dropped.
     struct Entry(Arc<Table<Entry>>, LockName, Option<mpsc::Sender<Arc<Entry>>>);
 
     impl Drop for Entry {
@@ -206,7 +199,7 @@ mod tests {
         assert!(Arc::ptr_eq(&again, &next));
     }
 
-    /// Such as a hold that another thread forgets: it keeps the entry, which would be let go after that.
+    /// Another thread may forget a hold, and so keep an entry that is just being let go.
     #[test]
     fn whether_an_entry_is_needed_is_asked_while_no_thread_can_keep_it() {
         let table = Arc::new(Table::default());

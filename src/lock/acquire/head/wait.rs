@@ -1,5 +1,4 @@
-//! [`Wait`]: a queue head that waits for its turn at the store: `ended? → pause → ask → sleep`, again and
-//! again.
+//! [`Wait`]: the loop of a queue head that waits: back off, check for an end, pause, ask, sleep.
 
 use std::future::pending;
 use std::pin::pin;
@@ -15,28 +14,26 @@ use crate::lock::acquire::rate_limit::RateLimit;
 use crate::lock::entry::listening::Listening;
 use crate::lock::error::LockError;
 
-/// How long to wait for a subscription before the store is asked without it.
+/// Longest wait for a subscription before the store is asked without one.
 const UNCONFIRMED: Duration = Duration::from_secs(1);
 
-/// How long to wait before a store that did not answer is asked again, unless its messages are back before.
+/// Delay before a store that did not answer is asked again, unless its messages are back earlier.
 const STORE_IS_GONE: Duration = Duration::from_millis(500);
 
-/// A queue head that waits.
 pub(super) struct Wait<'w, 'a> {
     head: &'w mut Head<'a>,
     listening: &'w Listening,
     /// See [`Head::compete`].
     patient: bool,
     give_up: Moment,
-    /// Steps for which the head lets other processes go first.
+    /// Back-off steps left, in which other processes go first.
     steps: u32,
     rate_limit: RateLimit,
-    /// The head has waited before its next question, as there were too many.
+    /// The head has just paused for the rate limit.
     paused: bool,
-    /// The subscription was not confirmed when the store was asked.
+    /// The subscription was unconfirmed at the last question.
     unconfirmed: bool,
-    /// The notification that woke the head. Dropped unconsumed, by an error or with this future, the
-    /// notification goes to the next waiter.
+    /// The notification that woke the head. If dropped unconsumed, the notification goes to the next waiter.
     notified: Option<Notification<'w>>,
 }
 
@@ -62,7 +59,7 @@ impl<'w, 'a> Wait<'w, 'a> {
         }
     }
 
-    /// `hears_all`: the head is in the store's queue already, and hears of its turn.
+    /// `hears_all`: the head is already in the store's queue, and the subscription was confirmed before.
     pub(super) async fn run(mut self, hears_all: bool) -> Result<End, LockError> {
         self.subscribed().await?;
         if hears_all {
@@ -75,7 +72,7 @@ impl<'w, 'a> Wait<'w, 'a> {
             if let Some(competed) = self.ended()? {
                 return Ok(competed);
             }
-            // The head looks at all that has happened meanwhile before it asks.
+            // Check for an end again after the pause, before asking.
             if self.pause().await {
                 continue;
             }
@@ -85,8 +82,7 @@ impl<'w, 'a> Wait<'w, 'a> {
         }
     }
 
-    /// Waits for the confirmation of the subscription, but not for too long. Messages count only from then
-    /// on, so the head asks once more after the confirmation.
+    /// Waits for the subscription's confirmation, up to `UNCONFIRMED`: messages count only from then on.
     async fn subscribed(&mut self) -> Result<(), LockError> {
         let entry = self.head.wanted.entry;
         let held_for = self.head.held_for();
@@ -96,15 +92,14 @@ impl<'w, 'a> Wait<'w, 'a> {
         if let Some(confirmed) = entry.context.until(limit, pin!(self.listening.subscribed())).await {
             confirmed.map_err(|failure| LockError::Subscribe(failure.of_lock(entry.name.as_str())))?;
         }
-        // The first question answers the notifications of the queue head before; or the release has answered
-        // them that has put this head into the store's queue, which grants to the head from then on.
+        // The next question, or the release that named this head, answers notifications for earlier heads.
         while let Some(told_before) = entry.engine.latch().try_wait() {
             told_before.consume();
         }
         Ok(())
     }
 
-    /// Lets processes go first that have not had their turn since this process had.
+    /// Backs off, so that processes that have not held the lock since this process did ask first.
     async fn let_others_go_first(&mut self) {
         if self.steps > 0 {
             let turn = self.give_up.min(self.head.wanted.entry.now() + BACK_OFF * self.steps);
@@ -113,17 +108,14 @@ impl<'w, 'a> Wait<'w, 'a> {
         }
     }
 
-    /// Takes the notification of a message that came while the head did not sleep, the message of our own
-    /// release included: the next question answers it. Without this a release that was published between the
-    /// last answer and the sleep would go unheard.
+    /// Takes the notification of a message that came since the last sleep, our own release's included.
     fn take_what_was_told(&mut self) {
         if self.notified.is_none() {
             self.notified = self.listening.try_told();
         }
     }
 
-    /// The end of the wait, by an error, by its limit, or because a message has granted the lock; `None` if
-    /// the wait goes on.
+    /// Ends the wait with an error, at its limit, or with a lock granted by a message; `None` if not.
     fn ended(&mut self) -> Result<Option<End>, LockError> {
         let (entry, context) = (self.head.wanted.entry, &self.head.wanted.entry.context);
         if let Some(failure) = self.listening.failure() {
@@ -149,14 +141,13 @@ impl<'w, 'a> Wait<'w, 'a> {
             notified.consume();
             self.head.wanted.entry.counters.wakes_useful.add_one();
             if !self.head.request.is_watched() {
-                // Another client of this process sleeps until the end of the lease before, and this lease may
-                // end sooner, unheard.
+                // Another client's head sleeps until the earlier lease's end; ours may end sooner, unheard.
                 self.head.wanted.entry.call_queue_heads(1);
             }
         }
     }
 
-    /// Keeps the rate limit of questions, whatever is published. True if the head has waited for that.
+    /// Keeps the rate limit, however much is published. True if the head has waited.
     async fn pause(&mut self) -> bool {
         let has_paused = std::mem::take(&mut self.paused);
         if has_paused {
@@ -167,7 +158,6 @@ impl<'w, 'a> Wait<'w, 'a> {
         if at <= now {
             return false;
         }
-        // A grant ends the pause.
         if entry.mode.is_queued() {
             entry.context.until(at, pin!(self.listening.granted_next())).await;
         } else {
@@ -177,8 +167,7 @@ impl<'w, 'a> Wait<'w, 'a> {
         true
     }
 
-    /// Asks the store. `None` if the store has refused: then the head has slept until there is reason to ask
-    /// again.
+    /// Asks the store, and sleeps if the store refuses or does not answer. `None` if the wait goes on.
     async fn ask(&mut self) -> Result<Option<End>, LockError> {
         let (entry, context) = (self.head.wanted.entry, &self.head.wanted.entry.context);
         self.unconfirmed = !self.listening.is_ready();
@@ -187,7 +176,7 @@ impl<'w, 'a> Wait<'w, 'a> {
             return self.head.time_over().map(Some);
         };
         match asked {
-            // The store may be back before the lease of the other holder is over, or the caller's limit.
+            // The store may be back before the holder's lease, or the caller's limit, is over.
             Err(error) if may_pass(&error) && (self.patient || was_held) => {
                 if !was_held {
                     self.head.says = Some(Err(error));
@@ -216,14 +205,12 @@ impl<'w, 'a> Wait<'w, 'a> {
         Ok(None)
     }
 
-    /// Sleeps for `left` at most, until there is reason to ask: a message, whose notification is kept; a call
-    /// from inside of this client by the entry's own latch; or the confirmation of a subscription that was
-    /// missing when the store was asked.
+    /// Sleeps for at most `left`, until a message, a call by the entry's latch, or a late confirmation.
     async fn sleep(&mut self, left: Duration) {
         let (entry, listening, unconfirmed) = (self.head.wanted.entry, self.listening, self.unconfirmed);
         let confirmed = pin!(async {
             match unconfirmed {
-                // `ended` reports its failure.
+                // `ended` reports a failed subscription.
                 true => _ = listening.subscribed().await,
                 false => pending().await,
             }
