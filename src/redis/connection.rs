@@ -1,5 +1,4 @@
-//! One supervised connection to a server: dialled when it is needed, kept alive, dropped when it breaks, and
-//! dialled anew.
+//! A supervised connection to a server: dialled on demand, kept alive, dropped and redialled when broken.
 //!
 //! ```text
 //!            live()                                    heartbeat answered: the back-off begins anew
@@ -9,7 +8,7 @@
 //!      └───────────────────────────────────────────────┘ its server has moved
 //! ```
 //!
-//! All callers share one connection, one back-off, and one dial at a time.
+//! All callers share the connection, its back-off, and a single dial.
 
 mod advice;
 mod common;
@@ -48,7 +47,7 @@ use self::timing::random_part;
 pub(crate) use self::timing::{BackOff, MAX_REDIRECTS, MIN_RENEWAL_LIMIT, RETRY_PAUSES, Timing};
 pub(crate) use self::tls::BUILT_IN as TLS_IS_BUILT_IN;
 
-/// The supervised connection. Clones are the same one.
+/// Handle to a supervised connection; cloned handles share the connection.
 #[derive(Clone)]
 pub(crate) struct Connection(Arc<Shared>);
 
@@ -56,15 +55,14 @@ struct Shared {
     server: Arc<dyn Server>,
     common: Arc<Common>,
     state: Mutex<State>,
-    /// Held by the task that dials; the others wait for that instead of dialling themselves. Only tasks of
-    /// our own do: a caller's future may be kept and not polled, and would keep all others from the store.
+    /// Held by the dialling task, for which the others wait. Only tasks on our runtime lock the mutex: an
+    /// unpolled future of a caller would block every other caller.
     dialling: tokio::sync::Mutex<()>,
-    /// Hears the pushes of the server.
     push: Option<Push>,
 }
 
 impl Connection {
-    /// For commands; or for subscriptions, whose messages `push` hears.
+    /// Creates a connection for commands, or for subscriptions if `push` is given.
     pub(crate) fn new(server: Arc<dyn Server>, common: &Arc<Common>, push: Option<Push>) -> Self {
         let common = Arc::clone(common);
         let (state, dialling) = (Mutex::new(State::default()), tokio::sync::Mutex::default());
@@ -77,9 +75,9 @@ impl Connection {
 
     // === Sending ===
 
-    /// Sends a command once, with the text of its script if the server does not know that, and waits for the
-    /// reply until `give_up`, or for as long as one sending may take from `now` on. Its time in the line is
-    /// added to `give_up`. The error has a [meaning](Error::meaning) if the command was sent.
+    /// Sends a command once, or again with its script's text if the server lacks the script, and waits for
+    /// the reply until `give_up`, or for the patience of one sending. Adds the time in the queue for room to
+    /// `give_up`. The error has a [meaning](Error::meaning) if the command was sent.
     pub(crate) async fn send(
         &self,
         request: &WireRequest<'_>,
@@ -107,7 +105,7 @@ impl Connection {
         let reply = match seated.send(request, false, asking, now).await {
             Err(error) if error.kind() == Kind::Server(ServerErrorKind::NoScript) => {
                 let now = runtime.now();
-                // It takes as long as the first one did, and that was not its fault.
+                // The script's text gets as much time as the hash had.
                 let give_up = (*give_up).max(now + request.patience());
                 let seated = seat(Place::PASSES, now, give_up);
                 Box::pin(seated.send(request, true, asking, now)).await
@@ -115,13 +113,12 @@ impl Connection {
             reply => reply,
         };
         match reply {
-            // A reply from a server that another has taken the place of means nothing.
+            // A reply from a replaced server is void.
             Ok(_) if live.standing.has_ended() => Err(RedisError::from((Kind::Io, "its place was taken"))),
             reply => reply,
         }
         .map_err(|met| {
-            // A timeout beside replies to other commands says that this reply is late, not that the link is
-            // cut.
+            // If other commands are answered, a timeout means a late reply, not a cut link.
             if !met.is_timeout() || live.in_flight.is_silent() {
                 self.0.judge(live.number, &live.standing, &met);
             }
@@ -129,7 +126,7 @@ impl Connection {
         })
     }
 
-    /// A connection, and room on it for the command.
+    /// Returns the connection, and room on the connection for the command.
     async fn enter(
         &self,
         request: &WireRequest<'_>,
@@ -143,7 +140,7 @@ impl Connection {
                 let _waits = self.0.common.waits_in_line();
                 live.in_flight.enter(line).await
             };
-            // Time before a server that answers no command counts.
+            // Waiting for a server that answers no command counts against the limit.
             if place.is_some() || live.in_flight.answers() != answers {
                 *give_up += runtime.now() - begun;
             }
@@ -155,7 +152,7 @@ impl Connection {
 
     // === Being connected ===
 
-    /// The connection, which is dialled first if there is none.
+    /// Returns the connection, after dialling if there is none.
     pub(crate) async fn live(&self) -> Result<Arc<Live>, Error> {
         let seen = {
             let state = self.0.state.lock();
@@ -164,8 +161,7 @@ impl Connection {
                 None => state.dials,
             }
         };
-        // On our own runtime: the connection's task lives where it is made, and the caller's may be a
-        // shorter-lived one.
+        // On our runtime, where the connection's task will live: the caller's runtime may end earlier.
         let shared = Arc::clone(&self.0);
         let dialled = self.0.common.runtime.spawn_for(async move { shared.dial_in_turn(seen).await });
         dialled.await.unwrap_or_else(|| Err(Error::runtime_ended()))
@@ -183,12 +179,12 @@ impl Connection {
         }
     }
 
-    /// The connection is of no use: the next caller dials another.
+    /// Gives the connection up; the next caller dials another.
     pub(crate) fn give_up(&self, live: &Live) {
         self.0.drop_live(live.number, false);
     }
 
-    /// Waits until the connection is no longer the one in use.
+    /// Waits until the connection is out of use.
     pub(crate) async fn ended(&self, live: &Live) {
         let mut current = self.0.state.lock().current();
         let _ = current.wait_for(|number| *number != live.number).await;
@@ -200,14 +196,13 @@ impl Shared {
         self.state.lock().usable().cloned()
     }
 
-    /// Draws the consequence of an error for the connection that met it.
+    /// Drops the connection if `error` proves it unusable.
     fn judge(&self, number: u64, standing: &ServerEpoch, error: &RedisError) {
         match Meaning::of(error) {
-            // A reply that did not come in time as well: the link may be cut without a word from the system,
-            // and a connection that is kept would let every later command wait as long.
+            // After a timeout, too: a link may be cut without notice, and later commands would wait as long.
             Meaning::Lost => self.drop_live(number, error.is_timeout()),
-            // Its name, or a virtual address, may lead elsewhere by now. One that is busy, or whose Cluster
-            // is down, is the right one.
+            // The server's name, or a virtual address, may lead to another server by now. A busy server, or a
+            // node of a Cluster that is down, is still the right server.
             Meaning::NotServing if !matches!(error.code(), Some("CLUSTERDOWN" | "BUSY")) => {
                 self.server.invalidate(standing);
                 self.drop_live(number, false);
@@ -216,11 +211,10 @@ impl Shared {
         }
     }
 
-    /// Forgets the connection, unless a later connection has taken its place. `silent`: the system has not
-    /// said that the connection is broken.
+    /// Drops the connection if still in use. `silent`: the system has not reported the breakage.
     fn drop_live(&self, number: u64, silent: bool) {
         let now = self.common.runtime.now();
-        // A server that is silent is so for all its clients, and they are not to come back all at once.
+        // A silent server is silent for all its clients: spread their redials.
         let random = || self.common.runtime.random();
         let pause = if silent { random_part(self.common.timing.spread(), random()) } else { Duration::ZERO };
         let Some(live) = self.state.lock().lose(number, now, pause, random) else { return };
@@ -232,7 +226,7 @@ impl Shared {
         }
     }
 
-    /// `seen`: how many dials had been made when the caller came.
+    /// `seen`: the count of dials when the caller came.
     async fn dial_in_turn(self: Arc<Self>, seen: u64) -> Result<Arc<Live>, Error> {
         let _turn = self.dialling.lock().await;
         let not_before = {
@@ -240,9 +234,8 @@ impl Shared {
             if let Some(live) = state.usable() {
                 return Ok(Arc::clone(live));
             }
-            // A dial that ended while we waited for our turn speaks for us too. Otherwise, of many callers
-            // that wait before a server that is gone, the last would have to sit through the failures of all
-            // before it.
+            // Share the failure of a dial that ended while we waited for the mutex. Otherwise, the last of
+            // many callers would sit through the failures of all callers before it.
             if state.dials > seen
                 && let Some(failure) = &state.failure
             {
@@ -253,7 +246,7 @@ impl Shared {
         if let Some(not_before) = not_before {
             tokio::select! {
                 biased;
-                // There is another server to connect to.
+                // The server has moved: dial the new address now.
                 () = self.server.moved().ended() => {}
                 () = self.common.runtime.sleep_until(not_before) => {}
             }
@@ -289,8 +282,7 @@ impl Shared {
     async fn dial(self: &Arc<Self>, number: u64, given_up: &[Option<Session>]) -> Result<Live, Error> {
         let (weak, heard) = (Arc::downgrade(self), self.push.clone());
         let push: Push = Arc::new(move |push: PushInfo| match (push.kind.clone(), &heard) {
-            // Told at once when an idle connection breaks, so that the next command does not have to
-            // find out.
+            // Drop an idle connection as soon as it breaks, before a command meets the breakage.
             (PushKind::Disconnection, _) => {
                 if let Some(shared) = Weak::upgrade(&weak) {
                     shared.drop_live(number, false);
@@ -302,7 +294,7 @@ impl Shared {
         let (mut inner, standing) = self.server.dial(push).await?;
         let broken = |error| Error::connection(&self.server.address(), error);
         let session = match self.push {
-            // A late command there takes and frees no lock.
+            // A late command on a subscription connection acquires and releases no lock.
             Some(_) => None,
             None => {
                 self.end_all(given_up, &mut inner).await.map_err(broken)?;
@@ -312,9 +304,8 @@ impl Shared {
         Ok(Live::new(number, inner, standing, session))
     }
 
-    /// Has the server end the connections that were given up: what was sent over them may still be on its
-    /// way. That is a courtesy, as a user need not be allowed it. Where it is refused, what comes late is
-    /// undone.
+    /// Has the server close the connections that were given up, whose commands may still be on their way. If
+    /// the user lacks the permission, late commands are rolled back.
     async fn end_all(
         &self,
         given_up: &[Option<Session>],
@@ -335,13 +326,12 @@ impl Shared {
     }
 }
 
-/// A connection that was made. A later connection may have taken its place.
+/// An established connection; a later connection may have replaced it.
 pub(crate) struct Live {
-    /// Unique among the connections of one [`State`].
+    /// Unique within one [`State`].
     number: u64,
     pub(crate) inner: MultiplexedConnection,
     standing: ServerEpoch,
-    /// Of the commands on it.
     in_flight: Arc<InFlight>,
     session: Option<Session>,
 }
@@ -363,23 +353,20 @@ impl Live {
     }
 }
 
-/// The connection there is, or why there is none.
+/// The current connection, or the latest failure and the back-off.
 #[derive(Default)]
 struct State {
     live: Option<Arc<Live>>,
-    /// The number of the one that is live; 0: none is.
+    /// Number of the live connection; 0 if there is none.
     current: watch::Sender<u64>,
-    /// The count of dials, and the number of the last connection. A failure names the connection that it was
-    /// met on, so that a late failure does not throw the next connection away; a waiting caller, the dial
-    /// that it has seen fail.
+    /// Count of dials, and number of the latest connection: a late failure must not drop a newer connection,
+    /// and a waiting caller shares only the failure of a later dial.
     dials: u64,
     failure: Option<Error>,
-    /// When the next dial may begin.
     not_before: Option<Instant>,
     back_off: BackOff,
-    /// There was a connection before.
     was_established: bool,
-    /// Connections that were given up. The server is to end them.
+    /// Connections that were given up, for the server to close.
     given_up: Vec<Option<Session>>,
 }
 
@@ -396,8 +383,8 @@ impl State {
         self.current.subscribe()
     }
 
-    /// A number for the connection that is to be made, and those that the server is to end before. And the
-    /// connection that is not used any more, as its server has moved.
+    /// Returns the new connection's number, the sessions to close first, and the connection to a moved
+    /// server.
     fn begin_dial(&mut self) -> (u64, Vec<Option<Session>>, Option<Arc<Live>>) {
         let before = self.live.take();
         self.given_up.extend(before.as_ref().map(|live| live.session.clone()));
@@ -405,7 +392,7 @@ impl State {
         (self.dials, self.given_up.clone(), before)
     }
 
-    /// A connection is made. True if there was one before.
+    /// Stores the new connection. Returns true if there was an earlier connection.
     fn established(&mut self, live: Arc<Live>) -> bool {
         self.current.send_replace(live.number);
         (self.live, self.failure) = (Some(live), None);
@@ -413,13 +400,12 @@ impl State {
         std::mem::replace(&mut self.was_established, true)
     }
 
-    /// `random`: the runtime's.
     fn failed(&mut self, error: Error, now: Instant, random: u64) {
         self.failure = Some(error);
         self.not_before = now.checked_add(self.back_off.next(random));
     }
 
-    /// Takes out the connection with this number, which is of no use any more. `None` if it was not in use.
+    /// Removes the connection with this number, which is unusable. Returns `None` if it is not in use.
     fn lose(
         &mut self,
         number: u64,
@@ -428,14 +414,14 @@ impl State {
         random: impl FnOnce() -> u64,
     ) -> Option<Arc<Live>> {
         let live = self.live.take_if(|live| live.number == number)?;
-        // Before a command can find that there is no connection, and dial.
+        // Stored before a command can find the connection gone, and dial.
         self.given_up.push(live.session.clone());
         self.not_before = now.checked_add(self.back_off.next(random()) + pause);
         self.current.send_replace(0);
         Some(live)
     }
 
-    /// The connection with this number has answered a heartbeat.
+    /// Resets the back-off: the connection with this number has answered a heartbeat.
     fn proved(&mut self, number: u64) {
         if self.live.as_ref().is_some_and(|live| live.number == number) {
             self.back_off.reset();
@@ -443,7 +429,7 @@ impl State {
     }
 }
 
-/// Sends heartbeats for as long as the connection is in use.
+/// Sends heartbeats while the connection is in use.
 async fn tend(shared: Weak<Shared>, number: u64, standing: ServerEpoch) {
     let Some(common) = shared.upgrade().map(|shared| Arc::clone(&shared.common)) else { return };
     let moved = standing.clone().ended();
@@ -462,21 +448,21 @@ async fn tend(shared: Weak<Shared>, number: u64, standing: ServerEpoch) {
             shared.drop_live(number, false);
             return;
         }
-        // A reply is as good as a heartbeat's.
+        // A reply to any command stands in for a heartbeat's.
         let before = std::mem::replace(&mut answers, live.in_flight.answers());
         if answers == before {
             let mut connection = live.inner.clone();
             connection.limit(common.timing.heartbeat_limit());
             match shared.server.heartbeat(&mut connection).await {
                 Err(error) if Meaning::of(&error) == Meaning::Refused => {
-                    // It was allowed when the connection was made. The server does answer.
+                    // The heartbeat was permitted when the connection was made. The refusal is an answer.
                     if !std::mem::replace(&mut _refused, true) {
                         event!(WARN, error = &error as &dyn std::error::Error, "heartbeat refused");
                     }
                 }
                 Err(error) => {
                     shared.judge(number, &standing, &error);
-                    // It may be kept.
+                    // The connection may survive the error.
                     continue;
                 }
                 Ok(()) => {}
@@ -495,7 +481,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// By a clock that jumps to the next timer when all tasks wait.
+/// With a paused clock, which jumps to the next timer when all tasks wait.
 #[cfg(test)]
 mod tests {
     use ::redis::{Cmd, cmd};
@@ -509,13 +495,13 @@ mod tests {
 
     const MOMENT: Duration = Duration::from_millis(100);
     const SECOND: Duration = Duration::from_secs(1);
-    /// The longest first pause between two dials. A timer of tokio's is a millisecond late.
+    /// The longest first pause between two dials. Timers of tokio fire a millisecond late.
     const FIRST_DIAL_PAUSE: Duration = Duration::from_millis(22);
-    /// A limit that gives one sending a second.
+    /// A limit whose patience for one sending is one second.
     const LIMIT: Duration = Duration::from_secs(3);
     const SILENT: Duration = Duration::MAX;
 
-    /// A server, as far as the connections see it.
+    /// The server as seen by the connections.
     struct FakeServer {
         runtime: TokioRuntime,
         known: watch::Sender<Known>,
@@ -524,16 +510,13 @@ mod tests {
 
     #[derive(Default)]
     struct Told {
-        /// When it was dialled.
         dials: Vec<Instant>,
-        /// How many dials are still to fail.
+        /// The number of further dials that fail.
         fails: usize,
-        /// Tell the connections that were made what comes unasked.
         pushes: Vec<Push>,
-        /// Over which connection a command came, and when.
+        /// Connection number, time of arrival and text of each command.
         commands: Vec<(usize, Instant, String)>,
-        /// What is answered to commands that begin so, and after what time. `SILENT`: that connection has no
-        /// answer to anything any more.
+        /// Command prefix, delay and reply. The delay `SILENT` silences the connection for good.
         replies: Vec<(&'static str, Duration, &'static str)>,
         invalidations: usize,
     }
@@ -576,7 +559,7 @@ mod tests {
         }
     }
 
-    /// Answers what comes over the connection with this number.
+    /// Answers the commands of the connection with this number.
     async fn serve(told: Arc<Mutex<Told>>, number: usize, stream: DuplexStream, runtime: TokioRuntime) {
         let mut stream = BufReader::new(stream);
         let mut is_silent = false;
@@ -591,7 +574,7 @@ mod tests {
             is_silent |= takes == SILENT;
             if !is_silent {
                 sleep(takes).await;
-                // An error: the connection is dropped.
+                // An error means that the client has dropped the connection.
                 let _ = stream.write_all(format!("{reply}\r\n").as_bytes()).await;
             }
         }
@@ -617,12 +600,11 @@ mod tests {
             stage
         }
 
-        /// Without heartbeats, for all that a test sees.
+        /// A fixture whose heartbeats are too rare to matter.
         fn quiet() -> Self {
             Self::new(1000 * SECOND, None)
         }
 
-        /// From now on, to the commands that begin with this.
         fn reply(&self, to: &'static str, takes: Duration, reply: &'static str) {
             self.fake.told.lock().replies.insert(0, (to, takes, reply));
         }
@@ -631,7 +613,7 @@ mod tests {
             self.connection.live().await.unwrap()
         }
 
-        /// One command, over a connection that there is; and how long it takes.
+        /// Sends one command over an established connection; returns the reply and the time taken.
         async fn send(&self, again: bool, give_up: Duration) -> (Result<Value, Error>, Duration) {
             self.live().await;
             let words = |command: &mut Cmd, _: Instant| _ = command.arg("GET");
@@ -642,14 +624,14 @@ mod tests {
             (reply.expect("it ends"), self.common.runtime.now() - now)
         }
 
-        /// How long after this the connection, which is lost, is dialled anew.
+        /// The time until a lost connection is redialled.
         async fn is_back_after(&self) -> Duration {
             let (lost, dials) = (self.common.runtime.now(), self.fake.told.lock().dials.len());
             self.live().await;
             self.fake.told.lock().dials[dials] - lost
         }
 
-        /// With a back-off that has grown to a second.
+        /// A fixture whose back-off has grown to a second.
         async fn after_many_failures(heartbeat: Duration) -> Self {
             let stage = Self::new(heartbeat, None);
             stage.fake.told.lock().fails = 6;
@@ -660,7 +642,7 @@ mod tests {
             stage
         }
 
-        /// The moments at which commands came that begin so, over the connection with this number.
+        /// The arrival times of the commands with this prefix on this connection.
         fn came(&self, over: usize, begin: &str) -> Vec<Instant> {
             let told = self.fake.told.lock();
             let came = told.commands.iter().filter(|(at, _, said)| *at == over && said.starts_with(begin));
@@ -748,7 +730,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn connection_that_is_told_to_be_lost_is_dialled_anew_at_once() {
-        // Each time without a back-off. By chance a longer pause may be this short, and not so often.
+        // Repeated, because a longer pause may by chance be this short, though rarely three times.
         for round in 0..3 {
             let stage = Stage::quiet();
             stage.live().await;
@@ -821,7 +803,6 @@ mod tests {
             assert!(stage.common.late_until().is_some(), "{refused}");
         }
 
-        // A late command there takes and frees no lock.
         let stage = Stage::new(1000 * SECOND, Some(Arc::new(|_| {})));
         lose(&stage).await;
         assert!(stage.came(1, "CLIENT").is_empty());
@@ -862,7 +843,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn connection_to_a_server_that_was_replaced_is_left_at_once() {
-        // As above.
+        // Repeated, because a longer pause may by chance be this short.
         for _ in 0..3 {
             let stage = Stage::new(SECOND, None);
             let live = stage.live().await;
@@ -904,7 +885,6 @@ mod tests {
 
     const MILLI: Duration = Duration::from_millis(1);
 
-    /// A connection, and its other end.
     async fn live(number: u64) -> (Arc<Live>, DuplexStream) {
         let (ours, server) = tokio::io::duplex(1 << 10);
         let inner = MultiplexedConnection::over(ours, &TokioRuntime::current()).await;
@@ -912,7 +892,6 @@ mod tests {
         (Arc::new(Live::new(number, inner, standing, None)), server)
     }
 
-    /// With the first connection.
     async fn connected() -> (State, u64) {
         let mut state = State::default();
         let number = state.begin_dial().0;
@@ -920,7 +899,6 @@ mod tests {
         (state, number)
     }
 
-    /// How long the next dial waits.
     fn pause(state: &State, now: Instant) -> Duration {
         state.not_before.expect("the next dial waits") - now
     }
@@ -933,7 +911,7 @@ mod tests {
             let now = Instant::now();
             let limit = Limit::new(now, 2 * EVENT_LIMIT, now + 2 * EVENT_LIMIT);
             let _seated = live.in_flight.take(&live.inner, limit, Place::PASSES);
-            // Its timer waits for that limit.
+            // The timer sleeps until that limit.
             tokio::task::yield_now().await;
         }
         drop(live);
@@ -966,7 +944,7 @@ mod tests {
         let (third, given_up, _) = state.begin_dial();
         assert_eq!(given_up.len(), 1, "it may be there still");
         state.established(live(third).await.0);
-        // It is in use, but its server has moved.
+        // The third connection is in use, but its server has moved.
         assert_eq!(state.begin_dial().1.len(), 1, "that one, and not those that were ended");
         assert!(state.usable().is_none());
     }
@@ -996,7 +974,6 @@ mod tests {
         state.proved(number);
         assert!(state.lose(number, now, Duration::ZERO, || 0).is_some());
         assert_eq!(pause(&state, now), 10 * MILLI);
-        // Chance makes it longer.
         state.failed(Error::runtime_ended(), now, u64::MAX);
         assert_eq!(pause(&state, now), 40 * MILLI);
     }

@@ -1,4 +1,4 @@
-//! [`Fake`]: a server that answers as a test has it, and is to be found where Redis or a Sentinel would be.
+//! [`Fake`]: a server with scripted replies, in the place of Redis or a Sentinel.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -19,13 +19,13 @@ use tokio::time::timeout;
 
 use crate::support::sync::Mutex;
 
-/// More than anything here takes, on a busy machine too.
+/// Longer than any event takes, even on a busy machine.
 pub(super) const EVENT_LIMIT: Duration = Duration::from_secs(20);
 
-/// How often all tasks are polled until what waits for no time has been done.
+/// Number of polls after which a future that waits for no timer has finished.
 const TURNS: usize = 500;
 
-/// What becomes of `future` without waiting for any time to pass.
+/// Returns the output of `future` if the future finishes without waiting for a timer.
 pub(super) async fn at_once<F: Future>(future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     for _ in 0..TURNS {
@@ -37,27 +37,25 @@ pub(super) async fn at_once<F: Future>(future: F) -> Option<F::Output> {
     None
 }
 
-/// Ends with the test's runtime. A panic of what it is answered by is passed on to the test.
+/// A server that lives until the test's runtime ends. A panic of the answer function resumes in the test.
 pub(super) struct Fake {
     pub(super) port: u16,
-    /// Until it is to answer.
+    /// `Some` until the server begins to answer.
     listener: Option<TcpListener>,
-    /// All commands so far.
     heard: watch::Sender<Vec<String>>,
-    /// How often all connections were cut.
     cuts: watch::Sender<u32>,
     panicked: Panicked,
 }
 
-/// What the first of its tasks to panic has panicked with: the test would see a broken connection only.
+/// The first panic of the server's tasks: without it, the test would only see a broken connection.
 type Panicked = Arc<Mutex<Option<Box<dyn Any + Send>>>>;
 
-/// What a command, its words in a line, is answered by, in the server's own spelling; `None`: the connection
-/// breaks. Greetings are always accepted.
+/// Maps a command, as a line of words, to the reply on the wire; `None` breaks the connection. Greetings are
+/// always accepted.
 type Answer = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 impl Fake {
-    /// Takes connections, and is silent on them. For answers that name its port.
+    /// Accepts connections without answering, for answers that contain the server's port.
     pub(super) async fn silent() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -73,7 +71,6 @@ impl Fake {
         fake
     }
 
-    /// Begins to answer.
     pub(super) fn answer<A: Into<Option<String>>>(
         &mut self,
         answer: impl Fn(&str) -> A + Send + Sync + 'static,
@@ -85,9 +82,9 @@ impl Fake {
         spawn(&self.panicked, async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                // Replies to a greeting that came in one piece are not to wait for each other.
+                // Nagle's algorithm would delay the replies to a greeting.
                 stream.set_nodelay(true).unwrap();
-                // What comes from now on: the cuts so far were of others.
+                // Earlier cuts concern other connections.
                 let mut cut = cut.clone();
                 cut.mark_unchanged();
                 let (answer, hears) = (Arc::clone(&answer), hears.clone());
@@ -114,7 +111,7 @@ impl Fake {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// What it was sent, but greetings and heartbeats.
+    /// Returns the commands received, without greetings and heartbeats.
     pub(super) fn calls(&self) -> Vec<String> {
         let heard = self.heard.borrow();
         let of_callers =
@@ -122,24 +119,20 @@ impl Fake {
         heard.iter().filter(of_callers).cloned().collect()
     }
 
-    /// How many commands began so.
     pub(super) fn count(&self, begins: &str) -> usize {
         count(&self.heard.borrow(), begins)
     }
 
-    /// The commands that began so, in the order in which they came.
     pub(super) fn heard(&self, begins: &str) -> Vec<String> {
         self.heard.borrow().iter().filter(|heard| heard.starts_with(begins)).cloned().collect()
     }
 
-    /// Waits until so many commands began so.
     pub(super) async fn until(&self, begins: &str, times: usize) {
         let mut heard = self.heard.subscribe();
         let enough = heard.wait_for(|heard| count(heard, begins) >= times);
         timeout(EVENT_LIMIT, enough).await.unwrap_or_else(|_| panic!("no {begins}, {times} times")).unwrap();
     }
 
-    /// Ends all connections.
     pub(super) fn cut(&self) {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
@@ -155,7 +148,6 @@ impl Drop for Fake {
     }
 }
 
-/// Runs a task of a server's.
 fn spawn(panicked: &Panicked, task: impl Future<Output = ()> + Send + 'static) {
     let panicked = Arc::clone(panicked);
     tokio::spawn(async move {
@@ -165,7 +157,7 @@ fn spawn(panicked: &Panicked, task: impl Future<Output = ()> + Send + 'static) {
     });
 }
 
-/// An error as the redis crate makes it of such a reply.
+/// Returns the redis crate's error for this error reply.
 pub(super) fn refusal(reply: &str) -> RedisError {
     match parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap() {
         Value::ServerError(error) => error.into(),
@@ -173,12 +165,11 @@ pub(super) fn refusal(reply: &str) -> RedisError {
     }
 }
 
-/// A text, as it stands in a reply.
 pub(super) fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())
 }
 
-/// What a subscription is confirmed by, or its end.
+/// Encodes the confirmation of a subscription or of its end.
 pub(super) fn push(kind: &str, channel: &str) -> String {
     format!(">3\r\n{}{}:1\r\n", bulk(kind), bulk(channel))
 }
@@ -187,8 +178,7 @@ fn count(heard: &[String], begins: &str) -> usize {
     heard.iter().filter(|heard| heard.starts_with(begins)).count()
 }
 
-/// Answers one command after the other, its words in a line, by what `answer` says. Ends when that is `None`,
-/// or when the other side does.
+/// Answers commands, as lines of words, until `answer` returns `None` or the client disconnects.
 pub(super) async fn act(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     mut answer: impl FnMut(String) -> Option<String>,
@@ -200,7 +190,7 @@ pub(super) async fn act(
     }
 }
 
-/// The words of the next command, in a line. `None`: the other side has ended the connection.
+/// Returns the words of the next command, joined by spaces; `None` if the client has disconnected.
 pub(super) async fn next_command(stream: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
     let mut words = Vec::new();
     for _ in 0..number(stream).await? {
@@ -213,21 +203,21 @@ pub(super) async fn next_command(stream: &mut (impl AsyncBufRead + Unpin)) -> Op
     Some(words.join(" "))
 }
 
-/// What stands behind the first character of the next line.
+/// Parses the number behind the first character of the next line.
 async fn number(stream: &mut (impl AsyncBufRead + Unpin)) -> Option<usize> {
     let mut line = String::new();
     stream.read_line(&mut line).await.ok()?;
     line.get(1..)?.trim_end().parse().ok()
 }
 
-/// Answers PING, too, by which it is known that a server is there.
+/// Adds a reply to PING, the heartbeat.
 pub(super) fn alive<A: Into<Option<String>>>(
     answer: impl Fn(&str) -> A + Send + Sync + 'static,
 ) -> impl Fn(&str) -> Option<String> + Send + Sync + 'static {
     move |command| if command == "PING" { Some("+PONG\r\n".to_owned()) } else { answer(command).into() }
 }
 
-/// A reply to CLUSTER SLOTS: the first and the last slot of each shard, and the ports of its nodes.
+/// Encodes a reply to CLUSTER SLOTS: first slot, last slot and node ports of each shard.
 pub(super) fn layout(shards: &[(u16, u16, &[u16])]) -> String {
     let mut reply = format!("*{}\r\n", shards.len());
     for (first, last, ports) in shards {

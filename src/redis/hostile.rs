@@ -1,4 +1,4 @@
-//! Replies that no server gives, for the tests of what reads them.
+//! Malformed replies, for testing the readers of replies.
 
 use ::redis::{FromRedisValue, PushKind, Value, VerbatimFormat, parse_redis_value};
 
@@ -13,7 +13,7 @@ mod driver;
 
 pub(super) use self::driver::attack;
 
-/// What a reply may look like to a reader of replies, for inputs that are drawn.
+/// Fragments of replies, for generated inputs.
 pub(super) const WORDS: [&str; 22] = [
     ":1\r\n",
     ":0\r\n",
@@ -39,13 +39,12 @@ pub(super) const WORDS: [&str; 22] = [
     "+OK\r\n",
 ];
 
-/// The reply that `input` is on the wire, or else one of the same shape as its bytes: most changes of a reply
-/// on the wire are none.
+/// Parses `input` as a reply, or builds a value from its bytes: most mutations of a reply are not parseable.
 pub(super) fn reply(input: &[u8]) -> Value {
     parse_redis_value(input).unwrap_or_else(|_| value(&mut input.iter().copied(), 0))
 }
 
-/// A value of some of the bytes: what kind it is, what it holds, how many others are in it.
+/// Builds a value from some of the bytes: kind, content and number of elements.
 fn value(bytes: &mut impl Iterator<Item = u8>, depth: usize) -> Value {
     let mut next = || bytes.next().unwrap_or_default();
     let (kind, size) = (next() % 16, next());
@@ -77,7 +76,6 @@ fn value(bytes: &mut impl Iterator<Item = u8>, depth: usize) -> Value {
     }
 }
 
-/// What a reply says, without what is said beside it.
 pub(super) fn without_attributes(reply: Value) -> Value {
     match reply {
         Value::Attribute { data, .. } => without_attributes(*data),
@@ -105,7 +103,7 @@ fn hostile_replies_of_scripts_are_outcomes_or_errors() {
             }
             _ => {}
         }
-        // A lock that is leased must not come of what means that it is not.
+        // A reply that does not grant the lock must not yield an acquisition.
         let is_free = matches!(read, None | Some(Reply::Token(_)));
         match attempted(&name, read) {
             Ok(AcquireOutcome::Acquired { .. }) => assert!(is_free, "{value:?}"),
@@ -116,7 +114,7 @@ fn hostile_replies_of_scripts_are_outcomes_or_errors() {
             let is_text = matches!(read, Reply::Mode(_));
             assert_eq!(freed(&name, read).is_err(), is_text, "{value:?}");
         }
-        // What renewals answer, and what a plain lock is held by.
+        // The replies to a renewal and to the question for a plain lock's holder.
         let _ = Vec::<bool>::from_redis_value(value.clone());
         let _ = Option::<(i64, Vec<String>, Option<String>)>::from_redis_value(value);
     });

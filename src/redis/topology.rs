@@ -1,9 +1,9 @@
-//! Which connection a key or a channel goes to.
+//! The connection for each key and channel.
 //!
-//! | topology | its servers | it changes when |
+//! | topology | servers | changes when |
 //! |---|---|---|
-//! | `single` on a server at a fixed address | the one that the URL names | the name leads to another one; then the old one says that it serves no commands |
-//! | `single` on the master that `sentinel` finds | one at a time | the Sentinels say so, or the server does |
+//! | `single` at a fixed address | the URL's server | the server refuses commands, and its name has moved |
+//! | `single` with `sentinel` | the current master | the Sentinels or the server report a change |
 //! | `cluster` | one master for each slot | slots move, masters fail |
 
 #[cfg(feature = "cluster")]
@@ -22,16 +22,14 @@ use super::connection::{Common, ConnectOptions, Error};
 pub(crate) use self::contract::{Messages, Node, Topology};
 pub(crate) use self::router::{Router, Sent};
 
-/// What is asked for besides the URL.
 #[derive(Clone, Default)]
 pub(crate) struct Options {
-    /// Some commands keep others waiting, and are to have connections of their own.
+    /// True if some commands block others, and get connections of their own.
     pub(crate) own_connections: bool,
     #[cfg(feature = "cluster")]
     pub(crate) sharded_messages: cluster::ShardedMessages,
 }
 
-/// Finds out what `url` names, and connects to it.
 pub(crate) async fn connect(
     url: &str,
     introduction: ConnectOptions,
@@ -39,7 +37,7 @@ pub(crate) async fn connect(
     common: &Arc<Common>,
 ) -> Result<Arc<dyn Topology>, Error> {
     match url::Names::of(url) {
-        // There is no order between what goes over several connections to a node, and no WAIT without one.
+        // Several connections to a node have no common order, and WAIT needs that order.
         #[cfg(feature = "cluster")]
         url::Names::Cluster if _options.own_connections => Err(Error::no_wait_in_a_cluster()),
         url::Names::Server => single::Single::connect(url, introduction, common).await,

@@ -1,8 +1,8 @@
-//! The meaning of a server's refusal, and the remedy.
+//! Advice on a server's refusal: its cause and remedy.
 
 use ::redis::{Arg, Cmd, ErrorKind as Kind, RedisError};
 
-/// By the first word of the reply.
+/// Advice by the first word of the reply.
 const BY_CODE: &[(&str, &str)] = &[
     ("READONLY", "it is a replica, which takes no writes; connect to its master"),
     ("MASTERDOWN", "it is a replica that has lost its master; connect to the master"),
@@ -22,8 +22,7 @@ const BY_CODE: &[(&str, &str)] = &[
     ("CLUSTERDOWN", "it is a node of a Cluster that is down"),
 ];
 
-/// By what the reply says, where its first word is only `ERR`. Inside of a script refusals have other words
-/// than outside, and they differ between versions.
+/// Advice by a phrase, for replies that begin with `ERR`. The phrases differ in scripts and between versions.
 const BY_PHRASE: &[(&str, &str)] = &[
     ("max number of clients reached", "it has as many clients as it takes; raise its maxclients"),
     ("unknown command", UNKNOWN_COMMAND),
@@ -39,11 +38,11 @@ const BY_PHRASE: &[(&str, &str)] = &[
     ("would overflow", NO_COUNTER),
 ];
 
-/// The commands of which a greeting consists, as servers name them.
+/// The commands of the greeting, as servers name them in refusals.
 const GREETING: &str =
     "hello auth select ping role client|setname client|setinfo client|info client|kill client|id";
 
-/// By a script, or by INCRBY in it.
+/// Raised by a script, or by INCRBY inside a script.
 const NO_COUNTER: &str = "that key is to count the lock's fencing tokens, and holds no count; delete it, or \
                           set it to a number above all tokens that were given out";
 const FOREIGN: &str = "what is kept there is no part of a lock; use another name, or delete the key";
@@ -54,7 +53,7 @@ const NOT_REDIS: &str =
 const UNKNOWN_COMMAND: &str =
     "it does not know a command that locks need; it was renamed, or the server is too old";
 
-/// The advice, or where else to look.
+/// Returns the advice, or else refers to the reply.
 pub(super) fn what_to_do(error: &RedisError) -> &'static str {
     advice(error).unwrap_or("its reply says why")
 }
@@ -73,17 +72,14 @@ pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
     by_code.or_else(by_phrase).or_else(by_word).map(|(_, advice)| *advice)
 }
 
-/// A refusal of the greeting, in words of ours: those of the server may repeat what it was sent, the password
-/// included, in whole or in part.
+/// Rewords a refusal of the greeting: the server's words may repeat the greeting, password included.
 pub(super) fn of_greeting(error: RedisError) -> RedisError {
-    // The server has not said anything, or it is no Redis server; of what that said nothing is shown. Or it
-    // is too old, which the redis crate says in words of its own.
+    // No reply; no Redis server, whose reply is never quoted; or the redis crate's own words.
     if matches!(error.kind(), Kind::Io | Kind::Parse | Kind::RESP3NotSupported) {
         return error;
     }
     let (code, detail) = (error.code().unwrap_or_default(), error.detail().unwrap_or_default());
-    // Which right is missing is a word of ours: the server repeats the name of the command, and only names
-    // are looked for.
+    // Our own words: only a known command name is taken from the reply.
     let refused = GREETING.split(' ').find(|name| detail.contains(&format!("to run the '{name}'")));
     if let Some(name) = refused {
         let detail = format!("the user has no permissions to run the '{name}' command");
@@ -96,13 +92,12 @@ pub(super) fn of_greeting(error: RedisError) -> RedisError {
     ::redis::make_extension_error(code.to_owned(), Some(detail.to_owned()))
 }
 
-/// True if a script met the error that begins with `word`: before 7.0 the word stands in the middle of the
-/// reply.
+/// True if a script met the error `word`, which before 7.0 stands in the middle of the reply.
 pub(crate) fn said_in_script(error: &RedisError, word: &str) -> bool {
     error.detail().is_some_and(|detail| detail.split(' ').any(|said| said.trim_start_matches('-') == word))
 }
 
-/// A command's name and the first of its keys. A refusal does not say which key it means.
+/// Returns the command's name and first key. A refusal does not name its key.
 pub(crate) fn quote(command: &Cmd) -> String {
     let mut words = command.args_iter().map(|arg| match arg {
         Arg::Simple(word) => String::from_utf8_lossy(word).into_owned(),
@@ -120,8 +115,7 @@ pub(crate) fn quote(command: &Cmd) -> String {
     }
 }
 
-/// The command that the user may not run. Inside of a script some servers say only in which line of it that
-/// is. `script`: the command with its text.
+/// Returns the denied command, which some servers name only by its line in the `script`.
 pub(super) fn denied(script: Option<&Cmd>, error: &RedisError) -> Option<String> {
     if advice(error) != Some(NO_PERMISSION) {
         return None;
@@ -133,7 +127,6 @@ pub(super) fn denied(script: Option<&Cmd>, error: &RedisError) -> Option<String>
     denied_in_line(script?, error)
 }
 
-/// The word of a command at that place.
 fn word(command: &Cmd, at: usize) -> Option<&str> {
     match command.args_iter().nth(at)? {
         Arg::Simple(word) => std::str::from_utf8(word).ok(),
@@ -141,15 +134,14 @@ fn word(command: &Cmd, at: usize) -> Option<&str> {
     }
 }
 
-/// The line that the server has named, of the script in `command`.
+/// Returns the line of the script in `command` that the server has named.
 fn line<'a>(command: &'a Cmd, error: &RedisError) -> Option<&'a str> {
     let (_, at) = error.detail()?.split_once("user_script:")?;
     let digits = at.trim_start().split(|next: char| !next.is_ascii_digit()).next()?;
     word(command, 1)?.lines().nth(digits.parse::<usize>().ok()?.checked_sub(1)?)
 }
 
-/// The key that holds what a lock cannot use, as the line of the script says that has met it; all of them if
-/// it does not say.
+/// Returns the key whose value a lock cannot use: the key in the script's failed line, or else all keys.
 pub(super) fn misused_key(script: Option<&Cmd>, error: &RedisError) -> Option<String> {
     let (script, met) = (script?, advice(error)?);
     if met != FOREIGN && met != NO_COUNTER {
@@ -170,7 +162,7 @@ fn denied_in_line(command: &Cmd, error: &RedisError) -> Option<String> {
     let text = word(command, 1).filter(|_| word(command, 0) == Some("EVAL"))?;
     let called = match error.detail()?.contains("user_script:") {
         true => line(command, error)?.split_once("redis.call(")?.1,
-        // The script has caught it, and returned it.
+        // The script has caught the error and returned it.
         false => text.split_once("redis.pcall(")?.1,
     };
     if let Some(argument) = called.strip_prefix("ARGV[") {
@@ -179,11 +171,11 @@ fn denied_in_line(command: &Cmd, error: &RedisError) -> Option<String> {
         if let Some(given) = word(command, 2 + keys + number) {
             return Some(given.to_uppercase());
         }
-        // The argument is not given: its default stands behind it in the line.
+        // The argument is absent: its default follows in the line.
     }
     let mut quoted = called.split('\'').skip(1);
     let name = quoted.next()?.to_uppercase();
-    // A quoted word right behind the name is the command's second word.
+    // A quoted word right after the name is the subcommand.
     let second = quoted.next().filter(|between| *between == ", ").and_then(|_| quoted.next());
     Some(second.map_or_else(|| name.clone(), |second| format!("{name} {}", second.to_uppercase())))
 }
@@ -195,7 +187,7 @@ mod tests {
     use super::super::super::fake::refusal;
     use super::*;
 
-    /// The redis crate has an error of its own for what servers before 6.0 answer to HELLO.
+    /// The redis crate has its own error for the reply of servers before 6.0 to HELLO.
     #[test]
     fn server_that_is_too_old_for_the_greeting_is_told_to_be_so() {
         let error = RedisError::from((Kind::RESP3NotSupported, "it does not support HELLO"));
@@ -228,7 +220,6 @@ mod tests {
         let at = "script: 0123456789abcdef, on @user_script:2.";
         let denied_there = refusal(&format!("ERR ACL failure in script: no permission {at}"));
         assert_eq!(denied(Some(&script), &denied_there).as_deref(), Some("HSET"));
-        // The command that publishes is an argument, or what stands there for one that is not given.
         let mut release = cmd("EVAL");
         release
             .arg("redis.call('get', KEYS[1])\nredis.call(ARGV[2] or 'publish', KEYS[1], '0')")

@@ -1,4 +1,4 @@
-//! [`Common`]: what all connections of one client share.
+//! [`Common`]: the state that all connections of one client share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,16 +14,15 @@ use crate::support::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::timing::Timing;
 use crate::support::runtime::TokioRuntime;
 
-/// The state that all connections of one client share.
 pub(crate) struct Common {
     pub(crate) timing: Timing,
     pub(crate) runtime: TokioRuntime,
     reconnects: AtomicU64,
     /// Cloned by each command that waits for room.
     waiting: Arc<()>,
-    /// Until when something may come late over a connection that could not be ended.
+    /// Latest time for late commands over a connection that the server refused to close.
     late_until: Mutex<Option<Instant>>,
-    /// That connections cannot be ended was said.
+    /// True once the refusal to close a connection has been logged.
     told: AtomicBool,
 }
 
@@ -33,19 +32,18 @@ impl Common {
         Self { timing, runtime, reconnects, waiting: Arc::default(), late_until, told }
     }
 
-    /// A command waits for room until this is dropped.
+    /// Counts a command as waiting for room until the returned handle is dropped.
     pub(super) fn waits_in_line(&self) -> Arc<()> {
         Arc::clone(&self.waiting)
     }
 
-    /// The count of commands that wait for room now.
     pub(crate) fn commands_waiting(&self) -> u64 {
         Arc::strong_count(&self.waiting) as u64 - 1
     }
 
-    /// The count of connections that were made in the place of one that had stood.
+    /// Returns the number of connections that replaced an earlier connection.
     pub(crate) fn reconnects(&self) -> u64 {
-        // Ordering: Relaxed, a figure to look at; nothing is read through it.
+        // Ordering: Relaxed, a statistic; no other memory is read through the count.
         self.reconnects.load(Ordering::Relaxed)
     }
 
@@ -54,10 +52,10 @@ impl Common {
         self.reconnects.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The server refuses to end a connection that was given up.
+    /// Notes that the server refuses to close a connection that was given up.
     pub(crate) fn cannot_end(&self, _refusal: &RedisError) {
         *self.late_until.lock() = self.runtime.now().checked_add(LATEST_RUN);
-        // Ordering: Relaxed, it only keeps the same from being said twice.
+        // Ordering: Relaxed, the flag only prevents a second log line.
         if !self.told.swap(true, Ordering::Relaxed) {
             event!(
                 WARN,
@@ -67,7 +65,7 @@ impl Common {
         }
     }
 
-    /// Until when something may come late over a connection that could not be ended; `None` if nothing may.
+    /// Returns the latest time for late commands over connections that were not closed, unless past.
     pub(crate) fn late_until(&self) -> Option<Instant> {
         self.late_until.lock().filter(|until| *until > self.runtime.now())
     }

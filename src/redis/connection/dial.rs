@@ -1,5 +1,4 @@
-//! [`Dialer`]: makes a connection and introduces itself; with the [`Address`] and the [`Credentials`] that it
-//! is given.
+//! [`Dialer`]: makes connections to an [`Address`] and greets the server with [`Credentials`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,13 +15,13 @@ use super::error::Error;
 use super::live::{self, Boxed, MultiplexedConnection, Push};
 use super::tls::{Connector, Tls};
 
-/// In whole seconds, and no system takes none; Linux takes nine hours at most.
+/// Systems count whole seconds and reject zero; Linux accepts at most nine hours.
 const KEEPALIVE_RANGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(32_767));
 
-/// The host and port to dial for a server that announces itself under others.
+/// Maps the host and port announced by a server to the host and port to dial.
 pub(crate) type AddressMap = Arc<dyn Fn(&str, u16) -> (String, u16) + Send + Sync>;
 
-/// The introduction to a server.
+/// The builder's settings for dialling and for the greeting.
 #[derive(Clone, Default)]
 pub(crate) struct ConnectOptions {
     /// User and password in place of the URL's.
@@ -34,24 +33,23 @@ pub(crate) struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// As these, for Sentinels: user, password and name are the server's.
+    /// These options for Sentinels, without user, password and name, which are the server's.
     #[allow(dead_code, reason = "Sentinel need not be built in")]
     pub(crate) fn of_no_user(&self) -> Self {
         Self { instead: (None, None), credentials: None, name: None, ..self.clone() }
     }
 }
 
-/// Makes connections: to the server that its URL names, or to another server by the same user, name and TLS.
+/// Makes connections to the URL's server, or to another server with the same user, name and TLS settings.
 pub(crate) struct Dialer {
     info: ConnectionInfo,
     introduction: ConnectOptions,
-    /// For an address with TLS.
     tls: Option<Connector>,
     common: Arc<Common>,
 }
 
 impl Dialer {
-    /// An error if there can be no such connection.
+    /// Fails if the URL or the certificates are unusable.
     pub(crate) fn new(
         info: ConnectionInfo,
         introduction: ConnectOptions,
@@ -62,8 +60,8 @@ impl Dialer {
             .map(|time| time.clamp(KEEPALIVE_RANGE.0, KEEPALIVE_RANGE.1));
         let keepalive = TcpKeepalive::new().with_time(time).with_interval(interval);
         let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
-        // A caller that is kept and not polled keeps its connection open. What that has not delivered by then
-        // is to be over when `LATEST_RUN` is.
+        // TCP_USER_TIMEOUT bounds how late unsent bytes may arrive, as `LATEST_RUN` promises, even if an
+        // unpolled caller keeps the connection open.
         #[cfg(any(target_os = "android", target_os = "linux"))]
         let tcp = tcp.set_user_timeout(crate::backend::LATEST_RUN / 2);
         let mut redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
@@ -84,18 +82,16 @@ impl Dialer {
         })
     }
 
-    /// A dialer that introduces itself by the URL alone.
     #[cfg(test)]
     pub(crate) fn plain(url: impl ::redis::IntoConnectionInfo, common: &Arc<Common>) -> Self {
         Self::new(url.into_connection_info().unwrap(), ConnectOptions::default(), common).unwrap()
     }
 
-    /// Of the server that the URL names.
     pub(crate) fn address(&self) -> Arc<str> {
         self.info.addr().to_string().into()
     }
 
-    /// To `at`, or to the server that the URL names.
+    /// Connects to `at`, or to the URL's server.
     pub(crate) async fn dial(
         &self,
         at: Option<&Address>,
@@ -121,7 +117,7 @@ impl Dialer {
             push(info);
             Ok(())
         });
-        // The redis crate's own limit does not cover the look-up of the name.
+        // The redis crate's own limit does not cover the name's look-up.
         let dialled = runtime.timeout(timing.connect, self.connect(info, config)).await;
         let timed_out = || Err(failed(RedisError::from((Kind::Io, "it did not answer in time"))));
         let mut connection = dialled.unwrap_or_else(timed_out)?;
@@ -153,7 +149,6 @@ impl fmt::Debug for Dialer {
     }
 }
 
-/// The host and port at which a server takes connections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
     pub(crate) host: String,
@@ -161,7 +156,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// `info`, for the server at this address, with TLS or without as before.
+    /// Returns `info` with this address; TLS stays as in `info`.
     pub(crate) fn into_info(self, info: &ConnectionInfo) -> ConnectionInfo {
         let address = match info.addr() {
             ConnectionAddr::TcpTls { .. } => {
@@ -179,8 +174,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A user and a password, as a [callback](super::super::RedisBuilder::credentials) gives them for each new
-/// connection.
+/// User and password, from a [callback](super::super::RedisBuilder::credentials) for each connection.
 ///
 /// # Examples
 ///
@@ -190,7 +184,7 @@ impl fmt::Display for Address {
 /// let credentials = Credentials::new("locks", "secret");
 /// assert!(!format!("{credentials:?}").contains("secret"));
 ///
-/// // Asked for each connection: a token that expires is replaced there.
+/// // Called for each connection, so that an expired token is replaced.
 /// let builder = Redis::builder().credentials(|| async { Ok(Credentials::new("locks", "secret")) });
 /// # drop(builder);
 /// ```
@@ -201,17 +195,16 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// For this user.
+    /// Credentials of this user.
     pub fn new(username: impl Into<String>, password: impl Into<String>) -> Self {
         Self { username: Some(username.into()), password: password.into() }
     }
 
-    /// For the user that is meant if none is named.
+    /// Credentials of the URL's user, or of the default user.
     pub fn password(password: impl Into<String>) -> Self {
         Self { username: None, password: password.into() }
     }
 
-    /// `info`, with these.
     pub(crate) fn into_info(self, info: ConnectionInfo) -> ConnectionInfo {
         let redis = info.redis_settings().clone().set_password(self.password);
         let redis = match self.username {
@@ -222,17 +215,16 @@ impl Credentials {
     }
 }
 
-/// Shows no password.
+/// Hides the password.
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
     }
 }
 
-/// Why a callback has none.
 pub(crate) type NoCredentials = Box<dyn std::error::Error + Send + Sync>;
 
-/// Asked for each new connection.
+/// Called for each new connection.
 pub(crate) type CredentialsCallback =
     Arc<dyn Fn() -> Boxed<'static, Result<Credentials, NoCredentials>> + Send + Sync>;
 
@@ -250,7 +242,7 @@ mod tests {
         Dialer::plain("redis://127.0.0.1", &Arc::new(Common::new(timing, TokioRuntime::current())))
     }
 
-    /// A command is a small packet, which the system would keep until the one before it was confirmed.
+    /// With Nagle's algorithm, the system would hold a small packet until the previous one was acknowledged.
     #[tokio::test]
     async fn small_packets_go_out_at_once_and_three_probes_are_as_long_as_the_silence_before_them() {
         const SILENCE: Duration = Duration::from_secs(30);
@@ -262,7 +254,7 @@ mod tests {
         assert_eq!(format!("{:?}", tcp.keepalive()), format!("{:?}", Some(wanted)));
     }
 
-    /// Of what a system may do longest there is time left for the rest of the way.
+    /// The system's limit leaves time for the rest of the way.
     #[cfg(any(target_os = "android", target_os = "linux"))]
     #[tokio::test]
     async fn what_is_not_confirmed_is_given_up_before_a_command_is_expected_no_more() {
@@ -270,7 +262,6 @@ mod tests {
         assert!((LATEST_RUN / 4..LATEST_RUN).contains(&limit), "{limit:?}");
     }
 
-    /// As CLIENT LIST shows it.
     #[tokio::test]
     async fn server_is_told_the_librarys_name_and_version() {
         let dialer = dialer(Timing::default());

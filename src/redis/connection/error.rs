@@ -1,4 +1,4 @@
-//! [`Error`]: what went wrong between here and the server.
+//! [`Error`]: an error from the Redis backend.
 
 use std::any::Any;
 use std::fmt;
@@ -11,11 +11,10 @@ use crate::support::foreign::message;
 
 use super::advice::{advice, denied, misused_key, of_greeting, quote, said_in_script, what_to_do};
 
-/// What went wrong between here and the server.
+/// An error from the Redis backend: of the URL, of connecting, or of a command.
 ///
-/// Its text says what to do about it, and never holds the URL or a password. The server's own words are the
-/// [`source`](std::error::Error::source), unless it refused to let a connection in: these may repeat the
-/// password.
+/// The text names the remedy, and contains neither URL nor password. The
+/// [`source`](std::error::Error::source) holds the server's words, unless they may repeat the password.
 ///
 /// # Examples
 ///
@@ -32,14 +31,14 @@ use super::advice::{advice, denied, misused_key, of_greeting, quote, said_in_scr
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
-    /// Of what the server or the connection did with a command; `None` if no command was sent.
+    /// Set if a command was sent: what the server or the connection did with the command.
     meaning: Option<Meaning>,
     /// The operation that failed, its server, and the remedy.
     context: String,
     source: Option<RedisError>,
 }
 
-/// What an [`Error`] means for the command that met it.
+/// The kind of an [`Error`], and whether the command ran.
 ///
 /// # Examples
 ///
@@ -55,11 +54,9 @@ pub struct Error {
 pub enum ErrorKind {
     /// The URL cannot be used. Nothing was sent.
     Url,
-    /// The URL asks for TLS (`rediss://`), and this build was made without the feature `tls`. Nothing was
-    /// sent.
+    /// The URL asks for TLS (`rediss://`), and this build lacks the feature `tls`. Nothing was sent.
     TlsNotBuiltIn,
-    /// The URL asks for Sentinel (`redis+sentinel://`), and this build was made without the feature
-    /// `sentinel`. Nothing was sent.
+    /// The URL names Sentinels (`redis+sentinel://`); this build lacks feature `sentinel`. Nothing was sent.
     SentinelNotBuiltIn,
     /// [`connect`](super::super::Redis::connect) was called outside of a tokio runtime, or in a runtime whose
     /// timers or I/O are off. No command was sent.
@@ -69,33 +66,31 @@ pub enum ErrorKind {
     PausedClock,
     /// A certificate or key cannot be read. Nothing was sent.
     Certificate,
-    /// No Sentinel could be asked where the master is. The command did not run.
+    /// No Sentinel could be asked for the master. The command did not run.
     NoSentinel,
     /// The Sentinels know no master of that name. The command did not run.
     UnknownMaster,
-    /// What the Sentinels call the master is none, as happens for a moment during a failover. The command did
-    /// not run.
+    /// The Sentinels named a server that is no master, as during a failover. The command did not run.
     NotMaster,
-    /// The URL names a Cluster (`redis-cluster://`), and this build was made without the feature `cluster`.
-    /// Nothing was sent.
+    /// The URL names a Cluster (`redis-cluster://`); this build lacks feature `cluster`. Nothing was sent.
     ClusterNotBuiltIn,
-    /// The URL names a Cluster, and the server is none.
+    /// The URL names a Cluster, and the server runs without Cluster mode.
     NotACluster,
-    /// There was no connection to send the command on. It did not run.
+    /// There was no connection to send the command on. The command did not run.
     Connection,
-    /// The server refused the command. It did not run.
+    /// The server refused the command. The command did not run.
     Refused,
     /// The name is held as another kind of lock. Nothing was changed.
     OtherKind(LockKind),
     /// The connection broke, or the reply did not come in time. The command may have run or not.
     Unknown,
-    /// The lock was taken, but fewer replicas confirmed it in time than
-    /// [`wait_for_replicas`](super::super::RedisBuilder::wait_for_replicas) asks for. It is being given back.
+    /// The lock was acquired, but too few replicas confirmed in time for
+    /// [`wait_for_replicas`](super::super::RedisBuilder::wait_for_replicas). The lock is being released.
     NotReplicated,
 }
 
 impl Error {
-    /// `what`: what is wrong with the URL, without any part of it.
+    /// `what`: the defect of the URL, without any part of the URL.
     pub(crate) fn url(what: &str) -> Self {
         let context = format!(
             "the Redis URL cannot be used: {what}; write redis://[user:password@]host[:port][/database], \
@@ -105,14 +100,14 @@ impl Error {
         Self::new(ErrorKind::Url, context, None)
     }
 
-    /// The redis crate could not use a URL that parses.
+    /// The redis crate rejects a URL that parses.
     pub(crate) fn unusable_url(error: RedisError) -> Self {
-        // A detail repeats a part of the URL, whatever that is.
+        // A detail quotes a part of the URL, which may be the password.
         let source = error.detail().is_none().then_some(error);
         Self { source, ..Self::url("host, port or database are missing or wrong") }
     }
 
-    /// `what`: what the URL asks for. `feature`: what this build would need.
+    /// `what`: the unsupported part of the URL. `feature`: the Cargo feature that supports the part.
     pub(crate) fn not_built_in(kind: ErrorKind, what: &str, feature: &str) -> Self {
         let context = format!(
             "the Redis URL {what}, for which this build was not made; turn on latchwork's feature `{feature}`"
@@ -125,14 +120,13 @@ impl Error {
         Self::new(ErrorKind::Certificate, format!("{which} cannot be read; it must be in PEM"), None)
     }
 
-    /// There is no runtime for the connections to live on.
     pub(crate) fn no_runtime() -> Self {
         let context = "connecting to Redis needs a tokio runtime, and this is outside of one: connect in a \
                        runtime, or by Redis::builder().blocking_connect(url), which has a thread of its own";
         Self::new(ErrorKind::NoRuntime, context.into(), None)
     }
 
-    /// `part`: what the runtime was built without.
+    /// `part`: the driver that the runtime was built without.
     pub(crate) fn lacks(part: &str) -> Self {
         let context = format!(
             "connecting to Redis needs the {part} of tokio, which this runtime was built without: build it with \
@@ -153,14 +147,12 @@ impl Error {
         Self::new(ErrorKind::Connection, context, Some(error.into()))
     }
 
-    /// The credentials callback has failed.
     pub(crate) fn credentials(address: &str, error: &(dyn std::error::Error + 'static)) -> Self {
         let context =
             format!("cannot connect to Redis at {address}: the credentials callback failed: {error}");
         Self::new(ErrorKind::Connection, context, None)
     }
 
-    /// A callback of the builder's, which is called for each connection, has panicked.
     pub(crate) fn panicked(address: &str, panic: &(dyn Any + Send)) -> Self {
         let said = message(panic);
         let context =
@@ -168,7 +160,7 @@ impl Error {
         Self::new(ErrorKind::Connection, context, None)
     }
 
-    /// The server refused `command`, without which a connection cannot be used.
+    /// The server refused `command`, which every connection needs.
     pub(crate) fn greeting(address: &str, command: &str, error: RedisError) -> Self {
         let what_to_do = what_to_do(&error);
         let context =
@@ -176,7 +168,7 @@ impl Error {
         Self::new(ErrorKind::Connection, context, Some(error))
     }
 
-    /// The server has answered the beginning of a TLS session, and not in TLS.
+    /// The server has answered the TLS handshake, but not in TLS.
     #[cfg(feature = "tls")]
     pub(crate) fn no_tls(address: &str) -> Self {
         let context = format!(
@@ -186,7 +178,7 @@ impl Error {
         Self::new(ErrorKind::Connection, context, None)
     }
 
-    /// The server has not answered the beginning of a TLS session.
+    /// The server has not answered the TLS handshake.
     #[cfg(feature = "tls")]
     pub(crate) fn no_handshake(address: &str) -> Self {
         let context = format!(
@@ -209,12 +201,12 @@ impl Error {
         Self::new(ErrorKind::Connection, context, Some(error))
     }
 
-    /// As [`connection`](Self::connection), of a connection that introduces itself.
+    /// Like [`connection`](Self::connection), with a refused greeting in our own words.
     pub(crate) fn introduction(address: &str, error: RedisError) -> Self {
         Self::connection(address, of_greeting(error))
     }
 
-    /// `why`: why the replicas could not be waited for, if they could not.
+    /// `had`: the number of replicas that confirmed, or the refusal of WAIT.
     pub(crate) fn not_replicated(address: &str, had: Result<usize, RedisError>, wanted: usize) -> Self {
         let replicas = |count| if count == 1 { "replica" } else { "replicas" };
         let context = match &had {
@@ -236,13 +228,12 @@ impl Error {
         Self::new(ErrorKind::Connection, context, None)
     }
 
-    /// The runtime that the connections live on has ended.
     pub(crate) fn runtime_ended() -> Self {
         let context = "the tokio runtime that the connections to Redis lived on has ended".into();
         Self::new(ErrorKind::Connection, context, None)
     }
 
-    /// The error of `command`. `script`: the same with the text of its script, if it has one.
+    /// The error of `command`. `script`: the command with its script's text, if the command calls a script.
     pub(crate) fn command(address: &str, command: &Cmd, script: Option<&Cmd>, error: RedisError) -> Self {
         let meaning = Meaning::of(&error);
         let (kind, context) = match meaning {
@@ -263,7 +254,7 @@ impl Error {
         Self { kind, meaning: Some(meaning), context, source: Some(error) }
     }
 
-    /// The remedy for a server's refusal, with the command that the server has named.
+    /// Returns the remedy for a server's refusal, and the denied command's name.
     pub(crate) fn remedy(error: &RedisError) -> Option<String> {
         let what_to_do = advice(error)?;
         let said = denied(None, error).map(|denied| format!("{denied} was refused: "));
@@ -274,42 +265,40 @@ impl Error {
         Self { kind, meaning: None, context, source }
     }
 
-    /// The meaning of a command's error; `None` if the command was not sent.
+    /// Returns the fate of the command; `None` if the command was not sent.
     pub(crate) fn meaning(&self) -> Option<Meaning> {
         self.meaning
     }
 
-    /// True if the same may go well in a while, with nothing changed by hand.
+    /// True if a later attempt may succeed without intervention.
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self.kind, ErrorKind::Connection | ErrorKind::NoSentinel | ErrorKind::NotMaster)
             || self.meaning == Some(Meaning::NotServing)
     }
 
-    /// True if a key was not of the command's type.
     pub(crate) fn is_wrong_type(&self) -> bool {
         let is_one =
             |error: &RedisError| error.code() == Some("WRONGTYPE") || said_in_script(error, "WRONGTYPE");
         self.redis_error().is_some_and(is_one)
     }
 
-    /// The error of the redis crate. Its chain of causes is shorter in [`source`](std::error::Error::source).
+    /// Returns the redis crate's error; [`source`](std::error::Error::source) has a shorter chain of causes.
     pub(crate) fn redis_error(&self) -> Option<&RedisError> {
         self.source.as_ref()
     }
 
-    /// `mode`: what the lock says of itself.
     pub(crate) fn other_kind(name: &LockName, mode: &str) -> Self {
         let found = kind(mode);
         let context = format!("{name:?} is held as a {found} (its mode is {mode:?})");
         Self::new(ErrorKind::OtherKind(found), context, None)
     }
 
-    /// The error's meaning for the command that met it.
+    /// Returns the kind of the error, which says whether the command ran.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The error's meaning for the command that met it, in the words of every backend.
+    /// Returns the failure in terms common to all backends.
     pub(crate) fn failure(&self) -> Failure {
         match self.kind {
             ErrorKind::Unknown | ErrorKind::NotReplicated => Failure::Indeterminate,
@@ -320,28 +309,25 @@ impl Error {
     }
 }
 
-/// Of an error that is returned to users: connecting has failed. What a lock's own command meets is
-/// [`LockError::Backend`].
+/// Connecting has failed. The errors of a lock's own commands become [`LockError::Backend`].
 impl From<Error> for LockError {
     fn from(error: Error) -> Self {
         Self::Connect { failure: error.failure(), source: Box::new(error) }
     }
 }
 
-/// The meaning of the redis crate's errors for the command that met them.
+/// Fate of a command, by the redis crate's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// The connection broke, or the reply did not come, or was another one's. The command may have run.
+    /// Connection broken, reply missing, or reply of another command. The command may have run.
     Lost,
-    /// The server serves no commands just now: it is a replica, is loading its data, is busy with a script,
-    /// or has lost its replicas or its Cluster. The command did not run.
+    /// The server is a replica, loading, busy, or without its replicas or Cluster. The command did not run.
     NotServing,
-    /// Of several keys, not all are with the same node of a Cluster. The command did not run.
+    /// The keys are spread over several nodes of a Cluster. The command did not run.
     CrossSlot,
     /// Another node has the key. The command did not run.
     Elsewhere,
-    /// The server refused, and will do so again. It did not run the command, or stopped the script before its
-    /// first write.
+    /// A permanent refusal: the command did not run, or its script stopped before the first write.
     Refused,
 }
 
@@ -356,8 +342,7 @@ impl Meaning {
             Kind::Server(kind) => match kind {
                 ServerErrorKind::TryAgain => Self::CrossSlot,
                 ServerErrorKind::Moved | ServerErrorKind::Ask => Self::Elsewhere,
-                // Inside of a script that looked for a key which it has not declared, such as the lease of a
-                // reader.
+                // From a script that accessed an undeclared key, such as a reader's lease.
                 _ if error.detail().is_some_and(|said| said.contains("non local key")) => Self::CrossSlot,
                 _ if serves_no_client() => Self::NotServing,
                 _ => Self::Refused,
@@ -369,12 +354,11 @@ impl Meaning {
     }
 }
 
-/// True if the error is the end of the connection.
+/// True if the connection is lost.
 pub(crate) fn is_broken(error: &RedisError) -> bool {
     Meaning::of(error) == Meaning::Lost
 }
 
-/// A reply that belongs to another command.
 pub(crate) fn out_of_step() -> RedisError {
     RedisError::from((Kind::UnexpectedReturnType, "a reply to another command"))
 }
@@ -387,16 +371,15 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // Where a byte stands in what is no reply of Redis's says nothing more.
+        // Skip the byte offset of a parse error, which tells a user nothing.
         let source = self.redis_error().filter(|error| error.kind() != Kind::Parse)?;
-        // Some errors of the redis crate show what they came from, and nothing else. A chain says each cause
-        // once.
+        // Some errors of the redis crate only display their cause. The chain names each cause once.
         let behind = std::error::Error::source(source);
         Some(behind.filter(|behind| behind.to_string() == source.to_string()).unwrap_or(source))
     }
 }
 
-/// The kind of a lock by its field `mode`. Redisson's plain and fair locks have none.
+/// Returns the kind for the field `mode`. Redisson's plain and fair locks have no such field.
 fn kind(mode: &str) -> LockKind {
     match mode {
         "lock" => LockKind::Plain,
@@ -415,7 +398,6 @@ mod tests {
     use super::super::super::fake::refusal;
     use super::{Error, ErrorKind, Failure, Meaning, is_broken, out_of_step, what_to_do};
 
-    /// The others end a call at once.
     #[test]
     fn what_may_pass_is_a_server_that_is_not_found_or_does_not_serve_yet() {
         let error = |kind| Error::new(kind, String::new(), None);
@@ -429,7 +411,7 @@ mod tests {
         assert!(loading.may_pass());
     }
 
-    /// Until 7.0 the reply begins with the script, and what the script met stands behind that.
+    /// Before 7.0 the reply starts with the script's name, followed by the script's error.
     #[test]
     fn what_a_script_met_means_the_same_whichever_version_says_it() {
         let script = "ERR Error running script (call to f_0123456789abcdef): @user_script:1:";
@@ -462,7 +444,7 @@ mod tests {
                 assert_eq!(error.is_wrong_type(), is_wrong_type, "{met}");
             }
         }
-        // What only speaks of one is none.
+        // Quoting an error word is not that error.
         let other = refusal(&format!("{script} ERR no such key 'READONLY'"));
         assert_eq!(Meaning::of(&other), Meaning::Refused);
     }
@@ -492,7 +474,6 @@ mod tests {
         }
     }
 
-    /// Only a detail may repeat a part of the URL.
     #[test]
     fn why_a_url_cannot_be_used_is_told_unless_it_may_quote_the_url() {
         let why = Error::unusable_url(RedisError::from((Kind::InvalidClientConfig, "it has no host")));

@@ -1,23 +1,20 @@
-//! [`InFlight`]: the seats of the commands on one connection. A seat has all that a command needs while the
-//! command is under way, and the next command takes the seat over.
+//! [`InFlight`]: the commands in flight on one connection, each in a seat that holds all that the command
+//! needs, and that the next command reuses.
 //!
-//! Nearly each command is answered long before its limit, so no command has a timer of its own: the
-//! connection's one timer looks at all limits when the earliest known limit is due.
+//! Nearly every command is answered long before its limit, so commands have no timers of their own: the
+//! connection's single timer checks all limits when the earliest known limit is due.
 //!
-//! Replies come in the order of their commands: any reply says that the server gets on, and that a missing
-//! reply is still to come. A limit is looked at twice, when half of it is over and in the end, and the reader
-//! has its turn before each look: a runtime that is behind has written the command by the first look, and
-//! half of the limit is left for the reply.
+//! Replies come in the order of the commands: any reply proves that a missing reply is still to come. The
+//! timer checks a limit twice, halfway and at the end, and the reader runs before each check: by the first
+//! check, even a late runtime has written the command, and half the limit is left for the reply.
 //!
-//! [`Lines`]: room on a connection for [`MAX_IN_FLIGHT`] commands of a kind at a time. Further commands wait
-//! before the connection, first come, first served: a crowd of commands on the wire would fill the memory,
-//! and replies would come after the limits of their commands.
+//! [`Lines`]: room on a connection for [`MAX_IN_FLIGHT`] commands of each kind. Further commands queue before
+//! the connection, first come, first served: on the wire, a crowd would fill the memory and time out.
 //!
-//! A permit invites one command: the command uses the permit up, and counts as under way until it leaves its
-//! room. A caller that was invited and is not polled keeps nobody waiting for long: [`Lines::invite`] makes
-//! up for unused invitations every [`INVITATION_LIMIT`](super::timing::INVITATION_LIMIT). Such a caller
-//! begins late, beside the others, and rooms that are left are not given again until there are fewer commands
-//! than [`MAX_IN_FLIGHT`].
+//! A permit invites one command: the command consumes the permit, and counts as under way until it leaves its
+//! room. Invited but unpolled callers do not block the queue: [`Lines::invite`] replaces unused invitations
+//! at every [`INVITATION_LIMIT`](super::timing::INVITATION_LIMIT). Such a caller begins late, as a surplus
+//! command, and vacated room stays empty until fewer than [`MAX_IN_FLIGHT`] commands are under way.
 
 use std::future::poll_fn;
 use std::mem;
@@ -40,28 +37,26 @@ use super::live::{MultiplexedConnection, Reader, Unlimited, timed_out};
 use super::request::{Line, WireRequest};
 use super::timing::{INVITATION_LIMIT, MAX_IN_FLIGHT};
 
-/// The commands in flight on one connection, and the lines before it.
 pub(super) struct InFlight {
     state: Mutex<State>,
     pub(super) lines: Arc<Lines>,
-    /// There may be waiters in the lines, and the timer knows.
+    /// True if there may be waiters in the queues, and the timer knows.
     has_waiters: AtomicBool,
     reader: Arc<Reader>,
-    /// Tells that the timer is to look earlier, or that the connection is gone.
+    /// Notifies the timer of an earlier limit, of a waiter, or of the connection's end.
     earlier: Notify,
-    /// The count of replies.
     answers: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
 struct State {
-    /// By number: how long the command in it waits, and its caller.
+    /// Indexed by seat number: the limit of the command in the seat, and the seat's caller.
     all: Vec<(Option<Watched>, Arc<Caller>)>,
     #[expect(clippy::vec_box, reason = "a seat is large, and goes in and out with each command")]
     free: Vec<Box<Seat>>,
-    /// When the timer looks at the limits; `None` until there is one.
+    /// Time of the next check; `None` if no limit is known.
     looks_at: Option<Instant>,
-    /// No reply has come for a command's whole patience.
+    /// True once a command's whole patience has passed without any reply.
     is_silent: bool,
     is_gone: bool,
 }
@@ -69,40 +64,38 @@ struct State {
 /// The limit of a command's wait for its reply.
 #[derive(Clone, Copy)]
 pub(super) struct Limit {
-    /// The time of the next look.
+    /// Time of the next check.
     at: Instant,
-    /// The time to the first look, and from there to the second.
+    /// Time to the first check, and from the first to the second.
     half: Duration,
     was_looked_at: bool,
-    /// The longest time without any reply.
+    /// Longest time without any reply.
     patience: Duration,
     give_up: Instant,
 }
 
 impl Limit {
     pub(super) fn new(now: Instant, patience: Duration, give_up: Instant) -> Self {
-        // Rounded up: a command that ended just before `give_up` would be sent once more.
+        // Rounded up: a command that ends just before `give_up` would be sent once more.
         let left = patience.min(give_up.saturating_duration_since(now));
         let half = left - left / 2;
         Self { at: now + half, half, was_looked_at: false, patience, give_up }
     }
 }
 
-/// A limit, and how many replies had come at its beginning.
+/// A limit, and the count of replies at its beginning.
 type Watched = (Limit, u64);
 
-/// A seat, and what is left in it.
 struct Seat {
     number: usize,
     caller: Arc<Caller>,
-    /// Wakes `caller`.
     waker: Waker,
     connection: Unlimited,
     command: Cmd,
 }
 
-/// The waker of the task that awaits a command's reply, whether the command's limit is over, and its room.
-/// Tasks of the redis crate call this in the waker's place, and a panic of the waker ends here.
+/// The task that awaits a reply. The redis crate's tasks call this, and a panic of the task's waker ends
+/// here.
 struct Caller {
     state: Mutex<Awaits>,
     answers: Arc<AtomicU64>,
@@ -115,10 +108,8 @@ struct Awaits {
     place: Option<Place>,
 }
 
-/// A command in its seat.
 pub(super) struct InSeat<'a> {
     in_flight: &'a InFlight,
-    /// Until this is dropped.
     seat: Option<Box<Seat>>,
 }
 
@@ -129,13 +120,12 @@ impl InFlight {
         Self { state: Mutex::default(), lines, has_waiters, reader, earlier, answers: Arc::default() }
     }
 
-    /// A place for a command when its turn in the line has come. `None` if the connection is not used any
-    /// more.
+    /// Waits in the queue for room. Returns `None` if the connection is out of use.
     pub(super) async fn enter(&self, line: Line) -> Option<Place> {
         let mut entered = pin!(self.lines.enter(line));
         poll_fn(|task| {
             let polled = entered.as_mut().poll(task);
-            // Ordering: SeqCst, after it has queued; with the timer, which is to invite.
+            // Ordering: SeqCst, after queueing: the timer sees the waiter, or is notified here.
             if polled.is_pending() && !self.has_waiters.swap(true, Ordering::SeqCst) {
                 self.earlier.notify_one();
             }
@@ -144,7 +134,7 @@ impl InFlight {
         .await
     }
 
-    /// A seat for a command over `connection`, whose commands these are.
+    /// Returns a seat for a command over `connection`, to which `self` belongs.
     pub(super) fn take(&self, connection: &MultiplexedConnection, limit: Limit, place: Place) -> InSeat<'_> {
         let (at, answers) = (limit.at, self.answers());
         let (seat, is_earlier) = {
@@ -170,14 +160,14 @@ impl InFlight {
         InSeat { in_flight: self, seat: Some(seat) }
     }
 
-    /// The timer: wakes the callers whose time is over, until the connection is gone or the runtime ends.
+    /// The timer: wakes callers whose limits are over, until the connection or the runtime ends.
     pub(super) async fn keep(self: Arc<Self>, runtime: TokioRuntime) {
         let (mut due, mut invites) = (runtime.now(), None);
         while let Some(next) = self.look(due, runtime.now()).filter(|_| !runtime.has_ended()) {
             let earlier = self.earlier.notified();
-            // Ordering: SeqCst, before the look at the queues: a waiter that is not seen there notifies.
+            // Ordering: SeqCst, before reading the queues: a waiter that the timer misses there notifies.
             self.has_waiters.swap(false, Ordering::SeqCst);
-            // Not put off by waiters that come meanwhile.
+            // Waiters that come meanwhile do not postpone the invitation.
             let at = invites.unwrap_or_else(|| runtime.now() + INVITATION_LIMIT);
             invites = self.lines.have_waiters().then_some(at);
             match next.into_iter().chain(invites).min() {
@@ -197,11 +187,11 @@ impl InFlight {
         }
     }
 
-    /// Looks at the limits that were due before the reader had its turn: wakes the callers whose time is
-    /// over, and says when the next limit is due. `None` once the connection is gone.
+    /// Checks the limits that were due before the reader ran: wakes the callers whose limits are over, and
+    /// returns the time of the next check. Returns `None` once the connection is gone.
     fn look(&self, due: Instant, now: Instant) -> Option<Option<Instant>> {
         let (mut over, answers) = (Vec::new(), self.answers());
-        // Dropped while the mutex is free: a connection is foreign code.
+        // Dropped outside the mutex: a connection is foreign code.
         let (next, _unused) = {
             let mut state = self.state.lock();
             if state.is_gone {
@@ -216,7 +206,7 @@ impl InFlight {
                 if !no_reply && due < limit.give_up {
                     *watched = Some((Limit::new(now, limit.patience, limit.give_up), answers));
                 } else if limit.was_looked_at {
-                    // A command that was left less time says nothing about the connection.
+                    // A command with less time than its patience proves nothing about the connection.
                     *is_silent |= no_reply && 2 * limit.half >= limit.patience;
                     *watched = None;
                     caller.state.lock().is_over = true;
@@ -226,7 +216,7 @@ impl InFlight {
                 }
             }
             *looks_at = all.iter().filter_map(|(watched, _)| watched.map(|(limit, _)| limit.at)).min();
-            // There may never be as many at a time again.
+            // The next crowd may be smaller: free the seats.
             let unused = (all.len() == free.len()).then(|| {
                 all.clear();
                 mem::take(free)
@@ -237,20 +227,18 @@ impl InFlight {
         Some(next)
     }
 
-    /// The count of replies.
     pub(super) fn answers(&self) -> u64 {
-        // Ordering: Relaxed; replies that the reader has counted in its turn are seen by who waits for that.
+        // Ordering: Relaxed; awaiting the reader's turn makes the replies counted in that turn visible.
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// True if no reply has come for a command's whole patience.
     pub(super) fn is_silent(&self) -> bool {
         self.state.lock().is_silent
     }
 
-    /// The connection is gone, and no command is under way on it.
+    /// Ends the timer: the connection is gone, and no command is in flight.
     pub(super) fn end(&self) {
-        // As in `look`.
+        // Dropped outside the mutex, as in `look`.
         let _unused = {
             let mut state = self.state.lock();
             state.is_gone = true;
@@ -275,7 +263,7 @@ impl Seat {
 }
 
 impl InSeat<'_> {
-    /// Sends the request, and awaits the reply for as long as it may. `now`: the time.
+    /// Sends the request, and awaits the reply until the seat's limit. `now`: the current time.
     pub(super) async fn send(
         mut self,
         request: &WireRequest<'_>,
@@ -304,7 +292,7 @@ impl InSeat<'_> {
 impl Drop for InSeat<'_> {
     fn drop(&mut self) {
         let Some(seat) = self.seat.take() else { return };
-        // Dropped last, as its waker is foreign code, and its room wakes the next in line.
+        // Dropped outside the mutexes: the waker is foreign code, and leaving the room wakes the next waiter.
         let _awaits = mem::take(&mut *seat.caller.state.lock());
         let mut state = self.in_flight.state.lock();
         state.all[seat.number].0 = None;
@@ -313,9 +301,9 @@ impl Drop for InSeat<'_> {
 }
 
 impl Caller {
-    /// The next wake-up goes to `waker`. Whether the limit is over.
+    /// Stores `waker` for the next wake-up. Returns true if the limit is over.
     fn register(&self, waker: &Waker) -> bool {
-        // Cloned and dropped while the mutex is free, as both are foreign code.
+        // Cloned and dropped outside the mutex: both run foreign code.
         let waker = waker.clone();
         let (_before, is_over) = {
             let mut awaits = self.state.lock();
@@ -324,8 +312,7 @@ impl Caller {
         is_over
     }
 
-    /// The command's time is over, or its reply there: the command leaves its room, whenever its caller is
-    /// polled.
+    /// Wakes the task: a reply, or the limit's end. The command leaves its room now, even if never polled.
     fn call(&self) {
         let (waker, _place) = {
             let mut awaits = self.state.lock();
@@ -342,7 +329,7 @@ impl Wake for Caller {
         self.wake_by_ref();
     }
 
-    /// There is a reply. Counted here, and not when the caller is polled, which may be much later.
+    /// A reply has come: counted here, because the task may be polled much later.
     fn wake_by_ref(self: &Arc<Self>) {
         // Ordering: Relaxed, as in `InFlight::answers`.
         self.answers.fetch_add(1, Ordering::Relaxed);
@@ -350,7 +337,7 @@ impl Wake for Caller {
     }
 }
 
-/// The lines before one connection.
+/// The queues before one connection.
 #[derive(Default)]
 pub(super) struct Lines([Room; 2]);
 
@@ -365,7 +352,7 @@ impl Default for Room {
     }
 }
 
-/// A command's place among the commands under way. A command that passes has none.
+/// A command's room among the commands under way. A command that bypasses the queues has none.
 pub(super) struct Place(Option<(Arc<Lines>, Line)>);
 
 impl Place {
@@ -373,7 +360,7 @@ impl Place {
 }
 
 impl Lines {
-    /// A place without waiting. `None` if there is no room, or the connection is not used any more.
+    /// Enters without waiting. Returns `None` if there is no room, or the connection is out of use.
     pub(super) fn try_enter(self: &Arc<Self>, line: Line) -> Option<Place> {
         if let Some(room) = self.0.get(line as usize) {
             room.invitations.try_acquire().ok()?.forget();
@@ -381,7 +368,7 @@ impl Lines {
         Some(self.place(line))
     }
 
-    /// A place when the command's turn has come. `None` if the connection is not used any more.
+    /// Enters when the command's turn has come. Returns `None` if the connection is out of use.
     pub(super) async fn enter(self: &Arc<Self>, line: Line) -> Option<Place> {
         if let Some(room) = self.0.get(line as usize) {
             room.invitations.acquire().await.ok()?.forget();
@@ -392,7 +379,7 @@ impl Lines {
     fn place(self: &Arc<Self>, line: Line) -> Place {
         let room = self.0.get(line as usize);
         Place(room.map(|room| {
-            // Ordering: Relaxed, a count; nothing is read through it.
+            // Ordering: Relaxed, a count; no other memory is read through the count.
             room.under_way.fetch_add(1, Ordering::Relaxed);
             (Arc::clone(self), line)
         }))
@@ -403,22 +390,21 @@ impl Lines {
         self.0[line as usize].invitations.available_permits()
     }
 
-    /// True if commands wait.
     pub(super) fn have_waiters(&self) -> bool {
         self.0.iter().any(|room| room.invitations.waiters() > 0)
     }
 
-    /// Invites waiters in the place of callers that have not begun.
+    /// Invites waiters in place of callers that have not begun.
     pub(super) fn invite(&self) {
         for room in self.0.iter().filter(|room| room.invitations.waiters() > 0) {
-            // Ordering: Relaxed, as above.
+            // Ordering: Relaxed, as in `place`.
             let under_way = room.under_way.load(Ordering::Relaxed);
             let unused = MAX_IN_FLIGHT.saturating_sub(under_way + room.invitations.available_permits());
             room.invitations.add_permits(unused);
         }
     }
 
-    /// The connection is not used any more: its waiters leave.
+    /// Ends all waits: the connection is out of use.
     pub(super) fn close(&self) {
         self.0.iter().for_each(|room| room.invitations.close());
     }
@@ -428,7 +414,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let Some((lines, line)) = &self.0 else { return };
         let room = &lines.0[*line as usize];
-        // Ordering: Relaxed, as above.
+        // Ordering: Relaxed, as in `place`.
         let others = room.under_way.fetch_sub(1, Ordering::Relaxed) - 1;
         if others + room.invitations.available_permits() < MAX_IN_FLIGHT {
             room.invitations.add_permits(1);
@@ -450,7 +436,6 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(50);
     const LONG: Duration = Duration::from_secs(3600);
 
-    /// A connection, and the commands in flight on it.
     struct Fixture {
         runtime: TokioRuntime,
         begun: Instant,
@@ -459,7 +444,7 @@ mod tests {
     }
 
     impl Fixture {
-        /// With the timer. And the other end, which says what the test writes.
+        /// Starts the timer too. Returns the server's end of the stream, for the test to reply on.
         async fn new() -> (Self, DuplexStream) {
             let (fixture, server) = Self::untimed().await;
             fixture.runtime.spawn(Arc::clone(&fixture.in_flight).keep(fixture.runtime.clone()));
@@ -474,7 +459,7 @@ mod tests {
             (Self { begun: runtime.now(), runtime, in_flight, connection }, server)
         }
 
-        /// For a command that waits as long for any reply at all.
+        /// Takes a seat whose patience is its whole limit.
         fn take(&self, now: Instant, limit: Duration) -> InSeat<'_> {
             self.take_until(now, limit, now + limit)
         }
@@ -512,7 +497,7 @@ mod tests {
     async fn reply_that_is_late_is_not_the_next_commands() {
         let (fixture, mut server) = Fixture::new().await;
         assert!(is_timeout(fixture.ping(SHORT).await));
-        // Sent by its first poll.
+        // The first poll sends the command.
         let mut second = pin!(fixture.ping(LONG));
         assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         server.read_exact(&mut [0; 2 * b"*1\r\n$4\r\nPING\r\n".len()]).await.unwrap();
@@ -521,13 +506,13 @@ mod tests {
         assert_eq!(reply.unwrap(), Value::SimpleString("in time".to_owned()));
     }
 
-    /// Says that it was called, and panics.
+    /// A waker that records its call and panics.
     #[derive(Default)]
     struct Trap(AtomicBool);
 
     impl Wake for Trap {
         fn wake(self: Arc<Self>) {
-            // Ordering: Relaxed, it is all that is told.
+            // Ordering: Relaxed, the flag carries no other data.
             self.0.store(true, Ordering::Relaxed);
             panic!("on purpose");
         }
@@ -543,7 +528,7 @@ mod tests {
             assert!(is_timeout(
                 tokio::time::timeout(EVENT_LIMIT, fixture.ping(2 * SHORT)).await.expect("it is woken")
             ));
-            // Ordering: Relaxed, both are of this thread.
+            // Ordering: Relaxed, one thread stores and loads.
             assert!(trap.0.load(Ordering::Relaxed));
         }
         assert!(is_timeout(
@@ -569,7 +554,7 @@ mod tests {
         assert_eq!(look(4), Some(None));
     }
 
-    /// The timer is polled first, as a busy runtime may do.
+    /// Polls the timer first, as a busy runtime may do.
     #[tokio::test]
     async fn limit_is_not_over_before_the_reader_had_its_turn() {
         let (fixture, mut server) = Fixture::untimed().await;
@@ -579,7 +564,7 @@ mod tests {
         assert!(ping.as_mut().poll(cx).is_pending() && timer.as_mut().poll(cx).is_pending());
         server.read_exact(&mut [0; b"*1\r\n$4\r\nPING\r\n".len()]).await.unwrap();
         std::thread::sleep(2 * SHORT);
-        // No task is polled in between but this one.
+        // Without yielding to any other task.
         server.write_all(b"+PONG\r\n").now_or_never().expect("there is room").unwrap();
         assert!(timer.as_mut().poll(cx).is_pending());
         assert!(ping.as_mut().poll(cx).is_pending(), "its limit is over, and not yet said to be");
@@ -595,13 +580,13 @@ mod tests {
         let (fixture, _server) = Fixture::untimed().await;
         let give_up = fixture.begun + 3 * EVENT_LIMIT / 2;
         let _seated = fixture.take_until(fixture.begun, EVENT_LIMIT, give_up);
-        // Ordering: Relaxed, all is on one thread.
+        // Ordering: Relaxed, a single thread.
         fixture.in_flight.answers.fetch_add(1, Ordering::Relaxed);
         let look = |eighths| {
             let at = fixture.begun + EVENT_LIMIT / 8 * eighths;
             fixture.in_flight.look(at, at).flatten().map(|next| next - fixture.begun)
         };
-        // From then on as long as one waits, and in the end as long as there is.
+        // The patience counts from the reply, and `give_up` ends the wait.
         assert_eq!([look(4), look(8)], [Some(EVENT_LIMIT), Some(EVENT_LIMIT / 2 * 3)]);
         fixture.in_flight.answers.fetch_add(1, Ordering::Relaxed);
         assert_eq!(look(12), None);
@@ -619,7 +604,7 @@ mod tests {
         }
         let reply = pin!(seated.send(&request, false, false, fixture.begun));
         assert!(is_timeout(tokio::time::timeout(EVENT_LIMIT, reply).await.expect("no limit is left")));
-        // Nor is the seat's next command over.
+        // The seat's next command is not over either.
         assert!(fixture.ping(LONG).now_or_never().is_none());
     }
 
@@ -673,7 +658,7 @@ mod tests {
         let timer = tokio::spawn(Arc::clone(&fixture.in_flight).keep(fixture.runtime.clone()));
         let in_flight = Arc::clone(&fixture.in_flight);
         let seated = fixture.take(fixture.begun, LONG);
-        // It looks, and waits for that limit.
+        // The timer checks, and sleeps until that limit.
         tokio::task::yield_now().await;
         drop(seated);
         drop(fixture);
@@ -704,14 +689,14 @@ mod tests {
         assert_eq!(reply.unwrap(), Value::SimpleString("PONG".to_owned()));
     }
 
-    /// A thread that takes it as soon as it is free has its own waker there, which is not to be cleared.
+    /// A thread that takes the freed seat registers its own waker, which must not be cleared.
     #[tokio::test]
     async fn seat_is_free_when_nothing_of_its_caller_is_left_in_it() {
         let (fixture, _server) = Fixture::untimed().await;
         let seated = fixture.take(fixture.begun, LONG);
         let caller = Arc::clone(&seated.seat.as_ref().expect("it is not dropped").caller);
         caller.register(Waker::noop());
-        // No seat can be free before this is.
+        // The held mutex keeps any seat from becoming free.
         let state = fixture.in_flight.state.lock();
         std::thread::scope(|scope| {
             scope.spawn(|| drop(seated));

@@ -1,6 +1,5 @@
-//! A live connection. [`MultiplexedConnection`]: the redis crate's, with a limit for replies; [`Session`]:
-//! how the server calls it, so that it can be ended from another one; [`Server`]: the other end; and
-//! [`ServerEpoch`]: the time for which that end stays the same.
+//! A live connection ([`MultiplexedConnection`]), its name at the server ([`Session`]), the [`Server`]
+//! itself, and the time for which the server stays the same ([`ServerEpoch`]).
 
 use std::future::poll_fn;
 use std::io;
@@ -29,9 +28,9 @@ use super::timing::MAX_IN_FLIGHT;
 
 pub(super) use ::redis::aio::MultiplexedConnection as Unlimited;
 
-/// The redis crate's connection. It makes a timer for each command that has a limit; so its own limits are
-/// off, and those of commands are kept by [`InFlight`](super::in_flight::InFlight). For all else that is sent
-/// over it, by tasks of the runtime, there is one limit. Clones are the same connection.
+/// The redis crate's connection, shared by all clones. The crate's own limits, which make a timer for each
+/// command, are off: [`InFlight`](super::in_flight::InFlight) keeps the limits of lock commands. All other
+/// commands, sent by tasks of the runtime, share one limit.
 #[derive(Clone)]
 pub(crate) struct MultiplexedConnection {
     inner: Unlimited,
@@ -41,7 +40,7 @@ pub(crate) struct MultiplexedConnection {
     _task: Arc<OwnedTask>,
 }
 
-/// A task that ends with this: a connection ends with its last clone, whatever is under way.
+/// Aborts a task when dropped: a connection ends with its last clone, whatever is in flight.
 struct OwnedTask(AbortHandle);
 
 impl Drop for OwnedTask {
@@ -50,8 +49,7 @@ impl Drop for OwnedTask {
     }
 }
 
-/// The task that writes a connection's commands and reads the replies. Behind a crowd of others its runtime
-/// may not poll it for seconds, and then no server is silent.
+/// The task that writes commands and reads replies; a crowded runtime may not poll it for seconds.
 #[derive(Default)]
 pub(super) struct Reader {
     waker: AtomicWaker,
@@ -60,7 +58,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Waits until the task has read the replies that there are.
+    /// Waits until the task has read the available replies.
     pub(super) async fn turn(&self) {
         let mut polled = pin!(self.polled.notified());
         polled.as_mut().enable();
@@ -72,14 +70,13 @@ impl Reader {
     }
 
     fn end(&self) {
-        // Ordering: SeqCst; a turn that does not see the end here has enabled its notification before.
+        // Ordering: SeqCst; a turn that misses the flag has enabled its notification before.
         self.has_ended.store(true, Ordering::SeqCst);
         self.polled.notify_waiters();
     }
 }
 
-/// Makes a connection to the server of `info`. Its task lives on the runtime, in which the caller is.
-/// `limit`: for replies.
+/// Connects to the server of `info`, on the caller's `runtime`. `limit`: for replies.
 pub(super) async fn dial(
     runtime: &TokioRuntime,
     info: &ConnectionInfo,
@@ -104,7 +101,7 @@ pub(super) async fn dial(
     }
 }
 
-/// To the first address of `host` that answers.
+/// Connects to the first address of `host` that answers.
 pub(super) async fn tcp(host: &str, port: u16, info: &ConnectionInfo) -> io::Result<TcpStream> {
     let addresses: Vec<_> = lookup_host((host, port)).await?.collect();
     if addresses.is_empty() {
@@ -122,7 +119,7 @@ pub(super) async fn tcp(host: &str, port: u16, info: &ConnectionInfo) -> io::Res
     Ok(stream)
 }
 
-/// Greets the server at the other end of `stream`. Otherwise as [`dial`].
+/// Like [`dial`], over an established `stream`: greets the server.
 pub(super) async fn over(
     runtime: &TokioRuntime,
     info: &RedisConnectionInfo,
@@ -130,8 +127,8 @@ pub(super) async fn over(
     config: AsyncConnectionConfig,
     limit: Duration,
 ) -> RedisResult<MultiplexedConnection> {
-    // The crate would take a timer for its own limits from the tokio runtime that it is in.
-    // Its queue has room for all that are under way, so that a wake-up of a command is the reply.
+    // The crate would take the timers for its own limits from the current tokio runtime. The crate's queue
+    // has room for every command in flight, so that a command is woken only by its reply.
     let config = config.set_response_timeout(None).set_connection_timeout(None);
     let config = config.set_pipeline_buffer_size(4 * MAX_IN_FLIGHT);
     let (inner, driver) = Unlimited::new_with_config(info, stream, config).await?;
@@ -150,17 +147,17 @@ pub(super) async fn over(
 }
 
 impl MultiplexedConnection {
-    /// The same one, for a caller that keeps a limit itself. Not to be kept for longer than this one.
+    /// The connection for a caller with a limit of its own. Drop the returned handle before this connection.
     pub(super) fn unlimited(&self) -> Unlimited {
         self.inner.clone()
     }
 
-    /// Replies to what is sent over this clone may take no longer.
+    /// Lowers the limit for replies to this clone.
     pub(super) fn limit(&mut self, limit: Duration) {
         self.limit = limit.min(self.limit);
     }
 
-    /// To what is at the other end of the stream, which is not greeted.
+    /// Connects over the stream without a greeting.
     #[cfg(test)]
     pub(crate) async fn over(stream: tokio::io::DuplexStream, runtime: &TokioRuntime) -> Self {
         let info = ::redis::RedisConnectionInfo::default().set_skip_set_lib_name();
@@ -168,8 +165,7 @@ impl MultiplexedConnection {
         over(runtime, &info, stream, AsyncConnectionConfig::new(), Duration::MAX).await.unwrap()
     }
 
-    /// What `asks` has from a server that answers with these lines, and then breaks off; and the words that
-    /// the server was sent.
+    /// Runs `asks` against a server that replies with `lines` and disconnects; also returns the words sent.
     #[cfg(test)]
     pub(super) async fn answered<T>(lines: &[&str], asks: impl AsyncFnOnce(&mut Self) -> T) -> (T, String) {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -178,7 +174,7 @@ impl MultiplexedConnection {
         let mut connection = Self::over(ours, &TokioRuntime::current()).await;
         let answers = async move {
             let mut sent = vec![0; 1 << 16];
-            // In one piece, whatever it is.
+            // The command arrives in one piece.
             let length = server.read(&mut sent).await.unwrap();
             for line in lines {
                 server.write_all(format!("{line}\r\n").as_bytes()).await.unwrap();
@@ -196,7 +192,7 @@ impl MultiplexedConnection {
     }
 }
 
-/// `reply`, unless it has not come within `limit` and the reader has looked for it.
+/// Returns `reply`, or a timeout if `limit` has passed and the reader has run.
 async fn within<T>(
     runtime: &TokioRuntime,
     reader: &Reader,
@@ -204,7 +200,7 @@ async fn within<T>(
     reply: impl Future<Output = RedisResult<T>>,
 ) -> RedisResult<T> {
     let mut reply = pin!(reply);
-    // As for the commands of `InFlight`.
+    // Twice, as for the commands of `InFlight`.
     for _ in 0..2 {
         if let Some(reply) = runtime.timeout(limit / 2, reply.as_mut()).await {
             return reply;
@@ -214,7 +210,6 @@ async fn within<T>(
     reply.now_or_never().unwrap_or_else(|| Err(timed_out()))
 }
 
-/// A reply did not come within its limit.
 pub(super) fn timed_out() -> RedisError {
     io::Error::from(io::ErrorKind::TimedOut).into()
 }
@@ -239,8 +234,7 @@ impl ConnectionLike for MultiplexedConnection {
     }
 }
 
-/// The server's name for a connection. Both parts are needed: another server, or this one after a restart,
-/// counts from one again.
+/// The server's name for a connection. Ids repeat on other servers and after a restart; addresses differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
     id: String,
@@ -248,7 +242,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// `None`: the server does not say, as before 6.2, or not to this user.
+    /// Returns `None` if the server is older than 6.2, or refuses this user.
     pub(crate) async fn of(connection: &mut MultiplexedConnection) -> RedisResult<Option<Self>> {
         let info: String = match cmd("CLIENT").arg("INFO").query_async(connection).await {
             Ok(info) => info,
@@ -259,7 +253,7 @@ impl Session {
         Ok(field("id=").zip(field("addr=")).map(|(id, address)| Self { id, address }))
     }
 
-    /// Has the server end it: from then on nothing that was sent over it runs any more.
+    /// Has the server close the connection: no command sent over the connection runs from then on.
     pub(crate) async fn end(&self, connection: &mut MultiplexedConnection) -> RedisResult<()> {
         let mut kill = cmd("CLIENT");
         kill.arg("KILL").arg("ID").arg(&self.id).arg("ADDR").arg(&self.address);
@@ -267,50 +261,44 @@ impl Session {
     }
 }
 
-/// A future of a trait object's. All of them are about connections, of which there are few.
+/// A boxed future, as trait objects need; not on the path of ordinary commands.
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Hears all that a server sends without being asked, and the end of the connection. Runs on the connection's
-/// task.
+/// Called on the connection's task, for unasked messages and at the connection's end.
 pub(crate) type Push = Arc<dyn Fn(PushInfo) + Send + Sync>;
 
-/// The other end of a connection, and the one place that knows how to find the server.
+/// The server at the other end of a connection, and the only place that knows how to find the server.
 pub(crate) trait Server: Send + Sync + 'static {
     /// For errors: host and port, or a socket's path.
     fn address(&self) -> Arc<str>;
 
-    /// Makes a connection, if the node that answers is the server that is meant and lets the user do what
+    /// Makes a connection. Fails if the node that answers is the wrong server, or refuses the user what
     /// [`heartbeat`](Self::heartbeat) does.
     fn dial(&self, push: Push) -> Boxed<'_, Result<(MultiplexedConnection, ServerEpoch), Error>>;
 
-    /// Asks the server at the other end for a sign of life.
     fn heartbeat<'a>(&'a self, connection: &'a mut MultiplexedConnection) -> Boxed<'a, RedisResult<()>>;
 
-    /// The node that was connected to with `standing` is not the server that is meant, or not yet: no other
-    /// caller is to go on as if it were.
+    /// Marks the node reached with `standing` as not the wanted server, for all callers.
     fn invalidate(&self, standing: &ServerEpoch);
 
-    /// Ends when another server has taken this one's place, from now on.
+    /// Returns an epoch that begins now, and ends when another server has taken this server's place.
     fn moved(&self) -> ServerEpoch;
 }
 
-/// The server's address, if it is known.
 pub(crate) type Known = Option<Arc<str>>;
 
-/// The time for which a connection is to the server that is meant. Ends when another server takes its place,
-/// or when it turned out to be the wrong one; a connection that has ended so is not to be used any more,
-/// although it may be in order.
+/// The time for which a connection leads to the wanted server. Afterwards the connection is out of use, even
+/// if intact: another server has taken over, or the server was the wrong one.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerEpoch(watch::Receiver<Known>);
 
 impl ServerEpoch {
-    /// Until what `known` has seen last is not so any more.
     pub(crate) fn until_moved(known: watch::Receiver<Known>) -> Self {
         Self(known)
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        // An error: the sender, which would say so, is gone, as in `ended`.
+        // An error means that the sender is gone and reports no more moves, as in `ended`.
         self.0.has_changed().unwrap_or(false)
     }
 
@@ -335,7 +323,7 @@ mod tests {
         let (told, sent) = of(&["+id=7 addr=host:1 laddr=host:2 user=default"]).await;
         assert_eq!((told.unwrap(), &*sent), (Some(session()), "CLIENT INFO"));
         assert_eq!(of(&["-NOPERM it has no permissions"]).await.0.unwrap(), None);
-        // What has no connection cannot know whether it may ask.
+        // Without a connection, the permission stays unknown.
         assert!(of(&[]).await.0.is_err());
     }
 

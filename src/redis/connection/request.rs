@@ -1,4 +1,4 @@
-//! [`WireRequest`]: a command, and the means to have it answered.
+//! [`WireRequest`]: a command, and the way to its reply.
 
 use std::time::{Duration, Instant};
 
@@ -8,48 +8,44 @@ use super::error::{Error, out_of_step};
 use super::live::Unlimited;
 use super::timing::Timing;
 
-/// The line in which a command waits until there is room for it.
+/// The queue in which a command waits for room on the connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Line {
-    /// Of acquisitions and questions.
+    /// For acquisitions and questions.
     Ask,
-    /// Of releases: waiters of a name do not wait for its release behind acquisitions of other names.
+    /// For releases: waiters of a name do not wait for its release behind acquisitions of other names.
     GiveBack,
-    /// No line: renewals, whose leases would end there, and the few commands that concern no lock.
+    /// Unqueued: renewals, whose leases would expire meanwhile, and commands that concern no lock.
     Pass,
 }
 
-/// A command, and the means to have it answered. Passed on by reference, as each future between the
-/// backend and the connection would have room for it twice.
+/// A command, and the way to its reply. Passed by reference, to keep the futures small.
 #[derive(Clone)]
 pub(crate) struct WireRequest<'a> {
-    /// Says which node of a Cluster it goes to.
+    /// Determines the command's node in a Cluster.
     pub(crate) key: &'a str,
-    /// The hash and the text of the script that it calls, if it does.
+    /// Hash and text of the script that the command calls.
     pub(crate) script: Option<(&'a str, &'a str)>,
-    /// Writes the command as of the given time; of a script's call, the words behind the script.
+    /// Writes the command, or the words after the script, as of the given time.
     pub(crate) words: &'a (dyn Fn(&mut Cmd, Instant) + Sync),
-    /// A command that is sent right behind this one, in one piece; the reply is then an array of both
-    /// replies.
+    /// Command to send right behind this command, in one piece; the reply is then an array of both replies.
     pub(crate) followed_by: Option<Cmd>,
-    /// It most likely publishes a message, which a waiter is to have as soon as can be. A server writes
-    /// when it has run all that it has read, and begins with the client that it had the last *first* answer
-    /// for: so a PING goes in front, and the message is written before the reply.
+    /// True if the command probably publishes a message, which should reach its waiter soon. A server writes
+    /// its replies after running all commands read, and starts with the client whose *first* reply came last:
+    /// with a PING in front, the server writes the message before the reply.
     pub(crate) announced: bool,
-    /// The limit of the command in all, from when there is room for it.
+    /// Limit of the whole command, counted from when there is room.
     pub(crate) limit: Duration,
-    /// The time that one sending takes beyond the usual.
+    /// Time that one sending takes beyond the usual.
     pub(crate) takes: Duration,
-    /// True if the command is sent again when its reply is lost: it means the same when it runs twice.
+    /// True if the command is sent again after a lost reply, because running twice does no harm.
     pub(crate) again: bool,
-    /// True if the command waits for keys that are with two nodes just now.
+    /// True if the command waits while its keys are split between two nodes.
     pub(crate) patient: bool,
-    /// The line in which the command waits for room.
     pub(crate) line: Line,
 }
 
 impl<'a> WireRequest<'a> {
-    /// A command without a script, and without a key unless one is set.
     pub(crate) fn plain(words: &'a (dyn Fn(&mut Cmd, Instant) + Sync), limit: Duration) -> Self {
         Self {
             key: "",
@@ -65,13 +61,12 @@ impl<'a> WireRequest<'a> {
         }
     }
 
-    /// The longest time without any reply, for a command that is sent again.
+    /// Longest time without any reply, for a command that is sent again.
     pub(super) fn patience(&self) -> Duration {
         Timing::patience(self.limit) + self.takes
     }
 
-    /// Writes the command as of `now`. `in_full`: with the text of its script, for a server that does not
-    /// know it. That answers as it would have by hash, and knows it from then on.
+    /// Writes the command. `in_full`: with the script's text, which the server then knows by its hash.
     pub(super) fn write(&self, command: &mut Cmd, in_full: bool, now: Instant) {
         match self.script {
             Some((_, text)) if in_full => _ = command.arg("EVAL").arg(text),
@@ -81,7 +76,6 @@ impl<'a> WireRequest<'a> {
         (self.words)(command, now);
     }
 
-    /// The error of the command that has met `met` at the server with this address.
     pub(crate) fn error(&self, address: &str, now: Instant, met: RedisError) -> Error {
         let written = |in_full| {
             let mut command = Cmd::new();
@@ -92,8 +86,7 @@ impl<'a> WireRequest<'a> {
         Error::command(address, &written(false), script.as_ref(), met)
     }
 
-    /// `asking`: to a node of a Cluster that is just taking the key's slot over, and serves it only after
-    /// ASKING.
+    /// Sends the command. `asking`: to a Cluster node that is taking the slot over, and requires ASKING.
     pub(super) async fn query(
         &self,
         command: &Cmd,
@@ -101,11 +94,11 @@ impl<'a> WireRequest<'a> {
         connection: &mut Unlimited,
     ) -> RedisResult<Value> {
         if !asking && self.followed_by.is_none() && !self.announced {
-            // As `Cmd::query_async`, in no box of its own.
+            // Same as `Cmd::query_async`, without its box.
             return connection.send_packed_command(command).await?.extract_error();
         }
         let mut pipeline = pipe();
-        // In one piece, as others use the connection, too: the permission is for the very next command.
+        // In one piece, because the connection is shared and ASKING covers only the next command.
         let in_front = if asking { Some("ASKING") } else { self.announced.then_some("PING") };
         in_front.into_iter().for_each(|name| _ = pipeline.cmd(name));
         pipeline.add_command(command.clone());
@@ -118,8 +111,7 @@ impl<'a> WireRequest<'a> {
             reply => Ok(reply),
         };
         let first = in_front.map(|_| next()).transpose()?;
-        // A user that may not send ASKING is only sent back by the command itself. A PING is for nothing
-        // else.
+        // Without permission for ASKING, the node merely redirects the command: report the refusal.
         let refused = first.filter(|_| asking).and_then(|reply| answered(reply).err());
         let reply = answered(next()?).map_err(|error| refused.unwrap_or(error))?;
         match self.followed_by {
@@ -165,7 +157,7 @@ mod tests {
             (&plain(), false, "ECHO", &[it][..]),
             (&plain(), true, "ASKING ECHO", &["+OK", it]),
             (&announced, false, "PING ECHO", &["+PONG", it]),
-            // A command that has to ask its way is not in time anyway.
+            // A redirected command is late anyway: no PING.
             (&announced, true, "ASKING ECHO", &["+OK", it]),
             (&followed, false, "ECHO TIME", &[it, next]),
             (&followed, true, "ASKING ECHO TIME", &["+OK", it, next]),

@@ -1,52 +1,49 @@
-//! [`Timing`]: how long the connections wait, and how often they ask; [`BackOff`]: how long to wait before
-//! the next try; and the constants of a command's budget of time, which begins when the command has room:
-//! dials, pauses and repetitions use up the rest of it.
+//! The time limits and pauses of connections and commands: [`Timing`], [`BackOff`], and constants. A
+//! command's limit begins when there is room for the command, and covers all dials, pauses and repetitions.
 
 use std::time::Duration;
 
-/// The commands of each line that are under way at a time over one connection: enough to keep a server busy
-/// that is some milliseconds away. A renewal, which passes both lines, comes behind twice as many.
+/// Maximum number of commands of each line in flight on one connection: enough to keep busy a server that is
+/// milliseconds away. A renewal, which bypasses both lines, follows at most twice as many commands.
 pub(crate) const MAX_IN_FLIGHT: usize = 256;
 
-/// The time that a caller which was called in from a line has before another caller is called in its place.
+/// Time for an invited caller to begin before another caller is invited instead.
 pub(super) const INVITATION_LIMIT: Duration = Duration::from_millis(100);
 
-/// The shortest and the longest limit of the pause between two dials.
+/// First and largest limit of the pause between two dials.
 pub(crate) const DIAL_PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// The shortest and the longest limit of the pause before a command that did not run is tried again.
+/// First and largest limit of the pause before a command that did not run is retried.
 pub(crate) const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 
-/// The redirects that are followed without a pause: nodes that disagree send a command to and fro.
+/// Number of redirects followed without a pause; nodes that disagree redirect a command back and forth.
 pub(crate) const MAX_REDIRECTS: u32 = 4;
 
-/// The shortest time for which a renewal is tried, however short the lease.
+/// Shortest limit of a renewal, however short the lease.
 pub(crate) const MIN_RENEWAL_LIMIT: Duration = Duration::from_millis(500);
 
-/// The shortest and the longest time that one sending of a command is given, within its limit.
+/// Shortest and longest time for one sending of a command, within the command's limit.
 pub(super) const PATIENCE_RANGE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(1));
 
-/// A longer time is as good as for ever, and cannot be reckoned with.
+/// Longer times are as good as forever, and would overflow.
 const MAX_TIME: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The limits of the connections, and the intervals of their questions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
-    /// For a connection, the greeting included.
+    /// Limit of connecting, greeting included.
     pub(crate) connect: Duration,
-    /// For a command, from the first sending to the reply.
+    /// Limit of a command, from the first sending to the reply.
     pub(crate) response: Duration,
-    /// For a channel to be wanted again before it is unsubscribed from.
+    /// Time for which an unused channel stays subscribed.
     pub(crate) linger: Duration,
-    /// Between two heartbeats of a connection over which nothing comes.
+    /// Interval of heartbeats on an idle connection.
     pub(crate) heartbeat: Duration,
-    /// For how long nothing comes before the system probes the connection.
+    /// Idle time after which the system probes the connection.
     pub(crate) keepalive: Duration,
 }
 
 impl Default for Timing {
-    /// A second to connect, and three for a reply, as in Redisson. A second to linger: a waiter that comes
-    /// back to a contended lock comes back sooner.
+    /// As in Redisson. `linger`: a waiter comes back sooner to a contended lock.
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(1),
@@ -59,7 +56,6 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// With nothing longer than a year.
     pub(crate) fn bounded(mut self) -> Self {
         let Self { connect, response, linger, heartbeat, keepalive } = &mut self;
         for time in [connect, response, linger, heartbeat, keepalive] {
@@ -68,37 +64,33 @@ impl Timing {
         self
     }
 
-    /// Gives nothing up on a machine that is busy. For tests.
+    /// For tests: limits that a busy machine does not reach.
     #[cfg(test)]
     pub(crate) fn unhurried() -> Self {
         Self { connect: Duration::from_secs(10), response: Duration::from_secs(30), ..Self::default() }
     }
 
-    /// The limit of a heartbeat's reply.
     pub(crate) fn heartbeat_limit(&self) -> Duration {
         self.heartbeat * 4 / 5
     }
 
-    /// Until the next heartbeat. Not the same for all, however many began at the same time. `random`: the
-    /// runtime's.
+    /// Returns a random pause, so that clients that started together spread out.
     pub(crate) fn heartbeat_pause(&self, random: u64) -> Duration {
         self.heartbeat * 3 / 4 + random_part(self.heartbeat / 2, random)
     }
 
-    /// Over how long a time the clients of a silent server come back to it. There is time left then for a
-    /// command that waits for that.
+    /// Time over which a silent server's clients redial, short enough for a waiting command to run.
     pub(crate) fn spread(&self) -> Duration {
         (self.heartbeat / 2).min(self.response / 6)
     }
 
-    /// The limit of one sending of a command that has `limit` in all. Then the connection is
-    /// taken for dead, and there is time left for another.
+    /// Limit of one sending, out of `limit` in all: leaves time for another connection.
     pub(crate) fn patience(limit: Duration) -> Duration {
         (limit / 3).clamp(PATIENCE_RANGE.0, PATIENCE_RANGE.1).min(limit)
     }
 }
 
-/// The pauses between tries: a random time, up to a limit that doubles with each try.
+/// Pauses between attempts: random, up to a limit that doubles with each attempt.
 #[derive(Debug)]
 pub(crate) struct BackOff {
     range: (Duration, Duration),
@@ -106,32 +98,30 @@ pub(crate) struct BackOff {
 }
 
 impl Default for BackOff {
-    /// Between two tries to be connected.
     fn default() -> Self {
         Self::new(DIAL_PAUSES)
     }
 }
 
 impl BackOff {
-    /// The limit begins at the one and stays at the other.
+    /// `range`: the first and the largest limit.
     pub(crate) fn new(range: (Duration, Duration)) -> Self {
         Self { range, limit: range.0 }
     }
 
-    /// At least half of the limit, so that a fast failure is not repeated at once. `random`: the runtime's.
+    /// Returns at least half the limit, so that a fast failure is not repeated immediately.
     pub(crate) fn next(&mut self, random: u64) -> Duration {
         let limit = self.limit;
         self.limit = (limit * 2).min(self.range.1);
         limit / 2 + random_part(limit / 2, random)
     }
 
-    /// The next wait is as short as the first one.
     pub(crate) fn reset(&mut self) {
         self.limit = self.range.0;
     }
 }
 
-/// A random duration below `whole`. `random`: the runtime's.
+/// Returns a random duration up to `whole`. `random`: a random number from the runtime.
 pub(crate) fn random_part(whole: Duration, random: u64) -> Duration {
     whole.mul_f64(random as f64 / u64::MAX as f64)
 }

@@ -1,7 +1,5 @@
-//! [`Tls`]: the certificates and the streams of `rediss://` URLs. All code that the feature `tls` turns on in
-//! the connections is here.
+//! [`Tls`]: certificates and streams of `rediss://` URLs, and all other code of the feature `tls`.
 
-/// Whether this build has it.
 pub(crate) const BUILT_IN: bool = cfg!(feature = "tls");
 
 #[cfg(feature = "tls")]
@@ -20,7 +18,7 @@ mod not_built_in {
     use super::super::live::MultiplexedConnection;
     use crate::support::runtime::TokioRuntime;
 
-    /// No URL with TLS is accepted.
+    /// Uninhabited: URLs with TLS are rejected.
     pub(crate) enum Connector {}
 
     #[derive(Clone, Default)]
@@ -65,7 +63,7 @@ mod built_in {
     use super::super::live::{MultiplexedConnection, over, tcp};
     use crate::support::runtime::TokioRuntime;
 
-    /// Makes TLS streams. The redis crate would choose the cryptography of the whole process.
+    /// Makes TLS streams. The redis crate's own TLS would choose the cryptography of the whole process.
     pub(crate) struct Connector(TlsConnector);
 
     impl Connector {
@@ -95,8 +93,8 @@ mod built_in {
             };
             let name = ServerName::try_from(host.clone()).map_err(|error| met(io::Error::other(error)))?;
             let stream = tcp(host, *port, info).await.map_err(met)?;
-            // A Redis port without TLS reads the ClientHello as the beginning of a command, and waits for the
-            // rest. Told before the limit of the whole dial is over, whose error would not name TLS.
+            // A Redis port without TLS takes the ClientHello for the beginning of a command, and waits for
+            // more. Report this before the limit of the whole dial, whose error would not name TLS.
             match runtime.timeout(limit * 9 / 10, self.0.connect(name, stream)).await {
                 Some(Ok(stream)) => Ok(stream),
                 Some(Err(error)) if is_other_protocol(&error) => Err(Error::no_tls(&address)),
@@ -106,7 +104,7 @@ mod built_in {
         }
     }
 
-    /// Whether a server has answered, and not in TLS.
+    /// True if a server has answered, but not in TLS.
     fn is_other_protocol(error: &io::Error) -> bool {
         let met = error.get_ref().and_then(|met| met.downcast_ref());
         matches!(met, Some(rustls::Error::InvalidMessage(_)))
@@ -115,14 +113,14 @@ mod built_in {
     /// The certificates to trust, and the client's own.
     #[derive(Clone, Default)]
     pub(crate) struct Tls {
-        /// In PEM: instead of the system's certificates.
+        /// PEM certificates to trust instead of the system's.
         pub(crate) root_certificate: Option<Vec<u8>>,
         /// Certificate and key, in PEM.
         pub(crate) client_certificate: Option<(Vec<u8>, Vec<u8>)>,
     }
 
     impl Tls {
-        /// `None` for an address without TLS.
+        /// Returns `None` for an address without TLS.
         pub(crate) fn connector(&self, address: &ConnectionAddr) -> Result<Option<Connector>, Error> {
             if !matches!(address, ConnectionAddr::TcpTls { .. }) {
                 if self.root_certificate.is_none() && self.client_certificate.is_none() {
@@ -130,7 +128,7 @@ mod built_in {
                 }
                 return Err(Error::url("a certificate needs a rediss:// one"));
             }
-            // If the process has chosen its cryptography, that.
+            // Prefer the cryptography that the process has chosen.
             let provider = CryptoProvider::get_default().cloned();
             let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
             let builder = ClientConfig::builder_with_provider(provider);
@@ -176,7 +174,7 @@ mod built_in {
         Error::unusable_url(io::Error::other(error).into())
     }
 
-    /// An error as well if there is none: no server would be trusted.
+    /// Fails for an empty file too: no server would be trusted.
     fn certificates(pem: &[u8], which: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
         certificates.ok().filter(|all| !all.is_empty()).ok_or_else(|| Error::certificate(which))
@@ -197,7 +195,6 @@ mod built_in {
             tls.connector(url.into_connection_info().unwrap().addr())
         }
 
-        /// The process may have other uses of rustls, whose choice is its own.
         #[tokio::test]
         async fn cryptography_of_the_process_is_not_chosen() {
             let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -241,7 +238,7 @@ mod built_in {
             assert_eq!(error.kind(), ErrorKind::Url);
         }
 
-        /// Not only by a dial, which would be repeated.
+        /// A dial would repeat the failure.
         #[tokio::test]
         async fn certificate_that_cannot_be_read_is_told_before_anything_is_dialled() {
             let tls = Tls { root_certificate: Some(b"none".to_vec()), ..Tls::default() };

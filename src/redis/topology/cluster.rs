@@ -1,7 +1,7 @@
 //! A Redis Cluster: each command goes to the node that has its key's slot.
 //!
-//! The routing is our own and not the redis crate's: that one sends a command again after a reply that was
-//! lost, and does not say so. But the answer to a release depends on whether it may have run twice.
+//! The routing is our own: the redis crate silently resends a command after a lost reply, but the answer to a
+//! release depends on whether the release may have run twice.
 
 mod layout;
 mod nodes;
@@ -27,10 +27,10 @@ use super::url::parse;
 use self::layout::{check_name, redirected, slot};
 use self::nodes::{Nodes, in_touch};
 
-/// Which kind of messages tells the waiters of a Cluster that a lock is free.
+/// The kind of messages that tells the waiters of a Cluster that a lock is free.
 ///
-/// All clients that share a lock have to agree, Redisson's included: a message of one kind is not heard by
-/// subscribers of the other, and then each waiter sleeps until the lease that it waits for has ended.
+/// All clients that share a lock have to agree, Redisson's included: subscribers of one kind do not receive
+/// messages of the other kind, and would sleep until the lease that they wait for has expired.
 ///
 /// # Examples
 ///
@@ -38,23 +38,23 @@ use self::nodes::{Nodes, in_touch};
 /// use latchwork::redis::{Redis, ShardedMessages};
 ///
 /// assert_eq!(ShardedMessages::default(), ShardedMessages::Auto);
-/// // Beside clients of Redisson before 3.22:
+/// // To share locks with clients of Redisson before 3.22:
 /// let builder = Redis::builder().sharded_messages(ShardedMessages::Off);
 /// # drop(builder);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShardedMessages {
-    /// Redisson's own rule: sharded ones if the server knows them, which Redis does since 7.0.
+    /// Redisson's own rule: sharded messages if the server supports them, as Redis does since 7.0.
     #[default]
     Auto,
-    /// Sharded ones (`SPUBLISH`): each goes to the node that has the lock, and from there to its subscribers.
+    /// Sharded messages (`SPUBLISH`): each goes from the node that has the lock to that node's subscribers.
     On,
-    /// Plain ones (`PUBLISH`): each goes to every node of the Cluster. As clients of Redisson before 3.22 do.
+    /// Plain messages (`PUBLISH`): each goes to every node of the Cluster, as with Redisson before 3.22.
     Off,
 }
 
-/// Each slot's commands go to its master; messages come from there, too, or from any node.
+/// Commands go to the slot's master; sharded messages come from there, plain messages from any node.
 struct Cluster {
     nodes: Arc<Nodes>,
     messages: Messages,
@@ -62,7 +62,7 @@ struct Cluster {
     any: Arc<Node>,
 }
 
-/// Over the nodes that `url` names, of which one at least must answer.
+/// Connects to the nodes of `url`, of which at least one must answer.
 pub(super) async fn connect(
     url: &str,
     introduction: ConnectOptions,
@@ -91,7 +91,7 @@ pub(super) async fn connect(
     Ok(Arc::new(Cluster { nodes, messages, any }))
 }
 
-/// Asks for sharded messages as Redisson does, so that both come to the same.
+/// Asks for sharded messages with Redisson's question, so that both clients decide alike.
 async fn has_sharded_messages(nodes: &Nodes, common: &Common) -> Result<bool, Error> {
     let words = |question: &mut Cmd, _: Instant| _ = question.arg("PUBSUB").arg("SHARDNUMSUB");
     let request = WireRequest::plain(&words, common.timing.response);
@@ -101,8 +101,8 @@ async fn has_sharded_messages(nodes: &Nodes, common: &Common) -> Result<bool, Er
         let reply = node.commands.send(&request, false, now, &mut (now + request.limit)).await;
         match reply {
             Ok(_) => return Ok(true),
-            // It does not know the question. Not to be allowed to ask is no answer: taken for one, it would
-            // hide receivers from clients that may ask.
+            // The server does not know the question. NOPERM is no answer: deciding for plain messages would
+            // separate us from clients that may ask.
             Err(error)
                 if error.meaning() == Some(Meaning::Refused)
                     && error.redis_error().and_then(RedisError::code) != Some("NOPERM") =>
@@ -132,7 +132,7 @@ impl Topology for Cluster {
     }
 
     fn knows_all_listeners(&self) -> bool {
-        // To a plain message one may listen at any node.
+        // Subscribers of plain messages may be at any node.
         self.messages == Messages::Sharded
     }
 
@@ -147,7 +147,7 @@ impl Topology for Cluster {
             return Some(Hop { node: self.nodes.at(address), asking: true });
         }
         let node = self.nodes.moved(slot(key), address);
-        // Other slots may have gone there, too; and this one knows of itself at least.
+        // Other slots may have moved to the same node, which knows at least its own slots.
         self.nodes.refresh_soon(Some(Arc::clone(&node)));
         Some(Hop { node, asking: false })
     }
@@ -175,8 +175,7 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// The URL of each node that a Cluster's URL names, or `None` if it is not one. They differ in host and port
-/// only.
+/// Returns a URL for each node of a Cluster's URL, alike but for host and port; `None` for other URLs.
 fn node_urls(url: &str) -> Option<Vec<String>> {
     let (scheme, rest) = url.split_once("://")?;
     let scheme = match &*scheme.to_ascii_lowercase() {
@@ -186,7 +185,7 @@ fn node_urls(url: &str) -> Option<Vec<String>> {
     };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
-    // The last one: as everywhere in URLs, what stands before it is the user's.
+    // The last @ ends the user's part, as in every URL.
     let (user, hosts) = match authority.rfind('@') {
         Some(at) => authority.split_at(at + 1),
         None => ("", authority),
@@ -194,7 +193,7 @@ fn node_urls(url: &str) -> Option<Vec<String>> {
     Some(hosts.split(',').map(|host| format!("{scheme}://{user}{}{path}", host.trim())).collect())
 }
 
-/// Another node for each connection: a plain message that is published at one is brought to all.
+/// The next node for each connection: every node delivers plain messages published at any node.
 struct AnyNode {
     nodes: Arc<Nodes>,
     last: watch::Sender<Known>,
@@ -244,7 +243,6 @@ impl Error {
         Self::new(ErrorKind::NotACluster, context, self.redis_error().cloned())
     }
 
-    /// No node could say which node has which slot.
     pub(crate) fn no_node() -> Self {
         Self::no_connection("no node of the Cluster answers; write more of them into its URL".into())
     }
@@ -280,8 +278,8 @@ mod tests {
     const LOOK: &str = "CLUSTER SLOTS";
     const YES: &str = "*0\r\n";
 
-    /// A Cluster of three, of which the first has all slots. `answers`: what they say to the question whether
-    /// they know sharded messages; if nothing, their connection breaks.
+    /// A Cluster of three nodes, the first of which has all slots. `answers`: the nodes' replies to the
+    /// question for sharded messages; an empty reply breaks the connection.
     async fn three(answers: [&'static str; 3]) -> [Fake; 3] {
         let mut fakes = [Fake::silent().await, Fake::silent().await, Fake::silent().await];
         let ports = [fakes[0].port, fakes[1].port, fakes[2].port];
@@ -326,7 +324,6 @@ mod tests {
         const BREAKS: &str = "";
         assert_eq!(messages([YES; 3]).await.unwrap(), Messages::Sharded);
         assert_eq!(messages([NO; 3]).await.unwrap(), Messages::Plain);
-        // Whichever is asked first.
         for mute in [MAY_NOT, LOADS, BREAKS] {
             for answers in [[YES, mute, mute], [mute, YES, mute], [mute, mute, YES]] {
                 assert_eq!(messages(answers).await.unwrap(), Messages::Sharded, "{answers:?}");
@@ -343,7 +340,7 @@ mod tests {
     #[tokio::test]
     async fn last_node_that_could_not_be_asked_is_named() {
         let mut knows = Fake::silent().await;
-        // No node listens there.
+        // No server listens at these addresses.
         let all = layout(&[(0, SLOTS - 1, &[1])]);
         knows.answer(alive(move |command| (command == LOOK).then(|| all.clone())));
         let url = format!("redis-cluster://127.0.0.1:{},127.0.0.1:2", knows.port);
@@ -363,7 +360,7 @@ mod tests {
         let (source, node) = (sharded.source("a").unwrap(), sharded.node("a").unwrap());
         assert!(Arc::ptr_eq(&source, &node) && port(&node) == fakes[0].port);
 
-        // Plain ones come from any node: each connection is to the next one, and says to which.
+        // Each connection leads to the next node, and the address names the node.
         let source = plain.source("a").unwrap();
         assert_ne!(source.number, plain.node("a").unwrap().number);
         let mut seen = Vec::new();
@@ -399,7 +396,7 @@ mod tests {
         assert!(!hop.asking && port(&hop.node) == fakes[2].port);
         assert!(Arc::ptr_eq(&cluster.node("a").unwrap(), &hop.node));
         assert!(!Arc::ptr_eq(&cluster.node("b").unwrap(), &hop.node), "of others it has said nothing");
-        // The one where it has gone is asked first what else has.
+        // The new owner is asked first for further moves.
         fakes[2].until(LOOK, looks + 1).await;
     }
 

@@ -1,4 +1,4 @@
-//! [`Topology`]: the contract of what knows which connection a key or a channel goes to.
+//! [`Topology`]: the contract for finding the connection of a key or a channel.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,49 +10,46 @@ use crate::lock::NameError;
 
 use super::super::connection::{Boxed, Connection, Server};
 
-/// The connections of keys and channels.
 pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
-    /// The node of `key`, for commands; `None` if no node has it now.
+    /// Returns the node of `key`, for commands; `None` if no node has the key's slot now.
     fn node(&self, key: &str) -> Option<Arc<Node>>;
 
-    /// The node that messages on `channel` come from; `None` if no node has it now.
+    /// Returns the node that sends the messages of `channel`; `None` if no node has the channel's slot now.
     fn source(&self, channel: &str) -> Option<Arc<Node>>;
 
-    /// The kind of messages.
     fn messages(&self) -> Messages {
         Messages::Plain
     }
 
-    /// True if the node of a channel's slot knows of all its subscribers.
+    /// True if the node of a channel's slot knows all subscribers of the channel.
     fn knows_all_listeners(&self) -> bool {
         true
     }
 
-    /// Keys of different slots are not sent in one command.
+    /// Returns the key's slot. Keys of different slots never share a command.
     fn slot(&self, key: &str) -> u16 {
         let _ = key;
         0
     }
 
-    /// Where a command is to go that `asked` says goes elsewhere. `None` if that is not for this topology to
-    /// follow.
+    /// Returns the next node for a command that `asked` redirected; `None`: do not follow.
     fn redirect(&self, asked: &Node, key: &str, error: &RedisError) -> Option<Hop> {
         let _ = (asked, key, error);
         None
     }
 
-    /// Looks anew where everything is, or begins to. A node did not serve a command.
+    /// Finds the nodes anew, or begins to, after a node did not serve a command.
     fn look_again(&self) -> Boxed<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// As [`look_again`](Self::look_again), while the caller goes on.
+    /// Like [`look_again`](Self::look_again), without keeping the caller.
     fn refresh_in_background(&self) {}
 
-    /// The same with connections of its own, for commands that keep others waiting.
+    /// Returns this topology with connections of its own, for commands that block others.
     fn with_own_connections(&self) -> Arc<dyn Topology>;
 
-    /// An error if the keys of a lock of this name cannot be kept together.
+    /// Fails if the keys of a lock of this name cannot be kept together.
     fn check_name(&self, name: &LockName) -> Result<(), NameError> {
         let _ = name;
         Ok(())
@@ -61,26 +58,25 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
 
 /// A server, and the connection for commands to it.
 pub(crate) struct Node {
-    /// Tells it from all others of this topology, past and present.
+    /// Unique among all nodes of this topology, past and present.
     pub(crate) number: u64,
     pub(crate) commands: Connection,
-    /// The same server as one that is subscribed at sees it.
+    /// The server, for subscriptions.
     pub(crate) listening: Arc<dyn Server>,
 }
 
-/// The next node of a command.
 pub(crate) struct Hop {
     pub(crate) node: Arc<Node>,
-    /// The node is just taking the key's slot over, and serves it only after ASKING.
+    /// True if the node is taking the key's slot over, and serves the slot only after ASKING.
     pub(crate) asking: bool,
 }
 
-/// A kind of messages.
+/// The kind of messages that wake waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Messages {
-    /// To all servers of the topology.
+    /// Delivered by all servers of the topology.
     Plain,
-    /// To the node that has the channel's slot.
+    /// Delivered by the node that has the channel's slot.
     Sharded,
 }
 
@@ -92,7 +88,6 @@ impl Messages {
         }
     }
 
-    /// The command that publishes one.
     pub(crate) fn publish(self) -> &'static str {
         match self {
             Self::Plain => "publish",

@@ -1,5 +1,4 @@
-//! [`Router`]: sends a command to where its key is, and tries again for as long as that makes sense and there
-//! is time.
+//! [`Router`]: sends a command to its key's node, and retries where and while a retry can help.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,14 +11,13 @@ use crate::support::runtime::{Runtime, shielded};
 use super::super::connection::{BackOff, Common, Error, MAX_REDIRECTS, Meaning, RETRY_PAUSES, WireRequest};
 use super::contract::{Hop, Topology};
 
-/// The count of sendings before the reply came. If it went out again, it may have run more than once.
+/// The number of sendings that may have run: a repeated command may have run more than once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     Once,
     Again,
 }
 
-/// Sends commands over a topology.
 #[derive(Clone, Debug)]
 pub(crate) struct Router {
     topology: Arc<dyn Topology>,
@@ -35,12 +33,12 @@ impl Router {
         &self.topology
     }
 
-    /// For errors that concern no single key.
+    /// An address for errors that concern no single key.
     pub(crate) fn address(&self) -> Arc<str> {
         self.topology.node("").map_or_else(Arc::default, |node| node.commands.server().address())
     }
 
-    /// Sends a command until it is answered, was refused for good, or its limit is over.
+    /// Sends a command until the server answers or refuses for good, or the limit is over.
     pub(crate) async fn send<T: FromRedisValue>(
         &self,
         request: &WireRequest<'_>,
@@ -75,7 +73,7 @@ impl Router {
         reply.map_err(|error| request.error(&server.address(), now, error.into()))
     }
 
-    /// Tries a command again that was not answered at once.
+    /// Retries a command that was not answered the first time.
     async fn persist<T: FromRedisValue>(
         &self,
         request: &WireRequest<'_>,
@@ -85,9 +83,8 @@ impl Router {
     ) -> Result<(T, Sent), Error> {
         let runtime = &self.common.runtime;
         let (mut back_off, mut redirects) = (BackOff::new(RETRY_PAUSES), 0);
-        // The error of a lost reply: whatever comes after it, the command may have run.
+        // The error of a lost reply: the command may have run, whatever follows.
         let mut lost: Option<Error> = None;
-        // The refusal of a server that could not serve the command.
         let mut refusal: Option<Error> = None;
         loop {
             let no_owner = || Error::no_owner(self.topology.slot(request.key));
@@ -95,7 +92,7 @@ impl Router {
             let (mut next, mut is_urgent) = (None, false);
             match error.meaning() {
                 Some(Meaning::Lost) => {
-                    // If the node is dead, the next command should not be sent there.
+                    // If the node is dead, the next command should go elsewhere.
                     self.topology.refresh_in_background();
                     if !request.again {
                         return Err(lost.unwrap_or(error));
@@ -116,7 +113,7 @@ impl Router {
                 Some(Meaning::CrossSlot) => {}
                 Some(Meaning::Refused) => return Err(lost.unwrap_or(error)),
                 meaning @ (Some(Meaning::NotServing) | None) => {
-                    // Such as a master that the Sentinels do not know.
+                    // A permanent failure, such as a master unknown to the Sentinels.
                     if refusal.is_none() && lost.is_none() && !error.may_pass() {
                         return Err(error);
                     }
@@ -133,9 +130,9 @@ impl Router {
             let is_urgent = is_urgent && redirects <= MAX_REDIRECTS;
             let pause = if is_urgent { Duration::ZERO } else { back_off.next(runtime.random()) };
             let again_at = runtime.now() + pause;
-            // A runtime that has ended would keep its callers waiting for ever.
+            // After the end of the runtime, timers never fire.
             if again_at >= give_up || runtime.has_ended() {
-                // If no node answers, what became of the command is still the better thing to tell.
+                // The fate of the command says more than an unreachable node.
                 return Err(lost.or(refusal).unwrap_or(error));
             }
             if pause > Duration::ZERO {
@@ -171,19 +168,18 @@ mod tests {
     use crate::support::sync::Mutex;
     use crate::support::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Nothing here takes as long.
     const LIMIT: Duration = Duration::from_secs(10);
-    /// For what is tried in vain until then.
+    /// A limit for futile attempts.
     const SHORT: Duration = Duration::from_millis(80);
     const DOWN: &str = "-CLUSTERDOWN it is down\r\n";
     const DONE: &str = "+done\r\n";
-    /// The connection breaks instead.
+    /// Breaks the connection instead of a reply.
     const BREAK: &str = "";
 
-    /// What was sent to which server, and when.
+    /// Server, text and time of each command.
     type Heard = Arc<Mutex<Vec<(&'static str, String, Instant)>>>;
 
-    /// A server that answers what it is told to, or that cannot be connected to.
+    /// A server that replies as scripted, or refuses connections.
     struct Actor {
         name: &'static str,
         replies: Result<Arc<Mutex<Vec<&'static str>>>, ErrorKind>,
@@ -207,7 +203,7 @@ mod tests {
                 let (name, heard, clock) = (self.name, Arc::clone(&self.heard), self.runtime.clone());
                 tokio::spawn(act(theirs, move |command| {
                     if command.starts_with("CLIENT") {
-                        // Its connections have no names.
+                        // Refuses CLIENT INFO: the connections stay without names.
                         return Some("-ERR unknown command\r\n".to_owned());
                     }
                     let asks = command == "ASKING";
@@ -234,10 +230,10 @@ mod tests {
         }
     }
 
-    /// Servers, and which of them the key is with.
+    /// Servers, and the way to the key's server.
     struct Stage {
         nodes: Vec<Arc<Node>>,
-        /// Each look finds the next of these.
+        /// Index of the key's server after each look.
         ways: Vec<Option<usize>>,
         looks: AtomicUsize,
         refreshes: AtomicUsize,
@@ -264,7 +260,7 @@ mod tests {
 
         fn look_again(&self) -> Boxed<'_, ()> {
             Box::pin(async {
-                // Ordering: Relaxed, all is on one thread.
+                // Ordering: Relaxed, a single thread.
                 self.looks.fetch_add(1, Ordering::Relaxed);
             })
         }
@@ -286,8 +282,8 @@ mod tests {
     }
 
     impl Stage {
-        /// `actors`: what they say one after the other, the last of it for ever; or why they cannot be
-        /// connected to. They are called `a`, `b` and `c`.
+        /// `actors`: replies of each server, the last of which repeats forever, or the error of its dials.
+        /// The servers are called `a`, `b` and `c`.
         async fn new(
             actors: &[Result<&[&'static str], ErrorKind>],
             ways: &[Option<usize>],
@@ -314,7 +310,7 @@ mod tests {
             (stage, router)
         }
 
-        /// How often it was looked, by a caller that waits and in the background.
+        /// Returns the counts of looks with a waiting caller, and in the background.
         fn seen(&self) -> (usize, usize) {
             // Ordering: Relaxed, as above.
             (self.looks.load(Ordering::Relaxed), self.refreshes.load(Ordering::Relaxed))
@@ -324,7 +320,6 @@ mod tests {
             self.heard.lock().iter().map(|(name, command, _)| format!("{name}:{command}")).collect()
         }
 
-        /// The time between a command and the next.
         fn pause_after(&self, command: usize) -> Duration {
             let heard = self.heard.lock();
             heard[command + 1].2 - heard[command].2
@@ -381,7 +376,7 @@ mod tests {
         assert!(stage.heard() == ["a:GET"; 2] && stage.pause_after(0) >= RETRY_PAUSES.0 / 2);
         assert_eq!(stage.seen(), (0, 0));
 
-        // One that does not wait for its keys.
+        // A command that does not wait for its keys.
         let (stage, router) = Stage::new(&[Ok(&[keys, DONE])], &[Some(0)]).await;
         let request = WireRequest { patient: false, ..get(LIMIT) };
         let told = router.send::<String>(&request).await;
@@ -400,14 +395,14 @@ mod tests {
         let request = WireRequest { again: false, ..get(LIMIT) };
         let error = router.send::<String>(&request).await.unwrap_err();
         assert_eq!((error.kind(), stage.heard().len()), (ErrorKind::Unknown, 1));
-        // The next command is not to meet the same.
+        // The next command should avoid the dead node.
         assert_eq!(stage.seen(), (0, 1));
     }
 
     #[tokio::test(start_paused = true)]
     async fn error_says_most_about_what_became_of_the_command() {
         let gone = Err(ErrorKind::Connection);
-        // What a server has said counts for more than that there is none, whichever came first.
+        // A server's refusal outranks a missing server, in either order.
         for (ways, limit) in [([Some(0), Some(1)], SHORT), ([Some(1), Some(0)], 4 * SHORT)] {
             let (stage, router) = Stage::new(&[Ok(&[DOWN]), gone], &ways).await;
             assert_eq!(sent(&router, limit).await.unwrap_err().kind(), ErrorKind::Refused);
@@ -416,10 +411,10 @@ mod tests {
         let (_, router) = Stage::new(&[gone], &[None, Some(0)]).await;
         let error = sent(&router, SHORT).await.unwrap_err();
         assert!(error.to_string().contains("no node of the Cluster has slot"), "{error}");
-        // And that it may have run for more than all else.
+        // A command that may have run outranks every other error.
         let (_, router) = Stage::new(&[Ok(&[BREAK]), gone], &[Some(0), Some(1)]).await;
         assert_eq!(sent(&router, SHORT).await.unwrap_err().kind(), ErrorKind::Unknown);
-        // What cannot be mended by waiting is told at once.
+        // Waiting mends no permanent refusal.
         let (_, router) = Stage::new(&[Ok(&[DOWN, "-ERR no\r\n"])], &[Some(0)]).await;
         let error = sent(&router, LIMIT).await.unwrap_err();
         assert_eq!(error.redis_error().and_then(RedisError::code), Some("ERR"));
@@ -436,13 +431,13 @@ mod tests {
             assert_eq!(sent(&router, LIMIT).await.unwrap(), told);
             assert_eq!(stage.heard(), ["a:GET"; 2]);
         }
-        // One that may come back is.
+        // A server that may come back is waited for.
         let (stage, router) = Stage::new(&[Ok(&[DONE]), gone], &[Some(1), Some(0)]).await;
         assert_eq!(sent(&router, LIMIT).await.unwrap(), Sent::Once);
         assert_eq!((stage.heard().len(), stage.seen()), (1, (1, 0)));
     }
 
-    /// An acquisition of which that is told is rolled back, and one that was refused is not.
+    /// The lock rolls back an acquisition that may have run, and not a refused acquisition.
     #[tokio::test(start_paused = true)]
     async fn command_that_may_have_run_is_told_as_such_whatever_a_server_says_before_and_after_that() {
         for (first, ways) in [(&[BREAK][..], &[0, 1][..]), (&[DOWN, BREAK], &[0, 0, 1])] {

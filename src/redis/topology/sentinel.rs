@@ -1,12 +1,11 @@
-//! [`Sentinels`]: asked where the master is, and followed when it changes.
+//! [`Sentinels`]: find the master, and follow a change of the master.
 //!
 //! ```text
-//! connect: ask the Sentinels in turn ─► connect there ─► ROLE says master ─► it is known, and connected
-//! follow:  subscribe to one ─► `+switch-master`, or its answer once a second ─► it is known
+//! connect: ask the Sentinels in turn ─► connect to the answer ─► ROLE says master ─► address known
+//! follow:  subscribe to one Sentinel ─► `+switch-master`, or its answer once a second ─► address known
 //! ```
 //!
-//! All connections watch one address, the master's. Each connection stands for as long as it was made to that
-//! address.
+//! All connections watch the master's address. A connection stands until the address changes.
 
 mod follow;
 mod shared;
@@ -30,7 +29,6 @@ use super::single::Single;
 
 use self::shared::{Shared, is_master, role};
 
-/// To the master that `url` names.
 pub(super) async fn connect(
     url: &str,
     introduction: ConnectOptions,
@@ -45,10 +43,10 @@ pub(super) async fn connect(
     Single::connect_to(Arc::new(Sentinels::new(shared, common)), common).await
 }
 
-/// The Sentinels of one master, for as long as connections to it are wanted.
+/// The Sentinels of one master, while connections to the master are wanted.
 struct Sentinels {
     shared: Arc<Shared>,
-    /// Ends with this.
+    /// Aborted on drop.
     follower: AbortHandle,
 }
 
@@ -68,7 +66,7 @@ impl Drop for Sentinels {
 }
 
 impl Server for Sentinels {
-    /// Where the master is, or else what it is called.
+    /// Returns the master's address if known, or else the master's name.
     fn address(&self) -> Arc<str> {
         let known = self.shared.known.borrow().clone();
         known.unwrap_or_else(|| Arc::clone(&self.shared.name))
@@ -80,7 +78,7 @@ impl Server for Sentinels {
             loop {
                 let before = self.shared.known.borrow().clone();
                 let (address, connection) = self.shared.find(&push).await?;
-                // What was told otherwise meanwhile was told later than we asked.
+                // An address that arrived since then is newer than our answer.
                 self.shared.learn(&address, |known| *known == before);
                 let mut known = self.shared.known.subscribe();
                 if *known.borrow_and_update() == Some(address) {
@@ -90,7 +88,7 @@ impl Server for Sentinels {
         })
     }
 
-    /// A master that was made a replica still answers a PING.
+    /// Asks for the ROLE: a demoted master still answers a PING.
     fn heartbeat<'a>(&'a self, connection: &'a mut MultiplexedConnection) -> Boxed<'a, RedisResult<()>> {
         Box::pin(async move {
             if is_master(&role(connection).await?) {
@@ -106,7 +104,6 @@ impl Server for Sentinels {
         }
     }
 
-    /// Ends when the master is known to be elsewhere from now on.
     fn moved(&self) -> ServerEpoch {
         ServerEpoch::until_moved(self.shared.known.subscribe())
     }

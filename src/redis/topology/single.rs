@@ -1,4 +1,4 @@
-//! [`Single`]: everything goes to one server; and [`Fixed`], a server whose address does not change.
+//! [`Single`]: the topology of one server; and [`Fixed`]: a server at a fixed address.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,14 +13,12 @@ use super::super::connection::{
 use super::contract::{Node, Topology};
 use super::url;
 
-/// Everything goes to one server, however that is found.
 pub(super) struct Single {
     node: Arc<Node>,
     common: Arc<Common>,
 }
 
 impl Single {
-    /// To the server that `url` names.
     pub(super) async fn connect(
         url: &str,
         introduction: ConnectOptions,
@@ -66,29 +64,27 @@ impl fmt::Debug for Single {
     }
 }
 
-/// A server whose address does not change. Its name may come to mean another one: each connection looks it up
-/// anew.
+/// A server at a fixed address, whose name each connection looks up anew.
 #[derive(Clone)]
 pub(super) struct Fixed {
     dialer: Arc<Dialer>,
     at: Option<Address>,
     known: Arc<watch::Sender<Known>>,
-    /// The command that asks for a sign of life, and the question.
+    /// The command of the heartbeat, and the function that sends the command.
     heartbeat: (&'static str, Heartbeat),
 }
 
-/// Asks a server for a sign of life.
 pub(super) type Heartbeat = fn(&mut MultiplexedConnection) -> Boxed<'_, RedisResult<()>>;
 
 impl Fixed {
-    /// `at`: where it is, if that is not what the URL names.
+    /// `at`: the server's address, if it differs from the URL's.
     pub(super) fn new(dialer: Arc<Dialer>, at: Option<Address>) -> Self {
         let address = at.as_ref().map_or_else(|| dialer.address(), |at| at.to_string().into());
         let known = Arc::new(watch::Sender::new(Some(address)));
         Self { dialer, at, known, heartbeat: ("PING", |connection| Box::pin(ping(connection))) }
     }
 
-    /// The same server, of which more is asked.
+    /// The server with another heartbeat.
     #[allow(dead_code, reason = "Cluster need not be built in")]
     pub(super) fn asked(&self, command: &'static str, heartbeat: Heartbeat) -> Self {
         Self { heartbeat: (command, heartbeat), ..self.clone() }
@@ -99,7 +95,7 @@ async fn ping(connection: &mut MultiplexedConnection) -> RedisResult<()> {
     match cmd("PING").query_async::<String>(connection).await {
         Ok(reply) if reply == "PONG" => Ok(()),
         Ok(_) => Err(out_of_step()),
-        // It answers. What cannot be done with it just now is for commands to find out.
+        // A reply: commands will find out whether the server serves them.
         Err(error) if Meaning::of(&error) == Meaning::NotServing => Ok(()),
         Err(error) => Err(error),
     }
@@ -162,13 +158,13 @@ mod tests {
         }
     }
 
-    /// As when an answer was lost between here and there: all that follow would be taken for another's.
+    /// A lost reply would shift every later reply to the wrong command.
     #[tokio::test]
     async fn answer_to_something_else_ends_the_connection() {
         let right = Arc::new(AtomicBool::new(true));
         let fake = Fake::start({
             let right = Arc::clone(&right);
-            // Ordering: Relaxed, the connection is in between.
+            // Ordering: Relaxed, the connection orders both accesses.
             move |_| if right.load(Ordering::Relaxed) { "+PONG\r\n" } else { "+OK\r\n" }.to_owned()
         })
         .await;
@@ -181,7 +177,7 @@ mod tests {
         assert_eq!(Meaning::of(&error), Meaning::Lost);
     }
 
-    /// Its name is looked up anew then, for all that were connected by it.
+    /// Each connection then looks the name up anew.
     #[tokio::test]
     async fn server_that_turns_out_to_be_the_wrong_one_is_left_by_all_and_once() {
         let server = server_at(1);
@@ -189,12 +185,12 @@ mod tests {
         server.invalidate(&standing);
         assert!(standing.has_ended() && other.has_ended());
         let next = server.moved();
-        // Found out late, about the one before.
+        // A late report about the previous server.
         server.invalidate(&other);
         assert!(!next.has_ended());
     }
 
-    /// Commands have found out meanwhile that what its name leads to is the wrong one.
+    /// Commands find out, during the dial, that the name leads to the wrong server.
     #[tokio::test]
     async fn connection_to_a_server_that_was_left_while_it_was_dialled_does_not_stand() {
         let mut fake = Fake::silent().await;
@@ -203,7 +199,7 @@ mod tests {
             let (_, standing) = server.dial(Arc::new(|_| {})).await.unwrap();
             assert!(standing.has_ended());
         };
-        // It is not answered before.
+        // The dial gets no reply before this.
         let is_left = async {
             server.invalidate(&server.moved());
             fake.answer(|_| "+PONG\r\n".to_owned());

@@ -1,10 +1,9 @@
-//! The server that a URL names, and the faults of URLs.
+//! The kind of server that a URL names, and the faults of URLs.
 
 use ::redis::{ConnectionInfo, IntoConnectionInfo, parse_redis_url};
 
 use super::super::connection::{Error, ErrorKind, TLS_IS_BUILT_IN};
 
-/// The kinds of servers that a URL names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Names {
     Server,
@@ -13,7 +12,7 @@ pub(super) enum Names {
 }
 
 impl Names {
-    /// By its scheme. Sentinels are recognized in another's spelling, too.
+    /// Decides by the scheme. Recognizes other clients' spellings of Sentinel schemes, too.
     pub(super) fn of(url: &str) -> Self {
         match url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()) {
             Some(scheme) if scheme.contains("sentinel") => Self::Sentinels,
@@ -34,16 +33,15 @@ impl Names {
     }
 }
 
-/// Reads `url` into the redis crate's terms.
 pub(super) fn parse(url: &str) -> Result<ConnectionInfo, Error> {
     parse_if(url, TLS_IS_BUILT_IN)
 }
 
-/// As [`parse`]. `tls`: whether this build has it.
+/// Like [`parse`]. `tls`: true if this build supports TLS.
 ///
-/// A password in which a special character was not escaped can still make a URL, with the rest of the
-/// password as its port, database or fragment; then it would be sent to another server, or shown as an
-/// address. So what cannot be meant is refused.
+/// A password with an unescaped special character may still form a URL, with the rest of the password as
+/// port, database or fragment. The password would then be sent to another server, or shown as an address, so
+/// implausible URLs are refused.
 fn parse_if(url: &str, tls: bool) -> Result<ConnectionInfo, Error> {
     let url = parse_redis_url(url).ok_or_else(|| Error::url(unreadable(url)))?;
     if url.port() == Some(0) {
@@ -53,15 +51,14 @@ fn parse_if(url: &str, tls: bool) -> Result<ConnectionInfo, Error> {
         return Err(Error::url("a # in it must be written as %23"));
     }
     if url.scheme().ends_with("unix") {
-        // The redis crate would leave them out in silence.
+        // The redis crate would ignore user and password.
         if !url.username().is_empty() || url.password().is_some() {
             return Err(Error::url("that of a unix socket has ?user=…&pass=… instead of user:password@"));
         }
     } else if url.query().is_some_and(|query| query.contains('@')) {
         return Err(Error::url("a ? in the password must be written as %3F"));
     }
-    // The redis crate would leave out what it does not know. They are not quoted, as they may be the rest of
-    // a password.
+    // Unknown parameters, which the redis crate would ignore, may be the rest of a password: not quoted.
     if let Some(wrong) =
         url.query_pairs().find_map(|(name, value)| wrong_parameter(url.scheme(), &name, &value))
     {
@@ -73,11 +70,10 @@ fn parse_if(url: &str, tls: bool) -> Result<ConnectionInfo, Error> {
     url.into_connection_info().map_err(Error::unusable_url)
 }
 
-/// Not quoted: it may be the rest of a password in which a `/`, `?` or `#` was not escaped.
+/// Not quoted: the port may be the rest of a password with an unescaped `/`, `?` or `#`.
 pub(super) const UNREADABLE_HOST: &str = "its port is not a number from 1 to 65535, or its host cannot be read; \
      or a / ? or # in the password is not written as %2F, %3F or %23";
 
-/// The fault of a URL that cannot be read.
 fn unreadable(url: &str) -> &'static str {
     let Some((scheme, _)) = url.split_once("://") else { return "it has no scheme such as redis://" };
     const SCHEMES: [&str; 7] = ["redis", "rediss", "valkey", "valkeys", "unix", "redis+unix", "valkey+unix"];
@@ -88,7 +84,7 @@ fn unreadable(url: &str) -> &'static str {
     UNREADABLE_HOST
 }
 
-/// The fault of a parameter behind `?` that would do nothing, or something else.
+/// Returns the fault of a query parameter that the redis crate would ignore, or understand differently.
 fn wrong_parameter(scheme: &str, name: &str, value: &str) -> Option<&'static str> {
     match name {
         "protocol" if matches!(value, "3" | "resp3") => None,
@@ -213,7 +209,7 @@ mod tests {
         "mymaster",
     ];
 
-    /// As it would be written, with all that means something in a URL escaped.
+    /// Writes the URL of `info`, with all special characters escaped.
     fn written(info: &ConnectionInfo) -> Option<String> {
         let escape = |text: Option<&str>| -> String {
             let escape = |byte: u8| match byte {

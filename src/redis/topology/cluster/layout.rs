@@ -1,5 +1,4 @@
-//! The words of a Cluster: addresses, slots, and the answer to CLUSTER SLOTS. Which slot a key lies in, and
-//! which names would have their keys in two of them.
+//! Addresses and slots of a Cluster, and the reply to CLUSTER SLOTS.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -11,16 +10,16 @@ use crate::lock::NameError;
 
 use super::super::super::connection::Address;
 
-/// Slots that are next to each other, and the node that has them.
+/// A range of slots, and the nodes that have these slots.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shard {
     pub(super) slots: RangeInclusive<u16>,
-    /// `None` if the Cluster does not say where it is to be reached.
+    /// `None` if the Cluster does not announce the master's address.
     pub(super) master: Option<Address>,
     pub(super) replicas: Vec<Address>,
 }
 
-/// A reply to CLUSTER SLOTS (rather than CLUSTER SHARDS, which only 7.0 brought) from the node `asked`.
+/// Reads a reply to CLUSTER SLOTS from the node `asked`. (CLUSTER SHARDS needs 7.0.)
 pub(super) fn read(reply: Value, asked: &Address) -> Result<Vec<Shard>, ParsingError> {
     let ranges: Vec<Vec<Value>> = FromRedisValue::from_redis_value(reply)?;
     ranges.into_iter().map(|range| read_shard(range, asked)).collect()
@@ -45,10 +44,9 @@ fn read_node(node: Value, asked: &Address) -> Result<Option<Address>, ParsingErr
     };
     let (host, port) = (Option::<String>::from_redis_value(host)?, u16::from_redis_value(port)?);
     let host = match host.as_deref() {
-        // The Cluster does not know it, or is not to say: it is the one under which we know the node that we
-        // asked.
+        // The Cluster does not know the host, or keeps it to itself: use the host of the node that we asked.
         None | Some("") => Some(asked.host.clone()),
-        // It is to be a hostname, and this node has none. Its address of IP may stand beside.
+        // The Cluster prefers hostnames, and this node has none. An IP address may follow.
         Some("?") => parts.nth(1).and_then(|beside| {
             let mut beside = HashMap::<String, String>::from_redis_value(beside).ok()?;
             beside.remove("ip").filter(|ip| !ip.is_empty())
@@ -59,7 +57,7 @@ fn read_node(node: Value, asked: &Address) -> Result<Option<Address>, ParsingErr
 }
 
 impl Address {
-    /// `None` for what others cannot reach: a unix socket.
+    /// Returns `None` for a unix socket, which is unreachable from other nodes.
     pub(super) fn of(info: &ConnectionInfo) -> Option<Self> {
         match info.addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
@@ -69,39 +67,36 @@ impl Address {
         }
     }
 
-    /// `host:port`. The host may be empty.
+    /// Parses `host:port`. The host may be empty.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        // The last colon: there are more in an address of IPv6.
+        // The last colon: an IPv6 address contains more.
         let (host, port) = text.rsplit_once(':')?;
         Some(Self { host: host.to_owned(), port: port.parse().ok()? })
     }
 }
 
-/// `host:port` of a redirect that came from the node at `asked`. Without a host it means the one that we
-/// asked.
+/// Parses the `host:port` of a redirect from the node at `asked`. An empty host means the host of `asked`.
 pub(super) fn redirected(text: &str, asked: &str) -> Option<Address> {
     let to = Address::parse(text)?;
     if to.host.is_empty() { Some(Address { host: Address::parse(asked)?.host, ..to }) } else { Some(to) }
 }
 
-/// The count of slots of a Cluster.
 pub(super) const SLOTS: u16 = 16_384;
 
-/// The slot of a key or a sharded channel.
+/// Returns the slot of a key or a sharded channel.
 pub(super) fn slot(key: &str) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(hashed(key).as_bytes()) % SLOTS
 }
 
-/// Refuses a name whose lock, channel and counter would not share a slot. As a [`LockName`]'s braces are
-/// balanced, that is one kind only: with an empty pair in front, each of these keys is hashed as a whole.
+/// Refuses a name whose lock, channel and counter would not share a slot. The braces of a [`LockName`] are
+/// balanced, so these names are all of one kind: behind an empty leading pair, each key is hashed as a whole.
 pub(super) fn check_name(name: &LockName) -> Result<(), NameError> {
     let brace = name.as_str().find('{');
     let empty = brace.is_some_and(|brace| name.as_str()[brace + 1..].starts_with('}'));
     if empty { Err(NameError::EmptyHashTag) } else { Ok(()) }
 }
 
-/// The part of a key that counts: the text between its first `{` and the first `}` after that, if anything
-/// does.
+/// Returns the hashed part of a key: the text between its first `{` and the next `}`, or else the whole key.
 fn hashed(key: &str) -> &str {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
@@ -135,7 +130,7 @@ mod tests {
             node(text("node-4.example.com"), 7004, Some(("ip", "10.0.0.4"))),
             node(text("?"), 7005, Some(("ip", "10.0.0.5"))),
             node(text("?"), 7006, None),
-            // Before 7.0.
+            // Format before 7.0.
             Value::Array(vec![text("10.0.0.7"), Value::Int(7007), text("an id")]),
         ]);
         let shards = read(Value::Array(vec![Value::Array(range)]), &asked).unwrap();
@@ -165,7 +160,6 @@ mod tests {
             let Ok(shards) = read(value.clone(), &asked) else { return };
             let Value::Array(ranges) = value else { return };
             assert_eq!(shards.len(), ranges.len());
-            // As one that walks over all of them does.
             let slots: HashSet<u16> = shards.iter().flat_map(|shard| shard.slots.clone()).collect();
             assert!(slots.len() <= usize::from(u16::MAX) + 1);
         });

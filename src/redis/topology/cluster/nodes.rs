@@ -1,4 +1,4 @@
-//! [`Nodes`]: which node has which slot, as far as is known here, and how to learn it anew.
+//! [`Nodes`]: the known owners of the slots, and how to learn them anew.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -19,41 +19,37 @@ use super::super::contract::Node;
 use super::super::single::Fixed;
 use super::layout::{self, SLOTS, Shard};
 
-/// A node that has not said within this part of the response limit which node has which slot is not waited
-/// for alone: the next one is asked as well.
+/// Divisor of the response limit: the time after which the next node is asked as well.
 const STAGGER_PART: u32 = 30;
-/// A node is waited for at most for this part of the response limit.
+/// Divisor of the response limit: the time that one node has to answer.
 const LOOK_PART: u32 = 3;
 
-/// The nodes and their slots, as far as they are known here. A node that we are wrong about says so, and a
-/// dead one shows.
+/// The known nodes and their slots. Mistakes show: a node redirects the command, or does not answer.
 pub(super) struct Nodes {
     dialer: Arc<Dialer>,
     common: Arc<Common>,
-    /// The nodes to begin with, which are asked again when no other node answers.
+    /// The URL's nodes, asked again when no other node answers.
     seeds: Vec<Address>,
     map: Mutex<Map>,
     /// Serializes refreshes; waiters reuse the result.
     looking: tokio::sync::Mutex<()>,
-    /// Ourselves, for looks in the background.
     this: Weak<Self>,
 }
 
 struct Map {
     known: HashMap<Address, Arc<Node>>,
-    /// By slot.
+    /// Indexed by slot.
     owners: Vec<Option<Arc<Node>>>,
-    /// Counts the nodes that there ever were.
+    /// Count of all nodes so far.
     numbers: u64,
-    /// Counts the looks that have ended.
+    /// Count of finished looks.
     looks: usize,
-    /// Names the node to begin with next: a node that is cut off from the others answers, too, and does not
-    /// know better.
+    /// Selects the first node of a look: rotates, because a node cut off from the others answers, too.
     turn: usize,
 }
 
 impl Nodes {
-    /// Knows nothing but `seeds`, of which there is at least one.
+    /// Starts with `seeds` alone, at least one.
     pub(super) fn new(dialer: Arc<Dialer>, common: Arc<Common>, seeds: Vec<Address>) -> Arc<Self> {
         let owners = vec![None; usize::from(SLOTS)];
         let map = Mutex::new(Map { known: HashMap::new(), owners, numbers: 0, looks: 0, turn: 0 });
@@ -61,13 +57,13 @@ impl Nodes {
         Arc::new_cyclic(|this| Self { dialer, common, seeds, map, looking, this: Weak::clone(this) })
     }
 
-    /// The node at `address`, which need not be known yet.
+    /// Returns the node at `address`, and adds the node if unknown.
     fn node(&self, map: &mut Map, address: Address) -> Arc<Node> {
         match map.known.entry(address) {
             Entry::Occupied(known) => Arc::clone(known.get()),
             Entry::Vacant(new) => {
                 let server = Fixed::new(Arc::clone(&self.dialer), Some(new.key().clone()));
-                // A node that is cut off from the others hears no messages.
+                // A node cut off from the others receives no messages.
                 let listening = server.asked("CLUSTER INFO", |connection| Box::pin(in_touch(connection)));
                 let commands = Connection::new(Arc::new(server), &self.common, None);
                 let listening = Arc::new(listening);
@@ -77,17 +73,16 @@ impl Nodes {
         }
     }
 
-    /// The node that has the slot.
     pub(super) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
         self.map.lock().owners[usize::from(slot)].clone()
     }
 
-    /// The node at `address`, which is just taking a slot over.
+    /// Returns the node at `address`, which is taking a slot over.
     pub(super) fn at(&self, address: Address) -> Arc<Node> {
         self.node(&mut self.map.lock(), address)
     }
 
-    /// A node has said that another one, at `address`, has the slot.
+    /// Records the slot's new owner at `address`, as another node has announced.
     pub(super) fn moved(&self, slot: u16, address: Address) -> Arc<Node> {
         let mut map = self.map.lock();
         let node = self.node(&mut map, address);
@@ -95,7 +90,7 @@ impl Nodes {
         node
     }
 
-    /// All nodes that may know something: `first`, then the known ones, then the seeds.
+    /// Returns all nodes worth asking: `first`, then the known nodes, then the seeds.
     pub(super) fn candidates(&self, first: Option<Arc<Node>>) -> Vec<Arc<Node>> {
         let mut map = self.map.lock();
         let mut known: Vec<_> = map.known.values().cloned().collect();
@@ -112,13 +107,13 @@ impl Nodes {
         candidates
     }
 
-    /// Learns anew which node has which slot, from `first` if possible. The caller may go away meanwhile.
+    /// Learns the owners of the slots anew, from `first` if possible. Continues if the caller is dropped.
     pub(super) async fn refresh(&self, first: Option<Arc<Node>>) -> Result<(), Error> {
         let Some(this) = self.this.upgrade() else { return Ok(()) };
         let looked = self.common.runtime.spawn_for(async move {
             let looks = this.map.lock().looks;
             let _turn = this.looking.lock().await;
-            // A look of another caller that ended while we waited for our turn does for us.
+            // Share the look of another caller that ended while we waited for the mutex.
             if this.map.lock().looks != looks {
                 return Ok(());
             }
@@ -129,7 +124,7 @@ impl Nodes {
         looked.await.unwrap_or_else(|| Err(Error::runtime_ended()))
     }
 
-    /// As [`refresh`](Self::refresh), while the caller goes on.
+    /// Like [`refresh`](Self::refresh), without keeping the caller.
     pub(super) fn refresh_soon(&self, first: Option<Arc<Node>>) {
         let Some(this) = self.this.upgrade() else { return };
         self.common.runtime.spawn(async move {
@@ -138,7 +133,7 @@ impl Nodes {
         });
     }
 
-    /// Asks one after the other, without waiting long for any, until one has answered.
+    /// Asks the nodes one by one, waiting briefly for each, until the first answer.
     async fn look(&self, first: Option<Arc<Node>>) -> Result<(), Error> {
         let candidates = self.candidates(first);
         let mut candidates = candidates.into_iter();
@@ -170,7 +165,7 @@ impl Nodes {
                         error = &error as &dyn std::error::Error,
                         "a node does not say which node has which slot"
                     );
-                    // The refusal of a node says more than the absence of another.
+                    // A node's refusal says more than another node's absence.
                     if failure.as_ref().is_none_or(|known| known.kind() == ErrorKind::Connection) {
                         failure = Some(error);
                     }
@@ -181,7 +176,7 @@ impl Nodes {
     }
 
     fn learn(&self, shards: Vec<Shard>) {
-        // Closes the connections of those that are gone; after the mutex is free again.
+        // Dropped outside the mutex: closes the connections of removed nodes.
         let _gone = {
             let mut map = self.map.lock();
             let mut old = std::mem::take(&mut map.known);
@@ -229,11 +224,11 @@ impl fmt::Debug for Nodes {
     }
 }
 
-/// An error if the node is cut off from the others: messages come to it by way of them.
+/// Fails if the node is cut off from the others, which forward the messages.
 pub(super) async fn in_touch(connection: &mut MultiplexedConnection) -> RedisResult<()> {
     let info: String = match cmd("CLUSTER").arg("INFO").query_async(connection).await {
         Ok(info) => info,
-        // Perhaps we may not ask. It does answer.
+        // The user may lack the permission. The node does answer.
         Err(error) if Meaning::of(&error) == Meaning::Refused => return Ok(()),
         Err(error) => return Err(error),
     };
@@ -255,7 +250,7 @@ mod tests {
 
     const REFUSED: &str = "-ERR not for you\r\n";
 
-    /// Reserved, so there is no listener.
+    /// A reserved port without a listener.
     const NOT_THERE: u16 = 1;
 
     fn address(port: u16) -> Address {
@@ -283,7 +278,7 @@ mod tests {
         Shard { slots, master: nodes.next(), replicas: nodes.collect() }
     }
 
-    /// One that is down would be waited for twice.
+    /// A dead node would cost the wait twice.
     #[tokio::test]
     async fn no_node_is_asked_twice_in_one_look() {
         let nodes = nodes(&[7000, 7001, 7000]);
@@ -298,7 +293,7 @@ mod tests {
         }
     }
 
-    /// The same one may be cut off each time.
+    /// A fixed first node might be cut off.
     #[tokio::test]
     async fn looks_begin_with_each_known_node_in_turn() {
         let nodes = nodes(&[7000]);
@@ -307,7 +302,7 @@ mod tests {
             nodes.at(address(*port));
         }
         let mut firsts: Vec<u16> = (0..12).map(|_| ports(&nodes.candidates(None))[0]).collect();
-        // The seed became known with the first look.
+        // The first look has made the seed known.
         firsts.retain(|port| *port != 7000);
         let begin = usize::from(firsts[0] - 7001);
         for (turn, first) in firsts.iter().enumerate() {
@@ -325,12 +320,12 @@ mod tests {
         let mut known = ports(&nodes.candidates(None));
         known.sort_unstable();
         assert_eq!(known, [7000, 7001, 7002, 7003]);
-        // A replica takes over. What is no slot is left out.
+        // A replica takes over. Numbers beyond the last slot are ignored.
         nodes.learn(vec![shard(0..=8191, &[7002, 7001]), shard(8192..=u16::MAX, &[7003])]);
         let after = owners();
         assert_eq!(ports(&after), [7002, 7002, 7003, 7003]);
         assert!(Arc::ptr_eq(&after[3], &before[3]) && Arc::ptr_eq(&nodes.at(address(7001)), &before[0]));
-        // One slot alone has moved, to a node that was not known.
+        // One slot has moved to an unknown node.
         let to = nodes.moved(8191, address(7004));
         assert!(Arc::ptr_eq(&to, &nodes.owner(8191).unwrap()) && ports(&[to]) == [7004]);
         nodes.learn(vec![shard(0..=8191, &[7002])]);
@@ -349,7 +344,6 @@ mod tests {
         nodes.refresh(None).await.unwrap();
         assert_eq!(ports(&[nodes.owner(0).unwrap()]), [knows.port]);
         assert_eq!(knows.calls(), ["CLUSTER SLOTS"]);
-        // Two that come at the same time are content with one look.
         let (one, other) = tokio::join!(nodes.refresh(None), nodes.refresh(None));
         assert!(one.is_ok() && other.is_ok());
         assert_eq!(knows.calls().len(), 2);
@@ -371,7 +365,7 @@ mod tests {
         assert!(error.to_string().contains("knows of no Cluster's slots"), "{error}");
     }
 
-    /// A command that has found its node gone has time left for another one.
+    /// The command that has lost its node has time left for another node.
     #[tokio::test]
     async fn look_at_a_silent_node_ends_before_its_command() {
         const RESPONSE: Duration = Duration::from_millis(300);
@@ -382,7 +376,7 @@ mod tests {
         let mut look = pin!(nodes.refresh(None));
         let ended = match futures_util::future::select(&mut look, pin!(tokio::time::sleep(RESPONSE))).await {
             futures_util::future::Either::Left((ended, _)) => Some(ended),
-            // The machine has slept over both.
+            // A slow machine has slept over both limits.
             futures_util::future::Either::Right(_) => at_once(look).await,
         };
         let error = ended.expect("it has ended before").unwrap_err();
@@ -394,7 +388,6 @@ mod tests {
         Some(bulk(&format!("cluster_enabled:1\r\ncluster_state:{state}\r\ncluster_slots_fail:0\r\n")))
     }
 
-    /// A node that says so.
     async fn node(says: impl Fn() -> Option<String> + Send + Sync + 'static) -> (Arc<dyn Server>, Fake) {
         let common = Arc::new(Common::new(Timing::unhurried(), TokioRuntime::current()));
         let mut fake = Fake::silent().await;
@@ -405,7 +398,7 @@ mod tests {
         (Arc::clone(&nodes.at(at).listening), fake)
     }
 
-    /// What becomes of a connection to a node that says so.
+    /// Dials a node that answers with this reply.
     async fn dialled(reply: Option<String>) -> Result<(Arc<dyn Server>, ServerEpoch), Error> {
         let (node, fake) = node(move || reply.clone()).await;
         let dialled = node.dial(Arc::new(|_| {})).await;
@@ -416,7 +409,7 @@ mod tests {
     #[tokio::test]
     async fn node_that_is_cut_off_is_not_subscribed_at() {
         assert!(dialled(info("ok")).await.is_ok());
-        // It answers, which is all that can be known of it.
+        // A refusal is an answer, and shows no more.
         assert!(dialled(Some("-NOPERM not allowed\r\n".into())).await.is_ok());
         for reply in [info("fail"), Some("-LOADING it begins\r\n".into()), None] {
             let Err(error) = dialled(reply.clone()).await else { panic!("{reply:?}") };
@@ -424,13 +417,13 @@ mod tests {
         }
     }
 
-    /// Each heartbeat asks: it may be cut off at any time, and answers all the same.
+    /// A node cut off from the others still answers, so each heartbeat asks for the state.
     #[tokio::test]
     async fn node_that_is_cut_off_later_is_left_at_the_next_heartbeat() {
         let is_cut_off = Arc::new(AtomicBool::new(false));
         let says = {
             let is_cut_off = Arc::clone(&is_cut_off);
-            // Ordering: Relaxed, a flag by itself.
+            // Ordering: Relaxed, the flag carries no other data.
             move || info(if is_cut_off.load(Ordering::Relaxed) { "fail" } else { "ok" })
         };
         let (node, _fake) = node(says).await;
@@ -441,7 +434,7 @@ mod tests {
         assert!(node.heartbeat(&mut connection).await.is_err());
     }
 
-    /// Its name may lead to another server by now.
+    /// The node's name may lead to another server by now.
     #[tokio::test]
     async fn node_that_is_not_the_one_that_is_meant_is_dialled_anew() {
         let Ok((node, standing)) = dialled(info("ok")).await else { panic!("it answers") };

@@ -1,4 +1,4 @@
-//! The follower: told by a Sentinel when the master changes.
+//! The follower: learns from a Sentinel when the master changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,10 @@ use crate::support::runtime::Runtime;
 use super::super::super::connection::{BackOff, Common, Error, Push};
 use super::shared::{Shared, address};
 
-/// The channel of a Sentinel's message that the master has changed: the master's name, its old host and port,
-/// its new host and port.
+/// The channel for a new master. Message: the master's name, old host and port, new host and port.
 const SWITCH_CHANNEL: &str = "+switch-master";
 
-/// Follows one Sentinel, and when it is gone another, for ever.
+/// Follows one Sentinel, and the next one after a loss, forever.
 pub(super) async fn follow(shared: Arc<Shared>, common: Arc<Common>) {
     let mut back_off = BackOff::default();
     let runtime = &common.runtime;
@@ -30,7 +29,7 @@ pub(super) async fn follow(shared: Arc<Shared>, common: Arc<Common>) {
                 error = &_error as &dyn std::error::Error,
                 "Sentinel lost"
             );
-            // The next one may be in order.
+            // A Sentinel that cannot be subscribed to costs no pause: the next one may be in order.
             if stood {
                 runtime.sleep(back_off.next(runtime.random())).await;
             }
@@ -39,9 +38,9 @@ pub(super) async fn follow(shared: Arc<Shared>, common: Arc<Common>) {
     }
 }
 
-/// Subscribes to one Sentinel, until it does not answer, or does not know the master; or until another one is
-/// preferred, which is no error. `stood`: becomes true with the subscription. The Sentinel is asked again and
-/// again: it may have been told what we were not, and the link may be cut in silence.
+/// Subscribes to one Sentinel, until the Sentinel does not answer or does not know the master; returns `Ok`
+/// when another Sentinel is preferred. `stood`: set once subscribed. Asks for the master at every heartbeat:
+/// a message may have been missed, and the link may be cut in silence.
 pub(super) async fn listen(
     shared: &Arc<Shared>,
     sentinel: usize,
@@ -54,7 +53,7 @@ pub(super) async fn listen(
         let (broken, shared) = (Arc::clone(&broken), Arc::clone(shared));
         move |push: PushInfo| {
             if push.kind == PushKind::Disconnection {
-                // Kept if there are no listeners right now.
+                // A notification without a waiter is kept.
                 broken.notify_one();
             } else {
                 told(&shared, push);
@@ -73,11 +72,11 @@ pub(super) async fn listen(
             () = broken.notified() => return Err(Error::connection_lost(&dialer.address())),
             () = common.runtime.sleep(pause) => {}
         }
-        // One that has just been followed is preferred once it has said something.
+        // Change over to a preferred Sentinel once this one has answered.
         if pause > Duration::ZERO && shared.in_turn().next() != Some(sentinel) {
             return Ok(());
         }
-        // As when connecting: what comes by message while the answer is on its way is newer.
+        // As when connecting: a message that comes during the question is newer than the answer.
         let before = shared.known.borrow().clone();
         let said = shared.ask_over(&mut connection).await;
         match said.map_err(|error| Error::greeting(&dialer.address(), "SENTINEL", error))? {
@@ -85,8 +84,7 @@ pub(super) async fn listen(
             None => return Err(Error::unknown_master(&shared.name)),
         }
         if pause > Duration::ZERO {
-            // It stands and answers. Not before: one that can be connected to and knows nothing is no reason
-            // to hurry.
+            // Not at the first answer: a Sentinel that answers once and then fails is retried slowly.
             back_off.reset();
         } else {
             shared.prefer(sentinel);
@@ -95,7 +93,7 @@ pub(super) async fn listen(
     }
 }
 
-/// Runs on the connection's task.
+/// Learns from a message. Runs on the connection's task.
 fn told(shared: &Shared, push: PushInfo) {
     let Some(message) = Msg::from_push_info(push) else { return };
     let Ok(text) = message.get_payload::<String>() else { return };
@@ -104,7 +102,7 @@ fn told(shared: &Shared, push: PushInfo) {
     }
 }
 
-/// The new address of the master `name`, if the message is about that one.
+/// Returns the new address from a message about the master `name`.
 fn switched<'a>(message: &'a str, name: &str) -> Option<(&'a str, u16)> {
     let mut words = message.strip_prefix(name)?.strip_prefix(' ')?.split(' ').skip(2);
     Some((words.next()?, words.next()?.parse().ok()?))

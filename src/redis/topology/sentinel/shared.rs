@@ -1,4 +1,4 @@
-//! The questions to the Sentinels, and the master's address as it is known.
+//! The questions to the Sentinels, and the master's known address.
 
 use std::sync::Arc;
 
@@ -11,20 +11,18 @@ use super::super::super::connection::{
     Address, Dialer, Error, ErrorKind, Known, MultiplexedConnection, Push,
 };
 
-/// The state that the follower and the connections to the master share.
 pub(super) struct Shared {
     /// The Sentinels' name of the master.
     pub(super) name: Arc<str>,
     pub(super) sentinels: Vec<Dialer>,
-    /// The Sentinel that is asked first: the last one that was right.
+    /// Index of the Sentinel to ask first: the last one that named the right master.
     first: Mutex<usize>,
-    /// For the master, but for its address.
+    /// Dials the master, at the address that the Sentinels name.
     server: Dialer,
-    /// The master's address. `None`: the address that was known last is no master's.
+    /// The master's address; `None` if unknown or proved wrong.
     pub(super) known: watch::Sender<Known>,
 }
 
-/// A Sentinel's answer.
 pub(super) type Said = Option<(String, u16)>;
 
 impl Shared {
@@ -32,7 +30,7 @@ impl Shared {
         Self { name, sentinels, first: Mutex::new(0), server, known: watch::Sender::new(None) }
     }
 
-    /// Asks one Sentinel after the other, until one names a server that says it is the master.
+    /// Asks one Sentinel after another, until a named server confirms its role as master.
     pub(super) async fn find(&self, push: &Push) -> Result<(Arc<str>, MultiplexedConnection), Error> {
         let (mut refused, mut unknown, mut unasked) = (Vec::<(Said, Error)>::new(), false, None);
         for sentinel in self.in_turn() {
@@ -65,7 +63,7 @@ impl Shared {
         })
     }
 
-    /// The Sentinels, beginning with the last one that was right.
+    /// Returns the Sentinels' indexes, beginning with the preferred Sentinel.
     pub(super) fn in_turn(&self) -> impl Iterator<Item = usize> + use<> {
         let (first, count) = (*self.first.lock(), self.sentinels.len());
         (0..count).map(move |turn| (first + turn) % count)
@@ -75,7 +73,6 @@ impl Shared {
         *self.first.lock() = sentinel;
     }
 
-    /// Asks one Sentinel where the master is.
     async fn ask(&self, sentinel: usize) -> Result<Said, Error> {
         let sentinel = &self.sentinels[sentinel];
         let mut connection = sentinel.dial(None, Arc::new(|_| {})).await?;
@@ -102,7 +99,7 @@ impl Shared {
         if is_master(&role) { Ok(connection) } else { Err(Error::not_master(&self.name, &address, &role)) }
     }
 
-    /// The master is at `address`, if that is newer than what is known by now.
+    /// Stores the master's `address`, if newer than the known address.
     pub(super) fn learn(&self, address: &Arc<str>, is_newer: impl FnOnce(&Known) -> bool) {
         let learnt = self.known.send_if_modified(|known| {
             let news = known.as_ref() != Some(address) && is_newer(known);
@@ -125,9 +122,9 @@ pub(super) fn address(host: &str, port: u16) -> Arc<str> {
     format!("{host}:{port}").into()
 }
 
-/// The server's own word for its role: `master`, `slave` or `sentinel`.
+/// Returns the server's own word for its role: `master`, `slave` or `sentinel`.
 pub(super) async fn role(connection: &mut MultiplexedConnection) -> Result<String, RedisError> {
-    // The words behind the role differ between roles.
+    // The fields after the role differ between roles.
     let reply: Vec<Value> = cmd("ROLE").query_async(connection).await?;
     let role = reply.into_iter().next().unwrap_or(Value::Nil);
     Ok(String::from_redis_value(role)?)
@@ -138,7 +135,7 @@ pub(super) fn is_master(role: &str) -> bool {
 }
 
 impl Error {
-    /// `what`: what is wrong with the URL, without any part of it.
+    /// `what`: the defect of the URL, without any part of the URL.
     pub(crate) fn sentinel_url(what: &str) -> Self {
         let context = format!(
             "the Redis URL cannot be used: {what}; write \
@@ -148,7 +145,7 @@ impl Error {
         Self::new(ErrorKind::Url, context, None)
     }
 
-    /// `sentinels`: where they were looked for. `error`: the first one's.
+    /// `sentinels`: the addresses asked. `error`: the first Sentinel's error.
     pub(crate) fn no_sentinel(sentinels: &str, error: Self) -> Self {
         let source = error.redis_error().cloned();
         let is_none =
@@ -170,7 +167,6 @@ impl Error {
         Self::new(ErrorKind::UnknownMaster, context, None)
     }
 
-    /// `role`: the server's own word for its role.
     pub(crate) fn not_master(name: &str, address: &str, role: &str) -> Self {
         let context = format!(
             "Redis at {address} is what the Sentinels call the master {name:?}, and calls itself {role}; if there is a \

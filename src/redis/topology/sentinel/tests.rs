@@ -1,4 +1,4 @@
-//! Sentinels and servers that say what a test has them say.
+//! Tests with fake Sentinels and servers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,26 +19,25 @@ use crate::support::runtime::TokioRuntime;
 
 const UNKNOWN: &str = "*-1\r\n";
 
-/// No test lasts until then.
+/// Longer than any test.
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// A server that is what `role` says.
 async fn server(role: &'static str) -> Fake {
     Fake::start(move |_| format!("*1\r\n{}", bulk(role))).await
 }
 
-/// A Sentinel that may be followed.
+/// A Sentinel that accepts a subscription and answers questions with `says`.
 async fn sentinel(says: impl Fn() -> String + Send + Sync + 'static) -> Fake {
     let subscribed = push("subscribe", "+switch-master");
     Fake::start(move |asked| if asked.starts_with("SENTINEL") { says() } else { subscribed.clone() }).await
 }
 
-/// What a Sentinel says whose master is at `port`.
+/// Encodes a Sentinel's answer: the master is at `port`.
 fn at(port: u16) -> String {
     format!("*2\r\n{}{}", bulk("127.0.0.1"), bulk(&port.to_string()))
 }
 
-/// That the master is at `port` from now on.
+/// Encodes the message that the master has moved to `port`.
 fn switched(port: u16) -> String {
     let message = format!("mymaster 127.0.0.1 9 127.0.0.1 {port}");
     [">3\r\n".to_owned(), bulk("message"), bulk("+switch-master"), bulk(&message)].concat()
@@ -60,12 +59,11 @@ fn shared_over(common: &Arc<Common>, sentinels: &[u16]) -> Arc<Shared> {
     Arc::new(Shared::new(url.master.into(), sentinels, dialer(url.server)))
 }
 
-/// Without a follower, which would ask beside us.
+/// Without a follower, whose questions would add to the test's.
 fn shared(sentinels: &[u16]) -> Arc<Shared> {
     shared_over(&common(NEVER), sentinels)
 }
 
-/// As above.
 fn unfollowed(sentinels: &[u16]) -> super::Sentinels {
     super::Sentinels { shared: shared(sentinels), follower: AbortHandle::new_pair().0 }
 }
@@ -149,7 +147,7 @@ async fn address_is_learnt_if_it_is_another_and_newer() {
 
 // === Being connected ===
 
-/// The follower is not needed for it, and may be refused by the Sentinels.
+/// Sentinels may refuse the follower, which connecting does not need.
 #[tokio::test]
 async fn master_is_connected_to_unfollowed() {
     let master = server("master").await;
@@ -167,7 +165,7 @@ async fn heartbeat_tells_the_master_from_one_that_was_made_a_replica() {
     let is_master = Arc::new(AtomicBool::new(true));
     let master = Fake::start({
         let is_master = Arc::clone(&is_master);
-        // Ordering: Relaxed, the connection is in between.
+        // Ordering: Relaxed, the connection orders both accesses.
         move |_| {
             if is_master.load(Ordering::Relaxed) { "*1\r\n+master\r\n" } else { "*1\r\n+slave\r\n" }
                 .to_owned()
@@ -194,7 +192,7 @@ async fn master_that_turns_out_to_be_none_is_left_by_all_and_once() {
     assert!(standing.has_ended() && other.has_ended());
     assert_eq!(known(&sentinels.shared), None);
     sentinels.shared.learn(&Arc::from("other:1"), |_| true);
-    // Found out late, about the one before.
+    // A late report about the previous master.
     sentinels.invalidate(&other);
     assert_eq!(known(&sentinels.shared).as_deref(), Some("other:1"));
 }
@@ -236,7 +234,7 @@ async fn sentinel_that_answers_is_asked_at_its_pace_over_one_subscription() {
     assert_eq!((one.count("SUBSCRIBE"), other.count("")), (1, 0));
 }
 
-/// One that knows nothing after its first answer is no reason to hurry.
+/// A Sentinel that fails after its first answer is retried slowly.
 #[tokio::test]
 async fn sentinel_that_has_stood_is_come_back_to_sooner() {
     let common = common(HEARTBEAT);
@@ -259,7 +257,7 @@ async fn sentinel_that_has_stood_is_come_back_to_sooner() {
     }
 }
 
-/// It is the one to be preferred.
+/// The follower prefers the Sentinel that it follows.
 #[tokio::test]
 async fn sentinel_behind_one_that_is_gone_is_followed_for_good() {
     let sentinel = sentinel(|| at(1)).await;
@@ -269,8 +267,7 @@ async fn sentinel_behind_one_that_is_gone_is_followed_for_good() {
     assert_eq!(shared.in_turn().next(), Some(1));
 }
 
-/// Each that is not there would otherwise delay news of a failover by up to a second, and these by twelve at
-/// least.
+/// A pause for each missing Sentinel would delay news of a failover, here by at least twelve seconds.
 #[tokio::test]
 async fn sentinels_that_are_gone_are_passed_at_once() {
     let sentinel = sentinel(|| at(1)).await;
@@ -289,7 +286,7 @@ async fn sentinels_that_know_nothing_are_left_for_the_next_one_calmly() {
     let began = Instant::now();
     followed(NEVER, &sentinels.iter().map(|sentinel| sentinel.port).collect::<Vec<_>>());
     sentinels[4].until("SENTINEL", 1).await;
-    // Half of what a pause may last, which doubles.
+    // The least sum of the pauses, which double.
     assert!(began.elapsed() >= Duration::from_millis(10 + 20 + 40 + 80), "{:?}", began.elapsed());
 }
 
@@ -302,7 +299,7 @@ async fn sentinel_that_cannot_be_subscribed_to_is_left_for_the_next_one() {
     assert_eq!(one.count("SENTINEL"), 0);
 }
 
-/// It was the one that was right when a connection was made.
+/// A connection prefers the Sentinel that named the right master.
 #[tokio::test]
 async fn sentinel_that_is_preferred_is_gone_over_to() {
     let [one, other] = [sentinel(|| at(1)).await, sentinel(|| at(1)).await];
@@ -312,7 +309,7 @@ async fn sentinel_that_is_preferred_is_gone_over_to() {
     other.until("SENTINEL", 2).await;
 }
 
-/// Not at the next question, as a message may be missed until then.
+/// Without waiting for the next question: a message may be missed meanwhile.
 #[tokio::test]
 async fn subscription_that_breaks_is_made_anew_at_once() {
     let sentinel = sentinel(|| at(1)).await;
@@ -321,7 +318,7 @@ async fn subscription_that_breaks_is_made_anew_at_once() {
     sentinel.until("SUBSCRIBE", 2).await;
 }
 
-/// A Sentinel says both while it learns of a failover itself.
+/// A Sentinel may send both while learning of a failover.
 #[tokio::test]
 async fn message_is_newer_than_an_answer_that_was_on_its_way() {
     let asked = AtomicUsize::new(0);

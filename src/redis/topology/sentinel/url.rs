@@ -5,24 +5,22 @@ use ::redis::{ConnectionInfo, IntoConnectionInfo, parse_redis_url};
 use super::super::super::connection::{Error, ErrorKind};
 use super::super::url::UNREADABLE_HOST;
 
-/// The default port of Sentinels.
 const DEFAULT_PORT: u16 = 26379;
 
-/// The parts of a `redis+sentinel://` URL.
 pub(super) struct SentinelUrl {
     /// The Sentinels' name of the master.
     pub(super) master: String,
     pub(super) sentinels: Vec<ConnectionInfo>,
     /// User and password for the Sentinels themselves.
     pub(super) credentials: (Option<String>, Option<String>),
-    /// For the master, but for its address.
+    /// Settings for the master, with a placeholder address.
     pub(super) server: ConnectionInfo,
 }
 
-/// Reads `redis+sentinel://[user:password@]host[:port][,host[:port]…]/master[/database][?options]`, which no
-/// parser of URLs would: several hosts. `tls`: whether this build has it.
+/// Parses `redis+sentinel://[user:password@]host[:port][,host[:port]…]/master[/database][?options]`, whose
+/// several hosts no URL parser accepts. `tls`: true if this build supports TLS.
 ///
-/// As with other URLs, what a password would make that was not escaped is refused.
+/// As with other URLs, traces of an unescaped password are refused.
 pub(super) fn parse(url: &str, tls: bool) -> Result<SentinelUrl, Error> {
     let wrong = Error::sentinel_url;
     let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("it is none"))?;
@@ -52,7 +50,7 @@ pub(super) fn parse(url: &str, tls: bool) -> Result<SentinelUrl, Error> {
     if master.is_empty() {
         return Err(wrong("it does not name the master that the Sentinels watch"));
     }
-    // The Sentinels themselves take no other.
+    // Sentinels themselves accept no other names.
     if !master.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte)) {
         return Err(wrong("the name of a master has only letters, digits, dots, dashes and underscores"));
     }
@@ -66,7 +64,7 @@ pub(super) fn parse(url: &str, tls: bool) -> Result<SentinelUrl, Error> {
     Ok(SentinelUrl { master: master.to_owned(), sentinels, credentials, server })
 }
 
-/// How to connect to one of the Sentinels. `host`: with neither `/` nor `@`.
+/// Returns the settings for one Sentinel. `host`: without `/` or `@`.
 fn sentinel(scheme: &str, host: &str) -> Option<ConnectionInfo> {
     let mut url = parse_redis_url(&format!("{scheme}://{host}")).filter(|url| url.port() != Some(0))?;
     if url.port().is_none() {
@@ -75,7 +73,6 @@ fn sentinel(scheme: &str, host: &str) -> Option<ConnectionInfo> {
     url.into_connection_info().ok()
 }
 
-/// User and password for the Sentinels themselves.
 fn credentials(options: Option<&str>) -> Result<(Option<String>, Option<String>), Error> {
     let (mut username, mut password) = (None, None);
     let Some(options) = options else { return Ok((username, password)) };
@@ -145,7 +142,7 @@ mod tests {
             ("redis+sentinel://:hunter2@one/mymaster/3/4", "database"),
             ("redis+sentinel://one/mymaster?password=hunter2", "an option besides"),
             ("redis-sentinel://:hunter2@one/mymaster", "scheme"),
-            // The rest of a password that was not escaped.
+            // Passwords with an unescaped character.
             ("redis+sentinel://user:1/hunter2@one/mymaster", "%2F"),
             ("redis+sentinel://user:1?hunter2@one/mymaster", "%3F"),
             ("redis+sentinel://user:1#hunter2@one/mymaster", "%23"),
