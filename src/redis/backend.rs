@@ -1,4 +1,4 @@
-//! [`Redis`], a [`Backend`]: what is asked of a lock, as scripts.
+//! [`Redis`], a [`Backend`]: sends a lock's operations as scripts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,15 +27,15 @@ use super::scripts::{Reply, Script, Scripts};
 use super::topology::{Router, Sent};
 use crate::support::runtime::TokioRuntime;
 
-/// As in Redisson: renewals go out this many to a command, so that one script does not hold up the server.
+/// Limit of renewals in one command, as in Redisson, so that a script does not hold up the server.
 const RENEWALS_PER_COMMAND: usize = 100;
-/// The count of such commands that are under way at a time.
+/// Limit of renewing commands in flight.
 const MAX_RENEWING_COMMANDS: usize = 64;
 
-/// The longest time for which an attempt that comes late keeps others out.
+/// Interval of rollbacks of a late attempt, and so the longest time that such an attempt holds the lock.
 const UNDO_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The count of replicas that must have the last write, and the time that they may take.
+/// The number of replicas that must have an acquisition, and their time limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replicas {
     pub(super) count: usize,
@@ -45,7 +45,7 @@ pub(super) struct Replicas {
 impl Replicas {
     fn wait(self) -> Cmd {
         let mut wait = cmd("WAIT");
-        // Zero would be for ever.
+        // WAIT with a timeout of 0 blocks for ever.
         wait.arg(self.count).arg(self.timeout.as_millis().max(1) as u64);
         wait
     }
@@ -53,8 +53,8 @@ impl Replicas {
 
 /// Locks kept on a Redis server (6.0 or newer).
 ///
-/// Clones share their connections. These live on the tokio runtime in which [`connect`](Self::connect) was
-/// called, and end when it does; what waits for them can be polled anywhere.
+/// Clones share their connections. The connections live on the tokio runtime in which
+/// [`connect`](Self::connect) was called, and end with that runtime; the futures can be polled anywhere.
 /// [`RedisBuilder::blocking_connect`](super::RedisBuilder::blocking_connect) has a runtime of its own.
 ///
 /// # Examples
@@ -72,17 +72,16 @@ impl Replicas {
 #[derive(Clone)]
 pub struct Redis {
     pub(super) router: Router,
-    /// For acquisitions, if replicas are to be waited for.
+    /// The router of acquisitions, if acquisitions wait for replicas.
     pub(super) acquisitions: Option<(Router, Replicas)>,
     pub(super) scripts: Arc<Scripts>,
     pub(super) registry: Registry<RedisTransport>,
     pub(super) common: Arc<Common>,
     pub(super) late: Arc<LateAttempts>,
-    /// Messages go out in both kinds.
+    /// Publishes each message both sharded and plain.
     pub(super) publishes_both: bool,
-    /// Of its waiters that the server enqueues.
     pub(super) nonces: Arc<Nonces>,
-    /// By the kind of queue.
+    /// Indexed by `QueueKind`.
     pub(super) hand_off_stats: Arc<[HandOffStats; 2]>,
 }
 
@@ -109,7 +108,7 @@ impl Backend for Redis {
         let read_write = || keys::listened(name, keys::read_write_channel(name));
         match mode {
             Mode::Plain => Channels::one(plain()),
-            // Redisson's fair locks tell of a release there.
+            // Redisson's fair lock publishes releases on the plain channel.
             Mode::Fair => Channels { own: keys::grants(name) + client, common: Some(plain()) },
             Mode::Write => Channels { own: keys::write_grants(name) + client, common: Some(read_write()) },
             Mode::Read => Channels::one(read_write()),
@@ -117,7 +116,7 @@ impl Backend for Redis {
     }
 
     fn grants_suffice(&self) -> bool {
-        // Of a lease that a release has granted no replica need have heard.
+        // Replicas may lack a lease that a release has granted.
         self.acquisitions.is_none()
     }
 
@@ -216,14 +215,14 @@ impl Redis {
             Mode::Read => self.end_read(router, name, id).await,
         };
         match released {
-            // Boxed, as it is rare.
+            // Boxed: cold.
             Err(error) if error.is_wrong_type() => Box::pin(self.replaced(mode, name, id, error)).await,
             released => released,
         }
     }
 
-    /// The release found a key that is not of the type that it has to be. If that is the lock's own, the
-    /// lease was over when it was put there: a release that is repeated would meet it again and again.
+    /// Handles a release that found a key of a wrong type. If another program replaced the lock's key, the
+    /// lease was over by then, and repeating the release would fail for ever.
     async fn replaced(
         &self,
         mode: Mode,
@@ -232,7 +231,7 @@ impl Redis {
         error: Error,
     ) -> Result<ReleaseOutcome, Error> {
         let lease = [LeaseKey { name: name.clone(), id: id.clone() }];
-        // A lease is never made shorter, so this only asks.
+        // A renewal never shortens a lease, so this only asks.
         match self.renew_all(mode, &lease, Lease::MIN).await {
             Ok(held) if held == [false] => Ok(ReleaseOutcome::NotHeld),
             _ => Err(error),
@@ -251,7 +250,7 @@ impl Redis {
                 false => command.arg(1).arg(name.as_str()),
             };
             command.arg(millis(*lease)).arg(keys::Shown(id));
-            // Each word is read by the server, whether the script looks at it or not.
+            // Left out if 0: the server parses each argument, used or not.
             if *tokens > 0 {
                 command.arg(tokens);
             }
@@ -266,7 +265,7 @@ impl Redis {
             command.arg(keys::channel(name.as_str()));
         };
         let request = self.request(&self.scripts.force_release, name, &words);
-        // Not again: another owner may have it by then.
+        // Not resent: by then, another owner may hold the lock.
         let request = WireRequest { again: false, ..request };
         freed(name, self.send_and_tell(&self.router, &request, name).await?.0)
     }
@@ -276,18 +275,18 @@ impl Redis {
         let request = self.request(&self.scripts.holder, name, &words);
         let (found, _): (Option<Found>, Sent) = self.router.send(&request).await?;
         Ok(found.map(|(left, fields, mode)| {
-            // Besides there is `mode`, which is no id.
+            // The field `mode` does not parse as an id.
             let id = fields.iter().find_map(|field| field.parse().ok());
             Holder::new(id, duration(left)).mode(mode.and_then(|mode| keys::mode(&mode)))
         }))
     }
 }
 
-/// For how long a lock is held, in ms, its fields, and its mode. Redisson's plain and fair locks have none.
+/// The lease's remaining ms, the lock's fields, and its mode. Redisson's plain and fair locks have none.
 type Found = (i64, Vec<String>, Option<String>);
 
 impl Redis {
-    /// A call of a script about `name`. `words`: writes the number of its keys, these, and its arguments.
+    /// A call of a script about `name`. `words` writes the number of keys, the keys, and the arguments.
     pub(super) fn request<'a>(
         &self,
         script: &'a Script,
@@ -299,18 +298,16 @@ impl Redis {
         WireRequest { key: name.as_str(), script, line: Line::Ask, ..request }
     }
 
-    /// The command by which scripts publish to waiters.
     pub(super) fn publish(&self) -> &'static str {
         self.router.topology().messages().publish()
     }
 
-    /// The router of attempts. A rollback goes over the same, so that it cannot come before its attempt.
+    /// The router of attempts, and of rollbacks, so that no rollback overtakes its attempt.
     pub(super) fn attempts(&self) -> &Router {
         self.acquisitions.as_ref().map_or(&self.router, |(router, _)| router)
     }
 
-    /// Sends an attempt by `id` to take a lock. If replicas are to be waited for, it counts when they have
-    /// it.
+    /// Sends an attempt by `id`. With [`Replicas`], fails unless enough replicas have the lock in time.
     pub(super) async fn attempt_once(
         &self,
         id: &LeaseId,
@@ -331,7 +328,7 @@ impl Redis {
             };
             let ((reply, had), sent): ((Option<Reply>, Result<usize, _>), _) = router.send(&request).await?;
             self.late.answered(id, sent, &self.common);
-            // A lock that was not acquired has nothing that replicas could have.
+            // A refused attempt wrote nothing that replicas could have.
             let is_acquired = !matches!(reply, Some(Reply::Number(_) | Reply::Mode(_)));
             if is_acquired && !had.as_ref().is_ok_and(|had| *had >= replicas.count) {
                 return Err(Error::not_replicated(&router.address(), had, replicas.count));
@@ -341,7 +338,6 @@ impl Redis {
         .await
     }
 
-    /// Rolls back again and again, as long as what was rolled back may come late.
     fn undo_in_background(&self, until: Instant, mode: Mode, name: &LockName, id: &LeaseId) {
         let (this, name, id) = (self.clone(), name.clone(), id.clone());
         self.common.runtime.spawn(async move {
@@ -356,7 +352,7 @@ impl Redis {
         });
     }
 
-    /// `release`: sends the release once. True if there was something to undo.
+    /// Calls `release`, which returns true after undoing an attempt, each [`UNDO_INTERVAL`] until `until`.
     pub(super) async fn undo_until<'a>(
         &self,
         until: impl Fn() -> Instant + Send,
@@ -366,14 +362,12 @@ impl Redis {
         let runtime = &self.common.runtime;
         while runtime.now() < until() && !runtime.has_ended() {
             runtime.sleep_until(runtime.now() + UNDO_INTERVAL).await;
-            // If that fails, the next one may not.
             if release().await {
                 event!(WARN, lock = _name.as_str(), "an attempt that came late was undone");
             }
         }
     }
 
-    /// Frees the lock if `id` has it.
     async fn free(&self, router: &Router, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
         let words = |command: &mut Cmd, _: Instant| {
             command.arg(1).arg(name.as_str()).arg(keys::Shown(id)).arg(keys::channel(name.as_str()));
@@ -385,19 +379,18 @@ impl Redis {
         let (heard, sent): (i64, Sent) = self.send_and_tell(router, &request, name).await?;
         Ok(match usize::try_from(heard) {
             Ok(heard) => {
-                // Most often there was no receiver, and then none was this process.
+                // Usually the message had no receiver. Then skip the look at our own subscription.
                 let is_heard = || self.registry.transport().is_active(&keys::channel(name.as_str()));
                 let ours = heard > 0 && is_heard();
                 ReleaseOutcome::Released { receivers: heard.saturating_sub(usize::from(ours)) }
             }
-            // The first sending has freed it. (That it was lost before then cannot be told from that, and
-            // comes to the same.)
+            // The first sending freed the lock. (Or the lease was lost before: the effect is the same.)
             Err(_) if sent == Sent::Again => ReleaseOutcome::Released { receivers: 0 },
             Err(_) => ReleaseOutcome::NotHeld,
         })
     }
 
-    /// Sends what may free a lock; with a message of the other kind behind it, if both are to be published.
+    /// Sends a command that may free a lock, then a message of the other kind if both kinds are published.
     async fn send_and_tell<T: FromRedisValue + Send>(
         &self,
         router: &Router,
@@ -434,12 +427,11 @@ impl Redis {
             .values()
             .flat_map(|indices| indices.chunks(RENEWALS_PER_COMMAND).map(<[usize]>::to_vec))
             .collect();
-        // Most often. What polls several side by side may call the caller's waker in its own poll.
+        // The usual case. (`buffer_unordered` may call the caller's waker within its own poll.)
         if let [only] = &*commands {
             return self.renew_some(mode, leases, only, lease).await;
         }
-        // The first that fails ends it for all: they are asked for together because they are with the same
-        // node.
+        // The first failure fails all: one node has all these leases.
         let mut answers = stream::iter(commands)
             .map(|indices| async move {
                 let renewed = self.renew_some(mode, leases, &indices, lease).await?;
@@ -456,7 +448,7 @@ impl Redis {
         Ok(renewed)
     }
 
-    /// The leases at `indices`, all of one slot.
+    /// Renews the leases at `indices`, all of one slot.
     async fn renew_some(
         &self,
         mode: Mode,
@@ -464,8 +456,7 @@ impl Redis {
         indices: &[usize],
         lease: Duration,
     ) -> Result<Vec<bool>, Error> {
-        // While their slot moves, some are with one node and some with the other, which can last. Then each
-        // goes by itself.
+        // While the slot moves, perhaps for long, two nodes share its keys. Then renew each lease alone.
         match self.renew_together(mode, leases, indices, lease, false).await {
             Err(error) if error.meaning() == Some(Meaning::CrossSlot) => {}
             renewed => return renewed,
@@ -489,7 +480,6 @@ impl Redis {
         let asked = || indices.iter().map(|index| &leases[*index]);
         let field = |id| if mode == Mode::Write { keys::writer(id) } else { keys::id(id) };
         let fields: Vec<String> = asked().map(|lease| field(&lease.id)).collect();
-        // A reader's lease has a key of its own.
         let own_key =
             |lease: &LeaseKey| (mode == Mode::Read).then(|| keys::read_lease(lease.name.as_str(), &lease.id));
         let own: Vec<Option<String>> = asked().map(own_key).collect();
@@ -501,8 +491,7 @@ impl Redis {
             command.arg(keys.len()).arg(&keys).arg(millis(lease)).arg(fields_each).arg(&fields);
         };
         let request = self.request(&self.scripts.renew, &leases[indices[0]].name, &words);
-        // A reply that is lost leaves time to ask once more, over another connection. However long the lease,
-        // a command takes no longer than any other.
+        // Leaves time to resend after a lost reply. No longer than the limit of any other command.
         let limit = match lease {
             // Only asks.
             Lease::MIN => self.common.timing.response,
@@ -512,7 +501,6 @@ impl Redis {
     }
 }
 
-/// The outcome of an attempt, by the reply.
 pub(super) fn attempted(name: &LockName, reply: Option<Reply>) -> Result<AcquireOutcome, Error> {
     Ok(match reply {
         None => AcquireOutcome::Acquired { last_token: 0 },
@@ -530,11 +518,10 @@ pub(super) fn freed(name: &LockName, reply: Reply) -> Result<bool, Error> {
     }
 }
 
-/// A lease as Redis takes it: rounded up, as it must not end there before it does here. `Lease::check` has
-/// seen to it that it is at least 1 and fits.
+/// The lease in ms, at least 1 (`Lease::check`). Rounded up: no lease ends earlier in Redis than here.
 pub(super) fn millis(lease: Duration) -> u64 {
     let begun = u64::from(!lease.subsec_nanos().is_multiple_of(1_000_000));
-    // In 64 bits, as 128 are divided slowly, and this is done for each attempt.
+    // In 64 bits, as division of 128 bits is slow, and runs for each attempt.
     u64::try_from(lease.as_millis()).unwrap_or(u64::MAX).saturating_add(begun)
 }
 

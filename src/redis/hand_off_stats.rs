@@ -1,5 +1,4 @@
-//! [`HandOffStats`]: when a release of a read-write lock leaves it to other clients, and whether another
-//! process most likely waits for a release.
+//! [`HandOffStats`]: counts the hand-offs of read-write locks.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -7,32 +6,31 @@ use std::time::{Duration, Instant};
 use crate::backend::LockName;
 use crate::support::sync::Mutex;
 
-/// After so many releases of a read-write lock the next one leaves it to whichever client asks first. While
-/// ours wait, they grant it to each other, and a client of Redisson's would not be told. It does not change
-/// the order among ours: all of them are told, and the first of the queue gets it, whichever asks.
+/// Hand-offs in a row after which a release leaves the lock to whichever client asks first: Redisson's
+/// clients get no message while our waiters grant the lock to each other. Our waiters keep their order: all
+/// are woken, and the first of the queue gets the lock.
 const MAX_HAND_OFFS: u32 = 31;
 
-/// The releases of more locks than these are not counted.
+/// Limit of counted locks.
 const MAX_COUNT: usize = 4096;
 
-/// A lock that was not released for so long may be forgotten for another one.
+/// Time without a release after which a lock's count may be dropped to make room.
 const IDLE_TIME: Duration = Duration::from_secs(60);
 
-/// The count of each lock's releases by this process that passed the lock on, since one has left it to other
-/// clients.
+/// For each lock, the releases by this process that passed the lock on since it was last left free.
 #[derive(Debug, Default)]
 pub(super) struct HandOffStats(Mutex<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
     by_name: HashMap<LockName, (u32, Instant)>,
-    /// When those that are idle were forgotten: looking at all of them takes time.
+    /// Time when idle locks were last removed: a scan of all takes time.
     cleared: Option<Instant>,
 }
 
 impl HandOffStats {
-    /// True if this release is to leave the lock to other clients. A release without room to be counted is:
-    /// that costs the waiters a command each, while never to leave it would keep other clients out for ever.
+    /// True if this release has to leave the lock to other clients. Also true of a lock without room to be
+    /// counted: to leave the lock costs its waiters a command each, never to do so keeps clients out.
     pub(super) fn is_enough(&self, name: &LockName) -> bool {
         let counts = self.0.lock();
         match counts.by_name.get(name) {
@@ -41,13 +39,12 @@ impl HandOffStats {
         }
     }
 
-    /// True if the last release of the lock passed it on. Then others most likely wait for the next release,
-    /// too.
+    /// True if the last release passed the lock on. Then other waiters most likely wait for the next release.
     pub(super) fn last_time(&self, name: &LockName) -> bool {
         self.0.lock().by_name.contains_key(name)
     }
 
-    /// Counts a release. `freed`: the lock is free now, so other clients have their chance.
+    /// Counts a release. `freed`: the release left the lock free, so other clients have their chance.
     pub(super) fn count(&self, name: &LockName, freed: bool, now: Instant) {
         let mut counts = self.0.lock();
         if freed {
@@ -101,7 +98,7 @@ mod tests {
         }
         assert_eq!(stats.0.lock().by_name.len(), MAX_COUNT);
         assert!(!stats.is_enough(&name(0)) && stats.is_enough(&name(MAX_COUNT)));
-        // All are looked at once a second: here half a second too early, and not again before they are idle.
+        // At most one removal a second: half a second is too early.
         for half_seconds in [119, 120] {
             stats.count(&name(MAX_COUNT), false, now + half_seconds * IDLE_TIME / 120);
             assert!(stats.is_enough(&name(MAX_COUNT)), "after {half_seconds} / 2 s");

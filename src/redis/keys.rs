@@ -1,16 +1,15 @@
-//! Every key, channel and message that goes to the server, in one place.
+//! Every key, channel and message sent to the server, in one place.
 //!
-//! Keys and channels of our own begin with the lock's name, so that a right to a prefix of names is a right
-//! to them, and lie in the lock's own slot. No two names share one, and none is a name that a lock can have:
-//! see `LockName`. Redisson's forms are as they are: it calls the channels and the
-//! counter of `x` and of `{x}` the same. Of these two names the process that waits for both keeps its waiters
-//! apart (see [`listened`]); a counter that rises for both rises for each.
+//! Our own keys and channels begin with the lock's name, so a right to a prefix of names covers them, and
+//! they lie in the lock's slot. No two names share a key, and no key is a valid name of a lock: see
+//! `LockName`. Redisson gives `x` and `{x}` the same channels and the same counter. A process that waits for
+//! both names keeps their waiters apart (see [`listened`]); a counter that rises for both names rises for
+//! each.
 //!
-//! The [`Nonces`] tell a grant that the store has made from a message that any client may publish.
-//!
-//! A waiter sends a nonce when it is enqueued. The store keeps it in the queue, where only clients with
-//! rights to the lock's own keys can read it, and puts it into the message of the grant. A message with
-//! another nonce is a hint at most: its waiter asks the store.
+//! [`Nonces`] distinguish a grant by the store from a message that any client may publish. A waiter sends a
+//! nonce when enqueued. The store keeps the nonce in the queue, where only clients with rights to the lock's
+//! own keys can read it, and puts it into the grant's message. A message with another nonce is at most a
+//! hint: the waiter asks the store.
 
 use std::fmt::{self, Write as _};
 use std::hash::Hasher;
@@ -27,70 +26,66 @@ pub(super) const UNLOCK_MESSAGE: &str = "0";
 /// Redisson's `LockPubSub.READ_UNLOCK_MESSAGE`.
 pub(super) const READ_UNLOCK_MESSAGE: &str = "1";
 
-/// What a grant's message begins with; the number of the lease that is granted follows, `:`, and the nonce of
-/// its waiter.
+/// Prefix of a grant's message; followed by the number of the granted lease, `:`, and the waiter's nonce.
 pub(super) const GRANTED: &str = "granted:";
 
-/// The channel of a lock.
 pub(super) fn channel(name: &str) -> String {
     beside("redisson_lock__channel", name)
 }
 
-/// The counter of a lock's fencing tokens. It never expires: were it to begin anew, the tokens would.
+/// The counter of a lock's fencing tokens. Never expires, as tokens must not begin anew.
 pub(super) fn token(name: &str) -> String {
     beside("redisson_lock_token", name)
 }
 
-/// Where a client is told that it was granted a fair lock. Its uuid follows.
+/// Prefix of the channels with grants of a fair lock; followed by the client's uuid.
 pub(super) fn grants(name: &str) -> String {
     own(name, "fair_grant:")
 }
 
-/// The queue of a fair lock, and the positions in it: until when each is kept, and its waiter's nonce.
+/// The queue of a fair lock, and its positions: the end of each position, and the waiter's nonce.
 pub(super) fn fair_queue(name: &str) -> [String; 2] {
     ["fair_queue", "fair_positions"].map(|what| own(name, what))
 }
 
-/// The channel of a read-write lock.
 pub(super) fn read_write_channel(name: &str) -> String {
     beside("redisson_rwlock", name)
 }
 
-/// Where a client is told that it was granted a read-write lock to write. Its uuid follows.
+/// Prefix of the channels with grants to writers; followed by the client's uuid.
 pub(super) fn write_grants(name: &str) -> String {
     own(name, "rw_grant:")
 }
 
-/// The same for the waiting writers of a read-write lock.
+/// The queue of a read-write lock's writers, and its positions.
 pub(super) fn write_queue(name: &str) -> [String; 2] {
     ["rw_queue", "rw_positions"].map(|what| own(name, what))
 }
 
-/// The waiting readers, and those of them whose turn it is.
+/// The waiting readers, and the readers whose turn it is.
 pub(super) fn waiting_readers(name: &str) -> [String; 2] {
     ["rw_readers", "rw_turn"].map(|what| own(name, what))
 }
 
-/// What the keys of readers' leases begin with. A reader's id follows, `:rwlock_timeout:`, and which of its
-/// holds it is, from 1 on.
+/// Prefix of readers' leases; followed by the reader's id, `:rwlock_timeout:`, and the hold's number from 1.
 pub(super) fn read_leases(name: &str) -> String {
     if name.contains('{') { [name, ":"].concat() } else { ["{", name, "}:"].concat() }
 }
 
-/// The lease of a reader of ours: one for all that it holds.
+/// The lease of a reader of ours: one for all its holds.
 pub(super) fn read_lease(name: &str, id: &LeaseId) -> String {
     format!("{}{id}:rwlock_timeout:1", read_leases(name))
 }
 
-/// The text of an id: what `to_string` says, in one allocation.
+/// The text of an id, in one allocation.
 pub(super) fn id(id: &LeaseId) -> String {
-    // Of a uuid, and a number of 20 digits at most.
+    // A uuid, a colon, and a number of at most 20 digits.
     let mut text = String::with_capacity(36 + 21 + id.label().map_or(0, |label| 1 + label.len()));
     let _ = write!(text, "{id}");
     text
 }
 
-/// Its text, as a word of a command.
+/// A displayed value as an argument of a command.
 pub(super) struct Shown<T>(pub(super) T);
 
 impl<T: fmt::Display> ToRedisArgs for Shown<T> {
@@ -99,7 +94,6 @@ impl<T: fmt::Display> ToRedisArgs for Shown<T> {
     }
 }
 
-/// The field of the writer.
 pub(super) fn writer(id: &LeaseId) -> String {
     format!("{id}:write")
 }
@@ -109,14 +103,12 @@ pub(super) fn redisson_queue(name: &str) -> String {
     beside("redisson_lock_queue", name)
 }
 
-/// As Redisson does. In braces, so that in a Cluster it lies in the lock's own slot; a name that has braces
-/// brings its own.
+/// Redisson's form of a key beside the lock. The braces put the key into the lock's slot of a Cluster.
 fn beside(prefix: &str, name: &str) -> String {
     if name.contains('{') { [prefix, ":", name].concat() } else { [prefix, ":{", name, "}"].concat() }
 }
 
-/// A key or channel of ours. The slot of a name without braces is that of the whole of it, so it is repeated
-/// as a hash tag.
+/// A key or channel of ours. A name without braces is repeated as a hash tag: all of it decides its slot.
 fn own(name: &str, what: &str) -> String {
     if name.contains('{') {
         [name, ":latchwork:", what].concat()
@@ -125,21 +117,20 @@ fn own(name: &str, what: &str) -> String {
     }
 }
 
-/// What marks a channel of Redisson's as that of a name in braces.
+/// Marks a channel of Redisson's as listened to for the name in braces.
 const IN_BRACES: char = '\0';
 
-/// Under which name this process listens to a channel of Redisson's. `x` and `{x}` have the same one, and a
-/// message wakes one waiter: were it that of the other name, the lock would be free and its waiter asleep. So
-/// the waiters of each name have a latch of their own, and the message goes to both.
+/// The name under which this process listens to a channel of Redisson's. `x` and `{x}` share a channel, and a
+/// message wakes one waiter: of the wrong name, that would leave the lock free and its waiter asleep. So each
+/// name has a latch of its own, and both latches get the message.
 pub(super) fn listened(name: &str, channel: String) -> String {
     let inner = name.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     let is_shared = |inner: &str| !inner.is_empty() && !inner.contains(['{', '}']);
     if inner.is_some_and(is_shared) { format!("{IN_BRACES}{channel}") } else { channel }
 }
 
-/// The server's channel behind one that this process [listens](listened) to, and which of the names that
-/// share it is meant: 0, or 1 for the one in braces. (A grant's channel begins with a name, which may begin
-/// with anything, and ends with a uuid.)
+/// The server's channel of a [`listened`] name, and which name shares it: 0, or 1 for the name in braces. (A
+/// grant's channel begins with a name, of any characters, and ends with a uuid.)
 pub(super) fn base_channel(channel: &str) -> (&str, usize) {
     match channel.strip_prefix(IN_BRACES) {
         Some(shared) if shared.ends_with('}') => (shared, 1),
@@ -147,7 +138,7 @@ pub(super) fn base_channel(channel: &str) -> (&str, usize) {
     }
 }
 
-/// The mode that a lock's field of that name stands for, if it is one that this version knows.
+/// The mode with this text in a lock's field `mode`, if this version knows it.
 pub(super) fn mode(text: &str) -> Option<Mode> {
     match text {
         "lock" => Some(Mode::Plain),
@@ -158,20 +149,19 @@ pub(super) fn mode(text: &str) -> Option<Mode> {
     }
 }
 
-/// The nonces of one process's waiters. Nothing is kept for a waiter: its nonce is SipHash-2-4 (Aumasson and
-/// Bernstein, 2012), under a random key that never leaves the process, of the channel that its client is told
-/// on and of the number of its lease. Each lease has a new number, and so a nonce of its own.
+/// The nonces of one process's waiters. No nonce is stored: each is SipHash-2-4 (Aumasson and Bernstein,
+/// 2012), under a random key that never leaves the process, of the client's grant channel and the number of
+/// the lease. Each lease has a new number, and so its own nonce.
 pub(super) struct Nonces {
     key: [u64; 2],
 }
 
 impl Nonces {
-    /// Under a key of the runtime's randomness.
     pub(super) fn new(runtime: &impl Runtime) -> Self {
         Self { key: [runtime.random(), runtime.random()] }
     }
 
-    /// The nonce of the lease with this number, whose client is told on `channel`.
+    /// The nonce of the lease with this number, granted on `channel`.
     pub(super) fn of(&self, channel: &str, number: u64) -> u64 {
         let mut hasher = SipHasher24::new_with_keys(self.key[0], self.key[1]);
         hasher.write(channel.as_bytes());
@@ -179,7 +169,7 @@ impl Nonces {
         hasher.finish()
     }
 
-    /// As [`of`](Self::of), as the store keeps it.
+    /// The text of [`of`](Self::of), as the store keeps it.
     pub(super) fn text(&self, channel: &str, number: u64) -> String {
         format!("{:016x}", self.of(channel, number))
     }
@@ -213,7 +203,7 @@ mod tests {
         assert_eq!(read_lease("orders:{42}", &id), format!("orders:{{42}}:{thread}:rwlock_timeout:1"));
     }
 
-    /// Of all versions of the crate, which may be at work at the same time.
+    /// Several versions of the crate may run at the same time.
     #[test]
     fn keys_of_a_queue_keep_their_names() {
         assert_eq!(grants("orders"), "orders:latchwork:{orders}:fair_grant:");
@@ -222,7 +212,7 @@ mod tests {
 
     const ID: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:7";
 
-    /// What is kept for a lock of this name, and nowhere else, and where its waiters are told.
+    /// The keys and channels that only a lock of this name has.
     fn ours(name: &str) -> Vec<String> {
         let [readers, turn] = waiting_readers(name);
         let grants = [grants(name), write_grants(name)].map(|channel| channel + &ID[..36]);
@@ -234,18 +224,17 @@ mod tests {
             .collect()
     }
 
-    /// What is kept for it where Redisson says so.
     fn redissons(name: &str) -> Vec<String> {
         vec![token(name), redisson_queue(name), read_lease(name, &ID.parse::<LeaseId>().unwrap())]
     }
 
-    /// Where this process listens for a lock of this name.
+    /// The channels that this process listens to for a lock of this name.
     fn heard_at(name: &str) -> Vec<String> {
         let shared = [channel(name), read_write_channel(name)].map(|channel| listened(name, channel));
         ours(name).into_iter().filter(|key| key.contains("_grant:")).chain(shared).collect()
     }
 
-    /// Names of pieces that keys are made of.
+    /// Names made of the pieces of keys.
     fn hostile() -> impl Strategy<Value = LockName> {
         let pieces = vec![
             "a",
@@ -278,7 +267,7 @@ mod tests {
         name.prop_filter_map("it is none", |name| LockName::new(&name).ok())
     }
 
-    /// A name, and one that is another, or the same in or without braces.
+    /// Two different names: often the second is the first in braces, or repeats the first in braces.
     fn two() -> impl Strategy<Value = (LockName, LockName)> {
         let beside = hostile().prop_flat_map(|name| {
             let braced = LockName::new(&format!("{{{name}}}")).unwrap_or_else(|_| name.clone());
@@ -318,7 +307,6 @@ mod tests {
             let name = name.as_str();
             let all = [ours(name), redissons(name), vec![name.to_owned()]].concat();
             prop_assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
-            // The server's channels are found again.
             for channel in [channel(name), read_write_channel(name)] {
                 let listened = listened(name, channel.clone());
                 prop_assert_eq!(base_channel(&listened).0, channel);

@@ -1,11 +1,10 @@
-//! [`LateAttempts`]: attempts that may come to the server once more when they have been answered.
+//! [`LateAttempts`]: attempts that may reach the server once more after their answer.
 //!
-//! An attempt that comes after its own release holds the lock unused, until its lease ends. That can happen
-//! to one that was sent over a connection that was given up, if the server refuses to end that connection. (A
-//! release that comes late finds nothing, as no id is used again; a renewal as well.) One that was not
-//! answered is rolled back by its client; of one that was, after it was sent again, the client is told so by
-//! `Backend::may_run_again`. Its id says whose it is, so it is undone: the release is sent again and again,
-//! as long as it may come.
+//! An attempt that arrives after its own release holds the lock unused, until its lease ends. This can happen
+//! after a connection was given up, if the server refuses to end that connection. (A late release or renewal
+//! finds nothing, as no id is used twice.) The client rolls back an unanswered attempt;
+//! `Backend::may_run_again` tells of an answered attempt that was sent twice. Either is undone by its id: the
+//! release is repeated for as long as the attempt may come.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
@@ -16,48 +15,47 @@ use crate::support::sync::Mutex;
 use super::connection::Common;
 use super::topology::Sent;
 
-/// More than these are not remembered.
+/// Limit of remembered ids.
 const MAX_COUNT: usize = 10_000;
-/// More than these are not undone at a time: each costs the server a command a second, for two minutes.
+/// Limit of attempts being undone at a time: each costs the server a command a second, for two minutes.
 const MAX_UNDONE: usize = 1_000;
 
-/// Ids of attempts that may come late.
 #[derive(Debug, Default)]
 pub(super) struct LateAttempts {
-    /// That were answered, and may come once more.
+    /// Answered attempts that may come once more.
     answered: Mutex<HashSet<LeaseId>>,
-    /// That are being undone, and until when.
+    /// Attempts being undone, and the end of each undoing.
     undone: Mutex<HashMap<LeaseId, Instant>>,
 }
 
-/// An attempt is being undone until this is dropped.
+/// Keeps an attempt registered as being undone until dropped.
 pub(super) struct Undoing<'a> {
     all: &'a LateAttempts,
     id: &'a LeaseId,
 }
 
 impl LateAttempts {
-    /// An attempt by this id was answered.
+    /// Remembers the id of an attempt that was sent twice, if the server cannot end connections.
     pub(super) fn answered(&self, id: &LeaseId, sent: Sent, common: &Common) {
         if sent == Sent::Once || common.late_until().is_none() {
             return;
         }
         let mut ids = self.answered.lock();
-        // Those that no client has asked for.
+        // Drops ids that no client has asked for.
         if ids.len() == MAX_COUNT {
             ids.clear();
         }
         ids.insert(id.clone());
     }
 
-    /// True if an attempt by this id may come once more. The id is forgotten by that.
+    /// True if an attempt by this id may come once more. Forgets the id.
     pub(super) fn take(&self, id: &LeaseId) -> bool {
         let mut ids = self.answered.lock();
-        // Nearly always there are none, and nothing is hashed.
+        // Nearly always empty; then no id is hashed.
         !ids.is_empty() && ids.remove(id)
     }
 
-    /// `None` if it is undone already, which goes on until then at least, or if too many are.
+    /// Registers an undoing until `until`. `None` if the id has one, prolonged to `until`, or too many run.
     pub(super) fn undo<'a>(&'a self, id: &'a LeaseId, until: Instant) -> Option<Undoing<'a>> {
         {
             let mut ids = self.undone.lock();
@@ -70,7 +68,7 @@ impl LateAttempts {
                 return Some(Undoing { all: self, id });
             }
         }
-        // Told while the mutex is free: that is foreign code.
+        // Outside of the mutex: a tracing subscriber is foreign code.
         event!(WARN, %id, "too many attempts may come late: this one keeps its lock until its lease ends");
         None
     }
@@ -107,7 +105,7 @@ mod tests {
         Common::new(Timing::default(), TokioRuntime::current())
     }
 
-    /// Nothing is sent again for others, not even where the server ends no connection.
+    /// Attempts that were sent once, or over connections that were ended, are not released again.
     #[tokio::test]
     async fn attempts_that_may_come_once_more_are_those_that_were_sent_twice_where_nothing_is_ended() {
         let (late, common) = (LateAttempts::default(), common());
@@ -143,7 +141,7 @@ mod tests {
         assert!(late.undo(&ids[MAX_UNDONE], until).is_some());
     }
 
-    /// The second time it may have come over a connection that was given up later.
+    /// The second sending may have used a connection that was given up later.
     #[test]
     fn attempt_that_is_rolled_back_once_more_is_undone_for_as_long_as_the_later_of_both_may_come() {
         let (late, begun, id) = (LateAttempts::default(), Instant::now(), id(1));

@@ -1,4 +1,4 @@
-//! Channels: which are wanted, which are confirmed, and how long they linger.
+//! Channels: wanted, confirmed and lingering subscriptions.
 //!
 //! ```text
 //! Transport::subscribe ─► Channels ─► subscriber ─► SUBSCRIBE
@@ -17,7 +17,7 @@ mod transport;
 
 pub use self::transport::RedisTransport;
 
-/// What connections share that are given up only if a test says so, and made anew only then.
+/// The common part of connections that only the test ends and makes anew: no heartbeat interferes.
 #[cfg(test)]
 fn unhurried() -> std::sync::Arc<super::connection::Common> {
     use super::connection::{Common, Timing};
@@ -26,7 +26,7 @@ fn unhurried() -> std::sync::Arc<super::connection::Common> {
     std::sync::Arc::new(Common::new(timing, TokioRuntime::current()))
 }
 
-/// As a client finds it by the URL.
+/// The topology of a client that connects to the URL of `fake`.
 #[cfg(test)]
 async fn topology_of(
     fake: &super::fake::Fake,

@@ -16,7 +16,6 @@ use super::keys;
 use super::scripts::{AGAIN, MAX_CALLS, Reply, Script, endless};
 use super::topology::{Messages, Router, Sent};
 
-/// The kinds of locks that have a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueKind {
     Fair,
@@ -24,12 +23,11 @@ pub(super) enum QueueKind {
 }
 
 impl QueueKind {
-    /// The kind of the queue that waiters of this mode are in.
     pub(super) fn of(mode: Mode) -> Self {
         if mode == Mode::Fair { Self::Fair } else { Self::ReadWrite }
     }
 
-    /// The beginning of the channels on which clients are told that they were granted the lock.
+    /// Prefix of the channels on which clients receive grants.
     fn grants(self, name: &str) -> String {
         match self {
             Self::Fair => keys::grants(name),
@@ -38,29 +36,27 @@ impl QueueKind {
     }
 }
 
-/// A call of a script of a lock that has a queue.
 pub(super) struct ScriptCall {
     pub(super) keys: Vec<String>,
-    /// All but `waited`.
+    /// All arguments but `waited`.
     pub(super) args: Vec<String>,
-    /// The last one, if a waiter is about to get a position: for how long it has waited, and when that was
-    /// so.
+    /// The last argument, if a waiter may be enqueued: its waiting time, and when that was measured.
     waited: Option<(Duration, Instant)>,
     /// See [`WireRequest`].
     announced: bool,
 }
 
 impl ScriptCall {
-    /// The call may enqueue a waiter, if one has a position.
+    /// Lets the call enqueue a waiter, if there is a position.
     pub(super) fn enqueue(&mut self, position: Option<QueuePosition>, now: Instant) {
         if let Some(position) = position {
             self.waited = Some((position.waited, now));
-            // A waiter that is named with a release is of this process, and has the lock by the reply.
+            // A next waiter is of this process, and learns of its lease by the reply.
             self.announced = false;
         }
     }
 
-    /// Writes these words as of `now`: a command may be on its way for longer than others have waited.
+    /// Writes the call as of `now`, so that a slow command does not cost its waiter the place in the queue.
     fn write(&self, command: &mut Cmd, now: Instant) {
         command.arg(self.keys.len()).arg(&self.keys).arg(&self.args);
         if let Some((waited, then)) = self.waited {
@@ -70,12 +66,10 @@ impl ScriptCall {
 }
 
 impl Redis {
-    /// A call with the keys of the lock, and what scripts of its kind are told before their own arguments.
-    /// `releases`: it may free the lock.
+    /// A call with the keys and arguments common to all scripts of the kind. `releases`: may free the lock.
     pub(super) fn call(&self, kind: QueueKind, name: &LockName, releases: bool) -> ScriptCall {
         let (topology, lock) = (self.router.topology(), name.as_str());
-        // Grants go out in both kinds, too, as they go to clients of a fleet of which some listen to the
-        // other one already. Of those the node does not know.
+        // Grants, too: some clients of the fleet listen to the other kind already, unknown to the node.
         let other = if self.publishes_both { topology.messages().other().publish() } else { "" };
         let knows_all = topology.knows_all_listeners()
             && !(self.publishes_both && topology.messages() == Messages::Sharded);
@@ -105,13 +99,12 @@ impl Redis {
         self.common.runtime.now()
     }
 
-    /// The nonce of a waiter that is to be enqueued.
     fn nonce(&self, kind: QueueKind, name: &LockName, waiter: &LeaseId) -> String {
         let grants = kind.grants(name.as_str());
         self.nonces.text(&(grants + &waiter.client_id()), waiter.number())
     }
 
-    /// True if the lease was held by the id that was released, by the reply.
+    /// True if the reply says that the released id held the lease. Counts the release.
     pub(super) fn released(&self, kind: QueueKind, name: &LockName, reply: i64) -> bool {
         if reply > 0 {
             self.hand_off_stats[kind as usize].count(name, reply == 2, self.now());
@@ -119,7 +112,7 @@ impl Redis {
         reply > 0
     }
 
-    /// Sends it until it has an answer: see [`AGAIN`]. Each that is sent leaves less to look at.
+    /// Sends a call until it has an answer, see [`AGAIN`]. Each call leaves fewer waiters to look at.
     pub(super) async fn send_words(
         &self,
         router: &Router,
@@ -145,7 +138,7 @@ impl Redis {
         Err(endless(name))
     }
 
-    /// An attempt by `id` to take a lock, in whichever way.
+    /// Sends an attempt by `id` to take a lock, until the script has an answer.
     pub(super) async fn attempt_words(
         &self,
         script: &Script,
@@ -164,7 +157,7 @@ impl Redis {
         Err(endless(name))
     }
 
-    /// Takes the lock if no waiter is before `id`, which gets a position otherwise.
+    /// Takes the lock if no waiter comes before `id`; otherwise gives `id` a position.
     pub(super) async fn take(
         &self,
         mode: Mode,
@@ -184,7 +177,7 @@ impl Redis {
         self.attempt_words(&self.scripts.queues[kind as usize].acquire, &call, name, id).await
     }
 
-    /// Passes the lock on if `id` has it, and takes `id` out of the queue.
+    /// Passes the lock on if `id` holds it, and removes `id` from the queue.
     pub(super) async fn pass_on(
         &self,
         mode: Mode,
@@ -212,24 +205,22 @@ impl Redis {
             Reply::Number(reply) if self.released(kind, name, reply) => {
                 ReleaseOutcome::Released { receivers: 0 }
             }
-            // The first sending has passed it on. (That it was lost before then cannot be told from that, and
-            // comes to the same.)
+            // The first sending passed the lock on. (Or the lease was lost before: the effect is the same.)
             _ if sent == Sent::Again => ReleaseOutcome::Released { receivers: 0 },
             _ => ReleaseOutcome::NotHeld,
         })
     }
 
-    /// Frees the lock, whichever owner has it. True if it was held.
+    /// Frees the lock, whichever owner holds it. True if the lock was held.
     pub(super) async fn force(&self, mode: Mode, name: &LockName) -> Result<bool, Error> {
         let kind = QueueKind::of(mode);
         let call = self.call(kind, name, false);
         let script = &self.scripts.queues[kind as usize].force_release;
-        // Not again: another owner may have it by then.
+        // Not resent: by then, another owner may hold the lock.
         freed(name, self.send_words(&self.router, name, script, &call, false).await?.0)
     }
 }
 
-/// The counter of tokens, if any are wanted.
 pub(super) fn counter(name: &LockName, tokens: u64) -> Option<String> {
     (tokens > 0).then(|| keys::token(name.as_str()))
 }
@@ -238,7 +229,7 @@ pub(super) fn counter(name: &LockName, tokens: u64) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A tenant without rights to the tokens' keys is served as long as no tokens are asked for.
+    /// A tenant without rights to token keys can use locks without tokens.
     #[test]
     fn command_that_asks_for_no_token_names_no_key_of_tokens() {
         let name = LockName::new("orders").unwrap();

@@ -15,7 +15,7 @@ use super::queue::{QueueKind, counter};
 use super::scripts::{MAX_CALLS, Reply, endless};
 use super::topology::{Router, Sent};
 
-/// The holders of a read-write lock: a writer, readers, or a writer that reads as well.
+/// The holders of a read-write lock: a writer, readers, or a writer that also reads.
 #[derive(Default)]
 pub(super) struct ReadWriteHolders {
     pub(super) writer: Option<Holder>,
@@ -23,7 +23,7 @@ pub(super) struct ReadWriteHolders {
 }
 
 impl Redis {
-    /// Reads, if it may; otherwise is remembered to wait, if it has a position.
+    /// Takes a lease for reading, or has the store remember a waiter that has a position.
     pub(super) async fn read(
         &self,
         name: &LockName,
@@ -41,7 +41,7 @@ impl Redis {
         self.attempt_words(&self.scripts.read_acquire, &call, name, id).await
     }
 
-    /// The holders of the lock. The writer is on each page.
+    /// The holders of the lock; readers only if `reads`. Each page has the writer.
     pub(super) async fn read_write_holders(
         &self,
         name: &LockName,
@@ -52,7 +52,7 @@ impl Redis {
         let (mut seen, mut holders) = (HashSet::new(), ReadWriteHolders::default());
         let mut from = ("0".to_owned(), String::new());
         for _ in 0..MAX_CALLS {
-            // Arguments that only changes need are empty.
+            // Arguments of changes only are empty.
             let args = ["", "", "", "", "", "", "", "", &*leases, "", &*from.0, &*from.1];
             let words = |command: &mut Cmd, _: Instant| _ = command.arg(1).arg(name.as_str()).arg(&args);
             let request = self.request(&self.scripts.read_write_holders, name, &words);
@@ -61,7 +61,7 @@ impl Redis {
                 Found::Page(page) => page,
             };
             holders.writer = page.writer.map(holder);
-            // A hash that changes meanwhile may show a field twice, and none never that stays.
+            // While the hash changes, a field may come twice, but no field that stays is skipped.
             let new = page.readers.into_iter().filter(|(id, _)| seen.insert(id.clone()));
             holders.readers.extend(new.map(holder));
             match page.next {
@@ -84,15 +84,13 @@ impl Redis {
         call.args.push(keys::id(id));
         let (reply, sent) = self.send_words(router, name, &self.scripts.read_release, &call, true).await?;
         let reply = ended(name, reply)?;
-        // Or the first sending has ended it. (That it was lost before then cannot be told from that, and
-        // comes to the same.)
+        // Or the first sending ended the hold. (Or the lease was lost before: the effect is the same.)
         let did_read = self.released(kind, name, reply) || sent == Sent::Again;
         Ok(if did_read { ReleaseOutcome::Released { receivers: 0 } } else { ReleaseOutcome::NotHeld })
     }
 }
 
-/// The answer to the end of a hold to read. The script answers by numbers; any other reply is not the
-/// script's.
+/// The script replies with numbers only; another server might not.
 fn ended(name: &LockName, reply: Reply) -> Result<i64, Error> {
     match reply {
         Reply::Number(reply) => Ok(reply),
@@ -104,15 +102,14 @@ fn ended(name: &LockName, reply: Reply) -> Result<i64, Error> {
 /// The reply of `read_write_holders.lua`.
 enum Found {
     Page(Page),
-    /// The text of the field `mode`, which names another kind of lock.
+    /// The lock's field `mode`, which names another kind of lock.
     Mode(String),
 }
 
-/// Ids with the time that their leases last, in ms.
+/// Ids with the remaining ms of their leases.
 struct Page {
     writer: Option<(String, i64)>,
     readers: Vec<(String, i64)>,
-    /// The beginning of the next page.
     next: Option<(String, String)>,
 }
 
@@ -120,7 +117,7 @@ impl FromRedisValue for Found {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
         let all = match value {
             Value::Array(all) => all,
-            // A server or a proxy may say something beside any reply.
+            // A server or a proxy may add attributes to any reply.
             Value::Attribute { data, .. } => return Self::from_redis_value(*data),
             mode => return Ok(Self::Mode(String::from_redis_value(mode)?)),
         };

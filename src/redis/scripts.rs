@@ -1,4 +1,4 @@
-//! The Lua scripts, one file each, and how they are called.
+//! The Lua scripts, one file each, and their calls.
 
 use ::redis::{FromRedisValue, ParsingError, Value};
 
@@ -12,23 +12,21 @@ pub(super) struct Scripts {
     pub(super) holder: Script,
     pub(super) force_release: Script,
     pub(super) renew: Script,
-    /// Of fair locks, and of the write half of read-write locks.
+    /// The scripts of fair locks, and of the write half of read-write locks.
     pub(super) queues: [QueueScripts; 2],
     pub(super) read_acquire: Script,
     pub(super) read_release: Script,
     pub(super) read_write_holders: Script,
 }
 
-/// For exclusive locks that have a queue.
 pub(super) struct QueueScripts {
     pub(super) acquire: Script,
     pub(super) release: Script,
     pub(super) force_release: Script,
 }
 
-/// A script of a kind of locks that has a queue: what the kind is, what is common to all of them, and what
-/// the kind does differently, stand in front. A release has its most frequent case before all that it needs
-/// for the others.
+/// Joins a kind's constants, the common functions, the kind's functions, and a script. `$first`: a release of
+/// the most frequent case, which needs no functions.
 macro_rules! of_kind {
     ($kind:literal, $file:literal $(, $first:literal)?) => {
         Script::new(concat!(
@@ -71,12 +69,12 @@ impl Scripts {
     }
 }
 
-/// The reply of `acquire.lua`, if not nil, of `force_release.lua`, and of the scripts of fair locks.
+/// The reply of `acquire.lua` unless nil, of `force_release.lua`, and of the scripts with a queue.
 pub(super) enum Reply {
     Number(i64),
-    /// The last of the tokens, or 0 if none were wanted: from an array of one, or of none.
+    /// The last token, or 0 if none were wanted: from an array of one element, or of none.
     Token(u64),
-    /// The text of the field `mode`, which names another kind of lock. Nothing was changed.
+    /// The lock's field `mode`, which names another kind of lock. The script changed nothing.
     Mode(String),
 }
 
@@ -87,23 +85,22 @@ impl FromRedisValue for Reply {
                 Self::Token(Vec::from_redis_value(value)?.first().copied().unwrap_or_default())
             }
             Value::Int(number) => Self::Number(number),
-            // A server or a proxy may say something beside any reply.
+            // A server or a proxy may add attributes to any reply.
             Value::Attribute { data, .. } => Self::from_redis_value(*data)?,
             mode => Self::Mode(String::from_redis_value(mode)?),
         })
     }
 }
 
-/// The answer of a queue's script that has looked at as many waiters or readers as it
-/// may hold up the server for, and does not know its answer yet: to be called again, with the same words. It
-/// has taken out what it found dead, and done nothing else.
+/// The reply of a script that has looked at as many waiters or readers as one call may. The script has only
+/// removed the dead; the client repeats the call with the same arguments.
 pub(super) const AGAIN: i64 = -3;
 
-/// The limit of repetitions of a call, each for a hundred waiters or readers. A server that would go on after
-/// a million is none that runs these scripts.
+/// Limit of calls until a script has an answer, each for a hundred waiters or readers. A server that goes on
+/// after a million does not run these scripts.
 pub(super) const MAX_CALLS: usize = 10_000;
 
-/// A call was answered [`MAX_CALLS`] times that it must be repeated to see the rest.
+/// The error of a script that replied [`AGAIN`] to [`MAX_CALLS`] calls.
 pub(super) fn endless(name: &LockName) -> Error {
     let context = format!(
         "the server has answered {MAX_CALLS} times that there is more to do for {name:?}, as none does that \
@@ -113,7 +110,7 @@ pub(super) fn endless(name: &LockName) -> Error {
 }
 
 pub(super) struct Script {
-    /// As it goes to the server: without what only its readers need.
+    /// The text sent to the server: the source without comments.
     text: String,
     sha1: String,
 }
@@ -125,14 +122,13 @@ impl Script {
         Self { text, sha1 }
     }
 
-    /// By its hash, which is all that a server needs which knows it, and its text.
+    /// The SHA-1 hash, enough for a server that knows the script, and the text.
     pub(super) fn hash_and_text(&self) -> (&str, &str) {
         (&self.sha1, &self.text)
     }
 }
 
-/// The lines of a script that do something, without the white space in front of them. (No text in a script
-/// goes on over a line's end.)
+/// The code lines of a script, without indentation. (No string in a script spans lines.)
 fn without_comments(source: &str) -> String {
     let lines =
         source.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("--"));
@@ -164,7 +160,6 @@ mod tests {
         assert_eq!(without_comments(source), "local a = 1 -- one\nif a then\nreturn '--'\nend\n");
         for script in all() {
             assert!(script.text.lines().all(|line| !line.starts_with([' ', '-']) && !line.is_empty()));
-            // A long text or comment would go on over the end of a line.
             assert!(!script.text.contains("[[") && !script.text.contains("[="));
         }
     }

@@ -1,5 +1,4 @@
-//! What the calls of a [`Redis`] send, and what they make of the answers: of a server that says what a test
-//! has it say.
+//! The commands sent by calls of a [`Redis`], and the outcomes of replies from a scripted server.
 
 use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};
@@ -22,10 +21,10 @@ use crate::backend::{
 use crate::support::sync::Mutex;
 use crate::support::sync::atomic::{AtomicUsize, Ordering};
 
-/// What ends a connection as if its reply were lost: it is none. The command is sent again.
+/// An invalid reply: ends the connection, and the command is sent again.
 const LOST: &str = "?\r\n";
 const ACQUIRED: &str = "*0\r\n";
-/// There is more to do.
+/// The reply `AGAIN` of a script.
 const AGAIN: &str = ":-3\r\n";
 const NO: &str = ":0\r\n";
 const YES: &str = ":1\r\n";
@@ -37,11 +36,10 @@ const REFUSED: &str = "-NOPERM this user has no permissions\r\n";
 const QUEUED: [Mode; 3] = [Mode::Fair, Mode::Write, Mode::Read];
 const LEASE: Duration = Duration::from_secs(30);
 const POSITION: QueuePosition = QueuePosition { waited: Duration::ZERO, kept: LEASE };
-/// No test lasts until then.
+/// Longer than any test.
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// A client, and its server, which gives one of `answers` to each command but heartbeats, the last of them
-/// again and again.
+/// A client, and a server that replies with each of `answers`, and with the last again and again.
 async fn connect(builder: RedisBuilder, answers: &[&'static str]) -> (Redis, Fake) {
     let answers = Mutex::new(VecDeque::from(answers.to_vec()));
     let fake = Fake::start(alive(move |_| {
@@ -102,7 +100,7 @@ async fn release_that_finds_no_hold_has_ended_it_if_it_was_sent_again() {
     }
 }
 
-/// By then another owner may have the lock.
+/// By then, another owner may hold the lock.
 #[tokio::test]
 async fn forced_release_is_not_sent_again() {
     for mode in [Mode::Plain, Mode::Fair, Mode::Write] {
@@ -119,9 +117,9 @@ async fn only_releases_leave_a_lock_to_strangers_and_only_those_that_name_no_wai
     while !stats.is_enough(&name()) {
         stats.count(&name(), false, Instant::now());
     }
-    // Both connections stand, and are not greeted meanwhile.
+    // Both connections stand, so no greeting comes later.
     fake.until("PING", 2).await;
-    // Whether the last call said so of its release, and whether it was announced.
+    // The last call's argument to leave the lock to other clients, and the number of PINGs before the call.
     let pings = Cell::new(fake.count("PING"));
     let told = || {
         let before = pings.replace(fake.count("PING"));
@@ -165,7 +163,7 @@ async fn what_is_acquired_counts_when_replicas_have_it_and_what_is_not_needs_non
         assert_eq!(fake.count("WAIT 2 10"), 1);
         assert!(!redis.grants_suffice(), "a grant waits for no replica");
     }
-    // 0 would wait for ever.
+    // WAIT with 0 would block for ever.
     let builder = Redis::builder().wait_for_replicas(2, Duration::from_micros(1));
     let (redis, fake) = connect(builder, &[ACQUIRED, ":2\r\n"]).await;
     acquire(&redis, Mode::Fair).await.unwrap();
@@ -177,7 +175,7 @@ async fn what_is_acquired_counts_when_replicas_have_it_and_what_is_not_needs_non
     assert_eq!(error.kind(), ErrorKind::Url);
 }
 
-/// Its lease would be rolled back in the end, and that be repeated for minutes, each second.
+/// Otherwise a rollback would be repeated each second, for minutes.
 #[tokio::test]
 async fn attempt_that_was_answered_and_sent_once_does_not_come_late() {
     let replicas = Redis::builder().wait_for_replicas(1, Duration::from_millis(10));
@@ -193,7 +191,7 @@ async fn attempt_that_was_answered_and_sent_once_does_not_come_late() {
     }
 }
 
-/// The server does not say how its connections are called, so none is ended.
+/// The server does not reveal the connections' ids, so no connection is ended.
 #[tokio::test]
 async fn attempt_that_may_come_late_is_undone_after_its_rollback() {
     let undone = async |mode| {
@@ -207,16 +205,16 @@ async fn attempt_that_may_come_late_is_undone_after_its_rollback() {
     tokio::join!(undone(Mode::Plain), undone(Mode::Fair), undone(Mode::Write), undone(Mode::Read));
 }
 
-/// Also if there was one to undo: what was sent twice, over links that were not ended, may come twice.
+/// Also after an undone attempt: sent twice over connections that were not ended, it may come twice.
 #[tokio::test]
 async fn late_attempt_is_undone_once_a_second_and_only_while_it_may_come() {
     let (redis, _fake) = connect(Redis::builder(), &[YES]).await;
-    // Nothing is sent from here on, so a clock that jumps makes nothing late.
+    // No command is sent from here on, so a jump of the clock makes none late.
     tokio::time::pause();
     for had_come in [false, true] {
         let (begun, times) = (redis.runtime().now(), AtomicUsize::new(0));
         let undo = || -> Boxed<'static, bool> {
-            // Ordering: Relaxed, of this thread only.
+            // Ordering: Relaxed, the test is single-threaded.
             times.fetch_add(1, Ordering::Relaxed);
             Box::pin(ready(had_come))
         };
@@ -229,7 +227,7 @@ async fn late_attempt_is_undone_once_a_second_and_only_while_it_may_come() {
     }
 }
 
-/// Its timers end at once.
+/// The runtime's timers end at once.
 #[tokio::test]
 async fn nothing_is_undone_when_the_runtime_has_ended() {
     let fake = Fake::start(|_| "+PONG\r\n".to_owned()).await;
@@ -291,7 +289,7 @@ async fn renewal_leaves_time_for_another_and_takes_no_longer_than_any_command() 
     tokio::join!(fails_within(NEVER, short, second), fails_within(tenth, NEVER, second));
 }
 
-/// A question makes no lease longer that it would have to be in time for.
+/// A question does not extend the lease, so it need not arrive before the lease's end.
 #[tokio::test]
 async fn question_whether_a_lease_lasts_and_a_renewal_of_a_short_one_are_given_time_for_an_answer() {
     for lasts in [1, 300].map(Duration::from_millis) {
@@ -325,7 +323,7 @@ async fn holders_are_asked_for_page_by_page() {
     assert!(asked.len() == 2 && asked[0].ends_with(" 0 ") && asked[1].ends_with(" 7 8"), "{asked:?}");
 }
 
-/// Two nodes that have the lower slots, and about half of the others.
+/// A Cluster of two nodes: the lower half of the slots, and half of the rest. No node has the last quarter.
 async fn cluster(builder: RedisBuilder) -> (Redis, [Fake; 2]) {
     let mut nodes = [Fake::silent().await, Fake::silent().await];
     let slots = layout(&[(0, 8191, &[nodes[0].port]), (8192, 12_287, &[nodes[1].port])]);
@@ -350,7 +348,7 @@ async fn locks_of_a_cluster_are_renewed_with_those_of_their_node_and_have_names_
         let groups = names.filter(has).take(2).map(|name| redis.renewal_group(&name));
         groups.collect::<HashSet<_>>()
     };
-    // The last ones are with no node.
+    // No node has the last range.
     let groups = [group_of(0..8192), group_of(8192..12_288), group_of(12_288..16_384)];
     assert!(groups.iter().all(|group| group.len() == 1), "{groups:?}");
     assert_eq!(groups.iter().flatten().collect::<HashSet<_>>().len(), 3, "{groups:?}");
@@ -358,7 +356,7 @@ async fn locks_of_a_cluster_are_renewed_with_those_of_their_node_and_have_names_
     assert!(redis.check_name(&name()).is_ok());
 }
 
-/// With the first, the other, and whether the node knows of all that listen.
+/// The publishing command, the command of the other kind, and `1` if the node knows all listeners.
 #[tokio::test]
 async fn scripts_publish_in_the_kinds_that_are_wanted() {
     for (sharded, both, wanted) in [
@@ -393,14 +391,13 @@ fn lease_ends_at_the_server_no_earlier_than_here() {
     }
 }
 
-/// An attempt that was dropped may still be on its way, behind those that wait for replicas: a rollback over
-/// another connection would come before it.
+/// A dropped attempt may be queued behind other attempts: a rollback must not overtake the attempt.
 #[tokio::test]
 async fn rollback_goes_over_the_connection_of_attempts_and_a_release_does_not() {
     for mode in [Mode::Plain, Mode::Fair, Mode::Write, Mode::Read] {
         let builder = Redis::builder().wait_for_replicas(1, Duration::from_millis(10));
         let (redis, fake) = connect(builder, &[YES]).await;
-        // Those of commands and of subscriptions are greeted. That of attempts is not made before the first.
+        // Commands and subscriptions have connections. Attempts have none before the first attempt.
         fake.until("HELLO", 2).await;
         release(&redis, mode).await.unwrap();
         assert_eq!(fake.count("HELLO"), 2, "{mode:?}");
@@ -411,7 +408,7 @@ async fn rollback_goes_over_the_connection_of_attempts_and_a_release_does_not() 
     }
 }
 
-/// A supervisor of channels has it from there.
+/// The supervisor of channels reads the times from there.
 #[tokio::test]
 async fn connections_and_channels_have_the_times_that_the_builder_was_told() {
     let builder = Redis::builder().linger(NEVER).heartbeat(NEVER).keepalive(NEVER);

@@ -1,5 +1,4 @@
-//! [`Channels`]: the table of the channels that have waiters, or had them a moment ago: which node each comes
-//! from, and where its messages go.
+//! [`Channels`]: the table of channels, with the node and the inboxes of each.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,10 +8,10 @@ use std::time::{Duration, Instant};
 use crate::subscription::{Inbox, Message, SubscribeError};
 use crate::support::sync::Mutex;
 
-/// The channels that have waiters, or had them a moment ago.
+/// The channels with waiters, or with waiters a moment ago.
 ///
-/// A channel without waiters lingers for a while: where a lock goes to and fro, its waiter is back soon, and
-/// need neither subscribe again nor ask twice.
+/// A channel without waiters lingers for a while: where a lock goes to and fro, the next waiter comes soon,
+/// and need neither subscribe again nor ask twice.
 pub(super) struct Channels {
     table: Mutex<Table>,
     /// The source of a new channel.
@@ -22,74 +21,71 @@ pub(super) struct Channels {
 #[derive(Default)]
 struct Table {
     by_name: HashMap<Arc<str>, Channel>,
-    /// A task is looking after the channels that linger.
+    /// True while a task sweeps the lingering channels.
     is_swept: bool,
 }
 
-/// Of each of the names that may share a channel: see
-/// [`keys::base_channel`](super::super::keys::base_channel).
+/// An inbox for each name that may share the channel: see `keys::base_channel`.
 type Inboxes = [Option<Inbox>; 2];
 
-/// Tells the inboxes something while the mutex is free: a waiter is woken, and a waker is foreign code.
+/// Calls the inboxes outside of the mutex: they wake waiters, and a waker is foreign code.
 fn tell(inboxes: Option<Inboxes>, tell: impl Fn(&Inbox)) {
     inboxes.iter().flatten().flatten().for_each(tell);
 }
 
 struct Channel {
-    /// Of the names that want the channel, or of the one that wanted it last: messages that are delivered
-    /// there then concern no waiter.
+    /// Inboxes of the names that want the channel; after that, of the last name, whose inbox has no waiter.
     inboxes: Inboxes,
     interest: Interest,
     source: Source,
-    /// The channel's messages arrive, as far as is known.
+    /// True if the channel's messages arrive, as far as is known.
     is_active: bool,
-    /// Messages may have been lost since the inboxes were told last.
+    /// True if messages may have been lost since the last confirmation.
     lost_some: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Interest {
     Wanted,
-    /// No waiter is left, since then.
+    /// Without waiters since this time.
     Lingers(Instant),
-    /// The channel is to be unsubscribed from. Its row goes with that.
+    /// To be unsubscribed from; the row goes with the subscription.
     Over,
 }
 
-/// The source of a channel's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Source {
     /// No node has been looked for yet.
     Unknown,
-    /// From the node with this number.
+    /// The node with this number.
     Node(u64),
-    /// No node has been found.
+    /// No node was found.
     Nowhere,
 }
 
-/// The remains of a channel that a waiter has left.
+/// The rest of a channel's work after a waiter has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leftover {
-    /// The channel is not subscribed to: its row is to be taken out at once.
+    /// Not subscribed: remove the row now.
     Over,
-    /// Nothing: the channel is wanted for the other name, or lingers and is [looked after](Channels::sweep).
+    /// No work: the other name wants the channel, or a task [sweeps](Channels::sweep) already.
     Stays,
-    /// The channel lingers, and no task looks after it yet.
+    /// The channel lingers: start a task to sweep.
     LingersFirst,
 }
 
 impl Channels {
-    /// `first_source`: of each channel, until it is [placed](Self::place).
+    /// `first_source`: the source of each channel until [placed](Self::place).
     pub(super) fn new(first_source: Source) -> Self {
         Self { table: Mutex::default(), first_source }
     }
 
-    /// Calls `with` with the channel's row, if there is one.
     fn row<T>(&self, channel: &str, with: impl FnOnce(&mut Channel) -> T) -> Option<T> {
         self.table.lock().by_name.get_mut(channel).map(with)
     }
 
-    /// `which`: of the names that share the channel. True if it stands already, and `inbox` has been told so.
+    /// Adds a waiter's `inbox`; `which` is the index among the names that share the channel. True if the
+    /// channel stands already; `inbox` is then ready.
     pub(super) fn add(&self, channel: &Arc<str>, which: usize, inbox: Inbox) -> bool {
         let stands = match self.table.lock().by_name.entry(Arc::clone(channel)) {
             Entry::Occupied(known) => {
@@ -131,8 +127,8 @@ impl Channels {
         if std::mem::replace(&mut table.is_swept, true) { Leftover::Stays } else { Leftover::LingersFirst }
     }
 
-    /// The channels that have lingered for longer than `linger`, which are over now; and whether others
-    /// linger still: then this is to be called again.
+    /// Marks channels that have lingered for `linger` as over, and returns them; true if others still linger,
+    /// and the caller has to sweep again.
     pub(super) fn sweep(&self, linger: Duration, now: Instant) -> (Vec<Arc<str>>, bool) {
         let mut table = self.table.lock();
         let (mut over, mut more) = (Vec::new(), false);
@@ -146,7 +142,7 @@ impl Channels {
                 Interest::Wanted | Interest::Over => {}
             }
         }
-        // A map has them in another order in each process.
+        // The order of a map differs between processes.
         over.sort_unstable();
         table.is_swept = more;
         (over, more)
@@ -156,25 +152,25 @@ impl Channels {
         self.row(channel, |row| row.source)
     }
 
-    /// True if the channel is wanted, and comes from there. A row that is over goes.
+    /// True if the channel is wanted from `source`. Removes a row that is over.
     pub(super) fn is_wanted(&self, channel: &str, source: Source) -> bool {
         let mut table = self.table.lock();
         let Some(row) = table.by_name.get(channel).filter(|row| row.source == source) else { return false };
         let is_over = row.interest == Interest::Over;
-        // Dropped while the mutex is free.
+        // Dropped outside of the mutex.
         let _gone = if is_over { table.by_name.remove(channel) } else { None };
         drop(table);
         !is_over
     }
 
-    /// All channels that are wanted and come from there, in an order.
+    /// All channels wanted from `source`, sorted.
     pub(super) fn all_of(&self, source: Source) -> Vec<Arc<str>> {
         let mut all = self.placed();
         all.retain(|(channel, its)| *its == source && self.is_wanted(channel, source));
         all.into_iter().map(|(channel, _)| channel).collect()
     }
 
-    /// All channels and their sources, in an order.
+    /// All channels and their sources, sorted.
     pub(super) fn placed(&self) -> Vec<(Arc<str>, Source)> {
         let table = self.table.lock();
         let mut all: Vec<_> =
@@ -183,12 +179,11 @@ impl Channels {
         all
     }
 
-    /// The channel comes from there from now on.
     pub(super) fn place(&self, channel: &str, source: Source) {
         self.row(channel, |row| row.source = source);
     }
 
-    /// The channel does not come from `source` any more. False if it did not before.
+    /// Takes the channel from `source`. False if the channel has another source.
     pub(super) fn lose(&self, channel: &str, source: Source) -> bool {
         self.row(channel, |row| {
             let is_lost = row.source == source;
@@ -200,7 +195,7 @@ impl Channels {
         .unwrap_or(false)
     }
 
-    /// Nothing comes from there now: the connection is lost.
+    /// Marks the channels of `source` as interrupted: the connection is lost.
     pub(super) fn interrupt(&self, source: Source) {
         for row in self.table.lock().by_name.values_mut().filter(|row| row.source == source) {
             row.lost_some |= std::mem::take(&mut row.is_active);
@@ -211,12 +206,11 @@ impl Channels {
         self.row(channel, |row| row.is_active && row.interest != Interest::Over).unwrap_or(false)
     }
 
-    /// A message came on the channel.
     pub(super) fn deliver(&self, channel: &str, message: Message) {
         tell(self.row(channel, |row| row.inboxes.clone()), |inbox| inbox.deliver(message));
     }
 
-    /// The channel's messages arrive from there from now on, if they are to.
+    /// Marks the channel as active, if `source` is still its source, and tells the inboxes.
     pub(super) fn confirm(&self, channel: &str, source: Source) {
         let confirmed = self.row(channel, |row| {
             (row.source == source).then(|| {
@@ -228,14 +222,13 @@ impl Channels {
         tell(inboxes, |inbox| if lost_some == Some(true) { inbox.resubscribed() } else { inbox.ready() });
     }
 
-    /// The server refuses the channel.
+    /// Removes a channel that the server refuses, and fails its inboxes.
     pub(super) fn refuse(&self, channel: &str, error: SubscribeError) {
         let refused = self.table.lock().by_name.remove(channel);
         tell(refused.map(|row| row.inboxes), |inbox| inbox.failed(error.clone()));
     }
 }
 
-/// For tests without a supervisor.
 #[cfg(test)]
 impl crate::subscription::Transport for Arc<Channels> {
     fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
@@ -259,7 +252,7 @@ mod tests {
 
     const HERE: Source = Source::Node(0);
 
-    /// Keeps the inbox of what was subscribed to last.
+    /// Keeps the latest inbox.
     #[derive(Default)]
     struct Keeps(Mutex<Option<Inbox>>);
 
@@ -288,12 +281,12 @@ mod tests {
         assert_eq!(channels.sweep(Duration::ZERO, now), (Vec::new(), false), "one stays");
         assert_eq!(channels.leave(&channel, 1, now), Leftover::LingersFirst);
         assert!(channels.add(&channel, 0, inbox("{orders}")), "it stands still");
-        // Of the other one nothing is left that would keep it.
+        // No trace of the other name keeps the channel.
         assert_eq!(channels.leave(&channel, 0, now), Leftover::Stays);
         assert_eq!(channels.sweep(Duration::ZERO, now), (vec![channel], false));
     }
 
-    /// No server has it, as far as is known, so that there is nothing to wait with.
+    /// As far as is known, no server has the subscription, so the channel does not linger.
     #[test]
     fn channel_that_was_never_confirmed_is_gone_when_it_is_left() {
         let channels = Arc::new(Channels::new(HERE));
@@ -318,7 +311,7 @@ mod tests {
         }
     }
 
-    /// Otherwise the waiters would not look again when the next node has confirmed it.
+    /// Otherwise the waiters would not ask again when the next node confirms the channel.
     #[test]
     fn confirmation_of_a_node_that_the_channel_has_left_counts_for_nothing() {
         let channels = Arc::new(Channels::new(HERE));
@@ -333,7 +326,7 @@ mod tests {
         assert_eq!(registry.stats().resubscriptions, 1);
     }
 
-    /// What is done about them is the same then each time that it is tried.
+    /// So repeated runs unsubscribe in the same order.
     #[test]
     fn channels_that_have_lingered_are_in_an_order() {
         let channels = Arc::new(Channels::new(HERE));
@@ -346,7 +339,7 @@ mod tests {
         assert_eq!(channels.sweep(Duration::ZERO, Instant::now()), (names, false));
     }
 
-    /// At any time of that, as far as a test can say so, which takes long as there are many.
+    /// The waiter comes back at any point of the sweep. Many channels make the sweep last long.
     #[test]
     fn channel_that_a_waiter_comes_back_to_stays_while_those_that_have_lingered_are_taken_out() {
         const ROUNDS: u32 = 100;
@@ -373,7 +366,7 @@ mod tests {
             let has_begun = AtomicBool::new(false);
             thread::scope(|scope| {
                 scope.spawn(|| {
-                    // Ordering: Relaxed, as nothing is read through it.
+                    // Ordering: Relaxed, as nothing is read through the flag.
                     has_begun.store(true, Ordering::Relaxed);
                     sweep();
                 });

@@ -1,9 +1,8 @@
 //! A subscriber: keeps the subscriptions at one node, over a connection of its own.
 //!
-//! When a slot moves, its old master ends the subscriptions without being asked. The redis crate then takes
-//! that notice for the reply of whatever command is under way, and is out of step from there on. So each
-//! channel is subscribed to by a command of its own, each reply is looked at, and a connection that is out of
-//! step is given up for a new one.
+//! When a slot moves, its old master ends the subscriptions unasked. The redis crate takes that notice for
+//! the reply to the command in flight, and is out of step from there on. So each channel is subscribed to by
+//! a command of its own, each reply is checked, and a connection out of step is replaced.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -19,14 +18,14 @@ use super::super::keys::{GRANTED, READ_UNLOCK_MESSAGE, UNLOCK_MESSAGE};
 use super::super::topology::{Messages, Node, Topology};
 use super::channels::{Channels, Source};
 
-/// Channels that are subscribed to in one piece, so that they do not hold up the server.
+/// Limit of channels in one pipeline, so that subscribing does not hold up the server.
 const CHUNK_SIZE: usize = 500;
 
-/// Name channels whose subscription may differ from their rows in the table. The table is looked at when a
-/// change is served, so old changes cannot undo newer ones.
+/// Names of channels whose subscription may differ from their rows in the table. The subscriber reads the
+/// table when it serves a change, so an old change cannot undo a newer one.
 pub(super) type Changes = UnboundedReceiver<Arc<str>>;
 
-/// A subscriber's word to the supervisor.
+/// A subscriber's event for the supervisor.
 pub(super) enum Event {
     /// A channel has lost its node.
     Unplaced,
@@ -34,7 +33,6 @@ pub(super) enum Event {
     Down,
 }
 
-/// Shared by all tasks of a client's subscriptions.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) topology: Arc<dyn Topology>,
@@ -48,22 +46,21 @@ pub(super) struct Subscriber {
     /// The node, as a source of channels.
     here: Source,
     connection: Connection,
-    /// To subscribe, and to unsubscribe.
+    /// The commands to subscribe and to unsubscribe.
     commands: [Command; 2],
-    /// The channels that are subscribed to over the present connection.
+    /// Channels subscribed to over the present connection.
     subscribed: HashSet<Arc<str>>,
-    /// There was a connection before.
+    /// True if there was a connection before.
     stood: bool,
     changes: Changes,
-    /// Name channels whose subscription the node has ended unasked.
+    /// Channels whose subscription the node has ended unasked.
     ended: UnboundedReceiver<String>,
     tell: UnboundedSender<Event>,
 }
 
-/// The name of a command, and the confirmation of it.
+/// A command's name, and the kind of its confirmation.
 type Command = (&'static str, PushKind);
 
-/// The commands that subscribe and unsubscribe.
 fn commands(messages: Messages) -> [Command; 2] {
     match messages {
         Messages::Plain => [("SUBSCRIBE", PushKind::Subscribe), ("UNSUBSCRIBE", PushKind::Unsubscribe)],
@@ -82,7 +79,7 @@ impl Subscriber {
         let push: Push = Arc::new({
             let (channels, nonces) = (Arc::clone(&shared.channels), Arc::clone(&shared.nonces));
             move |push: PushInfo| match push.kind {
-                // Fails only when the subscriber has ended.
+                // Fails only if the subscriber has ended.
                 PushKind::SUnsubscribe => _ = channel_of(&push.data).map(|channel| end.send(channel)),
                 _ => dispatch(push, &channels, &nonces),
             }
@@ -93,8 +90,7 @@ impl Subscriber {
         Self { shared, here, connection, commands, subscribed, stood: false, changes, ended, tell }
     }
 
-    /// Keeps the subscriptions as the table says, through every loss of the connection, until the sender of
-    /// changes is gone.
+    /// Keeps the subscriptions as the table says, until the sender of changes is gone.
     pub(super) async fn run(mut self) {
         loop {
             let dialled = {
@@ -105,16 +101,16 @@ impl Subscriber {
                         biased;
                         live = &mut live => break live,
                         change = self.changes.recv() => match change {
-                            // All that are wanted are subscribed to over the next connection.
+                            // The next connection subscribes to all channels. This removes the row if over.
                             Some(channel) => _ = self.shared.channels.is_wanted(&channel, self.here),
                             None => return,
                         },
                     }
                 }
             };
-            // The connection waits before it dials again.
+            // The connection waits before the next dial.
             let Ok(live) = dialled else { continue };
-            // Those of the connection before.
+            // Notices of the previous connection.
             while self.ended.try_recv().is_ok() {}
             self.subscribed.clear();
             if self.serve(&live).await.is_ok() {
@@ -122,14 +118,14 @@ impl Subscriber {
             }
             self.connection.give_up(&live);
             self.shared.channels.interrupt(self.here);
-            // The node's slots may be another's soon.
+            // Another node may take over the slots soon.
             self.shared.topology.refresh_in_background();
             // Fails if there is no supervisor.
             let _ = self.tell.send(Event::Down);
         }
     }
 
-    /// Until the connection is of no use, which is the error; or until the sender of changes is gone.
+    /// Serves changes. Fails when the connection is of no use; returns when the sender of changes is gone.
     async fn serve(&mut self, live: &Live) -> RedisResult<()> {
         self.subscribe(live, self.shared.channels.all_of(self.here)).await?;
         if std::mem::replace(&mut self.stood, true) {
@@ -140,11 +136,11 @@ impl Subscriber {
         tokio::pin!(gone);
         loop {
             tokio::select! {
-                // In this order: notices of what we have ended ourselves are there by now, and must not meet
-                // what is begun anew.
+                // In this order: notices of subscriptions that we have ended must not end new ones to the
+                // same channel.
                 biased;
                 Some(channel) = self.ended.recv() => {
-                    // If we have asked for that, the channel is no longer among ours.
+                    // A subscription that we have ended is no longer in the set.
                     if let Some(channel) = self.subscribed.take(&*channel) {
                         self.lose(&channel);
                     }
@@ -158,14 +154,14 @@ impl Subscriber {
         }
     }
 
-    /// The node does not have the channel's slot, or not any more.
+    /// Handles a channel whose slot the node does not have.
     fn lose(&self, channel: &str) {
         if self.shared.channels.lose(channel, self.here) {
             let _ = self.tell.send(Event::Unplaced);
         }
     }
 
-    /// Many changes that come together cost one round trip.
+    /// Serves all pending changes in one round trip.
     async fn obey(&mut self, live: &Live, first: Arc<str>) -> RedisResult<()> {
         let mut changed = BTreeSet::from([first]);
         while let Ok(next) = self.changes.try_recv() {
@@ -176,7 +172,7 @@ impl Subscriber {
         unwanted.retain(|channel| self.subscribed.remove(channel));
         for chunk in unwanted.chunks(CHUNK_SIZE) {
             let replies = self.send(live, &self.commands[1], chunk).await?;
-            // They are not ours any more, as was wanted; but their messages go on coming.
+            // On an error the channel is out of `subscribed`, as wanted, but its messages keep coming.
             for (_channel, reply) in chunk.iter().zip(replies) {
                 if let Err(_error) = reply {
                     let _error = &_error as &dyn std::error::Error;
@@ -187,7 +183,7 @@ impl Subscriber {
         self.subscribe(live, wanted).await
     }
 
-    /// Subscribes to those that are not subscribed to yet, and confirms all.
+    /// Subscribes to the channels that are not subscribed to yet, and confirms all `wanted`.
     async fn subscribe(&mut self, live: &Live, wanted: Vec<Arc<str>>) -> RedisResult<()> {
         let new: Vec<_> =
             wanted.iter().filter(|channel| !self.subscribed.contains(*channel)).cloned().collect();
@@ -206,7 +202,7 @@ impl Subscriber {
         Ok(())
     }
 
-    /// An error if the whole connection is no good.
+    /// Handles a refused channel. Fails if the whole connection is of no use.
     fn not_subscribed(&mut self, channel: &Arc<str>, error: RedisError) -> RedisResult<()> {
         match Meaning::of(&error) {
             Meaning::Elsewhere => self.lose(channel),
@@ -221,8 +217,7 @@ impl Subscriber {
         Ok(())
     }
 
-    /// One command for each channel, as each is answered for itself; in one piece. An error if replies are
-    /// not those to them.
+    /// Sends one command for each channel, in one piece. Fails if the replies do not match the commands.
     async fn send(
         &self,
         live: &Live,
@@ -248,31 +243,30 @@ impl Subscriber {
     }
 }
 
-/// The channel that a notice is about.
 fn channel_of(data: &[Value]) -> Option<String> {
     String::from_redis_value_ref(data.first()?).ok()
 }
 
-/// Hands a message to the inboxes of its channel. Runs on the connection's task.
+/// Delivers a message to the inboxes of its channel. Runs on the connection's task.
 fn dispatch(push: PushInfo, channels: &Channels, nonces: &Nonces) {
-    // `None`: a confirmation, which comes here as well. No patterns are subscribed to.
+    // `None`: a confirmation. No patterns are subscribed to.
     let Some(message) = Msg::from_push_info(push) else { return };
     let channel = message.get_channel_name();
-    // Otherwise it is not of the lock's: another program uses the channel.
+    // Another program may use the channel.
     if let Some(said) = read(message.get_payload_bytes(), |number| nonces.of(channel, number)) {
         channels.deliver(channel, said);
     }
 }
 
-/// `nonce`: that of the waiter with a number. A grant with another one is not the store's, or the store has
-/// lost the nonce: its waiter is to ask.
+/// Parses a message. `nonce` returns a waiter's nonce by its number. A grant with another nonce only makes
+/// the waiter ask: the store did not send the grant, or has lost the nonce.
 fn read(payload: &[u8], nonce: impl Fn(u64) -> u64) -> Option<Message> {
     match std::str::from_utf8(payload).ok()? {
         UNLOCK_MESSAGE => Some(Message::Unlock),
         READ_UNLOCK_MESSAGE => Some(Message::ReadUnlock),
         other => {
             let (number, proof) = other.strip_prefix(GRANTED)?.split_once(':')?;
-            // `parse` takes a sign, too.
+            // `parse` accepts a sign.
             let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
             let number = is_number.then(|| number.parse().ok())??;
             let is_hex = proof.len() == 16 && proof.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -297,7 +291,6 @@ mod tests {
 
     const HERE: Source = Source::Node(0);
 
-    /// A topology whose messages are sharded.
     #[derive(Debug)]
     struct ShardedTopology(Arc<dyn Topology>);
 
@@ -319,10 +312,9 @@ mod tests {
         }
     }
 
-    /// A subscriber, and the node that it subscribes at.
     struct Subscribing {
         fake: Fake,
-        /// What commands are answered by, each once, where that is not what a node says.
+        /// Replies used once each, instead of the node's usual reply to the command.
         instead: Arc<Mutex<Vec<(&'static str, String)>>>,
         registry: Registry<Arc<Channels>>,
         channels: Arc<Channels>,
@@ -362,14 +354,14 @@ mod tests {
             self.changed.send(channel.into()).expect("it runs");
         }
 
-        /// One that waits, and that the subscriber is told of.
+        /// Adds a waiter, and tells the subscriber.
         fn want(&self, channel: &str) -> Subscription<Arc<Channels>> {
             let subscription = self.registry.subscribe(channel);
             self.change(channel);
             subscription
         }
 
-        /// The same, of one that is confirmed: all that was ordered before is done.
+        /// Adds a waiter, and waits for the confirmation. Earlier changes have then been served.
         async fn have(&self, channel: &str) -> Subscription<Arc<Channels>> {
             let subscription = self.want(channel);
             confirmed(&subscription).await;
@@ -393,7 +385,7 @@ mod tests {
             assert!(matches!(self.hear().await, Event::Down));
         }
 
-        /// Over the next connection neither.
+        /// Checks that the next connection does not subscribe either.
         async fn assert_not_asked_for_again(&mut self, subscribe: &str) {
             self.fake.cut();
             self.hear_of_another_connection().await;
@@ -406,7 +398,7 @@ mod tests {
         timeout(EVENT_LIMIT, subscription.subscribed()).await.expect("it is not confirmed").unwrap();
     }
 
-    /// The supervisor looks for the node that has it. Its waiters go on waiting.
+    /// The supervisor looks for the new node. The waiters keep waiting.
     #[tokio::test]
     async fn channel_that_is_another_nodes_is_told_to_be_gone_and_not_asked_for_again() {
         let mut at = Subscribing::start().await;
@@ -417,7 +409,7 @@ mod tests {
         at.assert_not_asked_for_again("SSUBSCRIBE a").await;
     }
 
-    /// As when its slot moves. What we have ended ourselves is answered in the same words.
+    /// As when a slot moves. A subscription that we have ended is answered with the same notice.
     #[tokio::test]
     async fn subscription_that_the_node_ends_is_told_to_be_gone_and_can_be_had_again() {
         let mut at = Subscribing::start().await;
@@ -435,12 +427,12 @@ mod tests {
         assert!(at.events.try_recv().is_err());
     }
 
-    /// Over the next one the channel is subscribed to.
+    /// The next connection subscribes to the channel.
     #[tokio::test]
     async fn subscription_that_ended_with_its_connection_has_not_ended_over_the_next_one() {
         let mut at = Subscribing::start().await;
         let _a = at.have("a").await;
-        // Behind the notice comes what is no reply.
+        // Behind the notice comes an invalid reply.
         at.once("SSUBSCRIBE b", push("sunsubscribe", "a") + "?\r\n");
         let b = at.want("b");
         at.hear_of_another_connection().await;
@@ -459,7 +451,7 @@ mod tests {
         at.assert_not_asked_for_again("SSUBSCRIBE a").await;
     }
 
-    /// A server that cannot say yet, or the reply to another command: from there on, all would be another's.
+    /// The server cannot answer yet, or replies to another command: then later replies are out of step, too.
     #[tokio::test]
     async fn connection_whose_replies_say_nothing_is_left_for_another_one() {
         let mut at = Subscribing::start().await;
@@ -485,7 +477,7 @@ mod tests {
         let mut at = Subscribing::start().await;
         let _a = at.have("a").await;
         assert_eq!(at.resubscribed(), 0);
-        // It came from another node. And another waiter comes while that is under way.
+        // The channel came from another node, and another waiter comes during the change.
         let b = at.registry.subscribe("b");
         at.channels.lose("b", HERE);
         at.channels.place("b", HERE);
@@ -531,7 +523,7 @@ mod tests {
         {
             assert_eq!(reading(format!("granted:42:{proof}").as_bytes()), Some(Message::Unlock), "{proof:?}");
         }
-        // That of another number.
+        // The nonce of another number.
         assert_eq!(reading(b"granted:43:000000000000abe7"), Some(Message::Unlock));
     }
     #[test]

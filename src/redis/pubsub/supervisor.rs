@@ -1,9 +1,9 @@
 //! The supervisor of sharded messages: subscribes each channel at the node that has the channel's slot, and
-//! after that at the node that the slot moves to. Plain messages have one source, and one [`Subscriber`]
-//! without a supervisor.
+//! follows the slot to other nodes. Plain messages have one source, and one [`Subscriber`] without a
+//! supervisor.
 //!
-//! While a slot of a Cluster moves, a lock that has moved already is released at the new master, and its
-//! waiters are subscribed at the old one. The waiters are called once the move is over.
+//! While a slot moves, a lock may be released at the new master while its waiters are subscribed at the old
+//! one. They are woken once the move is over.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::super::topology::Node;
 use super::channels::Source;
 use super::subscriber::{Changes, Event, Shared, Subscriber};
 
-/// Keeps the subscriptions as the table says, until the transport is dropped, whose changes come.
+/// Keeps the subscriptions as the table says, until the transport, which sends the changes, is dropped.
 pub(super) async fn supervise(shared: Shared, mut changes: Changes) {
     let (tell, mut events) = mpsc::unbounded_channel();
     let (runtime, heartbeat) = (shared.common.runtime.clone(), shared.common.timing.heartbeat);
@@ -28,8 +28,8 @@ pub(super) async fn supervise(shared: Shared, mut changes: Changes) {
     loop {
         let next_try = supervisor.next_try.unwrap_or_else(|| runtime.now());
         tokio::select! {
-            // In this order: timers are ready seldom, and events come after changes only. So none keeps the
-            // others waiting.
+            // In this order: timers are seldom ready, and events come only after changes, so no branch
+            // starves another.
             biased;
             () = &mut look_around => {
                 supervisor.compare();
@@ -38,11 +38,11 @@ pub(super) async fn supervise(shared: Shared, mut changes: Changes) {
             () = runtime.sleep_until(next_try), if supervisor.next_try.is_some() => {
                 supervisor.place_unplaced();
             }
-            // There is always a sender left: the supervisor has one itself.
+            // Never `None`: the supervisor has a sender, too.
             Some(event) = events.recv() => supervisor.hear(event),
             change = changes.recv() => match change {
                 Some(channel) => supervisor.bring_into_line(channel),
-                // With the changes for them the subscribers end, too.
+                // Dropping the senders of changes ends the subscribers.
                 None => return,
             },
         }
@@ -52,9 +52,9 @@ pub(super) async fn supervise(shared: Shared, mut changes: Changes) {
 struct Supervisor {
     shared: Shared,
     tell: mpsc::UnboundedSender<Event>,
-    /// By the node's number: where the changes of the node's channels go.
+    /// Senders of changes, by the node's number.
     subscribers: HashMap<u64, mpsc::UnboundedSender<Arc<str>>>,
-    /// When nodes are looked for again, if a channel has none.
+    /// Time of the next search for nodes, if a channel has none.
     next_try: Option<Instant>,
     back_off: BackOff,
 }
@@ -68,7 +68,7 @@ impl Supervisor {
     fn bring_into_line(&mut self, channel: Arc<str>) {
         let channels = &self.shared.channels;
         match channels.source(&channel) {
-            // Also if it is subscribed to already: the waiter that wants it now may be another than before.
+            // Also of a subscribed channel: a new waiter needs the confirmation.
             Some(Source::Node(node)) => self.change_at(node, channel),
             Some(source) if !channels.is_wanted(&channel, source) => {}
             Some(Source::Unknown) => self.place(channel, Source::Unknown),
@@ -76,7 +76,7 @@ impl Supervisor {
         }
     }
 
-    /// Has the channel, which comes from no node, subscribed to at its node.
+    /// Subscribes to a channel without a node at the node that has its slot.
     fn place(&mut self, channel: Arc<str>, before: Source) {
         let Some(node) = self.shared.topology.source(&channel) else {
             self.shared.channels.lose(&channel, before);
@@ -89,7 +89,6 @@ impl Supervisor {
         self.change_at(number, channel);
     }
 
-    /// Sees to it that the node has a subscriber.
     fn subscribe_at(&mut self, node: Arc<Node>) {
         self.subscribers.entry(node.number).or_insert_with(|| {
             let (changed, changes) = mpsc::unbounded_channel();
@@ -101,12 +100,12 @@ impl Supervisor {
 
     fn change_at(&self, node: u64, channel: Arc<str>) {
         if let Some(subscriber) = self.subscribers.get(&node) {
-            // It ends only when we do.
+            // The subscriber ends only after the supervisor.
             let _ = subscriber.send(channel);
         }
     }
 
-    /// A channel has no node now.
+    /// Schedules a search for the node of a channel.
     fn look_later(&mut self) {
         if self.next_try.is_none() {
             let runtime = &self.shared.common.runtime;
@@ -132,7 +131,7 @@ impl Supervisor {
         }
     }
 
-    /// Follows channels of which commands have learned since that they are elsewhere.
+    /// Takes channels from nodes that no longer have their slots, as commands have learned.
     fn compare(&mut self) {
         for (channel, source) in self.shared.channels.placed() {
             let Source::Node(at) = source else { continue };
@@ -148,7 +147,7 @@ impl Supervisor {
         }
     }
 
-    /// Nodes that no channel comes from need no subscriber, now that something has changed.
+    /// Ends the subscribers of nodes without channels.
     fn retire(&mut self) {
         let used: HashSet<Source> =
             self.shared.channels.placed().into_iter().map(|(_, source)| source).collect();
@@ -174,7 +173,7 @@ mod tests {
     use crate::support::runtime::TokioRuntime;
     use crate::support::sync::atomic::{AtomicU64, Ordering};
 
-    /// One that does not answer.
+    /// A server that never answers.
     struct Silent;
 
     impl Server for Silent {
@@ -197,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Two nodes, number 7 and 8. All slots are with one of them, or with none.
+    /// Two nodes, numbers 7 and 8. Either has all slots, or none has.
     struct Nodes {
         nodes: [Arc<Node>; 2],
         with: AtomicU64,
@@ -205,15 +204,15 @@ mod tests {
     }
 
     impl Nodes {
-        /// All slots go there. `0`: to none.
+        /// Gives all slots to the node. `0`: to no node.
         fn give(&self, node: u64) {
-            // Ordering: Relaxed, all is on one thread.
+            // Ordering: Relaxed, the test is single-threaded.
             self.with.store(node, Ordering::Relaxed);
         }
 
-        /// How often it was looked where they are, since this was asked last.
+        /// The number of refreshes since the last call.
         fn looks(&self) -> u64 {
-            // Ordering: Relaxed, all is on one thread.
+            // Ordering: Relaxed, the test is single-threaded.
             self.looks.swap(0, Ordering::Relaxed)
         }
     }
@@ -224,7 +223,7 @@ mod tests {
         }
 
         fn source(&self, _: &str) -> Option<Arc<Node>> {
-            // Ordering: Relaxed, all is on one thread.
+            // Ordering: Relaxed, the test is single-threaded.
             let with = self.with.load(Ordering::Relaxed);
             self.nodes.iter().find(|node| node.number == with).cloned()
         }
@@ -234,7 +233,7 @@ mod tests {
         }
 
         fn refresh_in_background(&self) {
-            // Ordering: Relaxed, all is on one thread.
+            // Ordering: Relaxed, the test is single-threaded.
             self.looks.fetch_add(1, Ordering::Relaxed);
         }
 
@@ -265,10 +264,10 @@ mod tests {
         (Supervisor::new(shared, mpsc::unbounded_channel().0), topology)
     }
 
-    /// A node that is told to look at a channel.
+    /// A node, and a channel that its subscriber has to look at.
     type Told = (u64, Arc<str>);
 
-    /// A supervisor whose changes for both nodes come here.
+    /// A supervisor, and the changes sent to the subscribers of both nodes.
     fn supervisor_of_changes() -> (Supervisor, Arc<Nodes>, impl FnMut() -> Vec<Told>) {
         let (mut supervisor, topology) = supervisor();
         let mut all = [7, 8].map(|node| {
@@ -288,14 +287,14 @@ mod tests {
         (supervisor, topology, told)
     }
 
-    /// The supervisor hears that the node has ended the subscription.
+    /// As if the node ended the subscription.
     fn lose(supervisor: &mut Supervisor, channel: &str, node: u64) {
         if supervisor.shared.channels.lose(channel, Source::Node(node)) {
             supervisor.hear(Event::Unplaced);
         }
     }
 
-    /// Its messages do not arrive until then.
+    /// Without a node, no message arrives.
     #[tokio::test]
     async fn channel_whose_slot_no_node_has_is_not_ready_for_its_next_waiter() {
         let (mut supervisor, topology) = supervisor();
@@ -353,7 +352,7 @@ mod tests {
         assert_eq!(said(), [(7, Arc::clone(&channel))]);
         assert!(!channels.is_active(&channel));
         assert!(supervisor.next_try > before);
-        // What the old node says now is about what was there.
+        // Later notices of the old node are stale.
         supervisor.place_unplaced();
         assert_eq!(said(), [(8, Arc::clone(&channel))]);
         assert!(!supervisor.subscribers.contains_key(&7), "nothing comes from there any more");
@@ -361,12 +360,12 @@ mod tests {
         assert_eq!(channels.source(&channel), Some(Source::Node(8)));
         lose(&mut supervisor, &channel, 8);
         assert_eq!(channels.source(&channel), Some(Source::Nowhere));
-        // Not at once for the next waiter: that would ask a Cluster that is on the move again and again.
+        // Not with the next waiter: the client would keep asking a Cluster in motion.
         supervisor.bring_into_line(Arc::clone(&channel));
         assert!(said().is_empty());
         supervisor.place_unplaced();
         assert_eq!(said(), [(8, Arc::clone(&channel))]);
-        // One that nothing waits for goes nowhere.
+        // A channel without waiters gets no node.
         lose(&mut supervisor, &channel, 8);
         drop(interest);
         supervisor.place_unplaced();
@@ -393,7 +392,7 @@ mod tests {
         assert!(supervisor.subscribers.is_empty(), "nothing comes from any node");
     }
 
-    /// As in a failover: no node has the slot for longer than it takes to look once.
+    /// As in a failover, when no node has the slot for longer than one refresh takes.
     #[tokio::test]
     async fn channel_is_looked_after_until_a_node_has_its_slot_however_often_there_was_none() {
         let (mut supervisor, topology, mut said) = supervisor_of_changes();
@@ -434,7 +433,7 @@ mod tests {
         assert!(!supervisor.subscribers.contains_key(&7));
     }
 
-    /// A channel that finds its node and loses it again, over and over, is asked about ever more seldom.
+    /// The pauses grow for a channel that finds its node and loses it again, over and over.
     #[tokio::test]
     async fn tries_begin_anew_once_each_channel_has_its_node_when_it_is_looked_around() {
         let (mut supervisor, topology) = supervisor();

@@ -1,4 +1,4 @@
-//! [`RedisTransport`]: channels as they should be, and the request to make the server's the same.
+//! [`RedisTransport`]: the wanted channels, and changes sent to the tasks that subscribe.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use super::subscriber::{Shared, Subscriber};
 use super::supervisor::supervise;
 use crate::support::runtime::TokioRuntime;
 
-/// Redis's publish/subscribe, over a connection to each node that messages come from, made again whenever it
-/// breaks.
+/// Redis's publish/subscribe, over a connection to each node that sends messages. A broken connection is made
+/// again.
 ///
-/// Messages published while there is no connection are lost; every inbox is told once the subscription is
-/// back.
+/// Messages published while there is no connection are lost; the transport tells every inbox once the
+/// subscription is back.
 ///
 /// # Examples
 ///
@@ -40,7 +40,7 @@ use crate::support::runtime::TokioRuntime;
 /// ```
 pub struct RedisTransport {
     channels: Arc<Channels>,
-    /// Takes the names of channels whose subscription may differ from their rows in the table.
+    /// Names of channels whose subscription may differ from their rows in the table.
     changed: mpsc::UnboundedSender<Arc<str>>,
     linger: Duration,
     runtime: TokioRuntime,
@@ -53,7 +53,7 @@ impl RedisTransport {
         nonces: &Arc<Nonces>,
     ) -> Self {
         let (changed, changes) = mpsc::unbounded_channel();
-        // Plain messages all come from one place, so the first waiter need not wait for the connection.
+        // Plain messages have one source, so the first waiter need not wait for the connection.
         let only = topology.source("").filter(|_| topology.messages() == Messages::Plain);
         let source = only.as_ref().map_or(Source::Unknown, |node| Source::Node(node.number));
         let channels = Arc::new(Channels::new(source));
@@ -70,7 +70,7 @@ impl RedisTransport {
     }
 
     fn change(&self, channel: &Arc<str>) {
-        // Fails only when the runtime has ended. Then no message will come, and waiting goes by the timer.
+        // Fails only after the runtime has ended. Then no message arrives, and waiters ask by the timer.
         let _ = self.changed.send(Arc::clone(channel));
     }
 }
@@ -100,7 +100,7 @@ impl Transport for RedisTransport {
     }
 }
 
-/// The server's channel, and which of the names that share it is meant.
+/// The server's channel, and the index among the names that share the channel.
 fn servers(channel: &Arc<str>) -> (Arc<str>, usize) {
     match keys::base_channel(channel) {
         (_, 0) => (Arc::clone(channel), 0),
@@ -108,7 +108,7 @@ fn servers(channel: &Arc<str>) -> (Arc<str>, usize) {
     }
 }
 
-/// Gives up what has lingered for long enough, until nothing lingers.
+/// Unsubscribes from channels that have lingered for long enough, until no channel lingers.
 async fn sweep(
     channels: Arc<Channels>,
     changed: mpsc::WeakUnboundedSender<Arc<str>>,
@@ -117,14 +117,14 @@ async fn sweep(
 ) {
     loop {
         let (over, more) = channels.sweep(linger, runtime.now());
-        // Without the transport all subscriptions end.
+        // Dropping the transport ends all subscriptions.
         let Some(changed) = changed.upgrade() else { return };
         over.into_iter().for_each(|channel| _ = changed.send(channel));
         drop(changed);
         if !more {
             return;
         }
-        // Not at the very end of each: looking takes time in proportion to all channels.
+        // Not at each channel's end: a sweep takes time in proportion to all channels.
         runtime.sleep(linger / 2).await;
     }
 }
@@ -149,7 +149,7 @@ mod tests {
     use crate::subscription::Registry;
     use crate::support::sync::atomic::{AtomicBool, Ordering};
 
-    /// Otherwise a client has ever more of them that nothing waits for.
+    /// Otherwise a client collects subscriptions without waiters.
     #[tokio::test]
     async fn channel_that_is_left_while_there_is_no_connection_is_not_subscribed_to_on_the_next() {
         let serves = Arc::new(AtomicBool::new(true));
@@ -157,13 +157,13 @@ mod tests {
             let serves = Arc::clone(&serves);
             move |command| match command.split_once(' ') {
                 Some((name, channel)) => push(&name.to_lowercase(), channel),
-                // Ordering: Relaxed, all is on one thread.
+                // Ordering: Relaxed, the test is single-threaded.
                 None if serves.load(Ordering::Relaxed) => "+PONG\r\n".to_owned(),
                 None => "-ERR it does not serve\r\n".to_owned(),
             }
         })
         .await;
-        // PING is sent by new connections only.
+        // Only new connections send PING.
         let common = unhurried();
         let topology = topology_of(&fake, &common).await;
         let nonces = Arc::new(Nonces::new(&common.runtime));
@@ -189,7 +189,7 @@ mod tests {
         Arc::new(Channels::new(Source::Node(0)))
     }
 
-    /// Has it linger from now on.
+    /// Makes the channel linger from now on.
     fn leave(channels: &Arc<Channels>, channel: &str) {
         let _interest = Registry::new(Arc::clone(channels)).subscribe(channel);
         channels.confirm(channel, Source::Node(0));
@@ -208,7 +208,7 @@ mod tests {
         timeout(EVENT_LIMIT, sweep).await.expect("nothing lingers").unwrap();
     }
 
-    /// Whenever the sweep looked before.
+    /// At any phase of the sweep.
     #[tokio::test(start_paused = true)]
     async fn channel_lingers_for_half_as_long_again_at_most() {
         let (linger, channels, runtime) = (Duration::from_secs(1), channels(), TokioRuntime::current());
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// With the last sender the supervisor ends, and the connection.
+    /// Dropping the last sender ends the supervisor and its connections.
     #[tokio::test]
     async fn transport_ends_at_once_though_a_channel_lingers() {
         let channels = channels();

@@ -1,5 +1,5 @@
--- The number of tokens that were given out. Another program may have put a value there that is no such number, or that
--- leaves too little room below 2^63 to be counted up. The last key is the counter, and the error's line names it.
+-- The last token given out. Fails if another program's value is no such number, or leaves too little room
+-- below 2^63. The last key is the counter, and the line of the error names it.
 local function counted()
     local last = redis.call('get', KEYS[#KEYS]) or '0'
     local is_high = #last > 19 or #last == 19 and last > '9223372036854770000'

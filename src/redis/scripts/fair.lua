@@ -17,13 +17,13 @@ function found()
     end
     lock.taken = true
     if cursor ~= '0' or #page > 20 then
-        -- No lock has so many fields.
+        -- A fair lock never has so many fields.
         lock.other = 'crowd'
         return lock
     end
     lock.other = mode and mode ~= 'fair' and mode
     lock.holder = mode == 'fair' and lock.goes[1]
-    -- Without a mode it is a lock of Redisson's, as in acquire.lua.
+    -- A lock without a mode is Redisson's, see acquire.lua.
     lock.foreign = not mode
     return lock
 end
@@ -33,18 +33,18 @@ function lasts(lock)
     return lock.foreign and (left < 0 or left > 1000) and 1000 or left
 end
 
--- The lock is never deleted in between, for the reason given above `dequeue`.
+-- Never deletes the lock, see `dequeue`.
 function lease(id, millis, lock)
     redis.call('hset', KEYS[1], 'mode', MODE, id, '1')
     take_out(lock.goes, id)
     redis.call('pexpire', KEYS[1], millis)
 end
 
--- Strangers are told in the way that each expects.
+-- Tells Redisson's plain and fair locks, each on its own channel.
 function free(over)
     must(over[1] and 'zrem', over[1] and 'hdel')
     local foreign = redis.call('lindex', KEYS[4], '0')
-    -- First, for the reason given in release.lua.
+    -- Publishes first, see release.lua.
     tell(ARGV[4], ARGV[5])
     if foreign then
         tell(ARGV[4] .. ':' .. foreign, ARGV[5])

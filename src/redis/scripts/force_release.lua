@@ -1,6 +1,6 @@
--- Frees the lock, whoever has it, and tells a waiter.
+-- Frees the lock, whichever id holds it, and wakes a waiter.
 -- KEYS: the lock.  ARGV: 1 message, 2 the publishing command, 3 the lock's channel (no key, see release.lua).
--- Returns 1 if somebody had it, 0 if nobody had, or the text of its `mode` if it is another kind of lock, which is left alone.
+-- Returns 1 if the lock was held, 0 if free, or the `mode` of another kind of lock, which stays as it is.
 if redis.call('exists', KEYS[1]) == 0 then
     return 0
 end
@@ -8,7 +8,7 @@ local mode = redis.call('hget', KEYS[1], 'mode')
 if mode and mode ~= 'lock' then
     return mode
 end
--- First, for the reason given in release.lua.
+-- Publishes first, see release.lua.
 redis.call(ARGV[2], ARGV[3], ARGV[1])
 redis.call('del', KEYS[1])
 return 1

@@ -1,7 +1,8 @@
--- The release as it comes most often, in few steps: the lock's next holder waits for each of them. The id has the lock, alone, and names no next
--- waiter; none waits to read; the first of the queue can be told, and its position lasts. Then this does what queue_release.lua would do.
--- All else is left to that: it is behind this, as are the functions, which take their time to be made. Nothing is written here before it is known.
--- KEYS and ARGV are those of queue.lua and queue_release.lua.
+-- The most frequent release, in few steps, as the next holder waits for each: the id alone holds the lock and
+-- names no next waiter, no reader waits, and the first waiter listens and has a lasting position. Does what
+-- queue_release.lua would do. All other cases fall through, before any write, to queue_release.lua, behind
+-- functions that take time to define.
+-- KEYS and ARGV: see queue.lua and queue_release.lua.
 local may = redis.acl_check_cmd
 if may and not SPARE and not ARGV[OWN + 1] and ARGV[2] == '' then
     local first, holder = redis.call('zrange', KEYS[2], '0', '0')[1], ARGV[OWN] .. WRITER
@@ -12,7 +13,8 @@ if may and not SPARE and not ARGV[OWN + 1] and ARGV[2] == '' then
         local deaf = ARGV[3] == '1' and redis.call('pubsub', listens, channel)[2] == 0
         local kept, clock = not deaf and redis.call('hget', KEYS[3], first) or '', redis.call('time')
         local left = (tonumber(string.sub(kept, 1, 16)) or 0) - clock[1] * 1000000 - clock[2]
-        -- The rights that `must_grant` asks for; a removal comes first here as well. (What is refused here is refused there, with its reason.)
+        -- The rights that `must_grant` checks; a removal is the first write. (queue_release.lua reports a
+        -- refusal.)
         if left > 0 and may('hset', KEYS[1], 'mode', '') and may('hdel', KEYS[1], '') and may('pexpire', KEYS[1], '1') and may(ARGV[1], channel, '') then
             redis.call('zrem', KEYS[2], first)
             redis.call('hdel', KEYS[3], first)

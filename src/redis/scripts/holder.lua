@@ -1,20 +1,21 @@
--- Who has the lock.
+-- The holder of the lock.
 -- KEYS: the lock.
--- Returns nil if it is free, otherwise how many ms the lease lasts (-1: without end), the fields of the lock, if it is a plain or fair one, and its mode (nil if it has none).
+-- Returns nil if the lock is free; else the lease's remaining ms (-1: no end), the fields of a plain or fair
+-- lock, and the mode or nil.
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
     return false
 end
--- A key that is no hash is held by somebody, too: nothing can be leased there.
+-- A key that is no hash counts as held: it cannot be leased.
 local mode = redis.pcall('hget', KEYS[1], 'mode')
 if type(mode) == 'table' then
     return string.find(mode.err, 'WRONGTYPE') and { left, {}, false } or mode
 end
--- A writer's field, of another kind of lock, would pass for the id of a lease with a label.
+-- A writer's field would pass for the id of a lease with a label.
 if mode and mode ~= 'lock' and mode ~= 'fair' then
     return { left, {}, mode }
 end
--- Of more than a page, most are no ids.
+-- One page: of more fields, most are no ids.
 local fields, page = {}, redis.call('hscan', KEYS[1], '0', 'count', '10')[2]
 for i = 1, #page, 2 do
     fields[#fields + 1] = page[i]

@@ -1,39 +1,41 @@
--- The queue of those who want a lock for themselves alone: stands in front of each script of fair and of read-write locks, behind what
--- these are (fair_kind.lua, read_write_kind.lua). What they do differently comes next (fair.lua, read_write.lua), and then the script itself.
--- KEYS: 1 the lock, 2 the ids in its queue by the time (us) since when they wait, 3 a hash, their positions: the same ids by the time (us) until
--- when each is kept, in 16 digits, `:`, and the nonce that the waiter has sent when it was enqueued. A grant brings that back: by it the waiter tells
--- the grant from what anybody else may publish. Then the kind's own, and last, if tokens are wanted, their counter.
--- ARGV: 1 the publishing command, 2 that of the other kind of messages if both are wanted, 3 `1` if the server knows of all who listen,
--- 4 the lock's channel, 5 its message, 6 how grant channels begin, 7 how their messages begin, then the kind's own. What is not wanted at the end is
--- left out. (Channels are no keys, see release.lua.)
--- A number that goes to a command is written out first, as the server takes longer for that than for most commands.
+-- The queue of waiters for an exclusive hold. Scripts of fair and read-write locks consist of the kind's
+-- constants (fair_kind.lua, read_write_kind.lua), this file, the kind's functions (fair.lua, read_write.lua),
+-- and the script.
+-- KEYS: 1 the lock; 2 the queue: ids by the time (us) since when they wait; 3 positions, a hash: the same ids
+-- by the time (us) at which the position ends in 16 digits, `:`, and the waiter's nonce. A grant carries the
+-- nonce, so the waiter can tell the grant from any other client's message. Then the kind's own keys; last, if
+-- tokens are wanted, their counter.
+-- ARGV: 1 the publishing command, 2 the command of the other kind of messages if both are published, 3 `1` if
+-- the server knows all listeners, 4 the lock's channel, 5 its message, 6 prefix of grant channels, 7 prefix
+-- of grant messages, then the kind's own. Unused arguments at the end are left out. (Channels are no keys,
+-- see release.lua.)
+-- Numbers are formatted here: the server's own conversion takes longer than most commands.
 local clock
 
--- How many waiters, or readers, one call looks at: a server does nothing else meanwhile. What is left is for the
--- next call.
+-- Limit of waiters, or of readers, that one call looks at: the server serves no other command meanwhile.
 local BATCH = 100
--- What a script returns that has looked at so many and knows no answer yet. It has taken out what it found dead,
--- and is to be called again, with the same words.
+-- Reply of a script that has looked at a whole batch and cannot answer yet. The client repeats the call.
 local AGAIN = -3
 
--- What each kind does in its way:
--- found(): what is there. `taken`: it cannot be leased now. `other`: the text of its mode, if it is another kind of lock. `holder`: the id that
--- has it for itself alone. `goes`: fields that are to go when another id gets it. `vacant`: it is taken, by nobody.
--- lasts(lock): in how many ms to ask again at the latest, if it is taken (-1: no end).
--- lease(id, millis, lock): leases it to the id.
--- free(over, lock): frees it, as nobody of ours can be granted it, and tells others. `over`: ids whose positions are over.
--- let_in(lock): its holder leaves, and others come before the queue: if so, it is theirs now, and true.
--- gone(lock, id, began): the id, which had a position since then, is about to leave the queue, and may.
--- bury(lock): takes out what is dead of a lock that stays with its holder.
+-- The functions of a kind:
+-- found(): the lock's state. `taken`: cannot be leased now. `other`: its mode, if of another kind of lock.
+-- `holder`: id of the exclusive holder. `goes`: fields to remove when another id gets the lock. `vacant`:
+-- taken without a holder.
+-- lasts(lock): ms until the client has to ask again, if the lock is taken (-1: no end).
+-- lease(id, millis, lock): leases the lock to the id.
+-- free(over, lock): frees the lock, and tells other clients. `over`: ids whose positions have ended.
+-- let_in(lock): the holder leaves; if readers come before the queue, gives them the lock and returns true.
+-- gone(lock, id, began): called before the id, queued since `began`, leaves the queue.
+-- bury(lock): removes the dead from a lock that stays with its holder.
 local found, lasts, lease, free, let_in, gone, bury
 
--- The server's time in us. Most scripts find nobody in the queue, and need none.
+-- The server's time in us. Read on demand: most scripts find an empty queue, and need no time.
 local function now()
     clock = clock or redis.call('time')
     return clock[1] * 1000000 + clock[2]
 end
 
--- The words of a call of the command that does nothing. (Of HSET and DEL there is none; RENAME is asked for only if the key is there.)
+-- Arguments with which the command does nothing. (None for HSET and DEL; for RENAME if the key exists.)
 local function harmless(name)
     if name == 'hset' then
         return KEYS[1], 'mode', ''
@@ -42,7 +44,8 @@ local function harmless(name)
     elseif name == 'zrem' then
         return KEYS[2], ''
     elseif name == 'pexpire' then
-        -- Where it is done, it must not cut the queue short, which may have lost its end (-1). No client keeps a position for so long.
+        -- Before 7.0 this PEXPIRE runs, and must not shorten the life of the queue, not even without an end
+        -- (-1). No client keeps a position for 60 s.
         return KEYS[2], redis.acl_check_cmd and '1' or math.max(redis.call('pttl', KEYS[2]), 60000)
     elseif name == 'zadd' then
         return KEYS[2], 'xx', '0', ''
@@ -60,19 +63,19 @@ local function harmless(name)
     return ARGV[6], ''
 end
 
--- What the server refuses, it must refuse before the first write: what is written stays, and a grant that is told is believed. (false: no
--- command.)
+-- Fails unless the server would run each named command (false: skipped). Called before the first write: an
+-- error undoes no write, and a client believes a published grant.
 local function must(...)
     local may = redis.acl_check_cmd
     for i = 1, select('#', ...) do
         local name = select(i, ...)
         if name and may then
             if not may(name, harmless(name)) then
-                -- In the server's words.
                 error({ err = "NOPERM the user has no permissions to run the '" .. name .. "' command" })
             end
         elseif name and name ~= 'hset' and name ~= 'del' then
-            -- Before 7.0 it cannot be asked, so the calls are made. HSET is the first write where it matters, and what DEL leaves ends by itself.
+            -- Servers before 7.0 have no such check, so run the command itself. HSET is the first write
+            -- wherever a refusal matters, and a key that DEL leaves expires.
             local reply = redis.pcall(name, harmless(name))
             if type(reply) == 'table' and reply.err then
                 error(reply.err .. " (asked to run the '" .. name .. "' command)")
@@ -81,19 +84,20 @@ local function must(...)
     end
 end
 
--- `must` before a grant of the lock. The first write has to be a removal, which needs no memory: what follows is not refused for want of it. So an
--- id is removed that is not there. It is its own question: without the right to it, it fails before anything is written.
+-- `must` before a grant of the lock. The script's first write must be a removal, which needs no memory: the
+-- server then refuses no later write for lack of memory. So ZREM removes an id that does not exist. ZREM also
+-- checks itself: without the right to ZREM, the script fails before any write.
 local function must_grant(...)
     must('hset', 'hdel', 'pexpire', ARGV[1], ARGV[2] ~= '' and ARGV[2], ...)
     redis.call('zrem', KEYS[2], '')
 end
 
--- The same, and a waiter is enqueued before.
+-- `must_grant`, for scripts that also enqueue a waiter.
 local function must_write_and_grant(...)
     must_grant('zadd', 'pttl', ...)
 end
 
--- PEXPIRE 0 deletes; `must` has checked the right to it.
+-- PEXPIRE 0 deletes the key; `must` has checked the right to PEXPIRE.
 local function end_lease(key)
     redis.call('pexpire', key, '0')
 end
@@ -105,28 +109,29 @@ local function tell(channel, message)
     end
 end
 
--- For how many us the id's position is kept yet, and the nonce that it brought.
 local function position(id)
     local kept = redis.call('hget', KEYS[3], id) or ''
     return (tonumber(string.sub(kept, 1, 16)) or 0) - now(), string.sub(kept, 18)
 end
 
--- Since when the id waits: as its position says, if that lasts, or its client, whichever is earlier. (The client is earlier if the clock was set
--- back: newcomers would overtake it until the clock is again where it was.)
+-- The time (us) since when the id waits: the earlier of its position's time, if the position lasts, and its
+-- client's. (The client's is earlier if the clock was set back: newcomers would overtake the id until the
+-- clock has caught up.)
 local function since(id, waited)
     local began = redis.call('zscore', KEYS[2], id)
     local lasts = began and position(id) > 0
     return math.min(lasts and tonumber(began) or math.huge, waited and now() - waited or math.huge)
 end
 
--- The first in the queue whose client can be told (if the server knows of all who listen), unless the id, which has
--- waited since `began`, comes first: its `id`, for how many `millis` its position lasts, and its `nonce`. Besides the positions before it that are
--- over; and `AGAIN` if none of a whole batch can be told. Then the positions of that batch are over, too, for otherwise each call
--- would have to pass them by. Such a client says with its next question for how long it has waited, and has its place
--- back.
+-- The time (us) since when the id waits: the earlier of its lasting position's and its client's. (The
+-- client's is earlier if the clock was set back: newcomers would overtake the id for that long.)
 local function first(id, began)
     local over, deaf, place = {}, {}, 0
-    -- Most often it is the very first.
+    -- The first waiter in the queue whose client listens (if the server knows all listeners), unless the id,
+    -- waiting since `began`, comes first: `id`, `millis` left of its position, and `nonce`. Also returns
+    -- earlier ids whose positions have ended, and `AGAIN` if no client of a whole batch listens. The batch's
+    -- positions then end as well, or each call would skip them again; a live waiter regains its place by the
+    -- waiting time in its next request.
     local count = 1
     while place < BATCH do
         local page = redis.call('zrange', KEYS[2], place == 0 and '0' or place, place == 0 and '0' or place + count - 1, 'withscores')
@@ -142,8 +147,8 @@ local function first(id, began)
                 channels[#channels + 1] = ARGV[6] .. string.sub(waiter, 1, 36)
             end
         end
-        -- Asked for before anything is published: a message that is heard though the server knows of no subscriber
-        -- would be a grant that was never made.
+        -- Ask for listeners instead of counting a message's receivers: a client may hear a message although
+        -- the server counts no subscriber, and would believe a grant that was never made.
         local told
         if waiters[1] and ARGV[3] == '1' and ARGV[1] == 'spublish' then
             told = redis.call('pubsub', 'shardnumsub', unpack(channels))
@@ -178,8 +183,8 @@ local function first(id, began)
     return nil, over, AGAIN
 end
 
--- Gives the id a position, or keeps the one that it has for so many ms. (A server may have evicted any of the
--- keys, which has no end then.) HSET comes first, for the reason given in `must`.
+-- Gives the id a position, or renews its position, for `kept` ms. (If the server has evicted a key, the new
+-- key has no end yet.) HSET comes first, see `must`.
 local function enqueue(id, kept, began, nonce)
     redis.call('hset', KEYS[3], id, string.format('%016.0f:%s', now() + kept * 1000, nonce))
     redis.call('zadd', KEYS[2], string.format('%.0f', began), id)
@@ -189,8 +194,8 @@ local function enqueue(id, kept, began, nonce)
     end
 end
 
--- Takes ids (false: none) out of the queue. Nothing looks at the queue after that: a key that this removed is missing, and in a
--- slot that moves the server refuses to look for it.
+-- Gives the id a position for `kept` ms, or renews it. (A new key, perhaps after an eviction, has no end
+-- yet.) HSET comes first, see `must`.
 local function dequeue(ids)
     local gone = {}
     for _, id in ipairs(ids) do
@@ -202,18 +207,18 @@ local function dequeue(ids)
     end
 end
 
--- Until when a key lasts that has so many ms (us): through the whole of its last one.
+-- The time (us) at which a key with `millis` to live expires: the end of its last millisecond.
 local function end_in(millis)
     return (math.floor(now() / 1000) + millis + 1) * 1000
 end
 
--- For how many ms the holder's lease lasts, as PTTL says it (-1: no end). `ends`: until when it says so itself (us), where the lock may last for
--- longer.
+-- Remaining lease of the holder in ms, as PTTL (-1: no end). `lock.ends`: the end (us) in the writer's own
+-- field, where the lock's key may last longer.
 local function holds_for(lock)
     return lock.ends and math.ceil((lock.ends - end_in(0)) / 1000) or redis.call('pttl', KEYS[1])
 end
 
--- Makes the holder's lease last for so long at least, for the reason given in acquire.lua.
+-- Makes the holder's lease last for at least `millis`, see acquire.lua.
 local function extend(id, millis, lock)
     local left = holds_for(lock)
     if left ~= -1 then
@@ -221,14 +226,14 @@ local function extend(id, millis, lock)
     end
 end
 
--- The end of a call whose batch was not enough: see `AGAIN`.
+-- Ends a call whose batch was not enough, see `AGAIN`.
 local function again(over)
     must('zrem', 'hdel')
     dequeue(over)
     return AGAIN
 end
 
--- Takes fields out of the lock, but this one. (Not more than a batch: unpack() takes some thousand.)
+-- Removes fields from the lock, except `but`. (Never more than a batch: unpack() takes some thousand.)
 local function take_out(fields, but)
     local gone = {}
     for _, field in ipairs(fields) do
@@ -239,8 +244,9 @@ local function take_out(fields, but)
     end
 end
 
--- Leases the lock to the first in the queue, and tells it. It leaves the queue with those that are `over`, but not before HSET: that may still be
--- refused before 7.0, and then it waits on. (Without its nonce, which a server may have evicted, the message only makes the waiter ask.)
+-- Leases the lock to the winner and publishes the grant. The winner and the ids in `over` leave the queue
+-- only after HSET: before 7.0, HSET may still be refused, and the winner then keeps its position. (If the
+-- server has evicted the nonce, the message only makes the waiter ask.)
 local function grant(winner, over, lock)
     over[#over + 1] = winner.id
     lease(winner.id, winner.millis, lock)
@@ -248,7 +254,7 @@ local function grant(winner, over, lock)
     tell(ARGV[6] .. string.sub(winner.id, 1, 36), ARGV[7] .. string.match(winner.id, ':(%d+)', 37) .. ':' .. winner.nonce)
 end
 
--- Reserves tokens, if any are wanted. Before the lock is written, because it can fail.
+-- Reserves tokens, if any are wanted. Called before the lock is written, because this can fail.
 local function reserve(tokens)
     if tokens == '0' then
         return {}

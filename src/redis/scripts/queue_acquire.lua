@@ -1,8 +1,8 @@
--- Leases the lock to the id for so long, if it is free and nobody comes before the id in the queue; for so long at least, if it is leased to it
--- already, for the reason given in acquire.lua. Otherwise gives the id a position.
--- ARGV, from OWN on: lease in ms, id, how many tokens, and if a position is wanted, for how many ms it is kept, its nonce, and for how many us the
--- id has waited.
--- Returns what acquire.lua returns, but for an empty array in the place of nil; or `AGAIN`.
+-- Leases the lock to the id if the lock is free and no queued waiter comes before the id, or extends the id's
+-- own lease, see acquire.lua. Otherwise gives the id a position.
+-- ARGV, from OWN on: lease in ms, id, number of tokens; and if a position is wanted, its ms, its nonce, and
+-- the us for which the id has waited.
+-- Returns what acquire.lua returns, but an empty array instead of nil; or `AGAIN`.
 local millis, id, tokens, kept, nonce, waited = unpack(ARGV, OWN)
 local lock = found()
 if lock.again then
@@ -29,7 +29,7 @@ if not ours and redis.call('exists', KEYS[2]) == 1 then
         return again(over)
     end
     if winner then
-        -- A position that is over is none.
+        -- Also removes an ended position of the id.
         over[#over + 1] = not kept and began == math.huge and id or nil
         if kept then
             must_write_and_grant()

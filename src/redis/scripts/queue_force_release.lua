@@ -1,4 +1,4 @@
--- Frees the lock, whoever has it, for those who wait.
+-- Frees the lock, whichever id holds it, for the waiters.
 -- Returns what force_release.lua returns; or `AGAIN`.
 local lock = found(true)
 if lock.other then
@@ -16,7 +16,7 @@ for _, reader in ipairs(readers) do
 end
 lock.reads = nil
 if lock.more then
-    -- More than can be taken out one by one. So it is free, and the first of the queue has it when one of it asks.
+    -- Too many fields to remove one by one: delete the lock, and the first waiter gets it when a waiter asks.
     free({}, lock)
     return 1
 end

@@ -1,16 +1,16 @@
--- Takes the id out of the queue, and if the lock is leased to it, passes the lock on: to those whom the kind lets in first, or to the first of the
--- queue and the next waiter of the same client.
--- ARGV, from OWN on: id, and if there is one, the next waiter's id, its lease in ms, how many tokens, for how many ms its position is kept, that
--- one's nonce, for how many us it has waited.
--- Returns 1 if the id had the lock, 2 if nobody has it now, 0 if the id had not had it, and if the next waiter has it now, an array with the last
--- of its tokens, if it wanted any; or `AGAIN`.
+-- Removes the id from the queue. If the id holds the lock, passes the lock on: to readers that the kind lets
+-- in, or to the first of the queue and the next waiter of the same client.
+-- ARGV, from OWN on: id; and if a next waiter is named, its id, lease in ms, number of tokens, ms of its
+-- position, nonce, and the us for which it has waited.
+-- Returns 1 if the id held the lock, 2 if the lock is free now, 0 if the id did not hold the lock, an array
+-- with the last token (if wanted) if the next waiter has the lock now; or `AGAIN`.
 local id, next, millis, tokens, kept, nonce, waited = unpack(ARGV, OWN)
 local lock = found()
 if lock.again then
     return bury(lock)
 end
 if next and lock.holder == next then
-    -- This ran before.
+    -- This call ran before.
     must('zrem', 'hset', 'pexpire', 'pttl', 'hdel', tokens ~= '0' and 'get')
     local token = reserve(tokens)
     extend(next, millis, lock)
@@ -19,7 +19,7 @@ if next and lock.holder == next then
 end
 if lock.holder ~= id then
     local waits = redis.call('zscore', KEYS[2], id)
-    -- Also if this ran before, and has put it there.
+    -- 1 if this call ran before and enqueued `next`.
     local reply = next and redis.call('zscore', KEYS[2], next) and 1 or 0
     local winner, over, more = nil, {}, nil
     if not lock.taken then
@@ -51,7 +51,7 @@ if let_in(lock) then
 end
 local winner, over, more = first(next, began)
 if more then
-    -- It has the lock until it is known to whom that goes.
+    -- The id keeps the lock until the next holder is known.
     return again(over)
 end
 if next then
@@ -61,7 +61,7 @@ elseif winner then
 end
 if SPARE or not winner and not next then
     if next then
-        -- Before 7.0 `must` cannot ask for HSET, which the next waiter needs after DEL: so what stands there is written once more.
+        -- Before 7.0 `must` cannot check HSET, which `enqueue` needs after DEL. So rewrite the mode first.
         redis.call('hset', KEYS[1], 'mode', MODE)
     end
     free(next and {} or over, lock)

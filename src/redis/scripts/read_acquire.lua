@@ -1,12 +1,13 @@
--- Leases the lock to the id to read, for so long at least, if it reads already, or its owner writes, or nobody writes and no writer in the queue
--- comes before the id. Otherwise remembers that it waits.
+-- Leases the lock to the id for reading, for at least `lease` ms: if the id reads already, or its owner
+-- writes, or no writer holds the lock and no queued writer comes before the id. Otherwise remembers that the
+-- id waits.
 -- KEYS: 6 the id's own lease, 7 if a token is wanted, the counter.
--- ARGV, from OWN on: lease in ms, id, the id under which its owner writes, or empty, `1` if a token is wanted, or empty, and if it waits, for how
--- many ms it is remembered, and for how many us it has waited.
+-- ARGV, from OWN on: lease in ms, id, the id under which its owner writes or empty, `1` if a token is wanted
+-- or empty; and if the id waits, the ms for which to remember it, and the us for which it has waited.
 -- Returns what queue_acquire.lua returns.
 local millis, id, under, fenced, kept, waited = unpack(ARGV, OWN)
 local mode = redis.call('hget', KEYS[1], 'mode')
--- Who reads need not be known for this.
+-- While readers hold the lock, their ids do not matter here.
 local lock = mode == 'read' and {} or found()
 if lock.other then
     return lock.other
@@ -18,7 +19,7 @@ local refused, over, more = not reads and not beside and lock.holder, {}, nil
 local invited = redis.call('zscore', KEYS[5], id)
 if not reads and not beside and not refused and not invited and redis.call('exists', KEYS[2]) == 1 then
     local began = since(id, waited)
-    -- Whoever waited when the readers' turn began has it, though a message may say otherwise by a little.
+    -- A reader that already waited when the readers' turn began takes part in the turn.
     if began > (turn_began() or 0) then
         refused, over, more = first('', began)
         if more then
@@ -31,7 +32,7 @@ if refused then
     if lock.again then
         return bury(lock)
     end
-    -- For each that comes two go who ask no more, so that they do not become more and more.
+    -- Each arrival removes up to two expired entries, so that the set does not grow.
     local silent, forgotten, theirs = kept and redis.call('zrange', KEYS[4], '0', '1', 'withscores') or {}, {}, nil
     for i = 1, #silent, 2 do
         forgotten[#forgotten + 1] = tonumber(silent[i + 1]) <= now() and silent[i] or nil
@@ -40,7 +41,7 @@ if refused then
         theirs = lasts(lock)
         must(kept and 'zadd', kept and 'pexpire', kept and 'pttl', forgotten[1] and 'zrem')
     else
-        -- Nobody has it, and the writer comes first.
+        -- The lock is free, and the writer comes first.
         must_grant(kept and 'zadd', kept and 'pttl')
         grant(refused, over, lock)
         theirs = tonumber(refused.millis)
@@ -57,14 +58,14 @@ if refused then
     return theirs
 end
 local waits = redis.call('zscore', KEYS[4], id)
--- Beside one reader that stays, those who die would be kept for ever, as no writer comes to take them out.
+-- While one reader stays, no writer removes the dead readers; so some arrivals do.
 local crowd = mode == 'read' and not reads and now() % CROWD_EACH == 0 and found(true) or {}
 must('set', 'pexpire', (over[1] or invited or waits) and 'zrem', (lock.over or over[1] or crowd.dead) and 'hdel', fenced ~= '' and 'hset', fenced ~= '' and 'get')
--- From now on the lock may last for longer than its writer.
+-- From now on the lock may outlast its writer's lease.
 local lock_left = mode and redis.call('pttl', KEYS[1]) or -2
 local ends = beside and not lock.ends and lock_left >= 0 and string.format('until:%.0f', end_in(lock_left))
--- Readers do not keep each other out: they have the same token until a writer has used up another. That is greater
--- than the writer's own, see `SPACED`, so what the writer sends late is refused beside them.
+-- Readers share a token until a writer uses up the next. The readers' token is greater than the writer's (see
+-- `SPACED`), so late requests of the writer are refused beside the readers.
 local token = {}
 if fenced ~= '' then
     local last = counted()
@@ -78,7 +79,7 @@ end
 if ends then
     redis.call('hset', KEYS[1], lock.writer, ends)
 end
--- What has no end (-1: taken away by hand) has none until it is released.
+-- A key without an end (-1: PERSIST by hand) has none until its release.
 if left ~= -1 and left < tonumber(millis) then
     redis.call('set', KEYS[6], '1', 'px', millis)
 end

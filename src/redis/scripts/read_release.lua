@@ -1,12 +1,13 @@
--- The id reads no more, and does not wait to. If nobody has the lock then, it goes to the first writer of the queue.
+-- Ends the id's hold for reading, and its waiting. A lock that becomes free goes to the first writer of the
+-- queue.
 -- KEYS: 6 the id's own lease.
 -- ARGV, from OWN on: id.
--- Returns 1 if the id did read, 2 if nobody has the lock now, 0 if it did not; or `AGAIN`.
+-- Returns 1 if the id did read, 2 if the lock is free now, 0 if the id did not read; or `AGAIN`.
 local id = ARGV[OWN]
 local left, lock_left = redis.call('pttl', KEYS[6]), redis.call('pttl', KEYS[1])
 local waited = redis.call('zscore', KEYS[4], id)
 local invited = redis.call('zscore', KEYS[5], id)
--- If this may be the longest of the leases, as one that has lost its end, the others are to be known.
+-- If this may be the longest lease, or has no end, the other leases must be known.
 local longest = left == -1 or left + 1 >= lock_left
 local lock = found(longest and lock_left, id)
 if lock.again then
@@ -20,7 +21,7 @@ if not lock.taken then
     if not SPARE or not field then
         winner, over, more = first('', math.huge)
         if more then
-            -- It reads until it is known to whom the lock goes.
+            -- The id reads until the next holder is known.
             return again(over)
         end
     end
@@ -35,7 +36,7 @@ if not lock.taken then
     end
 elseif field then
     if lock.over then
-        -- It writes no more. In this order, as `must` and `must_grant` say.
+        -- The writer's lease has ended. The order of these writes: see `must` and `must_grant`.
         redis.call('zrem', KEYS[2], '')
         redis.call('hset', KEYS[1], 'mode', 'read')
         redis.call('hdel', KEYS[1], lock.over)

@@ -1,29 +1,30 @@
--- A read-write lock, as Redisson keeps it: a hash with readers' ids and at most one writer's, which ends in `:write`, beside its mode. A reader's
--- own lease is a key beside the lock; Redisson's have one for each hold. A reader without such a key is dead, and ended by whoever meets it.
--- A writer's lease is the lock's own. If its owner reads as well, which may be for longer, the value of the writer's field says until when it
--- writes (us). That is no number, for Redisson's scripts: they count to it.
--- KEYS: 4 the ids that wait to read, by the time until when they are remembered (us), 5 those of them whose turn it is, and `phase`, by the time
--- when that began.
--- ARGV: 8 the message to readers, 9 with what readers' keys begin, 10 `1` to leave the lock to strangers.
+-- Redisson's read-write lock: a hash with the readers' ids and at most one writer's, which ends in `:write`,
+-- beside its mode. A reader's lease is a key of its own; Redisson's readers have one key for each hold. A
+-- reader without such a key is dead, and the next script to meet the reader removes it. The writer's lease is
+-- the lock's own. If its owner also reads, perhaps for longer, the value of the writer's field holds the
+-- writer's end (us). (No number, as Redisson's scripts count in the value.)
+-- KEYS: 4 the waiting readers, by the time (us) until when they are remembered; 5 the readers whose turn it
+-- is, and `phase`, by the time when the turn began.
+-- ARGV: 8 the message to readers, 9 prefix of readers' keys, 10 `1` to leave the lock to other clients.
 
--- How long readers have their turn before a writer gets the lock that none of them has taken (us).
+-- Limit of the readers' turn in us, if no reader takes the lock: then a writer gets the lock.
 local TURN = 1000000
 
--- `BATCH` in words.
+-- `BATCH` as text.
 local PAGE = '100'
 
--- One of so many readers that come looks for those among many who are dead.
+-- One arriving reader in so many looks for dead readers in a crowd.
 local CROWD_EACH = 32
 
--- The longer of two leases in ms (-2: none, -1: one without end).
+-- The longer of two leases in ms (-2: none, -1: no end).
 local function longer(one, other)
     return math.min(one, other) == -1 and -1 or math.max(one, other)
 end
 
--- For how many ms the reader's lease lasts, -2 if it is over. Its keys are put to `leases`. How many to look at is a
--- number that stands in the data: `left.keys` says how many may be looked at. If there are others, it reads at least
--- as long as the lock lasts (-1: without end), as one of these may. So does one whose lease has lost its end: taken
--- for the shortest of all, it would lose the lock with the next reader that leaves. `left.is_here`: the slot is.
+-- Remaining lease of the reader in ms (-2: ended); adds its keys to `leases`. Looks at no more than
+-- `left.keys` keys, as the number of holds is data. A reader with more holds reads at least as long as the
+-- lock lasts, as an unseen key may. So does a reader whose key has lost its end (-1): counted as the shortest
+-- lease, it would lose the lock with the next reader that leaves. `left.is_here`: the slot is here.
 local function reads_for(reader, holds, leases, left)
     local longest, many = -2, tonumber(holds) or 0
     local some = math.min(many, BATCH, left.keys)
@@ -35,8 +36,8 @@ local function reads_for(reader, holds, leases, left)
             leases[#leases + 1] = key
             longest = longer(longest, lasts == -1 and redis.call('pttl', KEYS[1]) or lasts)
         elseif not left.is_here then
-            -- In a slot that is just coming here, a key that is not yet here cannot be told from one that is nowhere, and only what asks for
-            -- several is refused then: for one that is missing that is enough. (It is not among KEYS: who reads is known only now.)
+            -- In a slot that is moving here, a missing key may still be at the old node; only commands on
+            -- several keys are then refused, so ask for two. (No KEYS: the readers are known only now.)
             redis.call('exists', KEYS[1], key)
             left.is_here = true
         end
@@ -44,15 +45,15 @@ local function reads_for(reader, holds, leases, left)
     return longer(longest, many > some and redis.call('pttl', KEYS[1]) or -2)
 end
 
--- Until when the writer's field with that value says that it writes (us), if it says so.
+-- The end (us) in the value of a writer's field, if any.
 local function writes_until(value)
     return tonumber(string.match(value, '^until:(%d+)$'))
 end
 
--- Calls `visit` with fields beside the mode, and their values, until that returns true: with those of `whole`, if one page holds all; otherwise from
--- any of them on, so that those who are visited are not the same each time; some may be visited twice then.
+-- Calls `visit` with each field but the mode, and its value, until `visit` returns true. Begins at any field
+-- unless `whole`, a page with all fields, so that calls visit different fields, some perhaps twice.
 local function each_field(whole, visit)
-    -- (A cursor begins with its last bits, which are not any at a time that was chosen by them, see read_acquire.lua.)
+    -- (A cursor's last bits decide where a scan begins; in read_acquire.lua they are always zero in now().)
     local start = whole and 0 or math.floor(now() / CROWD_EACH)
     local cursor, laps = string.format('%.0f', start), 0
     repeat
@@ -73,7 +74,7 @@ local function each_field(whole, visit)
     until laps == (whole and 1 or 2)
 end
 
--- The field, and its value, of the writer among more fields than a batch holds.
+-- Visits the writer's field among more fields than a batch.
 local function writer_of_many(visit)
     local cursor = '0'
     repeat
@@ -85,7 +86,7 @@ local function writer_of_many(visit)
     until cursor == '0'
 end
 
--- Whether anybody beside that id is there: KEYS[4] or KEYS[5].
+-- True if a reader other than `but` waits: in KEYS[4] or KEYS[5].
 local function waits(key, but)
     local last = redis.call('zrange', key, '-2', '-1', 'withscores')
     for i = 1, #last, 2 do
@@ -96,13 +97,13 @@ local function waits(key, but)
     return false
 end
 
--- When the readers' turn began, if they had one. (If that is still to come, the clock was set back: readers would come before writers until then.)
+-- The time when the readers' turn began. (Not if in the future: readers would overtake writers until then.)
 local function turn_began()
     local began = tonumber(redis.call('zscore', KEYS[5], 'phase'))
     return began and began <= now() and began
 end
 
--- For how many ms the readers still have their turn, if one that it is for, beside that id, has not come yet.
+-- Remaining ms of the readers' turn, if a reader of that turn other than `but` has not come yet; else 0.
 local function turn(but)
     local began = turn_began()
     if not began or not waits(KEYS[5], but) then
@@ -111,11 +112,13 @@ local function turn(but)
     return math.max(math.ceil((began + TURN - now()) / 1000), 0)
 end
 
--- Besides: `mode`, if it is one of a read-write lock. `writer`: the field of the holder, `ends`: until when it says that it writes. `over`: the field
--- of one that writes no more. `readers`: who reads, and for how many ms, `reads`: the longest of these, `leases`: their keys; if nobody writes, one
--- reader is enough, unless `all` are wanted, or those until one of them reads for so many ms. `dead`: the fields of readers that are. `more`: there
--- are others yet; then `reads` is how long the lock lasts. `again`: so many fields are dead that it is not known whether there are readers: only
--- `bury` is left to do. `turn`: see there. `but`: a reader that is to go.
+-- Adds to the fields in queue.lua: `mode`, if of a read-write lock. `writer`: the holder's field. `ends`: the
+-- end (us) in that field. `over`: the field of a writer whose lease has ended. `readers`: readers and their
+-- leases in ms. `reads`: the longest lease. `leases`: their keys. `dead`: fields of dead readers. `more`:
+-- there are fields not looked at; `reads` then covers the lock's whole time. `again`: so many dead fields
+-- that readers may lie beyond: call `bury`. `turn`: see there.
+-- Without a writer, one reader is enough; `all`: true for all readers, or ms: readers up to one with a lease
+-- that long. `but`: a reader about to leave.
 function found(all, but)
     local lock = { goes = {}, dead = {}, readers = {}, leases = {}, turn = 0 }
     local cursor, page = unpack(redis.call('hscan', KEYS[1], '0', 'count', PAGE))
@@ -126,7 +129,7 @@ function found(all, but)
     end
     mode = mode or redis.call('hget', KEYS[1], 'mode')
     if mode ~= 'read' and mode ~= 'write' then
-        -- Without a mode it is a plain or a fair lock of Redisson's.
+        -- A lock without a mode is Redisson's plain or fair lock.
         lock.other = mode or page[1] and 'lock'
         lock.taken = lock.other
         return lock
@@ -135,7 +138,7 @@ function found(all, but)
     local value, seen = '', 0
     local alone, left = mode == 'write' and few and #page == 4, { keys = 4 * BATCH }
     local function writes(field, its)
-        -- A dead reader's label may be `write`, too. The writer beside it says until when it writes.
+        -- A dead reader labelled `write` looks the same. A writer beside a reader has its end as value.
         if mode == 'write' and field ~= but and string.sub(field, -6) == ':write' and not writes_until(value) then
             lock.writer, value = field, its
         end
@@ -173,7 +176,7 @@ function found(all, but)
             lock.holder = string.sub(lock.writer, 1, -7)
         end
     end
-    -- (Who only wants to see who has it does not say where.)
+    -- (read_write_holders.lua has no KEYS[5].)
     if not lock.holder and KEYS[5] then
         lock.turn = turn(but)
     end
@@ -185,7 +188,7 @@ end
 function lasts(lock)
     local left = lock.holder and holds_for(lock) or redis.call('pttl', KEYS[1])
     if lock.holder and lock.reads and not lock.ends then
-        -- One of Redisson's, which may go on as a reader, and tells nobody.
+        -- Redisson's writer may go on as a reader, and publishes nothing then.
         return (left < 0 or left > 1000) and 1000 or left
     elseif lock.turn > 0 then
         return math.min(left, lock.turn)
@@ -193,20 +196,20 @@ function lasts(lock)
     return left
 end
 
--- Makes the lock last as long as the longest of its leases: with one that has no end (-1) as it does already.
+-- Makes the lock last as long as its longest lease; a lease without an end (-1) leaves the lock as it is.
 local function last_for(...)
     if math.min(...) >= 0 then
         redis.call('pexpire', KEYS[1], math.max(1, ...))
     end
 end
 
--- For how many ms the lock's key is to last for a writer that writes for so many by its field. (Servers differ in which of them stands still
--- in a script, the time of its keys or TIME: a millisecond may lie between them.)
+-- Time to live (ms) of the lock's key for a writer's field that ends in `millis`. (Servers differ in whether
+-- key expiry or TIME stands still in a script: a millisecond may lie between them.)
 local function through(millis)
     return tonumber(millis) + 1
 end
 
--- Only one who writes already has readers beside it. The lock is never deleted in between, for the reason given above `dequeue`.
+-- Only an owner that already writes has readers beside it. Never deletes the lock, see `dequeue`.
 function lease(id, millis, lock)
     local field, reads = id .. ':write', lock.reads
     redis.call('hset', KEYS[1], 'mode', 'write', field, reads and string.format('until:%.0f', end_in(millis)) or '1')
@@ -218,11 +221,11 @@ function lease(id, millis, lock)
     end
 end
 
--- After a writer strangers may wait to read, of whom we do not know.
+-- After a writer, readers of other clients may wait, unknown to us.
 function free(over, lock)
     must(over[1] and 'zrem', over[1] and 'hdel')
     local turn = redis.call('exists', KEYS[5]) == 1
-    -- First, for the reason given in release.lua.
+    -- Publishes first, see release.lua.
     tell(ARGV[4], (lock.holder or waits(KEYS[4])) and ARGV[8] or ARGV[5])
     redis.call('del', KEYS[1])
     if turn then
@@ -231,7 +234,7 @@ function free(over, lock)
     dequeue(over)
 end
 
--- Who reads beside the writer reads on; and who waits to read has its turn before the next writer.
+-- Readers beside the writer read on; waiting readers have their turn before the next writer.
 function let_in(lock)
     local wait = lock.holder and waits(KEYS[4])
     if not lock.reads and not wait then
@@ -239,7 +242,7 @@ function let_in(lock)
     end
     must_write_and_grant(wait and 'rename')
     tell(ARGV[4], ARGV[8])
-    -- The first write, as `must` says.
+    -- The first write, see `must`.
     redis.call('hset', KEYS[1], 'mode', 'read')
     take_out(lock.goes)
     if wait then
@@ -250,20 +253,20 @@ function let_in(lock)
     return true
 end
 
--- Readers that wait for nobody but this writer have nothing to wait for.
+-- Wakes readers that waited only for the leaving writer.
 function gone(lock, id, began)
     if lock.holder or lock.other or not waits(KEYS[4]) then
         return
     end
     local next = first(id, math.huge)
-    -- (If that is not known, they ask for nothing.)
+    -- (If the next writer is unknown, the readers ask in vain.)
     if not next or tonumber(redis.call('zscore', KEYS[2], next.id)) > began then
         tell(ARGV[4], ARGV[8])
     end
 end
 
--- Not the field of `but`, which reads from now on. A dead reader beside a writer keeps no other writer out, and goes with
--- it, unless it is in the way.
+-- Keeps the field of `but`, which begins to read. Dead readers beside a writer keep no other writer out; they
+-- leave with the writer, unless they fill a batch.
 function bury(lock, but)
     if lock.again then
         must('hdel')

@@ -1,12 +1,12 @@
--- Who has the lock: a page of it.
+-- The holders of the lock, one page.
 -- KEYS: the lock.
--- ARGV, from OWN on: where the page begins, as the page before says; first `0` and nothing.
--- Returns an array: the writer and for how many ms its lease lasts, or nil; where the next page begins, or nil if there is none; and each reader of
--- the page and for how many ms its lease lasts. Or the text of the lock's `mode` if it is another kind of lock.
+-- ARGV, from OWN on: the start of the page as the page before returned it; first `0` and an empty text.
+-- Returns an array: the writer and its remaining ms, or nil; the start of the next page, or nil; then each
+-- reader of the page and its remaining ms. Or the `mode` of another kind of lock.
 
--- So many readers at most, and fewer than a batch: each costs at least one question more, for its lease.
+-- Limit of readers in a page. Fewer than a batch: each costs at least one more PTTL.
 local READERS = 50
--- A page of a hash that is no list has hardly more of them than it is to have.
+-- Margin by which a page of a hash that is no list may exceed its limit.
 local MORE = 10
 
 local cursor, after = ARGV[OWN], ARGV[OWN + 1]
@@ -15,9 +15,9 @@ if lock.other then
     return lock.other
 end
 local next, page = unpack(redis.call('hscan', KEYS[1], cursor, 'count', READERS))
--- A hash that is small is a list, and in one page, however many a page is to hold. Only such a page is shown in parts: behind the field that was the
--- last one, and not at its place, as with each reader that leaves the others move up. If that very one has left, or the hash is a list no more, which
--- may have put them in another order, all are shown again.
+-- A small hash is a list, and HSCAN returns all of it. Only such a page is shown in parts: from behind the
+-- last field shown, not from its index, as fields move up when a reader leaves. If that field has left, or
+-- the hash is a list no more, perhaps in another order, all readers are shown again.
 local is_list = cursor == '0' and next == '0' and #page > 2 * (READERS + MORE)
 local begins, ends = 1, #page
 if is_list then

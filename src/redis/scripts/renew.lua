@@ -1,12 +1,13 @@
--- Makes leases last for some time from now at least. One without an end (-1: taken away by hand) has none until it is released.
--- KEYS: the locks; if each has 2, then each lock, and the lease of its reader.
--- ARGV: 1 lease in ms, 2 how many keys each has, then the field of each lock's lease, in the order of the keys.
--- Returns 1 for each lock that the field is still in, 0 for each that it is not in.
+-- Makes leases last for at least `lease` ms from now. A lease without an end (-1: PERSIST by hand) has none
+-- until its release.
+-- KEYS: the locks; with 2 keys each, a lock and its reader's lease.
+-- ARGV: 1 lease in ms, 2 keys of each lock, then the field of each lock's lease, in the order of the keys.
+-- Returns for each lock 1 if the field is still there, else 0.
 local lease, each = tonumber(ARGV[1]), tonumber(ARGV[2])
 local renewed = {}
 for i = 1, #KEYS, each do
     local lock, field = KEYS[i], ARGV[(i - 1) / each + 3]
-    -- A key that is no hash any more is nobody's lock. It must not take the renewal of all the others along.
+    -- A key that is no hash is not held. It must not fail the other renewals.
     local held = redis.pcall('hget', lock, field)
     if type(held) == 'table' then
         if not string.find(held.err, 'WRONGTYPE') then
@@ -14,7 +15,8 @@ for i = 1, #KEYS, each do
         end
         held = false
     end
-    -- A reader is renewed as one. Without a lease of its own it is dead, and so is a writer that is over: see read_write.lua.
+    -- A reader's field is renewed as a reader's only. A reader without its own lease is dead, and a writer
+    -- whose end has passed is over: see read_write.lua.
     local own = each == 2 and held and redis.call('pttl', KEYS[i + 1])
     local mode = each == 1 and held and redis.call('hget', lock, 'mode')
     if mode == 'read' or mode == 'write' and string.sub(field, -6) ~= ':write' then
@@ -28,7 +30,7 @@ for i = 1, #KEYS, each do
     elseif ends then
         local clock = redis.call('time')
         local now = clock[1] * 1000000 + clock[2]
-        -- As long as a key would last, see `end_in`.
+        -- See `end_in` in queue.lua.
         local later = (math.floor(now / 1000) + lease + 1) * 1000
         if tonumber(ends) <= now then
             held = false
