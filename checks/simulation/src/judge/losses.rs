@@ -157,8 +157,7 @@ impl Losses {
             LossReason::HeldTooLong => options.max_hold.is_some_and(|limit| self.owned(known, view) >= limit),
             LossReason::Gone => {
                 let taken = |number| view.excuses.was_taken(&member.client_id, number);
-                // A command that runs twice is answered by what it comes to last; the store may have fallen back
-                // since, and have the lease again.
+                // The second run of a command gives the answer; a store that fell back since has the lease again.
                 let ran_twice = view.program.network.twice > 0 && self.ended.contains_key(&known.id);
                 let had_it = self.ended.get(&known.id).is_some_and(|(number, ends)| {
                     let is_forced = view.excuses.may_be_forced(known.lock, view.now);
