@@ -22,9 +22,10 @@ enum Stage {
     /// Not polled yet: no position in the queue.
     New,
     Queued(OwnedNode),
-    /// Taken by the first poll of a task that had spent tokio's budget (`budget.rs`).
+    /// The permits of the first poll, by a task that had spent tokio's budget (`budget.rs`); `None` of a closed
+    /// semaphore.
     #[cfg(feature = "tokio")]
-    Kept(HeldPermits),
+    Kept(Option<HeldPermits>),
     Done,
 }
 
@@ -89,7 +90,7 @@ impl Wait {
             #[cfg(feature = "tokio")]
             Stage::Kept(held) => {
                 self.stage = Stage::Done;
-                return Poll::Ready(Ok(held));
+                return Poll::Ready(held.ok_or_else(AcquireError::closed));
             }
             Stage::New | Stage::Done => panic!("an acquire future was polled after it had returned ready"),
         };
@@ -103,7 +104,7 @@ impl Wait {
         })
     }
 
-    /// Ends the first poll; if tokio's budget is spent, keeps the permits for the next poll.
+    /// Ends the first poll; if tokio's budget is spent, keeps the result for the next poll.
     #[inline]
     fn done(
         &mut self,
@@ -111,10 +112,8 @@ impl Wait {
         context: &Context<'_>,
     ) -> Poll<Result<HeldPermits, AcquireError>> {
         #[cfg(feature = "tokio")]
-        if let Ok(held) = result
-            && !crate::support::budget::take_part()
-        {
-            self.stage = Stage::Kept(held);
+        if !crate::support::budget::take_part() {
+            self.stage = Stage::Kept(result.ok());
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -131,7 +130,7 @@ impl Wait {
             #[cfg(feature = "tokio")]
             Stage::Kept(held) => {
                 self.stage = Stage::Done;
-                held.give_back(engine);
+                held.into_iter().for_each(|held| held.give_back(engine));
             }
             Stage::New | Stage::Done => {}
         }

@@ -222,6 +222,14 @@ fn task_that_finds_all_free_gives_way() {
                     drop(semaphore.acquire().await.unwrap());
                 }
             };
+            let closed = latchwork::AsyncSemaphore::new(1);
+            closed.close();
+            let refusals = async {
+                loop {
+                    in_time();
+                    drop(closed.acquire().await.unwrap_err());
+                }
+            };
             let locks = async {
                 loop {
                     in_time();
@@ -235,6 +243,7 @@ fn task_that_finds_all_free_gives_way() {
                 }
             };
             assert!(timeout(LIMIT, permits).await.is_err());
+            assert!(timeout(LIMIT, refusals).await.is_err());
             assert!(timeout(LIMIT, locks).await.is_err());
             assert!(timeout(LIMIT, questions).await.is_err());
         });
