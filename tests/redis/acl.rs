@@ -523,7 +523,7 @@ async fn right_to_wait_for_replicas_is_needed_and_named() {
         let builder = Redis::builder().wait_for_replicas(1, Duration::from_secs(10));
         use_once(builder, &url(login)).await
     };
-    assert_needed("[replicas]", &[&master], waits).await;
+    assert_needed("waiting for [replicas]", &[&master], waits).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
