@@ -12,7 +12,7 @@ use crate::lock_entry::{Moment, Request, Rules};
 use crate::subscription::registry::Registry;
 use crate::subscription::transport::Transport;
 use crate::support::budget;
-use crate::support::foreign;
+use crate::support::foreign::{self, Discarded};
 use crate::support::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::support::unless::unless;
 
@@ -157,8 +157,8 @@ impl Context {
     {
         let Some(instant) = deadline.instant() else { return Some(future.await) };
         // A timer that panics has fired.
-        let mut sleep = foreign::call("a timer", || self.store.sleep_until(instant));
-        let timer = poll_fn(|task| match &mut sleep {
+        let mut sleep = Discarded(foreign::call("a timer", || self.store.sleep_until(instant)));
+        let timer = poll_fn(|task| match &mut sleep.0 {
             Some(sleep) if self.now() < deadline => {
                 foreign::call("a timer", || sleep.as_mut().poll(task)).unwrap_or(Poll::Ready(()))
             }

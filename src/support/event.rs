@@ -73,10 +73,11 @@ impl Future for Listener {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         // Cloning and dropping wakers is foreign code, done without the mutex.
         let waker = context.waker().clone();
-        let (place, _replaced) = {
+        let (place, replaced) = {
             let mut listeners = self.round.0.lock();
             if listeners.told {
                 drop(listeners);
+                foreign::discard(waker);
                 return Poll::Ready(());
             }
             listeners.polls += 1;
@@ -84,6 +85,7 @@ impl Future for Listener {
             (place, listeners.wakers.insert(place, waker))
         };
         self.place = Some(place);
+        foreign::discard(replaced);
         Poll::Pending
     }
 }
@@ -91,7 +93,8 @@ impl Future for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let Some(place) = self.place else { return };
-        let _waker = self.round.0.lock().wakers.remove(&place);
+        let waker = self.round.0.lock().wakers.remove(&place);
+        foreign::discard(waker);
     }
 }
 

@@ -114,6 +114,26 @@ pub(crate) fn call<T>(work: &'static str, foreign: impl FnOnce() -> T) -> Option
     panic::catch_unwind(AssertUnwindSafe(foreign)).map_err(|payload| report(work, payload)).ok()
 }
 
+/// Drops a foreign value, such as a clone of a task's waker; reports a panic of its drop.
+#[inline]
+pub(crate) fn discard<T>(value: T) {
+    call("the drop of a waker or timer", || drop(value));
+}
+
+/// A foreign value that is [discarded](discard) with the scope that has it: a panic of its drop would take along
+/// what the scope returns.
+#[cfg(feature = "lock")]
+pub(crate) struct Discarded<T>(pub(crate) Option<T>);
+
+#[cfg(feature = "lock")]
+impl<T> Drop for Discarded<T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.0.take() {
+            discard(value);
+        }
+    }
+}
+
 #[cold]
 pub(crate) fn report(work: &'static str, payload: Box<dyn Any + Send>) {
     *PANICS.lock().unwrap_or_else(std::sync::PoisonError::into_inner) += 1;

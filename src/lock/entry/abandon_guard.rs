@@ -75,8 +75,12 @@ impl<T: Send + 'static> Drop for AbandonGuard<T> {
         if !shared.entry.context.is_same_process() {
             return;
         }
-        let given_back = shared.state.lock().kept.take();
+        let (given_back, waker) = {
+            let mut state = shared.state.lock();
+            (state.kept.take(), state.waker.take())
+        };
         drop(given_back);
+        foreign::discard(waker);
         shared.entry.end_abandon_guard(Arc::as_ptr(shared));
     }
 }
@@ -91,12 +95,13 @@ impl<T> Shared<T> {
         if !is_known {
             // Cloning and dropping a waker runs foreign code, and so happens while the mutex is free.
             let waker = waker.clone();
-            let _old = {
+            let old = {
                 let mut state = self.state.lock();
                 // This poll answers the last wake-up, which has taken the known waker.
                 state.woken = None;
                 state.waker.replace(waker)
             };
+            foreign::discard(old);
         }
         is_there
     }

@@ -3,7 +3,7 @@
 use std::future::{Pending, pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
-use std::task::{Poll, Wake, Waker};
+use std::task::{Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -625,6 +625,43 @@ fn waker_that_panics_when_dropped_keeps_no_other_from_being_woken() {
         drop(held);
         drop(wait(waits).unwrap());
     }
+}
+
+/// A wait with a limit whose timer has a clone, and a re-entry that asks for a longer lease: the panic must not
+/// take the result along.
+#[test]
+fn waker_that_panics_when_dropped_takes_no_result_along() {
+    let client =
+        LockClient::with_options(Local::new(), &LockOptions::default().tenure(Duration::ZERO)).unwrap();
+    let lock = client.get_lock("orders").unwrap();
+    let held = ready(lock.lock()).unwrap();
+    let mut waits = Box::pin(lock.try_lock_for(SOON, Lease::Watched));
+    let panics = waker_whose_clones_panic_when_dropped();
+    assert!(poll_by(waits.as_mut(), &panics).is_pending());
+    drop(held);
+    let guard = wait(waits).unwrap().expect("the wait has got the lock");
+    drop(guard);
+    assert!(client.held().is_empty());
+
+    let lock = lock.owned_by(&client.owner());
+    let outer = ready(lock.lock_with_lease(SOON)).unwrap();
+    let Poll::Ready(inner) = poll_by(pin!(lock.lock()), &panics) else {
+        panic!("it waits for a call's answer")
+    };
+    drop((inner.unwrap(), outer));
+    assert!(client.held().is_empty());
+}
+
+/// Whichever of them is dropped first; it has none of its own.
+fn waker_whose_clones_panic_when_dropped() -> std::mem::ManuallyDrop<Waker> {
+    static PANICS: RawWakerVTable = RawWakerVTable::new(
+        |data| RawWaker::new(data, &PANICS),
+        |_| {},
+        |_| {},
+        |_| assert!(thread::panicking(), "on purpose"),
+    );
+    // SAFETY: the functions do not look at their pointer.
+    std::mem::ManuallyDrop::new(unsafe { Waker::new(std::ptr::null(), &PANICS) })
 }
 
 /// It is dropped where a waiter is polled with another one.
