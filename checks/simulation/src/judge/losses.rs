@@ -157,7 +157,8 @@ impl Losses {
             LossReason::HeldTooLong => options.max_hold.is_some_and(|limit| self.owned(known, view) >= limit),
             LossReason::Gone => {
                 let taken = |number| view.excuses.was_taken(&member.client_id, number);
-                // The second run of a command gives the answer; a store that fell back since has the lease again.
+                // The second run of a command gives the answer; a store that has fallen back since has the
+                // lease again.
                 let ran_twice = view.program.network.twice > 0 && self.ended.contains_key(&known.id);
                 let had_it = self.ended.get(&known.id).is_some_and(|(number, ends)| {
                     let is_forced = view.excuses.may_be_forced(known.lock, view.now);
