@@ -22,7 +22,7 @@ enum Stage {
     /// Not polled yet: no position in the queue.
     New,
     Queued(OwnedNode),
-    /// The permits of the first poll, by a task that had spent tokio's budget (`budget.rs`); `None` of a closed
+    /// Permits of the first poll, by a task that had spent tokio's budget (`budget.rs`); `None` of a closed
     /// semaphore.
     #[cfg(feature = "tokio")]
     Kept(Option<HeldPermits>),
