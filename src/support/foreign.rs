@@ -120,8 +120,8 @@ pub(crate) fn discard<T>(value: T) {
     call("the drop of a waker or timer", || drop(value));
 }
 
-/// A foreign value that is [discarded](discard) with the scope that has it: a panic of its drop would take along
-/// what the scope returns.
+/// A foreign value that is [discarded](discard) at the end of its scope: a panic of its drop would take the
+/// scope's result along.
 #[cfg(feature = "lock")]
 pub(crate) struct Discarded<T>(pub(crate) Option<T>);
 
