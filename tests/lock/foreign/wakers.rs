@@ -627,8 +627,8 @@ fn waker_that_panics_when_dropped_keeps_no_other_from_being_woken() {
     }
 }
 
-/// A wait with a limit has a clone of the waker in its timer; a re-entry asks for a longer lease. The panic must
-/// not take the result along.
+/// A wait with a limit has a clone of the waker in its timer; a re-entry asks for a longer lease. The panic
+/// must not take the result along.
 #[test]
 fn waker_that_panics_when_dropped_takes_no_result_along() {
     let client =
