@@ -227,7 +227,7 @@ fn task_that_finds_all_free_gives_way() {
             let refusals = async {
                 loop {
                     in_time();
-                    drop(closed.acquire().await.unwrap_err());
+                    _ = closed.acquire().await.unwrap_err();
                 }
             };
             let locks = async {
