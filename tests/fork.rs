@@ -1,5 +1,4 @@
-//! A process that forks: the child has a copy of the client, and of what the parent holds. And one that may
-//! not have another thread.
+//! A forking process, whose child copies the client and the holds; and a process refused another thread.
 #![cfg(unix)]
 
 mod over_local;
@@ -21,7 +20,7 @@ use latchwork::{Guard, Lock, LockClient, LockError, LossReason};
 use over_local::{Between, Command, over};
 use polled::{poll, poll_by, ready};
 
-/// What the child finds: 0 if all is as it should be.
+/// Runs in the child; returns 0 on success.
 fn child(client: &LockClient, lock: &Lock, [mut guard, other]: [Guard; 2]) -> i32 {
     let hour = Duration::from_secs(3600);
     let is_forked = |error: &LockError| matches!(error, LockError::Forked) && error.is_shut_down();
@@ -53,17 +52,16 @@ fn child(client: &LockClient, lock: &Lock, [mut guard, other]: [Guard; 2]) -> i3
     if !guard.remaining().is_zero() || !ready(client.shutdown(hour)).is_err_and(|error| error.is_forked()) {
         return 5;
     }
-    // The timers of its store are the parent's.
+    // The store's timers belong to the parent.
     let over_the_same = LockClient::new(client.backend::<Local>().unwrap().clone());
     let refused = ready(over_the_same.get_lock("held").unwrap().lock());
     if !matches!(refused, Err(LockError::RuntimeEnded)) {
         return 6;
     }
-    // Not the child's to give back.
+    // The child must not release the parent's hold.
     drop(guard);
     let fresh = LockClient::local();
     let works = ready(ready(fresh.get_lock("held").unwrap().lock()).unwrap().unlock()).is_ok();
-    // With timers of its own.
     let held = ready(fresh.get_lock("held").unwrap().lock_with_lease(Duration::from_millis(5))).unwrap();
     let ends = latchwork::blocking::LockClient::from_async(fresh);
     let waited = ends.get_lock("held").unwrap().lock().is_ok();
@@ -71,21 +69,21 @@ fn child(client: &LockClient, lock: &Lock, [mut guard, other]: [Guard; 2]) -> i3
     if works && waited { 0 } else { 2 }
 }
 
-/// What `child` comes to in a child. One that hangs is ended by a signal.
+/// Runs `child` in a forked process and returns the status. A signal ends a child that hangs.
 fn forked(child: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child runs a few functions of this crate, whose locks no thread holds at this moment or
-    // which it does not lock, and exits at once.
+    // SAFETY: the child runs a few functions of this crate, locks no mutex that another thread may hold now,
+    // and exits at once.
     let process = unsafe { libc::fork() };
     if process == 0 {
-        // SAFETY: asks for a signal, as it says; it ends the process.
+        // SAFETY: requests a signal, which ends the process.
         unsafe { libc::alarm(20) };
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
-        // SAFETY: ends the process, as it says; nothing of the test's is to run in the child.
+        // SAFETY: ends the process, so no code of the test runs in the child.
         unsafe { libc::_exit(found.unwrap_or(3)) };
     }
     assert!(process > 0, "no process to be had");
     let mut status = 0;
-    // SAFETY: the status is written to a place that is there.
+    // SAFETY: the status pointer is valid.
     let waited = unsafe { libc::waitpid(process, &raw mut status, 0) };
     assert_eq!(waited, process);
     status
@@ -107,12 +105,12 @@ struct Woken(AtomicBool);
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
-        // Ordering: Relaxed, as it is read by the thread that calls this.
+        // Ordering: Relaxed, read by the calling thread.
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// Until a timer of the client's store.
+/// Returns a pending timer of the client's store.
 fn sleeps(client: &LockClient) -> Pin<Box<Sleep>> {
     let runtime = client.backend::<Local>().unwrap().runtime();
     let mut sleep = Box::pin(runtime.sleep_until(Instant::now() + Duration::from_secs(3600)));
@@ -120,7 +118,7 @@ fn sleeps(client: &LockClient) -> Pin<Box<Sleep>> {
     sleep
 }
 
-/// A mutex that a thread of the parent has at the moment of the fork is locked in the child for ever.
+/// A mutex locked by a thread of the parent at the fork stays locked in the child forever.
 #[test]
 fn child_of_a_busy_parent_is_told_so_by_each_call() {
     let (client, ended) = (LockClient::local(), Arc::new(AtomicBool::new(false)));
@@ -128,7 +126,7 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
         .map(|thread| {
             let (client, ended) = (client.clone(), Arc::clone(&ended));
             thread::spawn(move || {
-                // Ordering: Relaxed, it only has to come.
+                // Ordering: Relaxed, only a stop signal.
                 while !ended.load(Ordering::Relaxed) {
                     for name in 0..100 {
                         let lock = client.get_lock(&format!("name:{thread}:{name}")).unwrap();
@@ -147,7 +145,7 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
     let look = looks.map(|look| {
         let (client, ended) = (client.clone(), Arc::clone(&ended));
         thread::spawn(move || {
-            // Ordering: as above.
+            // Ordering: Relaxed, as above.
             while !ended.load(Ordering::Relaxed) {
                 look(&client);
             }
@@ -168,7 +166,7 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
         let status = forked(|| {
             let nothing_waits = theirs.waiters() == 0 && theirs.waiting() == 0;
             drop((head, behind, sleep));
-            // Ordering: Relaxed, this is the child's only thread.
+            // Ordering: Relaxed, the child's only thread.
             let nothing_waits = nothing_waits && !woken.0.load(Ordering::Relaxed);
             let forked = matches!(client.get_lock("orders"), Err(LockError::Forked));
             let lost = ready(guard.lost()) == LossReason::Forked;
@@ -186,7 +184,7 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
     busy.into_iter().chain(look).for_each(|busy| busy.join().unwrap());
 }
 
-/// They are those of threads that are not there, which may have had a mutex.
+/// Timers and tasks belong to threads missing in the child, which may have held a mutex.
 #[test]
 fn timers_and_tasks_of_a_busy_parent_are_over_in_its_child() {
     for round in 0..30 {
@@ -202,17 +200,16 @@ fn timers_and_tasks_of_a_busy_parent_are_over_in_its_child() {
             drop(sleep);
             let runs = Arc::new(AtomicBool::new(false));
             let task = Arc::clone(&runs);
-            // Ordering: Relaxed, this is the child's only thread.
+            // Ordering: Relaxed, the child's only thread.
             runtime.spawn(async move { task.store(true, Ordering::Relaxed) });
             drop(runtime);
-            // Ordering: as above.
+            // Ordering: Relaxed, as above.
             i32::from(!is_over || runs.load(Ordering::Relaxed))
         });
         assert_eq!(status, 0, "in round {round} the child went on, or hung");
     }
 }
 
-/// Never answers what a reader asks for, and counts what is given back.
 #[derive(Clone, Default)]
 struct NoReads(Arc<AtomicUsize>);
 
@@ -241,15 +238,14 @@ fn child_gives_back_nothing_that_its_parent_has_asked_for() {
     assert!(poll(asks.as_mut()).is_pending());
     let status = forked(|| {
         drop((asks, held));
-        // Ordering: as above.
+        // Ordering: Relaxed, as above.
         given_back.0.load(Ordering::Relaxed) as i32
     });
     assert_eq!(status, 0, "the child has given back its parent's locks, or hung");
-    // What the closure had is dropped here as well.
     assert_eq!(given_back.0.load(Ordering::Relaxed), 2);
 }
 
-/// And not that the lock was lost, as the parent's clock has it.
+/// The parent's clock would report an expired lease.
 #[test]
 fn child_whose_parents_lease_is_over_is_told_that_it_is_a_child() {
     let clock = ThreadRuntime::paused();
@@ -262,7 +258,6 @@ fn child_whose_parents_lease_is_over_is_told_that_it_is_a_child() {
     assert!(ready(held.ensure_held()).unwrap_err().is_lost());
 }
 
-/// Answers no release.
 struct NoReleases;
 
 impl Between for NoReleases {
@@ -276,7 +271,7 @@ impl Between for NoReleases {
     }
 }
 
-/// Of the parent's shutdown, which waits for a release that its child has a copy of.
+/// The parent's shutdown waits for a release of which the child drops a copy.
 #[test]
 fn child_that_drops_a_release_of_its_parents_wakes_none_of_its_tasks() {
     let client = LockClient::new(over(&Local::with_runtime(ThreadRuntime::paused()), NoReleases));
@@ -287,14 +282,13 @@ fn child_that_drops_a_release_of_its_parents_wakes_none_of_its_tasks() {
     assert!(poll_by(ends.as_mut(), &Waker::from(Arc::clone(&woken))).is_pending());
     let status = forked(|| {
         drop(unlocks);
-        // Ordering: Relaxed, this is the child's only thread.
+        // Ordering: Relaxed, the child's only thread.
         i32::from(woken.0.load(Ordering::Relaxed))
     });
     assert_eq!(status, 0, "the child woke a task, or hung");
 }
 
-/// Run in a process of its own, as the limit is that of a process. A wait with a limit needs a timer, which
-/// needs a thread.
+/// Runs in a process of its own, like the limit. A timed wait needs a timer, which needs a thread.
 #[cfg(target_os = "linux")]
 #[test]
 fn refusal_of_the_first_thread_for_timers_ends_a_limited_wait() {
@@ -317,17 +311,17 @@ fn refusal_of_the_first_thread_for_timers_ends_a_limited_wait() {
     let second = Duration::from_secs(1);
     let held = ready(lock.lock_with_lease(Duration::from_secs(3600))).unwrap();
     let [mut refused, mut waits] = [(); 2].map(|()| Box::pin(lock.try_lock_for(second, second)));
-    // What a panic needs is there from now on.
+    // Allocate everything a panic needs before the limit.
     std::panic::set_hook(Box::new(|_| {}));
     assert!(told(|| panic!("on purpose")).is_err());
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit is written to a place that is there.
+    // SAFETY: the pointer is valid.
     unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
     let no_more_memory = libc::rlimit { rlim_cur: 1, ..limit };
-    // SAFETY: sets a limit of this process, as it says. A thread has no room for its stack then.
+    // SAFETY: sets a limit of this process; a new thread then has no room for a stack.
     unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const no_more_memory) };
     let polled = told(|| poll(refused.as_mut()).is_pending());
-    // SAFETY: as above; that is what it was.
+    // SAFETY: as above; restores the old limit.
     unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
     let _ = std::panic::take_hook();
     assert!(matches!(polled, Ok(false)), "{polled:?}: it waits for a timer that no thread is there to fire");
@@ -338,7 +332,6 @@ fn refusal_of_the_first_thread_for_timers_ends_a_limited_wait() {
     assert!(ready(lock.try_lock()).unwrap().is_some(), "the name is dead");
 }
 
-/// Polls each task once, by its waker.
 #[derive(Clone)]
 struct PollsOnce(Arc<Woken>, Arc<Mutex<Vec<Task>>>);
 
@@ -363,7 +356,7 @@ impl Runtime for PollsOnce {
     }
 }
 
-/// The parent's thread may be about to poll it.
+/// The parent's thread may be about to poll the watchdog.
 #[test]
 fn child_that_drops_its_parents_client_wakes_no_watchdog() {
     let runtime = PollsOnce(Arc::default(), Arc::default());
@@ -376,6 +369,5 @@ fn child_that_drops_its_parents_client_wakes_no_watchdog() {
         i32::from(runtime.0.0.load(Ordering::Relaxed))
     });
     assert_eq!(status, 0, "the child has called its parent's waker, or hung");
-    // What the closure had is dropped here as well.
     assert!(runtime.0.0.load(Ordering::Relaxed), "the parent's watchdog does not end with its client");
 }

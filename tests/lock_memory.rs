@@ -1,5 +1,4 @@
-//! What a lock in memory allocates, by an allocator that counts. One test to a process: the count is for all
-//! threads.
+//! Allocations of locks in memory. One test to a process, as the allocator counts all threads.
 
 mod heap;
 mod polled;
@@ -47,8 +46,7 @@ fn dropped_guard_allocates_nothing() {
     assert_allocates_nothing(pair);
 }
 
-/// The watchdog's thread starts, and looks, when it likes, and is counted as well: so one round of a hundred
-/// without is enough. What allocates at all does so in each.
+/// One quiet round suffices: the watchdog's thread allocates in some rounds, an allocating `act` in all.
 fn assert_allocates_nothing(act: impl Fn()) {
     let is_quiet = |_| {
         let before = allocations();
@@ -93,7 +91,7 @@ fn unused_names_keep_nothing() {
     };
     round();
     let before = in_use();
-    // As many that a byte for every tenth name is found, though the watchdog's thread starts only now.
+    // Enough names to detect a byte for every tenth name, despite the watchdog's thread.
     (0..10).for_each(|_| round());
     assert!(in_use() - before < 8192, "{} bytes are kept", in_use() - before);
 }
@@ -131,7 +129,6 @@ fn read_write_pairs_allocate_nothing() {
     assert_allocates_nothing(pairs);
 }
 
-/// Released, or forgotten: by its holder, and by the waiters.
 fn unused_read_write_names_keep_nothing() {
     const NAMES: usize = 10_000;
     let runtime = ThreadRuntime::paused();
@@ -164,6 +161,6 @@ fn unused_read_write_names_keep_nothing() {
     let before = in_use();
     round();
     let kept = in_use() - before;
-    // Of 50 that are held, and of as many that the next sweep finds.
+    // The allowance covers 50 held names, and as many left for the next sweep.
     assert!(kept < 256 * 1024, "{kept} bytes are kept");
 }

@@ -1,7 +1,5 @@
-//! What subscribing costs in memory, and that all of it comes back, by an allocator that counts. The count is
-//! for all threads, so this runs by itself.
-//!
-//! `LATCHWORK_SOAK_SECONDS` makes the soak at the end last longer than its two seconds.
+//! Memory of subscriptions. One test to a process, as the allocator counts all threads.
+//! `LATCHWORK_SOAK_SECONDS` sets the length of the final soak, two seconds by default.
 
 mod heap;
 mod script;
@@ -17,7 +15,7 @@ use latchwork::subscription::{Inbox, Message, Registry, SubscribeError, Subscrip
 use heap::{allocations, in_use};
 use script::{Script, poll};
 
-/// Keeps nothing, so that only the registry's own memory is seen.
+/// A transport without state, so that only the registry's memory counts.
 #[derive(Clone, Copy)]
 struct Forgetful;
 
@@ -55,7 +53,7 @@ fn names() -> Vec<String> {
     (0..ENTRIES).map(|number| format!("orders:{number}")).collect()
 }
 
-/// The heap that each entry has taken since `before`, beside the text of its name.
+/// Returns the heap bytes per entry allocated since `before`, without the names' text.
 fn each_beside(names: &[String], before: isize) -> f64 {
     let text: usize = names.iter().map(String::len).sum();
     (in_use() - before - text as isize) as f64 / names.len() as f64
@@ -103,7 +101,7 @@ fn readiness_keeps_nothing_of_its_waiters() {
     assert_eq!(in_use(), before);
 }
 
-/// Redisson (#6328): listeners that had been cancelled stayed in the queue, 2.5 GB of them.
+/// Redisson (#6328): cancelled listeners stayed in the queue, 2.5 GB in one case.
 fn removed_listeners_leave_nothing() {
     let registry = Registry::new(Forgetful);
     let subscription = registry.subscribe("orders:42");
@@ -118,8 +116,8 @@ fn removed_listeners_leave_nothing() {
     assert!(most < 64 * 1024, "{most} bytes");
 }
 
-/// Redisson (#1326, #3577, #6328, PR #5038): memory that grew for weeks. 200 tasks wait for 10 000 names and
-/// give up at any poll, while confirmations come late, fail and are repeated; in the end there is nothing.
+/// Redisson (#1326, #3577, #6328, PR #5038): memory grew for weeks. Here 200 tasks wait for 10 000 names and
+/// give up at any poll, while confirmations come late, fail and repeat; in the end no memory may remain.
 fn soak() {
     const TASKS: usize = 200;
     const NAMES: u64 = 10_000;
@@ -155,7 +153,6 @@ fn soak() {
             rounds
         });
         drop(runtime);
-        // The inboxes that were not read.
         drop(script.take());
         (registry, rounds)
     };
@@ -172,7 +169,7 @@ fn soak() {
     assert!(left < 64 * 1024, "{left} bytes are left");
 }
 
-/// The memory of waiters that have gone is given back when others come and go.
+/// Frees the memory of departed waiters by passing others through.
 fn collect_what_was_retired() {
     let latch = Latch::new();
     for _ in 0..10_000 {
@@ -180,8 +177,7 @@ fn collect_what_was_retired() {
     }
 }
 
-/// Subscribes, waits for readiness and then for a call, and gives up at a poll that the dice choose, or gets
-/// that far.
+/// Subscribes, waits for readiness and a notification, and gives up at a random poll.
 async fn come_and_go<T: Transport>(registry: &Registry<T>, dice: &mut Dice, names: u64) {
     let name = dice.roll(names).to_string();
     let polls = dice.roll(6);
@@ -209,7 +205,7 @@ async fn come_and_go<T: Transport>(registry: &Registry<T>, dice: &mut Dice, name
         polled += 1;
         let ready = whole.as_mut().poll(context);
         if ready.is_pending() {
-            // There may be no task that would wake it.
+            // No task may be left to wake this one.
             context.waker().wake_by_ref();
         }
         ready
@@ -217,7 +213,7 @@ async fn come_and_go<T: Transport>(registry: &Registry<T>, dice: &mut Dice, name
     .await;
 }
 
-/// Answers what was asked for, in any order and not always as one would wish.
+/// Answers requests in any order, sometimes with failures.
 async fn play_the_server(script: Script, end: Instant) {
     let mut dice = Dice::new();
     let mut inboxes: Vec<Inbox> = Vec::new();
@@ -227,7 +223,7 @@ async fn play_the_server(script: Script, end: Instant) {
                 inboxes.push(inbox);
             }
         }
-        // Late, since a few are left for the next time.
+        // Keep a few requests, to answer late.
         while inboxes.len() > 50 {
             let inbox = inboxes.swap_remove(dice.roll(inboxes.len() as u64) as usize);
             match dice.roll(8) {
@@ -245,7 +241,6 @@ async fn play_the_server(script: Script, end: Instant) {
     }
 }
 
-/// Random numbers; not good ones.
 struct Dice(u64);
 
 impl Dice {

@@ -1,5 +1,4 @@
-//! What waiting costs in memory, by an allocator that counts. One test to a process: the count is for all
-//! threads.
+//! Memory of waiting. One test to a process, as the allocator counts all threads.
 
 mod heap;
 
@@ -26,7 +25,7 @@ fn is_ready<F: Future + Unpin>(future: &mut F) -> bool {
 fn main() {
     futures_are_small();
     nothing_is_allocated_until_a_future_waits();
-    // These before the others, whose spare memory would hide what they keep.
+    // First, since spare memory of the other tests would hide theirs.
     an_unpolled_grant_keeps_only_its_own_memory();
     takes_beside_an_unpolled_grant_keep_nothing();
     cancelled_waiters_leave_nothing();
@@ -78,7 +77,7 @@ fn a_waiter_costs_40_bytes_at_most() {
     assert_eq!(semaphore.available_permits(), 1);
 }
 
-/// tokio (#2237), linkerd: waiters that timed out behind a patient one were kept for ever.
+/// tokio (#2237), linkerd: timed-out waiters behind a patient waiter were kept forever.
 fn cancelled_waiters_leave_nothing() {
     let semaphore = AsyncSemaphore::new(0);
     let mut patient = semaphore.acquire();
@@ -92,8 +91,7 @@ fn cancelled_waiters_leave_nothing() {
     println!("most bytes kept over 10 million cancelled waits: {most}");
     assert!(most < 28 * 1024, "{most} bytes");
 
-    // The next two releases do not have to step over ten million dead: one serves the patient waiter, one a
-    // newcomer.
+    // Releases must not step over ten million cancelled waiters; one permit goes to the newcomer.
     let mut newcomer = semaphore.acquire();
     assert!(!is_ready(&mut newcomer));
     let start = Instant::now();
@@ -104,8 +102,7 @@ fn cancelled_waiters_leave_nothing() {
     assert!(took < Duration::from_millis(1), "{took:?}");
 }
 
-/// Were the memory behind a waiter that is not polled kept, it would add up for as long as that
-/// waiter is not polled.
+/// Memory behind an unpolled waiter must not add up.
 fn an_unpolled_grant_keeps_only_its_own_memory() {
     let semaphore = AsyncSemaphore::new(0);
     let mut unpolled = semaphore.acquire();
@@ -127,7 +124,7 @@ fn an_unpolled_grant_keeps_only_its_own_memory() {
     assert!(most < 28 * 1024, "{most} bytes");
 }
 
-/// Nor is what others take beside it, which comes and goes without waiters.
+/// Other callers take permits without waiting.
 fn takes_beside_an_unpolled_grant_keep_nothing() {
     let semaphore = AsyncSemaphore::new(0);
     let mut unpolled = semaphore.acquire();
@@ -153,7 +150,6 @@ fn takes_beside_an_unpolled_grant_keep_nothing() {
     }
 }
 
-/// However the burst ends.
 fn memory_of_a_burst_is_given_back() {
     const BURST: usize = 1_000_000;
     for ending in ["granted", "cancelled", "cancelled from the end", "closed"] {
@@ -178,7 +174,7 @@ fn memory_of_a_burst_is_given_back() {
                 assert!(queue.iter_mut().all(is_ready));
             }
         }
-        // What is left over goes when there is something to do.
+        // Remaining garbage is freed by later operations.
         if ending != "closed" {
             for _ in 0..1000 {
                 assert!(!is_ready(&mut semaphore.acquire()));
@@ -190,7 +186,7 @@ fn memory_of_a_burst_is_given_back() {
     }
 }
 
-/// Each of which was the first one when the capacity was lowered.
+/// Each waiter was first in the queue when the capacity was lowered.
 fn memory_of_a_burst_with_deficits_is_given_back() {
     let semaphore = AsyncSemaphore::new(0);
     let mut queue: Vec<_> = (0..100_000).map(|_| semaphore.acquire_many(2)).collect();
@@ -223,7 +219,7 @@ fn a_thread_keeps_memory_for_1024_waiters() {
         }
         in_use() - before
     };
-    // A record of the first thread's stays, and is used again by the next.
+    // The first thread's record stays and is reused.
     thread::spawn(burst).join().unwrap();
     let kept = thread::spawn(burst).join().unwrap();
     println!("bytes that a thread keeps without a semaphore: {kept}");
@@ -236,7 +232,6 @@ fn a_thread_that_ends_keeps_nothing() {
         let mut queue: Vec<_> = (0..1000).map(|_| semaphore.acquire()).collect();
         assert!(queue.iter_mut().all(|waiter| !is_ready(waiter)));
     };
-    // One record of a thread stays, and is used again by the next.
     thread::spawn(wait).join().unwrap();
     let before = in_use();
     for _ in 0..100 {
@@ -246,7 +241,7 @@ fn a_thread_that_ends_keeps_nothing() {
     assert!(kept <= 0, "{kept} bytes");
 }
 
-/// In all the ways there are, with waiters and without.
+/// Releases in every way, with waiters and without.
 fn release_in_every_way(semaphore: &AsyncSemaphore, latch: &Latch) {
     let nothing = |release: &mut dyn FnMut()| {
         let before = (allocations(), in_use());
@@ -263,12 +258,12 @@ fn release_in_every_way(semaphore: &AsyncSemaphore, latch: &Latch) {
         latch.release_all();
         latch.release(500);
     });
-    // Taking permits from a queue that is in use may allocate.
+    // Taking permits while the queue is in use may allocate.
     let mut permits: Vec<_> = (0..200).map(|_| semaphore.try_acquire().unwrap()).collect();
     nothing(&mut || permits.clear());
 }
 
-/// What is kept of 100 000 waiters that come on this thread, and are given up on other ones.
+/// Returns the memory kept for 100 000 waiters that enqueue on this thread and are given up on others.
 fn kept_if_given_up(end: impl Fn(Vec<AcquireOwned>) + Send + Copy + 'static) -> isize {
     let wait = || {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
@@ -276,20 +271,19 @@ fn kept_if_given_up(end: impl Fn(Vec<AcquireOwned>) + Send + Copy + 'static) -> 
         assert!(queue.iter_mut().all(|waiter| !is_ready(waiter)));
         thread::spawn(move || end(queue)).join().unwrap();
     };
-    // What this thread keeps is used again.
     wait();
     let before = in_use();
     (0..100).for_each(|_| wait());
     in_use() - before
 }
 
-/// It is not asked for it when it ends.
+/// Such a thread has no exit hook.
 fn a_thread_that_has_never_waited_keeps_nothing() {
     let kept = kept_if_given_up(drop);
     assert!(kept < 64 * 1024, "{kept} bytes");
 }
 
-/// When it has given back what it kept, and the record of its walks.
+/// Thread-local cleanup has already returned spare memory and epoch record.
 fn a_thread_keeps_nothing_at_its_very_end() {
     struct Late(Cell<Vec<AcquireOwned>>);
     impl Drop for Late {
@@ -300,7 +294,7 @@ fn a_thread_keeps_nothing_at_its_very_end() {
     thread_local!(static LATE: Late = const { Late(Cell::new(Vec::new())) });
 
     let kept = kept_if_given_up(|queue| {
-        // Before this thread's first wait, so it is dropped after what that registers.
+        // Initialized before this thread's first wait, and so dropped after the semaphore's thread-locals.
         LATE.with(|late| late.0.set(queue));
         assert!(!is_ready(&mut AsyncSemaphore::new(0).acquire()));
     });
@@ -322,12 +316,12 @@ fn releases_allocate_and_free_nothing() {
     with_waiters(release_in_every_way);
 }
 
-/// Not even what a thread needs once, as the first walk of a thread.
+/// The thread's first walk must not allocate either.
 fn releases_allocate_and_free_nothing_on_a_fresh_thread() {
     with_waiters(|semaphore, latch| {
         thread::scope(|scope| scope.spawn(|| release_in_every_way(semaphore, latch)).join().unwrap());
     });
-    // A permit that another thread acquired, dropped where a waiter waits for it.
+    // Drop a permit acquired by another thread, with a waiter waiting.
     let semaphore = AsyncSemaphore::new(1);
     let held = semaphore.try_acquire().unwrap();
     let mut waiter = semaphore.acquire();
@@ -343,7 +337,7 @@ fn releases_allocate_and_free_nothing_on_a_fresh_thread() {
     assert!(is_ready(&mut waiter));
 }
 
-/// However long the queue is, and by a thread that never used a semaphore.
+/// For queues of any length, on a thread new to semaphores.
 fn closing_allocates_nothing() {
     for len in [1, 31, 32, 33, 64, 100, 1000] {
         let semaphore = AsyncSemaphore::new(0);
@@ -361,7 +355,6 @@ fn closing_allocates_nothing() {
     }
 }
 
-/// `threads` threads begin to wait at the same time, and end when all of them have.
 fn crowd_waits(semaphore: &AsyncSemaphore, threads: usize) {
     let all = Barrier::new(threads);
     thread::scope(|scope| {
@@ -374,16 +367,16 @@ fn crowd_waits(semaphore: &AsyncSemaphore, threads: usize) {
             thread::Builder::new().stack_size(64 * 1024).spawn_scoped(scope, waits).unwrap()
         };
         let crowd: Vec<_> = (0..threads).map(begin).collect();
-        // The end of a scope does not wait for the destructors of thread locals.
+        // A scope does not wait for destructors of thread-locals, but a join does.
         crowd.into_iter().for_each(|thread| thread.join().unwrap());
     });
 }
 
-/// Records of threads come in blocks, which are kept for ever: threads that race to add one keep one.
+/// Records come in permanent blocks; threads that race to add a block keep one.
 fn threads_that_begin_at_once_add_no_more_records_than_they_need() {
-    // Beyond all records that other threads have left.
+    // More threads than records left by other tests.
     const CROWD: usize = 512;
-    // A block has 32 records of 128 bytes. One block more for the records in use before.
+    // A block has 32 records of 128 bytes; one extra block covers records in use before.
     const NEEDED: isize = (CROWD as isize / 32 + 1) * (33 * 128);
     let before = in_use();
     crowd_waits(&AsyncSemaphore::new(0), CROWD);
@@ -392,13 +385,12 @@ fn threads_that_begin_at_once_add_no_more_records_than_they_need() {
     assert!(kept <= NEEDED, "{kept} bytes");
 }
 
-/// A crowd of threads has waited, all at one time, and has ended.
 fn threads_that_have_ended_are_not_remembered_by_a_semaphore() {
     const CROWD: usize = 5000;
-    // As much as a semaphore keeps whatever the number of threads.
+    // Memory of a semaphore for any number of threads.
     const KEPT: isize = 8 * 1024;
     crowd_waits(&AsyncSemaphore::new(0), CROWD);
-    // By a thread that takes its spare memory along when it ends.
+    // Measure on a thread that takes its spare memory along when ending.
     let kept_by_one = || {
         let semaphore = AsyncSemaphore::new(0);
         let before = in_use();

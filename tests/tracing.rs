@@ -1,4 +1,4 @@
-//! What can be watched: each event with its lock and its owner, and no password.
+//! Events of a lock name the lock and the owner, and no password.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -23,7 +23,7 @@ use tracing_subscriber::{Layer, Registry};
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// An event: its level, its fields (`message` among them), and the span that it was met in.
+/// An event: level, fields (`message` included), and fields of the enclosing span.
 #[derive(Clone, Debug)]
 struct Seen {
     level: Level,
@@ -62,7 +62,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Record {
 }
 
 impl Record {
-    /// Waits for an event with this message about this lock, or about none.
+    /// Waits for an event with this message and lock, or without a lock.
     fn wait_for(&self, message: &str, lock: Option<&str>) -> Seen {
         let begin = Instant::now();
         loop {
@@ -79,7 +79,7 @@ impl Record {
     }
 }
 
-/// One test, because a subscriber that sees the background threads is the process's.
+/// One test, as the subscriber, which has to see background threads, is global.
 #[test]
 fn life_of_a_lock_can_be_watched() {
     let record = Record::default();
@@ -115,7 +115,6 @@ fn life_of_a_lock_can_be_watched() {
     while lock.waiters() == 0 {
         std::thread::yield_now();
     }
-    // The tenure is over long since.
     guard.unlock().unwrap();
     waits.join().unwrap();
     assert_eq!(record.wait_for("released", Some("watched")).level, Level::DEBUG);
@@ -129,7 +128,6 @@ fn life_of_a_lock_can_be_watched() {
     assert!(lost.fields["reason"].contains("no longer held"), "{lost:?}");
     drop(guard);
 
-    // Only the watching subscriber hears of this.
     let dropped = client.get_lock("dropped").unwrap();
     let guard = dropped.lock().unwrap();
     dropped.force_unlock().unwrap();
@@ -159,7 +157,7 @@ fn life_of_a_lock_can_be_watched() {
     assert!(!all.contains("hunter2"), "{all}");
 }
 
-/// Those of a runtime of our own, wherever it calls foreign code that no call of this crate waits for.
+/// Panics of foreign code called by the crate's own runtime reach no caller.
 fn panics_in_the_background_are_told(record: &Record) {
     struct Panics(&'static str);
     impl Drop for Panics {
@@ -196,7 +194,7 @@ fn panics_in_the_background_are_told(record: &Record) {
     let mut sleep = Box::pin(runtime.sleep_until(runtime.now() + Duration::from_millis(1)));
     let waker = Waker::from(Arc::new(Panics("by a waker")));
     assert!(sleep.as_mut().poll(&mut TaskContext::from_waker(&waker)).is_pending());
-    // The last one is that of the timer.
+    // The timer has the last clone.
     drop(waker);
     told("by a waker", "a timer's waker");
     drop(sleep);
@@ -207,7 +205,7 @@ fn panics_in_the_background_are_told(record: &Record) {
     drop(runtime);
     told("at the end", task);
 
-    // In the timer of another crate, which would end by it.
+    // tokio's timer would end with the panic.
     let runtime = TokioRuntime::background().unwrap();
     let mut sleep = Box::pin(runtime.sleep_until(runtime.now() + SOON));
     let waker = Waker::from(Arc::new(Panics("by a waker in tokio")));
@@ -231,7 +229,7 @@ fn run(server: &RedisServer, command: &str) {
     query::<()>(server, command);
 }
 
-/// A release is repeated until it succeeds, and its first error is told, the next one when one has succeeded.
+/// Only the first error of a series of failures is reported; a success ends the series.
 fn failing_releases_are_told_once(record: &Record, server: &RedisServer) {
     run(server, "ACL SETUSER releaser on >hunter2 ~* &* +@all");
     let client = LockClient::new(Redis::builder().blocking_connect(&url_of("releaser", server)).unwrap());
@@ -260,7 +258,7 @@ fn failing_releases_are_told_once(record: &Record, server: &RedisServer) {
     }
 }
 
-/// A user that may not end connections, and that loses several.
+/// The user may not end connections, and loses several.
 fn refused_courtesy_is_told_once(record: &Record, server: &RedisServer) {
     let run = |command: &str| run(server, command);
     run("ACL SETUSER courteous on >hunter2 ~* &* +@all -client +client|info");
@@ -270,11 +268,11 @@ fn refused_courtesy_is_told_once(record: &Record, server: &RedisServer) {
         run("CLIENT KILL USER courteous");
     }
     client.get_lock("courtesy").unwrap().lock().unwrap().unlock().unwrap();
-    // Nor leave a channel: the messages go on coming, and the operator should know.
+    // Nor may the user leave a channel: messages keep coming, and the operator should know.
     run("ACL SETUSER courteous -unsubscribe");
     let theirs = client.get_lock("left").unwrap();
     run("HSET left somebody:1 1");
-    // A wait that is over before the connection for subscriptions is back has nothing to leave.
+    // A wait that ends before the subscriber connection returns has no channel to leave.
     let subscribers = || query::<(String, usize)>(server, "PUBSUB NUMSUB redisson_lock__channel:{left}").1;
     while subscribers() == 0 {
         assert!(theirs.try_lock_for(Duration::from_millis(50), Lease::Watched).unwrap().is_none());
@@ -282,7 +280,7 @@ fn refused_courtesy_is_told_once(record: &Record, server: &RedisServer) {
     let refused = record.wait_for("not unsubscribed", None);
     assert_eq!((refused.level, &*refused.fields["channel"]), (Level::WARN, "redisson_lock__channel:{left}"));
 
-    // Nor publish the other kind of messages, for which some of a fleet may wait.
+    // Nor may the user publish the second kind of messages, for which part of a fleet may wait.
     if !is_older_than_7() {
         run("ACL SETUSER courteous -spublish");
     }
@@ -304,8 +302,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A client of a user that was allowed PING when it connected. It has two connections, whose heartbeats are
-/// refused from now on.
+/// Returns a client with two connections, whose user has lost PING since.
 fn without_ping(server: &RedisServer) -> Redis {
     run(server, "ACL SETUSER faint on >hunter2 ~* &* +@all");
     let often = Redis::builder().heartbeat(Duration::from_millis(500));
@@ -321,7 +318,7 @@ fn refused_heartbeats_are_told_once(record: &Record, server: &RedisServer) {
         let is_ping = |entry: &&Vec<redis::Value>| entry.contains(&redis::Value::BulkString(b"ping".into()));
         log.iter().find(is_ping).map_or(0, |entry| i64::from_redis_value_ref(&entry[1]).unwrap())
     };
-    // All but the last one of each connection have been judged then.
+    // All heartbeats but the last of each connection have been judged.
     until("refused heartbeats", || refused() >= 6);
     let seen = record.0.lock().unwrap();
     let told = seen.iter().filter(|seen| seen.fields["message"] == "heartbeat refused");
@@ -332,7 +329,7 @@ fn refused_heartbeats_are_told_once(record: &Record, server: &RedisServer) {
     );
 }
 
-/// The master is found all the same; that it changed would be learnt late.
+/// The master is still found, but a failover would be noticed late.
 fn sentinel_that_lets_no_client_follow_is_told(record: &Record) {
     let set = SentinelSet::start();
     for sentinel in &set.sentinels {
@@ -348,7 +345,6 @@ fn sentinel_that_lets_no_client_follow_is_told(record: &Record) {
         "{told:?}"
     );
     assert_eq!(record.wait_for("master found", None).level, Level::INFO);
-    // The next connection finds the same one.
     let subscription = redis.registry().subscribe("channel");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(subscription.subscribed()).unwrap();

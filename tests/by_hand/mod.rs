@@ -1,4 +1,4 @@
-//! Commands that a test gives a server by hand.
+//! Commands sent to a server outside of the crate.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use latchwork_testkit::RedisServer;
@@ -11,14 +11,13 @@ pub(crate) async fn connection(server: &RedisServer) -> MultiplexedConnection {
     connect(&server.url()).await
 }
 
-/// With time for a busy machine: the redis crate gives a reply half a second.
+/// Connects with timeouts for a busy machine; the redis crate's default is half a second.
 pub(crate) async fn connect(url: &str) -> MultiplexedConnection {
     let patient = Some(Duration::from_secs(30));
     let config = AsyncConnectionConfig::new().set_connection_timeout(patient).set_response_timeout(patient);
     Client::open(url).unwrap().get_multiplexed_async_connection_with_config(&config).await.unwrap()
 }
 
-/// Words with spaces between.
 pub(crate) fn command(words: &str) -> Cmd {
     let mut words = words.split(' ');
     let mut command = cmd(words.next().unwrap());
@@ -30,12 +29,12 @@ pub(crate) async fn run<T: FromRedisValue>(server: &RedisServer, words: &str) ->
     command(words).query_async(&mut connection(server).await).await.unwrap()
 }
 
-/// How often the server has run `command` so far, in scripts too.
+/// Returns the server's number of calls of `command`, scripts included.
 pub(crate) async fn calls(server: &RedisServer, command: &str) -> usize {
     calls_in(&run::<String>(server, "INFO commandstats").await, command)
 }
 
-/// The same, by what INFO has said.
+/// Returns the number of calls of `command` in a reply to `INFO commandstats`.
 pub(crate) fn calls_in(stats: &str, command: &str) -> usize {
     let calls = stats.split_once(&format!("cmdstat_{command}:calls=")).map_or("0", |(_, rest)| rest);
     calls.split(',').next().unwrap().parse().unwrap()

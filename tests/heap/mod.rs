@@ -1,5 +1,4 @@
-//! What is in use of the heap, by an allocator that counts. The count is for all threads, so a binary that
-//! includes this runs by itself.
+//! Counts heap use of the whole process, so each including binary runs its tests alone.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
@@ -9,21 +8,21 @@ struct Counting;
 static IN_USE: AtomicIsize = AtomicIsize::new(0);
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: all is passed on to the system's allocator, unchanged.
+// SAFETY: forwards every call unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // Ordering: Relaxed, figures to look at.
+        // Ordering: Relaxed, only a counter.
         IN_USE.fetch_add(layout.size() as isize, Ordering::Relaxed);
-        // Ordering: as above.
+        // Ordering: Relaxed, as above.
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // Ordering: as above.
+        // Ordering: Relaxed, as above.
         IN_USE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -31,14 +30,13 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes.
+/// Returns the bytes in use.
 pub(crate) fn in_use() -> isize {
-    // Ordering: Relaxed; the asking thread has joined the threads that it asks about.
+    // Ordering: Relaxed; the caller has joined the threads under test.
     IN_USE.load(Ordering::Relaxed)
 }
 
-/// Since the beginning.
 pub(crate) fn allocations() -> usize {
-    // Ordering: as above.
+    // Ordering: Relaxed, as above.
     ALLOCATIONS.load(Ordering::Relaxed)
 }

@@ -1,15 +1,14 @@
-//! [`attack`]: inputs that no client of this crate writes, against a property that must hold of each.
+//! [`attack`]: checks a property against inputs that no client of this crate writes.
 //!
-//! A target has a corpus, one input a line in `corpus/TARGET.txt`, escaped as [`escape_ascii`] does it. Each
-//! run tries all of it, and then changes of it, which are drawn by a seed that is printed.
+//! Each target has a corpus, `corpus/TARGET.txt`, with one input a line in the form of [`escape_ascii`]. A
+//! run tries the whole corpus, then random mutations by a seed that is printed.
 //!
-//! | variable | is |
+//! | variable | meaning |
 //! |---|---|
-//! | `LATCHWORK_FUZZ_SECONDS` | for how long each target draws; without it, a fixed number of inputs |
-//! | `LATCHWORK_FUZZ_SEED` | repeats what a run has drawn |
+//! | `LATCHWORK_FUZZ_SECONDS` | time for mutations of each target; by default a fixed number of inputs |
+//! | `LATCHWORK_FUZZ_SEED` | seed of an earlier run, to repeat the run |
 //!
-//! An input that breaks the property is made shorter, and printed as it is to stand in the corpus from then
-//! on.
+//! An input that breaks the property is shortened and printed as a line for the corpus.
 //!
 //! [`escape_ascii`]: slice::escape_ascii
 
@@ -24,16 +23,15 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-/// Inputs that are drawn if no time is given: a second or two of the slowest target.
+/// Number of mutations without a time limit: a second or two of the slowest target.
 const INPUTS: usize = 4_000;
 
-/// What takes longer does not end.
+/// A longer run counts as endless.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The longest input that is drawn.
 const LONGEST: usize = 2_000;
 
-/// Numbers at which something changes.
+/// Numbers at limits of types and formats.
 const NUMBERS: [&str; 12] = [
     "0",
     "1",
@@ -49,11 +47,11 @@ const NUMBERS: [&str; 12] = [
     "18446744073709551616",
 ];
 
-/// Tries the corpus of `target`, and changes of it, in which `words` turn up.
+/// Tries the corpus of `target` and mutations of the corpus, with `words` inserted.
 ///
 /// # Panics
 ///
-/// If `property` does, by the shortest input that was found for which it does.
+/// If `property` panics, with the shortest such input found.
 pub(crate) fn attack(target: &str, words: &[&str], property: impl Fn(&[u8])) {
     let corpus = corpus(target);
     let watched = Watched::new(target);
@@ -66,7 +64,7 @@ pub(crate) fn attack(target: &str, words: &[&str], property: impl Fn(&[u8])) {
     }
 }
 
-/// Draws until an input does not hold, which is returned.
+/// Tries random inputs; returns the first input that does not hold.
 fn draw(
     target: &str,
     corpus: &[Vec<u8>],
@@ -94,7 +92,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is no number: {text}")))
 }
 
-/// One of the corpus, or nothing, with some changes.
+/// Returns an input of the corpus, or an empty one, with some changes.
 fn changed(rng: &mut Rng, corpus: &[Vec<u8>], words: &[&str]) -> Vec<u8> {
     let mut input =
         if rng.u8(..) < 16 { Vec::new() } else { rng.choice(corpus).cloned().unwrap_or_default() };
@@ -121,7 +119,6 @@ fn change(rng: &mut Rng, input: &mut Vec<u8>, corpus: &[Vec<u8>], words: &[&str]
         }
         _ => rng.choice(words).copied().unwrap_or_default().into(),
     };
-    // Put in, or in the place of some of what is there.
     let end = if rng.bool() { at } else { to };
     input.splice(at..end, piece);
     if rng.u8(..8) == 0
@@ -131,7 +128,7 @@ fn change(rng: &mut Rng, input: &mut Vec<u8>, corpus: &[Vec<u8>], words: &[&str]
     }
 }
 
-/// Without the pieces that it breaks the property without.
+/// Removes every piece not needed to break the property.
 fn shorten(mut input: Vec<u8>, breaks: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     let mut piece = input.len().div_ceil(2);
     while piece > 0 {
@@ -152,7 +149,7 @@ fn give_up(target: &str, of: &str, input: &[u8], property: &impl Fn(&[u8])) -> !
     panic!("it holds now of an input that it did not hold of: it is no function of its input");
 }
 
-/// Whether the property does not hold, in silence.
+/// Runs the property without printing a panic; true if broken.
 fn breaks(watched: &Watched, property: &impl Fn(&[u8]), input: &[u8]) -> bool {
     watched.begin(input);
     let broken = in_silence(|| catch_unwind(AssertUnwindSafe(|| property(input))).is_err());
@@ -161,7 +158,7 @@ fn breaks(watched: &Watched, property: &impl Fn(&[u8]), input: &[u8]) -> bool {
 }
 
 thread_local! {
-    /// Panics of this thread are caught and counted.
+    /// True while panics of this thread are caught and not printed.
     static SILENT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
@@ -181,8 +178,7 @@ fn in_silence<T>(act: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The input that is tried, and since when. A thread looks after it, as one that does not end cannot be
-/// stopped from within.
+/// The present input and its start time, watched by a thread, as an endless property cannot stop itself.
 struct Watched(Arc<(Mutex<Watch>, Condvar)>);
 
 #[derive(Default)]
@@ -238,7 +234,7 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
     text.lines().map(unescaped).collect()
 }
 
-/// What [`slice::escape_ascii`] has made `line` of.
+/// Reverses [`slice::escape_ascii`].
 fn unescaped(line: &str) -> Vec<u8> {
     let (mut bytes, mut rest) = (Vec::new(), line.as_bytes());
     while let Some((byte, after)) = rest.split_first() {

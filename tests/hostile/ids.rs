@@ -24,7 +24,7 @@ fn hostile_texts_are_ids_that_are_written_as_they_are_read_or_errors() {
         assert_eq!(written.parse::<LeaseId>().as_ref(), Ok(&id));
         assert_eq!((id.client_id().len(), id.client_id().parse::<LeaseId>().is_err()), (36, true));
         assert!(written.starts_with(&format!("{}:{}", id.client_id(), id.number())));
-        // What a client has written is read as that and nothing else.
+        // An id written by a client of this crate is read back unchanged.
         let is_theirs =
             |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-'));
         let mut parts = text.splitn(3, ':');

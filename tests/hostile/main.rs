@@ -1,6 +1,5 @@
-//! Texts that no client of this crate writes: as names of locks, and as ids of leases in the store. (Replies,
-//! messages and URLs are attacked beside what reads them, in `src/redis`.) `cargo xtask verify fuzz` does so
-//! for longer.
+//! Texts not written by this crate, as lock names and as lease ids in the store. (Replies, messages and URLs
+//! are attacked beside their parsers in `src/redis`.) `cargo xtask verify fuzz` runs longer.
 
 mod driver;
 mod ids;

@@ -22,7 +22,7 @@ pub(crate) const WORDS: [&str; 16] = [
     "\0",
 ];
 
-/// Whether each `}` closes a `{`, and each `{` is closed: what is left when pairs are taken out.
+/// True if braces are balanced: only pairs, removed one by one.
 fn is_balanced(name: &str) -> bool {
     let mut braces: String = name.chars().filter(|letter| "{}".contains(*letter)).collect();
     while braces.contains("{}") {
@@ -31,7 +31,7 @@ fn is_balanced(name: &str) -> bool {
     braces.is_empty()
 }
 
-/// The rules of the page of `LockName`, written down a second time.
+/// A second implementation of the rules documented at `LockName`.
 fn is_reserved(name: &str) -> bool {
     let redissons = WORDS.iter().filter(|word| word.starts_with("redisson_"));
     let is_redissons = redissons.into_iter().any(|key| name == *key || name.starts_with(&format!("{key}:")));

@@ -1,5 +1,4 @@
-//! Twins of what is attacked, each with one fault: the driver has to find it, or else its silence means
-//! nothing.
+//! Mutants of the targets, each with one defect that the driver has to find; else its silence proves nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,10 +1,10 @@
-//! Programs that are drawn, played against the store in memory and against the reference, as those of the
-//! scripts are (`tests/redis/scripts/differential`). The clock stands still but for what a program says, so
-//! answers, holders and messages are compared to the moment.
+//! Random programs run against the store in memory and against the reference used for the scripts
+//! (`tests/redis/scripts/differential`). Only programs advance the clock, so answers, holders and messages
+//! must match exactly.
 //!
-//! Not in the programs, and tested by hand (`read_write`): which readers are told of a writer that has left
-//! its queue, a turn that outlasts many other names, leases that are over as they are renewed, and commands
-//! for another kind of lock on a name that is free.
+//! Outside of the programs, and tested by hand (`read_write`): the readers told of a writer that leaves the
+//! queue, a turn that outlasts many other names, leases that end during their renewal, and commands for
+//! another kind of lock on a free name.
 
 #[path = "../redis/scripts/differential/program.rs"]
 #[allow(dead_code, reason = "some of it is for the scripts alone")]
@@ -33,13 +33,11 @@ fn millis(time: u64) -> Duration {
     Duration::from_millis(time)
 }
 
-/// A lock in memory, and the reference.
 struct Both {
     clock: ThreadRuntime,
     local: Local,
     name: LockName,
     reference: Reference,
-    /// The clients that listen, by their numbers.
     listening: Vec<(u8, [Subscription<LocalTransport>; 2])>,
     _hears: [Subscription<LocalTransport>; 2],
 }
@@ -68,13 +66,13 @@ impl Both {
         self.reference.now = then;
     }
 
-    /// Messages so far: `Unlock`, `ReadUnlock`.
+    /// Returns the numbers of `Unlock` and `ReadUnlock` messages so far.
     fn said(&self) -> (u64, u64) {
         let stats = self.local.registry().stats();
         (stats.unlock_messages, stats.read_unlock_messages)
     }
 
-    /// A command, of a read-write lock after what is over was ended, and what is said of it.
+    /// Runs one command on the reference, after ending expired leases of a read-write lock.
     fn step<T>(&mut self, mode: Mode, step: impl FnOnce(&mut Step<'_>) -> T) -> (T, Option<Message>) {
         let is_queued = kind_of(mode) == LockKind::ReadWrite;
         let (answer, news) = self.reference.news(mode, |all| {
@@ -85,7 +83,7 @@ impl Both {
             let was_written = is_it && all.name.lease.is_some();
             let answer = step(all);
             if was_written && all.name.lease.is_none() && all.news.message == Some(Message::ReadUnlock) {
-                // Also without a reader that waits, if the writer's owner reads on.
+                // Starts a turn even without a waiting reader, if the writer's owner reads on.
                 all.name.let_in = Some(all.now);
             }
             answer
@@ -97,7 +95,7 @@ impl Both {
         let (local, name) = (self.local.clone(), self.name.clone());
         let before = self.said();
         let found = |error: OtherKind| error.found();
-        // A name that is free is of the kind that was asked for last, which forgets the readers' token.
+        // Releasing a free name as another kind makes the store in memory forget the readers' token.
         if let Call::Release(mode, ..) | Call::Force(mode) = call
             && kind_of(mode) != self.reference.kind
             && self.reference.name.held_as(self.reference.now).is_none()
@@ -170,7 +168,7 @@ impl Both {
             Some(Message::Unlock) => (before.0 + 1, before.1),
             Some(_) => (before.0, before.1 + 1),
         };
-        // By hand: readers may be told of a writer for which none of them waited.
+        // The store in memory may also tell readers that did not wait for this writer.
         let is_extra = matches!(call, Call::Release(Mode::Write, ..)) && message.is_none();
         match is_extra && self.said() == (before.0, before.1 + 1) {
             true => Ok(()),
@@ -178,7 +176,7 @@ impl Both {
         }
     }
 
-    /// The id's place is over, and may be there still: an id that comes back has that place, or a new one.
+    /// True if the id's position has expired but may still be stored: a returning id may keep the position.
     fn is_late(&self, mode: Mode, id: &LeaseId) -> bool {
         let Reference { name, now, .. } = &self.reference;
         let line = match mode {
@@ -197,8 +195,7 @@ impl Both {
         under: Option<LeaseId>,
     ) -> Result<Option<Message>, String> {
         let Reference { name, now, .. } = &self.reference;
-        // A reader that does not say for how long it waits comes now; one that is let in by its turn has
-        // waited before that.
+        // Readers without a reported wait arrive now; readers let in by a turn have waited since before.
         let place = asks.place.or((mode == Mode::Read).then_some((0, 0)));
         let since = *now - nanos(millis(place.map_or(0, |(waited, _)| waited)));
         let is_invited = mode == Mode::Read && name.to_come.kept(*now).any(|place| place.id == id.lease());
@@ -218,7 +215,7 @@ impl Both {
     fn compare(&self) -> Result<(), String> {
         let Reference { name, now, .. } = &self.reference;
         for mode in [Mode::Plain, Mode::Fair, Mode::Write, Mode::Read] {
-            // As a lock of one holder it is another's, whoever has it.
+            // Asked as an exclusive lock, the store reports a read-write holder as another kind.
             if name.kind == LockKind::ReadWrite && kind_of(mode) != name.kind {
                 continue;
             }
@@ -230,8 +227,7 @@ impl Both {
     }
 }
 
-/// Ends what is over, as the scripts do not: readers that wait have their turn also when a writer's lease is
-/// over.
+/// Ends expired leases and turns. Unlike in the scripts, an expired writer's lease starts a readers' turn.
 fn settle(step: &mut Step<'_>) {
     let (now, name) = (step.now, &mut *step.name);
     if name.let_in.is_some_and(|at| at + READERS_TURN <= now) {
@@ -249,7 +245,7 @@ fn settle(step: &mut Step<'_>) {
     }
 }
 
-/// A reader is waited for to the end of its turn, also if its place is over before.
+/// Returns a position that for readers outlasts their turn.
 fn position(mode: Mode, (waited, kept): (u64, u64)) -> QueuePosition {
     let kept = if mode == Mode::Read { 600_000 } else { kept };
     QueuePosition { waited: millis(waited), kept: millis(kept) }

@@ -1,5 +1,4 @@
-//! Fair locks under attack: tasks of several clients wait, leave, rest, force and give back at random, and a
-//! judge looks on.
+//! Random attacks on fair locks: tasks of several clients wait, leave, rest, force and release.
 
 use std::collections::HashSet;
 use std::future::poll_fn;
@@ -19,20 +18,19 @@ const CLIENTS: usize = 4;
 const TASKS: usize = 96;
 const ROUNDS: usize = 6;
 const HOLD: Duration = Duration::from_millis(3);
-/// A waiter that came so much earlier is served earlier: far more than a task waits for its turn on a
-/// processor.
+/// Arrivals this far apart must be served in order; far longer than a task waits for a processor.
 const SLACK: Duration = Duration::from_millis(100);
-/// Far longer than a wait of all others' holds, and shorter than the leases.
+/// Far longer than all other holds together, and shorter than the leases.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Sees arrivals, and which waiter is served.
+/// Records arrivals and checks each holder.
 #[derive(Default)]
 struct Judge {
     inside: AtomicBool,
     token: AtomicU64,
-    /// Forced unlocks let two believe.
+    /// True if forced unlocks may leave two guards that believe in their lease.
     forces: bool,
-    /// When those began to wait that wait still, undisturbed.
+    /// Arrival times of undisturbed tasks still waiting.
     waiting: Mutex<HashSet<(Instant, usize)>>,
     served: AtomicU64,
 }
@@ -56,7 +54,7 @@ impl Judge {
     }
 
     async fn holds(&self, guard: &Guard) {
-        // Ordering: Relaxed, only the lock may be what keeps them apart.
+        // Ordering: Relaxed, as only the lock may order the holders.
         let was_inside = self.inside.swap(true, Ordering::Relaxed);
         assert!(!was_inside || self.forces, "two have the lock");
         if let Some(token) = guard.fencing_token() {
@@ -72,29 +70,28 @@ impl Judge {
     }
 }
 
-/// One acquisition, and what becomes of it.
 async fn attack(judge: &Judge, client: &LockClient, lock: &Lock, task: usize, dice: &mut Rng) {
     let lock = if dice.u8(..3) == 0 { lock.fenced() } else { lock.clone() };
     let lease = if dice.u8(..4) == 0 { Lease::For(LIMIT * 2) } else { Lease::Watched };
     let owned = dice.u8(..5) == 0;
     let began = judge.comes(task);
     let guard = match dice.u8(..8) {
-        // Leaves after a while, wherever it is by then.
+        // Leaves after a random time, at any stage.
         0 => {
             judge.leaves(began);
             let wait = Duration::from_micros(dice.u64(..60_000));
             timeout(wait, lock.lock_with_lease(LIMIT)).await.ok().map(Result::unwrap)
         }
-        // As above, by the lock's own limit.
+        // Leaves by the lock's own time limit.
         1 => {
             judge.leaves(began);
             match lock.try_lock_for(Duration::from_micros(dice.u64(..60_000)), lease).await {
-                // The first of its client has not asked yet.
+                // The client's queue head has no answer yet.
                 Err(LockError::NoAnswer { .. }) => None,
                 tried => tried.unwrap(),
             }
         }
-        // Is polled a few times, and then rests: for longer than its grant would wait for it, or not.
+        // Polls a few times, then rests, sometimes longer than the limit for unpolled grants.
         2 => {
             judge.leaves(began);
             let mut rests = Box::pin(lock.lock());
@@ -137,7 +134,7 @@ async fn attack(judge: &Judge, client: &LockClient, lock: &Lock, task: usize, di
     }
     match dice.u8(..3) {
         0 => drop(guard),
-        // Its future may be dropped before it is polled.
+        // May drop the future before the first poll.
         1 => drop(timeout(Duration::from_micros(dice.u64(..2)), guard.unlock()).await),
         _ => assert!(guard.unlock().await.is_ok() || judge.forces, "the hold was lost"),
     }
@@ -145,7 +142,7 @@ async fn attack(judge: &Judge, client: &LockClient, lock: &Lock, task: usize, di
 
 async fn run(seed: u64, forces: bool) {
     let backend = Local::new();
-    // Longer than this machine may stand still for.
+    // Longer than any stall of the machine.
     let options = LockOptions::default().watchdog_timeout(Duration::from_secs(15));
     let clients: Vec<_> =
         (0..CLIENTS).map(|_| LockClient::with_options(backend.clone(), &options).unwrap()).collect();
@@ -165,7 +162,6 @@ async fn run(seed: u64, forces: bool) {
     for task in tasks {
         timeout(LIMIT * 3, task).await.expect("a task waits for ever").unwrap();
     }
-    // What went on in the background has come to its end.
     let lock = LockClient::new(backend.clone()).get_fair_lock("tickets").unwrap();
     let guard = lock.try_lock_for(LIMIT / 4, Lease::Watched).await.unwrap().expect("something is left");
     guard.unlock().await.unwrap();
@@ -179,7 +175,7 @@ async fn run(seed: u64, forces: bool) {
     assert!(judge.served.load(Ordering::Relaxed) > (TASKS * ROUNDS / 2) as u64);
 }
 
-/// The seeds of a run; `LATCHWORK_SEED` begins elsewhere.
+/// Returns the seeds of a run; `LATCHWORK_SEED` sets the first, `LATCHWORK_SEEDS` the number.
 fn seeds() -> impl Iterator<Item = u64> {
     let first = std::env::var("LATCHWORK_SEED").map_or(1, |seed| seed.parse().expect("a seed is a number"));
     let many = std::env::var("LATCHWORK_SEEDS").map_or(2, |many| many.parse().expect("a number of seeds"));

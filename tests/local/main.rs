@@ -1,5 +1,4 @@
-//! The store in memory: the suites for every backend, programs and attacks that are drawn, and what its
-//! runtime does with tasks.
+//! The store in memory: the suites for every backend, random programs and attacks, and the runtime's tasks.
 
 mod differential;
 mod fair_attack;

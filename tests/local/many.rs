@@ -1,5 +1,3 @@
-//! Thousands of locks of one client that are held at a time.
-
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
@@ -23,13 +21,13 @@ fn locks_that_were_taken_one_after_another_are_renewed_together() {
     clock.advance(Duration::from_secs(60));
     assert!(guards.iter().all(Guard::is_held), "some lease was not renewed");
     let renewals = renewals.0.lock().unwrap();
-    // Each third of a lease of 30 s, a thirtieth early at most: eight times in 68 s.
+    // Every third of a 30 s lease, up to a thirtieth early: at most eight renewals in 68 s.
     let (calls, leases): (usize, usize) = (renewals.len(), renewals.iter().map(|(leases, _)| leases).sum());
     assert!(calls <= 100, "{calls} calls");
     assert!((5 * LOCKS..=8 * LOCKS).contains(&leases), "{leases} renewals of {LOCKS} leases");
 }
 
-/// A store is busy for as long as it renews what one call names.
+/// The store is blocked during one renewal call.
 #[test]
 fn thousands_of_leases_are_renewed_by_several_calls() {
     const LOCKS: usize = 5000;
@@ -43,8 +41,7 @@ fn thousands_of_leases_are_renewed_by_several_calls() {
     assert!(calls.iter().all(|(leases, _)| *leases <= 4096), "{calls:?}");
 }
 
-/// A look at each waiter for each that gets in, or is superseded, or at each loss for each reader that is
-/// told, takes minutes. Other names are not looked after meanwhile.
+/// Visiting all waiters for each admission, supersession or loss would take minutes and starve other names.
 #[test]
 fn readers_by_the_ten_thousand_are_let_in_superseded_and_told_of_their_loss_without_delay() {
     const READERS: usize = 30_000;
@@ -53,7 +50,7 @@ fn readers_by_the_ten_thousand_are_let_in_superseded_and_told_of_their_loss_with
     let lock = client.get_read_write_lock("prices").unwrap();
     let begun = Instant::now();
     let writes = ready(lock.write().lock()).unwrap();
-    // Half of them do not get in with the first one.
+    // Half of the readers are not admitted with the first.
     let mut reads: Vec<Pin<Box<dyn Future<Output = _>>>> = (0..READERS)
         .map(|reader| match (1..READERS / 2).contains(&reader) {
             true => Box::pin(lock.read().lock_with_lease(Duration::from_secs(3600))) as _,
@@ -88,7 +85,7 @@ fn wait_of_milliseconds_ends_in_time_beside_thousands_of_held_locks() {
         assert!(tried.unwrap().is_none());
         begun.elapsed()
     };
-    // A machine under load may be late, but not each time.
+    // A loaded machine may be late, but not ten times in a row.
     let quickest = (0..10).map(wait).min().unwrap();
     assert!(quickest < Duration::from_millis(250), "each wait of 10 ms took {quickest:?} at least");
     assert!(guards.iter().all(Guard::is_held));

@@ -1,4 +1,4 @@
-//! Rules of read-write locks in memory that programs which are drawn do not see (`differential`).
+//! Rules of read-write locks in memory not covered by the random programs (`differential`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,7 +19,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 const WAITS: Option<QueuePosition> =
     Some(QueuePosition { waited: Duration::ZERO, kept: Duration::from_secs(20) });
 
-/// A lock, and all that is said of it.
+/// A lock with a subscription to the messages of the name.
 struct Stage {
     runtime: ThreadRuntime,
     local: Local,
@@ -27,7 +27,7 @@ struct Stage {
     _listens: Subscription<LocalTransport>,
 }
 
-/// A client that can be told that it was granted the lock.
+/// A client with a subscription, able to hear of a grant.
 struct One {
     id: LeaseId,
     _listens: Subscription<LocalTransport>,
@@ -43,14 +43,14 @@ impl Stage {
 
     fn one(&self) -> One {
         static NEXT: AtomicU64 = AtomicU64::new(10);
-        // Ordering: Relaxed, only the number's being used once matters.
+        // Ordering: Relaxed, only uniqueness matters.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let id: LeaseId = format!("8743c9c0-0795-4907-87fd-6c719a6b45{number:02}:1").parse().unwrap();
         let channel = self.local.channels(Mode::Write, &self.name, &id.client_id()).own;
         One { id, _listens: self.local.registry().subscribe(&channel) }
     }
 
-    /// Whether it has the lock; otherwise when to ask again.
+    /// Acquires the lock, or returns the time until the next question.
     fn acquire(&self, mode: Mode, one: &One, lease: Duration) -> Result<(), Duration> {
         let request = self.local.request(&one.id, lease).position(WAITS);
         left(ready(self.local.acquire(mode, &self.name, &request)).unwrap()).map_or(Ok(()), Err)
@@ -72,7 +72,6 @@ impl Stage {
         did_read(ready(self.local.release(Mode::Read, &self.name, &one.id, None)).unwrap())
     }
 
-    /// Messages so far: `Unlock`, `ReadUnlock`.
     fn said(&self) -> (u64, u64) {
         let stats = self.local.registry().stats();
         (stats.unlock_messages, stats.read_unlock_messages)
@@ -88,7 +87,7 @@ fn readers_are_told_of_a_writer_that_leaves_the_queue_if_they_waited_for_it() {
         stage.runtime.advance(MOMENT);
         assert!(stage.write(writer, LEASE).is_err());
     }
-    // At the same moment as the last, but behind it.
+    // Enqueued at the same moment as the last writer, but behind that writer.
     stage.read(&reader, LEASE).unwrap_err();
     stage.release_write(&first);
     assert_eq!(stage.said(), (0, 0), "another one waits before it");
@@ -98,7 +97,6 @@ fn readers_are_told_of_a_writer_that_leaves_the_queue_if_they_waited_for_it() {
     assert_eq!(stage.said(), (0, 1), "none waits before it");
 }
 
-/// However many other names come and go meanwhile.
 #[test]
 fn turn_is_kept_for_as_long_as_writers_wait() {
     let stage = Stage::new();
@@ -114,14 +112,14 @@ fn turn_is_kept_for_as_long_as_writers_wait() {
         ready(stage.local.acquire(Mode::Plain, &name, &stage.local.request(&reader.id, SHORT))).unwrap();
         stage.runtime.advance(SHORT / 100);
     }
-    // By its own account it began to wait when readers were let in, which was after the writer did.
+    // By its reported wait the reader arrived when readers were let in, after the writer.
     let position = QueuePosition { waited: TURN + SHORT * 10, ..WAITS.unwrap() };
     let request = stage.local.request(&reader.id, LEASE).position(position);
     let reads = ready(stage.local.acquire(Mode::Read, &stage.name, &request)).unwrap();
     assert_eq!(reads, AcquireOutcome::Acquired { last_token: 0 });
 }
 
-/// Whose lease is over, and the name is held as another kind by now.
+/// The released leases have expired, and the name is held as another kind.
 #[test]
 fn release_that_comes_late_frees_no_lock_of_another_kind() {
     let stage = Stage::new();
@@ -142,7 +140,6 @@ fn release_that_comes_late_frees_no_lock_of_another_kind() {
     );
     stage.runtime.advance(SHORT);
     acquire();
-    // It gives up, and waits no more.
     assert_eq!(stage.release_write(&writer), ReleaseOutcome::NotHeld);
     assert!(!stage.release_read(&reader));
     assert!(ready(stage.local.holder(Mode::Plain, &stage.name)).unwrap().is_some());
@@ -150,7 +147,7 @@ fn release_that_comes_late_frees_no_lock_of_another_kind() {
     stage.read(&reader, SHORT).unwrap();
 }
 
-/// It waited for a fair lock, heard nothing, and the name is another kind of lock by now.
+/// The waiter missed its grant, and the name has become another kind of lock.
 #[test]
 fn fair_waiter_that_leaves_a_name_of_another_kind_is_in_no_queue() {
     let stage = Stage::new();
@@ -162,13 +159,12 @@ fn fair_waiter_that_leaves_a_name_of_another_kind_is_in_no_queue() {
     let left = ready(stage.local.release(Mode::Fair, &stage.name, &gone.id, None)).unwrap();
     assert_eq!(left, ReleaseOutcome::NotHeld);
     stage.release_write(&writer);
-    // Another waiter of its client listens.
+    // Another waiter of the same client listens.
     let channel = stage.local.channels(Mode::Fair, &stage.name, &gone.id.client_id()).own;
     let _listens = stage.local.registry().subscribe(&channel);
     stage.acquire(Mode::Fair, &next, LEASE).unwrap();
 }
 
-/// Readers that waited before the name became one of a fair lock have no turn at that.
 #[test]
 fn fair_lock_is_kept_for_no_readers() {
     let stage = Stage::new();
@@ -181,7 +177,7 @@ fn fair_lock_is_kept_for_no_readers() {
     stage.acquire(Mode::Fair, &next, LEASE).unwrap();
 }
 
-/// Readers share a token, and what has had the name meanwhile as another kind of lock has a greater one.
+/// Readers share a token; holders of another kind in between get greater tokens.
 #[test]
 fn tokens_rise_though_the_name_is_another_kind_of_lock_meanwhile() {
     let stage = Stage::new();
@@ -196,7 +192,7 @@ fn tokens_rise_though_the_name_is_another_kind_of_lock_meanwhile() {
     }
 }
 
-/// To the moment, though the name is held by another still.
+/// Precise to a moment, with the name still held by another lease.
 #[test]
 fn lease_that_is_over_beside_another_is_not_renewed() {
     let stage = Stage::new();

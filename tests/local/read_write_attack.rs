@@ -1,5 +1,4 @@
-//! Read-write locks under attack: tasks of several clients read, write, do both, leave, rest, force and give
-//! back at random, and a judge looks on.
+//! Random attacks on read-write locks: tasks of several clients read, write, do both, leave, rest and force.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
@@ -17,14 +16,13 @@ const CLIENTS: usize = 4;
 const TASKS: usize = 96;
 const ROUNDS: usize = 6;
 const HOLD: Duration = Duration::from_millis(2);
-/// Far longer than a wait of all others' holds, and shorter than the leases.
+/// Far longer than all other holds together, and shorter than the leases.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Sees the holders.
 #[derive(Default)]
 struct Judge {
     inside: Mutex<Inside>,
-    /// Forced unlocks let others believe.
+    /// True if forced unlocks may leave stale guards that believe in their lease.
     forces: bool,
 }
 
@@ -32,7 +30,7 @@ struct Judge {
 struct Inside {
     writes: bool,
     readers: usize,
-    /// The greatest of writers, and the greatest of all.
+    /// Greatest token of a writer, then of any holder.
     written: u64,
     token: u64,
     times: (usize, usize),
@@ -56,7 +54,7 @@ impl Judge {
         self.inside.lock().unwrap().writes = false;
     }
 
-    /// `beside`: its owner writes.
+    /// Counts a reader; `beside` is true if the reader's owner also writes.
     fn reads(&self, guard: &Guard, beside: bool) {
         let mut inside = self.inside.lock().unwrap();
         assert!(self.forces || beside || !inside.writes, "a reader beside a writer");
@@ -74,23 +72,21 @@ impl Judge {
     }
 }
 
-/// Waits for it in one of many ways, and may give up.
 async fn attack(lock: &Lock, dice: &mut Rng) -> Option<Guard> {
     let lock = if dice.u8(..3) == 0 { lock.fenced() } else { lock.clone() };
     let lease = if dice.u8(..4) == 0 { Lease::For(LIMIT * 2) } else { Lease::Watched };
     match dice.u8(..8) {
-        // Leaves after a while, wherever it is by then.
+        // Leaves after a random time, at any stage.
         0 => {
             let wait = Duration::from_micros(dice.u64(..60_000));
             timeout(wait, lock.lock_with_lease(LIMIT)).await.ok().map(Result::unwrap)
         }
-        // As above, by the lock's own limit.
+        // Leaves by the lock's own time limit.
         1 => match lock.try_lock_for(Duration::from_micros(dice.u64(..60_000)), lease).await {
-            // The first of its client has not asked yet.
+            // The client's queue head has no answer yet.
             Err(LockError::NoAnswer { .. }) => None,
             tried => tried.unwrap(),
         },
-        // Is polled a few times, and then rests.
         2 => {
             let mut rests = Box::pin(lock.lock());
             for _ in 0..dice.u8(..3) {
@@ -210,7 +206,6 @@ async fn under_attack(seed: u64, forces: bool, options: LockOptions) {
     }
     let (written, read) = judge.inside.lock().unwrap().times;
     assert!(written > TASKS / 2 && read > TASKS, "{written} writes, {read} reads");
-    // All of it is free, at once, for any waiter.
     let name = clients[0].get_read_write_lock("prices").unwrap().name().clone();
     timeout(LIMIT, async {
         for side in [Mode::Write, Mode::Read] {

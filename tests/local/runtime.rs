@@ -1,5 +1,3 @@
-//! The runtime on threads of its own: what becomes of its tasks.
-
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,11 +8,11 @@ use std::time::{Duration, Instant};
 use latchwork::backend::Runtime as _;
 use latchwork::local::ThreadRuntime;
 
-/// A task that waits for its end, and what a test knows of it.
+/// A task that waits for `end`, observed by the test.
 #[derive(Default)]
 struct Waits {
     ends: AtomicBool,
-    /// A strong one of the task, so that it lasts for as long as it is not dropped.
+    /// The task's own waker, which keeps the task allocated.
     waker: Mutex<Option<Waker>>,
 }
 
@@ -24,14 +22,14 @@ impl Waits {
         let task = Arc::clone(&waits);
         runtime.spawn(poll_fn(move |context| {
             *task.waker.lock().unwrap() = Some(context.waker().clone());
-            // Ordering: Relaxed, the waker's mutex orders it.
+            // Ordering: Relaxed, ordered by the waker's mutex.
             if task.ends.load(Ordering::Relaxed) { Poll::Ready(()) } else { Poll::Pending }
         }));
         waits
     }
 
     fn end(&self) {
-        // Ordering: as above.
+        // Ordering: Relaxed, as above.
         self.ends.store(true, Ordering::Relaxed);
         self.waker.lock().unwrap().as_ref().expect("it was polled").wake_by_ref();
     }
@@ -41,7 +39,7 @@ impl Waits {
     }
 }
 
-/// Though their wakers are kept. Whether or not others have finished before.
+/// Kept wakers must not keep tasks alive, even after other tasks have finished.
 #[test]
 fn tasks_that_are_unfinished_at_the_end_of_the_runtime_are_dropped() {
     let runtime = ThreadRuntime::paused();
@@ -50,7 +48,7 @@ fn tasks_that_are_unfinished_at_the_end_of_the_runtime_are_dropped() {
     tasks[1].end();
     runtime.advance(Duration::ZERO);
     assert_eq!(tasks.each_ref().map(Waits::is_dropped), [false, true, false, false]);
-    // It can go on, and does not.
+    // The task is ready to continue, but never polled again.
     tasks[2].end();
     drop(runtime);
     assert_eq!(tasks.each_ref().map(Waits::is_dropped), [true; 4]);
@@ -66,7 +64,7 @@ fn task_that_is_woken_while_the_threads_sleep_goes_on() {
             thread::yield_now();
         }
     };
-    // A thread may be awake still, but not each time.
+    // A thread may still be awake, but not each time.
     for _ in 0..20 {
         let waits = Waits::spawn(&runtime);
         until("a thread polls it", &|| {
@@ -78,7 +76,7 @@ fn task_that_is_woken_while_the_threads_sleep_goes_on() {
     }
 }
 
-/// Once more than it would be otherwise, and no more often.
+/// Wake-ups while queued or polled add exactly one poll.
 #[test]
 fn task_that_is_woken_while_it_is_queued_or_polled_is_polled_again() {
     let (runtime, polls) = (ThreadRuntime::paused(), Arc::new(AtomicUsize::new(0)));
@@ -87,7 +85,7 @@ fn task_that_is_woken_while_it_is_queued_or_polled_is_polled_again() {
         let (polls, task) = (Arc::clone(&polls), Arc::clone(&task));
         poll_fn(move |context| {
             *task.lock().unwrap() = Some(context.waker().clone());
-            // Ordering: Relaxed, all of it is on one thread.
+            // Ordering: Relaxed, all on one thread.
             if (2..5).contains(&polls.fetch_add(1, Ordering::Relaxed)) {
                 context.waker().wake_by_ref();
                 context.waker().wake_by_ref();
@@ -96,12 +94,12 @@ fn task_that_is_woken_while_it_is_queued_or_polled_is_polled_again() {
         })
     });
     runtime.advance(Duration::ZERO);
-    // Ordering: as above.
+    // Ordering: Relaxed, as above.
     assert_eq!(polls.load(Ordering::Relaxed), 2, "by `spawn`, and by its thread");
     for _ in 0..2 {
         task.lock().unwrap().as_ref().unwrap().wake_by_ref();
     }
     runtime.advance(Duration::ZERO);
-    // Ordering: as above.
+    // Ordering: Relaxed, as above.
     assert_eq!(polls.load(Ordering::Relaxed), 2 + 3 + 1);
 }

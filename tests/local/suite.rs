@@ -1,4 +1,4 @@
-//! The local backend, by the suite for every backend.
+//! The local backend under the suite for every backend.
 
 use std::collections::HashMap;
 use std::pin::{Pin, pin};
@@ -27,7 +27,7 @@ fn watchdog_timeout_must_be_a_lease() {
 
 #[tokio::test]
 async fn wake_up_that_found_the_lock_taken_is_counted_as_wasted() {
-    // As two processes: by messages only.
+    // The clients communicate by messages only, as two processes would.
     let backend = Local::new();
     let (client, other) = (LockClient::new(backend.clone()), LockClient::new(backend.clone()));
     let lock = client.get_lock("orders").unwrap();
@@ -46,7 +46,7 @@ async fn wake_up_that_found_the_lock_taken_is_counted_as_wasted() {
         tokio::time::timeout(Duration::from_secs(30), happened).await.expect("it never happened");
     };
     until(&|| registry.stats().interest == 1).await;
-    // It was not given back.
+    // A spurious message: the lock was not released.
     let channel = backend.channels(Mode::Plain, lock.name(), client.id()).own;
     backend.registry().transport().publish(&channel, Message::Unlock);
     until(&|| registry.stats().wakes_spurious == 1).await;
@@ -58,13 +58,13 @@ async fn wake_up_that_found_the_lock_taken_is_counted_as_wasted() {
     assert_eq!((stats.unlock_messages, stats.interest, stats.entries), (2, 0, 0));
 }
 
-/// Otherwise what is said of one would reach what waits for another: whatever it is called.
+/// Shared channels would deliver one lock's messages to waiters of another, whatever the names.
 #[test]
 fn channels_of_each_lock_are_its_own() {
     const CLIENT: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586";
     let local = Local::new();
     let mut names = vec!["orders".to_owned()];
-    // Those whose names are the channels of others.
+    // Add names equal to channels of other names.
     for _ in 0..2 {
         for name in names.clone() {
             for mode in [Mode::Plain, Mode::Fair, Mode::Write, Mode::Read] {
@@ -87,7 +87,7 @@ fn channels_of_each_lock_are_its_own() {
     }
 }
 
-/// A message costs each process that waits a look at the store.
+/// Each message costs every waiting process a question.
 #[test]
 fn forced_unlock_of_a_free_lock_is_told_to_none() {
     let (local, name) = (Local::new(), LockName::new("orders").unwrap());
@@ -96,7 +96,6 @@ fn forced_unlock_of_a_free_lock_is_told_to_none() {
     assert_eq!(local.registry().stats().unlock_messages, 0);
 }
 
-/// Of another client, which a release wakes in place.
 #[test]
 fn waker_that_panics_at_a_release_keeps_no_task_out() {
     struct Panics;
@@ -111,7 +110,7 @@ fn waker_that_panics_at_a_release_keeps_no_task_out() {
         clients.each_ref().map(|client| client.get_lock("orders").unwrap()),
         clients.each_ref().map(|client| client.get_fair_lock("tickets").unwrap()),
     ];
-    // A fair lock's release wakes the waiters of its own client in place, too.
+    // The release of a fair lock calls wakers of its own client, too.
     for [one, other] in [plain, fair.clone(), fair.map(|_| clients[0].get_fair_lock("tickets").unwrap())] {
         for dropped in [false, true] {
             let Poll::Ready(Ok(guard)) = poll(pin!(one.lock())) else { panic!("it is free") };
@@ -128,8 +127,7 @@ fn waker_that_panics_at_a_release_keeps_no_task_out() {
     }
 }
 
-/// It is granted the lock, is not polled, and the grant ends. What it was told then is not to be believed
-/// later.
+/// The waiter is granted the lock but not polled, and the grant expires before the waiter reads the message.
 #[test]
 fn grant_that_was_slept_through_is_not_believed() {
     let runtime = ThreadRuntime::paused();
@@ -151,12 +149,12 @@ fn grant_that_was_slept_through_is_not_believed() {
     }
 }
 
-/// The same, if it has a position again by the time that it could believe it.
+/// The waiter has a new position when it reads the message of the expired grant.
 #[test]
 fn message_of_a_grant_that_is_over_is_not_believed() {
     let runtime = ThreadRuntime::paused();
     let locks = Local::with_runtime(runtime.clone());
-    // A position is kept for 100 ms, and the waiter may rest for longer than that.
+    // A position lasts 100 ms, less than the limit for unpolled waiters.
     let options = LockOptions::default().watchdog_timeout(Duration::from_millis(300));
     let [one, other, third] = [(); 3].map(|()| {
         LockClient::with_options(locks.clone(), &options).unwrap().get_fair_lock("tickets").unwrap()
@@ -176,7 +174,7 @@ fn message_of_a_grant_that_is_over_is_not_believed() {
     assert!(guard.is_held());
 }
 
-/// The store has said so, to the one that competed for both.
+/// The store told the queue head, which competed for both.
 #[test]
 fn waiter_whose_time_is_over_behind_a_head_that_was_dropped_is_told_that_the_lock_is_held() {
     let runtime = ThreadRuntime::paused();
@@ -191,7 +189,7 @@ fn waiter_whose_time_is_over_behind_a_head_that_was_dropped_is_told_that_the_loc
     assert!(poll(head.as_mut()).is_pending());
     assert!(poll(next.as_mut()).is_pending());
     assert!(poll(waits.as_mut()).is_pending());
-    // The one in between takes its place, and is not polled.
+    // The next waiter becomes queue head, and is not polled.
     drop(head);
     runtime.advance(limit);
     let Poll::Ready(tried) = poll(waits.as_mut()) else { panic!("its time is over") };
@@ -200,7 +198,7 @@ fn waiter_whose_time_is_over_behind_a_head_that_was_dropped_is_told_that_the_loc
     drop((next, held));
 }
 
-/// A lease that is over would last again.
+/// A lease that is over would become valid again.
 #[test]
 fn paused_clock_that_a_waker_lets_go_on_does_not_go_back() {
     struct Advances(ThreadRuntime, Duration);

@@ -1,5 +1,4 @@
-//! What a question comes to whose answer takes a while, or that fails, or is answered by the call; most of
-//! all that of an owner which reads while it writes.
+//! Questions to the store with a late or failed answer, mostly asked by a writer that also reads.
 
 use std::collections::VecDeque;
 use std::future::{pending, poll_fn};
@@ -21,7 +20,7 @@ use crate::polled::{poll, ready};
 const SECOND: Duration = Duration::from_secs(1);
 const WATCHDOG: u32 = 30;
 
-/// Withholds answers to questions and renewals, or fails what is asked for once it has run.
+/// Withholds answers to acquisitions and renewals, or fails commands after they have run.
 #[derive(Clone, Default)]
 struct Answers<const AT_ONCE: bool>(Arc<Shared>);
 
@@ -34,7 +33,7 @@ struct Shared {
 
 impl<const AT_ONCE: bool> Answers<AT_ONCE> {
     fn withhold(&self, withheld: bool) {
-        // Ordering: SeqCst here and below, for no reason but that it is a test.
+        // Ordering: SeqCst here and below for simplicity; a test needs no less.
         self.0.withheld.store(withheld, SeqCst);
     }
 
@@ -81,7 +80,7 @@ impl<const AT_ONCE: bool> Between for Answers<AT_ONCE> {
     }
 }
 
-/// An owner that writes.
+/// An owner that holds the write lock.
 struct Stage {
     clock: ThreadRuntime,
     answers: Answers<false>,
@@ -123,7 +122,6 @@ fn try_takes_the_round_trip_that_it_takes_and_a_wait_no_longer_than_its_limit() 
     assert!(matches!(poll(longer), Poll::Ready(Ok(Some(_)))));
 }
 
-/// To the very moment.
 #[test]
 fn lease_of_ones_own_that_is_over_before_the_answer_is_an_error_and_a_watched_one_is_asked_for_again() {
     for lease in [Lease::For(SECOND * WATCHDOG), Lease::Watched] {
@@ -131,7 +129,7 @@ fn lease_of_ones_own_that_is_over_before_the_answer_is_an_error_and_a_watched_on
         stage.answers.withhold(true);
         let mut reads = pin!(stage.reads.try_lock_for(Duration::ZERO, lease));
         assert!(poll(reads.as_mut()).is_pending());
-        // The lease under which it writes is renewed.
+        // Let renewals of the write lease through.
         stage.answers.withhold(false);
         for _ in 0..WATCHDOG {
             stage.clock.advance(SECOND);
@@ -145,7 +143,7 @@ fn lease_of_ones_own_that_is_over_before_the_answer_is_an_error_and_a_watched_on
     }
 }
 
-/// One that may wait asks once more; a try has taken its round trip.
+/// A call with a time limit asks again; a plain try ends with its only round trip.
 #[test]
 fn watched_lease_that_is_over_before_the_answer_is_asked_for_again_by_a_call_that_waits() {
     for waits in [true, false] {
@@ -166,7 +164,6 @@ fn watched_lease_that_is_over_before_the_answer_is_asked_for_again_by_a_call_tha
     }
 }
 
-/// It is not that its lease was too short.
 #[test]
 fn shutdown_while_the_answer_is_awaited_is_told_to_be_that() {
     let stage = Stage::new();
@@ -179,7 +176,7 @@ fn shutdown_while_the_answer_is_awaited_is_told_to_be_that() {
     assert!(matches!(told, Poll::Ready(Err(LockError::ShutDown))), "{told:?}");
 }
 
-/// A rollback is a command more, and is repeated for minutes should it not be answered.
+/// A needless rollback costs a command, and minutes of retries if unanswered.
 #[test]
 fn question_that_was_refused_or_did_not_run_is_not_rolled_back() {
     let stage = Stage::new();
@@ -187,7 +184,7 @@ fn question_that_was_refused_or_did_not_run_is_not_rolled_back() {
     assert!(ready(stage.reads.lock()).unwrap_err().is_unreachable());
     assert_eq!(stage.answers.rolled_back(), 0, "it did not run");
     stage.answers.fail(None);
-    // It writes no more, and does not know yet.
+    // The writer has lost its lease and does not know yet.
     assert!(ready(stage.theirs.write().force_unlock()).unwrap());
     let theirs = ready(stage.theirs.write().lock()).unwrap();
     let mut reads = pin!(stage.reads.lock());
@@ -226,7 +223,7 @@ fn question_that_is_answered_by_the_call_is_rolled_back_if_it_may_have_run() {
 
 type Act = Box<dyn FnOnce() + Send>;
 
-/// What happens before the first question is answered, by the call.
+/// Runs an action before the first question is answered, within the call.
 #[derive(Clone)]
 struct Meanwhile(Arc<Mutex<Option<Act>>>);
 
@@ -242,7 +239,7 @@ impl Between for Meanwhile {
     }
 }
 
-/// No other process has heard of a release that would have to go first.
+/// No other process has heard of a release and would have to go first.
 #[test]
 fn waiter_behind_a_call_that_is_refused_asks_at_once() {
     let local = Local::with_runtime(ThreadRuntime::paused());
@@ -262,18 +259,15 @@ fn waiter_behind_a_call_that_is_refused_asks_at_once() {
     assert!(matches!(poll(waits.as_mut()), Poll::Ready(Ok(_))), "it lets others go first");
 }
 
-/// What becomes of a question.
 #[derive(Clone, Copy)]
 enum Fate {
     Answered,
-    /// It is answered after so long.
     After(Duration),
-    /// The store cannot be reached.
     Unreachable,
     Unanswered,
 }
 
-/// One question after another comes to what is said here, and those after them are answered.
+/// Applies one fate to each question in order; later questions are answered.
 #[derive(Clone)]
 struct InTurn(ThreadRuntime, Arc<Mutex<VecDeque<Fate>>>);
 
@@ -305,7 +299,6 @@ impl Between for InTurn {
     }
 }
 
-/// A lock of a client whose questions come to `fates`, and the same lock of another one.
 fn in_turn(fates: impl IntoIterator<Item = Fate>) -> (ThreadRuntime, Lock, Lock) {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
@@ -315,7 +308,7 @@ fn in_turn(fates: impl IntoIterator<Item = Fate>) -> (ThreadRuntime, Lock, Lock)
     (clock, lock, theirs)
 }
 
-/// That the store could be reached since then is what an operator would look for in vain otherwise.
+/// The error blames the late answer, not an unreachable store.
 #[test]
 fn limit_that_ends_after_an_answer_that_came_too_late_says_that_there_was_none_in_time() {
     let late = Fate::After(SECOND * WATCHDOG);
@@ -329,7 +322,7 @@ fn limit_that_ends_after_an_answer_that_came_too_late_says_that_there_was_none_i
     assert!(matches!(told, Poll::Ready(Err(LockError::NoAnswer { .. }))), "{told:?}");
 }
 
-/// It waits for the store from then on, whatever comes too late meanwhile.
+/// Once a waiter has seen the lock held, it waits for the store despite late answers.
 #[test]
 fn waiter_that_has_seen_the_lock_held_outlasts_an_answer_that_comes_too_late_and_a_store_that_is_gone() {
     let late = Fate::After(SECOND * WATCHDOG);
@@ -340,12 +333,12 @@ fn waiter_that_has_seen_the_lock_held_outlasts_an_answer_that_comes_too_late_and
     drop(held);
     assert!(poll(waits.as_mut()).is_pending());
     clock.advance(SECOND * WATCHDOG);
-    // What undoes the late answer calls it once more.
+    // The rollback of the late answer wakes the waiter again.
     let told = poll(waits);
     assert!(matches!(told, Poll::Ready(Ok(_))), "{told:?}");
 }
 
-/// Keeps what renews leases and what asks about them on its way to the store.
+/// Keeps renewals and queries for holders from reaching the store.
 #[derive(Clone, Default)]
 struct OnTheWay(Arc<AtomicBool>);
 
@@ -367,7 +360,7 @@ impl Between for OnTheWay {
     }
 }
 
-/// Another reader's longer lease takes the place of the one that is asked about.
+/// Another reader's longer lease replaces the lease in question.
 #[test]
 fn reader_whose_lease_is_replaced_while_it_asks_is_told_of_the_loss_of_the_one_that_it_has() {
     let (local, way) = (Local::with_runtime(ThreadRuntime::paused()), OnTheWay::default());
@@ -389,7 +382,7 @@ fn reader_whose_lease_is_replaced_while_it_asks_is_told_of_the_loss_of_the_one_t
     }
 }
 
-/// The same, and the one that has taken its place is to last for longer.
+/// A later hold with a longer lease replaces the lease in question.
 #[test]
 fn inner_hold_whose_lease_is_replaced_while_it_asks_for_more_has_the_lock() {
     let (local, way) = (Local::with_runtime(ThreadRuntime::paused()), OnTheWay::default());
@@ -406,7 +399,7 @@ fn inner_hold_whose_lease_is_replaced_while_it_asks_for_more_has_the_lock() {
     assert!(matches!(got, Poll::Ready(Ok(_))), "{got:?}");
 }
 
-/// Keeps what a writer asks on its way to the store, and what a reader is answered on its way back.
+/// Keeps a writer's acquisitions from the store, and answers from a reader.
 #[derive(Clone, Default)]
 struct Apart(Arc<[AtomicBool; 2]>);
 
@@ -438,8 +431,7 @@ impl Between for Apart {
     }
 }
 
-/// What asks for its token has begun the lease anew since, and was heard of before. Believed, the refusal
-/// would leave a lease at the store that no owner has.
+/// The renewed lease is newer than the refusal; believing the refusal would leave a lease without an owner.
 #[test]
 fn writer_whose_lease_is_begun_anew_before_it_hears_that_it_may_not_read_writes_on() {
     let (local, apart) = (Local::with_runtime(ThreadRuntime::paused()), Apart::default());
@@ -468,7 +460,7 @@ fn writer_whose_lease_is_begun_anew_before_it_hears_that_it_may_not_read_writes_
     assert!(ready(theirs.write().try_lock()).unwrap().is_some(), "a lease is left at the store");
 }
 
-/// By its clock the refusal may be older than what has begun the lease anew.
+/// By a stopped clock the refusal may be older than the new lease.
 #[test]
 fn writer_that_may_not_read_does_not_ask_again_and_again_while_its_clock_stands_still() {
     let clock = ThreadRuntime::paused();

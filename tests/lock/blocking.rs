@@ -1,4 +1,4 @@
-//! The lock for threads, on each backend, and beside tasks.
+//! The blocking lock on each backend, and next to async tasks.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,11 +16,10 @@ use latchwork::redis::Redis;
 use latchwork::{Lease, LeaseError, LockError, LockOptions, LossReason, NameError};
 use latchwork_testkit::RedisServer;
 
-/// Far longer than anything here takes, and far shorter than the lease of half a minute that a lost wake-up
-/// would wait for.
+/// Far longer than any step here, and far shorter than the 30 s lease that hides a lost wake-up.
 const SOON: Duration = Duration::from_secs(10);
 
-/// One server for those tests of this file that do not look at it; it ends with the process.
+/// One server for all tests here that do not inspect the server; lives until the process ends.
 static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 
 macro_rules! on_each_backend {
@@ -57,7 +56,7 @@ on_each_backend! {
     guard_in_a_thread_local_is_released_when_its_thread_ends
 }
 
-/// By then other thread-locals are gone, those of a runtime among them.
+/// Thread-locals of a runtime may be destroyed before the guard's.
 fn guard_in_a_thread_local_is_released_when_its_thread_ends(client: LockClient) {
     thread_local! {
         static KEPT: RefCell<Option<Guard>> = const { RefCell::new(None) };
@@ -68,7 +67,6 @@ fn guard_in_a_thread_local_is_released_when_its_thread_ends(client: LockClient) 
     for lock in [&plain, &fair, prices.read(), prices.write()] {
         let theirs = lock.clone();
         let holds = thread::spawn(move || {
-            // Before the runtime's own are made, and so it goes after them.
             KEPT.with_borrow(|kept| assert!(kept.is_none()));
             KEPT.set(Some(theirs.lock().unwrap()));
         });
@@ -79,7 +77,7 @@ fn guard_in_a_thread_local_is_released_when_its_thread_ends(client: LockClient) 
     client.shutdown(SOON).unwrap();
 }
 
-/// Of two clients, by turns, and each one's thread comes when those before it wait.
+/// The threads of two clients alternate, each starting once its predecessors wait.
 #[test]
 fn threads_of_several_clients_get_a_fair_lock_in_the_order_in_which_they_came() {
     let backend = latchwork::local::Local::new();
@@ -96,7 +94,6 @@ fn threads_of_several_clients_get_a_fair_lock_in_the_order_in_which_they_came() 
                 served.lock().unwrap().push(number);
                 guard.unlock().unwrap();
             });
-            // The first of each client waits at the store, the others behind it.
             let client = &clients[number % 2];
             let channel =
                 client.backend::<Local>().unwrap().channels(Mode::Fair, lock.name(), client.id()).own;
@@ -110,7 +107,6 @@ fn threads_of_several_clients_get_a_fair_lock_in_the_order_in_which_they_came() 
     assert_eq!(served.into_inner().unwrap(), [0, 1, 2, 3, 4, 5]);
 }
 
-/// A name that no other test uses.
 fn fresh_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("blocking:{}", NEXT.fetch_add(1, Ordering::Relaxed))
@@ -124,7 +120,7 @@ fn eventually(what: &str, ask: impl Fn() -> bool) {
     }
 }
 
-/// A lock that this thread holds, its guard, and a thread that waits for it and says when it got it.
+/// Returns a held lock, its guard, and the channel on which a waiting thread reports its acquisition.
 fn held_and_waited_for(client: &LockClient) -> (Lock, Guard, mpsc::Receiver<()>) {
     let lock = client.get_lock(&fresh_name()).unwrap();
     let guard = lock.lock().unwrap();
@@ -195,7 +191,7 @@ fn lease_of_its_own_ends(client: LockClient) {
     let guard = lock.lock_with_lease(lease).unwrap();
     assert!(guard.is_held() && guard.remaining() <= lease);
     assert!(lock.remaining().unwrap().expect("it is held") <= lease);
-    // Woken by the end of the lease: no message comes.
+    // The end of the lease wakes the thread, without a message.
     let next = lock.lock().unwrap();
     assert!((lease..SOON).contains(&begin.elapsed()), "{:?}", begin.elapsed());
     assert_eq!(guard.lost(), LossReason::Expired);
@@ -230,7 +226,7 @@ fn same_owner_may_enter_again(client: LockClient) {
     let lock = free.owned_by(&me);
     assert_eq!((lock.hold_count(&me).unwrap(), lock.remaining().unwrap()), (0, None));
     let outer = lock.lock().unwrap();
-    // The owner is no thread.
+    // The owner is an `Owner`, not a thread: another thread re-enters.
     let inner = thread::spawn({
         let lock = lock.clone();
         move || lock.lock().unwrap()
@@ -321,11 +317,10 @@ fn threads_and_tasks_stand_in_one_line(client: LockClient) {
                 guard.unlock().await.unwrap();
             }));
         }
-        // Asleep, and not only on the way: a later one is behind.
         eventually("the next place", || waiting.waiters() == place + 1);
     }
     assert!(client.registry().is_empty(), "no task of this client needs a message");
-    // A guard may change sides.
+    // A guard converts between blocking and async.
     drop(Guard::from_async(holder.into_async()));
     for thread in threads {
         thread.join().unwrap();
@@ -351,7 +346,7 @@ fn shutdown_waits_for_guards_and_says_what_is_left(client: LockClient) {
     assert!(!lock.is_locked().unwrap());
 }
 
-/// In async code nothing panics; the thread is blocked, and with it every task of this runtime.
+/// In async code the lock does not panic, but blocks the thread with all tasks of the runtime.
 async fn blocks_and_does_not_panic(client: LockClient) {
     let lock = client.get_lock(&fresh_name()).unwrap();
     let guard = lock.lock().unwrap();
@@ -367,7 +362,7 @@ async fn blocks_and_does_not_panic(client: LockClient) {
     assert!(other.join().unwrap());
     assert!(!ran.load(Ordering::Relaxed), "the thread was given away");
     task.await.unwrap();
-    // Not left to the background, so that the last ones, and with them the background thread, end here.
+    // Release here, so that the last handles end the background thread within this function.
     guard.unlock().unwrap();
     drop((lock, client));
 }
@@ -379,14 +374,13 @@ async fn local_in_async_code_blocks_and_does_not_panic() {
 
 #[test]
 fn server_that_is_not_there_is_an_error() {
-    // Reserved, so there is no listener.
+    // Port 1 has no listener.
     let error = LockClient::connect("redis://127.0.0.1:1").unwrap_err();
     assert_eq!(error.kind(), latchwork::redis::ErrorKind::Connection);
     assert_eq!(LockClient::connect("localhost").unwrap_err().kind(), latchwork::redis::ErrorKind::Url);
 }
 
-/// A waiter that a waker frees while it runs is woken when it returns; but if it goes to sleep, then before
-/// that.
+/// Waiters freed by a waker are woken when the waker returns, or before the waker's thread blocks.
 #[test]
 fn waker_that_blocks_waits_for_a_task_that_it_has_freed() {
     struct FreesAndBlocks(Mutex<Option<Guard>>, Lock);
@@ -440,7 +434,7 @@ mod needs_a_server {
         let server = RedisServer::start();
         let mut raw = ::redis::Client::open(server.url()).unwrap().get_connection().unwrap();
         let client = LockClient::connect(&server.url()).unwrap();
-        // A task that never ends is dropped with its runtime, and what it owns with it.
+        // The runtime drops an endless task, with its values, when the runtime ends.
         let (alive, ended) = mpsc::channel::<()>();
         client.backend::<Redis>().unwrap().runtime().spawn(async move {
             let _alive = alive;
@@ -450,7 +444,7 @@ mod needs_a_server {
         let guard = lock.lock().unwrap();
         drop((client, lock));
         assert_eq!(ended.try_recv(), Err(mpsc::TryRecvError::Empty), "the guard does not keep the thread");
-        // It is stopped, so the release cannot be done when all have left.
+        // While the server is stopped, the release cannot finish before the last handle is dropped.
         server.pause();
         drop(guard);
         assert_eq!(ended.try_recv(), Err(mpsc::TryRecvError::Empty), "the release does not keep the thread");
@@ -476,12 +470,10 @@ mod needs_a_server {
         let lock = client.get_lock("orders").unwrap();
         server.pause();
         let begin = Instant::now();
-        // It is not known whether it is held.
         let error = lock.try_lock_for(Duration::from_millis(100), Lease::Watched).unwrap_err();
         assert!(matches!(error, LockError::NoAnswer { .. }) && error.is_unreachable(), "{error:?}");
         let error = lock.is_locked().unwrap_err();
         assert!(matches!(error, LockError::Backend { .. }), "{error:?}");
-        // By default a reply is waited for for three seconds.
         assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
     }
 }

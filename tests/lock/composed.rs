@@ -1,6 +1,4 @@
-//! What holds where several things come together: a forced unlock beside a hand-off, forgotten holds beside
-//! guards, a shutdown or a future that is not polled beside a question outside of the queue, a timer that is
-//! late.
+//! Features in combination, such as a forced unlock during a hand-off or a shutdown beside a question.
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -23,12 +21,11 @@ use crate::polled::{poll, ready};
 
 const SOON: Duration = Duration::from_secs(10);
 const HOUR: Duration = Duration::from_secs(3600);
-/// Two threads meet at a place of nanoseconds in some of so many.
+/// Two threads collide within nanoseconds in some of these rounds.
 const ROUNDS: usize = 5_000;
 crate::waiting::waiting_for!(SOON);
 
-/// Stops one kind of command on its way to the store, or its answer on the way back, or both, until it is let
-/// through.
+/// Stops one kind of command before the store, or the answer on the way back, or both, until `let_through`.
 #[derive(Clone)]
 struct Stops {
     what: fn(Command<'_>) -> bool,
@@ -77,8 +74,7 @@ impl Between for Stops {
     }
 }
 
-/// The waiter goes on by the number of the hold before it. That was in hand when the lock was forced free,
-/// and is the waiter's when the answer to that comes.
+/// The waiter takes over the lease number of the previous hold, while the forced unlock is unanswered.
 #[tokio::test]
 async fn lease_that_is_granted_after_a_forced_unlock_is_not_lost_by_its_answer() {
     let (local, stops) =
@@ -99,7 +95,7 @@ async fn lease_that_is_granted_after_a_forced_unlock_is_not_lost_by_its_answer()
     assert!(theirs.try_lock().await.unwrap().is_some(), "the store keeps a lease that nobody has");
 }
 
-/// The other way round: the waiter was granted the lock before it was forced free.
+/// The waiter gets the lock before the forced unlock reaches the store.
 #[tokio::test]
 async fn lease_that_is_granted_before_a_forced_unlock_is_lost_by_it() {
     let (local, stops) =
@@ -118,7 +114,7 @@ async fn lease_that_is_granted_before_a_forced_unlock_is_lost_by_it() {
     assert!(!next.is_held(), "it is not told");
 }
 
-/// Holds back the answers of reads and of forced unlocks, and counts the leases of each renewal.
+/// Holds back the answers to reads and to forced unlocks, and counts the leases of each renewal.
 #[derive(Clone)]
 struct CountsRenewals(Stops, Arc<Mutex<Vec<usize>>>);
 
@@ -133,7 +129,7 @@ impl Between for CountsRenewals {
     }
 }
 
-/// A store that is silent is waited for once, and not once for each reader.
+/// A silent store costs one timeout, not one per reader.
 #[tokio::test]
 async fn forced_unlock_asks_once_about_all_leases_that_were_granted_meanwhile() {
     let is_held_back =
@@ -142,7 +138,7 @@ async fn forced_unlock_asks_once_about_all_leases_that_were_granted_meanwhile() 
     let client = LockClient::new(over(&Local::new(), counts.clone()));
     let (both, owner) = (client.get_read_write_lock("orders").unwrap(), client.owner());
     let _writes = both.write().owned_by(&owner).lock().await.unwrap();
-    // Beside the write each asks for itself.
+    // Beside the write, each read asks for itself.
     let read = both.read().owned_by(&owner);
     let mut reads: Vec<_> = (1..=3).map(|hours| Box::pin(read.lock_with_lease(HOUR * hours))).collect();
     assert!(reads.iter_mut().all(|read| poll(read.as_mut()).is_pending()));
@@ -159,7 +155,7 @@ async fn forced_unlock_asks_once_about_all_leases_that_were_granted_meanwhile() 
     assert_eq!(*counts.1.lock().unwrap(), [held.len()]);
 }
 
-/// Its answer comes after that to the forced unlock, or between that and the unlock.
+/// The acquisition is answered after the forced unlock, or while the unlock's answer is still on the way.
 #[tokio::test]
 async fn lease_that_was_granted_before_a_forced_unlock_and_is_known_later_is_lost_by_it() {
     let kinds: [fn(&LockClient) -> Lock; 4] = [
@@ -193,7 +189,7 @@ async fn lease_that_was_granted_before_a_forced_unlock_and_is_known_later_is_los
     }
 }
 
-/// Another client has had the lock meanwhile. What asks for a token leases the lock by the hold's number.
+/// Another client has held the lock meanwhile; a token request would lease under the lost hold's number.
 #[test]
 fn hold_that_is_lost_is_not_begun_anew_by_the_token_of_an_inner_one() {
     let kinds: [fn(&LockClient) -> Lock; 4] = [
@@ -221,7 +217,7 @@ async fn work_takes_no_step_after_its_lease_though_no_timer_has_fired() {
     let guard = client.get_lock("orders").unwrap().lock_with_lease(Duration::from_secs(1)).await.unwrap();
     let steps = AtomicUsize::new(0);
     let mut run = pin!(guard.run(poll_fn(|_| {
-        // Ordering: SeqCst, a test's count.
+        // Ordering: SeqCst for simplicity; only a counter.
         steps.fetch_add(1, Ordering::SeqCst);
         Poll::<()>::Pending
     })));
@@ -229,16 +225,16 @@ async fn work_takes_no_step_after_its_lease_though_no_timer_has_fired() {
     clock.advance(Duration::from_secs(2));
     let Poll::Ready(outcome) = poll(run.as_mut()) else { panic!("its lease is over") };
     assert!(outcome.unwrap_err().is_lost());
-    // Ordering: as above.
+    // Ordering: SeqCst, as above.
     assert_eq!(steps.load(Ordering::SeqCst), 1);
 }
 
-/// How often the name was taken since the first of its handles was made.
+/// Returns the acquisitions since the oldest live handle of the name was made.
 fn acquisitions(client: &LockClient, of: fn(&LockClient) -> Lock) -> u64 {
     of(client).stats().acquisitions
 }
 
-/// The one that was forgotten ends first, when its owner has the lock on.
+/// The forgotten hold ends first, while its owner still has the lock.
 #[test]
 fn name_is_not_kept_for_a_hold_that_was_forgotten_beside_a_guard() {
     let kinds: [fn(&LockClient) -> Lock; 3] = [
@@ -261,13 +257,11 @@ fn name_is_not_kept_for_a_hold_that_was_forgotten_beside_a_guard() {
     }
 }
 
-/// Options by which a waiter that is not polled is given up soon.
 fn hasty() -> LockOptions {
     LockOptions::default().unpolled_limit(Duration::from_millis(20))
 }
 
-/// An owner that has the lock waits for the store to lengthen its lease, or for a token, and has one hold
-/// more by then.
+/// The owner, which holds the lock, waits for a longer lease or a token, and gains a hold with the answer.
 #[tokio::test]
 async fn inner_hold_whose_future_is_not_polled_keeps_the_lock_from_no_other() {
     for fair in [false, true] {
@@ -299,7 +293,7 @@ fn reads(command: Command<'_>) -> bool {
     matches!(command, Command::Acquire(Mode::Read))
 }
 
-/// A writer that reads as well asks the store beside all others.
+/// A writer's read asks the store outside of the queue.
 #[tokio::test]
 async fn writers_read_whose_future_is_not_polled_keeps_the_lock_from_no_other() {
     let (local, stops) = (Local::new(), Stops::new(true, reads));
@@ -318,7 +312,7 @@ async fn writers_read_whose_future_is_not_polled_keeps_the_lock_from_no_other() 
     assert!(soon("its own turn, once it is polled", reads).await.unwrap().is_held());
 }
 
-/// What a writer reads by, with a clock that stands still.
+/// A writer's read lock on a paused clock.
 struct Reads {
     clock: ThreadRuntime,
     client: LockClient,
@@ -340,7 +334,7 @@ impl Reads {
     }
 }
 
-/// The look that gives back what one of them was granted comes to the other one too early.
+/// The check that takes the first unpolled grant back comes too early for the second.
 #[test]
 fn read_that_waits_for_its_poll_keeps_its_grant_beside_one_that_has_waited_for_too_long() {
     let stops = Stops::new(true, reads);
@@ -376,7 +370,7 @@ async fn shutdown_waits_for_what_a_writer_has_asked_to_read() {
     assert!(!theirs.read().is_locked().await.unwrap(), "the store keeps what nobody has");
 }
 
-/// The owner's hold ends with its own lease, for which the store keeps the one of the hold around it.
+/// The hold's own lease is over, while the store keeps the outer hold's longer lease.
 #[tokio::test]
 async fn shutdown_leaves_no_lease_of_a_hold_that_is_over_though_no_timer_has_fired() {
     let clock = ThreadRuntime::paused();
@@ -395,7 +389,7 @@ async fn shutdown_leaves_no_lease_of_a_hold_that_is_over_though_no_timer_has_fir
     assert!(free, "the runtime may end now, and the store keeps the lease");
 }
 
-/// The hold has ended and its release has not begun: a shutdown that looks then is to see one of them.
+/// A shutdown must see either the hold or the release.
 #[test]
 fn shutdown_that_comes_between_a_hold_and_its_release_waits_for_it() {
     for _ in 0..ROUNDS {
@@ -415,7 +409,7 @@ fn shutdown_that_comes_between_a_hold_and_its_release_waits_for_it() {
     }
 }
 
-/// Otherwise one process would have the lock again and again, and the other would be told and find it taken.
+/// Without back-off one process would reacquire forever, while woken waiters find the lock taken.
 #[test]
 fn process_that_wants_the_lock_again_lets_one_go_first_that_has_heard_of_its_release() {
     let clock = ThreadRuntime::paused();
@@ -440,7 +434,7 @@ fn process_that_wants_the_lock_again_lets_one_go_first_that_has_heard_of_its_rel
     assert!(ready(again).is_ok());
 }
 
-/// A runtime that panics when it is to run a task, if it is set to.
+/// A runtime whose next `spawn` panics if armed.
 #[derive(Clone)]
 struct RunsNoTask(ThreadRuntime, Arc<AtomicBool>);
 
@@ -456,13 +450,13 @@ impl Runtime for RunsNoTask {
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        // Ordering: SeqCst, for no reason but that it is a test.
+        // Ordering: SeqCst for simplicity; a test needs no less.
         assert!(!self.1.swap(false, Ordering::SeqCst), "on purpose");
         self.0.spawn(task);
     }
 }
 
-/// The watchdog looks at the name before the release is to be repeated, and no handle keeps it.
+/// The watchdog checks the name before the release is due for a retry; no handle keeps the name alive.
 #[tokio::test]
 async fn release_that_no_task_was_run_for_is_repeated_though_no_handle_is_left() {
     let (clock, panics) = (ThreadRuntime::paused(), Arc::new(AtomicBool::new(false)));
@@ -471,9 +465,9 @@ async fn release_that_no_task_was_run_for_is_repeated_though_no_handle_is_left()
     let client = LockClient::new(over(&local, stops.clone()));
     let other = LockClient::new(local);
     let held = client.get_lock("orders").unwrap().lock().await.unwrap();
-    // Its renewal is due in a tenth of a second.
+    // The renewal is due in 100 ms.
     clock.advance(Duration::from_millis(9900));
-    // Ordering: as above.
+    // Ordering: SeqCst, as above.
     panics.store(true, Ordering::SeqCst);
     drop(held);
     assert!(!panics.load(Ordering::SeqCst), "the runtime was not asked");
@@ -483,7 +477,7 @@ async fn release_that_no_task_was_run_for_is_repeated_though_no_handle_is_left()
     assert!(free, "the release is not repeated");
 }
 
-/// What an event has left to be released is not under way yet when the entry is not held any more.
+/// A release that is an effect of an event starts after the entry has become free.
 #[test]
 fn shutdown_that_ends_beside_a_call_leaves_nothing_at_the_store() {
     type Act = fn(&LockClient) -> Box<dyn FnOnce() + Send>;
@@ -519,14 +513,14 @@ fn shutdown_that_ends_beside_a_call_leaves_nothing_at_the_store() {
     }
 }
 
-/// A waker may poll its future at once.
+/// A waker may poll the shutdown in place.
 #[test]
 fn shutdown_that_is_told_of_a_release_by_its_caller_waits_for_the_answer() {
     struct Polls(LockClient, AtomicUsize);
     impl Wake for Polls {
         fn wake(self: Arc<Self>) {
             if poll(pin!(self.0.shutdown(HOUR))).is_ready() {
-                // Ordering: SeqCst, a test's count.
+                // Ordering: SeqCst for simplicity; only a counter.
                 self.1.fetch_add(1, Ordering::SeqCst);
             }
         }
@@ -540,14 +534,14 @@ fn shutdown_that_is_told_of_a_release_by_its_caller_waits_for_the_answer() {
     assert!(shutdown.as_mut().poll(&mut Context::from_waker(&waker)).is_pending(), "it is held");
     let mut release = pin!(held.unlock());
     assert!(poll(release.as_mut()).is_pending());
-    // Ordering: as above.
+    // Ordering: SeqCst, as above.
     assert_eq!(polls.1.load(Ordering::SeqCst), 0, "its release is not answered");
     stops.let_through();
     ready(release).unwrap();
     ready(shutdown).unwrap();
 }
 
-/// No timer has fired: the clock stands still.
+/// The clock stands still, so no timer fires.
 #[test]
 fn shutdown_ends_with_the_release_whose_caller_has_left() {
     let stops = Stops::new(false, |command| matches!(command, Command::Release(_)));
@@ -576,7 +570,7 @@ fn name_is_not_kept_for_a_forgotten_hold_that_has_ended_by_itself() {
     assert_eq!(acquisitions(&client, lock_of), 0, "the name is kept for ever");
 }
 
-/// The store has forgotten the lease by then, as the repetition has released it.
+/// The retried release has removed the lease before the first release reaches the store.
 #[test]
 fn unlock_whose_release_was_repeated_meanwhile_is_told_that_it_had_the_lock() {
     let clock = ThreadRuntime::paused();
@@ -586,14 +580,13 @@ fn unlock_whose_release_was_repeated_meanwhile_is_told_that_it_had_the_lock() {
     let mut unlocks = pin!(held.unlock());
     assert!(poll(unlocks.as_mut()).is_pending(), "it is not answered");
     clock.advance(SOON);
-    // For both, of which the caller's is not polled.
+    // Both releases proceed, although the caller's future is not polled.
     stops.let_through();
     clock.advance(Duration::from_nanos(1));
     ready(unlocks).unwrap();
     assert_eq!(client.metrics().leases_lost, 0);
 }
 
-/// What a writer has asked to read is refused, as it does not write any more.
 #[test]
 fn shutdown_ends_with_the_refusal_of_what_a_writer_has_asked_to_read() {
     let stops = Stops::new(false, reads);
@@ -615,7 +608,7 @@ fn shutdown_ends_with_the_refusal_of_what_a_writer_has_asked_to_read() {
     ready(shutdown).unwrap();
 }
 
-/// A lease that is gone is not released: what has found that tells it.
+/// No release follows for a lost lease, so the renewal has to wake the shutdown.
 #[test]
 fn shutdown_ends_with_the_renewal_that_finds_the_last_lease_gone() {
     let clock = ThreadRuntime::paused();
@@ -641,7 +634,7 @@ fn shutdown_names_what_is_held_by_name_in_order() {
     assert!(error.held().iter().map(|name| name.as_str()).is_sorted(), "{error}");
 }
 
-/// It has one look for both, and that comes too early for one of them.
+/// One timer serves both reads, and fires too early for the second.
 #[test]
 fn each_read_that_is_not_polled_is_given_back_in_its_time() {
     let stops = Stops::new(true, reads);
@@ -655,7 +648,6 @@ fn each_read_that_is_not_polled_is_given_back_in_its_time() {
     }
 }
 
-/// Stops each read twice on its way back.
 struct InSteps(Stops);
 
 impl Between for InSteps {
@@ -688,7 +680,6 @@ fn read_that_was_polled_in_time_and_waits_on_is_not_taken_for_unpolled() {
     assert!(ready(asks).unwrap().is_held());
 }
 
-/// A writer that was forced out asks to read, and is refused.
 #[test]
 fn loss_that_a_refused_read_brings_to_light_is_told_and_counted() {
     let local = Local::new();
@@ -704,7 +695,7 @@ fn loss_that_a_refused_read_brings_to_light_is_told_and_counted() {
     assert_eq!(client.metrics().leases_lost, 1);
 }
 
-/// Stops what asks for a token on its way to the store, and the answer to a renewal on its way back.
+/// Stops acquisitions before the store, and answers to renewals on the way back.
 #[derive(Clone)]
 struct Apart {
     asks: Stops,
@@ -732,7 +723,7 @@ impl Between for Apart {
     }
 }
 
-/// The command that asked for a token was sent later, and has begun the lease anew when that answer comes.
+/// The token request, sent after the renewal, has begun the lease anew before the renewal's answer arrives.
 #[test]
 fn extension_is_asked_for_once_more_when_what_says_that_the_lease_is_gone_is_older_than_the_lease() {
     let local = Local::new();
@@ -760,7 +751,7 @@ fn extension_is_asked_for_once_more_when_what_says_that_the_lease_is_gone_is_old
     assert!(kept.is_some_and(|kept| kept > HOUR / 2), "the store keeps it for {kept:?}");
 }
 
-/// The command has run, and its future is dropped before it is answered.
+/// The command has run, but the future is dropped before the answer.
 #[test]
 fn extension_that_was_given_up_keeps_the_lock_for_no_longer_than_the_hold() {
     let clock = ThreadRuntime::paused();
@@ -776,7 +767,6 @@ fn extension_that_was_given_up_keeps_the_lock_for_no_longer_than_the_hold() {
     assert!(free, "the store keeps what nobody has");
 }
 
-/// No look at its end has come before.
 #[test]
 fn extension_that_is_answered_when_the_hold_is_over_is_given_back_though_no_timer_has_fired() {
     let clock = ThreadRuntime::paused();
@@ -795,7 +785,7 @@ fn extension_that_is_answered_when_the_hold_is_over_is_given_back_though_no_time
     assert!(free, "the store keeps what nobody has");
 }
 
-/// The command for it begins the lease anew, and so does not end before that as a release does.
+/// The token request begins the lease anew, so rolling back early would not undo a later arrival.
 #[test]
 fn token_that_comes_when_its_hold_was_given_back_is_rolled_back() {
     let local = Local::new();
@@ -818,7 +808,7 @@ fn token_that_comes_when_its_hold_was_given_back_is_rolled_back() {
     assert!(ready(theirs.try_lock()).unwrap().is_some(), "the store keeps what nobody has");
 }
 
-/// It comes to the store behind the rollback, and whether it was granted is not known.
+/// The request reaches the store after the rollback, and its outcome stays unknown.
 #[test]
 fn token_whose_answer_is_not_read_leaves_nothing_of_a_hold_that_was_given_back() {
     let local = Local::new();
@@ -842,7 +832,7 @@ fn token_whose_answer_is_not_read_leaves_nothing_of_a_hold_that_was_given_back()
     assert!(ready(theirs.try_lock()).unwrap().is_some(), "the store keeps what nobody has");
 }
 
-/// Something else is done as soon as the queue head's command is on its way, and its answer stays away.
+/// Runs an action once the queue head's command is sent; the answer never comes.
 #[derive(Clone, Default)]
 struct OnItsWay(Act);
 
@@ -864,7 +854,7 @@ impl Between for OnItsWay {
     }
 }
 
-/// Its rollback goes first. Its future is dropped then, or is kept and not polled again.
+/// The rollback reaches the store first; then the future is dropped, or kept without another poll.
 #[test]
 fn attempt_of_a_queue_head_that_is_superseded_while_it_is_sent_leaves_nothing() {
     for kept in [false, true] {
@@ -880,7 +870,7 @@ fn attempt_of_a_queue_head_that_is_superseded_while_it_is_sent_leaves_nothing() 
     }
 }
 
-/// A store that says so at the very moment when it has granted the lease is asked twice, and not for ever.
+/// If the lease vanishes at the moment of its grant, the store is asked twice and not forever.
 #[test]
 fn extension_of_a_lease_that_is_gone_ends_though_the_clock_stands_still() {
     let local = Local::with_runtime(ThreadRuntime::paused());
@@ -890,7 +880,7 @@ fn extension_of_a_lease_that_is_gone_ends_though_the_clock_stands_still() {
     assert!(ready(held.extend(HOUR)).unwrap_err().is_lost());
 }
 
-/// Another client has taken the lock between the two commands by which the inner hold comes by its token.
+/// Another client takes the lock before the token request reaches the store.
 #[test]
 fn inner_hold_whose_token_is_refused_is_none() {
     let local = Local::new();
@@ -910,7 +900,7 @@ fn inner_hold_whose_token_is_refused_is_none() {
     assert!(!outer.is_held());
 }
 
-/// It is put into the store's queue behind another client's, and has left when the release is answered.
+/// The release enqueues the waiter behind another client's waiter; the waiter leaves before the answer.
 #[test]
 fn waiter_that_leaves_while_it_is_named_listens_no_more() {
     let clock = ThreadRuntime::paused();

@@ -1,4 +1,4 @@
-//! Every public type can be formatted while it is in use, by a writer that uses it as well.
+//! Every public type can be formatted while in use, even by a writer that uses the value.
 
 use std::fmt::{self, Debug, Write};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use latchwork::{AsyncSemaphore, LockClient, LockOptions};
 
 use crate::polled::{poll, ready};
 
-/// Uses what is written while it is written, as a log that takes the same lock does.
+/// A writer that calls `used` on each write, as a logger under the same lock would.
 struct Uses<'a> {
     text: String,
     used: &'a dyn Fn(),
@@ -31,7 +31,7 @@ impl Write for Uses<'_> {
     }
 }
 
-/// Formats it in both forms. A value that is formatted under its own mutex never returns.
+/// A value that formats under its own mutex would deadlock.
 fn format(what: &str, value: &dyn Debug, used: &dyn Fn()) {
     for alternate in [false, true] {
         let mut written = Uses { text: String::new(), used };
@@ -43,7 +43,7 @@ fn format(what: &str, value: &dyn Debug, used: &dyn Fn()) {
     }
 }
 
-/// Runs `act` on a thread of its own, since what deadlocks does not fail.
+/// Runs `act` on a thread of its own, so that a deadlock fails the test.
 fn ends(act: impl FnOnce() + Send + 'static) {
     let (done, is_done) = mpsc::channel();
     let thread = thread::spawn(move || {
@@ -92,7 +92,6 @@ fn what_a_client_in_use_consists_of_can_be_formatted() {
         let lock = client.get_lock("orders").unwrap();
         let guard = ready(lock.lock()).unwrap();
         let theirs = other.get_lock("orders").unwrap();
-        // In the queue, and as a queue head that listens.
         let mut waits = Box::pin(lock.lock());
         let mut listens = Box::pin(theirs.lock());
         assert!(poll(waits.as_mut()).is_pending() && poll(listens.as_mut()).is_pending());
@@ -109,7 +108,7 @@ fn what_a_client_in_use_consists_of_can_be_formatted() {
         let (metrics, stats, holder) = (client.metrics(), lock.stats(), ready(lock.holder()).unwrap());
         let (registry, transport) = (local.registry(), local.registry().transport());
         let (options, owner) = (LockOptions::default().label("worker"), client.owner());
-        // Whatever is shared is locked once more while it is shown.
+        // Lock every shared value once more while formatting.
         let used = || {
             let fresh = client.get_lock("orders").unwrap();
             _ = (ready(fresh.try_lock()), fresh.waiters(), guard.is_held(), client.metrics());

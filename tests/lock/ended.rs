@@ -1,4 +1,4 @@
-//! A runtime that ends, or that breaks for a while: what it kept going is told so, or goes on afterwards.
+//! A runtime that ends, or breaks for a while.
 
 use std::future::pending;
 use std::io;
@@ -18,7 +18,7 @@ use crate::polled::{poll, poll_by, ready};
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Polls each task once, by the waker that it was made with, and drops them all when it ends.
+/// Polls each task once with the task's first waker, and drops all tasks when the runtime ends.
 #[derive(Clone)]
 struct Ends {
     clock: ThreadRuntime,
@@ -27,7 +27,6 @@ struct Ends {
     waker: Waker,
 }
 
-/// A waker that panics.
 #[derive(Default)]
 struct Panics {
     calls: AtomicUsize,
@@ -47,14 +46,14 @@ impl Ends {
     }
 
     fn end(&self) {
-        // Ordering: SeqCst here and below, for no reason but that it is a test.
+        // Ordering: SeqCst here and below for simplicity; a test needs no less.
         self.has_ended.store(true, SeqCst);
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap());
         drop(tasks);
     }
 }
 
-/// A timer, which is ready as well when the runtime has ended.
+/// A timer that is also ready once the runtime has ended.
 struct EndsSleep {
     sleep: Sleep,
     has_ended: Arc<AtomicBool>,
@@ -116,7 +115,7 @@ fn end_of_the_runtime_is_told_to_each_call_and_ends_each_hold() {
         let limit = Duration::from_secs(3600);
         let mut limited = [&orders, &theirs].map(|lock| Box::pin(lock.try_lock_for(limit, Lease::Watched)));
         limited.iter_mut().for_each(|waits| assert!(poll(waits.as_mut()).is_pending()));
-        // Before its tasks are dropped, which would tell of the end.
+        // Set the flag before dropping the tasks, whose drops would report the end.
         ends.has_ended.store(true, SeqCst);
         for mut waits in limited {
             assert!(has_ended(poll(waits.as_mut())), "a wait with a limit that is not over");
@@ -129,7 +128,7 @@ fn end_of_the_runtime_is_told_to_each_call_and_ends_each_hold() {
     }
 }
 
-/// Nothing of the client runs that the runtime's end could have told.
+/// The client has no task that the end of the runtime could wake.
 #[test]
 fn queue_head_of_a_client_that_has_held_nothing_is_told_of_the_end_when_it_is_woken() {
     let ends = Ends::new(Waker::noop());
@@ -161,7 +160,7 @@ fn waker_that_panics_when_the_runtime_ends_is_told_of_and_keeps_no_other_asleep(
     assert_eq!(panics.calls.load(SeqCst), 2);
 }
 
-/// It hangs on a task that the call has spawned, and that was not polled again.
+/// The waker hangs on a task spawned by the call and never polled again.
 #[test]
 fn waker_of_a_loss_that_panics_when_the_runtime_ends_is_told_of() {
     const LEASE: Duration = Duration::from_secs(1);
@@ -172,7 +171,6 @@ fn waker_of_a_loss_that_panics_when_the_runtime_ends_is_told_of() {
     let held = ready(lock.lock_with_lease(LEASE)).unwrap();
     let mut lost = Box::pin(held.lost());
     assert!(poll_by(lost.as_mut(), &Waker::from(Arc::clone(&panics))).is_pending());
-    // By the timer of `lost`.
     ends.clock.advance(LEASE);
     let _next = ready(lock.lock()).unwrap();
     assert_eq!(panics.calls.load(SeqCst), 1, "a waker of a loss is called by a newcomer");
@@ -189,7 +187,6 @@ impl Between for Fails {
 
     async fn before(&self, _: Command<'_>) -> Result<(), io::Error> {
         if self.0.has_ended() {
-            // It takes its time.
             self.0.clock.advance(Duration::from_secs(1));
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
@@ -197,7 +194,6 @@ impl Between for Fails {
     }
 }
 
-/// And not that it may be tried again.
 #[test]
 fn command_that_fails_as_the_runtime_has_ended_says_that() {
     let ends = Ends::new(Waker::noop());
@@ -210,7 +206,7 @@ fn command_that_fails_as_the_runtime_has_ended_says_that() {
     assert!(failed.iter().all(|failed| matches!(failed, Err(LockError::RuntimeEnded))), "{failed:?}");
 }
 
-/// No timer makes a pause any more, and its caller's thread would do nothing else until the lease is over.
+/// Without timers, retries would block the caller's thread until the lease ends.
 #[test]
 fn release_that_fails_as_the_runtime_has_ended_is_not_repeated() {
     let ends = Ends::new(Waker::noop());
@@ -228,18 +224,18 @@ fn panic_of_the_waker_that_a_runtime_gives_the_watchdog_is_told_of_and_is_no_cal
     let panics = Arc::new(Panics::default());
     let client = LockClient::new(Local::with_runtime(Ends::new(&Waker::from(Arc::clone(&panics)))));
     let _watched = ready(client.get_lock("orders").unwrap().lock()).unwrap();
-    // Its end is due earlier than the renewal.
+    // The lease ends before the renewal is due.
     let lease = Duration::from_secs(1);
     let told = told_of(|| ready(client.get_lock("prices").unwrap().lock_with_lease(lease)).unwrap().forget());
     assert_eq!((told, panics.calls.load(SeqCst)), (1, 1));
 }
 
-/// Its timers panic while it is broken.
+/// A runtime whose timers panic while broken.
 #[derive(Clone)]
 struct Breaks {
     clock: ThreadRuntime,
     is_broken: Arc<AtomicBool>,
-    /// It is broken for one call.
+    /// The first call of a timer repairs the runtime.
     once: bool,
 }
 
@@ -265,7 +261,7 @@ impl Runtime for Breaks {
     }
 }
 
-/// The watchdog ends when it has panicked a few times in a row, and with it what it was to renew.
+/// The watchdog ends after a few panics in a row, and all renewals with it.
 #[test]
 fn lock_that_was_lost_by_a_broken_runtime_is_renewed_when_it_is_taken_again() {
     let runtime = Breaks { clock: ThreadRuntime::paused(), is_broken: Arc::default(), once: false };
@@ -285,7 +281,7 @@ fn lock_that_was_lost_by_a_broken_runtime_is_renewed_when_it_is_taken_again() {
     ready(held.unlock()).unwrap();
 }
 
-/// Its timers panic once whenever they are told to, and not for long.
+/// Each timer panics once after `is_broken` is set.
 #[test]
 fn panics_that_do_not_come_in_a_row_end_no_renewal() {
     let runtime = Breaks { clock: ThreadRuntime::paused(), is_broken: Arc::default(), once: true };
@@ -299,7 +295,7 @@ fn panics_that_do_not_come_in_a_row_end_no_renewal() {
     }
 }
 
-/// What has a name kept for a release that is to be repeated keeps the client.
+/// An entry kept for a pending release keeps the client alive.
 #[test]
 fn client_whose_runtime_has_ended_beside_a_release_is_dropped() {
     let ends = Ends::new(Waker::noop());
@@ -312,7 +308,6 @@ fn client_whose_runtime_has_ended_beside_a_release_is_dropped() {
     assert_eq!(Arc::strong_count(&silent.0), 1, "it is kept for ever");
 }
 
-/// Answers no release.
 #[derive(Clone)]
 struct NoRelease(Arc<()>);
 

@@ -1,5 +1,4 @@
-//! One `?` in a function that fails with [`LockError`]: every error of the locks turns into it, says what it
-//! said before, and says once what it came from.
+//! Every error of the locks converts into [`LockError`] with `?`, keeps its text and names its source once.
 
 use std::error::Error;
 use std::fs;
@@ -14,7 +13,7 @@ use latchwork::{Lease, LeaseId, LockClient, LockError, LockOptions, NameError};
 
 use crate::over_local::{Between, over};
 
-/// What a user's function does with each error: nothing but `?`.
+/// Applies `?` to each error, as a user's function would.
 async fn met(name: &str) -> Result<(), LockError> {
     let client = LockClient::local();
     match name {
@@ -46,10 +45,9 @@ fn chain(error: &dyn Error) -> Vec<String> {
     said
 }
 
-/// The errors that are no outcome of a lock: the semaphore's own, and those inside of another one.
+/// Errors that are no lock outcome: the semaphore's own, and errors nested in another.
 const APART: [&str; 4] = ["AcquireError", "TryAcquireError", "OfLock", "OtherKind"];
 
-/// The types of this crate that are errors.
 fn errors_in(folder: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -61,7 +59,7 @@ fn errors_in(folder: &Path, found: &mut Vec<String>) {
             let name =
                 line.strip_prefix("impl Error for ").or(line.strip_prefix("impl std::error::Error for "));
             let Some(name) = name.and_then(|rest| rest.split([' ', '{']).next()) else { continue };
-            // Below the crate's folder, which may be called so as well.
+            // Look below the crate's folder only, whose own path may contain `redis`.
             let below = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(&path);
             let prefix =
                 if below.components().any(|part| part.as_os_str() == "redis") { "redis::" } else { "" };
@@ -87,7 +85,6 @@ async fn every_error_turns_into_a_lock_error_by_a_question_mark() {
     }
 }
 
-/// Keeps no name with braces.
 struct NoBraces;
 
 impl Between for NoBraces {

@@ -1,5 +1,4 @@
-//! A fair lock whose release falls into a gap: between a waiter's question, its subscription, and its sleep;
-//! and one over a store whose messages are no grants.
+//! A fair lock released between a waiter's question, subscription and sleep; and messages that are no grants.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,13 +15,13 @@ use latchwork::backend::{
 use latchwork::local::{Local, LocalTransport, OtherKind};
 use latchwork::{LeaseId, LockClient};
 
-/// Shorter than a third of the time for which a position is kept, after which a waiter looks by itself.
+/// Shorter than a third of the time a queue position lasts, after which the waiter asks again unprompted.
 const SOON: Duration = Duration::from_secs(2);
 const LEASE: Duration = Duration::from_secs(30);
 
 type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
-/// Messages of a store in memory, and what happens before the next subscription.
+/// Messages of a store in memory, with a hook before the next subscription.
 struct Interrupted(Local, Hook);
 
 impl Interrupted {
@@ -44,7 +43,7 @@ impl Transport for Interrupted {
     }
 }
 
-/// No waiter could be told of it, and so none was.
+/// Nobody was subscribed to the message.
 #[tokio::test]
 async fn release_between_a_waiters_question_and_its_subscription_is_found() {
     let (local, name) = (Local::new(), LockName::new("orders").unwrap());
@@ -69,7 +68,7 @@ async fn release_between_a_waiters_question_and_its_subscription_is_found() {
     waits.unwrap().unlock().await.unwrap();
 }
 
-/// A store whose messages about grants are not to be taken for leases; or are. It counts the questions.
+/// A store that counts questions; its grant messages suffice as leases if `grants_suffice`.
 struct Questions {
     asked: Arc<AtomicUsize>,
     grants_suffice: bool,
@@ -103,7 +102,7 @@ fn grant_is_asked_for_once_more_where_its_message_does_not_suffice() {
         drop(theirs);
         let Poll::Ready(Ok(held)) = poll(waits.as_mut()) else { panic!("it was granted") };
         assert_eq!(asked.load(Ordering::Relaxed), questions, "{grants_suffice}");
-        // Nor is a waiter named with the release.
+        // The release names no waiter either.
         let mut next = pin!(lock.lock());
         assert!(poll(next.as_mut()).is_pending());
         drop(held);

@@ -1,4 +1,4 @@
-//! When an owner's holds end, and that it is told.
+//! The end of an owner's holds, and the report of each end.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -51,7 +51,7 @@ async fn lease_of_ones_own_that_is_extended_lasts_longer_beside_others() {
     assert_eq!(prices.read().hold_count(&me).await.unwrap(), 1);
 }
 
-/// It is not renewed any more: others do for themselves.
+/// The owner's own lease is not renewed, while other readers renew theirs.
 #[tokio::test]
 async fn forgotten_hold_ends_though_others_read_on() {
     let options = LockOptions::default().watchdog_timeout(Duration::from_millis(300));
@@ -70,7 +70,7 @@ async fn forgotten_hold_ends_though_others_read_on() {
     others.ensure_held().await.unwrap();
 }
 
-/// What one release calls is one of the waiters, and the other one knows of the first holder's lease only.
+/// The release wakes one waiter; the other knows the first holder's lease only.
 #[tokio::test]
 async fn lease_that_ends_by_itself_is_told_to_another_client_that_waits_by_an_earlier_holders() {
     let store = Local::new();
@@ -91,7 +91,7 @@ async fn lease_that_ends_by_itself_is_told_to_another_client_that_waits_by_an_ea
 const LEASE: Duration = Duration::from_secs(1);
 const MOMENT: Duration = Duration::from_nanos(1);
 
-/// To the moment. Its owner has the lock on.
+/// The owner keeps the lock by another hold. Precise to a nanosecond.
 #[test]
 fn guard_that_is_given_back_after_the_end_of_its_own_lease_was_lost() {
     let clock = ThreadRuntime::paused();
@@ -109,7 +109,7 @@ fn guard_that_is_given_back_after_the_end_of_its_own_lease_was_lost() {
     ready(outer.unlock()).unwrap();
 }
 
-/// Lets so much time pass before the next acquisition is answered.
+/// Advances the clock by a set time before the next acquisition is answered.
 #[derive(Clone)]
 struct Passes(ThreadRuntime, Arc<Mutex<Duration>>);
 
@@ -125,7 +125,7 @@ impl Between for Passes {
     }
 }
 
-/// To the moment. Its owner has the lock on, without a token.
+/// The owner keeps the lock by another hold, without a token. Precise to a nanosecond.
 #[test]
 fn inner_lease_that_is_over_before_its_token_comes_fails_and_may_be_tried_again() {
     let passes = Passes(ThreadRuntime::paused(), Arc::default());
@@ -142,7 +142,6 @@ fn inner_lease_that_is_over_before_its_token_comes_fails_and_may_be_tried_again(
     }
 }
 
-/// What is said of a name is kept for as long as any handle, guard or hold of it.
 #[test]
 fn name_whose_lost_guard_is_forgotten_is_kept_no_longer() {
     let client = LockClient::local();
@@ -157,7 +156,6 @@ fn name_whose_lost_guard_is_forgotten_is_kept_no_longer() {
     assert_eq!(acquisitions(), 0);
 }
 
-/// Lets what asks for a longer lease take a while.
 struct SlowRenewals;
 
 impl Between for SlowRenewals {
@@ -201,7 +199,6 @@ async fn extension_of_a_hold_that_was_given_back_meanwhile_says_so() {
     assert!(matches!(why, LockError::Lost { reason: LossReason::GivenBack, .. }), "{why:?}");
 }
 
-/// Answers after a while that a lock is acquired.
 struct SlowAnswers;
 
 impl Between for SlowAnswers {

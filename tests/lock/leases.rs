@@ -1,5 +1,4 @@
-//! What a guard believes of its lease, and what the store keeps: several leases of one owner inside of each
-//! other, at once, and unanswered.
+//! A guard's view of a lease against the store's: nested, concurrent and unanswered leases of one owner.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -14,17 +13,16 @@ use tokio::time::timeout;
 
 use crate::foreign::waker_that_panics;
 
-/// Far longer than anything here takes, and far shorter than what a lease lasts that is left behind.
+/// Far longer than any step here, and far shorter than a leaked lease.
 const SOON: Duration = Duration::from_secs(10);
 const HOUR: Duration = Duration::from_secs(3600);
-/// What the store rounds, and a command takes.
+/// Tolerance for the store's rounding and a round trip.
 const LITTLE: Duration = Duration::from_secs(2);
 
 async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
 }
 
-/// A lock of each kind that one owner has alone.
 fn kinds(client: &LockClient, name: &str) -> [Lock; 3] {
     [
         client.get_lock(&format!("{name}:plain")).unwrap(),
@@ -33,7 +31,7 @@ fn kinds(client: &LockClient, name: &str) -> [Lock; 3] {
     ]
 }
 
-/// Runs a test for each kind of lock, in memory and on a server, with two clients.
+/// Runs each test for each kind of lock, in memory and on a server, with two clients.
 macro_rules! for_each_store {
     ($($test:ident),* $(,)?) => {
         mod in_memory {
@@ -73,7 +71,7 @@ for_each_store!(
     panicking_waker_of_a_loss_leaves_the_name_alive,
 );
 
-/// The store keeps the lock at least as long as the guard says.
+/// Asserts that the store keeps the lock at least as long as the guard says.
 async fn assert_kept(lock: &Lock, guard: &Guard) {
     let believed = guard.remaining();
     let kept = lock.remaining().await.unwrap().expect("it is held");
@@ -88,7 +86,6 @@ async fn store_keeps_what_is_believed_beside_a_fenced_re_entry([client, other]: 
             let lock = lock.owned_by(&client.owner());
             let mut outer = lock.lock_with_lease(Duration::from_secs(4)).await.unwrap();
             let fenced = lock.fenced();
-            // Both are under way at once, the one first or the other.
             let inner = async {
                 for _ in 0..round / 2 {
                     tokio::task::yield_now().await;
@@ -137,13 +134,12 @@ async fn inner_lease_ends_at_the_store_when_the_outer_hold_is_left([client, othe
         outer.unlock().await.unwrap();
         assert!(inner.remaining() <= Duration::from_millis(500));
         assert_eq!(soon("the end of the lease", inner.lost()).await, LossReason::Expired);
-        // Not only when the lease is over that the outer hold had: no guard believes in that.
+        // The lock becomes free well before the outer hold's lease ends, on which no guard relies.
         soon("the lock", theirs.lock()).await.unwrap().unlock().await.unwrap();
         assert!(inner.unlock().await.unwrap_err().is_lost());
     }
 }
 
-/// Polls a future once, and drops it. Whether it was ready.
 async fn poll_once<F: Future>(future: F) -> bool {
     let mut future = pin!(future);
     poll_fn(|task| Poll::Ready(future.as_mut().poll(task).is_ready())).await
@@ -161,8 +157,7 @@ async fn shutdown_sees_leases_end([client, _]: [LockClient; 2]) {
     assert!(kept.iter().all(|guard| !guard.is_held()));
 }
 
-/// A waiter that another hold of its owner lets in, and that is polled when its own lease is over, has not
-/// got that.
+/// Granted beside another hold, and polled only after its own lease, the waiter still gets a live guard.
 async fn guard_that_is_granted_lasts([client, _]: [LockClient; 2]) {
     for lock in kinds(&client, "granted") {
         let owned = lock.owned_by(&client.owner());
@@ -190,7 +185,7 @@ async fn longest_hold_is_that_of_watched_holds() {
     let client = LockClient::with_options(Local::new(), &options).unwrap();
     for lock in kinds(&client, "longest") {
         let lock = lock.owned_by(&client.owner());
-        // An own lease before it takes nothing from the limit, and one beside it is not cut.
+        // A short lease before a watched hold does not reduce `max_hold`, and a lease beside one is not cut.
         let short = lock.lock_with_lease(Duration::from_millis(100)).await.unwrap();
         let watched = lock.lock().await.unwrap();
         drop(short);
@@ -202,7 +197,7 @@ async fn longest_hold_is_that_of_watched_holds() {
     }
 }
 
-/// What the event that tells the loss comes to has an owner by then: a release, or the right to compete.
+/// The event that reports the loss has further effects: a release, or the right to compete.
 async fn panicking_waker_of_a_loss_leaves_the_name_alive([client, other]: [LockClient; 2]) {
     for (lock, theirs) in kinds(&client, "panics").into_iter().zip(kinds(&other, "panics")) {
         let me = client.owner();
@@ -224,7 +219,7 @@ async fn panicking_waker_of_a_loss_leaves_the_name_alive([client, other]: [LockC
     }
 }
 
-/// A newcomer finds that another owner's hold is over: it is the queue head by then, and has no part in that.
+/// The newcomer becomes queue head and finds another owner's hold over.
 #[tokio::test]
 async fn panicking_waker_of_a_loss_costs_no_newcomer_its_call() {
     let client = LockClient::new(Local::new());
@@ -243,7 +238,7 @@ async fn panicking_waker_of_a_loss_costs_no_newcomer_its_call() {
 mod needs_a_server {
     use super::*;
 
-    /// What is asked for has its effect at the store, and no answer comes.
+    /// The extension takes effect at the store, and the answer is lost.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn extension_that_is_given_up_keeps_the_lock_from_no_other_client() {
         let server = RedisServer::start();
@@ -266,14 +261,14 @@ mod needs_a_server {
         }
     }
 
-    /// A release that a caller waits for is not answered: the store has the lock still.
+    /// The release is not answered; the store still has the lease.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn shutdown_waits_for_a_release_that_a_caller_waits_for() {
         let server = RedisServer::start();
         let proxy = ChaosProxy::start(server.port());
         let client = LockClient::new(Redis::connect(&proxy.url()).await.unwrap());
         let other = LockClient::new(Redis::connect(&server.url()).await.unwrap());
-        // One client is shut down once, so it is one kind of lock.
+        // A client is shut down once, so only one kind of lock is tested.
         let (lock, theirs) = (client.get_fair_lock("end").unwrap(), other.get_fair_lock("end").unwrap());
         let guard = lock.lock().await.unwrap();
         proxy.silence(Way::ToServer);
@@ -288,7 +283,7 @@ mod needs_a_server {
         assert!(!theirs.is_locked().await.unwrap());
     }
 
-    /// A lease may be long by an inner hold that was given back. It is asked for as often as any other.
+    /// An inner hold, since given back, has made the lease long; renewals still come at the usual interval.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn holder_learns_of_a_forced_unlock_in_time_though_its_lease_lasts_for_an_hour() {
         let server = RedisServer::start();

@@ -1,6 +1,5 @@
-//! The lock for tasks and for threads, over stores in memory, over one that plays a part, and in a few files
-//! over a server too. `cargo xtask test --quick` leaves out what is in a module `on_a_server` or
-//! `needs_a_server`.
+//! The lock for tasks and threads, over stores in memory, scripted stores and a server. `cargo xtask test
+//! --quick` skips the modules `on_a_server` and `needs_a_server`.
 
 mod answers;
 mod blocking;

@@ -1,5 +1,4 @@
-//! What comes while the runtime is asked for something, as it may from another thread: it is either seen by
-//! what is looked at after that, or told.
+//! Events during a call to the runtime, as from another thread, are seen by a later check or reported.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +15,7 @@ use crate::polled::{poll, poll_by, ready};
 
 type Once = Box<dyn FnOnce() + Send>;
 
-/// What is done inside of the next call.
+/// An action for the next call.
 #[derive(Clone, Default)]
 pub(crate) struct Act(Arc<Mutex<Option<Once>>>);
 
@@ -36,7 +35,7 @@ impl Act {
 #[derive(Clone)]
 struct Meanwhile {
     clock: ThreadRuntime,
-    /// While a task reads the clock in its first poll. In others a store may read it, with its mutex locked.
+    /// Runs when a spawned task reads the clock; elsewhere a store may read the clock under its mutex.
     task_reads_clock: Act,
     is_asked_for_its_end: Act,
     spawns: Arc<AtomicBool>,
@@ -55,7 +54,7 @@ impl Runtime for Meanwhile {
     type Sleep = Sleep;
 
     fn now(&self) -> Instant {
-        // Ordering: SeqCst, for no reason but that it is a test.
+        // Ordering: SeqCst for simplicity; a test needs no less.
         if self.spawns.load(Ordering::SeqCst) {
             self.task_reads_clock.run();
         }
@@ -67,7 +66,7 @@ impl Runtime for Meanwhile {
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        // Ordering: SeqCst, as above. It is polled by this.
+        // Ordering: SeqCst, as above. `spawn` polls the task.
         self.spawns.store(true, Ordering::SeqCst);
         self.clock.spawn(task);
         self.spawns.store(false, Ordering::SeqCst);
@@ -79,8 +78,7 @@ impl Runtime for Meanwhile {
     }
 }
 
-/// It has found that nothing is due before the renewal of a watched lock, in a third of a lease. The hold
-/// that is taken then ends before that, and has a waiter behind it, which has no timer of its own.
+/// The watchdog sleeps until a renewal; a hold taken meanwhile ends earlier, and its waiter has no timer.
 #[test]
 fn waiter_that_comes_while_the_watchdog_goes_to_sleep_has_its_turn_in_time() {
     const SHORT: Duration = Duration::from_secs(3);
@@ -112,7 +110,6 @@ fn loss_that_comes_while_the_wait_for_it_begins_is_told() {
     let guard = ready(lock.lock()).unwrap();
     let mut lost = pin!(guard.lost());
     runtime.is_asked_for_its_end.set(move || assert!(ready(lock.force_unlock()).unwrap()));
-    // No time passes.
     assert_eq!(poll(lost.as_mut()), Poll::Ready(LossReason::Gone));
     assert!(runtime.is_asked_for_its_end.0.lock().unwrap().is_none());
 }

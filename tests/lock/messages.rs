@@ -1,4 +1,4 @@
-//! What errors and `Debug` say to a reader: a message names the lock and the cause once, and says what to do.
+//! Texts of errors and of `Debug`: each names the lock and the cause once, and says how to react.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 
 const NAME: &str = "orders:42";
 
-/// The error and what it came from, outermost first.
+/// Returns the texts of an error and its sources, outermost first.
 fn texts(error: &dyn Error) -> Vec<String> {
     let (mut texts, mut next) = (Vec::new(), Some(error));
     while let Some(error) = next {
@@ -25,7 +25,7 @@ fn texts(error: &dyn Error) -> Vec<String> {
     texts
 }
 
-/// The URL of a peer that answers the first thing that it reads by `answer`, or by what it has read.
+/// Returns the URL of a peer that answers its first input with `answer`, or echoes the input.
 async fn peer(answer: Option<&'static str>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
@@ -54,9 +54,8 @@ async fn peer_that_is_not_redis_is_said_to_be_none() {
         Some("SSH-2.0-OpenSSH_9.2\r\n"),
         Some("220 mail.example.com ESMTP\r\n"),
         Some("ERROR\r\n"),
-        // An alert, from a server that expects TLS.
+        // A TLS alert, from a server that expects TLS.
         Some("\u{15}\u{3}\u{3}\0\u{2}\u{2}\n"),
-        // An echo.
         None,
     ] {
         let error = Redis::connect(&peer(answer).await).await.unwrap_err();
@@ -100,7 +99,7 @@ async fn url_parameter_that_would_do_nothing_is_refused() {
         let says = ["parameter", "protocol", "option"].iter().any(|word| error.to_string().contains(word));
         assert!(says && !error.to_string().contains("hunter2"), "{url}: {error}");
     }
-    // What is known is read, and nothing listens there.
+    // Known parameters are accepted; nothing listens at these addresses.
     for url in ["redis://127.0.0.1:1?protocol=resp3", "unix:///nowhere?db=3&user=me&pass=x&protocol=3"] {
         assert_eq!(Redis::connect(url).await.unwrap_err().kind(), ErrorKind::Connection, "{url}");
     }
@@ -135,7 +134,7 @@ fn assert_named<T: Debug>(answer: Result<T, LockError>, is_it: impl Fn(&LockErro
     assert!(error.to_string().contains(&format!("{NAME:?}")), "the lock has no name: {error}");
 }
 
-/// A line of a log, also with a thousand locks in it.
+/// A value must fit a line of a log, even with a thousand locks.
 #[track_caller]
 fn assert_fits_a_line(value: &dyn Debug) {
     let text = format!("{value:?}");
@@ -193,7 +192,7 @@ mod needs_a_server {
         server.kill_9();
         assert_named(lock.force_unlock().await, LockError::is_retryable);
 
-        // A user that may not hear of the lock's release.
+        // A user without permission for the release channel.
         let server = RedisServer::start();
         let mut raw =
             redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();

@@ -1,5 +1,3 @@
-//! What a client says about itself, in numbers.
-
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -15,7 +13,7 @@ use crate::over_local::{Between, Command, kept_while, over};
 use crate::polled::{poll, ready};
 
 const SOON: Duration = Duration::from_secs(10);
-/// Of the lease: between renewals.
+/// Interval between renewals, a third of the lease.
 const THIRD: Duration = Duration::from_secs(1);
 
 async fn eventually(client: &LockClient, what: &str, ask: impl Fn(&Metrics) -> bool) {
@@ -71,21 +69,20 @@ async fn everything_is_counted_once(clients: [LockClient; 2]) {
     let metrics = there.metrics();
     assert_eq!((metrics.leases_lost, metrics.holds.count()), (1, 1), "{metrics:?}");
 
-    // A watchdog that has its way.
     let guard = theirs.lock().await.unwrap();
     eventually(there, "renewals", |metrics| metrics.renewals_sent >= 2).await;
     drop(guard);
     let metrics = there.metrics();
     assert_eq!((metrics.renewals_late, metrics.renewals_failed, metrics.leases_lost), (0, 0, 1));
     assert_eq!((metrics.holds.count(), metrics.reconnects), (2, 0));
-    // A lease counts from when it was asked for, and a hold from the answer.
+    // A lease counts from the request, a hold from the answer.
     let two_renewals = THIRD * 2 - THIRD / 4;
     assert!(metrics.holds.quantile(1.0) >= two_renewals, "{metrics:?}");
     assert!(metrics.holds.sum() >= two_renewals, "{metrics:?}");
 }
 
-/// The tenure is not over, however slow the machine; and two thirds of the lease, after which it is not
-/// handed on, only on a dead one.
+/// The tenure outlasts the test; hand-offs end after two thirds of the lease, too late only on a dead
+/// machine.
 fn options() -> LockOptions {
     LockOptions::default().watchdog_timeout(THIRD * 3).tenure(Duration::from_secs(3600))
 }
@@ -108,7 +105,7 @@ async fn each_reader_is_counted_of_those_that_are_lost_together() {
     assert_eq!((client.metrics().held, client.metrics().leases_lost), (0, 2));
 }
 
-/// By the store's clock, of a waiter that competes at the store and of one in the queue behind it.
+/// The store's clock times a waiter at the store and a waiter in the queue.
 #[test]
 fn waits_and_holds_take_as_long_as_they_are_said_to() {
     const WAIT: Duration = Duration::from_secs(5);
@@ -143,7 +140,6 @@ mod needs_a_server {
         everything_is_counted_once([client().await, client().await]).await;
     }
 
-    /// A server that dies: renewals that fail, and connections that are made anew.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_a_bad_day() {
         let mut server = RedisServer::start();
@@ -160,14 +156,13 @@ mod needs_a_server {
         let _lost = guard.lost().await;
         eventually(&client, "a loss", |metrics| metrics.leases_lost == 1).await;
         let next = tokio::time::timeout(SOON, waits).await.expect("the lock is free").unwrap();
-        // Both connections, at least once.
         eventually(&client, "new connections", |metrics| metrics.reconnects >= 2).await;
         next.unlock().await.unwrap();
         drop(guard);
     }
 }
 
-/// Keeps attempts, and answers to renewals, for as long as the test says so.
+/// Holds attempts and answers to renewals back while a flag is set.
 #[derive(Clone, Default)]
 struct Kept {
     attempts: Arc<AtomicBool>,
@@ -192,8 +187,7 @@ impl Between for Kept {
     }
 }
 
-/// The lock is forced free before an extension, and again once the command for a token of the same owner has
-/// begun the lease anew. All of that is at one moment, as by a coarse clock.
+/// Two forced unlocks surround a token request that begins the lease anew, within one tick of a coarse clock.
 #[test]
 fn loss_that_an_extension_is_told_counts_though_the_lease_was_begun_anew_at_that_moment() {
     let (local, kept) = (Local::with_runtime(ThreadRuntime::paused()), Kept::default());
@@ -201,7 +195,7 @@ fn loss_that_an_extension_is_told_counts_though_the_lease_was_begun_anew_at_that
     let client = LockClient::new(over(&local, kept.clone()));
     let lock = client.get_lock("orders").unwrap().owned_by(&client.owner());
     let mut outer = ready(lock.lock()).unwrap();
-    // Ordering: SeqCst here and below, for no reason but that it is a test.
+    // Ordering: SeqCst here and below for simplicity; a test needs no less.
     kept.attempts.store(true, SeqCst);
     let fenced = lock.fenced();
     let mut inner = pin!(fenced.lock());

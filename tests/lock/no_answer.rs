@@ -1,5 +1,4 @@
-//! What a wait with a limit says when its time is over: `None` if this client has heard since the call began
-//! that the lock is held, whichever of its waiters heard it, and `NoAnswer` otherwise.
+//! A timed wait ends with `None` if this client has heard that the lock is held, else with `NoAnswer`.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -17,7 +16,6 @@ waiting_for!(Duration::from_secs(20));
 
 const WAIT: Duration = Duration::from_millis(500);
 
-/// Answers attempts until it falls silent.
 #[derive(Clone, Default)]
 struct FallsSilent(Arc<Shared>);
 
@@ -32,7 +30,7 @@ impl Between for FallsSilent {
     type Error = OtherKind;
 
     async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        // Ordering: SeqCst here and below, as the test compares the three in the order of its own steps.
+        // Ordering: SeqCst here and below, as the test compares the three values in program order.
         if matches!(command, Command::Acquire(_)) && self.0.is_silent.load(SeqCst) {
             self.0.unanswered.fetch_add(1, SeqCst);
             pending::<()>().await;
@@ -53,8 +51,7 @@ fn tries(lock: &Lock, wait: Duration) -> JoinHandle<Result<Option<Guard>, LockEr
     tokio::spawn(async move { lock.try_lock_for(wait, Lease::Watched).await })
 }
 
-/// Another client has the lock. The store answers the queue head, which sleeps by that until its limit, and
-/// no waiter after it.
+/// Another client has the lock. The store answers the queue head only, which then sleeps until its limit.
 #[tokio::test]
 async fn waiter_behind_a_head_that_was_refused_is_told_that_the_lock_is_held() {
     let local = Local::new();
@@ -65,8 +62,8 @@ async fn waiter_behind_a_head_that_was_refused_is_told_that_the_lock_is_held() {
     let lock = client.get_lock("orders").unwrap();
 
     let head = tries(&lock, WAIT);
-    // It asks, subscribes, and asks again.
-    // Ordering: see `carry`.
+    // The head asks, subscribes, and asks again.
+    // Ordering: see `before`.
     eventually("both answers", async || between.0.answered.load(SeqCst) == 2).await;
     between.0.is_silent.store(true, SeqCst);
     let behind = tries(&lock, WAIT * 2);
@@ -74,7 +71,7 @@ async fn waiter_behind_a_head_that_was_refused_is_told_that_the_lock_is_held() {
     let head = soon("the head's end", head).await.unwrap();
     assert!(matches!(head, Ok(None)), "{head:?}");
 
-    // The waiter behind it is the queue head now. A call that begins now has heard nothing.
+    // The next waiter is queue head now; a call that begins now has heard nothing.
     eventually("a question", async || between.0.unanswered.load(SeqCst) == 1).await;
     let late = tries(&lock, WAIT / 10);
     let late = soon("the end of the late one", late).await.unwrap();

@@ -1,5 +1,4 @@
-//! A client's type says nothing of where its locks are, and one error type says all that can go wrong with
-//! them.
+//! The client's type does not depend on the store, and one error type covers all failures.
 
 use std::error::Error;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use latchwork::redis::Redis;
 use latchwork::{LeaseError, LockClient, LockError, LockOptions, NameError};
 use latchwork_testkit::RedisServer;
 
-/// As a program has it, without a parameter.
+/// A program's struct, without a type parameter.
 struct Orders {
     locks: LockClient,
 }
@@ -26,7 +25,6 @@ impl Orders {
         Ok(Self { locks })
     }
 
-    /// One after another, by each kind of lock.
     async fn ship(&self) -> Result<(), LockError> {
         self.locks.get_lock("orders:plain")?.lock().await?.unlock().await?;
         self.locks.get_fair_lock("orders:fair")?.lock().await?.unlock().await?;
@@ -36,7 +34,7 @@ impl Orders {
     }
 }
 
-/// Each `?` converts one of them.
+/// Each `?` converts a different error type.
 fn checked(name: &str, watchdog_timeout: Duration) -> Result<LockClient, LockError> {
     let name = LockName::new(name)?;
     let options = LockOptions::default().watchdog_timeout(watchdog_timeout);
@@ -57,16 +55,16 @@ fn errors_of_names_and_leases_become_errors_of_locks() {
     assert_eq!(of_lease.to_string(), LeaseError::TooShort.to_string());
     for error in [of_name, of_lease] {
         assert!(error.is_refused() && !error.is_retryable(), "{error}");
-        // Its text is the cause's, which a chain says once.
+        // The text is the cause's own, so the chain must not repeat the cause.
         assert!(error.source().is_none(), "{error}");
     }
 }
 
-/// Half of an id would be drawn twice by some of four billion clients.
+/// With half an id, two of four billion clients would collide.
 #[test]
 fn each_half_of_a_clients_id_is_drawn() {
     let ids = [(); 2].map(|()| LockClient::local().id().to_owned());
-    // Of 36 characters, 60 bits in front of the variant's and 60 bits behind.
+    // Of 36 characters, 60 random bits before the variant and 60 bits after.
     assert_ne!(ids[0][..18], ids[1][..18]);
     assert_ne!(ids[0][20..], ids[1][20..]);
 }
@@ -84,7 +82,6 @@ mod needs_a_server {
             assert_eq!(orders.locks.metrics().waits.count(), 4);
             assert!(orders.locks.registry().is_empty());
         }
-        // The backend is there for a caller that knows its type.
         assert!(in_memory.locks.backend::<Local>().is_some_and(|local| local.supports(Mode::Fair)));
         assert!(in_memory.locks.backend::<Redis>().is_none());
         assert!(on_server.locks.backend::<Redis>().is_some());

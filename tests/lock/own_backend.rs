@@ -1,5 +1,4 @@
-//! What the suite for every backend does not ask of the example of a backend of one's own. The suite runs in
-//! `examples/own_backend`.
+//! Checks of the example backend beyond the suite for every backend, which runs in `examples/own_backend`.
 
 #[path = "../../examples/own_backend/src/file_locks.rs"]
 mod file_locks;
@@ -13,9 +12,7 @@ use latchwork::backend::{AcquireOutcome, Backend, LockName, Mode};
 use latchwork::{LeaseId, LockClient, LockError};
 use latchwork_conformance::commands::Commands as _;
 
-/// What the suite does not ask, since its tasks share a thread: two threads, which may as well be processes,
-/// make steps at the same time, the first of which makes the lock's directory. Both go for each lock again
-/// and again; one of them gets it each time.
+/// Two threads, standing in for processes, acquire each lock at once and create the directory; one succeeds.
 #[tokio::test]
 async fn steps_made_at_once_are_atomic() {
     const THREADS: usize = 2;
@@ -23,9 +20,9 @@ async fn steps_made_at_once_are_atomic() {
     const ROUNDS: usize = 20;
     let directory = tempfile::tempdir().unwrap();
     let arrived = AtomicUsize::new(0);
-    // Not a `Barrier`: a thread that sleeps there comes too late to meet another.
+    // Not a `Barrier`: a thread that sleeps wakes too late to collide.
     let meet = || {
-        // Ordering: Relaxed, as nothing is read through it.
+        // Ordering: Relaxed, as no other data is published.
         let stage = arrived.fetch_add(1, Ordering::Relaxed) / THREADS;
         // Ordering: Relaxed, as above.
         while arrived.load(Ordering::Relaxed) < (stage + 1) * THREADS {
@@ -43,13 +40,12 @@ async fn steps_made_at_once_are_atomic() {
                 for round in 0..NAMES * ROUNDS {
                     let name = LockName::new(&(round / ROUNDS).to_string()).unwrap();
                     meet();
-                    // The backend's own step, as what a lock does around it would bring the two out of step.
-                    // An error is not a panic, as the other thread would wait for this one; it is seen by the
-                    // count.
+                    // The lock's own work would pull the threads apart. An error must not panic, since the
+                    // other thread would wait; the count shows the error.
                     let tried =
                         runtime.block_on(files.acquire(Mode::Plain, &name, &files.request(&id, LEASE)));
                     if matches!(tried, Ok(AcquireOutcome::Acquired { .. })) {
-                        // Ordering: Relaxed, read when the threads have ended.
+                        // Ordering: Relaxed, read after the threads have ended.
                         won.fetch_add(1, Ordering::Relaxed);
                     }
                     meet();
@@ -64,14 +60,13 @@ async fn steps_made_at_once_are_atomic() {
 /// Longer than the test takes.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// They keep plain locks alone, and say so when a client asks for others.
 #[tokio::test]
 async fn other_locks_than_plain_ones_are_unsupported() {
     let directory = tempfile::tempdir().unwrap();
     let client = LockClient::new(FileLocks::new(directory.path()));
     let refused = [
         (Mode::Fair, client.get_fair_lock("orders").unwrap_err()),
-        // Both sides or none: the one that is asked for first is named.
+        // Both sides or none: the error names the side requested first.
         (Mode::Read, client.get_read_write_lock("orders").unwrap_err()),
     ];
     for (mode, error) in refused {

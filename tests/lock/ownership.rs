@@ -1,5 +1,4 @@
-//! What holds of a lock whose ownership passes in memory, asked of both backends: releases, drains, waiters
-//! that are not polled, losses.
+//! Hand-off of ownership in memory, on both backends: releases, drains, unpolled waiters, losses.
 
 use std::future::Future;
 use std::pin::pin;
@@ -19,10 +18,10 @@ use crate::polled::poll;
 
 const SOON: Duration = Duration::from_secs(10);
 crate::waiting::waiting_for!(SOON);
-/// At most so long a waiter that is not polled keeps the lock from others, by default.
+/// Default limit for which an unpolled waiter may keep the lock from others.
 const UNPOLLED: Duration = Duration::from_secs(2);
 
-/// Clients of one store, as different processes would be.
+/// Clients of one store, as in different processes.
 trait Store {
     type Backend: Backend;
     async fn client_with(&self, options: &LockOptions) -> LockClient;
@@ -98,14 +97,13 @@ of_both! {
     errors_say_what_can_be_done
 }
 
-/// Counts how often it is woken, and does nothing about it: as `select!` does with a branch that it does not
-/// look at.
+/// A waker that only counts, as `select!` does for a branch not looked at.
 #[derive(Default)]
 pub(crate) struct Counts(pub(crate) AtomicUsize);
 
 impl Wake for Counts {
     fn wake(self: Arc<Self>) {
-        // Ordering: Relaxed, a figure that a test looks at.
+        // Ordering: Relaxed, only a counter.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -170,7 +168,7 @@ async fn head_polled_once_is_superseded<S: Store>(store: &S) {
     let guard = timeout(UNPOLLED + Duration::from_secs(1), next).await.expect("kept from the lock").unwrap();
     assert!(begun.elapsed() <= UNPOLLED, "{:?}", begun.elapsed());
     assert!(client.metrics().superseded >= 1);
-    // It goes on when it is polled again, behind the one that has the lock.
+    // Polled again, the waiter queues behind the holder.
     let unlock = async {
         eventually("its place in the queue", async || lock.waiters() == 1).await;
         guard.unlock().await.unwrap();
@@ -202,7 +200,7 @@ async fn granted_unpolled_waiter_is_superseded<S: Store>(store: &S) {
     assert!(!lock.is_locked().await.unwrap());
 }
 
-/// The reply to its attempt has come, and it has the lock at the store; no task here knows.
+/// The store has granted the lock and replied, but no task here has read the reply.
 async fn unpolled_head_keeps_no_other_process_out<S: Store>(store: &S) {
     let (client, other) = (store.client().await, store.client().await);
     let lock = client.get_lock("a").unwrap();
@@ -211,7 +209,7 @@ async fn unpolled_head_keeps_no_other_process_out<S: Store>(store: &S) {
     let waker = Waker::from(Arc::clone(&counts));
     let begun = Instant::now();
     if let Poll::Ready(guard) = kept.as_mut().poll(&mut Context::from_waker(&waker)) {
-        // In memory there is nothing to wait for.
+        // A store in memory answers within the first poll.
         return guard.unwrap().unlock().await.unwrap();
     }
     let theirs = other.get_lock("a").unwrap();
@@ -305,7 +303,7 @@ async fn extended_lease_lasts<S: Store>(store: &S) {
     assert!(guard.remaining() > Duration::from_secs(50));
     let left = other.get_lock("a").unwrap().remaining().await.unwrap().unwrap();
     assert!(left > Duration::from_secs(50), "{left:?}");
-    // Not cut short.
+    // `extend` does not shorten the lease.
     guard.extend(Duration::from_secs(5)).await.unwrap();
     assert!(guard.remaining() > Duration::from_secs(50));
     assert!(matches!(guard.extend(Duration::ZERO).await, Err(LockError::Lease(_))));
@@ -392,7 +390,7 @@ async fn hold_of_the_owner_of_a_guard_is_reentered<S: Store>(store: &S) {
 
 async fn owner_of_another_client_has_nothing_whatever_its_number<S: Store>(store: &S) {
     let (client, other) = (store.client().await, store.client().await);
-    // Both are the first that their clients make.
+    // Owners get equal numbers, as each is its client's first.
     let (me, stranger) = (client.owner(), other.owner());
     let lock = client.get_lock("a").unwrap();
     let guard = lock.owned_by(&me).lock().await.unwrap();

@@ -1,4 +1,4 @@
-//! What is held and waited for now: by this client as a list, by any client as the store tells it.
+//! Lists of present holders and waiters: by this client, and as the store reports them.
 
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -50,7 +50,7 @@ async fn list_has_what_is_held_and_what_is_waited_for(client: LockClient, other:
     assert_eq!((metrics.held, metrics.waiting), (2, 1));
     assert_eq!((orders.waiting(), orders.waiters()), (1, 1), "it waits behind a holder of its own client");
 
-    // Of another client it is the queue head that waits, and nothing is held.
+    // The other client has no holds, and a queue head that waits.
     let theirs = other.get_lock("orders").unwrap();
     let mut competes = pin!(theirs.try_lock_for(SOON, Lease::Watched));
     tokio::select! {
@@ -61,7 +61,7 @@ async fn list_has_what_is_held_and_what_is_waited_for(client: LockClient, other:
     assert!(other.held().is_empty());
     assert_eq!((theirs.waiting(), theirs.waiters()), (1, 0), "the queue head waits as well");
 
-    // The lock is another kind's, and the store says which.
+    // Another kind of handle still reports the mode under which the lock is held.
     let as_fair = client.get_fair_lock("orders").unwrap().holder().await.unwrap().unwrap();
     assert_eq!(as_fair.mode, Some(Mode::Plain));
 
@@ -97,7 +97,7 @@ async fn list_in_memory() {
     sides_of_a_read_write_lock_say_which_they_are(LockClient::local()).await;
 }
 
-/// By it operators tell a lock that is stuck.
+/// Operators recognize a stuck lock by these times.
 #[tokio::test]
 async fn list_says_for_how_long_it_is_held_and_for_how_long_yet() {
     let runtime = ThreadRuntime::paused();
@@ -127,7 +127,6 @@ mod on_a_server {
         sides_of_a_read_write_lock_say_which_they_are(client().await).await;
     }
 
-    /// What another program keeps under the name is held by no lease, and nothing is leased there.
     #[tokio::test]
     async fn what_is_no_lock_has_a_holder_without_id_and_mode() {
         let server = RedisServer::start();
@@ -142,7 +141,7 @@ mod on_a_server {
         let refused = lock.try_lock().await.unwrap_err();
         assert!(refused.is_refused(), "{refused}");
 
-        // Redisson's have no mode.
+        // Redisson's holders have no mode.
         redis::cmd("DEL").arg("theirs").exec_async(&mut raw).await.unwrap();
         let field = "8743c9c0-0795-4907-87fd-6c719a6b4586:42";
         redis::cmd("HSET").arg("theirs").arg(field).arg(1).exec_async(&mut raw).await.unwrap();

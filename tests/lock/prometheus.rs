@@ -1,10 +1,9 @@
-//! Metrics as Prometheus reads them: the whole text is parsed, by the rules of the exposition format.
+//! Parses the whole metrics text by the rules of the Prometheus exposition format.
 
 use std::collections::{HashMap, HashSet};
 
 use latchwork::LockClient;
 
-/// A sample: name, labels, value.
 type Sample = (String, Vec<(String, String)>, f64);
 
 fn is_name(text: &str) -> bool {
@@ -13,7 +12,6 @@ fn is_name(text: &str) -> bool {
         && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
 }
 
-/// The labels between the braces, and what comes behind.
 fn labels(mut text: &str) -> (Vec<(String, String)>, &str) {
     let mut labels = Vec::new();
     while !text.starts_with('}') {
@@ -38,7 +36,6 @@ fn labels(mut text: &str) -> (Vec<(String, String)>, &str) {
     (labels, &text[1..])
 }
 
-/// The types of all families, and their samples in order.
 fn parse(text: &str) -> (HashMap<String, String>, Vec<Sample>) {
     assert!(text.ends_with('\n'));
     let (mut helped, mut types, mut samples) = (HashSet::new(), HashMap::new(), Vec::new());
@@ -91,7 +88,7 @@ async fn every_figure_is_exported_in_the_exposition_format() {
             assert_eq!(labels.iter().filter(|(name, _)| name != "le").cloned().collect::<Vec<_>>(), given);
         }
         assert_eq!(families.len(), types.len(), "each has a sample");
-        // As many as `Metrics` has figures: its `Debug` names each.
+        // `Debug` of `Metrics` lists every figure; the text must have as many.
         let debug = format!("{metrics:#?}");
         let fields = debug
             .lines()
@@ -113,7 +110,6 @@ async fn every_figure_is_exported_in_the_exposition_format() {
                 "{buckets:?}"
             );
             assert_eq!(*buckets.last().unwrap(), (f64::INFINITY, count));
-            // From 1 µs to 67 s, each four times the one before.
             assert_eq!((buckets[0].0, buckets.len()), (1e-6, 15), "{buckets:?}");
             assert!(buckets[..14].windows(2).all(|pair| (pair[1].0 / pair[0].0 - 4.0).abs() < 1e-6));
             assert_eq!(value(&format!("{histogram}_count")), count);
@@ -151,7 +147,7 @@ fn each_figure_is_exported_by_its_own_name() {
     });
     let numbered: Vec<_> = numbered.collect();
     let (types, samples) = parse(&metrics.to_prometheus(&[]));
-    // Two are histograms.
+    // All but two histograms.
     assert_eq!(types.len(), numbered.len() + 2);
     for (name, number) in numbered {
         let name = format!("latchwork_lock_{name}");

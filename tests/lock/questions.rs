@@ -1,4 +1,4 @@
-//! What a waiter asks the store: when, how often, and what it makes of a store that cannot be reached.
+//! A waiter's questions to the store: timing, number, and handling of an unreachable store.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -24,8 +24,7 @@ pub(crate) fn waits(lock: &Lock) -> Waits {
     waits
 }
 
-/// Counts what is asked for and what is rolled back, and cannot be reached while it is `gone`. Two others
-/// hear of each release.
+/// Counts acquisitions, renewals and rollbacks; unreachable while `gone`. Each release reports two receivers.
 #[derive(Clone, Default)]
 pub(crate) struct Counted(Arc<Shared>);
 
@@ -41,7 +40,7 @@ struct Shared {
 
 impl Counted {
     pub(crate) fn asked(&self) -> usize {
-        // Ordering: SeqCst here and below, for no reason but that it is a test.
+        // Ordering: SeqCst here and below for simplicity; a test needs no less.
         self.0.asked.load(SeqCst)
     }
 
@@ -53,7 +52,7 @@ impl Counted {
         self.0.rolled_back.load(SeqCst)
     }
 
-    /// Whatever fails is refused, and not out of reach.
+    /// Makes every failure a refusal, not an unreachable store.
     pub(crate) fn refuses(&self) {
         self.0.refuses.store(true, SeqCst);
     }
@@ -89,7 +88,6 @@ impl Between for Counted {
     }
 }
 
-/// Confirms no subscription.
 #[derive(Clone)]
 struct Deaf;
 
@@ -99,7 +97,7 @@ impl Transport for Deaf {
     fn unsubscribe(&self, _: &Arc<str>) {}
 }
 
-/// Two clients of one store. What the second one asks is counted.
+/// Two clients of one store; the commands of `client` are counted.
 pub(crate) struct Stage {
     pub(crate) clock: ThreadRuntime,
     pub(crate) local: Local,
@@ -127,7 +125,7 @@ impl Stage {
         .unwrap()
     }
 
-    /// A message that says no more than that it is to look.
+    /// Publishes a message that only makes waiters ask.
     pub(crate) fn tell(&self) {
         self.local.registry().transport().publish(&self.channels.own, Message::Unlock);
     }
@@ -168,7 +166,7 @@ fn waiter_that_is_told_without_end_asks_at_its_pace_and_is_granted_meanwhile() {
     }
 }
 
-/// What it has been told last says how long to wait for a confirmation, though a second at most.
+/// A waiter waits for the confirmation until the lease's known end, but at most a second.
 #[test]
 fn waiter_whose_subscription_is_not_confirmed_asks_when_the_lease_is_over_or_after_a_second() {
     for (lease, sleeps) in [(100, 101), (30_000, 1001)] {
@@ -198,7 +196,6 @@ fn call_without_a_limit_is_told_at_once_of_a_store_that_cannot_be_reached() {
         assert!(error.is_unreachable(), "{error:?}");
     });
     assert_eq!(asked, 1);
-    // With a limit, it waits for the store.
     let mut tries = pin!(lock.try_lock_for(Duration::from_secs(2), Lease::Watched));
     assert!(poll(tries.as_mut()).is_pending());
     stage.clock.advance(Duration::from_secs(1));
@@ -208,7 +205,7 @@ fn call_without_a_limit_is_told_at_once_of_a_store_that_cannot_be_reached() {
     assert!(matches!(poll(tries), Poll::Ready(Ok(Some(_)))), "it does not ask again");
 }
 
-/// Behind a holder of this client or of another one.
+/// The holder belongs to this client or to another.
 #[test]
 fn waiter_that_has_seen_the_lock_held_outlasts_a_store_that_cannot_be_reached() {
     for held_here in [true, false] {
@@ -217,7 +214,7 @@ fn waiter_that_has_seen_the_lock_held_outlasts_a_store_that_cannot_be_reached() 
         let holder = if held_here { &stage.client } else { &stage.theirs };
         let held = ready(holder.get_lock("orders").unwrap().lock()).unwrap();
         let mut waits = waits(&lock);
-        // By the end of the tenure the lock goes back to the store.
+        // The tenure ends, so a release returns the lock to the store.
         stage.clock.advance(Duration::from_millis(500));
         stage.counted.is_gone(true);
         drop(held);
@@ -231,7 +228,7 @@ fn waiter_that_has_seen_the_lock_held_outlasts_a_store_that_cannot_be_reached() 
     }
 }
 
-/// What it was told before holds: another one has the lock.
+/// The store's last answer still counts: another client holds the lock.
 #[test]
 fn limit_that_ends_while_the_store_cannot_be_reached_is_told_by_what_it_has_said_before() {
     let stage = Stage::new(Mode::Plain);
@@ -250,7 +247,7 @@ fn limit_that_ends_while_the_store_cannot_be_reached_is_told_by_what_it_has_said
     assert!(matches!(tried, Poll::Ready(Ok(None))), "{tried:?}");
 }
 
-/// It has found the lock held before, and two others have heard of its release: each has a step's time.
+/// The client has seen the lock held, and two other clients hear of the release: one step for each.
 #[test]
 fn client_that_others_wait_for_lets_them_go_first_for_a_step_each() {
     let stage = Stage::new(Mode::Plain);
@@ -294,7 +291,7 @@ fn owner_that_has_nothing_here_is_said_to_have_nothing_without_a_question() {
     assert!(ready(lock.hold_count(&me)).unwrap_err().is_unreachable());
 }
 
-/// A rollback is sent for minutes, should it not be answered: what did not run needs none.
+/// A needless rollback would be retried for minutes.
 #[test]
 fn question_that_did_not_run_is_not_rolled_back() {
     let stage = Stage::new(Mode::Plain);
@@ -302,7 +299,7 @@ fn question_that_did_not_run_is_not_rolled_back() {
     stage.counted.0.gone_for_questions.store(true, SeqCst);
     ready(lock.lock()).unwrap_err();
     stage.counted.0.gone_for_questions.store(false, SeqCst);
-    // The command for a token, of an owner that has the lock without one.
+    // Request a token for an owner that holds the lock without one.
     let owned = lock.owned_by(&stage.client.owner());
     let held = ready(owned.lock()).unwrap();
     stage.counted.0.gone_for_questions.store(true, SeqCst);
@@ -314,8 +311,7 @@ fn question_that_did_not_run_is_not_rolled_back() {
     assert!(ready(theirs.try_lock()).unwrap().is_some(), "it is not released");
 }
 
-/// It is named with the release, and put into the store's queue behind another client's. It hears of its turn
-/// only once its subscription is confirmed.
+/// The release enqueues the waiter behind another client's; hearing of the grant needs the subscription.
 #[test]
 fn waiter_that_is_named_before_its_subscription_is_confirmed_asks_for_itself() {
     let stage = Stage::new(Mode::Fair);

@@ -1,5 +1,4 @@
-//! What a queue head makes of answers, of errors and of messages: what it tells its caller, and how often it
-//! asks.
+//! A queue head's reaction to answers, errors and messages: results for the caller, and number of questions.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -18,7 +17,7 @@ use crate::questions::{Stage, Waits, waits};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Says that messages arrive already, and brings none. So a queue head subscribes before it asks.
+/// Claims that messages already arrive, but delivers none, so a queue head subscribes before asking.
 #[derive(Clone, Default)]
 struct Arrives {
     inboxes: Arc<Mutex<Vec<Inbox>>>,
@@ -42,7 +41,7 @@ impl Transport for Arrives {
 }
 
 impl Arrives {
-    /// A client of the store of `stage`, by its counts.
+    /// A client of the store of `stage`, counted there.
     fn client(&self, stage: &Stage) -> LockClient {
         let backend = over_with(stage.local.clone(), stage.counted.clone(), self.clone());
         LockClient::new(backend)
@@ -58,7 +57,7 @@ fn queue_head_whose_messages_arrive_already_asks_once() {
     assert_eq!(asked, 1);
 }
 
-/// It would ask twice otherwise: a message that comes in between is not heard.
+/// By asking first, the queue head would have to ask again after subscribing.
 #[test]
 fn queue_head_waits_for_a_second_for_its_subscription_before_it_asks() {
     let stage = Stage::new(Mode::Plain);
@@ -98,7 +97,7 @@ fn call_without_a_limit_that_has_not_seen_the_lock_held_is_told_at_once_of_a_sto
     let lock = Stage::lock(&Arrives::default().client(&stage), Mode::Plain);
     stage.counted.is_gone(true);
     assert!(ready(lock.lock()).unwrap_err().is_unreachable());
-    // And what has seen it held by its only question waits for the store.
+    // A waiter that has seen the lock held waits for the store.
     stage.counted.is_gone(false);
     let held = ready(Stage::lock(&stage.theirs, Mode::Plain).lock()).unwrap();
     let mut waits = waits(&lock);
@@ -111,8 +110,7 @@ fn call_without_a_limit_that_has_not_seen_the_lock_held_is_told_at_once_of_a_sto
     assert!(matches!(poll(waits.as_mut()), Poll::Ready(Ok(_))));
 }
 
-/// And the store is asked twice a second meanwhile, as all clients do when it is back. Where messages do not
-/// come, one that has asked waits for them first.
+/// Heads ask twice a second; without active messages a head awaits its subscription after the first question.
 #[test]
 fn limit_that_ends_before_the_store_could_be_reached_says_that_it_could_not() {
     let stage = Stage::new(Mode::Plain);
@@ -139,7 +137,7 @@ fn limit_that_ends_before_the_store_could_be_reached_says_that_it_could_not() {
     }
 }
 
-/// Not to be waited for: it would refuse the next question, too.
+/// Waiting would not help: the store would refuse the next question, too.
 #[test]
 fn caller_with_a_limit_is_told_at_once_that_it_is_refused() {
     let stage = Stage::new(Mode::Plain);
@@ -155,7 +153,7 @@ fn caller_with_a_limit_is_told_at_once_that_it_is_refused() {
     }
 }
 
-/// What its place was in the queue, it has seen the lock held.
+/// A superseded waiter still knows that the lock was held.
 #[test]
 fn superseded_waiter_outlasts_a_store_that_cannot_be_reached() {
     let stage = Stage::new(Mode::Plain);
@@ -163,7 +161,7 @@ fn superseded_waiter_outlasts_a_store_that_cannot_be_reached() {
     let held = ready(Stage::lock(&stage.theirs, Mode::Plain).lock()).unwrap();
     let mut waits = waits(&lock);
     drop(held);
-    // Told, and not polled.
+    // Woken, but not polled.
     stage.clock.advance(SECOND * 2);
     assert_eq!(stage.client.metrics().superseded, 1);
     stage.counted.is_gone(true);
@@ -173,7 +171,7 @@ fn superseded_waiter_outlasts_a_store_that_cannot_be_reached() {
     assert!(matches!(poll(waits.as_mut()), Poll::Ready(Ok(_))));
 }
 
-/// It has been behind a queue head only, and no holder.
+/// The waiter has seen only a queue head, never a holder.
 #[test]
 fn waiter_behind_a_queue_head_that_has_not_reached_the_store_is_told_so() {
     let stage = Stage::new(Mode::Plain);
@@ -187,7 +185,7 @@ fn waiter_behind_a_queue_head_that_has_not_reached_the_store_is_told_so() {
     assert!(error.is_unreachable(), "{error:?}");
 }
 
-/// Each time that it finds the lock held, one of those had its turn.
+/// Each time the client finds the lock held, one of the other clients had its turn.
 #[test]
 fn client_lets_others_go_first_for_one_step_less_each_time() {
     let stage = Stage::new(Mode::Plain);
@@ -200,7 +198,7 @@ fn client_lets_others_go_first_for_one_step_less_each_time() {
     let mut again = waits(&lock);
     let _held = ready(theirs.lock()).unwrap();
     for steps in [2, 1, 0] {
-        // Of the first time, too: what is told while it lets them go first is answered by the same question.
+        // The question after the pause also answers messages that arrive during the pause.
         stage.tell();
         for _ in 0..steps {
             let asked = stage.asked_by(|| assert!(poll(again.as_mut()).is_pending()));
@@ -212,7 +210,7 @@ fn client_lets_others_go_first_for_one_step_less_each_time() {
     }
 }
 
-/// What the one before was called for is answered by the next one's first question.
+/// The next head's first question also answers the wake-up of the superseded head.
 #[test]
 fn call_of_a_superseded_queue_head_makes_the_next_one_ask_no_more() {
     let stage = Stage::new(Mode::Plain);
@@ -228,7 +226,7 @@ fn call_of_a_superseded_queue_head_makes_the_next_one_ask_no_more() {
     assert_eq!(asked, 2, "once before it listens, and once after that");
 }
 
-/// It was put into the store's queue by the release, and is granted its turn from there.
+/// The release has placed the waiter in the store's queue, and the grant arrives as a message.
 #[test]
 fn waiter_that_was_named_with_a_release_asks_nothing_before_its_turn() {
     for own_lease in [false, true] {
@@ -259,7 +257,7 @@ fn waiter_that_was_named_with_a_release_asks_nothing_before_its_turn() {
     }
 }
 
-/// The store's messages. Once the first channel is subscribed to, the lock is left.
+/// Forwards messages of the store, and releases the guard after the first subscription.
 struct Then {
     local: Local,
     then: Mutex<Option<Guard>>,
@@ -277,7 +275,7 @@ impl Transport for Then {
     }
 }
 
-/// Nothing has woken it: what looks after a queue head that is woken and not polled does not.
+/// No wake-up was needed, so the check on woken but unpolled heads does not apply.
 #[test]
 fn lock_that_a_message_grants_between_two_questions_is_renewed() {
     let stage = Stage::new(Mode::Fair);
@@ -307,8 +305,7 @@ fn queue_head_is_told_of_a_subscription_that_fails_while_it_waits() {
     assert!(matches!(told, Poll::Ready(Err(LockError::Subscribe(_)))), "{told:?}");
 }
 
-/// To have the store asked for it costs the server a command: one of a limit that is longer than a second
-/// hears of it by the watchdog's next look.
+/// Verifying costs a command; a waiter with more than a second left learns of a loss from the watchdog.
 #[test]
 fn lease_is_verified_at_once_for_a_waiter_that_gives_up_soon() {
     for (limit, verified) in [(SECOND / 2, 1), (SECOND * 2, 0)] {
@@ -322,7 +319,7 @@ fn lease_is_verified_at_once_for_a_waiter_that_gives_up_soon() {
     }
 }
 
-/// Of the two, the release has told the one that is not polled.
+/// The release wakes the client that is not polled.
 #[test]
 fn lock_that_a_client_was_told_of_and_does_not_take_comes_to_another_one_of_the_process() {
     let stage = Stage::new(Mode::Plain);
@@ -336,7 +333,7 @@ fn lock_that_a_client_was_told_of_and_does_not_take_comes_to_another_one_of_the_
     assert!(matches!(poll(waits.as_mut()), Poll::Ready(Ok(_))), "it waits for the end of a lease");
 }
 
-/// It has more waiters of its own, and would have the lock again and again.
+/// With more waiters of its own, the client would reacquire forever.
 #[test]
 fn client_whose_tenure_is_over_lets_those_go_first_that_have_heard_of_its_release() {
     let stage = Stage::new(Mode::Plain);
@@ -353,7 +350,7 @@ fn client_whose_tenure_is_over_lets_those_go_first_that_have_heard_of_its_releas
     assert!(matches!(poll(next.as_mut()), Poll::Ready(Ok(_))));
 }
 
-/// A waiter that is polled whenever it is woken.
+/// A waiter polled on each wake-up.
 struct Live {
     waits: Waits,
     woken: Arc<Woken>,
@@ -365,7 +362,7 @@ struct Woken(AtomicBool);
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
-        // Ordering: SeqCst here and below, for no reason but that it is a test.
+        // Ordering: SeqCst here and below for simplicity; a test needs no less.
         self.0.store(true, SeqCst);
     }
 }
@@ -388,7 +385,7 @@ impl Live {
     }
 }
 
-/// As `select!` over `&mut lock()` leaves them: polled once, and kept.
+/// `select!` over `&mut lock()` leaves such waiters: polled once, then kept.
 #[test]
 fn unpolled_waiters_delay_the_live_one_behind_them_by_two_limits_however_many_they_are() {
     const KEPT: usize = 64;

@@ -1,4 +1,4 @@
-//! Read-write locks whose waiters have wakers that do more than to wake.
+//! Read-write locks whose waiters' wakers run code.
 
 use std::mem::ManuallyDrop;
 use std::pin::pin;
@@ -13,17 +13,16 @@ use crate::foreign::told::told_of;
 use crate::foreign::waker_that_panics;
 use crate::polled::{poll, poll_by, ready};
 
-/// For how long the lock is kept for readers that are let in.
+/// Length of a read turn.
 const TURN: Duration = Duration::from_secs(1);
 
-/// Runs once, when the waker is cloned, and makes the clone.
+/// Makes the clone of a waker, once.
 pub(crate) type Hook = Mutex<Option<Box<dyn FnOnce() -> Waker + Send>>>;
 
-/// A waker that runs `hook` when it is cloned.
 pub(crate) fn on_clone(hook: impl FnOnce() -> Waker + Send + 'static) -> Waker {
     static VTABLE: RawWakerVTable = RawWakerVTable::new(
         |data| {
-            // SAFETY: data is an `Arc<Hook>` that the waker which is cloned has, and keeps.
+            // SAFETY: data is the `Arc<Hook>` of the waker being cloned, which keeps the hook alive.
             let hook = unsafe { &*data.cast::<Hook>() };
             let run = hook.lock().unwrap().take();
             let made = ManuallyDrop::new(run.map_or_else(|| Waker::noop().clone(), |run| run()));
@@ -31,20 +30,18 @@ pub(crate) fn on_clone(hook: impl FnOnce() -> Waker + Send + 'static) -> Waker {
         },
         |_| {},
         |_| {},
-        // SAFETY: the waker's own `Arc<Hook>`, once.
+        // SAFETY: consumes the `Arc<Hook>` of the waker, once.
         |data| drop(unsafe { Arc::from_raw(data.cast::<Hook>()) }),
     );
     let hook: Arc<Hook> = Arc::new(Mutex::new(Some(Box::new(hook))));
-    // SAFETY: the functions keep to what a waker's are to do; `wake` keeps nothing, and is not called.
+    // SAFETY: the functions meet the contract of `RawWaker`; `wake`, never called, would only leak the hook.
     unsafe { Waker::new(Arc::into_raw(hook).cast(), &VTABLE) }
 }
 
-/// Two clients of a store in memory, by a clock that stands still.
 struct Stage {
     runtime: ThreadRuntime,
     client: LockClient,
     prices: ReadWriteLock,
-    /// The same lock, of the other client.
     theirs: ReadWriteLock,
 }
 
@@ -64,7 +61,7 @@ impl Stage {
     }
 }
 
-/// Between the look whether it has the other side and its place in the queue, or as the queue head.
+/// The write lock comes between the re-entry check and enqueueing, or to a queue head.
 #[test]
 fn owner_that_gets_the_write_lock_while_it_begins_to_wait_for_the_read_lock_reads() {
     for as_head in [false, true] {
@@ -73,7 +70,7 @@ fn owner_that_gets_the_write_lock_while_it_begins_to_wait_for_the_read_lock_read
         let mut rests = pin!(stage.prices.read().lock());
         let mut held = Some(held);
         if !as_head {
-            // A reader is let in, and does not come.
+            // Let a reader in that is not polled.
             assert!(poll(rests.as_mut()).is_pending());
             held = None;
             stage.runtime.advance(TURN);
@@ -109,7 +106,7 @@ fn waker_that_panics_costs_no_lock_of_its_caller() {
         let (write, read) = (stage.prices.write().owned_by(&me), stage.prices.read().owned_by(&me));
         let mut reads = Box::pin(stage.prices.read().lock());
         assert!(poll(reads.as_mut()).is_pending());
-        // In the queue, so that its waker is called by the one that gets the lock.
+        // Enqueued, so that the next holder calls the waker.
         let mut behind = Box::pin(read.lock());
         assert!(poll_by(behind.as_mut(), &panics).is_pending());
         let mut writes = Box::pin(write.lock());

@@ -1,4 +1,4 @@
-//! Releases that the store does not take.
+//! Releases that the store rejects.
 
 use std::future::pending;
 use std::pin::{Pin, pin};
@@ -16,7 +16,7 @@ use crate::foreign::told::{at_events_of, events_of};
 use crate::over_local::{Between, Command, Nothing, Refused, kept_while, over};
 use crate::polled::{poll, ready};
 
-/// Refuses every release while it is told to, and notes when it came.
+/// Refuses every release while the flag is set, and records the time of each.
 #[derive(Clone)]
 struct TakesNoRelease(ThreadRuntime, Arc<Mutex<Vec<Instant>>>, Arc<AtomicBool>);
 
@@ -32,7 +32,7 @@ impl Between for TakesNoRelease {
     async fn before(&self, command: Command<'_>) -> Result<(), Refused> {
         if let Command::Release(_) = command {
             self.1.lock().unwrap().push(self.0.now());
-            // Ordering: SeqCst, here and below, for no reason but that it is a test.
+            // Ordering: SeqCst, here and below for simplicity; a test needs no less.
             if self.2.load(SeqCst) {
                 return Err(Refused);
             }
@@ -41,8 +41,7 @@ impl Between for TakesNoRelease {
     }
 }
 
-/// An operator is told once while releases fail, and again when one has succeeded since, in the background or
-/// by a call.
+/// An operator hears once of a series of failures; a success in the background or by a call ends the series.
 #[test]
 fn error_of_a_release_is_told_again_once_one_has_succeeded() {
     let clock = ThreadRuntime::paused();
@@ -69,8 +68,7 @@ fn error_of_a_release_is_told_again_once_one_has_succeeded() {
     }
 }
 
-/// A server that cannot answer is not asked a hundred times a second by each lock, and one that can again is
-/// asked before a second has passed.
+/// Back-off spares an unavailable server, but stays below a second, for a quick recovery.
 #[test]
 fn release_that_fails_is_repeated_ever_more_rarely_until_its_lease_is_over() {
     const LEASE: Duration = Duration::from_secs(20);
@@ -109,13 +107,12 @@ fn unlock_that_the_store_does_not_answer_is_an_error_that_says_so_and_is_counted
     let mut unlocks = pin!(async { lock.lock().await.unwrap().unlock().await });
     let Poll::Ready(Err(error)) = poll(unlocks.as_mut()) else { panic!("it is answered") };
     assert!(error.is_release_pending() && !error.is_retryable(), "{error:?}");
-    // The caller's, and the first repetition.
+    // The caller's release and the first retry.
     assert_eq!(client.metrics().releases_failed, 2);
     let refused = client.get_lock("").unwrap_err();
     assert!(!refused.is_release_pending(), "{refused:?}");
 }
 
-/// Answers the first release when it is polled for the second time, which it never is.
 #[derive(Clone, Default)]
 struct FirstIsSilent(Arc<AtomicBool>);
 
@@ -123,7 +120,7 @@ impl Between for FirstIsSilent {
     type Error = OtherKind;
 
     async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        // Ordering: SeqCst, for no reason but that it is a test.
+        // Ordering: SeqCst for simplicity; a test needs no less.
         if matches!(command, Command::Release(_)) && !self.0.swap(true, SeqCst) {
             pending::<()>().await;
         }
@@ -133,7 +130,7 @@ impl Between for FirstIsSilent {
 
 type Shutdown = Pin<Box<dyn Future<Output = Result<(), ShutdownError>> + Send>>;
 
-/// Polls a shutdown where it is woken.
+/// Polls a shutdown within the wake-up.
 #[derive(Default)]
 struct InPlace {
     shutdown: Mutex<Option<Shutdown>>,
@@ -142,7 +139,7 @@ struct InPlace {
 
 impl Wake for InPlace {
     fn wake(self: Arc<Self>) {
-        // Woken by what it does itself, it has seen that.
+        // Locked by the poll that caused this wake-up, which sees the change anyway.
         let Ok(mut shutdown) = self.shutdown.try_lock() else { return };
         let Some(waits) = shutdown.as_mut() else { return };
         let waker = Waker::from(Arc::clone(&self));
@@ -152,7 +149,7 @@ impl Wake for InPlace {
     }
 }
 
-/// As by a thread that was busy meanwhile: what was done before it looks was done in time.
+/// The thread was busy past the limit; work finished before the poll counts as in time.
 #[test]
 fn shutdown_that_is_polled_late_looks_once_more() {
     const LIMIT: Duration = Duration::from_secs(1);
@@ -186,7 +183,7 @@ fn shutdown_leaves_forgotten_holds_to_their_leases_and_waits_for_guards_beside_t
     assert!(ready(lock.is_locked()).unwrap(), "the lease of the forgotten hold is cut short");
 }
 
-/// The program may end: it has no work that another client could get in the way of.
+/// The program may end: without a hold, no work can conflict with another client's.
 #[test]
 fn shutdown_that_lacks_nothing_but_answers_says_that_no_work_is_lost() {
     let clock = ThreadRuntime::paused();
@@ -221,7 +218,7 @@ fn shutdown_hears_of_a_release_that_a_caller_has_left_unawaited() {
     assert_eq!(*waits.outcome.lock().unwrap(), Some(Ok(())));
 }
 
-/// The store never answers the first release, whose caller neither polls nor drops the future.
+/// The store never answers the first release, whose future is kept unpolled.
 #[test]
 fn release_without_an_answer_is_repeated_and_no_shutdown_waits_for_its_caller() {
     let clock = ThreadRuntime::paused();
@@ -240,7 +237,7 @@ fn release_without_an_answer_is_repeated_and_no_shutdown_waits_for_its_caller() 
     drop(unlocks);
 }
 
-/// It is told of the release, and looks at once: the lock has one yet that may be handed on.
+/// The shutdown is woken during the release, when the lock may still be handed on.
 #[test]
 fn shutdown_hears_that_the_lock_that_it_has_seen_released_has_come_to_rest() {
     let client = LockClient::new(over(&Local::new(), Nothing));
@@ -254,7 +251,7 @@ fn shutdown_hears_that_the_lock_that_it_has_seen_released_has_come_to_rest() {
     assert_eq!(*waits.outcome.lock().unwrap(), Some(Ok(())));
 }
 
-/// Notes each command that takes a lease from the store, and answers at its first poll.
+/// Counts the commands that remove a lease.
 #[derive(Clone, Default)]
 struct Noted(Arc<AtomicUsize>);
 
@@ -263,7 +260,7 @@ impl Between for Noted {
 
     async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
         let releases = matches!(command, Command::Release(_) | Command::RollBack(_));
-        // Ordering: SeqCst, a test's count.
+        // Ordering: SeqCst for simplicity; only a counter.
         self.0.fetch_add(usize::from(releases), SeqCst);
         Ok(())
     }
@@ -276,7 +273,7 @@ fn unlock_that_is_answered_at_once_is_sent_once_and_says_whether_the_store_had_t
     let (lock, theirs) = (client.get_lock("orders").unwrap(), LockClient::new(local).get_lock("orders"));
     let held = ready(lock.lock()).unwrap();
     ready(held.unlock()).unwrap();
-    // Ordering: as above.
+    // Ordering: SeqCst, as above.
     assert_eq!(noted.0.load(SeqCst), 1);
     let held = ready(lock.lock()).unwrap();
     ready(theirs.unwrap().force_unlock()).unwrap();
@@ -284,7 +281,7 @@ fn unlock_that_is_answered_at_once_is_sent_once_and_says_whether_the_store_had_t
     assert_eq!(client.metrics().leases_lost, 1);
 }
 
-/// Neither answers a question nor takes what is sent to undo it, of which it notes when it came.
+/// Refuses every command, and records the time of each rollback.
 #[derive(Clone)]
 struct TakesNothing(ThreadRuntime, Arc<Mutex<Vec<Instant>>>);
 
@@ -299,7 +296,7 @@ impl Between for TakesNothing {
     }
 }
 
-/// A silent link may keep what was asked for, and the lease begins when that comes through.
+/// A silent connection may deliver the acquisition late, and the lease begins on delivery.
 #[test]
 fn question_that_was_not_answered_is_undone_for_as_long_as_it_may_run() {
     let clock = ThreadRuntime::paused();
@@ -316,8 +313,7 @@ fn question_that_was_not_answered_is_undone_for_as_long_as_it_may_run() {
     assert!(last <= most && last >= most - Duration::from_secs(2), "{last:?}");
 }
 
-/// Keeps questions and releases, the latter to refuse them, until it is told to go on. Refuses what undoes
-/// something while it is `away`.
+/// Delays acquisitions and releases until told, then refuses the releases. Refuses rollbacks while `away`.
 #[derive(Clone, Default)]
 struct Keeps(Arc<Kept>);
 
@@ -338,7 +334,7 @@ impl Between for Keeps {
                 false
             }
             Command::Release(_) => kept_while(&self.0.releases).await,
-            // Ordering: as above.
+            // Ordering: SeqCst, as above.
             Command::RollBack(_) => self.0.away.load(SeqCst),
             _ => false,
         };
@@ -346,7 +342,7 @@ impl Between for Keeps {
     }
 }
 
-/// In the one moment in which it is awaited no more, and not repeated yet.
+/// Polls the shutdown between the failure of the release and the start of the retry.
 #[test]
 fn shutdown_waits_for_a_release_that_has_failed_until_it_is_repeated() {
     let (clock, keeps) = (ThreadRuntime::paused(), Keeps::default());
@@ -373,7 +369,7 @@ fn shutdown_waits_for_a_release_that_has_failed_until_it_is_repeated() {
     assert_eq!(*waits.outcome.lock().unwrap(), Some(Ok(())));
 }
 
-/// What asks for it leases the lock anew if it comes after the release.
+/// A token request that arrives after the release leases the lock anew.
 #[test]
 fn token_that_comes_after_its_owner_has_left_is_undone_once_the_store_is_back() {
     const LEASE: Duration = Duration::from_secs(1200);

@@ -1,4 +1,4 @@
-//! Work that ends with the lock: `run` and `run_with`, of `Lock` and `Guard`.
+//! `run` and `run_with` of `Lock` and `Guard`: work that ends with the lock.
 
 use std::future::{pending, ready};
 use std::pin::pin;
@@ -10,12 +10,11 @@ use std::time::Duration;
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{LockClient, LockOptions, LossReason};
 
-/// Adds one when it is dropped.
 struct Dropped(Arc<AtomicUsize>);
 
 impl Drop for Dropped {
     fn drop(&mut self) {
-        // Ordering: SeqCst, a test's count.
+        // Ordering: SeqCst for simplicity; only a counter.
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
@@ -43,12 +42,12 @@ async fn work_is_dropped_when_the_lock_is_lost_and_the_reason_is_told() {
     let error = guard.run(work).await.unwrap_err();
     assert!(error.is_lost() && !error.is_retryable(), "{error}");
     assert!(error.to_string().contains(&LossReason::Expired.to_string()), "{error}");
-    // Ordering: as above.
+    // Ordering: SeqCst, as above.
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
     assert!(lock.try_lock().await.unwrap().is_some(), "free for the next one");
 }
 
-/// The loss is known before the work is polled again, and both are ready.
+/// The loss and the work's next step are ready at the same poll.
 #[test]
 fn work_takes_no_step_after_a_loss_is_known() {
     let clock = ThreadRuntime::paused();
@@ -59,17 +58,17 @@ fn work_takes_no_step_after_a_loss_is_known() {
     let Poll::Ready(guard) = taking.as_mut().poll(&mut context) else { panic!("it is free") };
     let steps = AtomicUsize::new(0);
     let mut run = pin!(guard.unwrap().run(async {
-        // Ordering: SeqCst, a test's count.
+        // Ordering: SeqCst, as above.
         steps.fetch_add(1, Ordering::SeqCst);
         tokio::task::yield_now().await;
-        // Ordering: as above.
+        // Ordering: SeqCst, as above.
         steps.fetch_add(1, Ordering::SeqCst);
     }));
     assert!(run.as_mut().poll(&mut context).is_pending());
     clock.advance(Duration::from_secs(2));
     let Poll::Ready(outcome) = run.as_mut().poll(&mut context) else { panic!("it is lost") };
     assert!(outcome.unwrap_err().is_lost());
-    // Ordering: as above.
+    // Ordering: SeqCst, as above.
     assert_eq!(steps.load(Ordering::SeqCst), 1);
 }
 
@@ -94,7 +93,7 @@ async fn dropped_run_gives_the_lock_back_and_drops_its_work() {
         pending::<()>().await;
     });
     assert!(tokio::time::timeout(Duration::from_millis(1), run).await.is_err());
-    // Ordering: as above.
+    // Ordering: SeqCst, as above.
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
     assert!(lock.try_lock().await.unwrap().is_some());
 }
@@ -111,7 +110,7 @@ async fn panic_of_the_work_gives_the_lock_back() {
     assert!(lock.try_lock().await.unwrap().is_some());
 }
 
-/// The longest hold ends a watched one as well.
+/// `max_hold` ends a watched hold as well.
 #[tokio::test]
 async fn work_ends_with_the_longest_hold() {
     let options = LockOptions::default().max_hold(Duration::from_millis(20));
@@ -128,7 +127,7 @@ async fn work_has_its_guard_while_it_runs() {
     before.unlock().await.unwrap();
     let work = {
         let lock = lock.clone();
-        // In a task: what comes of it may cross threads.
+        // Spawned, since the future must be `Send`.
         tokio::spawn(async move {
             lock.run_with(async |guard| {
                 guard.ensure_held().await.unwrap();
@@ -143,7 +142,7 @@ async fn work_has_its_guard_while_it_runs() {
     assert!(lock.try_lock().await.unwrap().is_some(), "it is given back");
 }
 
-/// Both are known before the first poll: the lock is lost, and the work could begin.
+/// The loss is known before the first poll.
 #[tokio::test]
 async fn work_with_its_guard_is_not_begun_once_the_loss_is_known() {
     let client = LockClient::local();
@@ -168,7 +167,7 @@ async fn work_with_its_guard_is_dropped_when_the_lock_is_lost() {
         pending::<()>().await
     });
     assert!(run.await.unwrap_err().is_lost());
-    // Ordering: SeqCst, a test's count.
+    // Ordering: SeqCst, as above.
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
     assert!(lock.try_lock().await.unwrap().is_some(), "free for the next one");
 }

@@ -1,5 +1,4 @@
-//! What may cross threads, what may be pinned anywhere, and what an error is. The compiler checks; there is
-//! nothing to run.
+//! Compile-time checks of auto traits and of the error trait; nothing to run.
 
 use std::error::Error;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -60,7 +59,7 @@ fn types() {
     shared::<ThreadRuntime>();
     shared::<TokioRuntime>();
     shared::<Sleep>();
-    // As tokio's.
+    // Like tokio's semaphore.
     unwind_safe::<AsyncSemaphore>();
     unwind_safe::<Latch>();
     unwind_safe::<StripedSemaphores>();

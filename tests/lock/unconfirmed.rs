@@ -1,5 +1,4 @@
-//! A transport that does not confirm what is subscribed to: messages cannot be relied on, and a waiter looks
-//! for itself.
+//! Over a transport that confirms no subscription, messages are unreliable and waiters ask unprompted.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -16,7 +15,7 @@ use latchwork::{LeaseError, LockClient, LockError, LockOptions};
 const WATCHDOG: Duration = Duration::from_millis(300);
 const SOON: Duration = Duration::from_secs(5);
 
-/// Keeps what is subscribed to, and says nothing.
+/// Keeps inboxes without confirming.
 #[derive(Clone, Default)]
 struct Deaf(Arc<Mutex<Vec<Inbox>>>);
 
@@ -30,8 +29,7 @@ impl Transport for Deaf {
 
 type Act = Box<dyn FnOnce() + Send>;
 
-/// What happens before the next attempt of a plain lock, or release of a fair one, is answered, which takes
-/// no waiting otherwise.
+/// Runs an action before the answer to the next plain acquisition or fair release.
 #[derive(Clone, Default)]
 struct Meanwhile(Arc<Mutex<Option<Act>>>);
 
@@ -59,8 +57,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     tokio::time::timeout(SOON, so).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"));
 }
 
-/// The one behind the queue head had never asked how long the lease lasts, and waited for the confirmation
-/// without end.
+/// A successor that had never asked for the lease's end would wait for the confirmation forever.
 #[tokio::test]
 async fn next_queue_head_looks_for_itself_without_messages() {
     let local = Local::new();
@@ -85,8 +82,7 @@ async fn next_queue_head_looks_for_itself_without_messages() {
     guard.unlock().await.unwrap();
 }
 
-/// A waiter whose subscription is not confirmed has asked the store and sleeps, for as long as the lease
-/// lasts. The lock becomes free, and the message does not come; then the subscription is confirmed.
+/// The waiter has asked unconfirmed and sleeps. The lock becomes free without a message, before confirmation.
 #[tokio::test]
 async fn late_confirmation_wakes_a_waiter() {
     let (runtime, deaf) = (ThreadRuntime::paused(), Deaf::default());
@@ -98,7 +94,6 @@ async fn late_confirmation_wakes_a_waiter() {
     let held = theirs.lock().await.unwrap();
     let waits = tokio::spawn(async move { lock.lock().await.unwrap() });
     until("it subscribes", || !deaf.0.lock().unwrap().is_empty()).await;
-    // It does not wait for the confirmation any longer, and asks.
     let asleep = || client.registry().join("orders").is_some_and(|entry| entry.latch().waiters() == 1);
     until("it sleeps", || {
         runtime.advance(Duration::from_millis(100));
@@ -106,13 +101,13 @@ async fn late_confirmation_wakes_a_waiter() {
     })
     .await;
     held.unlock().await.unwrap();
-    // No time passes from here on.
+    // The clock stands still from here on.
     deaf.0.lock().unwrap()[0].ready();
     let guard = tokio::time::timeout(SOON, waits).await.expect("asleep beside a free lock").unwrap();
     guard.unlock().await.unwrap();
 }
 
-/// No time passes, and the message does not come.
+/// The clock stands still, and no message comes.
 #[tokio::test]
 async fn forced_unlock_wakes_a_waiter_of_its_client_without_a_message() {
     let (runtime, deaf) = (ThreadRuntime::paused(), Deaf::default());
@@ -135,7 +130,6 @@ async fn forced_unlock_wakes_a_waiter_of_its_client_without_a_message() {
     assert!(held.unlock().await.unwrap_err().is_lost());
 }
 
-/// Many wait, and a connection is made again: the process asks once.
 #[tokio::test]
 async fn reconnect_and_bursts_of_messages_make_a_process_ask_once() {
     const WAITERS: usize = 100;
@@ -162,7 +156,7 @@ async fn reconnect_and_bursts_of_messages_make_a_process_ask_once() {
         inbox.deliver(Message::Unlock);
     }
     until("it looks again", || looked() >= 2 && asleep()).await;
-    // One that came while it slept, and one that was kept.
+    // One message came during sleep, and one stayed pending.
     assert!(looked() <= 3, "asked {} times", looked());
     held.unlock().await.unwrap();
     inbox.deliver(Message::Unlock);
@@ -171,7 +165,7 @@ async fn reconnect_and_bursts_of_messages_make_a_process_ask_once() {
     }
 }
 
-/// The lease that it got was over before it heard of it, and another one has the lock by then.
+/// The lease granted was over before the answer, and another client holds the lock by then.
 #[tokio::test]
 async fn try_that_is_answered_too_late_does_not_wait() {
     let (runtime, lease) = (ThreadRuntime::paused(), Duration::from_millis(10));
@@ -191,11 +185,11 @@ async fn try_that_is_answered_too_late_does_not_wait() {
     let tries = lock.try_lock_for(Duration::ZERO, lease);
     let tried = tokio::time::timeout(SOON, tries).await.expect("it waits");
     assert!(held.lock().unwrap().is_some());
-    // Which of the two came too late is said: not the store's answer to the caller, but the lease.
+    // The error blames the lease, which came too late, not the answer.
     assert!(matches!(tried, Err(LockError::Lease(LeaseError::OverBeforeAnswer))), "{tried:?}");
 }
 
-/// It was not confirmed for so long that the waiter has asked without it.
+/// The waiter has already asked without a confirmation.
 #[test]
 fn failure_of_a_subscription_that_was_not_confirmed_in_time_is_told() {
     let (runtime, deaf) = (ThreadRuntime::paused(), Deaf::default());
@@ -214,8 +208,7 @@ fn failure_of_a_subscription_that_was_not_confirmed_in_time_is_told() {
     assert!(matches!(error, LockError::Subscribe(_)), "{error:?}");
 }
 
-/// It is confirmed on the way of an answer that says that the lock is held. The release was published before,
-/// and its message does not come.
+/// The confirmation overtakes the answer that the lock is held; the earlier release's message is lost.
 #[tokio::test]
 async fn confirmation_that_comes_before_the_answer_to_a_question_wakes_a_waiter() {
     let (runtime, deaf, meanwhile) = (ThreadRuntime::paused(), Deaf::default(), Meanwhile::default());
@@ -231,19 +224,17 @@ async fn confirmation_that_comes_before_the_answer_to_a_question_wakes_a_waiter(
         ready(held.unlock()).unwrap();
         inbox.ready();
     }));
-    // It does not wait for the confirmation any longer, and asks.
     until("it asks", || {
         runtime.advance(Duration::from_millis(100));
         meanwhile.0.lock().unwrap().is_none()
     })
     .await;
-    // No time passes from here on.
+    // The clock stands still from here on.
     let guard = tokio::time::timeout(SOON, waits).await.expect("asleep beside a free lock").unwrap();
     guard.unlock().await.unwrap();
 }
 
-/// The release that names the waiter lets another client's go first, and that passes the lock on before the
-/// waiter's subscription is confirmed: the message does not come. The confirmation does, before the answer.
+/// The message of the grant precedes the subscription's confirmation, which precedes the release's answer.
 #[tokio::test]
 async fn waiter_that_is_named_asks_for_itself_if_its_subscription_was_confirmed_after_the_release_was_sent() {
     let (runtime, deaf, meanwhile) = (ThreadRuntime::paused(), Deaf::default(), Meanwhile::default());
@@ -264,7 +255,6 @@ async fn waiter_that_is_named_asks_for_itself_if_its_subscription_was_confirmed_
     }));
     drop(held);
     assert!(meanwhile.0.lock().unwrap().is_none(), "nothing was released");
-    // No time passes.
     let guard = tokio::time::timeout(SOON, named).await.expect("asleep with a lock granted to it").unwrap();
     guard.unlock().await.unwrap();
 }

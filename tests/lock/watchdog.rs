@@ -1,4 +1,4 @@
-//! The watchdog, over a backend whose renewals are the test's.
+//! The watchdog, over a backend whose renewals the test controls.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -17,15 +17,15 @@ use tracing::Level;
 const LEASE: Duration = Duration::from_secs(3);
 const SOON: Duration = Duration::from_secs(10);
 
-/// Of a call to renew the test is told, and says what becomes of it.
+/// Records each renewal call and determines its outcome.
 struct Watched {
     runtime: ThreadRuntime,
     calls: Mutex<Vec<(Instant, Vec<String>)>>,
-    /// How many of the next calls fail.
+    /// Number of next calls that fail.
     failing: Mutex<u32>,
-    /// And then how many panic.
+    /// Number of calls that panic afterwards.
     panicking: Mutex<u32>,
-    /// Calls for names that begin with `slow` wait for a permit of this.
+    /// Permits for renewals of names that begin with `slow`.
     go: Semaphore,
 }
 
@@ -36,7 +36,7 @@ fn slow(name: &str) -> bool {
     name.starts_with("slow")
 }
 
-/// Whether this call is one of the next so many.
+/// Takes one off `next`; true if any was left.
 fn is_one_of(next: &Mutex<u32>) -> bool {
     let mut next = next.lock().unwrap();
     let is_one = *next > 0;
@@ -54,7 +54,6 @@ impl Shared {
         (backend.interceptor().0.clone(), LockClient::with_options(backend, &options).unwrap())
     }
 
-    /// The calls so far whose first name begins with `prefix`.
     fn calls(&self, prefix: &str) -> Vec<(Instant, Vec<String>)> {
         let calls = self.0.calls.lock().unwrap();
         calls.iter().filter(|(_, names)| names[0].starts_with(prefix)).cloned().collect()
@@ -72,7 +71,7 @@ impl Shared {
         let fails = is_one_of(&self.0.failing);
         assert!(!is_one_of(&self.0.panicking), "on purpose");
         if fails {
-            // Some time later: the watchdog is asleep again by then.
+            // Fail later, with the watchdog asleep again.
             runtime.sleep_until(runtime.now() + Duration::from_millis(20)).await;
             return Err(Refused);
         }
@@ -111,13 +110,13 @@ async fn renewal_that_fails_is_tried_again_soon() {
     *backend.0.failing.lock().unwrap() = 1;
     backend.until_calls("a", 2).await;
     let calls = backend.calls("a");
-    // A thirtieth of the lease, and not a third.
+    // The interval is a thirtieth of the lease, not a third.
     assert!(calls[1].0 - calls[0].0 < LEASE / 6, "{:?}", calls[1].0 - calls[0].0);
     assert!(guard.is_held());
     guard.unlock().await.unwrap();
 }
 
-/// A backend that panics in the middle of a renewal is asked again, a third of the lease later.
+/// A panic in the backend delays the renewal by a third of the lease.
 #[tokio::test]
 async fn renewal_that_panics_is_not_the_last_one() {
     let (backend, client) = Shared::client();
@@ -128,7 +127,7 @@ async fn renewal_that_panics_is_not_the_last_one() {
     guard.unlock().await.unwrap();
 }
 
-/// The store has what it was asked for, and says so 20 s later.
+/// The store renews at once, and answers 20 s later.
 struct Late(ThreadRuntime);
 
 impl Between for Late {
@@ -197,8 +196,7 @@ fn lease_that_is_only_looked_after_is_made_no_longer() {
     assert_eq!(*renewals.0.lock().unwrap(), [(1, Lease::MIN)]);
 }
 
-/// A part of the store that does not answer costs its own locks only; and of those, each has one renewal
-/// under way.
+/// An unresponsive part of the store costs only its own locks, with one renewal each under way.
 #[tokio::test]
 async fn groups_do_not_wait_for_each_other() {
     let (backend, client) = Shared::client();
@@ -207,7 +205,7 @@ async fn groups_do_not_wait_for_each_other() {
     let quick = lock("quick").await;
     backend.until_calls("slow", 1).await;
     let late = lock("slow:1").await;
-    // Through the whole lease of the one that is not answered.
+    // Three quick renewals outlast the unanswered lease.
     backend.until_calls("quick", 3).await;
     let calls = backend.calls("slow");
     assert_eq!(calls.iter().map(|(_, names)| names.len()).sum::<usize>(), 2, "{calls:?}");
@@ -221,7 +219,7 @@ async fn groups_do_not_wait_for_each_other() {
     }
 }
 
-/// Fires no timer before a time, as a thread that is busy until then.
+/// Fires no timer before a time, as on a busy thread.
 #[derive(Clone)]
 struct BusyUntil(Instant, ThreadRuntime);
 
@@ -241,7 +239,7 @@ impl Runtime for BusyUntil {
     }
 }
 
-/// More than the watchdog takes for one look: the rest goes along with a lease that it renews.
+/// More holds than one pass of the watchdog releases; the rest shares a lease with a live hold.
 #[test]
 fn holds_that_have_ended_by_the_thousand_when_the_watchdog_looks_are_all_given_back() {
     const MANY: usize = 5000;
@@ -256,7 +254,7 @@ fn holds_that_have_ended_by_the_thousand_when_the_watchdog_looks_are_all_given_b
     let take = |name: &String| ready(client.get_lock(name).unwrap().lock()).unwrap();
     let _held: Vec<_> = names.iter().map(take).collect();
     clock.advance(second * 3);
-    // By the same lease, which is due first and lasts for longer.
+    // Shares the lease, which is due first but lasts longer.
     let reads_on = ready(prices.read().lock()).unwrap();
     clock.advance(second * 14);
     assert!(reads_on.is_held());

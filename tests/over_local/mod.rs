@@ -1,4 +1,4 @@
-//! The store in memory, with something between it and its clients.
+//! The store in memory, with an interceptor before the clients.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::error::Error;
@@ -18,7 +18,6 @@ use latchwork::local::{Local, LocalTransport, OtherKind, ThreadRuntime};
 use latchwork::{Holder, LeaseId, NameError};
 use latchwork_conformance::{Intercept, Interceptor};
 
-/// A command on its way to the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Command<'a> {
     Acquire(Mode),
@@ -29,34 +28,33 @@ pub(crate) enum Command<'a> {
     Holders(Mode),
 }
 
-/// What is between the clients and the store. Each method does nothing unless it is written.
+/// Intercepts commands between clients and the store. Each default method does nothing.
 pub(crate) trait Between: Send + Sync + 'static {
     type Error: OfStore;
 
-    /// As of a [`Backend`].
+    /// See [`Backend`].
     const ANSWERS_AT_ONCE: bool = false;
 
-    /// A command goes to the store, which has no part in it if this fails.
+    /// Runs before the store executes a command; an error cancels the command.
     fn before(&self, command: Command<'_>) -> impl Future<Output = Result<(), Self::Error>> + Send {
         let _ = command;
         ready(Ok(()))
     }
 
-    /// The store has carried it out. If this fails, that is the answer.
+    /// Runs after the store has executed a command; an error replaces the answer.
     fn after(&self, command: Command<'_>) -> impl Future<Output = Result<(), Self::Error>> + Send {
         let _ = command;
         ready(Ok(()))
     }
 
-    /// Something is asked that is no command.
     fn asked(&self) {}
 
-    /// What is said of how many have heard of a release.
+    /// Replaces the number of clients that heard a release.
     fn receivers(&self, receivers: usize) -> usize {
         receivers
     }
 
-    /// As of a [`Backend`].
+    /// See [`Backend`].
     fn grants_suffice(&self) -> bool {
         true
     }
@@ -77,7 +75,7 @@ pub(crate) trait Between: Send + Sync + 'static {
     }
 }
 
-/// What clients are told, as the store in memory itself fails in one way only.
+/// The error type of an interceptor; must include the only error of the store in memory.
 pub(crate) trait OfStore: Error + Send + Sync + 'static {
     fn of_store(error: OtherKind) -> Self;
 }
@@ -94,11 +92,11 @@ impl OfStore for io::Error {
     }
 }
 
-/// Keeps a command, or its answer, for as long as the test says so. True if it was kept.
+/// Delays a command or an answer while `kept` is set. Returns true after a delay.
 pub(crate) async fn kept_while(kept: &AtomicBool) -> bool {
     let mut was_kept = false;
     poll_fn(|_| {
-        // Ordering: SeqCst, for no reason but that it is a test.
+        // Ordering: SeqCst for simplicity; a test needs no less.
         let is_kept = kept.load(SeqCst);
         was_kept |= is_kept;
         if is_kept { Poll::Pending } else { Poll::Ready(was_kept) }
@@ -106,7 +104,7 @@ pub(crate) async fn kept_while(kept: &AtomicBool) -> bool {
     .await
 }
 
-/// All that some of them say.
+/// The error of an interceptor that refuses commands.
 #[derive(Debug)]
 pub(crate) struct Refused;
 
@@ -124,7 +122,6 @@ impl OfStore for Refused {
     }
 }
 
-/// Notes of each renewal how many leases it was for, and how long they are to last.
 #[derive(Clone, Default)]
 pub(crate) struct Renewals(pub(crate) Arc<Mutex<Vec<(usize, Duration)>>>);
 
@@ -139,7 +136,6 @@ impl Between for Renewals {
     }
 }
 
-/// There is nothing between them.
 #[derive(Clone, Debug)]
 pub(crate) struct Nothing;
 
@@ -147,10 +143,9 @@ impl Between for Nothing {
     type Error = OtherKind;
 }
 
-/// The store in memory behind `B`. Its messages come over `T`.
+/// The store in memory behind interceptor `B`, with messages over transport `T`.
 pub(crate) type OverLocal<B, T = LocalTransport, R = ThreadRuntime> = Intercept<Local<R>, Hooked<B>, T>;
 
-/// With the store's own messages.
 pub(crate) fn over<B: Between, R: Runtime + Clone>(
     local: &Local<R>,
     between: B,
@@ -158,16 +153,13 @@ pub(crate) fn over<B: Between, R: Runtime + Clone>(
     Intercept::new(local.clone(), Hooked(between))
 }
 
-/// With messages that come over `transport`.
 pub(crate) fn over_with<B: Between, T: Transport>(local: Local, between: B, transport: T) -> OverLocal<B, T> {
     Intercept::with_transport(local, Hooked(between), transport)
 }
 
-/// Has something before each command and after it.
 #[derive(Clone, Debug)]
 pub(crate) struct Hooked<B>(pub(crate) B);
 
-/// A command with something before it and after it.
 async fn carry<B: Between, O>(
     between: &B,
     command: Command<'_>,

@@ -1,4 +1,4 @@
-//! Futures that are polled by the test itself, without a runtime.
+//! Futures polled by the test, without a runtime.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -7,12 +7,11 @@ pub(crate) fn poll_by<F: Future + ?Sized>(future: Pin<&mut F>, waker: &Waker) ->
     future.poll(&mut Context::from_waker(waker))
 }
 
-/// By a waker that wakes nothing.
 pub(crate) fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     poll_by(future, Waker::noop())
 }
 
-/// What a future comes to that is ready at once.
+/// Returns the output of a future that is ready at the first poll.
 pub(crate) fn ready<F: Future>(future: F) -> F::Output {
     match poll(pin!(future)) {
         Poll::Ready(output) => output,

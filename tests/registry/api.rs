@@ -1,5 +1,3 @@
-//! `Registry` and `ChannelEntry`: subscribing, unsubscribing, and being told.
-
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -125,7 +123,7 @@ fn resubscribed_reaches_waiters_that_are_not_asleep_yet() {
     let (one, other) = (registry.subscribe("a"), registry.subscribe("a"));
     let inbox = script.inbox();
     inbox.ready();
-    // Both are busy trying when the connection comes back; what they missed in between is not repeated.
+    // Both subscribers are busy when the connection returns; lost messages are not repeated.
     inbox.resubscribed();
     assert!(answers(pin!(one.latch().wait())));
     assert!(answers(pin!(other.latch().wait())));
@@ -195,7 +193,7 @@ fn listener_may_use_the_entry_it_is_called_from() {
     drop(listener);
 }
 
-/// Each would be called by the one before, on its stack.
+/// Recursion would overflow the stack.
 #[test]
 fn listener_that_listens_again_hears_of_each_notification_that_is_kept() {
     const KEPT: usize = 20_000;
@@ -220,7 +218,7 @@ fn listener_that_listens_again_hears_of_each_notification_that_is_kept() {
     assert_eq!((ran.load(Ordering::Relaxed), entry.latch().pending()), (KEPT, 0));
 }
 
-/// Its callback would have run behind the one that drops it.
+/// The dropped listener's callback was queued behind the callback that drops the listener.
 #[test]
 fn listener_that_is_dropped_inside_of_a_call_passes_its_notification_on() {
     let (_script, registry) = registry();
@@ -232,8 +230,7 @@ fn listener_that_is_dropped_inside_of_a_call_passes_its_notification_on() {
     assert_eq!(entry.latch().pending(), 1);
 }
 
-/// Subscribing and leaving from many threads at once: in the end nothing is left, and what the transport was
-/// told is in order.
+/// Many threads subscribe and leave at once: no entry remains, and the transport's calls alternate.
 #[test]
 fn threads_come_and_go() {
     let (script, registry) = registry();
@@ -307,7 +304,7 @@ fn read_unlock_runs_all_listeners_of_one_subscription() {
     assert!(answers(asleep));
 }
 
-/// Beside a listener, and beside two sleepers of another subscription.
+/// The subscriber is beside a listener, and beside two sleepers of another subscription.
 #[test]
 fn what_calls_all_is_kept_for_a_subscriber_that_is_about_to_sleep() {
     let calls: [fn(&Inbox); 3] = [
@@ -343,7 +340,7 @@ fn figures_tell_what_happened() {
     assert_eq!((stats.entries, stats.interest), (2, 3));
 
     inbox.deliver(Message::Unlock);
-    drop(one.latch().try_wait().unwrap()); // passed on: not yet answered
+    drop(one.latch().try_wait().unwrap()); // dropped unconsumed, so passed on and not yet counted
     assert_eq!((registry.stats().wakes_useful, registry.stats().wakes_spurious), (0, 0));
     one.latch().try_wait().unwrap().consume();
     inbox.deliver(Message::ReadUnlock);
@@ -352,7 +349,7 @@ fn figures_tell_what_happened() {
     inbox.deliver(Message::Unlock);
     let listener = other.listen(|| {});
     assert!(listener.has_run());
-    inbox.resubscribed(); // two calls are kept, without a waiter
+    inbox.resubscribed(); // two pending notifications, without a waiter
     drop((one, other, listener, failed));
 
     let stats = registry.stats();
@@ -362,7 +359,7 @@ fn figures_tell_what_happened() {
     assert_eq!((stats.entries, stats.interest), (0, 0));
 }
 
-/// Does once, inside of a call, what the test says; with the inbox, if there is one.
+/// Runs an action once within a transport call, with the inbox if there is one.
 #[derive(Clone, Default)]
 struct Acts(Arc<Mutex<Option<Act>>>);
 
@@ -385,7 +382,6 @@ impl Transport for Acts {
     }
 }
 
-/// Subscribes, and gives that up, where the waker is called.
 struct Subscribes(Registry<Acts>, mpsc::Sender<()>);
 
 impl Wake for Subscribes {
@@ -395,7 +391,7 @@ impl Wake for Subscribes {
     }
 }
 
-/// The registry has the channel's stripe while it calls the transport, which wakes others.
+/// The registry holds the channel's stripe while the transport is called, and the transport wakes tasks.
 #[test]
 fn waker_of_what_a_transport_does_inside_of_a_call_may_subscribe_to_the_same_channel() {
     type Waits = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -1,5 +1,4 @@
-//! A waiter's whole way (subscribe, wait for readiness, sleep, answer the call) dropped at every poll, while
-//! the transport does everything that it may, in every order.
+//! A waiter's whole life, cancelled at every poll, with every sequence of transport events.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,7 +22,7 @@ enum Event {
 const EVENTS: [Event; 6] =
     [Event::Nothing, Event::Ready, Event::Failed, Event::Resubscribed, Event::Unlock, Event::ReadUnlock];
 
-/// Events to a sequence. The way takes four polls when all goes well.
+/// Events in a sequence. An undisturbed waiter takes four polls.
 const LENGTH: u32 = 4;
 
 impl Event {
@@ -43,7 +42,6 @@ impl Event {
     }
 }
 
-/// Every row of `LENGTH` events.
 fn stories() -> impl Iterator<Item = Vec<Event>> {
     (0..EVENTS.len().pow(LENGTH)).map(|number| {
         (0..LENGTH).map(|digit| EVENTS[number / EVENTS.len().pow(digit) % EVENTS.len()]).collect()
@@ -57,7 +55,7 @@ async fn whole_way(registry: &Registry<Script>) -> Result<(), SubscribeError> {
     if let Some(error) = subscription.failure() {
         return Err(error);
     }
-    // What it was called for takes a poll, with the call in hand.
+    // The waiter's attempt takes one poll, with the notification unconsumed.
     let mut tried = false;
     std::future::poll_fn(|context| {
         if tried {
@@ -72,7 +70,6 @@ async fn whole_way(registry: &Registry<Script>) -> Result<(), SubscribeError> {
     Ok(())
 }
 
-/// Whether it was woken since it was last asked.
 #[derive(Default)]
 struct Woken(AtomicBool);
 
@@ -83,8 +80,8 @@ impl Wake for Woken {
     }
 }
 
-/// Goes the way for `polls` polls, an event after each, and is dropped after the last of the sequence. True
-/// if it arrived. What gets it any further must have woken it.
+/// Polls a waiter `polls` times with an event after each poll, and drops the waiter after the last event.
+/// True if the waiter finished. Only a wake-up may lead to progress.
 fn go(
     registry: &Registry<Script>,
     inbox: &mut Option<Inbox>,
@@ -103,7 +100,7 @@ fn go(
             let polled = way.as_mut().poll(&mut Context::from_waker(&waker));
             assert!(was_woken || number == 0 || polled.is_pending(), "{story:?}: it would have slept on");
             arrived = polled.is_ready();
-            // The first poll subscribes, unless there is a subscription already.
+            // The first poll subscribes, unless already subscribed.
             *inbox = script.steps().1.or(inbox.take());
         }
         if let Some(inbox) = inbox {
@@ -139,14 +136,14 @@ fn remaining_waiter_misses_nothing_wherever_another_is_dropped() {
             let mut patient = pin!(whole_way(&registry));
             assert!(poll(patient.as_mut()).is_pending());
             let mut inbox = Some(script.inbox());
-            // Which of the events befell both is known: the patient one is there all the time.
+            // The patient waiter is subscribed all the time, so both see the same events.
             let arrived = go(&registry, &mut inbox, &script, &story, polls);
             let inbox = inbox.unwrap();
 
             let failed = story.contains(&Event::Failed);
             if !failed {
                 inbox.ready();
-                // A call that the other one has not answered must still be there for this one.
+                // A notification not consumed by the cancelled waiter must go to the patient waiter.
                 if arrived || !story.iter().any(|event| event.calls()) {
                     inbox.deliver(Message::Unlock);
                 }

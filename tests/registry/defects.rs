@@ -1,5 +1,4 @@
-//! What broke in Redisson's subscriptions over ten years, asked of `Registry` and `ChannelEntry`. Each test
-//! is named after what went wrong there.
+//! Defects of Redisson's subscriptions over ten years. Each test is named after the defect.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,12 +15,11 @@ fn nothing_is_left(registry: &Registry<impl Transport>) {
     assert_eq!(stats.subscriptions_begun, stats.subscriptions_ended + stats.subscriptions_failed);
 }
 
-/// #543, #4294, #7264: a stripe was held until the server confirmed; when it never did, a fiftieth of all
-/// names stood still.
+/// #543, #4294, #7264: a stripe was locked until the server confirmed, and blocked a fiftieth of all names.
 #[test]
 fn unconfirmed_subscription_holds_up_its_stripe() {
     let (script, registry) = Script::registry();
-    // Far more than there are stripes, and none is ever confirmed.
+    // Far more subscriptions than stripes, all unconfirmed.
     let subscriptions: Vec<_> = (0..500).map(|number| registry.subscribe(&number.to_string())).collect();
     assert_eq!(script.steps().0.len(), 500);
     for subscription in &subscriptions {
@@ -33,7 +31,7 @@ fn unconfirmed_subscription_holds_up_its_stripe() {
     nothing_is_left(&registry);
 }
 
-/// #1268, #6328: listeners that were not needed any more stayed in the queue.
+/// #1268, #6328: removed listeners stayed in the queue.
 #[test]
 fn removed_listener_is_kept() {
     let (_script, registry) = Script::registry();
@@ -50,7 +48,7 @@ fn removed_listener_is_kept() {
     assert_eq!(subscription.latch().waiters(), 0);
 }
 
-/// #6328: listeners that were cancelled by a failure stayed in the queue.
+/// #6328: listeners cancelled by a failure stayed in the queue.
 #[test]
 fn listener_outlives_a_failed_subscription() {
     let (script, registry) = Script::registry();
@@ -62,14 +60,14 @@ fn listener_outlives_a_failed_subscription() {
         move || told.store(true, Ordering::Relaxed)
     });
     script.inbox().failed(SubscribeError::new("no connection"));
-    // Ordering: as above.
+    // Ordering: Relaxed, as above.
     assert!(told.load(Ordering::Relaxed) && listener.has_run());
     assert_eq!(Arc::strong_count(&told), 1, "the callback is kept");
     drop((listener, subscription));
     nothing_is_left(&registry);
 }
 
-/// #2095: a message for all woke one.
+/// #2095
 #[test]
 fn message_for_all_wakes_one() {
     let (script, registry) = Script::registry();
@@ -98,7 +96,7 @@ fn message_goes_to_a_cancelled_waiter() {
     assert!(answers(waits));
 }
 
-/// #1763: slow to subscribe, and the message that came meanwhile was lost.
+/// #1763: subscribing was slow, and a message before the confirmation was lost.
 #[test]
 fn message_before_the_confirmation_is_lost() {
     let (script, registry) = Script::registry();
@@ -110,7 +108,7 @@ fn message_before_the_confirmation_is_lost() {
     assert!(answers(pin!(subscription.latch().wait())));
 }
 
-/// #3891: of two writers that were both about to sleep, one missed the message for all.
+/// #3891: of two writers about to sleep, one missed the message for all.
 #[test]
 fn message_for_all_misses_waiters_that_are_about_to_sleep() {
     let (script, registry) = Script::registry();
@@ -123,7 +121,7 @@ fn message_for_all_misses_waiters_that_are_about_to_sleep() {
     assert!(answers(pin!(busy.latch().wait())));
 }
 
-/// #5761, #5762: a listener was added just after the message, and waited for the next one.
+/// #5761, #5762: a listener added just after the message waited for the next message.
 #[test]
 fn listener_does_not_look_whether_the_message_was_there_before() {
     let (script, registry) = Script::registry();
@@ -134,14 +132,14 @@ fn listener_does_not_look_whether_the_message_was_there_before() {
     assert!(!subscription.listen(|| {}).has_run(), "one message ran two");
 }
 
-/// PR #6047: an impatient waiter failed the promise that it shared with a patient one.
+/// PR #6047: an impatient waiter failed the promise shared with a patient waiter.
 #[test]
 fn impatient_waiter_fails_the_patient_one() {
     let (script, registry) = Script::registry();
     let (impatient, patient) = (registry.subscribe("a"), registry.subscribe("a"));
     let mut waits = pin!(patient.subscribed_unless(std::future::pending()));
     assert!(poll(waits.as_mut()).is_pending());
-    // Its time is over at once, as the first one in, whose call to the transport it was.
+    // The first subscriber, which called the transport, gives up at once.
     let gave_up = poll(pin!(impatient.subscribed_unless(std::future::ready(()))));
     assert!(matches!(gave_up, Poll::Ready(None)));
     drop(impatient);
@@ -151,7 +149,7 @@ fn impatient_waiter_fails_the_patient_one() {
     assert!(matches!(poll(waits), Poll::Ready(Some(Ok(())))));
 }
 
-/// #4662, #4064, #2575: the entry that had failed stayed, and every later attempt failed with it.
+/// #4662, #4064, #2575: a failed entry stayed, and every later attempt failed with the old error.
 #[test]
 fn dead_entry_is_not_removed() {
     let (script, registry) = Script::registry();
@@ -164,7 +162,7 @@ fn dead_entry_is_not_removed() {
     }
     nothing_is_left(&registry);
     assert_eq!(script.steps().0, [""; 0], "a failed subscription was ended");
-    // And a newcomer is not told the failure of one that has not left yet.
+    // A newcomer must not see the failure of an entry not yet left.
     let failed = registry.subscribe("a");
     script.inbox().failed(SubscribeError::new("no connection"));
     let newcomer = registry.subscribe("a");
@@ -176,7 +174,7 @@ fn dead_entry_is_not_removed() {
     nothing_is_left(&registry);
 }
 
-/// #4210, #4216: a waiter that gave up waiting for the confirmation was told that another had cancelled it.
+/// #4210, #4216: a waiter's own timeout was reported as cancellation by another.
 #[test]
 fn time_limit_is_reported_as_a_failure() {
     let (_script, registry) = Script::registry();
@@ -209,7 +207,7 @@ fn channel_is_kept_after_a_timed_out_subscribe() {
     nothing_is_left(&registry);
 }
 
-/// #6026, PR #6541, #2007, #85: after a failover no waiter was told that messages had been lost.
+/// #6026, PR #6541, #2007, #85: after a failover no waiter was told of lost messages.
 #[test]
 fn reconnection_leaves_sleepers_asleep() {
     let (script, registry) = Script::registry();
@@ -222,7 +220,7 @@ fn reconnection_leaves_sleepers_asleep() {
     assert!(waits.iter_mut().all(|wait| answers(wait.as_mut())));
 }
 
-/// #4294: after a disconnect the subscription that had not been confirmed yet never was.
+/// #4294: after a disconnect a pending subscription was never confirmed.
 #[test]
 fn reconnection_does_not_confirm() {
     let (script, registry) = Script::registry();
@@ -231,7 +229,7 @@ fn reconnection_does_not_confirm() {
     assert!(matches!(poll(pin!(subscription.subscribed())), Poll::Ready(Ok(()))));
 }
 
-/// What a confused transport says last must not revive an entry whose channel counts as unsubscribed.
+/// Late events of a confused transport must not revive an entry that counts as unsubscribed.
 #[test]
 fn late_confirmation_revives_a_failed_entry() {
     let (script, registry) = Script::registry();
@@ -251,7 +249,7 @@ fn late_confirmation_revives_a_failed_entry() {
     nothing_is_left(&registry);
 }
 
-/// What an inbox says after the last subscriber has left concerns no waiter.
+/// Events of an inbox after the last unsubscription concern no waiter.
 #[test]
 fn inbox_outlives_its_subscription() {
     let (script, registry) = Script::registry();
@@ -269,7 +267,7 @@ fn inbox_outlives_its_subscription() {
     assert_eq!(registry.stats().subscriptions_failed, 0);
 }
 
-/// #7264: one way out of subscribing kept the stripe. Here it is the transport's panic.
+/// #7264: one path out of subscribing left the stripe locked. Here the transport panics.
 #[test]
 fn panicking_transport_keeps_the_stripe() {
     #[derive(Clone, Default)]
@@ -280,7 +278,7 @@ fn panicking_transport_keeps_the_stripe() {
             assert!(!self.0.load(Ordering::Relaxed), "on purpose");
         }
         fn unsubscribe(&self, _channel: &Arc<str>) {
-            // Ordering: as above.
+            // Ordering: Relaxed, as above.
             assert!(!self.0.load(Ordering::Relaxed), "on purpose");
         }
     }
@@ -288,12 +286,12 @@ fn panicking_transport_keeps_the_stripe() {
     let panics = Panics::default();
     let registry = Registry::new(panics.clone());
     let subscription = registry.subscribe("a");
-    // Ordering: as above.
+    // Ordering: Relaxed, as above.
     panics.0.store(true, Ordering::Relaxed);
     assert!(registry.subscribe("b").failure().is_some());
     assert_eq!(registry.len(), 1, "the entry that will not be confirmed is left");
     drop(subscription);
-    // Ordering: as above.
+    // Ordering: Relaxed, as above.
     panics.0.store(false, Ordering::Relaxed);
     nothing_is_left(&registry);
     for channel in ["a", "b"] {

@@ -1,4 +1,4 @@
-//! `LockEntry` by its events, with a clock of the test's own.
+//! `LockEntry` driven by events, with a clock of the test's own.
 
 #[path = "../effects/mod.rs"]
 mod effects;
@@ -15,8 +15,8 @@ use latchwork::lock_entry::{
 
 use self::effects::{effects_of, noop, with};
 
-/// How long each of some leases stays, in milliseconds, while others wait here all the time; `heard` says how
-/// many elsewhere hear of its return. Before the first one another process has the lock, if it was `refused`.
+/// Returns the tenures in milliseconds, with waiters here; `heard` counts the receivers of each release. If
+/// `refused`, another process holds the lock first.
 fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128; LEASES] {
     const TURN: Duration = Duration::from_millis(1);
     let (entry, lease) = (LockEntry::new(Rules::default()), Duration::from_secs(30));
@@ -66,14 +66,14 @@ fn lease_stays_longer_as_long_as_no_other_process_hears_of_its_return() {
     assert_eq!(tenures(false, [0, 0, 0, 0, 1, 0, 1, 1]), [30, 60, 120, 240, 240, 30, 60, 30]);
 }
 
-/// A store may not know its receivers.
+/// A store need not count receivers.
 #[test]
 fn lease_does_not_stay_longer_beside_another_process_that_had_the_lock() {
     assert_eq!(tenures(true, [0, 0, 0]), [30, 30, 30]);
 }
 
-/// How long a queue head lets others go first that comes `after` a release; `heard` says how many heard of
-/// each. Before the first one another process has the lock.
+/// Returns the back-offs of queue heads that enter `after` a release, with `heard` receivers each, when
+/// another process held the lock first.
 fn back_offs<const LEASES: usize>(heard: [usize; LEASES], after: Duration) -> [Duration; LEASES] {
     let (entry, lease) = (LockEntry::new(Rules::default()), Duration::from_secs(30));
     let mut now = Moment::from(Instant::now());
@@ -100,7 +100,7 @@ fn back_offs<const LEASES: usize>(heard: [usize; LEASES], after: Duration) -> [D
     })
 }
 
-/// Those that hear of a release may be as many processes, or none that wants the lock any more.
+/// The receivers may be many processes, or none that still wants the lock.
 #[test]
 fn process_lets_others_go_first_until_it_has_won_beside_all_that_heard() {
     const STEP: Duration = Duration::from_millis(1);
@@ -110,13 +110,12 @@ fn process_lets_others_go_first_until_it_has_won_beside_all_that_heard() {
         assert_eq!(back_offs([heard], others), [Duration::ZERO]);
         assert_eq!(back_offs([heard], others - STEP), [STEP]);
     }
-    // It competed with none.
+    // No competitor heard the first release.
     assert_eq!(back_offs([0, 1], Duration::ZERO), [Duration::ZERO, STEP]);
-    // Not for longer than a quarter of the tenure.
+    // At most a quarter of the tenure.
     assert_eq!(back_offs([1000], Duration::ZERO), [STEP * 7]);
 }
 
-/// The queue head of a free lock has it, by a lease that was answered at once.
 fn granted(entry: &LockEntry, request: &Request, now: Moment, lease: Duration) -> Grant {
     let Turn::Head(head) = with(|effects| entry.enter(request, noop(), now, effects)).0 else {
         panic!("it is free")
@@ -132,7 +131,7 @@ fn shared() -> Rules {
     Rules { policy: Rules::default().policy.shared(), ..Rules::default() }
 }
 
-/// Each would wait for the store, which has leased the lock to its process already.
+/// The process already has the store's lease, so newcomers need not ask the store.
 #[test]
 fn newcomer_shares_the_lock_at_once_until_the_tenure_is_over() {
     let (tenure, begin) = (Duration::from_millis(30), Moment::from(Instant::now()));
@@ -144,7 +143,7 @@ fn newcomer_shares_the_lock_at_once_until_the_tenure_is_over() {
     assert!(!matches!(enters(3, over), Turn::Granted(..)), "writers may wait elsewhere");
 }
 
-/// The holder has asked for an end, and has a timer of its own for it.
+/// The holder's explicit lease ends by a timer of its own.
 #[test]
 fn waiter_has_its_turn_when_the_holders_own_lease_is_over() {
     let (lease, begin) = (Duration::from_secs(1), Moment::from(Instant::now()));
@@ -158,7 +157,7 @@ fn waiter_has_its_turn_when_the_holders_own_lease_is_over() {
     assert!(matches!(told, Some(Turn::Head(_))), "{told:?}");
 }
 
-/// A rollback tells no other process that the lock is free, and is repeated for minutes.
+/// A rollback publishes no message, and is retried for minutes.
 #[test]
 fn lease_whose_command_was_answered_is_released_and_not_rolled_back() {
     let (lease, now) = (Duration::from_secs(30), Moment::from(Instant::now()));
@@ -184,7 +183,7 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
     struct Panics(AtomicUsize);
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
-            // Ordering: Relaxed, there is one thread.
+            // Ordering: Relaxed, one thread.
             self.0.fetch_add(1, Ordering::Relaxed);
             panic!("on purpose");
         }
@@ -213,13 +212,11 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
     let (left, effects) = with(|effects| entry.leave(grant, now, effects));
     assert_eq!(left, LeaveOutcome::Passed);
     drop(effects);
-    // Ordering: Relaxed, there is one thread.
+    // Ordering: Relaxed, one thread.
     assert_eq!(panics.0.load(Ordering::Relaxed), waiters.len(), "one of them sleeps beside its lock");
 }
 
-/// The time of each hundred owners that come to share a lock and stay, one after another, each by its
-/// `request`. A hundred take less than a scheduler's time slice: on a busy machine most of them are not
-/// interrupted.
+/// Times each hundred joining owners. Most hundreds fit a scheduler's time slice, even on a busy machine.
 fn hundreds(count: usize, request: impl Fn(u64) -> Request, apart: Duration) -> Vec<Duration> {
     let entry = LockEntry::new(shared());
     let (mut now, mut owner) = (Moment::from(Instant::now()), 0);
@@ -248,7 +245,7 @@ fn hundreds(count: usize, request: impl Fn(u64) -> Request, apart: Duration) -> 
     std::iter::repeat_with(hundred).take(count).collect()
 }
 
-/// As they are looked for, and as all go on by the lease of the one that came last.
+/// Neither the lookup of an owner nor a lease shared with the latest owner visits all.
 #[test]
 fn joining_a_shared_lock_does_not_visit_all_sharers() {
     let (at_once, by_and_by) = (Duration::ZERO, Duration::from_micros(1));
@@ -260,8 +257,7 @@ fn joining_a_shared_lock_does_not_visit_all_sharers() {
     }
 }
 
-/// To be asked whether it is there prolongs no lease, so its end has nothing to do with that question's
-/// answer.
+/// A verification extends no lease, so its missing answer does not change the reason of the end.
 #[test]
 fn lease_of_its_own_ends_as_expired_though_a_look_at_it_was_not_answered() {
     let (entry, now, lease) =
@@ -285,7 +281,7 @@ fn lease_of_its_own_ends_as_expired_though_a_look_at_it_was_not_answered() {
     let _ = effects_of(|effects| entry.cancel(waiter, now + lease, effects));
 }
 
-/// Its guard may have been told by then: the loss has its time, and is there before any task has looked.
+/// The loss has its time, even if no task has polled since.
 #[test]
 fn hold_that_is_lost_is_lost_though_its_guard_is_forgotten_then() {
     let limit = Duration::from_secs(5);
@@ -308,8 +304,7 @@ fn hold_that_is_lost_is_lost_though_its_guard_is_forgotten_then() {
     );
 }
 
-/// An extension is answered after the lease that it extends was over, and after that was told. The store has
-/// the lease for longer; the hold is not there again, and the lease is given back.
+/// A late answer to an extension does not revive a lost hold; the store's longer lease is released.
 #[test]
 fn what_is_over_does_not_begin_again_by_an_answer_that_comes_late() {
     const LEASE: Duration = Duration::from_secs(1);
@@ -336,13 +331,13 @@ fn what_is_over_does_not_begin_again_by_an_answer_that_comes_late() {
     assert_eq!(entry.state_of(&grant, late), Err(LossReason::Expired));
 }
 
-/// An owner has lease 1, and a command of it is under way that was sent at `sent`. It leaves, and a waiter
-/// that wants a longer lease goes on by the number, as queue head.
+/// Releases lease 1 with a command sent at `sent` unanswered. A waiter that wants a longer lease becomes
+/// queue head and reuses the number.
 fn heir(entry: &LockEntry, sent: Moment) -> (HeadTicket, Attempt) {
     heir_beside(entry, sent, Extension::Renew { number: 1, lease: Duration::from_secs(45) })
 }
 
-/// The same, where the command under way is that of `extension`.
+/// Like [`heir`], with `extension` as the unanswered command.
 fn heir_beside(entry: &LockEntry, sent: Moment, extension: Extension) -> (HeadTicket, Attempt) {
     const LEASE: Duration = Duration::from_secs(30);
     let (Turn::Head(head), _) = with(|effects| entry.enter(&Request::new(1), noop(), sent, effects)) else {
@@ -368,8 +363,7 @@ fn heir_beside(entry: &LockEntry, sent: Moment, extension: Extension) -> (HeadTi
     (head, attempt)
 }
 
-/// Undone as unwanted, the lease would be taken from the queue head that is granted it: two would have the
-/// lock.
+/// Rolling the extension back would remove the queue head's new lease, and two owners would have the lock.
 #[test]
 fn extension_that_is_answered_late_leaves_its_number_to_the_queue_head_that_goes_on_by_it() {
     let entry = LockEntry::new(Rules::default());
@@ -387,7 +381,7 @@ fn extension_that_is_answered_late_leaves_its_number_to_the_queue_head_that_goes
     assert!(entry.state_of(&grant, later).is_ok());
 }
 
-/// The store may have the lease for as long as the extension that came late has said.
+/// The store may keep the lease for as long as the late extension asked.
 #[test]
 fn queue_head_that_gives_up_undoes_the_late_extension_of_its_number_as_well() {
     let entry = LockEntry::new(Rules::default());
@@ -402,7 +396,7 @@ fn queue_head_that_gives_up_undoes_the_late_extension_of_its_number_as_well() {
     assert!(undone.number == 1 && undone.until >= sent + extent);
 }
 
-/// What the store has said of a hold is not said of the next one by the same number.
+/// The loss of one hold does not affect the next hold with the same number.
 #[test]
 fn lease_that_was_gone_before_it_was_granted_anew_is_not_lost() {
     let entry = LockEntry::new(Rules::default());
@@ -414,13 +408,12 @@ fn lease_that_was_gone_before_it_was_granted_anew_is_not_lost() {
     let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
     assert!(!with(|effects| entry.gone(1, sent, later, effects)).0);
     assert!(entry.state_of(&grant, later).is_ok());
-    // A command that was sent after it was granted says it of this one.
+    // The loss was reported by a command sent after the grant.
     assert!(with(|effects| entry.gone(1, later, later, effects)).0);
     assert_eq!(entry.state_of(&grant, later), Err(LossReason::Gone));
 }
 
-/// A clock may not tell the last command of a hold from the attempt of the queue head that goes on by its
-/// number.
+/// With a coarse clock the previous hold's last command and the queue head's attempt have equal send times.
 #[test]
 fn lease_is_not_lost_by_a_command_of_the_hold_before_that_was_sent_at_the_same_moment() {
     let entry = LockEntry::new(Rules::default());
@@ -434,8 +427,7 @@ fn lease_is_not_lost_by_a_command_of_the_hold_before_that_was_sent_at_the_same_m
     assert!(entry.state_of(&grant, later).is_ok());
 }
 
-/// The token's command may begin the lease anew when the other process lets go: the lock would be held by no
-/// owner until that lease is over.
+/// The token request may begin the lease anew after the other's release, leaving a lease without an owner.
 #[test]
 fn refused_queue_head_that_gives_up_undoes_what_the_hold_before_has_under_way() {
     let entry = LockEntry::new(Rules::default());
@@ -451,8 +443,8 @@ fn refused_queue_head_that_gives_up_undoes_what_the_hold_before_has_under_way() 
     assert!(undone.number == 1 && undone.until >= sent + extent);
 }
 
-/// The store has granted the lock, was made to free it, and has run an attempt of the same number after that:
-/// the position that this has would become a lease of no owner.
+/// After grant and forced unlock the store ran an attempt with the same number; its position would become a
+/// lease without an owner.
 #[test]
 fn hold_by_a_message_that_is_gone_takes_its_number_out_of_the_stores_queue() {
     let kept = Duration::from_secs(10);
@@ -477,7 +469,6 @@ fn hold_by_a_message_that_is_gone_takes_its_number_out_of_the_stores_queue() {
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Two entries that are used in the same way, each with a holder and a waiter.
 fn twins(now: Moment) -> [(LockEntry, Grant, Ticket); 2] {
     [(); 2].map(|()| {
         let entry = LockEntry::new(Rules::default());
@@ -535,7 +526,7 @@ fn ticket_of_another_entry_is_one_that_was_superseded() {
     assert!(entry.is_head(&head));
 }
 
-/// What it says is at the store would be believed of this one.
+/// The entry would believe in another head's lease.
 #[test]
 #[should_panic = "the attempt is another queue head's"]
 fn attempt_of_another_queue_head_is_not_answered() {

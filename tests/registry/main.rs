@@ -1,4 +1,4 @@
-//! `Registry` and its entries, over a transport that the tests play, and `LockEntry` by its events.
+//! `Registry` and its entries over a scripted transport, and `LockEntry` driven by events.
 
 mod api;
 mod cancel;

@@ -1,4 +1,4 @@
-//! A transport that records what it is asked for; the test plays the server.
+//! A transport that records requests; the test plays the server.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -19,7 +19,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// Whether it subscribes (true) or unsubscribes, if it is about `channel`.
+    /// Returns true for a subscription to `channel`, false for an unsubscription, `None` for another channel.
     pub(crate) fn on(&self, channel: &str) -> Option<bool> {
         match self {
             Self::Subscribe(name, _) => (name == channel).then_some(true),
@@ -44,12 +44,11 @@ impl Script {
         (script.clone(), Registry::new(script))
     }
 
-    /// What was asked for since the last look.
     pub(crate) fn take(&self) -> Vec<Step> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 
-    /// What was asked for since the last look, in short, and the last inbox.
+    /// Takes the requests since the last call, in short form, with the last inbox.
     pub(crate) fn steps(&self) -> (Vec<String>, Option<Inbox>) {
         let mut inbox = None;
         let told = self.take().into_iter().map(|step| match step {
@@ -71,7 +70,7 @@ pub(crate) fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Whether a call has come for this one; if so, it is answered.
+/// Consumes a notification; true if the latch had any for this wait.
 pub(crate) fn answers<'a>(wait: Pin<&mut impl Future<Output = Notification<'a>>>) -> bool {
     match poll(wait) {
         Poll::Ready(call) => {

@@ -1,4 +1,4 @@
-//! `AsyncSemaphore`, by its public face. What needs interleavings is in loom-tests.
+//! `AsyncSemaphore` by its public API. loom-tests cover interleavings.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -11,13 +11,12 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use latchwork::{AsyncSemaphore, PollSemaphore, SemaphorePermit, TryAcquireError};
 
-/// Counts its wake-ups.
 #[derive(Default)]
 struct Bell(AtomicUsize);
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        // Ordering: Relaxed, read by the thread that rings.
+        // Ordering: Relaxed, read by the waking thread.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -213,7 +212,7 @@ fn permits_too_few_for_the_first_waiter_are_removed_when_the_capacity_falls() {
     assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (2, 0, 2));
 }
 
-/// The sum of what is wanted and what is in deficit is more than a number holds.
+/// Need and deficit add up to more than `usize` holds.
 #[test]
 fn deficit_of_all_permits_before_a_large_request_does_not_overflow() {
     const MAX: usize = AsyncSemaphore::MAX_PERMITS;
@@ -337,7 +336,7 @@ fn debug_shows_the_queue() {
     );
 }
 
-/// Real threads, so that what loom replaces is met as well.
+/// Real threads, to test the code replaced under loom.
 #[test]
 fn threads_and_tasks_wait_in_one_queue() {
     const THREADS: usize = 8;
@@ -348,7 +347,7 @@ fn threads_and_tasks_wait_in_one_queue() {
         .map(|worker| {
             let (semaphore, inside) = (Arc::clone(&semaphore), Arc::clone(&inside));
             let round = move |_permit: SemaphorePermit<'_>| {
-                // Ordering: Relaxed, a count to compare; the permits are what is under test.
+                // Ordering: Relaxed, only a count; the permits are under test.
                 assert!(inside.fetch_add(1, Ordering::Relaxed) < 3, "more inside than permits");
                 thread::yield_now();
                 // Ordering: Relaxed, as above.
@@ -358,7 +357,6 @@ fn threads_and_tasks_wait_in_one_queue() {
                 let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
                 for turn in 0..ROUNDS {
                     if (worker + turn) % 7 == 0 {
-                        // Give up at once, in the queue or with a permit granted.
                         let mut impatient = semaphore.acquire();
                         let _ = poll(&mut impatient);
                     }

@@ -1,5 +1,4 @@
-//! What other semaphores get wrong, or did, and an earlier engine of ours: each a test named after what holds
-//! here.
+//! Defects of other semaphores and of our earlier engine; each test is named after the rule that holds here.
 
 use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 use latchwork::AsyncSemaphore;
 use latchwork::semaphore::{Acquire, AcquireOwned};
 
-/// A waker that runs what it is given, however often it is woken.
+/// A waker that runs a closure on each wake-up.
 struct Run<F: Fn() + Send + Sync>(F);
 
 impl<F: Fn() + Send + Sync> Wake for Run<F> {
@@ -35,7 +34,6 @@ fn is_ready<F: Future + Unpin>(future: &mut F) -> bool {
     poll_with(future, Waker::noop()).is_ready()
 }
 
-/// So many waiters, each with that waker.
 fn queue<'a>(semaphore: &'a AsyncSemaphore, len: usize, waker: &Waker) -> Vec<Acquire<'a>> {
     let mut queue: Vec<_> = (0..len).map(|_| semaphore.acquire()).collect();
     for waiter in &mut queue {
@@ -44,8 +42,7 @@ fn queue<'a>(semaphore: &'a AsyncSemaphore, len: usize, waker: &Waker) -> Vec<Ac
     queue
 }
 
-/// async-lock: a release woke the first waiter only, and the second when the first one's *future* was
-/// dropped.
+/// async-lock: a release woke the first waiter only; dropping the first *future* woke the second.
 #[test]
 fn second_waiter_is_woken_while_the_first_future_is_kept() {
     let semaphore = AsyncSemaphore::new(0);
@@ -56,8 +53,7 @@ fn second_waiter_is_woken_while_the_first_future_is_kept() {
     assert!(is_ready(&mut second[0]));
 }
 
-/// futures-intrusive, Go, embassy, asyncio, shuttle: the large head was cancelled, and no waiter was offered
-/// its permits to the next.
+/// futures-intrusive, Go, embassy, asyncio, shuttle: a cancelled large head's permits were offered to no one.
 #[test]
 fn cancelled_large_head_wakes_the_next() {
     let semaphore = AsyncSemaphore::new(0);
@@ -81,8 +77,7 @@ fn cancelled_large_head_wakes_the_next() {
     assert!(behind.iter_mut().all(is_ready));
 }
 
-/// async-lock, futures-intrusive, maitake-sync: a waker that used the semaphore met its mutex, and stood
-/// still.
+/// async-lock, futures-intrusive, maitake-sync: a waker that used the semaphore deadlocked on its mutex.
 #[test]
 fn waker_may_use_the_semaphore() {
     let semaphore = Arc::new(AsyncSemaphore::new(0));
@@ -116,7 +111,7 @@ fn waker_may_use_the_semaphore() {
     assert_eq!(semaphore.available_permits(), 2);
 }
 
-/// maitake-sync, and tokio before 1.54: closing woke under the lock.
+/// maitake-sync, and tokio before 1.54: closing called wakers under the lock.
 #[test]
 fn waker_may_use_the_semaphore_while_it_is_closed() {
     let semaphore = Arc::new(AsyncSemaphore::new(0));
@@ -133,8 +128,7 @@ fn waker_may_use_the_semaphore_while_it_is_closed() {
     assert_eq!(semaphore.available_permits(), 100);
 }
 
-/// tokio: of 40 waiters, one whose waker panicked cost 36 wake-ups and 8 permits; all six that were tried
-/// lost some.
+/// tokio: a panicking waker among 40 cost 36 wake-ups and 8 permits; all six semaphores tried lost some.
 #[test]
 fn panicking_waker_costs_no_wake_up_and_no_permit() {
     for culprit in [0, 20, 39] {
@@ -162,8 +156,7 @@ fn panicking_waker_costs_no_wake_up_and_no_permit() {
     }
 }
 
-/// Ours: a permit was dropped by a panic, its waiter's waker panicked, and what that panicked with did so
-/// once more when it was dropped, which ended the process.
+/// Ours: during unwinding, dropping the payload of a waker's panic panicked again and aborted the process.
 #[test]
 fn waker_that_panics_beside_a_panic_ends_no_process() {
     struct Bomb;
@@ -193,10 +186,10 @@ fn closing_refuses_all_past_wakers_that_panic() {
     assert!(waiters.iter_mut().all(is_ready));
 }
 
-/// tokio: 200 000 waiters whose wakers release overflowed the stack.
+/// tokio: 200 000 waiters with releasing wakers overflowed the stack.
 #[test]
 fn wakers_that_release_do_not_overflow_the_stack() {
-    // One release each, and two: the second kind fills the batch of wakers that are collected.
+    // Two releases per waker fill the wake batch.
     for releases in [1, 2] {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let rung = Arc::new(AtomicUsize::new(0));
@@ -220,7 +213,7 @@ fn wakers_that_release_do_not_overflow_the_stack() {
     }
 }
 
-/// The same over two semaphores that release each other.
+/// Two semaphores release each other.
 #[test]
 fn wakers_that_release_another_semaphore_do_not_overflow_the_stack() {
     let pair = Arc::new([AsyncSemaphore::new(0), AsyncSemaphore::new(0)]);
@@ -249,7 +242,7 @@ fn finished_future_takes_no_second_permit() {
     assert_eq!(semaphore.available_permits(), 2);
 }
 
-/// tokio: permits beyond 2³² were lost in a merge; and asked for they could not be.
+/// tokio: merging lost permits beyond 2³², and no request could ask for as many.
 #[test]
 fn weights_beyond_32_bits_are_kept() {
     const HALF: usize = 1 << 33;
@@ -264,8 +257,7 @@ fn weights_beyond_32_bits_are_kept() {
     assert_eq!(semaphore.available_permits(), 2 * HALF);
 }
 
-/// zio, Go: a request for more than there is. Here it waits, as strictly first come, first served says, and
-/// can be cancelled.
+/// zio, Go: a request for more permits than exist. Here the request waits in FIFO order and can be cancelled.
 #[test]
 fn request_for_more_than_exists_waits_until_they_do() {
     let semaphore = AsyncSemaphore::new(3);
@@ -279,7 +271,7 @@ fn request_for_more_than_exists_waits_until_they_do() {
     assert!(catch_unwind(AssertUnwindSafe(|| drop(semaphore.acquire_weight(usize::MAX)))).is_err());
 }
 
-/// Kotlin (#2380): a lock was lost with a waiter that was cancelled after the grant and before it ran.
+/// Kotlin (#2380): a waiter cancelled between grant and poll lost the lock.
 #[test]
 fn grant_of_a_cancelled_waiter_goes_to_the_next() {
     let semaphore = AsyncSemaphore::new(0);
@@ -289,8 +281,7 @@ fn grant_of_a_cancelled_waiter_goes_to_the_next() {
     assert!(is_ready(&mut waiters[0]));
 }
 
-/// tokio (#6450): a waiter that was granted its permit and is not polled keeps it from all others. That is so
-/// by design; but it can be seen.
+/// tokio (#6450): an unpolled waiter keeps its granted permit from others. By design here too, but visible.
 #[test]
 fn granted_but_not_polled_can_be_seen() {
     let semaphore = AsyncSemaphore::new(0);
@@ -304,7 +295,6 @@ fn granted_but_not_polled_can_be_seen() {
     assert!(shown.contains("queue: [Granted]"), "the permit was dropped and went on: {shown}");
 }
 
-/// A waker dropped inside of the semaphore may drop the last future that waits on it.
 #[test]
 fn dropping_a_waker_may_drop_a_waiter() {
     struct Holds(OnceLock<Mutex<AcquireOwned>>);
@@ -318,13 +308,12 @@ fn dropping_a_waker_may_drop_a_waiter() {
     holds.0.set(Mutex::new(held)).ok().unwrap();
     let mut waiter = semaphore.acquire();
     assert!(poll_with(&mut waiter, &Waker::from(holds)).is_pending());
-    // Replaces the waker, and so drops it, and so the first waiter.
+    // Replacing the waker drops the old waker, and so the first waiter.
     assert!(!is_ready(&mut waiter));
     semaphore.add_permits(1);
     assert!(is_ready(&mut waiter));
 }
 
-/// A waker whose last copy cannot be dropped.
 fn waker_that_panics_when_dropped() -> Waker {
     struct Bomb;
     impl Wake for Bomb {
@@ -338,8 +327,7 @@ fn waker_that_panics_when_dropped() -> Waker {
     Waker::from(Arc::new(Bomb))
 }
 
-/// A waker whose drop panics took the permits with it that were too few for its waiter, and enough for the
-/// one behind.
+/// A waker's panicking drop lost permits too few for its waiter, and enough for the next.
 #[test]
 fn waker_that_panics_when_dropped_costs_no_permit() {
     let semaphore = AsyncSemaphore::new(0);
@@ -352,7 +340,7 @@ fn waker_that_panics_when_dropped_costs_no_permit() {
     assert_eq!((semaphore.available_permits(), semaphore.waiters()), (1, 0));
 }
 
-/// And it leaves the waiter whose new waker replaces it where it is: neither served, nor forgotten.
+/// The waiter whose waker is replaced stays queued, neither served nor forgotten.
 #[test]
 fn waker_that_panics_when_replaced_leaves_its_waiter_in_the_queue() {
     let semaphore = AsyncSemaphore::new(0);
@@ -365,8 +353,7 @@ fn waker_that_panics_when_replaced_leaves_its_waiter_in_the_queue() {
     assert_eq!(semaphore.available_permits(), 1);
 }
 
-/// A panic, in a close, of the waker of a waiter that permits had reached which were added by another waker,
-/// left the rest asleep for ever.
+/// A waker panicked in a close, at a waiter granted by another waker's permits: later waiters slept forever.
 #[test]
 fn closing_goes_on_past_what_wakers_do() {
     let semaphore = Arc::new(AsyncSemaphore::new(0));
@@ -400,8 +387,7 @@ fn wakers_that_close_do_not_overflow_the_stack() {
     assert!(waiters.iter_mut().all(is_ready));
 }
 
-/// With a deficit behind a waiter, raising the capacity again made permits in the deficit's stead: one more
-/// was out than ever should be.
+/// With a deficit behind a waiter, raising the capacity created a permit instead of reducing the deficit.
 #[test]
 fn raised_capacity_makes_up_for_the_deficit_first() {
     let semaphore = AsyncSemaphore::new(3);
@@ -417,7 +403,7 @@ fn raised_capacity_makes_up_for_the_deficit_first() {
     assert_eq!((semaphore.available_permits(), semaphore.capacity(), semaphore.held()), (3, 3, 0));
 }
 
-/// Forgetting permits that a deficit waited for made the capacity wrap.
+/// Forgetting permits owed to a deficit made the capacity wrap.
 #[test]
 fn forgetting_what_a_deficit_waits_for_does_not_wrap() {
     let semaphore = AsyncSemaphore::new(3);
@@ -429,14 +415,13 @@ fn forgetting_what_a_deficit_waits_for_does_not_wrap() {
     assert_eq!((semaphore.available_permits(), semaphore.capacity(), semaphore.held()), (5, 5, 0));
 }
 
-/// A waker that cannot be cloned.
 fn waker_that_panics_when_cloned() -> Waker {
     const VTABLE: RawWakerVTable = RawWakerVTable::new(|_| panic!("no copies"), |_| {}, |_| {}, |_| {});
     // SAFETY: the functions use no data, and are thread-safe.
     unsafe { Waker::new(std::ptr::null(), &VTABLE) }
 }
 
-/// Ours: the position in the queue was made before the waker was cloned, and stayed when that panicked.
+/// Ours: the node was enqueued before the waker was cloned, and stayed after the clone's panic.
 #[test]
 fn waker_that_panics_when_cloned_leaves_no_waiter() {
     let semaphore = AsyncSemaphore::new(0);
@@ -448,7 +433,7 @@ fn waker_that_panics_when_cloned_leaves_no_waiter() {
     assert!(is_ready(&mut waiter));
 }
 
-/// Ours: the waker that was to be replaced was neither called nor dropped.
+/// Ours: the old waker was neither called nor dropped.
 #[test]
 fn waker_that_panics_when_cloned_leaves_the_old_one_in_place() {
     let semaphore = AsyncSemaphore::new(0);
@@ -472,7 +457,7 @@ fn waker_that_panics_when_cloned_leaves_the_old_one_in_place() {
     assert!(is_ready(&mut waiter));
 }
 
-/// Ours: with a deficit in front, every batch of wakers walked over all waiters that had been refused before.
+/// Ours: with a deficit in front, every wake batch walked over all waiters already refused.
 #[test]
 fn closing_walks_the_queue_once_whatever_the_deficit() {
     let closing = |deficit: bool| {
@@ -489,12 +474,11 @@ fn closing_walks_the_queue_once_whatever_the_deficit() {
         took
     };
     let (without, with) = (closing(false), closing(true));
-    // 1 to 15 as it is, 1 to 340 as it was.
+    // Ratio 15 now, 340 with the defect.
     assert!(with < without * 100, "{with:?} instead of {without:?}");
 }
 
-/// Ours: a deficit counted as made up for, so permits could be added in its stead before it was, and in the
-/// end more existed than there are numbers for.
+/// Ours: a deficit counted as made up for too early, so added permits could exceed the maximum.
 #[test]
 fn permits_added_in_a_deficit_do_not_exceed_the_capacity() {
     const MAX: usize = AsyncSemaphore::MAX_PERMITS;
@@ -516,7 +500,7 @@ fn permits_added_in_a_deficit_do_not_exceed_the_capacity() {
     assert!(catch_unwind(AssertUnwindSafe(|| semaphore.add_permits(1))).is_err(), "as many exist as may");
 }
 
-/// Ours: while the first waiter wanted more than was free, each newcomer walked over the whole queue.
+/// Ours: behind a blocked head each newcomer walked over the whole queue.
 #[test]
 fn newcomers_do_not_walk_the_queue_behind_a_blocked_head() {
     let enqueuing = |free: usize| {
@@ -530,12 +514,11 @@ fn newcomers_do_not_walk_the_queue_behind_a_blocked_head() {
         took
     };
     let (with_none, with_some) = (enqueuing(0), enqueuing(3));
-    // 1 to 4 as it is, 1 to 2600 as it was.
+    // Ratio 4 now, 2600 with the defect.
     assert!(with_some < with_none * 100, "{with_some:?} instead of {with_none:?}");
 }
 
-/// Ours: the queue was written on the walk over it, which a walk of the writer's own ended; so what came next
-/// was freed memory.
+/// Ours: `Debug` walked the queue while a walk by the writer freed the next nodes.
 #[test]
 fn queue_may_be_shown_to_a_writer_that_uses_the_semaphore() {
     struct Writer<'a> {
@@ -549,8 +532,7 @@ fn queue_may_be_shown_to_a_writer_that_uses_the_semaphore() {
             self.shown += usize::from(text == "Waiting");
             if self.shown == 5 && self.waiters.len() > 1 {
                 assert_eq!(self.semaphore.available_permits(), 0);
-                // All go but the newest, and then so many come and go that the memory of those is used again,
-                // or freed.
+                // All but the newest waiter leave; then many come and go, to reuse or free the old memory.
                 self.waiters.drain(..self.waiters.len() - 1);
                 for _ in 0..3000 {
                     drop(queue(self.semaphore, 1, Waker::noop()));
@@ -568,7 +550,7 @@ fn queue_may_be_shown_to_a_writer_that_uses_the_semaphore() {
     assert_eq!(semaphore.waiters(), 1);
 }
 
-/// Ours: the permits were taken, and the waker that was not needed was dropped before any waiter had them.
+/// Ours: permits were lost when dropping an unneeded waker panicked, after taking and before granting.
 #[test]
 fn waker_that_panics_when_dropped_unused_costs_no_permit() {
     static SEMAPHORE: AsyncSemaphore = AsyncSemaphore::new(0);
@@ -583,13 +565,13 @@ fn waker_that_panics_when_dropped_unused_costs_no_permit() {
     );
     const DROPS: RawWakerVTable =
         RawWakerVTable::new(|data| RawWaker::new(data, &DROPS), |_| {}, |_| {}, |_| panic!("a waker's"));
-    // SAFETY: there is no data.
+    // SAFETY: the functions use no data.
     let waker = unsafe { Waker::new(ptr::null(), &VTABLE) };
     assert!(poll_with(&mut SEMAPHORE.acquire(), &waker).is_ready());
     assert_eq!((SEMAPHORE.available_permits(), SEMAPHORE.waiters()), (1, 0));
 }
 
-/// Ours: what may be had beyond the least was taken from a closed semaphore.
+/// Ours: the optional permits were taken from a closed semaphore.
 #[test]
 fn closed_semaphore_gives_no_more_than_was_granted() {
     let semaphore = AsyncSemaphore::new(0);
@@ -602,7 +584,7 @@ fn closed_semaphore_gives_no_more_than_was_granted() {
     assert_eq!((permits.num_permits(), semaphore.available_permits()), (1, 2));
 }
 
-/// Ours: it had a place in the queue for a moment, and was in the others' way there.
+/// Ours: the call was enqueued for a moment, in the way of others.
 #[test]
 fn timeout_of_zero_is_in_no_ones_way() {
     let semaphore = AsyncSemaphore::new(3);
@@ -619,7 +601,6 @@ fn timeout_of_zero_is_in_no_ones_way() {
     });
 }
 
-/// A waker that says that it was reached, and does not return until it is let go.
 fn waker_that_stays(reached: &Arc<Barrier>, let_go: &Arc<Barrier>) -> Waker {
     let (reached, let_go) = (Arc::clone(reached), Arc::clone(let_go));
     waker(move || {
@@ -628,9 +609,8 @@ fn waker_that_stays(reached: &Arc<Barrier>, let_go: &Arc<Barrier>) -> Waker {
     })
 }
 
-/// More waiters than one batch has wakers: the first one's stays, the last one's panics. The thread that
-/// grants them permits stops in the first, and has not granted the last: another thread's call does, which
-/// the panic then comes out of.
+/// The first waker blocks before the last waiter is granted; the thread that then grants meets a panicking
+/// waker.
 fn queue_half_granted<'a>(
     semaphore: &'a AsyncSemaphore,
     reached: &Arc<Barrier>,
@@ -642,7 +622,7 @@ fn queue_half_granted<'a>(
     waiters
 }
 
-/// Adds `permits` beside such a queue, and calls `meanwhile` while the waiters are half granted.
+/// Adds `permits` to a queue as above, and calls `meanwhile` while the waiters are half granted.
 fn while_half_granted<R>(
     semaphore: &AsyncSemaphore,
     permits: usize,
@@ -660,18 +640,17 @@ fn while_half_granted<R>(
     (waiters, result)
 }
 
-/// Ours: what existed was less by then, and the number of it was not.
+/// Ours: the permits were taken, but the capacity was not updated.
 #[test]
 fn capacity_is_what_was_set_although_a_waker_panics() {
     let semaphore = AsyncSemaphore::new(0);
-    // Meets the waker that panics.
     let (waiters, ()) = while_half_granted(&semaphore, 45, || semaphore.set_capacity(41));
     assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (41, 40, 1));
     drop(waiters);
     assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (41, 0, 41));
 }
 
-/// What a waker sees of a capacity that is raised, and one that panics leaves, is what there is in the end.
+/// A waker sees the final capacity, even if another waker panics.
 #[test]
 fn capacity_is_what_was_set_before_wakers_are_called() {
     let semaphore = Arc::new(AsyncSemaphore::new(1));
@@ -690,7 +669,7 @@ fn capacity_is_what_was_set_before_wakers_are_called() {
     assert_eq!((semaphore.capacity(), semaphore.held()), (5, 4));
 }
 
-/// A try had its permits, and with them the panic of a waker that it met on the way.
+/// The try had its permits when a waker panicked.
 #[test]
 fn trying_beside_a_waker_that_panics_costs_no_permit() {
     let semaphore = AsyncSemaphore::new(0);
@@ -700,14 +679,12 @@ fn trying_beside_a_waker_that_panics_costs_no_permit() {
     assert_eq!(semaphore.available_permits(), 41);
 }
 
-/// Ours: those that it had to have were lost, when a waker panicked that was met on the way to those that it
-/// may have.
+/// Ours: the required permits were lost, when a waker panicked during the take of the optional permits.
 #[test]
 fn acquiring_more_than_the_least_loses_none_to_a_waker_that_panics() {
     let barrier = || Arc::new(Barrier::new(2));
     let (reached, let_go, reached_again, let_go_again) = (barrier(), barrier(), barrier(), barrier());
-    // Between the two steps of the call there comes another queue that is granted half. A waker that the
-    // first step calls sees to that.
+    // A waker of the call's first step lets another queue be half granted before the second step.
     let (first_step, second_queue) = (barrier(), barrier());
     let between = waker({
         let (first_step, second_queue) = (Arc::clone(&first_step), Arc::clone(&second_queue));
@@ -741,8 +718,7 @@ fn acquiring_more_than_the_least_loses_none_to_a_waker_that_panics() {
     assert_eq!(semaphore.available_permits(), 82);
 }
 
-/// Ours: in a destructor of a thread that unwinds, a try that met a waker that panics gave its permits back
-/// and returned them as well.
+/// Ours: during unwinding, a try that met a panicking waker both released and returned its permits.
 #[test]
 fn permits_are_as_many_as_before_after_a_try_in_a_destructor_beside_a_waker_that_panics() {
     struct Tries<'a>(&'a AsyncSemaphore);

@@ -1,5 +1,4 @@
-//! One suite, compiled twice: against `tokio::sync::Semaphore`, and against ours by changing nothing but the
-//! `use` line.
+//! One suite, compiled against `tokio::sync::Semaphore` and against ours; only the `use` line differs.
 
 mod tokio_s {
     use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit, TryAcquireError};

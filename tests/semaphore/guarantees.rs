@@ -1,5 +1,4 @@
-//! What the page of `AsyncSemaphore` guarantees while wakers run and while other threads do. Most failed with
-//! the first engine.
+//! Guarantees documented at `AsyncSemaphore`, while wakers and other threads run.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,13 +11,12 @@ use latchwork::latch::Latch;
 use latchwork::semaphore::{Acquire, AcquireOwned};
 use latchwork::{AsyncSemaphore, TryAcquireError};
 
-/// Long enough for anything that happens at all.
+/// Time limit for every step.
 const SOON: Duration = Duration::from_secs(30);
 
-/// How long real threads run against each other.
 const A_WHILE: Duration = Duration::from_millis(300);
 
-/// Lengths of queues about the border of a wake batch.
+/// Queue lengths around the size of a wake batch.
 const ABOUT_A_BATCH: [usize; 7] = [1, 2, 31, 32, 33, 64, 100];
 
 struct Run<F: Fn() + Send + Sync>(F);
@@ -41,7 +39,6 @@ fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     poll_with(Pin::new(future), Waker::noop())
 }
 
-/// So many waiters, of which one has that waker.
 fn queue<'a>(semaphore: &'a AsyncSemaphore, len: usize, special: usize, waker: &Waker) -> Vec<Acquire<'a>> {
     let mut queue: Vec<_> = (0..len).map(|_| semaphore.acquire()).collect();
     for (number, waiter) in queue.iter_mut().enumerate() {
@@ -51,7 +48,7 @@ fn queue<'a>(semaphore: &'a AsyncSemaphore, len: usize, special: usize, waker: &
     queue
 }
 
-/// Runs each of `bodies` on a thread of its own, again and again, for a while.
+/// Runs each body repeatedly on a thread of its own.
 fn against_each_other(bodies: &[&(dyn Fn() + Sync)]) {
     let start = Instant::now();
     thread::scope(|scope| {
@@ -65,7 +62,7 @@ fn against_each_other(bodies: &[&(dyn Fn() + Sync)]) {
     });
 }
 
-/// Runs the two at the same time, `rounds` times, each time with what `make` makes.
+/// Runs `one` and `other` at the same time for `rounds` rounds, each on a fresh value of `make`.
 fn meet<T: Send + Sync>(
     rounds: usize,
     make: impl Fn() -> T,
@@ -78,14 +75,13 @@ fn meet<T: Send + Sync>(
         for body in [&one as &(dyn Fn(&T) + Sync), &other] {
             let (made, round) = (&made, &round);
             scope.spawn(move || {
-                // Also when it panics: the other does not wait for it then.
+                // Even after a panic, so that the other thread does not wait.
                 let _gone = AddsWhenDropped(round, 2 * rounds);
                 for (number, made) in made.iter().enumerate() {
-                    // Both have come to this round when the count says so. Spinning, as a sleep would end at
-                    // different times.
-                    // Ordering: Relaxed, so that the start orders nothing that is under test.
+                    // Spin to this round, as sleeping threads would start at different times.
+                    // Ordering: Relaxed, so that the start orders nothing under test.
                     round.fetch_add(1, Ordering::Relaxed);
-                    // Ordering: as above.
+                    // Ordering: Relaxed, as above.
                     while round.load(Ordering::Relaxed) < 2 * (number + 1) {
                         std::hint::spin_loop();
                     }
@@ -100,7 +96,7 @@ struct AddsWhenDropped<'a>(&'a AtomicUsize, usize);
 
 impl Drop for AddsWhenDropped<'_> {
     fn drop(&mut self) {
-        // Ordering: Relaxed, a count.
+        // Ordering: Relaxed, only a counter.
         self.0.fetch_add(self.1, Ordering::Relaxed);
     }
 }
@@ -117,7 +113,7 @@ fn lowering_and_raising_the_capacity_at_once_admits_no_one_more() {
     };
     against_each_other(&[&resize, &resize, &|| {
         assert!(semaphore.try_acquire().is_err(), "a second permit of one");
-        // A waiter as well, which the deficit comes before.
+        // The deficit has priority over a waiter, too.
         assert!(poll(&mut semaphore.acquire()).is_pending(), "a second permit of one");
     }]);
     semaphore.set_capacity(1);
@@ -130,7 +126,7 @@ fn lowering_and_raising_the_capacity_at_once_admits_no_one_more() {
 fn lowering_the_capacity_while_permits_are_added_admits_no_one_more() {
     let semaphore = AsyncSemaphore::new(1);
     let held = semaphore.try_acquire().unwrap();
-    // At most one more than is held is added before it is taken away again.
+    // Each permit beyond the held one is removed again.
     against_each_other(&[
         &|| {
             semaphore.set_capacity(0);
@@ -144,8 +140,7 @@ fn lowering_the_capacity_while_permits_are_added_admits_no_one_more() {
 
 // === Nothing in flight ===
 
-/// Two permits, and two threads that want one each: there is always one for either, also while the queue is
-/// in use.
+/// Two threads share two permits, so each finds a free permit, even while the queue is in use.
 #[test]
 fn permit_that_no_one_else_wants_is_never_missed() {
     let semaphore = AsyncSemaphore::new(2);
@@ -154,7 +149,6 @@ fn permit_that_no_one_else_wants_is_never_missed() {
     let take = |take: &dyn Fn()| {
         for round in 0..rounds {
             if barrier.wait().is_leader() {
-                // So that the queue is in use at first.
                 let both = semaphore.try_acquire_many(2).unwrap();
                 let mut waiter = semaphore.acquire_many(1 + round % 2);
                 assert!(poll(&mut waiter).is_pending());
@@ -184,7 +178,7 @@ fn all_permits_are_free_or_assigned_when_a_waker_looks() {
         });
         let waiters = queue(&semaphore, len, 0, &looks);
         semaphore.add_permits(1000);
-        // Ordering: as above.
+        // Ordering: Relaxed, as above.
         assert_eq!(seen.load(Ordering::Relaxed), 1000 - len);
         drop(waiters);
         assert_eq!(semaphore.available_permits(), 1000);
@@ -208,7 +202,7 @@ fn free_permits_can_be_taken_inside_of_a_waker() {
         });
         let waiters = queue(&semaphore, len, 0, &tries);
         semaphore.add_permits(1000);
-        // Ordering: as above.
+        // Ordering: Relaxed, as above.
         assert!(taken.load(Ordering::Relaxed));
         drop(waiters);
     }
@@ -230,14 +224,13 @@ fn waker_can_wait_for_a_free_permit() {
     }
 }
 
-/// A wake batch is called before those behind it are granted theirs, as if the releasing thread had been
-/// stopped there.
+/// A wake batch is called before later waiters are granted, as if the releasing thread stopped there.
 #[test]
 fn poll_of_a_granted_waiter_goes_on_where_the_granting_thread_has_stopped() {
     for len in ABOUT_A_BATCH.into_iter().filter(|len| *len > 1) {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let ends: Arc<Mutex<Option<[AcquireOwned; 2]>>> = Arc::default();
-        // Held, as they are: a permit that is dropped settles, too.
+        // Keep the permits, since dropping a permit settles, too.
         let held = Arc::new(Mutex::new(Vec::new()));
         let waker = {
             let (ends, held) = (Arc::clone(&ends), Arc::clone(&held));
@@ -341,7 +334,7 @@ fn notifications_of_several_threads_are_never_more_than_the_largest() {
     };
     let wait = || {
         most(2);
-        // One for each that is taken, and more than there are: some wait, and pass on what they were given.
+        // Takes more notifications than exist: some waits stay pending and pass theirs on.
         drop((latch.try_wait(), poll(&mut Box::pin(latch.wait())), poll(&mut Box::pin(latch.wait()))));
     };
     against_each_other(&[&wait, &wait, &|| latch.release(1), &|| latch.release(2)]);
@@ -352,7 +345,7 @@ fn notifications_of_several_threads_are_never_more_than_the_largest() {
 
 // === Wakers inside of wakers ===
 
-/// A waker blocks on a semaphore that is closed by a waker behind it, and whose queue is longer than a batch.
+/// A waker blocks on a semaphore that a later waker closes; the queue exceeds a wake batch.
 #[test]
 fn blocking_waiter_inside_of_a_waker_is_woken_by_a_waker_behind_it() {
     for len in ABOUT_A_BATCH {
@@ -377,14 +370,13 @@ fn blocking_waiter_inside_of_a_waker_is_woken_by_a_waker_behind_it() {
         let mut second = outer.acquire();
         assert!(poll_with(Pin::new(&mut second), &closes).is_pending());
         outer.add_permits(2);
-        // Ordering: as above.
+        // Ordering: Relaxed, as above.
         assert!(was_refused.load(Ordering::Relaxed));
         assert!(before.iter_mut().all(|waiter| matches!(poll(waiter), Poll::Ready(Err(_)))));
     }
 }
 
-/// The one that the blocked waker waits for is woken by the last of a long queue, which a waker behind it
-/// closes.
+/// The blocked waker is woken by the last waiter of a long queue, which a later waker closes.
 #[test]
 fn blocked_waker_is_woken_through_the_queue_of_another_semaphore() {
     for len in ABOUT_A_BATCH {
@@ -408,8 +400,7 @@ fn blocked_waker_is_woken_through_the_queue_of_another_semaphore() {
     }
 }
 
-/// Two wakers of one batch block in turn, the second one inside of the first one's sleep: a permit for the
-/// first comes while the thread sleeps for the second.
+/// Two wakers of a batch block, the second within the first's sleep; the first's permit comes before the end.
 #[test]
 fn thread_does_not_sleep_beside_a_permit_that_came_while_a_waker_slept_on_it() {
     type Blocking = fn(&AsyncSemaphore);
@@ -444,8 +435,7 @@ fn thread_does_not_sleep_beside_a_permit_that_came_while_a_waker_slept_on_it() {
     }
 }
 
-/// The waiter whose waker is to wake the blocked one has not been granted its permit when that blocks: there
-/// was no room for its waker.
+/// The waker that could unblock the thread was not in the full batch, so its waiter is not granted yet.
 #[test]
 fn waker_that_blocks_is_woken_by_waiters_beyond_its_batch() {
     for len in ABOUT_A_BATCH.into_iter().filter(|len| *len > 1) {
@@ -464,7 +454,7 @@ fn waker_that_blocks_is_woken_by_waiters_beyond_its_batch() {
     }
 }
 
-/// Ten thousand semaphores, the waiters of each of which release the next.
+/// Waiters of each of ten thousand semaphores release the next.
 #[test]
 fn stack_does_not_grow_with_the_number_of_semaphores() {
     const SEMAPHORES: usize = 10_000;
@@ -513,8 +503,7 @@ fn permits_released_after_close_are_not_acquired() {
 
 #[test]
 fn failure_for_want_of_permits_comes_before_close() {
-    // The permit is there from before `close`, so the only failure is that it is closed; and a success comes
-    // before it.
+    // A permit is free, so only `close` can cause a failure, and a success must precede `close`.
     let closed = || (AsyncSemaphore::new(1), AtomicBool::new(false));
     meet(
         20_000,
@@ -535,7 +524,6 @@ fn failure_for_want_of_permits_comes_before_close() {
     );
 }
 
-/// Whatever may have come between, the permit is free.
 #[test]
 fn free_permit_is_had_by_the_first_poll_outside_of_a_tokio_task() {
     let semaphore = AsyncSemaphore::new(1);
@@ -544,7 +532,7 @@ fn free_permit_is_had_by_the_first_poll_outside_of_a_tokio_task() {
     }
 }
 
-/// An executor inside of the task would wait for ever for one that gives way twice.
+/// Without a second yield, an executor inside of the task would wait forever.
 #[test]
 fn acquisition_gives_way_once_when_tokios_budget_is_spent() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -559,7 +547,7 @@ fn acquisition_gives_way_once_when_tokios_budget_is_spent() {
         });
         let (mut acquire, mut dropped) = (semaphore.acquire(), semaphore.acquire());
         assert!(poll_with(Pin::new(&mut dropped), &counts).is_pending());
-        // It has the permit, and its position with that.
+        // The pending future has its permit, and so its position.
         assert_eq!((calls.load(Ordering::Relaxed), semaphore.available_permits()), (1, 0));
         drop(dropped);
         assert_eq!(semaphore.available_permits(), 1);
@@ -578,7 +566,7 @@ fn acquisition_gives_way_once_when_tokios_budget_is_spent() {
     });
 }
 
-/// What a caller is told by `unpark` while it is blocked is still there afterwards.
+/// An `unpark` during the blocking call must not be lost.
 #[test]
 fn blocking_call_leaves_the_park_token_of_its_thread() {
     let semaphore = AsyncSemaphore::new(0);

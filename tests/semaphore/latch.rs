@@ -1,4 +1,4 @@
-//! `Latch`: calls, kept calls, and calls that are passed on.
+//! `Latch`: notifications, pending and passed on.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -104,7 +104,6 @@ fn all_present_waiters_are_notified() {
     assert!(poll(pin!(latch.wait())).is_pending(), "a later one was called, too");
 }
 
-/// It has its notification already.
 #[test]
 fn waiter_that_was_notified_and_not_polled_is_not_notified_by_a_release_of_all() {
     let latch = Latch::new();
@@ -125,7 +124,7 @@ fn notification_without_a_waiter_is_kept_once() {
     assert_eq!(latch.pending(), 1);
 }
 
-/// Redisson (2ddc4a432, PR #7206): the permit of a waiter that was cancelled came back twice.
+/// Redisson (2ddc4a432, PR #7206): a cancelled waiter's permit came back twice.
 #[test]
 fn a_cancelled_waiter_does_not_multiply_its_call() {
     let latch = Latch::new();
@@ -154,7 +153,7 @@ fn notifications_of_cancelled_waiters_coalesce() {
     assert_eq!(latch.pending(), 1);
 }
 
-/// Redisson (#4215): a release stopped at a waiter that was cancelled.
+/// Redisson (#4215): a release stopped at a cancelled waiter.
 #[test]
 fn cancelled_waiters_are_stepped_over() {
     let latch = Latch::new();
@@ -192,7 +191,7 @@ fn a_thread_waits() {
         let threads = [
             scope.spawn(|| latch.blocking_wait().consume()),
             scope.spawn(|| latch.blocking_wait_timeout(Duration::from_secs(30)).unwrap().consume()),
-            // Further away than the clock can say.
+            // Beyond the clock's range.
             scope.spawn(|| latch.blocking_wait_timeout(Duration::MAX).unwrap().consume()),
         ];
         while latch.waiters() < threads.len() {
@@ -218,7 +217,7 @@ fn a_task_waits_until_its_timer_is_ready() {
 #[test]
 fn a_call_that_comes_with_the_timer_is_heard() {
     let latch = Latch::new();
-    // The call comes after the latch was looked at, and before the timer was.
+    // The notification arrives after the check of the latch and before the check of the timer.
     let timer = poll_fn(|_| {
         latch.release(1);
         Poll::Ready(())
@@ -228,8 +227,7 @@ fn a_call_that_comes_with_the_timer_is_heard() {
     assert_eq!(latch.pending(), 0);
 }
 
-/// The wake-ups of a thread that has stopped are another's to finish; a waker among them may panic, and then
-/// it had notified no waiter itself.
+/// Other threads finish a stopped thread's wake-ups, and may meet a panicking waker before they notify.
 #[test]
 fn a_notification_is_sent_although_a_waker_panics() {
     struct Run<F: Fn() + Send + Sync>(F);
@@ -250,7 +248,7 @@ fn a_notification_is_sent_although_a_waker_panics() {
     })));
     let panics = Waker::from(Arc::new(Run(|| panic!("a waker's"))));
 
-    // More than are woken at a time: the first one's waker stays, and the last but one's panics.
+    // More than a wake batch: the first waker blocks, and the last but one panics.
     let latch = Latch::new();
     let mut waits: Vec<_> = (0..41).map(|_| Box::pin(latch.wait())).collect();
     for (place, wait) in waits.iter_mut().enumerate() {
@@ -264,7 +262,6 @@ fn a_notification_is_sent_although_a_waker_panics() {
     thread::scope(|scope| {
         scope.spawn(|| latch.release(40));
         reached.wait();
-        // Meets the waker that panics.
         latch.release(1);
         let_go.wait();
     });

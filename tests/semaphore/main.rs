@@ -1,5 +1,4 @@
-//! `AsyncSemaphore` and what stands on it alone: `StripedSemaphores` and `Latch`. What needs interleavings is
-//! in loom-tests.
+//! `AsyncSemaphore`, `StripedSemaphores` and `Latch`. loom-tests cover interleavings.
 
 mod api;
 mod defects;

@@ -1,4 +1,4 @@
-//! `StripedSemaphores`: the same name, the same stripe; several names, and no deadlock.
+//! `StripedSemaphores`: stripes of names, and acquiring several names without deadlock.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -11,14 +11,13 @@ use std::time::Duration;
 use latchwork::latch::Latch;
 use latchwork::striped::{DEFAULT_STRIPES, StripedSemaphores};
 
-/// Long enough for anything that happens at all.
 const SOON: Duration = Duration::from_secs(30);
 
 fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Two names that do not share a stripe, the one on the earlier stripe first.
+/// Returns two names of different stripes, in the order of their stripes.
 fn two_names(stripes: &StripedSemaphores) -> [String; 2] {
     let names = (0..).map(|number| format!("orders:{number}"));
     let other = names.skip(1).find(|name| stripes.stripe_of(name) != stripes.stripe_of("orders:0"));
@@ -124,7 +123,7 @@ fn all_or_nothing_when_trying() {
     assert_eq!(stripes.try_acquire_all(&two).unwrap().len(), 2);
 }
 
-/// What `acquire_all` is there for: by hand, these two would wait for each other for ever.
+/// The deadlock that `acquire_all` prevents.
 #[test]
 fn two_stripes_in_clashing_orders_deadlock() {
     let stripes = StripedSemaphores::new();
@@ -149,7 +148,7 @@ fn threads_that_take_many_in_clashing_orders_finish() {
     const THREADS: usize = 8;
     const ROUNDS: usize = 2000;
     let stripes: &'static StripedSemaphores = Box::leak(Box::new(StripedSemaphores::with_stripes(5)));
-    // How many are inside, of each stripe.
+    // Number of threads inside each stripe.
     let inside: &'static [AtomicUsize; 5] = Box::leak(Box::default());
     let (done, is_done) = mpsc::channel();
     for thread in 0..THREADS {
@@ -165,11 +164,11 @@ fn threads_that_take_many_in_clashing_orders_finish() {
                 let taken: HashSet<usize> = names.iter().map(|name| stripes.stripe_of(name)).collect();
                 assert_eq!(held.len(), taken.len());
                 for stripe in &taken {
-                    // Ordering: Relaxed, the stripe itself orders this.
+                    // Ordering: Relaxed, ordered by the stripe itself.
                     assert_eq!(inside[*stripe].fetch_add(1, Ordering::Relaxed), 0, "two in one stripe");
                 }
                 for stripe in taken {
-                    // Ordering: as above.
+                    // Ordering: Relaxed, as above.
                     inside[stripe].fetch_sub(1, Ordering::Relaxed);
                 }
             }
@@ -181,16 +180,14 @@ fn threads_that_take_many_in_clashing_orders_finish() {
     }
 }
 
-/// Redisson (#7264): one path lost a stripe's permit, and a fiftieth of all names was dead for the life of
-/// the process.
+/// Redisson (#7264): one path lost a stripe's permit, which blocked a fiftieth of all names for good.
 #[test]
 fn no_way_out_of_a_wait_for_stripes_loses_one() {
     let stripes = StripedSemaphores::new();
     let two = two_names(&stripes);
     let free = |stripes: &StripedSemaphores| stripes.try_acquire_all(&two).is_some();
 
-    // Dropped before it is polled, with one stripe of two in hand, with the second one granted, and with
-    // both.
+    // Drop the future unpolled, with one stripe of two acquired, with the second granted, and with both.
     drop(stripes.acquire_all(&two));
     let last = stripes.for_name(&two[1]).try_acquire();
     let mut waits = Box::pin(stripes.acquire_all(&two));
@@ -205,7 +202,7 @@ fn no_way_out_of_a_wait_for_stripes_loses_one() {
     drop(poll(pin!(stripes.acquire_all(&two))));
     assert!(free(&stripes));
 
-    // A panic with both in hand, and names that panic half-way.
+    // Panic with both stripes held, and within the iterator of names.
     let panicked = std::panic::catch_unwind(|| {
         let _held = stripes.blocking_acquire_all(&two);
         panic!("on purpose");
@@ -220,8 +217,7 @@ fn no_way_out_of_a_wait_for_stripes_loses_one() {
     assert!(free(&stripes));
 }
 
-/// A thread that has let go of a stripe inside of a waker, and waits for it again there, waits for a thread
-/// that only it can wake.
+/// A waker that releases a stripe and waits there again depends on a waiter only its own thread can wake.
 #[test]
 fn a_waker_that_blocks_twice_waits_for_one_it_has_not_woken() {
     struct Twice(&'static StripedSemaphores);

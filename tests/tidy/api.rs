@@ -1,12 +1,11 @@
-//! The public API, as its declarations say it.
+//! Rules for the declarations of the public API.
 
 use std::collections::HashSet;
 use std::{fmt, fs};
 
 use crate::{lines, module, root, sources};
 
-/// A public item: where it is, whose it is if it is a part of a type, what is said of it, and how it is
-/// declared, without its body.
+/// A public item: file, owning type if any, doc comment, and declaration without body.
 struct Item {
     file: String,
     owner: Option<String>,
@@ -24,11 +23,10 @@ impl fmt::Display for Item {
     }
 }
 
-/// The type whose items follow, if `line` begins a block of such.
+/// Returns the type whose items follow, if `line` begins a block of items.
 fn owner(line: &str) -> Option<&str> {
     let line = line.strip_prefix("pub ").unwrap_or(line);
     let rest = match line.strip_prefix("impl") {
-        // Without its generics.
         Some(rest) if rest.starts_with('<') => rest.split_once("> ")?.1,
         Some(rest) => rest.strip_prefix(' ')?,
         None => ["trait ", "struct "].iter().find_map(|kind| line.strip_prefix(kind))?,
@@ -36,8 +34,7 @@ fn owner(line: &str) -> Option<&str> {
     rest.split([' ', '<', ':', '(', ';']).next()
 }
 
-/// The items of `src` that are public, with those of public traits. By `unreachable_pub`, each can be named
-/// by a user, as a whole or by its fields and methods.
+/// Returns public items, and items of public traits. By `unreachable_pub`, users can name all or their parts.
 fn public_items() -> Vec<Item> {
     let root = root("src");
     let mut items = Vec::new();
@@ -71,7 +68,7 @@ fn public_items() -> Vec<Item> {
                 && !unseen.iter().any(|unseen| attributes.contains(unseen))
             {
                 let mut declared = line.to_owned();
-                // A field ends with its line, an import with its semicolon, all else before its body.
+                // A field ends with its line, an import with a semicolon, and other items before their body.
                 let is_open = |text: &str| match text.starts_with("pub use") {
                     true => !text.contains(';'),
                     false => !text.contains(['{', ';']) && !text.ends_with(','),
@@ -102,7 +99,7 @@ fn public_items() -> Vec<Item> {
     items
 }
 
-/// The traits that public types have, those that are derived included.
+/// Returns the traits that public types implement, derives included.
 fn implementations() -> Vec<String> {
     let name = |item: &Item| {
         let kinds = ["struct", "enum"].map(|kind| format!("pub {kind} "));
@@ -145,7 +142,7 @@ fn enumeration(line: &str) -> Option<&str> {
     line.strip_prefix("pub enum ")?.split([' ', '<']).next()
 }
 
-/// A function that may fail says how, and one that is awaited says what it means to stop.
+/// A fallible function documents its errors, and a future its cancel safety.
 #[test]
 fn public_functions_say_their_errors_and_their_cancel_safety() {
     for item in public_items() {
@@ -174,7 +171,7 @@ fn public_types_have_examples() {
     assert!(bare.is_empty(), "no `# Examples`: {bare:#?}");
 }
 
-/// What is public with its type, without saying so: variants of enums, and constants and types of traits.
+/// Returns parts that are public with their type: variants, and constants and types of traits.
 fn parts_of_public_types() -> Vec<String> {
     let mut parts = Vec::new();
     for (_, text) in sources("src") {
@@ -196,7 +193,7 @@ fn parts_of_public_types() -> Vec<String> {
     parts
 }
 
-/// The public API as it was looked at last. A change of it is to be seen in a review, and in CHANGELOG.md.
+/// The last reviewed public API. Each change must appear in a review and in CHANGELOG.md.
 #[test]
 fn public_api_is_that_of_the_snapshot() {
     let mut lines: Vec<String> = public_items().iter().map(Item::to_string).collect();

@@ -1,14 +1,13 @@
-//! The files of a folder import each other in one direction only.
+//! Files of a folder import each other in one direction only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use crate::{root, sources};
 
-/// A module of a crate: its path.
 type Module = Vec<String>;
 
-/// All modules of the crate whose root is in `folder`, with their text. Binaries are crates of their own.
+/// Returns all modules of the crate rooted in `folder`, with text. Binaries are crates of their own.
 fn modules(folder: &str) -> BTreeMap<Module, String> {
     let files = sources(folder).into_iter().map(|(path, text)| {
         let inside = path.strip_prefix(root(folder)).unwrap().with_extension("");
@@ -18,8 +17,7 @@ fn modules(folder: &str) -> BTreeMap<Module, String> {
     files.filter(|(module, _)| module.first().is_none_or(|part| part != "bin")).collect()
 }
 
-/// What a file imports, as far as it is a module of its crate: the paths in its `use`s, braces resolved. One
-/// for documentation is none.
+/// Returns the paths in the file's `use` items, braces resolved, without imports for documentation.
 fn imports(module: &[String], text: &str) -> Vec<Module> {
     fn expand(at: Module, tree: &str, found: &mut Vec<Module>) {
         let (path, list) = tree.split_once('{').unwrap_or((tree, ""));
@@ -60,13 +58,12 @@ fn imports(module: &[String], text: &str) -> Vec<Module> {
     found
 }
 
-/// Each import of a module by another one of `folder`: where it is, and what it names.
 fn arrows(folder: &str) -> Vec<(Module, Module)> {
     let modules = modules(folder);
     let mut arrows = Vec::new();
     for (module, text) in &modules {
         for import in imports(module, text) {
-            // Up to the first part that is no file, which is an item.
+            // Up to the first part that is no file, an item.
             let files = (0..=import.len()).rev().map(|len| &import[..len]);
             let to = files.into_iter().find(|to| modules.contains_key(*to));
             arrows.extend(to.map(|to| (module.clone(), to.to_vec())));
@@ -80,7 +77,7 @@ fn assert_no_circle(folder: &str, arrows: impl IntoIterator<Item = (Module, Modu
     for (here, there) in arrows {
         rooms.entry(here).or_default().insert(there);
     }
-    // A room that imports nothing that is left can be taken away, or that nothing left imports.
+    // Remove rooms without imports from remaining rooms, and rooms that no remaining room imports.
     while !rooms.is_empty() {
         let left = rooms.clone();
         rooms.retain(|room, own| {
@@ -91,7 +88,7 @@ fn assert_no_circle(folder: &str, arrows: impl IntoIterator<Item = (Module, Modu
     }
 }
 
-/// What is in a folder is a part of the file of its name, and counts with it.
+/// A folder belongs to the file of its name, and counts with that file.
 #[test]
 fn no_folder_has_an_import_circle() {
     let crates = ["benches/src", "src", "xtask/src"];
@@ -115,13 +112,11 @@ fn no_folder_has_an_import_circle() {
     }
 }
 
-/// The files of `src/redis`, folders included: what is in a folder is for the file of its name, and knows
-/// nothing of that.
+/// A file may know the files of its folder, but not the reverse.
 #[test]
 fn redis_has_no_import_circle() {
     let is_redis = |module: &Module| module.first().is_some_and(|part| part == "redis");
     let imports = arrows("src").into_iter().filter(|(here, there)| is_redis(here) && is_redis(there));
-    // A file knows what is in its folder.
     let files = modules("src").into_keys().filter(|module| is_redis(module) && module.len() > 1);
     let owned = files.map(|module| (module[..module.len() - 1].to_vec(), module));
     assert_no_circle("src/redis", imports.chain(owned).filter(|(here, there)| here != there));

@@ -1,17 +1,16 @@
-//! How wide lines are, and what comments say.
+//! Width of lines, and comments of orderings.
 
 use crate::{code, lines, sources};
 
-/// The folders of this repository that have Rust in them.
 const FOLDERS: [&str; 8] = ["benches", "checks", "examples", "fuzz", "loom-tests", "src", "tests", "xtask"];
 
-/// A line of a comment, and no table, which cannot be wrapped.
+/// Returns a comment's text. A row of a table, which cannot be wrapped, is no comment here.
 fn comment(line: &str) -> Option<&str> {
     let text = line.trim_start().strip_prefix("//")?.trim_start_matches(['/', '!']).trim();
     (!text.starts_with('|')).then_some(text)
 }
 
-/// rustfmt wraps no comments. Nor does it break strings; those may be longer.
+/// rustfmt wraps no comments and breaks no strings; strings may be longer.
 #[test]
 fn lines_are_no_wider_than_rustfmt_makes_them() {
     for (place, line) in lines(&FOLDERS.map(sources).concat()) {
@@ -22,7 +21,7 @@ fn lines_are_no_wider_than_rustfmt_makes_them() {
     }
 }
 
-/// How far above an access its comment may begin.
+/// Maximal distance in lines between an access and its comment above.
 const COMMENT_WITHIN: usize = 8;
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a module may name.
+//! Limits on the modules that a module may name.
 
 use std::path::PathBuf;
 
@@ -34,8 +34,7 @@ fn only_sync_names_atomics_and_model_checkers() {
 
 #[test]
 fn redis_uses_public_items_only() {
-    // `sync` is the shim, `foreign` the one rule for panics of foreign code, and
-    // `runtime` keeps the same rule in tokio's code; all else must be there for another crate, too.
+    // `sync` is the shim; `foreign` and `runtime` handle panics of foreign code. The rest must be public.
     let public = [
         "crate::support::foreign::",
         "crate::support::sync::Mutex",
@@ -55,8 +54,7 @@ fn redis_uses_public_items_only() {
     }
 }
 
-/// The crate's own client stands on the engine as any other would. What only the crate may call is the idle
-/// path, and what spares time.
+/// The crate's own client uses the engine as any crate would, but for the idle path and optimizations.
 #[test]
 fn lock_uses_public_items_of_its_engine_only() {
     let private = ["claim(", "take(", "is_quiet(", "is_nothing(", "is_usual(", "copy(", "steps(", "BACK_OFF"];
@@ -67,7 +65,6 @@ fn lock_uses_public_items_of_its_engine_only() {
     }
 }
 
-/// Panics if the code of `files` has one of `words`.
 fn assert_absent(files: &[(PathBuf, String)], words: &[&str]) {
     for (place, line) in lines(files) {
         let found = words.iter().find(|word| code(line).contains(**word));
@@ -75,7 +72,7 @@ fn assert_absent(files: &[(PathBuf, String)], words: &[&str]) {
     }
 }
 
-/// Each module with those that stand above it.
+/// Each module, with the modules above.
 #[test]
 fn arrows_point_down() {
     let top = ["crate::lock::", "crate::local", "crate::redis"];
@@ -115,8 +112,7 @@ fn arrows_point_down() {
     assert_absent(&sources("src"), &["crate::blocking"]);
 }
 
-/// Cluster, Sentinel and TLS are built in or not in one place each: where their folder is mounted, and where
-/// the builder offers them.
+/// Cluster, Sentinel and TLS have feature gates only where their folder is mounted and in the builder.
 #[test]
 fn features_end_at_their_folder() {
     for (path, text) in sources("src/redis") {

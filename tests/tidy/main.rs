@@ -1,4 +1,4 @@
-//! Rules of this repository that a search through its text can check.
+//! Rules of this repository that a text search can check.
 
 mod api;
 mod circles;
@@ -10,17 +10,15 @@ mod pages;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A path inside this repository.
 fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// The text of a file.
 fn page(path: &str) -> String {
     fs::read_to_string(root(path)).unwrap()
 }
 
-/// The Rust files in `folder` and its folders.
+/// Returns the Rust files in `folder`, subfolders included.
 fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     let mut files = Vec::new();
     let mut folders = vec![root(folder)];
@@ -41,7 +39,7 @@ fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     files
 }
 
-/// A module of `src`: its file, and those in the folder of its name, if it has one.
+/// Returns a module of `src`: its file, and the files in the folder of the same name.
 fn module(name: &str) -> Vec<(PathBuf, String)> {
     let file = format!("src/{name}.rs");
     let folder = format!("src/{name}");
@@ -49,7 +47,6 @@ fn module(name: &str) -> Vec<(PathBuf, String)> {
     [(root(&file), page(&file))].into_iter().chain(inside).collect()
 }
 
-/// Each line of `files`, with its place.
 fn lines(files: &[(PathBuf, String)]) -> impl Iterator<Item = (String, &str)> {
     files.iter().flat_map(|(path, text)| {
         let place = move |number: usize| format!("{}:{}", path.display(), number + 1);
@@ -57,12 +54,12 @@ fn lines(files: &[(PathBuf, String)]) -> impl Iterator<Item = (String, &str)> {
     })
 }
 
-/// What of a line is no comment.
+/// Returns a line without its comment.
 fn code(line: &str) -> &str {
     line.split("//").next().unwrap_or_default()
 }
 
-/// The texts between backticks.
+/// Returns the texts between backticks.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }

@@ -1,11 +1,9 @@
-//! The table of options beside the code, with which it is compiled: a default that is changed in one place
-//! only fails here.
+//! Compares the table of options with the code: a default changed in one place only fails here.
 
 use std::collections::BTreeMap;
 
 use crate::page;
 
-/// The rows of the tables in docs/options.md, by the option in their first column.
 fn options() -> BTreeMap<String, Vec<String>> {
     let text = page("docs/options.md");
     let cells = |row: &str| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
@@ -13,20 +11,20 @@ fn options() -> BTreeMap<String, Vec<String>> {
     rows.map(cells).map(|row: Vec<String>| (row[0].trim_matches('`').to_owned(), row)).collect()
 }
 
-/// What `Debug` shows as `field` of a struct: `Some("30s")` of `watchdog_timeout: 30s,`.
+/// Returns the value of `field` in `Debug` output: `Some("30s")` for `watchdog_timeout: 30s,`.
 fn shown<'a>(debug: &'a str, field: &str) -> Option<&'a str> {
     let at = debug.find(&format!(" {field}: "))? + field.len() + 3;
     debug[at..].split([',', ' ']).next()
 }
 
-/// Panics if a row tells another default than `debug` shows. `field` is what the code calls the option.
+/// Panics if the option's row and `debug` show different defaults. `field` is the option's name in the code.
 fn assert_default(option: &str, field: &str, debug: &str) {
     let told = options().get(option).unwrap_or_else(|| panic!("docs/options.md has no {option}"))[1].clone();
     let told = if told == "none" { "None".to_owned() } else { told.replace(' ', "") };
     assert_eq!(Some(&*told), shown(debug, field), "docs/options.md tells another default of {option}");
 }
 
-/// The methods of a builder: what takes it by value and returns it.
+/// Returns the methods of a builder, which take and return the builder by value.
 fn builder_methods(path: &str) -> Vec<String> {
     let text = page(path);
     let methods = text.lines().filter(|line| line.contains("pub fn ") && line.contains("(mut self"));
@@ -45,7 +43,7 @@ fn options_table_tells_the_defaults_of_the_code() {
     assert!(options()["label"][2].starts_with(&longest), "docs/options.md tells another limit of label");
     let stripes = latchwork::striped::StripedSemaphores::new().len();
     assert!(page("docs/options.md").contains(&format!("`StripedSemaphores::new` | {stripes} |")));
-    // Of both builders, whichever features are on.
+    // Both builders, with all features.
     for path in ["src/lock/options.rs", "src/redis/builder.rs"] {
         let methods = builder_methods(path);
         assert!(methods.len() > 5, "{path}: {methods:?} are not all options");

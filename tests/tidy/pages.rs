@@ -1,4 +1,4 @@
-//! What the pages say, beside the code.
+//! Compares the pages with the code.
 
 use std::collections::HashSet;
 use std::fs;
@@ -6,20 +6,18 @@ use std::path::PathBuf;
 
 use crate::{page, quoted, root, sources};
 
-/// The pages in `docs`. Beside them there are folders of pictures.
 fn docs() -> Vec<(PathBuf, String)> {
     let paths = fs::read_dir(root("docs")).unwrap().map(|entry| entry.unwrap().path());
     let pages = paths.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
     pages.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
-/// The names of all tests, clauses and models of the workspace, and of other functions.
 fn functions() -> HashSet<String> {
     let sources: Vec<_> = ["src", "tests", "loom-tests", "checks"].into_iter().flat_map(sources).collect();
     let identifier = |text: &str| -> String {
         text.chars().take_while(|next| next.is_ascii_alphanumeric() || *next == '_').collect()
     };
-    // A test or a clause of a suite is a function, a model is an entry of the macro that makes it one.
+    // Tests and clauses are functions; models are entries of a macro.
     let mut defined = HashSet::new();
     for line in sources.iter().flat_map(|(_, text)| text.lines().map(str::trim_start)) {
         defined.extend(line.split("fn ").skip(1).map(identifier));
@@ -30,7 +28,7 @@ fn functions() -> HashSet<String> {
     defined
 }
 
-/// Tests and models, or files of them, that a page names stay there under that name.
+/// Tests, models and files named by the page must exist.
 #[test]
 fn guarantees_name_tests_that_exist() {
     let defined = functions();
@@ -51,13 +49,13 @@ fn guarantees_name_tests_that_exist() {
     assert!(rows > 70, "{rows} rows are not the whole page");
 }
 
-/// In the other pages tests stand among options, metrics and keys: what is as long as a sentence is a test.
+/// Other pages also name options, metrics and keys; only names as long as a sentence are tests.
 #[test]
 fn pages_name_tests_that_exist() {
     let defined = functions();
     let mut tests = 0;
     for (path, text) in docs() {
-        // The odd parts are fenced code.
+        // Odd parts are fenced code.
         for name in text.split("```").step_by(2).flat_map(quoted) {
             let is_name = name.chars().all(|letter| letter == '_' || letter.is_alphanumeric());
             let is_test = is_name && name.matches('_').count() >= 3;
@@ -70,7 +68,7 @@ fn pages_name_tests_that_exist() {
     assert!(tests > 100, "{tests} tests are not all that the pages name");
 }
 
-/// An answer is found in a minute. Longer are those with one row for each property, figure or proof.
+/// An answer is found in a minute. Exceptions have one row for each property, figure or proof.
 #[test]
 fn pages_are_short() {
     for (path, text) in docs() {
@@ -81,7 +79,7 @@ fn pages_are_short() {
     }
 }
 
-/// A reader has some minutes, and looks at a table that fits the screen.
+/// A reader has some minutes, and a table must fit the screen.
 #[test]
 fn readme_is_short() {
     let text = page("README.md");
@@ -89,7 +87,7 @@ fn readme_is_short() {
     assert!(words <= 1_600, "README.md has {words} words: move some to docs/");
     let mut rows = 0;
     for line in text.lines() {
-        // The head and the line under it are none.
+        // The head and the separator do not count.
         rows = if line.starts_with('|') { rows + 1 } else { 0 };
         assert!(rows <= 22, "README.md has a table of more than 20 rows: {line}");
     }
@@ -108,7 +106,7 @@ fn pages_link_to_what_is_there() {
             assert!(target.exists(), "{}: {link} leads nowhere", page.display());
             if !heading.is_empty() {
                 let text = fs::read_to_string(&target).unwrap();
-                // As on the usual hosts: punctuation goes, spaces become hyphens.
+                // The usual hosts' rule: punctuation goes, spaces become hyphens.
                 let kept = |letter: &char| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_');
                 let slug = |line: &str| {
                     let title = line.trim_start_matches('#').trim().to_lowercase();
@@ -121,7 +119,7 @@ fn pages_link_to_what_is_there() {
     }
 }
 
-/// The page for operators and the one for programmers tell the same keys, channels and rights.
+/// Operators' and programmers' pages agree on keys, channels and rights.
 #[test]
 fn operators_are_told_the_keys_and_rights_of_the_module() {
     let module = page("src/redis.rs");
@@ -140,7 +138,7 @@ fn operators_are_told_the_keys_and_rights_of_the_module() {
     }
 }
 
-/// What a page lists of a source file is complete: the methods to implement, the events to look up.
+/// Pages list every method to implement and every event to look up.
 #[test]
 fn pages_list_all_methods_of_a_backend_and_all_warnings() {
     let source = page("src/lock/backend.rs");

@@ -1,10 +1,8 @@
-//! Waiting for what comes by itself.
-
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-/// Defines `soon` and `eventually` for a file of tests, with the file's own limit.
+/// Defines `soon` and `eventually` for a test file, with the file's own limit.
 macro_rules! waiting_for {
     ($limit:expr) => {
         #[allow(dead_code, reason = "a file may use only one of the two")]
@@ -12,7 +10,7 @@ macro_rules! waiting_for {
             $crate::waiting::within($limit, what, future).await
         }
 
-        /// Asks again and again until the answer is yes.
+        /// Repeats `ask` until true.
         #[allow(dead_code, reason = "a file may use only one of the two")]
         pub(crate) async fn eventually(what: &str, ask: impl AsyncFnMut() -> bool) {
             $crate::waiting::poll_within($limit, what, ask).await;

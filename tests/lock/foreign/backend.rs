@@ -1,5 +1,3 @@
-//! A backend whose every call panics in turn.
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,15 +14,14 @@ use super::told::told_of;
 use crate::over_local::{Between, Command, OverLocal, over};
 use crate::polled::{poll, ready};
 
-/// One call to the store panics.
 #[derive(Clone)]
 struct Panics {
     calls: Arc<AtomicUsize>,
-    /// The call that panics; none if it is never reached.
+    /// Index of the panicking call; out of range if no call panics.
     at: Arc<AtomicUsize>,
-    /// All calls of `release` panic.
+    /// Makes every `release` panic.
     always: Arc<AtomicBool>,
-    /// Whether the command has run, when one panics.
+    /// True if the panic comes after the command has run.
     late: bool,
 }
 
@@ -35,7 +32,7 @@ impl Panics {
     }
 
     fn call(&self) {
-        // Ordering: SeqCst, for no reason but that it is a test.
+        // Ordering: SeqCst for simplicity; a test needs no less.
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
         assert_ne!(call, self.at.load(Ordering::SeqCst), "on purpose");
     }
@@ -46,7 +43,7 @@ impl Between for Panics {
 
     async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
         if let Command::Release(_) = command {
-            // Ordering: SeqCst, for no reason but that it is a test.
+            // Ordering: SeqCst, as above.
             assert!(!self.always.load(Ordering::SeqCst), "on purpose");
         }
         if !self.late {
@@ -91,7 +88,7 @@ fn backend_that_panics_at_any_call_costs_no_name_and_no_renewal() {
             let told = told_of(|| act(&backend, &clock, fair, &client));
             let calls = backend.interceptor().0.calls.load(Ordering::SeqCst);
             backend.interceptor().0.at.store(usize::MAX, Ordering::SeqCst);
-            // What has failed is repeated within a second, and not when a lease is over.
+            // Long enough for a retry, and shorter than a lease.
             clock.advance(Duration::from_secs(3));
             let place = format!("call {at:?}, fair: {fair}, late: {late}");
             assert!(told > 0 || at.is_none(), "{place}: its panic is told to nobody");
@@ -115,7 +112,6 @@ fn backend_that_panics_at_any_call_costs_no_name_and_no_renewal() {
     }
 }
 
-/// A second panic would end the process.
 #[test]
 fn guard_that_is_dropped_by_a_panic_beside_a_backend_that_panics_ends_no_process() {
     let clock = ThreadRuntime::paused();
@@ -132,7 +128,7 @@ fn guard_that_is_dropped_by_a_panic_beside_a_backend_that_panics_ends_no_process
     }));
     assert!(panicked.is_err());
     let Poll::Ready(Ok(handed_on)) = poll(waits) else { panic!("it was not handed on") };
-    // Begun in place, and repeated in the background.
+    // The release began in place and is retried in the background.
     drop(handed_on);
     backend.interceptor().0.always.store(false, Ordering::SeqCst);
     clock.advance(Duration::from_secs(2));

@@ -1,5 +1,4 @@
-//! Foreign code: wakers that panic or block wherever one is called, a backend and a runtime whose every call
-//! panics in turn, and a subscriber of `tracing` that panics at each call in turn.
+//! Foreign code that panics or blocks: wakers, a backend, a runtime and a `tracing` subscriber.
 
 mod backend;
 mod outcomes;
@@ -43,7 +42,6 @@ pub(crate) fn waker_that_panics_when_dropped() -> Waker {
     Waker::from(Arc::new(Dropped))
 }
 
-/// What a future comes to, if it is ready.
 fn attempt_ready<F: Future>(future: F) -> Option<F::Output> {
     attempt_poll(pin!(future))
 }
@@ -55,18 +53,17 @@ fn attempt_poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
     }
 }
 
-/// What two clients do with one name, beside a watched lock of the first one, over a backend any call of
-/// which may panic.
+/// Uses one name from two clients, beside a watched lock, over a backend whose calls may panic.
 fn act(backend: &(impl Backend + Clone), clock: &ThreadRuntime, fair: bool, client: &LockClient) {
-    // Nothing is made yet, and a constructor's panic is its caller's.
+    // A panic in a constructor reaches the caller.
     let Ok(other) = catch_unwind(AssertUnwindSafe(|| LockClient::new(backend.clone()))) else {
         return told::caller_is_told();
     };
     let get =
         |client: &LockClient| if fair { client.get_fair_lock("orders") } else { client.get_lock("orders") };
-    // Refused by a backend that panics where it is asked whether it keeps such locks.
+    // `get_lock` fails if the backend panics while asked for supported modes.
     let (Ok(lock), Ok(theirs)) = (get(client), get(&other)) else { return };
-    // Nothing is held yet, and later it would hide what is left behind.
+    // Force only now, with nothing held: later a forced unlock would hide leaked leases.
     attempt_ready(lock.force_unlock());
     let held = attempt_ready(lock.lock()).and_then(Result::ok);
     let mut waits = Box::pin(lock.lock());

@@ -1,4 +1,4 @@
-//! Wakers that panic where an acquisition has just come to something: that stays as it is.
+//! Wakers that panic during a successful acquisition must not undo the acquisition.
 
 use std::pin::pin;
 use std::task::{Poll, Waker};
@@ -17,14 +17,13 @@ use crate::read_write_wakers::on_clone;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A clock that stands still, and a lock of two clients.
 fn stage() -> (ThreadRuntime, [Lock; 2]) {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
     (clock, [(); 2].map(|()| LockClient::new(local.clone()).get_lock("orders").unwrap()))
 }
 
-/// It finds that a lease is over, for which another client waits, and is the queue head by then.
+/// The newcomer becomes queue head and finds the lease over, for which another client waits.
 #[test]
 fn waker_that_panics_when_a_newcomer_finds_a_lease_over_is_reported_and_the_newcomer_goes_on() {
     let (clock, [lock, theirs]) = stage();
@@ -37,10 +36,10 @@ fn waker_that_panics_when_a_newcomer_finds_a_lease_over_is_reported_and_the_newc
     assert!(ready(lock.try_lock()).unwrap().is_some(), "the name is dead");
 }
 
-/// While the waiter is polled with another waker, which is dropped unused.
+/// Polled with a new waker; the old waker is dropped unused.
 #[test]
 fn waiter_that_is_told_of_its_turn_beside_a_panic_has_it() {
-    // It is granted the lock; or is the queue head, once the tenure is over.
+    // Within the tenure the waiter is granted the lock, and later becomes queue head.
     for held_for in [Duration::ZERO, SECOND] {
         let (clock, [lock, theirs]) = stage();
         let held = ready(lock.lock()).unwrap();
@@ -57,7 +56,7 @@ fn waiter_that_is_told_of_its_turn_beside_a_panic_has_it() {
     }
 }
 
-/// It sleeps by the lease of the holder before, and no call hears of the end of this one.
+/// The sleeper knows the previous holder's lease only, and no call reports the end of the new lease.
 #[test]
 fn lease_of_ones_own_that_a_wait_has_brought_is_told_to_another_client_that_waits() {
     for (own_lease, panics) in [(true, None), (true, Some(waker_that_panics())), (false, None)] {

@@ -1,5 +1,4 @@
-//! A runtime whose every call panics in turn, under a store that fails for a while, so that commands are
-//! repeated by timers.
+//! A runtime that panics at each call in turn, with a failing store, so that timers retry commands.
 
 use std::io;
 use std::pin::Pin;
@@ -17,24 +16,23 @@ use super::told::told_of;
 use crate::over_local::{Between, Command, over};
 use crate::polled::ready;
 
-/// One call panics.
 #[derive(Clone)]
 struct Panics {
     runtime: ThreadRuntime,
     calls: Arc<AtomicUsize>,
-    /// The call that panics; none if it is never reached.
+    /// Index of the panicking call; out of range if no call panics.
     at: Arc<AtomicUsize>,
 }
 
 impl Panics {
     fn call(&self) {
-        // Ordering: SeqCst, for no reason but that it is a test.
+        // Ordering: SeqCst for simplicity; a test needs no less.
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
         assert_ne!(call, self.at.load(Ordering::SeqCst), "on purpose");
     }
 }
 
-/// Its polls are calls as well.
+/// A sleep whose polls count as calls.
 struct PanickingSleep {
     sleep: Sleep,
     calls: Panics,
@@ -78,7 +76,6 @@ impl Runtime for Panics {
     }
 }
 
-/// A store that answers no release and no renewal until `back`.
 #[derive(Clone)]
 struct Away {
     clock: ThreadRuntime,
@@ -116,7 +113,7 @@ fn runtime_that_panics_at_any_call_costs_no_name_and_no_renewal() {
             runtime.at.store(at.unwrap_or(usize::MAX), Ordering::SeqCst);
             let told = told_of(|| {
                 act(&backend, &clock, fair, &client);
-                // What has failed is repeated once the store is back, and not when a lease is over.
+                // Long enough for retries once the store is back, and shorter than a lease.
                 clock.advance(Duration::from_secs(16));
             });
             let calls = runtime.calls.load(Ordering::SeqCst);

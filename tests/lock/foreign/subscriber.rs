@@ -1,5 +1,3 @@
-//! A subscriber of `tracing` that panics at each of its calls in turn.
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +15,6 @@ use tracing_subscriber::{Layer, registry};
 use crate::over_local::{Nothing, over};
 use crate::polled::{poll, ready};
 
-/// One call panics.
 struct Panics {
     calls: Arc<AtomicUsize>,
     at: usize,
@@ -25,14 +22,14 @@ struct Panics {
 
 impl Panics {
     fn call(&self) {
-        // Ordering: SeqCst, for no reason but that it is a test.
+        // Ordering: SeqCst for simplicity; a test needs no less.
         assert_ne!(self.calls.fetch_add(1, Ordering::SeqCst), self.at, "on purpose");
     }
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Panics {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        // Asked each time, and not once in the process.
+        // `sometimes`: ask on every event, not once per process.
         if metadata.target() == "latchwork" { Interest::sometimes() } else { Interest::never() }
     }
 
@@ -62,7 +59,6 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Panics {
     }
 }
 
-/// What two clients do with one name, beside watched locks of the first one.
 fn act(clock: &ThreadRuntime, client: &LockClient, other: &LockClient) {
     let (lock, theirs) = (client.get_lock("orders").unwrap(), other.get_lock("orders").unwrap());
     let held = ready(lock.lock()).unwrap();
@@ -82,7 +78,7 @@ fn act(clock: &ThreadRuntime, client: &LockClient, other: &LockClient) {
     drop(ready(theirs.lock()).unwrap());
 }
 
-/// How many calls there were; and what holds, though one of them panicked.
+/// Runs `act` with a panic at call `at`, checks the outcome, and returns the number of calls.
 fn run(at: usize) -> usize {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
@@ -101,14 +97,14 @@ fn run(at: usize) -> usize {
     assert!(free, "call {at} leaves the name dead");
     clock.advance(Duration::from_secs(60));
     assert!(watched.iter().all(Guard::is_held), "call {at} costs a renewal");
-    // Ordering: as above.
+    // Ordering: SeqCst, as above.
     calls.load(Ordering::SeqCst)
 }
 
 #[test]
 fn subscriber_that_panics_at_any_call_costs_no_name_and_no_renewal() {
     let calls = run(usize::MAX);
-    // Those of this thread: some are told in a background thread or here, whichever is first.
+    // Events of this thread only; some occur here or in a background thread, by chance.
     assert!(calls > 50, "{calls} calls are not those of a lock's life");
     for at in 0..calls {
         run(at);

@@ -1,4 +1,4 @@
-//! What becomes of a panic: it goes on in the call that caused it, or an event reports it. And other events.
+//! Counts panics that reach the caller or are reported by an event, and counts other events.
 
 use std::cell::Cell;
 
@@ -9,25 +9,23 @@ thread_local! {
     static TOLD: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A caller of this thread has caught a panic.
 pub(super) fn caller_is_told() {
     TOLD.set(TOLD.get() + 1);
 }
 
-/// How many panics `act`'s calls and the events of this thread have told of.
+/// Returns the number of panics that reached `act`'s caller or were reported by an event of this thread.
 pub(crate) fn told_of(act: impl FnOnce()) -> usize {
-    // There are no errors but those that are panics.
+    // Only panics are reported as errors.
     events_of(Level::ERROR, "latchwork", act)
 }
 
-/// How many events of this level `act` brings about on this thread, in this module and those below it.
+/// Counts the events of `level` emitted by `act` on this thread in `module` and below.
 pub(crate) fn events_of(level: Level, module: &'static str, act: impl FnOnce()) -> usize {
     TOLD.set(0);
     at_events_of(level, module, caller_is_told, act);
     TOLD.get()
 }
 
-/// Runs `told` where such an event is told of.
 pub(crate) fn at_events_of(
     level: Level,
     module: &'static str,

@@ -1,4 +1,4 @@
-//! Wakers that panic or block, at every place where one is called.
+//! Wakers that panic or block, at every place that calls wakers.
 
 use std::future::{Pending, pending, poll_fn};
 use std::pin::{Pin, pin};
@@ -18,10 +18,10 @@ use crate::polled::{poll, poll_by, ready};
 
 const WATCHDOG: Duration = Duration::from_millis(1500);
 const UNPOLLED: Duration = Duration::from_millis(20);
-/// A machine under load may take so long for what takes microseconds.
+/// Generous, for a loaded machine; the awaited steps take microseconds.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A waker that counts its calls, and then panics, or blocks until it is let go.
+/// A waker that counts its calls, then panics, or blocks until `let_go`.
 struct Trap {
     blocks: bool,
     state: Mutex<State>,
@@ -48,7 +48,6 @@ impl Trap {
         self.changed.notify_all();
     }
 
-    /// Waits until it is called.
     fn await_call(&self) {
         let state = self.state.lock().unwrap();
         let (_state, late) = self.changed.wait_timeout_while(state, SOON, |state| state.calls == 0).unwrap();
@@ -70,7 +69,7 @@ impl Wake for Trap {
     }
 }
 
-/// Polls each task on a thread of its own, as a runtime of many threads does beside tasks that block.
+/// Polls each task on its own thread, as a multi-threaded runtime does for tasks that block.
 #[derive(Clone)]
 struct ThreadEach(ThreadRuntime);
 
@@ -124,7 +123,7 @@ impl Stage {
         self.other.get_lock("orders").unwrap()
     }
 
-    /// Names, timers and the watchdog work, also while a waker blocks.
+    /// Asserts that names, timers and the watchdog work, even while a waker blocks.
     fn assert_works(&self, place: &str, until_renewed: bool) {
         let begun = Instant::now();
         let held = ready(self.client.get_lock("held").unwrap().try_lock()).unwrap().unwrap();
@@ -135,7 +134,7 @@ impl Stage {
         let late = begun.elapsed();
         assert!(late < SOON, "{place}: a wait of 10 ms took {late:?}");
         if until_renewed {
-            // Longer than the lease lasts without a renewal.
+            // Sleep for longer than an unrenewed lease lasts.
             let sleep = self.local.runtime().sleep_until(Instant::now() + WATCHDOG * 3 / 2);
             wait(sleep);
             assert!(self.watched.is_held(), "{place}: no lease is renewed any more");
@@ -151,7 +150,7 @@ impl Stage {
     }
 }
 
-/// Waits on this thread, but not for ever.
+/// Blocks this thread on `future`, with a time limit.
 fn wait<F: Future>(future: F) -> F::Output {
     struct Unpark(thread::Thread);
     impl Wake for Unpark {
@@ -170,10 +169,9 @@ fn wait<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// One place where a waker is called.
 type Place = fn(&Stage, &Waker);
 
-/// In the caller's own thread, as a part of its call.
+/// Called on the caller's thread, within the caller's call.
 const IN_A_CALL: &[(&str, Place)] = &[
     ("hand-off by unlock", |stage, waker| {
         let (held, lock) = (ready(stage.orders().lock()).unwrap(), stage.orders());
@@ -207,7 +205,7 @@ const IN_A_CALL: &[(&str, Place)] = &[
         assert!(poll_by(lost.as_mut(), waker).is_pending());
         let _ = ready(stage.orders().force_unlock());
     }),
-    // The hold ends by an event of its owner's, which has more to do than to tell that.
+    // An event of the owner ends the hold, and has other effects beside the loss.
     ("loss by the owner's name", |stage, waker| {
         let me = stage.client.owner();
         let lock = stage.orders().owned_by(&me);
@@ -279,7 +277,7 @@ const IN_A_CALL: &[(&str, Place)] = &[
     }),
 ];
 
-/// On the runtime's thread for timers.
+/// Called on the runtime's timer thread.
 const IN_TIMERS: &[(&str, Place)] = &[
     ("timer", |stage, waker| {
         let runtime = stage.local.runtime();
@@ -308,7 +306,6 @@ const IN_TIMERS: &[(&str, Place)] = &[
     }),
 ];
 
-/// In tasks of the runtime.
 const IN_TASKS: &[(&str, Place)] = &[
     ("waiter that was not polled in time", |stage, waker| {
         let (held, lock) = (ready(stage.orders().lock()).unwrap(), stage.orders());
@@ -323,7 +320,7 @@ const IN_TASKS: &[(&str, Place)] = &[
         let held = ready(stage.orders().lock()).unwrap();
         let mut lost = pin!(held.lost());
         assert!(poll_by(lost.as_mut(), waker).is_pending());
-        // By another client, which tells this one nothing.
+        // Another client forces the lock; its call cannot report to this client.
         assert!(ready(stage.theirs().force_unlock()).unwrap());
         stage.trap.await_call();
     }),
@@ -333,7 +330,7 @@ const IN_TASKS: &[(&str, Place)] = &[
 fn waker_that_panics_at_any_place_costs_no_call_no_name_no_timer_and_no_renewal() {
     let places = IN_A_CALL.iter().map(|place| (place, true));
     let places: Vec<_> = places.chain(IN_TIMERS.iter().chain(IN_TASKS).map(|place| (place, false))).collect();
-    // Side by side, as each waits for renewals.
+    // In parallel, since each waits for renewals.
     thread::scope(|scope| {
         for ((name, place), in_a_call) in places {
             scope.spawn(move || {
@@ -355,7 +352,6 @@ fn waker_that_blocks_in_a_task_delays_no_timer_and_no_renewal() {
         for (name, place) in IN_TASKS {
             scope.spawn(move || {
                 let stage = Stage::new(true);
-                // Until the waker is called, and it blocks.
                 place(&stage, &stage.trap.waker());
                 stage.assert_works(name, true);
                 stage.trap.let_go();
@@ -365,7 +361,7 @@ fn waker_that_blocks_in_a_task_delays_no_timer_and_no_renewal() {
     });
 }
 
-/// Keeps the answers to those that read, and what is to be woken when they come.
+/// Holds back the answers to reads, and the wakers that release the answers.
 #[derive(Clone, Default)]
 struct KeepsReads(Arc<Mutex<Option<Waker>>>);
 
@@ -384,8 +380,7 @@ impl Between for KeepsReads {
     }
 }
 
-/// What is given back is what a future has got from the store, and was not polled to take: another client
-/// waits for it.
+/// A lease granted to an unpolled future is given back; another client waits for the lock.
 #[test]
 fn waker_that_blocks_where_something_is_given_back_unpolled_delays_no_renewal() {
     let between = KeepsReads::default();
@@ -408,8 +403,7 @@ fn waker_that_blocks_where_something_is_given_back_unpolled_delays_no_renewal() 
     drop(wait(waits).unwrap());
 }
 
-/// A runtime whose timers do not fire, as those of a busy thread until it comes to them: what time brings is
-/// found by the next call.
+/// A runtime whose timers never fire, as on a busy thread: only calls discover that time has passed.
 #[derive(Clone)]
 pub(crate) struct Untimed(pub(crate) ThreadRuntime);
 
@@ -429,7 +423,7 @@ impl Runtime for Untimed {
     }
 }
 
-/// Of another client, which waits for a lease that this one's shutdown finds to be over.
+/// The waker belongs to another client, whose wait ends because the shutdown finds a lease over.
 #[test]
 fn waker_that_panics_in_a_shutdown_is_reported_and_ends_nothing() {
     const LEASE: Duration = Duration::from_secs(1);
@@ -459,8 +453,7 @@ fn waker_of_a_loss_that_panics_is_reported_and_the_lock_is_forced_free() {
     assert!(!held.is_held());
 }
 
-/// A newcomer finds that another's hold has ended by time, and is the queue head by then: a waiter
-/// behind it would wait for another's call.
+/// A newcomer that finds an expired hold becomes queue head, and waiters behind depend on the newcomer.
 #[test]
 fn waker_of_a_loss_that_blocks_delays_no_newcomer() {
     let client = LockClient::new(Local::with_runtime(Untimed(ThreadRuntime::new())));
@@ -483,7 +476,7 @@ fn waker_of_a_loss_that_blocks_delays_no_newcomer() {
     });
 }
 
-/// Of a subscription, all of whose waiters are to learn of it.
+/// All waiters of a subscription have to learn of the outcome.
 #[test]
 fn waker_that_panics_when_a_subscription_settles_keeps_no_other_waiter_asleep() {
     use latchwork::backend::{Inbox, Registry, Transport};
@@ -528,7 +521,7 @@ fn waker_of_a_loss_may_wait_for_the_next_one() {
     struct Again(Guard);
     impl Wake for Again {
         fn wake(self: Arc<Self>) {
-            // Listens once more where its caller tells of the loss.
+            // Wait for a loss again, on the thread that reports one.
             assert!(poll(pin!(self.0.lost())).is_ready());
         }
     }
@@ -541,8 +534,7 @@ fn waker_of_a_loss_may_wait_for_the_next_one() {
     assert!(poll(lost.as_mut()).is_ready());
 }
 
-/// A store in memory publishes by the call of a client, and the waker that hears of it polls that client's
-/// lock. (It must not block there.)
+/// A store in memory calls wakers on the releasing thread; here the waker polls another lock of that client.
 #[test]
 fn lock_that_a_waker_polls_inside_of_the_call_that_frees_it_is_had_afterwards() {
     type Locks = Pin<Box<dyn Future<Output = bool> + Send>>;
@@ -569,7 +561,7 @@ fn lock_that_a_waker_polls_inside_of_the_call_that_frees_it_is_had_afterwards() 
         for (way, free) in ways {
             let local = Local::new();
             let [client, other] = [(); 2].map(|()| LockClient::new(local.clone()));
-            // Writers exclude readers, so that one waits for the other in each kind.
+            // Writers exclude readers, so in each kind one lock waits for the other.
             let theirs = if kind == "read" { kinds[3].1(&other) } else { make(&other) };
             let (lock, counts) = (make(&client), Trap::new(true));
             counts.let_go();
@@ -588,7 +580,6 @@ fn lock_that_a_waker_polls_inside_of_the_call_that_frees_it_is_had_afterwards() 
     }
 }
 
-/// A waker is dropped where others are called.
 #[test]
 fn waker_that_panics_when_dropped_keeps_no_other_from_being_woken() {
     struct Dropped;
@@ -614,7 +605,7 @@ fn waker_that_panics_when_dropped_keeps_no_other_from_being_woken() {
         counts.let_go();
         let mut waits = Box::pin(lock.lock());
         assert!(poll_by(waits.as_mut(), &counts.waker()).is_pending());
-        // The queue head has the last one of it.
+        // The queue head has the last clone.
         drop(panics);
         assert_eq!(told_of(|| drop(head)), 1, "its waker is dropped elsewhere");
         assert_eq!(
@@ -627,8 +618,7 @@ fn waker_that_panics_when_dropped_keeps_no_other_from_being_woken() {
     }
 }
 
-/// A wait with a limit has a clone of the waker in its timer; a re-entry asks for a longer lease. The panic
-/// must not take the result along.
+/// A timed wait has a clone of the waker in its timer; a re-entry asks for a longer lease.
 #[test]
 fn waker_that_panics_when_dropped_takes_no_result_along() {
     let client =
@@ -652,7 +642,7 @@ fn waker_that_panics_when_dropped_takes_no_result_along() {
     assert!(client.held().is_empty());
 }
 
-/// Whichever of them is dropped first; it has none of its own.
+/// Only clones panic: the original is never dropped.
 fn waker_whose_clones_panic_when_dropped() -> std::mem::ManuallyDrop<Waker> {
     static PANICS: RawWakerVTable = RawWakerVTable::new(
         |data| RawWaker::new(data, &PANICS),
@@ -660,11 +650,10 @@ fn waker_whose_clones_panic_when_dropped() -> std::mem::ManuallyDrop<Waker> {
         |_| {},
         |_| assert!(thread::panicking(), "on purpose"),
     );
-    // SAFETY: the functions do not look at their pointer.
+    // SAFETY: the functions ignore their pointer.
     std::mem::ManuallyDrop::new(unsafe { Waker::new(std::ptr::null(), &PANICS) })
 }
 
-/// It is dropped where a waiter is polled with another one.
 #[test]
 fn waker_that_panics_when_it_is_replaced_is_reported_and_the_waiter_waits_on() {
     let client = LockClient::local();
@@ -679,11 +668,10 @@ fn waker_that_panics_when_it_is_replaced_is_reported_and_the_waiter_waits_on() {
     assert!(matches!(poll(waits.as_mut()), Poll::Ready(Ok(_))));
 }
 
-/// What waits behind a waker that blocks in this crate is called before its thread sleeps: it may be what
-/// ends that.
+/// Wakers of a batch are called before a thread blocks in this crate; one may unblock the thread.
 #[test]
 fn waker_that_blocks_in_this_crate_waits_for_none_that_is_called_behind_it() {
-    /// The first that is called waits for what the second one does.
+    /// The first waker called waits for an effect of the second.
     #[derive(Default)]
     struct Two {
         called: Mutex<u32>,
@@ -750,7 +738,7 @@ fn waker_that_blocks_in_this_crate_waits_for_none_that_is_called_behind_it() {
     }
 }
 
-/// A reader that comes when a writer's lease is over is let in by a turn of which others are told as well.
+/// The reader that finds the writer's lease over starts a read turn, which wakes other readers too.
 #[test]
 fn hold_that_is_granted_while_a_waker_panics_stays_granted() {
     let clock = ThreadRuntime::paused();

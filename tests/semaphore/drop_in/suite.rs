@@ -1,4 +1,4 @@
-// What users of tokio's semaphore rely on. Included by drop_in.rs, once for each semaphore.
+// Behavior that users of tokio's semaphore rely on. Included by drop_in.rs, once for each semaphore.
 
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ fn panics(body: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(body)).is_err()
 }
 
-/// Long enough for whatever could happen to have happened.
+/// Asserts that `future` is pending after a generous time.
 async fn stays_pending<F: Future>(future: F) {
     assert!(timeout(Duration::from_millis(10), future).await.is_err());
 }
