@@ -1,4 +1,4 @@
-//! Every script that writes, in the middle of a slot's move: it has done all of it, or nothing.
+//! In the middle of a slot's move, each script that writes does all of its work or nothing.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,21 +16,21 @@ const LEASE: Duration = Duration::from_secs(600);
 const FROM: usize = 0;
 const TO: usize = 1;
 
-/// Which of a lock's keys are where, while its slot moves.
+/// The places of a lock's keys while its slot moves.
 #[derive(Clone, Copy, Debug)]
 enum Keys {
-    /// The lock has not moved yet, or has; so has its counter.
+    /// The lock and its counter are at the same node.
     Together { moved: bool },
-    /// The lock has moved, and its counter has not.
+    /// The lock has moved; its counter has not.
     LockAhead,
-    /// The other way round.
+    /// The counter has moved; the lock has not.
     CounterAhead,
 }
 
 const ALL: [Keys; 4] =
     [Keys::Together { moved: false }, Keys::Together { moved: true }, Keys::LockAhead, Keys::CounterAhead];
 
-/// A lock in the middle of a move, had by `id` if it is.
+/// A lock whose slot is moving.
 struct Moving<'a> {
     cluster: &'a RedisCluster,
     name: LockName,
@@ -39,7 +39,6 @@ struct Moving<'a> {
 
 impl<'a> Moving<'a> {
     fn begin(cluster: &'a RedisCluster, held_by: Option<&LeaseId>, keys: Keys) -> Self {
-        // Another slot each time.
         static NUMBERS: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let name = &name_at(cluster, FROM, &format!("moving:{number}"));
@@ -65,7 +64,7 @@ impl<'a> Moving<'a> {
         Self { cluster, name: LockName::new(name).unwrap(), slot }
     }
 
-    /// Ends the move, and returns the id that has the lock, its time to live, and the counter.
+    /// Ends the move; returns the ids that hold the lock, its time to live, and the counter.
     fn end(self) -> (Vec<String>, i64, u64) {
         self.cluster.finish_to_move(self.slot, FROM, TO);
         let name = self.name.as_str();
@@ -89,7 +88,7 @@ async fn script_in_a_moving_slot_does_all_or_nothing() {
     let only = |id: &LeaseId| vec![id.to_string()];
     for keys in ALL {
         for tokens in [0, 3] {
-            // Taking: free, ours, another's. What is refused has changed nothing; what is done has an end.
+            // The lock is free, ours, or another's. A refused script changes nothing; each lease expires.
             for had_by in [None, Some(&ours), Some(&other)] {
                 let moving = Moving::begin(&cluster, had_by, keys);
                 let taken = backend
@@ -117,7 +116,6 @@ async fn script_in_a_moving_slot_does_all_or_nothing() {
                 }
             }
         }
-        // Giving back, and being forced to.
         for had_by in [&ours, &other] {
             let moving = Moving::begin(&cluster, Some(had_by), keys);
             let freed = backend.release(Mode::Plain, &moving.name, &ours, None).await.unwrap();
@@ -129,7 +127,6 @@ async fn script_in_a_moving_slot_does_all_or_nothing() {
         let moving = Moving::begin(&cluster, Some(&other), keys);
         assert!(backend.force_release(Mode::Plain, &moving.name).await.unwrap());
         assert_eq!(moving.end().0, [""; 0], "{keys:?}");
-        // Renewing.
         for had_by in [&ours, &other] {
             let moving = Moving::begin(&cluster, Some(had_by), keys);
             let key = LeaseKey { name: moving.name.clone(), id: ours.clone() };

@@ -1,4 +1,4 @@
-//! Messages of both kinds, for a fleet that is moved from the one to the other.
+//! A client that publishes both kinds of messages, for a fleet that changes from one kind to the other.
 
 use latchwork::LockClient;
 use latchwork::redis::{Redis, ShardedMessages};
@@ -6,7 +6,6 @@ use latchwork_testkit::RedisCluster;
 
 use crate::nodes::{client, eventually, name_at, soon, subscribers};
 
-/// A client that publishes both wakes listeners of either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn publisher_of_both_kinds_wakes_listeners_of_either() {
     let cluster = RedisCluster::start_with(&[]);

@@ -8,7 +8,7 @@ use latchwork_testkit::RedisCluster;
 
 use crate::nodes::{client, eventually, keys, name_at, slot, soon, subscribers};
 
-/// The first master has it to begin with, then its replica.
+/// The first master's replica.
 const REPLICA: usize = 3;
 
 fn replicated() -> RedisCluster {
@@ -31,7 +31,7 @@ async fn waits_and_holds_through_a_failover(sharded: ShardedMessages) {
     })
     .await;
     cluster.fail_over();
-    // No command is sent meanwhile; the subscription finds its way by itself.
+    // No command is sent meanwhile: the subscription finds the new master unaided.
     eventually("the subscription at another node", async || subscribers(&cluster, &channel) == 1).await;
     if sharded == ShardedMessages::Auto {
         let (_, there): (String, usize) = cluster.ask(REPLICA, &["PUBSUB", "SHARDNUMSUB", &channel]);
@@ -53,7 +53,7 @@ async fn failover_while_idle_with_sharded_messages() {
     waits_and_holds_through_a_failover(ShardedMessages::Auto).await;
 }
 
-/// Plain messages come over one node, whichever that is, until `ends` has ended that.
+/// Plain messages come over one node of the client's choice, until `ends` ends that node.
 async fn subscriptions_are_taken_elsewhere(ends: impl FnOnce(&mut RedisCluster, usize)) {
     let mut cluster = RedisCluster::start_with(&["--cluster-require-full-coverage", "no"]);
     let sharded = ShardedMessages::Off;
@@ -91,13 +91,12 @@ async fn subscriptions_are_taken_from_a_node_that_dies() {
     subscriptions_are_taken_elsewhere(|cluster, node| cluster.node_mut(node).kill_9()).await;
 }
 
-/// It answers, and hears nothing any more.
+/// A node that was reset answers, and delivers no message.
 #[tokio::test]
 async fn subscriptions_are_taken_from_a_node_that_is_cut_off() {
     subscriptions_are_taken_elsewhere(|cluster, node| cluster.ask(node, &["CLUSTER", "RESET"])).await;
 }
 
-/// The first command after it finds the new master.
 #[tokio::test]
 async fn failover_with_commands_running() {
     let mut cluster = replicated();
@@ -110,9 +109,8 @@ async fn failover_with_commands_running() {
             let (lock, over) = (client.get_lock(&format!("{{{name}}}{number}")).unwrap(), Arc::clone(&over));
             tokio::spawn(async move {
                 let mut done = 0_u32;
-                // Ordering: Relaxed, a flag by itself.
                 while !over.load(Ordering::Relaxed) {
-                    // The ones that are under way when the master dies may have run or not.
+                    // A command that is under way when the master dies may or may not have run.
                     if let Ok(guard) = lock.lock().await {
                         done += u32::from(guard.unlock().await.is_ok());
                     }
@@ -127,13 +125,11 @@ async fn failover_with_commands_running() {
     })
     .await
     .unwrap();
-    // All of them go on at the new master.
     for number in 0..4 {
         let lock = client.get_lock(&format!("{{{name}}}{number}")).unwrap();
         let guard = soon("the lock", lock.lock()).await.unwrap();
         guard.unlock().await.unwrap();
     }
-    // Ordering: Relaxed, a flag by itself.
     over.store(true, Ordering::Relaxed);
     for task in tasks {
         assert!(soon("the end", task).await.unwrap() > 0);

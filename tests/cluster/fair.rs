@@ -1,4 +1,4 @@
-//! Fair locks: which waiters are told, by which kind of messages, and which cannot be.
+//! Fair locks: which waiters hear of their grant, and by which kind of messages.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn id(client: u32) -> LeaseId {
     format!("{client:08x}-0795-4907-87fd-6c719a6b4586:{client}").parse().unwrap()
 }
 
-/// One has the lock, and two wait for it, of which only the second listens.
+/// The first id holds the lock and two ids wait; only the second waiter listens.
 async fn two_wait(redis: &Redis, name: &LockName) {
     for (number, waited) in [(1, 0), (2, 2000), (3, 1000)] {
         let position = QueuePosition { waited: Duration::from_secs(waited), kept: LEASE };
@@ -32,7 +32,7 @@ async fn holder(redis: &Redis, name: &LockName) -> Option<LeaseId> {
     redis.holder(Mode::Plain, name).await.unwrap().and_then(|holder| holder.id)
 }
 
-/// `passed_by`: whether a node knows that there are no listeners.
+/// `passed_by`: the releasing node knows that the first waiter has no listener.
 async fn grant_is_told_to_its_waiter(sharded: ShardedMessages, passed_by: bool) {
     let cluster = RedisCluster::start_with(&[]);
     let (releases, waits) = (redis(&cluster, sharded).await, redis(&cluster, sharded).await);
@@ -44,7 +44,7 @@ async fn grant_is_told_to_its_waiter(sharded: ShardedMessages, passed_by: bool) 
         soon("the subscription", subscription.subscribed()).await.unwrap();
         assert_eq!(releases.release(Mode::Fair, &name, &id(1), None).await.unwrap(), RELEASED);
         if !passed_by {
-            // It cannot be told from one that listens at another node.
+            // The first waiter may listen at another node, so the release grants to the first waiter.
             assert_eq!(holder(&releases, &name).await, Some(id(2)));
             assert_eq!(releases.release(Mode::Fair, &name, &id(2), None).await.unwrap(), RELEASED);
         }
@@ -67,7 +67,6 @@ async fn grant_is_a_plain_message_and_no_waiter_is_passed_over() {
     grant_is_told_to_its_waiter(ShardedMessages::Off, false).await;
 }
 
-/// Of a fleet that is moved from one kind of messages to the other.
 #[tokio::test]
 async fn publisher_of_both_kinds_grants_to_listeners_of_either() {
     let cluster = RedisCluster::start_with(&[]);

@@ -1,4 +1,4 @@
-//! The Redis backend over several servers: Clusters, Sentinels, and replicas that have to confirm.
+//! The Redis backend over several servers: Clusters, Sentinels, and replicas that confirm acquisitions.
 
 mod all_or_nothing;
 mod both_kinds;

@@ -1,4 +1,4 @@
-//! Slots that move while tasks hold, wait and renew.
+//! Slots that move while tasks hold locks, wait and renew.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::nodes::{calls, client, client_with, eventually, keys, name_at, slot, 
 
 const FROM: usize = 0;
 const TO: usize = 1;
-/// A third of it is longer than a command takes on a busy machine.
+/// A third of this is longer than a command takes on a busy machine.
 const WATCHDOG: Duration = Duration::from_millis(1500);
 
-/// Waits for two renewals at `node`, of which the second has begun after this.
+/// Waits for two renewals at `node`; the second began after this call.
 async fn renewals(cluster: &RedisCluster, node: usize) {
     let before = calls(cluster, node, "pexpire");
     eventually("renewals", async || calls(cluster, node, "pexpire") >= before + 2).await;
@@ -33,7 +33,7 @@ async fn slot_moves_under_a_holder_and_a_waiter(cluster: RedisCluster, sharded: 
     });
     eventually("the subscription", async || subscribers(&cluster, &channel) == 1).await;
 
-    // The lock is still where it was, then it is not, and then the slot follows.
+    // The key stays, then the key moves, then the slot follows.
     cluster.begin_to_move(slot, FROM, TO);
     renewals(&cluster, FROM).await;
     cluster.move_key(&name, FROM, TO);
@@ -52,7 +52,6 @@ async fn slot_moves_under_a_holder_and_a_waiter(cluster: RedisCluster, sharded: 
 
     guard.unlock().await.unwrap();
     let guard = soon("the wake-up", waiter).await.unwrap().unwrap();
-    // And back again, without waiters.
     cluster.begin_to_move(slot, TO, FROM);
     cluster.finish_to_move(slot, TO, FROM);
     guard.unlock().await.unwrap();
@@ -66,14 +65,14 @@ async fn slot_moves_with_plain_messages() {
     slot_moves_under_a_holder_and_a_waiter(RedisCluster::start_with(&[]), ShardedMessages::Off).await;
 }
 
-/// And nodes that do not say their hosts: in redirects as in the list of slots there is a port only.
+/// Redirects and the list of slots name a port only.
 #[tokio::test]
 async fn slot_moves_with_sharded_messages_and_unknown_hosts() {
     let unknown = ["--cluster-preferred-endpoint-type", "unknown-endpoint"];
     slot_moves_under_a_holder_and_a_waiter(RedisCluster::start_with(&unknown), ShardedMessages::Auto).await;
 }
 
-/// Nothing but the end of its subscription tells a process that only waits.
+/// A process that only waits hears of the move by the end of its subscription alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiter_goes_along_with_its_slot() {
     let cluster = RedisCluster::start_with(&[]);
@@ -90,7 +89,7 @@ async fn waiter_goes_along_with_its_slot() {
     });
     let subscribed_at = |node| cluster.ask::<(String, usize)>(node, &["PUBSUB", "SHARDNUMSUB", &channel]).1;
     eventually("the subscription", async || subscribed_at(FROM) == 1).await;
-    // The holder's, and two of the waiter, that asks for nothing more by itself.
+    // One script of the holder, two of the waiter.
     eventually("its being asleep", async || calls(&cluster, FROM, "evalsha") == 3).await;
     for (from, to) in [(FROM, TO), (TO, FROM)].repeat(2) {
         let looked = lock.stats().wakes_spurious;
@@ -98,7 +97,7 @@ async fn waiter_goes_along_with_its_slot() {
         cluster.begin_to_move(slot, from, to);
         cluster.finish_to_move(slot, from, to);
         eventually("the subscription at the other node", async || subscribed_at(to) == 1).await;
-        // It looks again, as a message may have been lost.
+        // A message may have been lost, so the waiter asks again.
         eventually("being told", async || other.registry().stats().resubscriptions > before).await;
         eventually("the look", async || lock.stats().wakes_spurious > looked).await;
     }
@@ -106,17 +105,16 @@ async fn waiter_goes_along_with_its_slot() {
     soon("the wake-up", waiter).await.unwrap().unwrap();
     assert!(other.registry().is_empty());
 
-    // And a client that does not know yet that a slot has moved is sent on.
+    // A client that has not heard of the move is redirected.
     cluster.begin_to_move(slot, FROM, TO);
     cluster.finish_to_move(slot, FROM, TO);
     let subscription = other.registry().subscribe(&channel);
     soon("the subscription", subscription.subscribed()).await.unwrap();
-    // It may have been confirmed by the one that lingers at the other node, which is not told yet that the
-    // slot has gone.
+    // The old node, which has not heard of the move yet, may have confirmed the lingering subscription.
     eventually("the subscription where the slot is", async || subscribed_at(TO) == 1).await;
 }
 
-/// In the middle of a move a slot has two nodes, and neither serves all of it.
+/// During a move a slot has two nodes, and neither serves all of the slot's keys.
 #[tokio::test]
 async fn every_command_works_in_the_middle_of_a_move() {
     let cluster = RedisCluster::start_with(&[]);
@@ -130,17 +128,16 @@ async fn every_command_works_in_the_middle_of_a_move() {
     cluster.begin_to_move(slot, FROM, TO);
     cluster.move_key(goes.name().as_str(), FROM, TO);
 
-    // One that was free is taken at its new node, which does not know the scripts yet.
+    // A free lock is acquired at its new node, which does not know the scripts yet.
     let free = lock("free");
     let guard = free.lock().await.unwrap();
     assert!(cluster.ask::<Vec<String>>(TO, &["KEYS", "*free*"]).len() == 1);
     assert!(free.is_locked().await.unwrap());
     assert!(free.remaining().await.unwrap().is_some());
-    // Three locks of one slot are renewed by one command, which neither node can run.
+    // One command renews three locks of one slot, and neither node can run the command.
     renewals(&cluster, FROM).await;
     renewals(&cluster, TO).await;
     assert!(staying.is_held() && going.is_held() && guard.is_held());
-    // Released where they are, and the waiter of one is woken.
     let waiter = tokio::spawn({
         let other = self::client(&cluster, ShardedMessages::Off).await;
         let lock = other.get_lock(goes.name().as_str()).unwrap();
@@ -154,7 +151,7 @@ async fn every_command_works_in_the_middle_of_a_move() {
     assert!(free.force_unlock().await.unwrap());
     assert!(guard.unlock().await.unwrap_err().is_not_held());
 
-    // A lock and the counter of its tokens are two keys, so this one waits until the move is over.
+    // A lock and its token counter are two keys, so a fenced lock waits until the move is over.
     let fenced = tokio::spawn({
         let lock = lock("fenced").fenced();
         async move { lock.lock().await }

@@ -1,4 +1,4 @@
-//! What the tests here ask of the nodes.
+//! Helpers for tests with several nodes.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use latchwork_testkit::RedisCluster;
 
 use crate::by_hand::calls_in;
 
-/// Far longer than anything here takes, and shorter than the leases that a lost wake-up would wait for.
+/// Far longer than any step here takes, and shorter than the leases that a lost wake-up would wait for.
 pub(crate) const SOON: Duration = Duration::from_secs(12);
 crate::waiting::waiting_for!(SOON);
 
@@ -33,7 +33,7 @@ pub(crate) async fn client_with(
     LockClient::with_options(redis(cluster, sharded).await, options).unwrap()
 }
 
-/// How many subscriptions to `channel` the nodes know of, of both kinds, those that are down left out.
+/// The number of subscriptions of both kinds to `channel`, over all nodes that are up.
 pub(crate) fn subscribers(cluster: &RedisCluster, channel: &str) -> usize {
     let mut all = 0;
     for node in 0..cluster.nodes().len() {
@@ -45,25 +45,23 @@ pub(crate) fn subscribers(cluster: &RedisCluster, channel: &str) -> usize {
     all
 }
 
-/// The slot of a key, as a node has it.
 pub(crate) fn slot(cluster: &RedisCluster, key: &str) -> u16 {
     cluster.ask(1, &["CLUSTER", "KEYSLOT", key])
 }
 
-/// A name that begins with `prefix` and that lies with master `node` to begin with.
+/// A name that begins with `prefix` and initially lies with master `node`.
 pub(crate) fn name_at(cluster: &RedisCluster, node: usize, prefix: &str) -> String {
     let third = |slot: u16| usize::from(slot) * 3 / 16_384;
     (0..).map(|number| format!("{prefix}:{number}")).find(|name| third(slot(cluster, name)) == node).unwrap()
 }
 
-/// All keys of all nodes that are up.
 pub(crate) fn keys(cluster: &RedisCluster) -> Vec<String> {
     (0..cluster.nodes().len())
         .flat_map(|node| cluster.try_ask::<Vec<String>>(node, &["KEYS", "*"]).unwrap_or_default())
         .collect()
 }
 
-/// How often a node has run `command`, in scripts too.
+/// The number of times that a node has run `command`, scripts included.
 pub(crate) fn calls(cluster: &RedisCluster, node: usize, command: &str) -> usize {
     let stats: String = cluster.ask(node, &["INFO", "commandstats"]);
     calls_in(&stats, command)

@@ -1,4 +1,4 @@
-//! A bad network before one node.
+//! A faulty network before one node.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use latchwork_testkit::{Afterwards, ChaosProxy, RedisCluster, Way};
 
 use crate::nodes::{keys, name_at, soon};
 
-/// Clients reach the first node by way of a proxy, as the whole cluster tells them to.
+/// The cluster announces a proxy as the first node's address.
 fn behind_proxy() -> (RedisCluster, ChaosProxy) {
     let cluster = RedisCluster::start_with(&[]);
     let proxy = ChaosProxy::start(cluster.nodes()[0].port());
@@ -27,7 +27,7 @@ async fn lost_replies_count_once() {
     let (cluster, proxy) = behind_proxy();
     let client = client(&cluster).await;
     let lock = client.get_lock(&name_at(&cluster, 0, "lost")).unwrap();
-    // The node does not know the scripts the first time.
+    // The first time the node does not know the scripts.
     lock.lock().await.unwrap().unlock().await.unwrap();
 
     proxy.lose_reply("EVALSHA", Afterwards::Reset);
@@ -35,13 +35,13 @@ async fn lost_replies_count_once() {
     proxy.wait_until_replies_are_lost();
     assert_eq!(lock.hold_count(guard.owner()).await.unwrap(), 1);
 
-    // The first sending frees it and the second finds nothing, which is no loss.
+    // The first release frees the lock; the second finds nothing, and reports no loss.
     proxy.lose_reply("EVALSHA", Afterwards::Reset);
     soon("the release", guard.unlock()).await.unwrap();
     proxy.wait_until_replies_are_lost();
     assert_eq!(keys(&cluster), [""; 0]);
 
-    // What must not be sent twice is not.
+    // A force unlock must not be sent twice.
     let guard = lock.lock().await.unwrap();
     let before = proxy.count("EVALSHA") + proxy.count("EVAL\r\n");
     proxy.lose_reply("EVAL", Afterwards::Reset);
@@ -77,7 +77,7 @@ async fn renewals_of_many_slots_do_not_wait_for_each_other() {
         .renew(Mode::Plain, &leases, Duration::from_secs(30))
         .await
         .unwrap();
-    // One after the other they would take twice that at least, and there and back twice, for the scripts.
+    // One after the other, with a round trip each, they would take twice this time at least.
     assert!(before.elapsed() < DELAY * LEASES, "{:?}", before.elapsed());
     assert!(renewed.iter().all(|held| *held));
 }

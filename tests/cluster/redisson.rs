@@ -1,4 +1,4 @@
-//! A client that speaks Redisson's protocol in a Cluster, played by hand, takes turns with ours.
+//! A hand-written Redisson client alternates with ours in a Cluster.
 
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ fn number(name: &str) -> String {
     format!("{{{name}}}number")
 }
 
-/// Loses counts unless only one does it at a time.
+/// Loses counts if two tasks run at a time.
 async fn add(raw: &mut MultiplexedConnection, number: &str) {
     let read: Option<u64> = redis::cmd("GET").arg(number).query_async(raw).await.unwrap();
     redis::cmd("SET").arg(number).arg(read.unwrap_or(0) + 1).exec_async(raw).await.unwrap();

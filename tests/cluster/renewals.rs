@@ -1,4 +1,4 @@
-//! Renewals of locks on all nodes, of which one is dead.
+//! Renewals of locks on all nodes while one node is dead.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,13 @@ const WATCHDOG: Duration = Duration::from_secs(2);
 
 #[tokio::test]
 async fn silent_node_costs_only_its_own_locks() {
-    // The others go on, though a third of the slots is gone.
+    // The live nodes serve their slots, though a third of all slots is down.
     let cluster = RedisCluster::start_with(&["--cluster-require-full-coverage", "no"]);
     let options = LockOptions::default().watchdog_timeout(WATCHDOG);
     let client = client_with(&cluster, ShardedMessages::Off, &options).await;
     let mut guards = Vec::new();
     for node in 0..3 {
-        // Of different slots, and so many that they do not go into one command for each node.
+        // Different slots, and too many locks for one command per node.
         for number in 0..5 {
             let name = name_at(&cluster, node, &format!("renewals:{number}"));
             guards.push((node, client.get_lock(&name).unwrap().lock().await.unwrap()));
@@ -28,11 +28,11 @@ async fn silent_node_costs_only_its_own_locks() {
     }
     cluster.nodes()[0].pause();
     let paused = Instant::now();
-    // Through two whole leases, the losses among them, no other comes near to the end of its own.
+    // For two whole leases, losses included, no lock of a live node comes near the end of its lease.
     while paused.elapsed() < WATCHDOG * 2 {
         for (node, guard) in guards.iter().filter(|(node, _)| *node != 0) {
             let left: i64 = cluster.ask(*node, &["PTTL", guard.name().as_str()]);
-            // Due with two thirds left; the rest is for a busy machine.
+            // Renewals are due with two thirds left; the rest is for a busy machine.
             assert!(
                 left > i64::try_from(WATCHDOG.as_millis()).unwrap() / 6,
                 "{left} ms are left at node {node}"
@@ -52,7 +52,6 @@ async fn silent_node_costs_only_its_own_locks() {
     eventually("the last of them gone", async || keys(&cluster).is_empty()).await;
 }
 
-/// One script touches one slot only.
 #[tokio::test]
 async fn locks_of_one_slot_are_renewed_by_one_command() {
     const SHARED: usize = 150;
@@ -66,7 +65,6 @@ async fn locks_of_one_slot_are_renewed_by_one_command() {
         let id = format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{}", leases.len()).parse().unwrap();
         leases.push(LeaseKey { name: LockName::new(&name).unwrap(), id });
     }
-    // Not in the order of the slots, and every third is free.
     leases.sort_by_key(|key| key.name.as_str().chars().rev().collect::<String>());
     let held = |index: usize| !index.is_multiple_of(3);
     for (_, key) in leases.iter().enumerate().filter(|(index, _)| held(*index)) {
@@ -75,13 +73,13 @@ async fn locks_of_one_slot_are_renewed_by_one_command() {
             .await
             .unwrap();
     }
-    // The first time some nodes may not know the script.
+    // The first time a node may not know the script.
     for round in 0..2 {
         let scripts = || (0..3).map(|node| calls(&cluster, node, "evalsha")).sum::<usize>();
         let before = scripts();
         let renewed = backend.renew(Mode::Plain, &leases, lease).await.unwrap();
         assert!(renewed.iter().enumerate().all(|(index, renewed)| *renewed == held(index)), "{renewed:?}");
-        // A hundred to a command, as on a single server.
+        // A hundred leases per command, as on a single server.
         assert!(round == 0 || scripts() - before == 2 + APART, "{} commands", scripts() - before);
     }
     for (index, key) in leases.iter().enumerate() {
@@ -90,7 +88,7 @@ async fn locks_of_one_slot_are_renewed_by_one_command() {
     }
 }
 
-/// A command of several keys is refused by either node while they are apart; and so it may stay for long.
+/// Both nodes refuse a command of several keys while the keys are apart, and a move may last long.
 #[tokio::test]
 async fn locks_of_a_slot_that_moves_are_renewed_where_they_are() {
     const FROM: usize = 0;
@@ -107,7 +105,6 @@ async fn locks_of_a_slot_that_moves_are_renewed_where_they_are() {
             id: format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap(),
         })
         .collect();
-    // Every third is free, or another owner's.
     let held = |number: usize| !number.is_multiple_of(3);
     for (number, key) in leases.iter().enumerate() {
         if held(number) {

@@ -1,4 +1,4 @@
-//! Acquisitions that count only if replicas have them.
+//! Acquisitions that count only if replicas confirm them.
 
 use std::time::{Duration, Instant};
 
@@ -14,17 +14,16 @@ use tokio::time::timeout;
 const SOON: Duration = Duration::from_secs(10);
 crate::waiting::waiting_for!(SOON);
 const NAME: &str = "replicated";
-/// How long replicas may take; far more than one that is in order does.
+/// Time limit of the replicas; far more than a healthy replica takes.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// A master and a replica that follows it.
 async fn pair() -> (RedisServer, RedisServer) {
     let master = RedisServer::start_with(&["--repl-diskless-sync-delay", "0"]);
     let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &master.port().to_string()]);
     let mut raw = connection(&master).await;
     timeout(SOON, async {
         loop {
-            // It confirms something that was written, and not only nothing.
+            // The replica has to confirm a write, and not an empty log.
             let () = cmd("PUBLISH").arg("nothing").arg("").query_async(&mut raw).await.unwrap();
             let replicas: usize = cmd("WAIT").arg(1).arg(100).query_async(&mut raw).await.unwrap();
             if replicas == 1 {
@@ -54,7 +53,6 @@ fn assert_not_replicated(error: &LockError, says: &str) {
     assert!(cause.to_string().contains(says), "{cause}");
 }
 
-/// A lock of one kind or the other.
 type LockOf = fn(&LockClient) -> Lock;
 
 const PLAIN: LockOf = |client| client.get_lock(NAME).unwrap();
@@ -78,18 +76,18 @@ async fn replica_has_it(lock_of: LockOf) {
     let mut token = None;
     for _ in 0..20 {
         let guard = lock.lock().await.unwrap();
-        // At once: no time to get there afterwards.
+        // Ask the replica at once: a late write would go unnoticed otherwise.
         let ids: Vec<String> = cmd("HKEYS").arg(NAME).query_async(&mut raw).await.unwrap();
         assert!(ids.len() == 2 && ids.iter().any(|id| id.starts_with(client.id())), "{ids:?}");
         assert!(guard.fencing_token() > token);
         token = guard.fencing_token();
         guard.unlock().await.unwrap();
     }
-    // No more scripts than without replicas.
+    // As many scripts as without replicas.
     assert_eq!(calls(&master, "evalsha").await, 40);
 }
 
-/// A release has granted it, and only the master need know.
+/// A release granted the lock, and possibly only the master knows.
 #[tokio::test]
 async fn granted_lock_counts_only_when_the_replica_has_it() {
     let (master, replica) = pair().await;
@@ -113,7 +111,7 @@ async fn granted_lock_counts_only_when_the_replica_has_it() {
         }
         guard.unlock().await.unwrap();
         if paused {
-            // It asks again and again, as the replica may be back.
+            // The waiter asks again and again, as the replica may return.
             assert!(timeout(WAIT * 2, &mut waiter).await.is_err(), "it believes what no replica has");
             replica.resume();
         }
@@ -138,7 +136,7 @@ async fn no_replica_has_it(lock_of: LockOf) {
     let (master, replica) = pair().await;
     let client = client(&master, 1).await;
     let lock = lock_of(&client);
-    // Its connection stays up, and it confirms nothing.
+    // The connection stays up, and confirms nothing.
     replica.pause();
     let begin = Instant::now();
     let error = lock.lock().await.unwrap_err();
@@ -170,11 +168,9 @@ async fn replicas_that_are_not_there_are_not_waited_for_in_vain() {
     eventually("giving back", async || run::<usize>(&master, "DBSIZE").await == 0).await;
 }
 
-/// The lease is replicated once; what happens under it in this process needs no replica.
 #[tokio::test]
 async fn reentry_and_hand_off_need_no_replica() {
     let (master, replica) = pair().await;
-    // It is in order at first, however busy the machine.
     let redis = Redis::builder().wait_for_replicas(1, SOON).connect(&master.url()).await.unwrap();
     let options = LockOptions::default().tenure(Duration::from_secs(3600));
     let client = LockClient::with_options(redis, &options).unwrap();
@@ -203,7 +199,6 @@ async fn wait_for_a_replica_keeps_no_other_command_waiting() {
     let lock = client.get_lock(NAME).unwrap();
     let mut waiting = tokio::spawn(async move { lock.lock().await });
     eventually("the lock", async || run::<usize>(&master, &format!("EXISTS {NAME}")).await == 1).await;
-    // What else this process has to say goes over another connection.
     tokio::select! {
         biased;
         _ = &mut waiting => panic!("a release waits for the replica as well"),
@@ -218,7 +213,7 @@ async fn lock_of_another_is_waited_for_all_the_same() {
     let (one, other) = (client(&master, 1).await, client(&master, 1).await);
     let guard = one.get_lock(NAME).unwrap().lock().await.unwrap();
     let lock = other.get_lock(NAME).unwrap();
-    // An owner that has not got it has nothing that a replica would have to have.
+    // A refused acquisition writes nothing that a replica would have to confirm.
     replica.pause();
     let () = run(&master, "PUBLISH nothing new").await;
     assert!(lock.try_lock().await.unwrap().is_none());

@@ -1,7 +1,4 @@
-//! The Redis backend with Sentinels, and what they are for: masters that end, and masters that are replaced.
-//!
-//! Each test has servers and Sentinels of its own to be cruel to, and more than one thread, as it waits for
-//! them with one.
+//! The Redis backend with Sentinels: masters die, and masters are replaced. Each test has its own servers.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -14,21 +11,19 @@ use latchwork_testkit::{ChaosProxy, Cut, RedisServer, SentinelSet, Way};
 use redis::{FromRedisValue, cmd};
 use tokio::task::JoinHandle;
 
-/// Far more than a failover takes, and far less than the lease of half a minute that a missed message would
-/// wait for.
+/// Far more than a failover takes, and far less than the lease that a missed message would wait for.
 const SOON: Duration = Duration::from_secs(15);
 crate::waiting::waiting_for!(SOON);
 const NAME: &str = "failover";
 const PASSWORD: &str = "hunter2";
 
-/// One set for the suite; it ends with the process.
+/// One set for the conformance suite; ends with the process.
 static SET: LazyLock<SentinelSet> = LazyLock::new(|| {
     let set = SentinelSet::start();
     set.be_patient();
     set
 });
 
-/// The suite for every backend, with all that this file is about.
 struct WithReplicas;
 
 impl Store for WithReplicas {
@@ -44,7 +39,6 @@ impl Store for WithReplicas {
         run::<(String, usize)>(&SET.servers[0], &format!("PUBSUB NUMSUB {channel}")).await.1
     }
 
-    /// Its connections are tasks.
     fn block_on<T>(&self, property: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(property)
     }
@@ -67,7 +61,6 @@ async fn client_with(set: &SentinelSet, watchdog: Duration) -> LockClient {
     LockClient::with_options(Redis::connect(&set.url()).await.unwrap(), &options).unwrap()
 }
 
-/// A task that waits for the lock, and has subscribed to its channel on the server.
 async fn waiter(client: &LockClient, master: &RedisServer) -> JoinHandle<Result<Guard, LockError>> {
     let lock = client.get_lock(NAME).unwrap();
     let waiter = tokio::spawn(async move { lock.lock().await });
@@ -85,32 +78,31 @@ async fn role(server: &RedisServer) -> String {
     String::from_redis_value(role.into_iter().next().unwrap()).unwrap()
 }
 
-/// Waits until the replica has all that was written so far.
+/// Waits until the replica has all earlier writes.
 async fn until_replicated(master: &RedisServer) {
     let mut raw = connection(master).await;
     raw.set_response_timeout(SOON);
-    // What WAIT is about is what its connection wrote last, and this goes to replicas as a write does. (Up to
-    // 7.0 anything it ran would do.)
+    // WAIT covers the last write of its connection; PUBLISH is replicated, too. (Up to 7.0, any command.)
     let () = cmd("PUBLISH").arg("nothing").arg("").query_async(&mut raw).await.unwrap();
     let replicas: usize = cmd("WAIT").arg(1).arg(10_000).query_async(&mut raw).await.unwrap();
     assert_eq!(replicas, 1, "the replica does not follow");
 }
 
-/// Nothing of ours is left in this process, nor on the server.
+/// Asserts that neither this process nor the server keeps anything of ours.
 async fn assert_clean(clients: &[&LockClient], master: &RedisServer) {
     for client in clients {
         assert!(client.registry().is_empty(), "interest is left: {:?}", client.registry());
     }
     eventually("a clean server", async || {
         let keys: usize = run(master, "DBSIZE").await;
-        // The Sentinels' own are there for good.
+        // The Sentinels' own channels stay.
         let channels: Vec<String> = run(master, "PUBSUB CHANNELS redisson*").await;
         keys == 0 && channels.is_empty()
     })
     .await;
 }
 
-/// Tells each Sentinel that the master is another one, without a word of it to its followers.
+/// Tells each Sentinel of another master; the Sentinels publish nothing to their followers.
 async fn tell_sentinels(set: &SentinelSet, master: &RedisServer) {
     for sentinel in &set.sentinels {
         let () = run(sentinel, &format!("SENTINEL REMOVE {}", SentinelSet::NAME)).await;
@@ -125,7 +117,7 @@ fn kind(error: &LockError) -> ErrorKind {
     cause.unwrap_or_else(|| panic!("not an error of the backend: {error:?}")).kind()
 }
 
-/// The whole of an error, causes and Debug included; it shows no password.
+/// The whole text of an error, causes and `Debug` included; asserts that no password is in the text.
 #[track_caller]
 fn text(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = format!("{error:?}");
@@ -194,11 +186,10 @@ async fn what_cannot_be_found_is_said_at_once() {
     assert_eq!(error.kind(), ErrorKind::UnknownMaster, "{error:?}");
     assert!(text(&error).contains(r#"know no master called "nobody""#), "{error}");
 
-    // A Sentinel that is not asked, as another one answers.
     let first = format!("127.0.0.1:1,{}", url.split_once('@').unwrap().1);
     Redis::connect(&format!("redis+sentinel://{first}")).await.unwrap();
     for (absent, says) in [
-        // Reserved, so there is no listener.
+        // Port 1 is reserved, so nothing listens there.
         ("127.0.0.1:1".to_owned(), "check the addresses"),
         (format!("127.0.0.1:{}", set.servers[0].port()), "is no Sentinel"),
     ] {
@@ -227,7 +218,7 @@ async fn master_that_is_killed_takes_no_replicated_lock_along() {
     let waiter = waiter(&other, &set.servers[0]).await;
     until_replicated(&set.servers[0]).await;
     set.servers[0].kill_9();
-    // A renewal that no server confirmed would end the lease before the next server's does.
+    // The renewal has to be confirmed by the new master before the old lease ends.
     let first = guard.remaining();
     eventually("a renewal on the new master", async || guard.remaining() > first).await;
     assert!(guard.is_held());
@@ -245,7 +236,7 @@ async fn master_that_is_killed_takes_no_replicated_lock_along() {
 async fn lock_that_was_not_replicated_is_lost_and_its_holder_told() {
     let mut set = SentinelSet::start();
     let (holder, other) = (client_with(&set, Duration::from_secs(9)).await, client(&set).await);
-    // It cannot follow the master any more, and does not know why.
+    // The replica cannot log in to the master, so replication stops.
     let () = run(&set.servers[1], "CONFIG SET masteruser nobody").await;
     let () = run(&set.servers[1], "CONFIG SET masterauth nothing").await;
     let () = run(&set.servers[0], "CLIENT KILL TYPE replica").await;
@@ -255,13 +246,13 @@ async fn lock_that_was_not_replicated_is_lost_and_its_holder_told() {
     let next = soon("the waiter's going on", waiter).await.unwrap().unwrap();
     assert_eq!(soon("notice of the loss", guard.lost()).await, LossReason::Gone);
     assert!(!guard.is_held());
-    // It is the waiter's by now.
+    // The waiter holds the lock by now.
     assert!(guard.unlock().await.unwrap_err().is_not_held());
     next.unlock().await.unwrap();
     assert_clean(&[&holder, &other], &set.servers[1]).await;
 }
 
-/// A lock that was not seen to be free is given back, although its master ends at that moment.
+/// The master dies during the release, and the lock is released nevertheless.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_wait_for_the_next_master() {
     let mut set = SentinelSet::start();
@@ -273,8 +264,7 @@ async fn commands_wait_for_the_next_master() {
     assert_clean(&[&client], &set.servers[1]).await;
 }
 
-/// What is under way is not waited for until its time limit, but sent to the next master as soon as there is
-/// one.
+/// A command under way is sent to the next master at once, long before its time limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_that_falls_silent_is_left() {
     let set = SentinelSet::start();
@@ -283,7 +273,7 @@ async fn master_that_falls_silent_is_left() {
     let client = LockClient::new(redis);
     let lock = client.get_lock(NAME).unwrap();
     lock.lock().await.unwrap().unlock().await.unwrap();
-    // A release that the replica has not heard of leaves the lock held there.
+    // If the replica misses the release, the lock stays held there.
     until_replicated(&set.servers[0]).await;
     set.servers[0].pause();
     let guard = soon("the lock on the next master", lock.lock()).await.unwrap();
@@ -293,19 +283,18 @@ async fn master_that_falls_silent_is_left() {
     assert_clean(&[&client], &set.servers[1]).await;
 }
 
-/// How many scripts the server has run.
 async fn scripts(server: &RedisServer) -> usize {
     calls(server, "evalsha").await + calls(server, "eval").await
 }
 
-/// How many follow the Sentinel.
+/// The number of clients subscribed to the Sentinel.
 async fn followers(sentinel: &RedisServer) -> usize {
     let clients: String = run(sentinel, "CLIENT LIST").await;
     clients.matches(" sub=1 ").count()
 }
 
-/// Replaces the master by the replica, and looks at what the former one is asked from then on. It is in
-/// order, and for ten seconds says that it still is the master, and takes writes.
+/// Replaces the master by its replica, and counts later commands to the old master. The old master is
+/// healthy: for ten seconds it still calls itself master and takes writes.
 async fn failover_is_followed(set: &SentinelSet, holder: &LockClient, other: &LockClient) {
     let guard = holder.get_lock(NAME).unwrap().lock().await.unwrap();
     let waiter = waiter(other, &set.servers[0]).await;
@@ -353,7 +342,7 @@ async fn sentinel_that_is_followed_may_fall_silent() {
     failover_is_followed(&set, &holder, &other).await;
 }
 
-/// It answers, but would say nothing when the master changes.
+/// The Sentinel answers, and would not report a change of masters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinel_that_is_followed_may_forget_the_master() {
     let set = SentinelSet::start();
@@ -364,8 +353,7 @@ async fn sentinel_that_is_followed_may_forget_the_master() {
     failover_is_followed(&set, &holder, &other).await;
 }
 
-/// It takes the server long to say what it is. Meanwhile another one becomes the master, and a message says
-/// so.
+/// The old master is slow to tell its role. Meanwhile the replica is promoted, and a message says so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_that_is_replaced_while_it_is_connected_to_is_left() {
     let set = SentinelSet::start();
@@ -373,7 +361,6 @@ async fn master_that_is_replaced_while_it_is_connected_to_is_left() {
     let (inside, outside) = (set.servers[0].port(), proxy.port());
     let builder = Redis::builder()
         .map_addresses(move |host, port| (host.to_owned(), if port == inside { outside } else { port }));
-    // As long as that takes, it is waited for.
     let builder = builder.connect_timeout(Duration::from_secs(60)).response_timeout(Duration::from_secs(60));
     let redis = builder.connect(&set.url()).await.unwrap();
     let client = LockClient::new(redis.clone());
@@ -400,14 +387,13 @@ async fn master_that_is_replaced_while_it_is_connected_to_is_left() {
     assert_clean(&[&client], &set.servers[1]).await;
 }
 
-/// The former master is in order, and the Sentinel is asked nothing more: only its message says that there is
-/// another one.
+/// The old master is healthy and the Sentinel is asked nothing more: only its message names the new master.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn message_is_enough() {
     let set = SentinelSet::start();
     let proxy = ChaosProxy::start(set.sentinels[0].port());
     let url = proxy.url().replace("redis://", "redis+sentinel://") + "/" + SentinelSet::NAME;
-    // What it is asked about once a second is waited for as long.
+    // The once-a-second question to the Sentinel may wait as long.
     let redis = Redis::builder().connect_timeout(Duration::from_secs(60)).connect(&url).await.unwrap();
     let client = LockClient::new(redis);
     proxy.wait_for_link_of("SUBSCRIBE").silence(Way::ToServer);
@@ -424,7 +410,7 @@ async fn message_is_enough() {
     assert_clean(&[&client], &set.servers[1]).await;
 }
 
-/// Unseen by all clients the servers change places. The Sentinels are told later, and say nothing of it.
+/// The servers change places unseen by all clients. The Sentinels learn of it later, and publish nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_that_was_made_a_replica_is_left() {
     let set = SentinelSet::start();
@@ -437,14 +423,14 @@ async fn master_that_was_made_a_replica_is_left() {
     let () = run(&set.servers[1], "REPLICAOF NO ONE").await;
     let () = run(&set.servers[0], &format!("REPLICAOF 127.0.0.1 {}", set.servers[1].port())).await;
 
-    // It does not run, and it is unknown where it would.
+    // The command does not run, and the client does not know the new master.
     let lock = holder.get_lock("another").unwrap();
     let error = lock.lock().await.unwrap_err();
     assert_eq!(kind(&error), ErrorKind::Refused, "{error:?}");
     assert!(text(&error).contains("read only replica"), "{error:?}");
     let error = lock.lock().await.unwrap_err();
     assert_eq!(kind(&error), ErrorKind::NotMaster, "{error:?}");
-    // A client that only listens finds out, too.
+    // A client that only listens leaves the old master, too.
     let still = format!("PUBSUB NUMSUB redisson_lock__channel:{{{NAME}}}");
     eventually("leaving", async || run::<(String, usize)>(&set.servers[0], &still).await.1 == 0).await;
 
@@ -456,8 +442,7 @@ async fn master_that_was_made_a_replica_is_left() {
     assert_clean(&[&holder, &other], &set.servers[1]).await;
 }
 
-/// The Sentinels name another server, and say nothing of it; the one there was is in order and says that it
-/// is a master.
+/// The Sentinels name another server without publishing; the old server is healthy and calls itself master.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn message_that_is_lost_is_made_up_for_by_asking() {
     let set = SentinelSet::start();
@@ -476,7 +461,6 @@ async fn message_that_is_lost_is_made_up_for_by_asking() {
     assert_clean(&[&client], &set.servers[1]).await;
 }
 
-/// The task that follows the Sentinels ends with the last clone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_followed_without_a_waiter() {
     let set = SentinelSet::start();

@@ -1,4 +1,4 @@
-//! The suite for every backend, with both kinds of messages.
+//! The conformance suite on a Cluster, with both kinds of messages.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,6 @@ use latchwork_testkit::RedisCluster;
 
 use crate::nodes;
 
-/// One for all tests of this file; it ends with the process.
 static CLUSTER: LazyLock<RedisCluster> = LazyLock::new(|| RedisCluster::start_with(&[]));
 
 struct OnCluster(ShardedMessages);
@@ -24,7 +23,6 @@ impl Store for OnCluster {
         nodes::subscribers(&CLUSTER, channel)
     }
 
-    /// Its connections are tasks.
     fn block_on<T>(&self, property: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(property)
     }

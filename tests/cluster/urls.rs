@@ -1,4 +1,4 @@
-//! What a Cluster's URL may be, and what is refused.
+//! URLs of Clusters: accepted forms and refused ones.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,6 @@ async fn what_cannot_be_meant_is_refused_with_advice() {
     assert!(before.elapsed() < Duration::from_secs(3));
 }
 
-/// One cluster for what follows, as none of it leaves anything.
 #[tokio::test]
 async fn any_node_leads_to_all() {
     let cluster = RedisCluster::start_with(&[]);
@@ -49,7 +48,6 @@ async fn any_node_leads_to_all() {
         let () = cluster
             .ask(node, &["ACL", "SETUSER", "locker", "on", &format!(">{PASSWORD}"), "~*", "&*", "+@all"]);
     }
-    // The first answers no client.
     let url = format!("redis-cluster://locker:{PASSWORD}@127.0.0.1:1,{seed}");
     let client = LockClient::new(Redis::connect(&url).await.unwrap());
     for node in 0..3 {
@@ -71,12 +69,11 @@ async fn any_node_leads_to_all() {
     assert!(matches!(refused, Some(LockError::Name(NameError::UnbalancedBraces))), "{refused:?}");
     let alone = LockClient::new(Redis::connect(&cluster.nodes()[0].url()).await.unwrap());
     alone.get_lock("{}").expect("one server has no slots");
-    // Which a single server could do, does not work here, and it says what to do.
+    // A single-server client cannot reach other nodes' slots; the error names the remedy.
     let elsewhere = alone.get_lock(&name_at(&cluster, 1, "alone")).unwrap();
     let error = elsewhere.lock().await.unwrap_err();
     assert!(error.to_string().contains("write redis-cluster:// into the URL"), "{error}");
 
-    // The same for threads.
     let url = cluster.url();
     tokio::task::spawn_blocking(move || {
         let client = latchwork::blocking::LockClient::connect(&url).unwrap();

@@ -1,11 +1,11 @@
-//! Wake-ups from every node, and which kind of messages brings them.
+//! Wake-ups from every node, and the kind of messages that carries them.
 
 use latchwork::redis::ShardedMessages;
 use latchwork_testkit::RedisCluster;
 
 use crate::nodes::{client, eventually, keys, name_at, soon, subscribers};
 
-/// `kind` is to be the subcommand of PUBSUB that counts the subscribers.
+/// `kind`: the subcommand of PUBSUB that counts the subscribers.
 async fn wakes_come_from_every_node(sharded: ShardedMessages, kind: &str) {
     let cluster = RedisCluster::start_with(&[]);
     let (holder, waiter) = (client(&cluster, sharded).await, client(&cluster, sharded).await);
@@ -36,7 +36,7 @@ async fn plain_messages_come_from_every_node() {
     wakes_come_from_every_node(ShardedMessages::Off, "NUMSUB").await;
 }
 
-/// Every server that the tests run on knows them.
+/// Every server of the tests has sharded messages.
 #[tokio::test]
 async fn sharded_messages_are_taken_where_they_can_be_had() {
     wakes_come_from_every_node(ShardedMessages::Auto, "SHARDNUMSUB").await;

@@ -1,5 +1,4 @@
-//! The rights that the page of `redis` asks for: they suffice, and each is needed, and named where it is
-//! missing.
+//! The rights documented on the page of `redis` suffice; each is needed, and an error names a missing one.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use redis::FromRedisValue;
 
 use latchwork_conformance::commands::{Commands as _, RELEASED, keys};
 
-/// Far longer than anything here takes, and far shorter than the leases that a lost wake-up would wait for.
+/// Far longer than any step here takes, and far shorter than the leases that a lost wake-up would wait for.
 const SOON: Duration = Duration::from_secs(10);
 crate::waiting::waiting_for!(SOON);
 
@@ -23,13 +22,12 @@ fn page() -> &'static str {
     include_str!("../../src/redis.rs").split_once("# Rights").unwrap().1
 }
 
-/// As the page says them.
 fn documented() -> Vec<&'static str> {
     let list = page().split("```").nth(1).unwrap();
     list.trim_start_matches("text").split_whitespace().filter(|word| *word != "//!").collect()
 }
 
-/// What the page says is needed besides, in the row of its table that begins with `row`.
+/// The additional rights in the row of the page's table that begins with `row`.
 fn besides(row: &str) -> Vec<String> {
     let beginning = format!("//! | {row}");
     let line = page().lines().find(|line| line.starts_with(&beginning));
@@ -45,7 +43,6 @@ async fn run<T: FromRedisValue>(server: &RedisServer, command: &[&str]) -> T {
     redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await.unwrap()
 }
 
-/// A user with `rights`.
 async fn user<S: AsRef<str>>(server: &RedisServer, name: &str, rights: &[S]) -> String {
     let rights = rights.iter().map(AsRef::as_ref).collect::<Vec<_>>();
     let words = ["ACL", "SETUSER", name, "reset", "resetchannels", "on", ">secret"].into_iter().chain(rights);
@@ -53,15 +50,14 @@ async fn user<S: AsRef<str>>(server: &RedisServer, name: &str, rights: &[S]) -> 
     server.url().replace("redis://", &format!("redis://{name}:secret@"))
 }
 
-/// Whether for fair locks, too. The prefix of the suite's names stands in the place of the one on the page.
+/// True for fair locks, too. The prefix of the suite's names replaces the page's prefix.
 struct ByDocumentedRights(bool);
 
 impl Store for ByDocumentedRights {
     type Backend = Redis;
 
     async fn connect(&self) -> Redis {
-        // Once: some versions end the subscriptions of a user whose rights are written anew, though they are
-        // the same.
+        // Once: some versions end a user's subscriptions when the same rights are set again.
         static URLS: [tokio::sync::OnceCell<String>; 2] = [const { tokio::sync::OnceCell::const_new() }; 2];
         let (which, name) = if self.0 { (1, "fair") } else { (0, "locks") };
         let besides = if self.0 { besides("fair locks |") } else { Vec::new() };
@@ -75,7 +71,6 @@ impl Store for ByDocumentedRights {
         run::<(String, usize)>(&SERVER, &["PUBSUB", "NUMSUB", channel]).await.1
     }
 
-    /// Its connections are tasks.
     fn block_on<T>(&self, property: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(property)
     }
@@ -89,13 +84,12 @@ mod fair {
     latchwork_conformance::part!(fair: ByDocumentedRights(true));
 }
 
-/// The text of an error, with what stands behind it.
 fn texts(error: &(dyn std::error::Error + 'static)) -> String {
     let behind = error.source().map(texts).unwrap_or_default();
     format!("{error}; {behind}")
 }
 
-/// Uses all that there is, until something is refused.
+/// Uses all functions of plain locks until the server refuses a command.
 async fn use_everything(url: &str, server: &RedisServer) -> Result<(), String> {
     let redis = Redis::connect(url).await.map_err(|error| texts(&error))?;
     let options = LockOptions::default().watchdog_timeout(Duration::from_millis(600));
@@ -104,7 +98,7 @@ async fn use_everything(url: &str, server: &RedisServer) -> Result<(), String> {
         let lock = client.get_lock("orders:1")?.fenced();
         let guard = lock.lock().await?;
         lock.is_locked().await?;
-        // A renewal that is refused is told as a loss, and by nothing else: so it is asked for by hand.
+        // A refused renewal shows only as a loss, so extend the lease by hand.
         guard.owner();
         let again = lock.owned_by(guard.owner()).lock_with_lease(Duration::from_secs(5)).await?;
         again.unlock().await?;
@@ -125,7 +119,7 @@ async fn each_right_that_is_missing_is_named() {
     let all = documented();
     let url = user(&server, "whole", &all).await;
     use_everything(&url, &server).await.expect("the documented rights suffice");
-    // Waited for by an event, as no call awaits the command; see `tests/tracing.rs`.
+    // No call awaits UNSUBSCRIBE, so an event reports it; see `tests/tracing.rs`.
     let rights = all.iter().filter(|right| right.starts_with('+') && **right != "+unsubscribe");
     for right in rights {
         let () = run(&server, &["FLUSHALL"]).await;
@@ -156,7 +150,7 @@ async fn locks_without_tokens_need_no_rights_to_them() {
     }
 }
 
-/// What may not be looked at is not told to be free, or lost.
+/// A lock that may not be read counts neither as free nor as lost.
 #[tokio::test]
 async fn lock_that_may_not_be_looked_at_is_an_error_to_whom_asks_who_has_it_or_renews_it() {
     let server = RedisServer::start();
@@ -172,7 +166,7 @@ async fn lock_that_may_not_be_looked_at_is_an_error_to_whom_asks_who_has_it_or_r
     assert_named("+hget", Err(texts(&said)));
 }
 
-/// Some readers that come take out the many that are dead.
+/// Now and then an arriving reader removes many dead ones.
 #[tokio::test]
 async fn reader_that_may_not_take_out_the_dead_reads_or_leaves_nothing() {
     let server = RedisServer::start();
@@ -197,7 +191,6 @@ async fn reader_that_may_not_take_out_the_dead_reads_or_leaves_nothing() {
     panic!("none has looked for the dead");
 }
 
-/// Uses all that there is of fair locks, until something is refused.
 async fn use_fair(url: &str, server: &RedisServer) -> Result<(), Error> {
     let redis = Redis::connect(url).await?;
     for name in NAMES {
@@ -206,7 +199,7 @@ async fn use_fair(url: &str, server: &RedisServer) -> Result<(), Error> {
     Ok(())
 }
 
-/// Without braces and with some: Redisson's forms differ.
+/// Without braces and with braces: Redisson's forms differ.
 const NAMES: [&str; 2] = ["orders:1", "orders:{1}"];
 
 async fn use_fair_lock(redis: &Redis, name: &LockName, server: &RedisServer) -> Result<(), Error> {
@@ -227,7 +220,6 @@ async fn use_fair_lock(redis: &Redis, name: &LockName, server: &RedisServer) -> 
     Ok(())
 }
 
-/// Uses all that there is of read-write locks, until something is refused.
 async fn use_read_write(url: &str, server: &RedisServer) -> Result<(), Error> {
     let redis = Redis::connect(url).await?;
     for name in NAMES {
@@ -271,7 +263,6 @@ async fn use_read_write_lock(redis: &Redis, name: &LockName, server: &RedisServe
     Ok(())
 }
 
-/// `row`: of the table.
 async fn rights_of_a_kind_are_needed(row: &str, uses: impl AsyncFn(&str, &RedisServer) -> Result<(), Error>) {
     let server = RedisServer::start();
     let besides = besides(row);
@@ -286,7 +277,7 @@ async fn rights_of_a_kind_are_needed(row: &str, uses: impl AsyncFn(&str, &RedisS
         let url = user(&server, "poor", &rest).await;
         let error = uses(&url, &server).await.expect_err(right);
         assert_eq!(error.kind(), ErrorKind::Refused, "{error:?}");
-        // Which key or channel it is, no server says.
+        // No server names the refused key or channel.
         if right.starts_with('+') {
             assert_named(right, Err(texts(&error)));
         }
@@ -310,7 +301,7 @@ async fn rights_for_read_write_locks_are_needed_and_named_and_nothing_is_half_do
     rights_of_a_kind_are_needed("read-write locks |", use_read_write).await;
 }
 
-/// That the error without a right names it.
+/// Asserts that the error names the missing right.
 #[track_caller]
 fn assert_named(right: &str, said: Result<(), String>) {
     let said = said.expect_err(&format!("{right} is asked for, and not needed"));
@@ -322,7 +313,6 @@ fn assert_named(right: &str, said: Result<(), String>) {
     assert!(said.contains("permission"), "without {right}: {said}");
 }
 
-/// The rights in a row of the table suffice together with the others; each that is taken away is named.
 async fn assert_needed(row: &str, servers: &[&RedisServer], uses: impl AsyncFn(&str) -> Result<(), String>) {
     let common: Vec<String> = documented().into_iter().map(str::to_owned).collect();
     let rights = besides(row);
@@ -341,7 +331,6 @@ async fn assert_needed(row: &str, servers: &[&RedisServer], uses: impl AsyncFn(&
     }
 }
 
-/// A lock and an unlock over what `builder` connects to.
 async fn use_once(builder: RedisBuilder, url: &str) -> Result<(), String> {
     let redis = builder.connect(url).await.map_err(|error| texts(&error))?;
     let lock = LockClient::new(redis).get_lock("orders:once").unwrap();
@@ -349,7 +338,7 @@ async fn use_once(builder: RedisBuilder, url: &str) -> Result<(), String> {
     guard.unlock().await.map_err(|error| texts(&error))
 }
 
-/// What is done by hand with keys and channels of others, each of which must be refused.
+/// Commands on keys and channels of another tenant, each of which the server must refuse.
 const ON_KEYS: [&[&str]; 16] = [
     &["GET", "*"],
     &["HGET", "*", "mode"],
@@ -369,7 +358,6 @@ const ON_KEYS: [&[&str]; 16] = [
     &["DEL", "*"],
 ];
 
-/// Two tenants share a server, and each has the documented rights for its own prefix.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tenant_with_the_documented_rights_neither_reads_nor_writes_nor_wakes_what_is_anothers() {
     let server = RedisServer::start();
@@ -380,7 +368,7 @@ async fn tenant_with_the_documented_rights_neither_reads_nor_writes_nor_wakes_wh
     let other = user(&server, "payments", &others).await;
     let client = async |url: &str| LockClient::new(Redis::connect(url).await.unwrap());
     let (holder, waits, tenant_client) = (client(&other).await, client(&other).await, client(&tenant).await);
-    // Each name is held, waited for in each way there is, and has everything that a lock can have.
+    // Each name is held, has a waiter of each kind, and every key that a lock can have.
     let names =
         ["plain", "{plain}", "fair", "{fair}", "write", "{write}"].map(|name| format!("payments:{name}"));
     let (mut held, mut waiting) = (Vec::new(), Vec::new());
@@ -398,7 +386,7 @@ async fn tenant_with_the_documented_rights_neither_reads_nor_writes_nor_wakes_wh
         }
     }
     let reads = holder.get_read_write_lock("payments:read").unwrap().read().lock().await.unwrap();
-    // Waiters of plain and read locks listen to one channel, of fair and write locks to two.
+    // Waiters of plain and read locks listen to one channel, waiters of fair and write locks to two.
     eventually("all of them listen", async || {
         run::<Vec<String>>(&server, &["PUBSUB", "CHANNELS", "*payments*"]).await.len() == 10
     })
@@ -433,7 +421,6 @@ async fn tenant_with_the_documented_rights_neither_reads_nor_writes_nor_wakes_wh
         refused(vec!["PUBLISH", channel, "0"]).await;
         refused(vec!["SUBSCRIBE", channel]).await;
     }
-    // Nor by the locks of the same names.
     for name in &names {
         for error in [
             tenant_client.get_lock(name).unwrap().try_lock().await.map(drop).unwrap_err(),
@@ -460,7 +447,7 @@ async fn tenant_with_the_documented_rights_neither_reads_nor_writes_nor_wakes_wh
     }
 }
 
-/// The command that `docs/operations.md` gives operators to copy, as a shell would split it.
+/// The command in `docs/operations.md` for operators to copy, split as a shell does.
 fn command_for_operators() -> Vec<String> {
     let page = include_str!("../../docs/operations.md");
     let command = page.split("redis-cli ").find(|command| command.starts_with("ACL SETUSER")).unwrap();
@@ -535,7 +522,7 @@ async fn rights_with_sentinels_are_needed_and_named() {
         |login: &str| set.url().replace("redis+sentinel://", &format!("redis+sentinel://{login}"));
     let of_servers = async |login: &str| use_once(Redis::builder(), &with_login(login)).await;
     assert_needed("Sentinel, at the servers", &servers, of_servers).await;
-    // That following is refused is told by an event; see `tests/tracing.rs`.
+    // An event reports a refused subscription at the Sentinels; see `tests/tracing.rs`.
     let sentinels = besides("Sentinel, at the Sentinels");
     assert_eq!(sentinels, ["+sentinel", "+subscribe", "&+switch-master"]);
     let url = set.url() + "?sentinel_username=locks&sentinel_password=secret";
@@ -550,7 +537,6 @@ async fn rights_with_sentinels_are_needed_and_named() {
     }
 }
 
-/// All nodes of a Cluster; one of three slots moves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rights_in_a_cluster_are_needed_and_named() {
     if is_older_than_7() {
@@ -565,7 +551,7 @@ async fn rights_in_a_cluster_are_needed_and_named() {
     let from = cluster.owner(0, slot).unwrap();
     let to = if from == to { 2 } else { to };
     cluster.begin_to_move(slot, from, to);
-    // One that is free is taken at the node that is to have it.
+    // The target node of the move acquires a lock that is free.
     let in_a_moving_slot = async |login: &str, sharded| {
         let builder = Redis::builder().sharded_messages(sharded);
         let redis = builder.connect(&with_login(login)).await.map_err(|error| texts(&error))?;
@@ -580,7 +566,7 @@ async fn rights_in_a_cluster_are_needed_and_named() {
         let redis = Redis::connect(&with_login(login)).await;
         redis.map(drop).map_err(|error| texts(&error))
     };
-    // What it finds is that messages are sharded, for which there are rights of their own.
+    // The client finds sharded messages, which need rights of their own.
     let asks: Vec<String> = besides("a Cluster |").into_iter().chain(besides("a Cluster's kind")).collect();
     for rights in [&asks[..], &asks[..2]] {
         for node in &nodes {

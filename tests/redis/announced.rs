@@ -1,4 +1,4 @@
-//! A PING in front of a release, by which the server writes the message of a hand-off before the reply.
+//! A PING before a release makes the server write the message of a hand-off before the reply.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -13,11 +13,11 @@ use latchwork_testkit::RedisServer;
 const SOON: Duration = Duration::from_secs(10);
 crate::waiting::waiting_for!(SOON);
 
-/// Between which a server is told of each release.
+/// Marker commands around each release.
 const FENCE: &str = "fence";
 
 async fn lock(server: &RedisServer, mode: Mode) -> Lock {
-    // No other PING is sent.
+    // No heartbeat sends another PING.
     let redis = Redis::builder().heartbeat(Duration::from_secs(600)).connect(&server.url()).await.unwrap();
     let client = LockClient::new(redis);
     match mode {
@@ -49,7 +49,7 @@ async fn release_is_announced_if_the_one_before_it_has_passed_the_lock_on() {
             release(&server, held).await;
             held = waiting.await.unwrap();
         }
-        // None waits any more; and then none did the last time.
+        // The first release finds no waiter; the second follows a release without a hand-off.
         release(&server, held).await;
         release(&server, one.lock().await.unwrap()).await;
         let _: String = run(&server, "ECHO over").await;

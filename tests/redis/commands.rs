@@ -1,4 +1,4 @@
-//! What calls of the backend send to the server, and what they make of the replies.
+//! The commands of backend calls, and the meaning of the replies.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn leases_that_are_renewed_together_cost_a_command_a_hundred() {
     assert_eq!(calls(&server, "evalsha").await, 3);
 }
 
-/// A list of many takes several questions, and then is of no one moment.
+/// A list of many readers takes several commands, and shows no single moment.
 #[tokio::test]
 async fn reader_asks_after_its_own_lease_and_not_for_a_list_of_all() {
     let server = RedisServer::start();
@@ -61,14 +61,13 @@ async fn question_after_the_writer_costs_one_command_however_many_read() {
         assert!(is_acquired(redis.acquire(Mode::Read, &name, &redis.request(&id, LEASE)).await.unwrap()));
     }
     let both = LockClient::new(redis).get_read_write_lock(name.as_str()).unwrap();
-    // The first time the server does not know the script.
     assert!(both.read().is_locked().await.unwrap());
     let () = run(&server, "CONFIG RESETSTAT").await;
     assert!(!both.write().is_locked().await.unwrap() && both.write().remaining().await.unwrap().is_none());
     assert_eq!(calls(&server, "evalsha").await, 2);
 }
 
-/// By that a client knows whether others wait for the lock.
+/// By this count a client knows if others wait for the lock.
 #[tokio::test]
 async fn release_has_been_heard_by_as_many_as_listen_beside_its_own_process() {
     const NAME: &str = "heard";
@@ -95,7 +94,7 @@ async fn release_has_been_heard_by_as_many_as_listen_beside_its_own_process() {
     assert_eq!(heard().await, 0);
 }
 
-/// The lock's own key is as it was: to say that it is lost would be wrong.
+/// The lock's own key is intact, so a loss would be wrong.
 #[tokio::test]
 async fn release_that_meets_a_queue_of_a_wrong_type_fails_and_the_lease_is_kept() {
     let mut stage = Stage::fair("wrong:queue").await;

@@ -1,4 +1,4 @@
-//! What owners of a service configure besides the URL.
+//! Settings of a service's operators besides the URL.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -32,7 +32,6 @@ async fn user_and_password_may_be_given_apart_from_the_url() {
     let () = run(&server, "ACL SETUSER default off").await;
     let builder = || Redis::builder().username("locker").password(PASSWORD);
     assert!(!format!("{:?} {:#?}", builder(), builder()).contains("hunter2"));
-    // In place of what the URL says.
     for url in [server.url(), server.url().replace("redis://", "redis://nobody:nothing@")] {
         let redis = builder().connect(&url).await.unwrap();
         assert!(!format!("{redis:?} {redis:#?}").contains("hunter2"));
@@ -42,7 +41,6 @@ async fn user_and_password_may_be_given_apart_from_the_url() {
     assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
 }
 
-/// As a program without a runtime of its own connects.
 #[test]
 fn options_hold_for_a_connection_that_threads_make() {
     let server = RedisServer::start();
@@ -53,7 +51,6 @@ fn options_hold_for_a_connection_that_threads_make() {
     assert!(error.to_string().contains("replica"), "{error}");
 }
 
-/// Tokens that expire: each connection is made with the one of its time.
 #[tokio::test]
 async fn credentials_are_asked_for_at_each_connection() {
     let server = RedisServer::start();
@@ -88,13 +85,12 @@ async fn credentials_that_cannot_be_had_are_told() {
     assert!(error.to_string().contains("the vault is sealed"), "{error}");
     assert!(format!("{:?}", Credentials::new("me", PASSWORD)).contains("me"));
     assert!(!format!("{:?}", Credentials::new("me", PASSWORD)).contains("hunter2"));
-    // And one that never answers.
     let builder = Redis::builder().credentials(std::future::pending);
     let error = timeout(SOON, builder.connect(&server.url())).await.expect("hangs").unwrap_err();
     assert!(error.to_string().contains("did not answer"), "{error}");
 }
 
-/// It is an error like another, and it is not asked again and again without a pause.
+/// The panic is an ordinary error, and the client pauses before the next call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callback_that_panics_is_told_and_asked_calmly() {
     let server = RedisServer::start();
@@ -116,7 +112,7 @@ async fn callback_that_panics_is_told_and_asked_calmly() {
     let error = LockClient::new(redis.clone()).get_lock(NAME).unwrap().lock().await.unwrap_err();
     let cause = error.backend_error().expect("the backend's own").to_string();
     assert!(cause.contains("panicked: the vault fell over"), "{cause}");
-    // In the three seconds of a command.
+    // Within the three seconds of a command.
     let asked_again = asked.load(Ordering::SeqCst) - before;
     assert!(asked_again < 30, "{asked_again} times");
     panics.store(false, Ordering::SeqCst);
@@ -132,8 +128,8 @@ async fn time_limits_may_be_as_long_as_can_be() {
     assert_works(&redis).await;
 }
 
-/// The fault is a task that blocks the only thread of the runtime for three leases. Renewals that run there
-/// cannot go out; those of connections on a thread of their own do.
+/// A task blocks the only thread of the runtime for three leases. Renewals on this runtime cannot go out;
+/// renewals of connections with a thread of their own do.
 #[tokio::test]
 async fn runtime_that_is_blocked_loses_leases_unless_connections_have_a_thread_of_their_own() {
     const LEASE: Duration = Duration::from_secs(1);
@@ -167,19 +163,18 @@ async fn connections_have_the_clients_name() {
 #[tokio::test]
 async fn heartbeats_come_as_often_as_configured() {
     let [slow, fast] = [RedisServer::start(), RedisServer::start()];
-    // By which it was seen that the server had started.
+    // The test kit already sent PINGs to see the server start.
     let before = calls(&slow, "ping").await;
     let _slow = Redis::builder().heartbeat(Duration::from_secs(60)).connect(&slow.url()).await.unwrap();
-    // One for each connection that was made.
+    // One PING for each new connection.
     eventually("both connections", async || calls(&slow, "ping").await == before + 2).await;
     let _fast = Redis::builder().heartbeat(Duration::from_millis(100)).connect(&fast.url()).await.unwrap();
-    // More than there would be without this setting, and in more time than it would take the others to come.
+    // More PINGs than without this setting, over a longer time than the first ones take.
     eventually("heartbeats", async || calls(&fast, "ping").await >= before + 2 + 40).await;
     assert_eq!(calls(&slow, "ping").await, before + 2);
 }
 
-/// For how long still the system waits before it probes each of our connections to `server`: timer 2 of
-/// /proc/net/tcp, in hundredths of a second.
+/// The time until the system probes each connection to `server`: timer 2 of /proc/net/tcp (in 10 ms).
 #[cfg(target_os = "linux")]
 fn keepalives(server: &RedisServer) -> Vec<Duration> {
     let to_server = format!(":{:04X}", server.port());
@@ -194,7 +189,6 @@ fn keepalives(server: &RedisServer) -> Vec<Duration> {
     sockets.lines().filter_map(of_socket).collect()
 }
 
-/// That the system probes both connections after this time, and not much earlier.
 #[cfg(target_os = "linux")]
 async fn assert_probed_after(server: &RedisServer, time: Duration) {
     eventually("keepalive on both", async || keepalives(server).len() == 2).await;
@@ -218,7 +212,7 @@ async fn keepalive_arrives_at_the_sockets() {
     }
 }
 
-/// Each node announces an address that leads nowhere.
+/// Each node announces an unreachable address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn addresses_of_a_cluster_behind_a_nat_are_mapped() {
     let cluster = RedisCluster::start_with(&[]);
@@ -252,7 +246,6 @@ async fn master_that_the_sentinels_name_is_mapped() {
     assert!(proxy.count("EVAL") > 0);
 }
 
-/// Certificates for both sides, by one authority.
 struct Authority {
     pem: String,
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
@@ -262,14 +255,13 @@ impl Authority {
     fn new() -> Self {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
-        // Otherwise all of them would have the same name, and look self-signed.
+        // With equal names the certificates would look self-signed.
         params.distinguished_name.push(rcgen::DnType::CommonName, "authority");
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let pem = params.self_signed(&key).unwrap().pem();
         Self { pem, issuer: rcgen::Issuer::new(params, key) }
     }
 
-    /// Certificate and key.
     fn certify(&self, name: &str) -> (String, String) {
         let key = rcgen::KeyPair::generate().unwrap();
         let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
@@ -305,7 +297,7 @@ async fn server_that_asks_for_a_certificate_gets_one() {
     #[cfg(target_os = "linux")]
     assert_probed_after(&server, Duration::from_secs(100)).await;
 
-    // Without one, with a foreign one, and with what is none.
+    // No certificate, one of a foreign authority, and texts that are no certificate or no key.
     assert_eq!(trusting().connect(&url).await.unwrap_err().kind(), ErrorKind::Connection);
     let (strangers, its_key) = Authority::new().certify("locker");
     let error = trusting().client_certificate(strangers, its_key).connect(&url).await.unwrap_err();

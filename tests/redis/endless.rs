@@ -1,5 +1,4 @@
-//! A server, or what stands before it, whose answer is always that there is more to do. A call ends all the
-//! same, and says so.
+//! A server, or a proxy, whose every answer asks for more work. A call ends nevertheless, with an error.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,11 +11,11 @@ use latchwork::redis::Redis;
 use latchwork::{LockClient, LockError};
 use latchwork_testkit::RedisServer;
 
-/// Far more than ten thousand commands over the loopback take.
+/// Far longer than ten thousand commands over the loopback take.
 const SOON: Duration = Duration::from_secs(60);
 crate::waiting::waiting_for!(SOON);
 
-/// Stands before a server, and has scripts answer `reply` from a moment on.
+/// A proxy before a server; once `lies` is set, scripts reply with a fixed text.
 struct Liar {
     port: u16,
     lies: Arc<AtomicBool>,
@@ -28,7 +27,6 @@ impl Liar {
         let (port, to) = (listener.local_addr().unwrap().port(), server.port());
         let lies = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&lies);
-        // It ends with the process, which waits for none of its threads.
         thread::spawn(move || {
             for client in listener.incoming() {
                 let (client, server) = (client.unwrap(), TcpStream::connect(("127.0.0.1", to)).unwrap());
@@ -49,7 +47,7 @@ impl Liar {
         Liar { port, lies }
     }
 
-    /// A client through it, from now on lied to.
+    /// Connects a client through the proxy; from then on the proxy lies.
     async fn client(&self) -> LockClient {
         let redis = Redis::connect(&format!("redis://127.0.0.1:{}", self.port)).await.unwrap();
         self.lies.store(true, Ordering::SeqCst);
@@ -57,7 +55,7 @@ impl Liar {
     }
 }
 
-/// Sends on what comes, if `is_sent_on` says so of it, to which it may answer.
+/// Forwards bytes if `is_sent_on` returns true for them; `is_sent_on` may write an answer.
 fn forward(mut from: TcpStream, mut to: TcpStream, is_sent_on: impl Fn(&[u8], &mut TcpStream) -> bool) {
     let mut bytes = vec![0; 1 << 16];
     while let Ok(count @ 1..) = from.read(&mut bytes) {

@@ -1,5 +1,5 @@
-//! Ordinary programs under all kinds of executors: tokio's budget is spent, calls block inside of async code,
-//! runtimes end, lack a part or have a clock of their own.
+//! Ordinary programs under many executors: tokio's budget is spent, calls block inside async code, and
+//! runtimes end, lack a part or have another clock.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -22,10 +22,10 @@ use tokio::time::timeout;
 const SOON: Duration = Duration::from_secs(10);
 crate::waiting::waiting_for!(SOON);
 
-/// A connection that seems to be silent is dropped after a second.
+/// Response timeout: the client drops a connection after a second of silence.
 const PROMPT: Duration = Duration::from_millis(900);
 
-/// More than a task's budget of operations.
+/// More operations than a task's budget allows.
 const MANY: usize = 300;
 
 fn runtimes() -> [(&'static str, Runtime); 2] {
@@ -40,7 +40,6 @@ async fn connect(server: &RedisServer) -> LockClient {
     LockClient::new(Redis::connect(&server.url()).await.unwrap())
 }
 
-/// Takes as many locks at once, all in the caller's task.
 async fn lock_many(client: &LockClient, count: usize) -> Vec<Guard> {
     let locks: Vec<_> = (0..count).map(|n| client.get_lock(&format!("orders:{n}")).unwrap()).collect();
     let begun = Instant::now();
@@ -58,7 +57,6 @@ fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Spends the budget of the task that polls it.
 async fn spend_budget() {
     let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
     (0..MANY).for_each(|n| sender.send(n).unwrap());
@@ -69,7 +67,6 @@ async fn spend_budget() {
     .await;
 }
 
-/// Runs `work` in a task whose budget is spent.
 fn without_budget<T>(runtime: &Runtime, work: impl Future<Output = T>) -> T {
     runtime.block_on(async {
         spend_budget().await;
@@ -139,7 +136,7 @@ fn blocking_calls_inside_of_a_task_go_on_for_ever() {
     }
 }
 
-/// Each blocks its thread, and no runtime of its own makes it go on.
+/// Each executor blocks its thread, and no runtime of ours polls it.
 #[test]
 fn executors_of_other_crates_inside_of_a_task_without_budget_go_on() {
     let server = RedisServer::start();
@@ -162,7 +159,6 @@ fn executors_of_other_crates_inside_of_a_task_without_budget_go_on() {
     }
 }
 
-/// Hands one lock to and fro between tasks, and takes many others.
 async fn program(client: &LockClient) {
     let lock = client.get_fair_lock("prices").unwrap();
     let waits = (0..MANY).map(|_| async { lock.run(async {}).await.unwrap() });
@@ -193,7 +189,7 @@ fn programs_run_under_each_executor() {
 #[test]
 fn thousands_of_locks_of_one_task_are_had() {
     for (flavour, runtime) in runtimes() {
-        // What the runtime's end leaves leased there is in no one's way.
+        // Leases may remain when the runtime ends, so each flavour gets its own server.
         let server = RedisServer::start();
         runtime.block_on(async {
             drop(lock_many(&LockClient::local(), 10_000).await);
@@ -206,7 +202,7 @@ fn thousands_of_locks_of_one_task_are_had() {
     }
 }
 
-/// The others of the task's thread wait, and its timers.
+/// Other tasks of the same thread get to run, and so do its timers.
 #[test]
 fn task_that_finds_all_free_gives_way() {
     const LIMIT: Duration = Duration::from_millis(50);
@@ -250,7 +246,7 @@ fn task_that_finds_all_free_gives_way() {
     }
 }
 
-/// One that is kept and not polled again would hold the lock.
+/// A future kept without another poll would otherwise keep the lock.
 #[test]
 fn acquisition_of_a_lock_gives_way_before_it_has_the_lock() {
     let (client, runtime) = (LockClient::local(), Builder::new_current_thread().build().unwrap());
@@ -263,7 +259,7 @@ fn acquisition_of_a_lock_gives_way_before_it_has_the_lock() {
     });
 }
 
-/// By a clock that jumps, a lease of its runtime seems to be over.
+/// The other runtime's clock jumps past the end of the lease.
 #[test]
 fn lease_lasts_by_the_clock_of_the_clients_own_runtime() {
     let server = RedisServer::start();
@@ -317,7 +313,6 @@ fn limited_wait_whose_runtime_ends_says_so() {
                 thread::spawn(wait)
             });
             let waits: Vec<_> = waits.collect();
-            // At various points of their way.
             runtime.block_on(async { tokio::time::sleep(Duration::from_micros(round * 150)).await });
             drop(runtime);
             let mut ends = BTreeMap::new();
@@ -329,7 +324,7 @@ fn limited_wait_whose_runtime_ends_says_so() {
     }
 }
 
-/// tokio drops the tasks of a runtime that ends in an order that goes by their ids.
+/// A runtime that ends drops its tasks in an order given by their ids.
 #[test]
 fn unlimited_wait_whose_runtime_ends_says_so_whichever_task_ends_first() {
     let server = RedisServer::start();
@@ -381,7 +376,7 @@ fn renewal_that_a_blocked_runtime_has_not_sent_is_late() {
             for client in [over_redis, over_memory] {
                 let held = client.get_lock(flavour).unwrap().lock().await.unwrap();
                 let begun = Instant::now();
-                // Each thread of the runtime, at one time.
+                // Block all threads of the runtime at once.
                 let all = Arc::new(Barrier::new(runtime.metrics().num_workers()));
                 let workers = (0..runtime.metrics().num_workers()).map(|_| {
                     let all = Arc::clone(&all);
@@ -401,7 +396,6 @@ fn renewal_that_a_blocked_runtime_has_not_sent_is_late() {
     }
 }
 
-/// Of a store in memory, without a server.
 #[tokio::test(start_paused = true)]
 async fn lease_in_memory_ends_by_tokios_clock() {
     let client = LockClient::new(Local::on_tokio());

@@ -1,4 +1,4 @@
-//! A channel stays subscribed to for a while after its last waiter has left.
+//! A channel stays subscribed for a while after its last waiter has left.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn client(url: &str, linger: Duration) -> LockClient {
     LockClient::new(redis)
 }
 
-/// The lock goes from `guard` to `to`, which waits for it, asleep.
+/// Releases `guard` to a waiter of `to` that is asleep.
 async fn next(guard: Guard, to: &LockClient) -> Guard {
     let lock = to.get_lock(NAME).unwrap();
     let waits = tokio::spawn(async move { lock.lock().await.unwrap() });
@@ -39,7 +39,7 @@ async fn next(guard: Guard, to: &LockClient) -> Guard {
 async fn client_that_comes_back_soon_costs_three_commands_a_hand_off() {
     const ROUNDS: usize = 20;
     let server = RedisServer::start();
-    // By default options: each comes back sooner than within the second that a channel lingers.
+    // Default options: each client returns within the second that a channel lingers.
     let by_default = async || LockClient::new(Redis::connect(&server.url()).await.unwrap());
     let clients = [by_default().await, by_default().await];
     let mut guard = clients[0].get_lock(NAME).unwrap().lock().await.unwrap();
@@ -53,7 +53,7 @@ async fn client_that_comes_back_soon_costs_three_commands_a_hand_off() {
     }
     let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut raw).await.unwrap();
     let calls = |command| calls_in(&stats, command);
-    // To give it back, to ask in vain, to get it.
+    // A release, a refused attempt, and a successful one.
     assert_eq!(calls("evalsha"), 3 * ROUNDS, "{stats}");
     assert_eq!((calls("subscribe"), calls("unsubscribe")), (0, 0), "{stats}");
     guard.unlock().await.unwrap();
@@ -74,14 +74,13 @@ async fn channel_is_given_up_when_no_subscriber_comes_back() {
     assert!(waiter.registry().transport().is_active(CHANNEL));
     eventually("its end", async || subscribers(&mut raw).await == 0).await;
     assert!(!waiter.registry().transport().is_active(CHANNEL));
-    // And all over again.
     let guard = next(guard, &holder).await;
     let guard = next(guard, &waiter).await;
     guard.unlock().await.unwrap();
     eventually("its end", async || subscribers(&mut raw).await == 0).await;
 }
 
-/// Without a connection nothing stands, and what lingered is confirmed anew before it counts.
+/// A lost connection ends all subscriptions; the lingering channel has to be confirmed again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn channel_that_lingers_does_not_outlive_its_connection() {
     let server = RedisServer::start();
@@ -94,7 +93,7 @@ async fn channel_that_lingers_does_not_outlive_its_connection() {
     assert!(transport.is_active(CHANNEL));
     let mut raw = connection(&server).await;
     let () = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").query_async(&mut raw).await.unwrap();
-    // It is made again, with all that it had.
+    // The client reconnects, and subscribes to all its channels again.
     eventually("its end", async || waiter.metrics().reconnects == 1 && transport.is_active(CHANNEL)).await;
     assert_eq!(subscribers(&mut raw).await, 1);
     let guard = next(guard, &holder).await;

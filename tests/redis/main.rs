@@ -1,5 +1,4 @@
-//! The Redis backend on one server that does its work. Faults are in `redis_faults`, several servers in
-//! `cluster`.
+//! The Redis backend on one healthy server. Faults are in `redis_faults`, several servers in `cluster`.
 
 mod acl;
 mod announced;

@@ -1,4 +1,4 @@
-//! Names that look alike, or like what is kept for others, and messages that others publish.
+//! Names resembling each other or reserved names, and messages that others publish.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 
-/// Far less than the lease of half a minute, or the third of a position, after which a waiter asks unasked.
+/// Far less than a lease, and than a third of a position's life, after which a waiter asks by itself.
 const SOON: Duration = Duration::from_secs(2);
 crate::waiting::waiting_for!(SOON);
 
@@ -35,7 +35,6 @@ fn lock_of(mode: Mode, client: &LockClient, name: &str) -> Lock {
     }
 }
 
-/// Where a waiter of this client is told.
 fn channel_of(mode: Mode, client: &LockClient, name: &str) -> String {
     let redis: &Redis = client.backend().unwrap();
     redis.channels(mode, &LockName::new(name).unwrap(), client.id()).own
@@ -46,8 +45,7 @@ fn waiter(client: &LockClient, mode: Mode, name: &str) -> JoinHandle<Guard> {
     tokio::spawn(async move { lock.lock().await.unwrap() })
 }
 
-/// Waits until the waiters of both names are asleep in this process: each has a latch of its own, of the
-/// channel that all of the kind listen to.
+/// Waits until the waiters of both names sleep: each has its own latch on the channel of its kind.
 async fn until_asleep(client: &LockClient, channels: &[String]) {
     for channel in channels {
         let asleep = async || {
@@ -83,7 +81,7 @@ async fn waiters_of_a_name_and_of_the_same_in_braces_are_both_woken() {
     }
 }
 
-/// Whatever is done with the other name, the holder of this one is alone.
+/// No call on the other name grants this one to a second holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn name_in_braces_grants_nothing_of_the_name_without() {
     for (mode, name) in [(Mode::Fair, "apart:fair"), (Mode::Write, "apart:write")] {
@@ -113,7 +111,7 @@ async fn name_in_braces_grants_nothing_of_the_name_without() {
     }
 }
 
-/// A message is a hint, wherever it comes from, and whatever it knows of the waiter but the nonce.
+/// A message is only a hint, whatever its sender knows of the waiter except the nonce.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiter_does_not_believe_a_grant_that_the_store_has_not_made() {
     for (mode, name, what) in [(Mode::Fair, "forged:fair", "fair"), (Mode::Write, "forged:write", "rw")] {
@@ -129,7 +127,7 @@ async fn waiter_does_not_believe_a_grant_that_the_store_has_not_made() {
             run(&SERVER, &format!("HGET {name}:latchwork:{{{name}}}:{what}_positions {}", queued[0])).await;
         let nonce = position.split(':').nth(1).unwrap();
         assert_eq!(nonce.len(), 16, "64 bits");
-        // What may be guessed, all numbers that there may be, and what another waiter's grant was.
+        // Guessable nonces and numbers, and the grant of another waiter.
         let wrong = format!("{:016x}", u64::from_str_radix(nonce, 16).unwrap() ^ 1);
         let other_number = number.parse::<u64>().unwrap() + 1;
         let mut forged = vec![
@@ -155,7 +153,7 @@ async fn waiter_does_not_believe_a_grant_that_the_store_has_not_made() {
     }
 }
 
-/// A server that is short of memory may forget the positions alone.
+/// A server short of memory may evict the positions alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiter_whose_position_was_evicted_asks_when_the_lock_is_free() {
     let (holder, waits, name) = (client().await, client().await, "forgotten");
@@ -219,12 +217,12 @@ async fn run_on<T: redis::FromRedisValue>(raw: &mut redis::aio::MultiplexedConne
     by_hand::command(words).query_async(raw).await.unwrap()
 }
 
-/// A user that may publish can make waiters ask, and not how often.
+/// A user with the right to publish can make waiters ask, but only at a bounded rate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_make_waiters_ask_at_a_bounded_rate_and_none_is_lost() {
     const WAITERS: usize = 4;
     const FLOOD: Duration = Duration::from_secs(2);
-    // Of its own: what is counted are all scripts.
+    // A server of its own: the test counts all scripts.
     let server = RedisServer::start();
     let connect = async || LockClient::new(Redis::connect(&server.url()).await.unwrap());
     let name = "flood";
@@ -234,7 +232,6 @@ async fn messages_make_waiters_ask_at_a_bounded_rate_and_none_is_lost() {
         let shared = connect().await.backend::<Redis>().unwrap().clone();
         let mut waiting = Vec::new();
         for number in 0..WAITERS {
-            // Half of them share a process, and so a channel.
             let client = if number % 2 == 0 { LockClient::new(shared.clone()) } else { connect().await };
             let lock = lock_of(mode, &client, name);
             waiting.push(tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() }));
@@ -247,15 +244,15 @@ async fn messages_make_waiters_ask_at_a_bounded_rate_and_none_is_lost() {
         let (asked, begun) = (calls(&server, "evalsha").await, Instant::now());
         let mut messages = 0;
         while begun.elapsed() < FLOOD {
-            // One by one: what comes in a piece is answered by one question anyway.
+            // One by one: the waiter answers a batch of messages with one attempt anyway.
             let () = run_on(&mut raw, &format!("PUBLISH redisson_rwlock:{{{name}}} 1")).await;
             messages += 1;
         }
         let (asked, took) = (calls(&server, "evalsha").await - asked, begun.elapsed());
-        // 20 at once and 20 a second each, and a few that are under way or were asked for another reason.
+        // 20 at once and 20 a second each, plus some that are under way or have another cause.
         let most = WAITERS as f64 * (25.0 + 21.0 * took.as_secs_f64());
         assert!((asked as f64) < most, "{asked} questions in {took:?} for {messages} messages");
-        // What comes during a pause is asked for at its end.
+        // A message during a pause is answered at the end of the pause.
         held.unlock().await.unwrap();
         for waiter in waiting {
             timeout(Duration::from_secs(20), waiter).await.expect("its turn").unwrap();

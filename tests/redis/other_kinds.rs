@@ -1,5 +1,4 @@
-//! Other locks of the same name, as Redisson's scripts leave them: which are waited for, and which are
-//! errors.
+//! Other locks of the same name, as Redisson's scripts leave them: we wait for some, and others are errors.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -58,8 +57,7 @@ async fn lock_of_another_kind_is_an_error_and_is_not_forced_free() {
         assert_other_kind(lock.fenced().try_lock_for(wait, wait).await, kind);
         assert_other_kind(lock.force_unlock().await, kind);
         assert_eq!(run::<usize>(&format!("HLEN {name}")).await, 2);
-        // Locked it is, and unless it is a fair lock by an owner that we cannot name: a writer's field is not
-        // the id of a lease with a label.
+        // Only a fair lock names its holder here: a writer's field is not the id of a labelled lease.
         let holder = lock.holder().await.unwrap().expect("it is held");
         let named = (kind == LockKind::Fair).then(|| THEM.parse().expect("it is an id"));
         assert_eq!(holder.id, named, "{mode}");
@@ -69,7 +67,6 @@ async fn lock_of_another_kind_is_an_error_and_is_not_forced_free() {
     }
 }
 
-/// In the middle of a wait as well.
 #[tokio::test]
 async fn waiter_is_told_that_the_lock_became_another_kind() {
     let name = "kinds:becomes";
@@ -83,7 +80,7 @@ async fn waiter_is_told_that_the_lock_became_another_kind() {
     assert_other_kind(timeout(Duration::from_secs(10), waiter).await.unwrap().unwrap(), LockKind::ReadWrite);
 }
 
-/// Redisson's fair and spin locks have no mode and publish nothing that we hear.
+/// Redisson's fair and spin locks have no mode, and publish nothing on our channels.
 #[tokio::test]
 async fn waiter_finds_a_foreign_lock_free_without_a_message() {
     let name = "kinds:stranger";
@@ -104,7 +101,7 @@ async fn waiter_finds_a_foreign_lock_free_without_a_message() {
     }
 }
 
-/// Keys that Redisson's read locks and unlocks leave behind.
+/// Keys that remain after Redisson's read locks and unlocks.
 #[tokio::test]
 async fn leftovers_of_redisson_are_nobodys_lock() {
     let name = "kinds:leftovers";
@@ -124,7 +121,7 @@ async fn leftovers_of_redisson_are_nobodys_lock() {
     assert_eq!(run::<usize>(&format!("EXISTS {} {}", leftovers[0], leftovers[1])).await, 2);
 }
 
-/// The id that the server knows, past our own script.
+/// The id on the server, read without our scripts.
 async fn guard_id(lock: &Lock) -> latchwork::LeaseId {
     let fields: Vec<String> = run(&format!("HKEYS {}", lock.name())).await;
     assert!(fields.len() == 2 && fields.contains(&"mode".to_owned()), "{fields:?}");
@@ -143,7 +140,7 @@ async fn longest_lease_ends_and_a_longer_one_is_refused() {
     assert_eq!(run::<usize>("EXISTS kinds:longest").await, 0);
 }
 
-/// Repeated, it would meet the same again and again, until the lease would have ended.
+/// A repeated release would meet the same error until the lease ends.
 #[tokio::test]
 async fn release_of_a_lock_whose_key_is_no_lock_any_more_tells_the_loss() {
     let client = client().await;
@@ -161,7 +158,7 @@ async fn release_of_a_lock_whose_key_is_no_lock_any_more_tells_the_loss() {
     }
 }
 
-/// All four kinds ask for tokens, each by a script of its own.
+/// All four kinds request tokens, each by its own script.
 fn fenced_of_each_kind(client: &LockClient, name: &str) -> [Lock; 4] {
     let both = client.get_read_write_lock(name).unwrap();
     let [plain, fair] = [client.get_lock(name), client.get_fair_lock(name)].map(Result::unwrap);

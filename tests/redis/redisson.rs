@@ -1,4 +1,4 @@
-//! A client that speaks Redisson's protocol, played by hand, takes turns with ours on a real server.
+//! A hand-written Redisson client alternates with ours on a real server.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -15,10 +15,10 @@ use tokio::time::timeout;
 
 static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 
-/// Far less than the lease of half a minute that a missed message would wait for.
+/// Far less than the half-minute lease that a missed message would wait for.
 const SOON: Duration = Duration::from_secs(10);
 
-/// What Redisson's `RedissonLock` sends for one thread of one client.
+/// Sends the commands of Redisson's `RedissonLock` for one thread of one client.
 struct Redisson {
     connection: MultiplexedConnection,
     owner: String,
@@ -26,7 +26,7 @@ struct Redisson {
     channel: String,
 }
 
-/// Takes the lock or says how long it is held: lease in ms, owner.
+/// Acquires the lock or returns the remaining lease: lease in ms, owner.
 const ACQUIRE: &str = "
     if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
         redis.call('hincrby', KEYS[1], ARGV[2], 1)
@@ -35,8 +35,8 @@ const ACQUIRE: &str = "
     end
     return redis.call('pttl', KEYS[1])";
 
-/// Gives a hold back: message, lease in ms, owner, publishing command, life of the unlock latch in ms. The
-/// latch remembers the answer for a request that is sent again.
+/// Releases a hold: message, lease in ms, owner, publishing command, life of the unlock latch in ms. The
+/// latch stores the answer for a repeated request.
 const UNLOCK: &str = "
     local answered = redis.call('get', KEYS[3])
     if answered then return tonumber(answered) end
@@ -51,8 +51,7 @@ const UNLOCK: &str = "
     redis.call('set', KEYS[3], 1, 'px', ARGV[5])
     return 1";
 
-/// As `ACQUIRE`, of `RedissonFencedLock`: the time left and -1, or -1 and the token. It counts on when it is
-/// entered again.
+/// `ACQUIRE` of `RedissonFencedLock`: returns time left and -1, or -1 and a token, new at each re-entry.
 const ACQUIRE_FENCED: &str = "
     if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
         redis.call('incr', KEYS[2])
@@ -78,14 +77,14 @@ impl Redisson {
         }
     }
 
-    /// `None` if it got the lock, otherwise for how many milliseconds another has it.
+    /// `None` if the lock was acquired, otherwise the milliseconds left of another owner's lease.
     async fn try_lock(&mut self) -> Option<i64> {
         let mut eval = redis::cmd("EVAL");
         eval.arg(ACQUIRE).arg(1).arg(&self.name).arg(LEASE).arg(&self.owner);
         eval.query_async(&mut self.connection).await.unwrap()
     }
 
-    /// `None` is what Redisson throws `IllegalMonitorStateException` for.
+    /// Redisson throws `IllegalMonitorStateException` for `None`.
     async fn unlock(&mut self) -> Option<i64> {
         let latch = format!("redisson_unlock_latch:{{{}}}:{:032x}", self.name, request_id());
         let mut eval = redis::cmd("EVAL");
@@ -96,7 +95,6 @@ impl Redisson {
         answer
     }
 
-    /// The token if it got the lock.
     async fn try_lock_fenced(&mut self) -> Option<u64> {
         let mut eval = redis::cmd("EVAL");
         let counter = format!("redisson_lock_token:{{{}}}", self.name);
@@ -111,7 +109,7 @@ impl Redisson {
         messages
     }
 
-    /// As `RedissonLock.lock`: try, subscribe, try again, wait for the message or the lease's end.
+    /// As `RedissonLock.lock`: try, subscribe, try again, wait for the message or the end of the lease.
     async fn lock(&mut self) {
         if self.try_lock().await.is_none() {
             return;
@@ -124,7 +122,6 @@ impl Redisson {
     }
 }
 
-/// A number that no other request has.
 fn request_id() -> u64 {
     RandomState::new().hash_one(0)
 }
@@ -164,7 +161,7 @@ async fn ours_waits_for_redisson_and_is_woken_by_its_publish() {
     guard.unlock().await.unwrap();
 }
 
-/// Redisson's plain lock tells nothing of our queue: its release is published on its own channel.
+/// Redisson's plain lock ignores our queue: a release is published on the lock's own channel.
 #[tokio::test]
 async fn our_fair_waiter_hears_redissons_release() {
     let mut redisson = Redisson::thread("heard:fair", 7).await;
@@ -221,7 +218,7 @@ async fn the_state_we_leave_is_redissons() {
     let mut state: HashMap<String, String> =
         redis::cmd("HGETALL").arg(name).query_async(&mut raw).await.unwrap();
     assert_eq!(state.remove("mode").as_deref(), Some("lock"));
-    // How often its owner has it is for its own process to know.
+    // The hold count stays in the owner's process.
     let id = match state.iter().collect::<Vec<_>>()[..] {
         [(id, one)] if one == "1" => id,
         _ => panic!("{state:?}"),

@@ -1,4 +1,4 @@
-//! The Redis backend on a real server, by the suite for every backend; connected to as by default.
+//! The conformance suite on a real server, with a default connection.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -9,7 +9,6 @@ use latchwork::{LockClient, LockOptions};
 use latchwork_conformance::Store;
 use latchwork_testkit::RedisServer;
 
-/// One server for all tests of this file; it ends with the process.
 static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 
 struct OnServer;
@@ -28,7 +27,6 @@ impl Store for OnServer {
         subscribers
     }
 
-    /// Its connections are tasks.
     fn block_on<T>(&self, property: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(property)
     }
@@ -36,8 +34,7 @@ impl Store for OnServer {
 
 latchwork_conformance::suite!(plain fair read_write: OnServer);
 
-/// How many scripts it costs that so many wait behind a holder of their own process, and each holds the lock
-/// for so long; and how often it was handed on here.
+/// `waiters` tasks of the holder's process hold the lock for `hold` each; returns scripts and hand-offs.
 async fn crowd(waiters: usize, hold: Duration, options: &LockOptions) -> (usize, u64) {
     let server = RedisServer::start();
     let client = LockClient::with_options(Redis::connect(&server.url()).await.unwrap(), options).unwrap();
@@ -62,7 +59,7 @@ async fn crowd(waiters: usize, hold: Duration, options: &LockOptions) -> (usize,
     (scripts_run(&server).await, lock.stats().hand_offs)
 }
 
-/// Each of the two scripts is sent twice, as the server does not know it at first.
+/// Two scripts, each sent twice, as the server does not know them at first.
 const ONCE: usize = 4;
 
 #[tokio::test]
@@ -71,7 +68,7 @@ async fn waiters_of_one_process_cost_the_server_two_commands_for_all() {
     assert_eq!(crowd(32, Duration::ZERO, &options).await, (ONCE, 32));
 }
 
-/// By default the lease goes back from time to time, for others.
+/// By default the lease goes back to the server now and then, for other processes.
 #[tokio::test]
 async fn waiters_of_one_process_cost_the_server_two_commands_a_tenure() {
     const TENURE: Duration = Duration::from_millis(30);

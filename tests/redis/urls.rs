@@ -1,4 +1,4 @@
-//! Every kind of URL, against a real server, and what becomes of the password in it.
+//! Every kind of URL, against a real server; no error shows the password.
 
 use std::error::Error as _;
 use std::fmt::Debug;
@@ -14,7 +14,6 @@ use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// The password of every test here.
 const PASSWORD: &str = "hunter2";
 
 async fn run<T: redis::FromRedisValue>(raw: &mut MultiplexedConnection, command: &[&str]) -> T {
@@ -22,14 +21,12 @@ async fn run<T: redis::FromRedisValue>(raw: &mut MultiplexedConnection, command:
     redis::cmd(name).arg(args).query_async(raw).await.unwrap()
 }
 
-/// Where the server keeps its files, known to no other.
 async fn folder(raw: &mut MultiplexedConnection) -> PathBuf {
     let (_, folder): (String, String) = run(raw, &["CONFIG", "GET", "dir"]).await;
     folder.into()
 }
 
-/// Takes a lock, waits for it in vain so that the subscriptions are used, and sees that it lies in
-/// `database`.
+/// Acquires a lock in `database`, and waits for it in vain, to use the subscriptions.
 async fn assert_works(redis: Redis, raw: &mut MultiplexedConnection, database: &str) {
     let client = LockClient::new(redis.clone());
     let lock = client.get_lock("urls").unwrap();
@@ -51,7 +48,6 @@ fn assert_silent(value: &(impl Debug + ?Sized)) {
     assert!(!format!("{value:?} {value:#?}").contains(PASSWORD), "{value:?}");
 }
 
-/// The error and all its causes.
 fn assert_error_silent(error: &Error) {
     assert_silent(error);
     let mut error: Option<&dyn std::error::Error> = Some(error);
@@ -74,7 +70,6 @@ async fn user_password_and_database() {
     let redis = Redis::connect(&format!("redis://{user}@{host}/3")).await.unwrap();
     assert_works(redis, &mut raw, "3").await;
 
-    // The password of the default user.
     let () = run(&mut raw, &["CONFIG", "SET", "requirepass", PASSWORD]).await;
     let redis = Redis::connect(&format!("redis://:{PASSWORD}@{host}")).await.unwrap();
     assert_works(redis, &mut raw, "0").await;
@@ -94,7 +89,7 @@ async fn user_password_and_database() {
 
 #[tokio::test]
 async fn address_is_shown_and_no_more() {
-    // Reserved, so there is no listener.
+    // Port 1 is reserved, so nothing listens there.
     let error = Redis::connect(&format!("redis://user:{PASSWORD}@127.0.0.1:1")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connection);
     assert_eq!(error.to_string(), "cannot connect to Redis at 127.0.0.1:1");
@@ -126,7 +121,7 @@ async fn unix_socket() {
     assert_error_silent(&error);
 }
 
-/// Moves the server to TLS on the same port, with a certificate of its own making. Returns that, in PEM.
+/// Moves the server to TLS on the same port, with a self-signed certificate. Returns the certificate in PEM.
 async fn to_tls(server: &RedisServer, raw: &mut MultiplexedConnection) -> String {
     let made = rcgen::generate_simple_self_signed(["localhost".into(), "127.0.0.1".into()]).unwrap();
     let folder = folder(raw).await;
@@ -156,7 +151,7 @@ async fn tls() {
         assert_works(builder.connect(&url).await.unwrap(), &mut raw, "3").await;
     }
 
-    // Signed by an issuer that the system does not know; for a host of another name; and not TLS at all.
+    // Signed by an unknown issuer; for another host name; and no TLS.
     let url = format!("rediss://:{PASSWORD}@127.0.0.1:{port}");
     let stranger = rcgen::generate_simple_self_signed(["127.0.0.1".into()]).unwrap().cert.pem();
     for refused in [
@@ -202,7 +197,7 @@ async fn root_certificate_that_cannot_be_used_is_refused() {
         assert_eq!(error.kind(), ErrorKind::Certificate, "{pem}: {error:?}");
         assert_error_silent(&error);
     }
-    // It would have done nothing.
+    // The certificate would have no effect.
     let pem = rcgen::generate_simple_self_signed(["localhost".into()]).unwrap().cert.pem();
     let error = Redis::builder().root_certificate(pem).connect("redis://127.0.0.1:1").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Url, "{error:?}");
@@ -223,7 +218,7 @@ async fn url_that_cannot_be_meant_is_refused_in_silence() {
         "redis://localhost?protocol=hunter2",
         "unix://localhost?pass=hunter2&db=x",
         "unix:?pass=hunter2",
-        // The rest of a password that was not escaped.
+        // The rest of an unescaped password.
         "redis://user:1#hunter2@localhost",
         "redis://user:1/hunter2@localhost",
         "redis://user:1?hunter2@localhost",
@@ -231,7 +226,7 @@ async fn url_that_cannot_be_meant_is_refused_in_silence() {
         "redis://user:hunter2/@localhost",
         "redis://user:hunter2%zz@[::1",
         "unix:///nowhere?pass=hunter2#x",
-        // Would be left out without a word.
+        // Parts without an effect.
         "unix://user:hunter2@localhost/nowhere",
         "rediss://:hunter2@localhost#insecure",
     ] {
@@ -241,7 +236,7 @@ async fn url_that_cannot_be_meant_is_refused_in_silence() {
     }
 }
 
-/// Neither the whole of a password nor a part: a server quotes the first hundred bytes or so.
+/// No error shows a password or a part of it: a server quotes the first hundred bytes or so.
 #[tokio::test]
 async fn server_that_repeats_the_greeting_is_not_repeated() {
     let server = RedisServer::start_with(&["--rename-command", "HELLO", ""]);
@@ -255,7 +250,7 @@ async fn server_that_repeats_the_greeting_is_not_repeated() {
     }
 }
 
-/// What becomes of a greeting with this password that is answered so, given what it says.
+/// The error of a greeting with this password; `answer` builds the server's reply from the greeting.
 async fn refused_greeting(password: &str, answer: impl FnOnce(&str) -> String) -> Error {
     let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://user:{password}@{}", proxy.local_addr().unwrap());
@@ -264,10 +259,9 @@ async fn refused_greeting(password: &str, answer: impl FnOnce(&str) -> String) -
         let mut greeting = vec![0; 2048];
         let length = connection.read(&mut greeting).await.unwrap();
         let said = String::from_utf8_lossy(&greeting[..length]).replace("\r\n", " ");
-        // To each of its commands: the redis crate looks at the first reply when it has all of them.
+        // One reply to each command: the redis crate looks at the first reply after reading all of them.
         let replies = format!("-{}\r\n", answer(&said)).repeat(1 + said.matches("SETINFO").count());
         connection.write_all(replies.as_bytes()).await.unwrap();
-        // Until it has heard.
         while connection.read(&mut greeting).await.is_ok_and(|length| length > 0) {}
     };
     let connects = tokio::time::timeout(Duration::from_secs(10), Redis::connect(&url));
@@ -280,7 +274,7 @@ async fn refused_greeting(password: &str, answer: impl FnOnce(&str) -> String) -
     error
 }
 
-/// Servers and proxies refuse in words of their own, under any code, and may break off anywhere.
+/// Servers and proxies refuse in their own words, under any code, and may cut the text anywhere.
 #[tokio::test]
 async fn refusal_of_the_greeting_is_told_in_words_of_ours() {
     for refusal in ["ERR unknown command, with args beginning with:", "NOAUTH for", "DENIED", "WRONGPASS"] {
@@ -292,7 +286,7 @@ async fn refusal_of_the_greeting_is_told_in_words_of_ours() {
     }
 }
 
-/// As it was answered before 6.0.
+/// The answer of servers before 6.0.
 #[tokio::test]
 async fn server_that_does_not_know_the_greeting_is_told_to_be_too_old() {
     let answer = |_: &str| {
@@ -310,6 +304,6 @@ async fn connect_gives_up_in_time() {
     let patience = Duration::from_millis(100);
     let error = Redis::builder().connect_timeout(patience).connect(&server.url()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connection);
-    // By default it is a second.
+    // The default is a second.
     assert!((patience..Duration::from_millis(900)).contains(&begin.elapsed()), "{:?}", begin.elapsed());
 }

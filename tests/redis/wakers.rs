@@ -1,5 +1,4 @@
-//! Wakers that panic, over a Redis server: they are called in tasks of the redis crate, in tasks of the
-//! adapter and in tokio's timers, and cost none of these.
+//! Panicking wakers over a Redis server: the tasks and timers that call them survive.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -15,7 +14,6 @@ const SOON: Duration = Duration::from_secs(10);
 crate::waiting::waiting_for!(SOON);
 const CHANNEL: &str = "redisson_lock__channel:{orders}";
 
-/// A waker that counts its calls, and panics.
 #[derive(Default)]
 struct Trap(AtomicUsize);
 
@@ -25,7 +23,7 @@ impl Trap {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Polls once, and waits until the waker was called.
+    /// Polls `future` once, and waits until its waker was called.
     async fn spring<F: Future>(self: &Arc<Self>, mut future: Pin<&mut F>) -> Poll<F::Output> {
         let calls = self.calls();
         let polled = future.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(self))));
@@ -75,7 +73,6 @@ async fn waker_that_panics_at_a_reply_costs_no_connection() {
     assert_eq!(client.metrics().reconnects, 0);
 }
 
-/// `waits`, polled by the trap, sleeps until a release is told.
 async fn fall_asleep(
     client: &LockClient,
     trap: &Arc<Trap>,
@@ -104,7 +101,7 @@ async fn waker_that_panics_at_a_confirmation_or_a_message_costs_no_subscription(
         held.unlock().await.unwrap();
         eventually("wake", async || trap.calls() > calls).await;
         soon("the lock", waits).await.unwrap().unlock().await.unwrap();
-        // The next waiter is woken by the next message, and no timer of its own is due within this time.
+        // The next message wakes the next waiter; no timer of its own is due within this time.
         let held = other.get_lock("orders").unwrap().lock().await.unwrap();
         let mut waits = pin!(lock.lock());
         let joined = || client.registry().join(CHANNEL).is_some_and(|look| look.latch().waiters() == 1);
@@ -123,7 +120,7 @@ async fn waker_that_panics_at_a_confirmation_or_a_message_costs_no_subscription(
 #[tokio::test]
 async fn waker_that_panics_at_a_timer_costs_no_runtime() {
     let server = RedisServer::start();
-    // Its runtime is on a thread of its own, where all timers are.
+    // The client's runtime has its own thread, with all timers.
     let client = LockClient::new(builder().blocking_connect(&server.url()).unwrap());
     let trap = Arc::new(Trap::default());
     let guard = client.get_lock("orders").unwrap().lock().await.unwrap();

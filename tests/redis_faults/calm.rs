@@ -1,7 +1,6 @@
-//! What a client does when its server, or the way to it, is gone for a while: it comes back, with patience
-//! and without a storm.
+//! A client whose server, or the way to it, is gone for a while comes back, patiently and without a storm.
 //!
-//! Options and timings are the default ones, so that what is true here is true for users.
+//! Options and timings are the defaults, so the results hold for users.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,12 +14,12 @@ use latchwork_testkit::{ChaosProxy, Cut, RedisServer, SentinelSet, Way};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// Far less than the lease of half a minute that a lost message would wait for.
+/// Far less than the half-minute lease that a lost message would wait for.
 const SOON: Duration = Duration::from_secs(12);
 crate::waiting::waiting_for!(SOON);
-/// What one command may take.
+/// Time limit of one command.
 const LIMIT: Duration = Duration::from_secs(3);
-/// How long a watched lock lasts without its holder.
+/// Life of a watched lock without its holder.
 const LEASE: Duration = Duration::from_secs(30);
 const NAME: &str = "calm";
 
@@ -28,7 +27,6 @@ async fn client(url: &str) -> LockClient {
     LockClient::new(Redis::connect(url).await.unwrap())
 }
 
-/// A task that waits for the lock, subscribed on `server`.
 async fn waiter(client: &LockClient, server: &RedisServer) -> JoinHandle<Result<Guard, LockError>> {
     let lock = client.get_lock(NAME).unwrap();
     let waiter = tokio::spawn(async move { lock.lock().await });
@@ -51,7 +49,6 @@ fn cause(error: &LockError) -> &Error {
     error.backend_error().and_then(|error| error.downcast_ref()).unwrap_or_else(|| panic!("{error:?}"))
 }
 
-/// The greatest number of instants within any `window`.
 fn most_within(window: Duration, times: &[Instant]) -> usize {
     let until = |from: Instant| times.iter().filter(|time| (from..from + window).contains(*time)).count();
     times.iter().map(|from| until(*from)).max().unwrap_or(0)
@@ -59,7 +56,7 @@ fn most_within(window: Duration, times: &[Instant]) -> usize {
 
 // === The server that answers serves no commands ===
 
-/// The way leads to another server by now, and the one there was is a replica. Nothing breaks by itself.
+/// The address now leads to another server, and the old one became a replica. No link breaks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn address_that_leads_to_the_new_master_is_followed() {
     let (former, new) = (RedisServer::start(), RedisServer::start());
@@ -77,7 +74,7 @@ async fn address_that_leads_to_the_new_master_is_followed() {
     assert!(begun.elapsed() < LIMIT, "{:?}", begun.elapsed());
     assert_eq!(run::<usize>(&new, "EXISTS after").await, 1);
     guard.unlock().await.unwrap();
-    // A client that asks moves its subscriptions as well.
+    // A client that sends a command moves its subscriptions as well.
     assert!(waits.get_lock("waits too").unwrap().lock().await.is_ok());
     until_subscribed(&new).await;
     assert!(ours.get_lock(NAME).unwrap().force_unlock().await.unwrap());
@@ -100,7 +97,7 @@ async fn replica_that_becomes_the_master_within_the_limit_costs_no_error() {
     }
 }
 
-/// And is told in the end, if it does not.
+/// The address never leads to a master, and the caller gets an error in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replica_is_dialled_calmly_and_told_after_the_limit() {
     let server = RedisServer::start();
@@ -111,13 +108,11 @@ async fn replica_is_dialled_calmly_and_told_after_the_limit() {
     let error = soon("the error", client.get_lock(NAME).unwrap().lock()).await.unwrap_err();
     assert_eq!(cause(&error).kind(), ErrorKind::Refused, "{error:?}");
     assert!(error.is_unreachable() && error.is_retryable(), "{error:?}");
-    // Both connections, each a few times.
     let dialled = proxy.arrivals().len() - before;
     assert!((1..30).contains(&dialled), "{dialled} connections");
 }
 
-/// A master has no replicas at first, after a failover. Before it is old enough to be left alone, it says so
-/// to each writer.
+/// After a failover a master without replicas refuses writes for a while.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_without_replicas_for_a_moment_costs_no_error() {
     let server = RedisServer::start();
@@ -129,7 +124,6 @@ async fn master_without_replicas_for_a_moment_costs_no_error() {
     let unlocks = tokio::spawn(guard.unlock());
     let lock = client.get_lock("free").unwrap();
     let locks = tokio::spawn(async move { lock.lock().await.map(drop) });
-    // A waiter is woken, and told the same.
     let () = run(&server, &format!("PUBLISH redisson_lock__channel:{{{NAME}}} 0")).await;
     sleep(Duration::from_secs(1)).await;
     let () = run(&server, "CONFIG SET min-replicas-to-write 0").await;
@@ -140,7 +134,6 @@ async fn master_without_replicas_for_a_moment_costs_no_error() {
     soon("the wake-up", waiter).await.unwrap().unwrap().unlock().await.unwrap();
 }
 
-/// Another client's script keeps it from all others, and the server says so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_that_is_busy_for_a_moment_costs_no_error() {
     let server = RedisServer::start();
@@ -171,7 +164,7 @@ async fn server_that_is_busy_for_a_moment_costs_no_error() {
     assert_eq!(client.metrics().reconnects, before, "it is the server that is meant");
 }
 
-/// It is started anew, or the address is given to another server.
+/// The server restarts, or the address moves to another server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_that_refuses_connections_for_a_moment_costs_no_error() {
     let (server, gone) = (RedisServer::start(), refusing_server());
@@ -196,7 +189,7 @@ async fn server_that_refuses_connections_for_a_moment_costs_no_error() {
 
 // === The link is dead without a word ===
 
-/// The link of commands, as a NAT leaves it that has forgotten it.
+/// Silences the link of commands, as a NAT does when it forgets the link.
 fn forget(proxy: &ChaosProxy) {
     let link = proxy.wait_for_link_of("EVAL");
     link.silence(Way::ToServer);
@@ -229,7 +222,7 @@ async fn idle_link_that_was_forgotten_is_noticed_before_it_is_needed() {
     let lock = client.get_lock(NAME).unwrap();
     lock.lock().await.unwrap().unlock().await.unwrap();
     forget(&proxy);
-    // No command is sent for as long as three heartbeats take.
+    // Send no command during three heartbeats.
     sleep(Duration::from_secs(4)).await;
     let begun = Instant::now();
     lock.lock().await.unwrap().unlock().await.unwrap();
@@ -275,7 +268,7 @@ async fn user_without_ping_is_told_so() {
     let error = Redis::connect(&server.url().replace("redis://", "redis://mute:secret@")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
     assert!(error.to_string().contains("PING") && error.to_string().contains("permission"), "{error}");
-    // One of them is the question.
+    // One of these connections counts the others.
     assert!(connections_made(&server).await <= before + 3);
 }
 
@@ -293,7 +286,7 @@ async fn user_that_loses_ping_keeps_the_connections() {
     lock.lock().await.unwrap().unlock().await.unwrap();
 }
 
-/// It lets all in, and cuts every connection before that has proved itself.
+/// The server accepts all connections, and cuts each one early.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_that_cuts_each_connection_is_dialled_calmly() {
     let server = RedisServer::start();
@@ -332,10 +325,10 @@ async fn sentinels_that_forgot_the_master_are_asked_calmly() {
     };
     let before = made().await;
     sleep(Duration::from_secs(3)).await;
-    // Three are the question's.
+    // Three of these connections do the counting.
     let made = made().await - before - set.sentinels.len();
-    // Rounds of a connection that is lost are half a second to a second apart: seven of them at most, to
-    // three Sentinels. On a busy machine a heartbeat may be missed, and then both are.
+    // Lost connections are dialled again after half a second to a second: at most seven rounds, to three
+    // Sentinels. On a busy machine a heartbeat may be missed, and both connections are dialled.
     assert!(made <= 2 * 21, "{made} connections in three seconds");
 }
 
@@ -350,7 +343,7 @@ async fn stall_of_the_server_does_not_bring_all_clients_back_at_once() {
         client.get_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
         clients.push(client);
     }
-    // All of them at the same point of their heartbeats, as after a stall before this one.
+    // Bring all clients to the same point of their heartbeats, as an earlier stall would.
     sleep(Duration::from_secs(2)).await;
     server.pause();
     let begun = Instant::now();
@@ -368,8 +361,7 @@ async fn stall_of_the_server_does_not_bring_all_clients_back_at_once() {
     }
     let back: Vec<Instant> = proxy.arrivals().into_iter().filter(|at| *at > begun).collect();
     let most = most_within(Duration::from_millis(100), &back);
-    // Each has two connections, and all have lost both. (Spread out they are twenty; a machine that stalls by
-    // itself bunches some.)
+    // Each client lost both connections. (Spread out, about twenty fall into the window; stalls bunch some.)
     assert!(most <= CLIENTS, "{most} of {} connections within 100 ms", back.len());
 }
 
@@ -381,7 +373,6 @@ async fn lock_that_waits_outlasts_an_outage() {
     let client = client(&server.url()).await;
     another_holds_it(&server).await;
     let waiter = waiter(&client, &server).await;
-    // It waits behind the first one, in this process.
     let behind = tokio::spawn({
         let lock = client.get_lock(NAME).unwrap();
         async move { lock.lock().await }
@@ -393,15 +384,14 @@ async fn lock_that_waits_outlasts_an_outage() {
     soon("the next one", behind).await.unwrap().unwrap().unlock().await.unwrap();
 }
 
-/// Behind a holder of its own client, which gives the lock back meanwhile: no task of this process has asked
-/// the server for it before.
+/// The holder is of the same client: no task of this process has asked the server for the lock before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lock_that_waits_for_its_own_client_outlasts_an_outage() {
     for fair in [false, true] {
         let mut server = RedisServer::start();
         let client = client(&server.url()).await;
         let lock = if fair { client.get_fair_lock(NAME).unwrap() } else { client.get_lock(NAME).unwrap() };
-        // Given back by its release, and not passed on in memory.
+        // A lock with a fixed lease is released at the server, and not handed off.
         let held = lock.lock_with_lease(SOON).await.unwrap();
         let behind = tokio::spawn({
             let lock = lock.clone();
@@ -409,16 +399,16 @@ async fn lock_that_waits_for_its_own_client_outlasts_an_outage() {
         });
         eventually("its place in the queue", async || lock.waiters() == 1).await;
         server.kill_9();
-        // It is over here, whatever becomes of the release.
+        // The hold is over for its owner, whatever the result of the release.
         let _ = held.unlock().await;
-        // A release, and an attempt after that.
+        // Time for a release, and for an attempt afterwards.
         sleep(LIMIT * 2 + Duration::from_secs(1)).await;
         server.restart();
         soon("the lock", behind).await.unwrap().unwrap().unlock().await.unwrap();
     }
 }
 
-/// The server is up again before that, and silent.
+/// The server stays up, and silent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lock_that_waits_outlasts_a_silence() {
     let server = RedisServer::start();
@@ -434,7 +424,7 @@ async fn lock_that_waits_outlasts_a_silence() {
     soon("the lock", waiter).await.unwrap().unwrap().unlock().await.unwrap();
 }
 
-/// The ones behind the first do not wait for a holder.
+/// The later callers do not wait for a holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_lock_at_a_server_that_is_gone_is_told_so() {
     let mut server = RedisServer::start();
@@ -445,7 +435,6 @@ async fn each_lock_at_a_server_that_is_gone_is_told_so() {
         tokio::spawn(async move { lock.lock().await.map(drop) })
     });
     for lock in locks {
-        // One after the other, each within the limit of a command.
         assert!(timeout(SOON * 2, lock).await.expect("an error").unwrap().is_err());
     }
 }
@@ -470,7 +459,7 @@ async fn try_lock_for_uses_its_whole_wait() {
     let begun = Instant::now();
     let error = lock.try_lock_for(wait, Lease::Watched).await.unwrap_err();
     assert!((wait..wait + LIMIT / 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
-    // A command that was written before the link was known to be broken may have run.
+    // A command sent before the client noticed the broken link may have run.
     let LockError::Backend { failure, .. } = &error else { panic!("{error:?}") };
     assert!(matches!(failure, Failure::Unreachable | Failure::Indeterminate), "{error:?}");
 }
@@ -495,7 +484,7 @@ async fn waiting_lock_outlasts_a_failover() {
     timeout(Duration::from_secs(32), waiter).await.expect("asleep").unwrap().unwrap().unlock().await.unwrap();
 }
 
-/// Two thirds of the default lease: longer than a command, and than a renewal may take.
+/// For two thirds of the default lease: longer than a command or a renewal may take.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_are_tried_until_the_lease_is_over() {
     let server = RedisServer::start();
@@ -514,7 +503,7 @@ async fn renewals_are_tried_until_the_lease_is_over() {
 
 // === What a lease of half a minute comes to ===
 
-/// Its process is killed: the lease is neither renewed nor given back.
+/// The holder's process is killed: its lease is neither renewed nor released.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lock_of_a_dead_process_is_free_when_its_lease_ends() {
     let server = RedisServer::start();

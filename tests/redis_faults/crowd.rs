@@ -1,7 +1,7 @@
-//! A crowd of waits that begin at once: they are served over the connections that there are, others are
-//! served beside them, and nothing of them is left.
+//! A crowd of waits begins at once: the existing connections serve the crowd, other calls are served
+//! meanwhile, and nothing is left.
 //!
-//! Options and timings are the default ones. With more of them, and figures:
+//! Options and timings are the defaults. For a larger crowd, with figures:
 //! `CROWD=200000 cargo test --release --all-features --test redis_faults crowd -- --nocapture`
 
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use latchwork::{Guard, LockClient, LockOptions};
 use latchwork_testkit::{ChaosProxy, RedisServer, Way};
 use tokio::task::JoinSet;
 
-/// With room for a busy machine, and for two hundred thousand.
+/// Enough for a busy machine, and for two hundred thousand waits.
 const SOON: Duration = Duration::from_secs(120);
 crate::waiting::waiting_for!(SOON);
 
@@ -20,7 +20,6 @@ fn crowd() -> usize {
     std::env::var("CROWD").map_or(3_000, |count| count.parse().expect("a number"))
 }
 
-/// The most memory that this process has had, in MB.
 fn peak_memory() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -31,7 +30,7 @@ fn tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
-/// The count of tasks once both connections stand: `connect` does not await the subscriber's.
+/// The number of tasks once both connections stand: `connect` does not await the subscriber's.
 async fn tasks_at_rest(server: &RedisServer, client: &LockClient) -> usize {
     let lock = client.get_lock("subscribed").unwrap();
     run::<usize>(server, "HSET subscribed other:1 1").await;
@@ -45,7 +44,6 @@ async fn tasks_at_rest(server: &RedisServer, client: &LockClient) -> usize {
     tasks()
 }
 
-/// How long a free lock takes.
 async fn latency(client: &LockClient) -> Duration {
     let begun = Instant::now();
     let lock = client.get_lock("beside").unwrap();
@@ -113,7 +111,7 @@ async fn crowd_of_waits_is_served_over_the_connections_that_there_are() {
     assert_eq!((metrics.reconnects, metrics.releases_failed, metrics.commands_waiting), (0, 0, 0));
 }
 
-/// Their rollbacks wait in a line of their own.
+/// Rollbacks have a queue of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crowd_of_waits_that_is_dropped_leaves_nothing_behind() {
     let (server, crowd) = (RedisServer::start(), crowd());
@@ -138,7 +136,7 @@ async fn crowd_of_waits_that_is_dropped_leaves_nothing_behind() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crowd_goes_on_over_the_next_connection() {
     let (server, crowd) = (RedisServer::start(), crowd());
-    // A machine that is busy may need longer for another connection than a command has.
+    // A busy machine may need longer for a new connection than a command may take.
     let backend = Redis::builder().response_timeout(SOON).connect(&server.url()).await.unwrap();
     let client = LockClient::new(backend);
     let tasks_before = tasks_at_rest(&server, &client).await;
@@ -156,7 +154,7 @@ async fn crowd_goes_on_over_the_next_connection() {
     eventually("the end of its tasks", async || tasks() <= tasks_before).await;
     let metrics = client.metrics();
     assert_eq!((metrics.releases_failed, metrics.commands_waiting), (0, 0));
-    // That for subscriptions as well.
+    // The connection for subscriptions may reconnect as well.
     assert!((1..=2).contains(&metrics.reconnects), "{metrics:?}");
     assert_eq!(run::<usize>(&server, "DBSIZE").await, 0);
 }
@@ -186,7 +184,7 @@ async fn crowd_of_waiters_is_subscribed_again() {
     assert!(client.metrics().reconnects <= 1, "{:?}", client.metrics());
 }
 
-/// Their limits are three seconds, and it takes one to know that the server is silent.
+/// The time limits are three seconds, and the client notices the silence after one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crowd_before_a_silent_server_fails_with_the_first_of_it() {
     let (server, crowd) = (RedisServer::start(), crowd());
@@ -210,7 +208,7 @@ async fn crowd_before_a_silent_server_fails_with_the_first_of_it() {
     assert_eq!(client.metrics().commands_waiting, 0);
 }
 
-/// The crowd takes longer than a lease lasts, over a connection of which each reply takes its time.
+/// The crowd takes longer than a lease, over a slow connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_pass_a_crowd() {
     // Longer than a busy machine stops a task, and shorter than the crowd takes.
@@ -237,7 +235,6 @@ async fn renewals_pass_a_crowd() {
     assert_eq!((client.metrics().leases_lost, client.metrics().reconnects), (0, 0));
 }
 
-/// A caller that was given room, and is not polled, keeps it.
 #[tokio::test]
 async fn crowd_that_is_not_polled_lets_others_through() {
     use futures_util::FutureExt as _;
@@ -247,7 +244,7 @@ async fn crowd_that_is_not_polled_lets_others_through() {
     let locks: Vec<_> = (0..1000).map(|n| client.get_lock(&format!("kept:{n}")).unwrap()).collect();
     let mut kept: Vec<_> = locks.iter().map(|lock| Box::pin(lock.try_lock())).collect();
     for attempt in &mut kept {
-        // Out of tokio's budget, most of them would wait before they begin.
+        // With tokio's budget, most attempts would wait before they begin.
         assert!(tokio::task::unconstrained(attempt.as_mut()).now_or_never().is_none());
     }
     assert!(client.metrics().commands_waiting > 0, "they are more than there is room for");
@@ -258,7 +255,7 @@ async fn crowd_that_is_not_polled_lets_others_through() {
     assert_eq!(client.metrics().reconnects, 0);
 }
 
-/// Futures of the set that are called in are not polled while the body runs.
+/// While the loop's body runs, the other futures of the set are not polled.
 #[tokio::test]
 async fn stream_of_acquisitions_goes_on_beside_a_body_that_locks() {
     use futures_util::StreamExt as _;
@@ -273,11 +270,11 @@ async fn stream_of_acquisitions_goes_on_beside_a_body_that_locks() {
         slow += usize::from(latency(&client).await > Duration::from_secs(2));
         guard.unwrap().unlock().await.unwrap();
     }
-    // Bodies would wait for a limit each; the machine may be busy.
+    // Without progress each body would wait for a time limit; the machine may be busy.
     assert!(slow < 20, "{slow}");
 }
 
-/// No runtime is there for a timer of the caller's.
+/// The caller's thread has no runtime for a timer.
 #[test]
 fn crowd_of_blocking_calls_is_served() {
     let server = RedisServer::start();
@@ -294,7 +291,7 @@ fn crowd_of_blocking_calls_is_served() {
     });
 }
 
-/// Each that ends gives its room to the next, whose task has ended as well.
+/// Each ending command frees its room for the next one, whose task has also ended.
 #[test]
 fn crowd_ends_with_its_runtime() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! [`Day`]: a server, the network before it, and what must be left of both in the evening.
+//! [`Day`]: a server, a faulty network before it, and the checks at the end of a test.
 
 use std::time::Duration;
 
@@ -11,18 +11,17 @@ use tokio::task::JoinHandle;
 
 use crate::by_hand;
 
-/// Far more than anything here takes, and far less than the lease of half a minute that a missed message
-/// would wait for.
+/// Far longer than any step here takes, and far shorter than the lease that a missed message would wait for.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 crate::waiting::waiting_for!(SOON);
 
 /// The name of the lock. A day has only one.
 pub(crate) const NAME: &str = "chaos";
 
-/// The word of a script that is sent in full, as each is the first time that its server hears of it.
+/// Marks a script sent in full, as the first call of each script is.
 pub(crate) const EVAL: &str = "\r\nEVAL\r\n";
 
-/// A server that refuses connections. Its port is kept from other servers for as long as this lives.
+/// A server that refuses connections. Its port stays reserved during the value's life.
 pub(crate) fn refusing_server() -> RedisServer {
     let mut server = RedisServer::start();
     server.kill_9();
@@ -48,18 +47,16 @@ impl Day {
         Day { server, proxy }
     }
 
-    /// A client through the proxy.
     pub(crate) async fn client(&self) -> LockClient {
         self.client_with(Duration::from_secs(30)).await
     }
 
-    /// A client through the proxy, whose watched leases last for `watchdog`.
     pub(crate) async fn client_with(&self, watchdog: Duration) -> LockClient {
         let options = LockOptions::default().watchdog_timeout(watchdog);
         LockClient::with_options(Redis::connect(&self.proxy.url()).await.unwrap(), &options).unwrap()
     }
 
-    /// A client that the proxy's faults do not reach.
+    /// A client that bypasses the proxy.
     pub(crate) async fn bystander(&self) -> LockClient {
         LockClient::new(Redis::connect(&self.server.url()).await.unwrap())
     }
@@ -68,19 +65,18 @@ impl Day {
         by_hand::connection(&self.server).await
     }
 
-    /// Runs a command past the proxy: words with spaces between.
+    /// Runs a command past the proxy: words separated by spaces.
     pub(crate) async fn run<T: FromRedisValue>(&self, command: &str) -> T {
         by_hand::run(&self.server, command).await
     }
 
-    /// Another client takes the lock, for ten minutes.
+    /// Another client holds the lock for ten minutes.
     pub(crate) async fn another_holds_it(&self) {
         let () = self.run(&format!("HSET {NAME} somebody:1 1")).await;
         let () = self.run(&format!("PEXPIRE {NAME} 600000")).await;
     }
 
-    /// A task that waits for the lock, has subscribed, and has found the lock still held: it sleeps, or is
-    /// about to.
+    /// A task that waits for the lock, has subscribed, and has found the lock still held.
     pub(crate) async fn waiter(&self, client: &LockClient) -> JoinHandle<Result<Guard, LockError>> {
         let tries = self.proxy.count("EVALSHA");
         let lock = client.get_lock(NAME).unwrap();
@@ -90,21 +86,19 @@ impl Day {
         waiter
     }
 
-    /// The link that scripts go over.
     pub(crate) fn commands(&self) -> Link {
         self.proxy.wait_for_link_of("EVAL")
     }
 
-    /// The link of subscriptions, once there was one, and heartbeats.
+    /// The link of subscriptions and heartbeats, after the first subscription.
     pub(crate) fn subscriptions(&self) -> Link {
         self.proxy.wait_for_link_of("SUBSCRIBE")
     }
 
-    /// Looks at what is left once guards and futures are gone. Clients still live, so nothing is gone merely
-    /// with them.
+    /// Checks for remains once guards and futures are gone. The clients still live, so no drop cleans up.
     pub(crate) async fn end(self, clients: &[&LockClient]) {
         for client in clients {
-            // A task in the background lets go of it after it has called those that are served by now.
+            // A background task drops the interest after calling the wakers.
             eventually("no interest", async || client.registry().is_empty()).await;
             let stats = client.registry().stats();
             assert_eq!((stats.entries, stats.interest), (0, 0), "{stats:?}");
@@ -124,8 +118,7 @@ impl Day {
     }
 }
 
-/// Waits for a renewal. From the first one on the server knows its script, so that the next runs as soon as
-/// it arrives.
+/// Waits for a renewal. The server then knows the script, so the next renewal runs on arrival.
 pub(crate) async fn until_renewed(guard: &Guard) {
     let mut left = guard.remaining();
     eventually("a renewal", async || {
@@ -135,14 +128,13 @@ pub(crate) async fn until_renewed(guard: &Guard) {
     .await;
 }
 
-/// The backend's own error behind a lock's.
 #[track_caller]
 pub(crate) fn cause(error: &LockError) -> &Error {
     let source = error.backend_error().and_then(|error| error.downcast_ref());
     source.unwrap_or_else(|| panic!("not an error of the backend: {error:?}"))
 }
 
-/// That the command may have run or not: what a lost reply comes to.
+/// Asserts that the command may or may not have run.
 #[track_caller]
 pub(crate) fn assert_unknown(error: &LockError) {
     assert_eq!(cause(error).kind(), ErrorKind::Unknown, "{error:?}");

@@ -1,5 +1,5 @@
-//! Commands that come when their callers have gone, at a server that does not let its clients end
-//! connections: managed ones do not, nor does an ACL with `-@dangerous`.
+//! Commands that arrive after their callers have gone, at a server whose clients cannot kill connections:
+//! managed servers, and ACLs with `-@dangerous`.
 
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -25,7 +25,7 @@ async fn start(rules: &str) -> (RedisServer, ChaosProxy, LockClient) {
     let client = LockClient::new(
         Redis::connect(&proxy.url().replace("redis://", "redis://user:secret@")).await.unwrap(),
     );
-    // So that the server knows the scripts.
+    // From now on the server knows the scripts.
     client.get_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
     client.get_fair_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
     let both = client.get_read_write_lock(NAME).unwrap();
@@ -34,7 +34,6 @@ async fn start(rules: &str) -> (RedisServer, ChaosProxy, LockClient) {
     (server, proxy, client)
 }
 
-/// The link of the commands, over which nothing comes through any more.
 fn silenced(proxy: &ChaosProxy) -> Link {
     let link = proxy.wait_for_link_of("EVAL");
     link.silence(Way::ToServer);
@@ -49,7 +48,6 @@ async fn attempt_that_comes_late_leaves_the_lock_free(rules: &str, lock: impl Fn
     silenced(&proxy);
     let begins = lock.try_lock_for(Duration::from_millis(300), Lease::Watched).await;
     assert!(!matches!(begins, Ok(Some(_))), "{begins:?}");
-    // It is rolled back over another link.
     eventually("the rollback", async || client.metrics().releases_pending == 0).await;
     assert_eq!(calls(&server, "hset").await, taken);
     proxy.heal();
@@ -89,8 +87,7 @@ async fn attempt_to_write_that_comes_late_is_undone_where_no_connection_can_be_e
     attempt_that_comes_late_leaves_the_lock_free("-client +client|info", write).await;
 }
 
-/// The network is silent for longer than the lease that was asked for, and only then the store can be told
-/// that the attempt was given up.
+/// The network is silent for longer than the requested lease, so no rollback arrives before the lease's end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_that_comes_when_its_lease_would_be_over_is_undone() {
     const LEASE: Duration = Duration::from_secs(8);
@@ -102,7 +99,6 @@ async fn attempt_that_comes_when_its_lease_would_be_over_is_undone() {
     proxy.silence(Way::ToClient);
     let begins = lock.try_lock_for(Duration::from_millis(300), Lease::For(LEASE)).await;
     assert!(!matches!(begins, Ok(Some(_))), "{begins:?}");
-    // Longer than the lease lasts that was asked for.
     sleep(LEASE.saturating_sub(sent.elapsed()) + Duration::from_millis(500)).await;
     proxy.heal();
     eventually("its coming", async || calls(&server, "hset").await == taken + 1).await;
@@ -117,7 +113,7 @@ async fn release_that_comes_late_grants_the_lock_to_no_waiter_where_no_connectio
     release_that_comes_late_grants_the_lock_to_no_waiter(Mode::Write).await;
 }
 
-/// A release is an attempt by the next waiter, too, which has given up by then.
+/// A release is also an attempt by the next waiter, which has given up by then.
 async fn release_that_comes_late_grants_the_lock_to_no_waiter(mode: Mode) {
     let (server, proxy, client) = start("-client +client|info").await;
     let (redis, name) = (client.backend::<Redis>().unwrap(), LockName::new(NAME).unwrap());
@@ -150,7 +146,7 @@ async fn attempt_that_was_sent_again_and_comes_late_is_undone(lock: impl Fn(&Loc
     proxy.heal();
     eventually("its coming", async || calls(&server, "hset").await == taken + 1).await;
     eventually("its being undone", async || run::<usize>(&server, "DBSIZE").await == 0).await;
-    // Nothing is undone that is still an owner's.
+    // A later hold of the owner stays.
     let guard = lock.lock().await.unwrap();
     sleep(Duration::from_millis(2500)).await;
     guard.ensure_held().await.unwrap();
@@ -179,7 +175,7 @@ async fn attempt_to_write_that_was_sent_again_and_comes_late_is_undone_after_its
     attempt_that_was_sent_again_and_comes_late_is_undone(write).await;
 }
 
-/// What was sent first comes when the other owner has left.
+/// The first sending arrives after the other owner has left.
 async fn attempt_that_is_refused_when_it_is_sent_again_is_undone(
     held: impl Fn(&LockClient) -> Lock,
     lock: impl Fn(&LockClient) -> Lock,
@@ -188,7 +184,7 @@ async fn attempt_that_is_refused_when_it_is_sent_again_is_undone(
     let other = LockClient::new(Redis::connect(&server.url()).await.unwrap());
     let guard = held(&other).lock().await.unwrap();
     silenced(&proxy);
-    // It is sent over another link, too.
+    // The attempt is also sent over another link.
     let begins = lock(&client).try_lock().await;
     assert!(!matches!(begins, Ok(Some(_))), "{begins:?}");
     guard.unlock().await.unwrap();
@@ -210,12 +206,11 @@ async fn attempt_that_is_refused_when_it_is_sent_again_and_comes_late_is_undone(
         attempt_that_is_refused_when_it_is_sent_again_is_undone(fair, fair),
         attempt_that_is_refused_when_it_is_sent_again_is_undone(write, read),
         attempt_that_is_refused_when_it_is_sent_again_is_undone(read, write),
-        // It is held as another kind of lock.
         attempt_that_is_refused_when_it_is_sent_again_is_undone(read, plain),
     );
 }
 
-/// Its call is kept, and polled no more: another waiter takes its place.
+/// The call is kept without another poll, and another waiter takes its place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_whose_call_is_polled_no_more_is_undone() {
     let (server, proxy, client) = start("-client +client|info").await;
@@ -224,13 +219,13 @@ async fn attempt_whose_call_is_polled_no_more_is_undone() {
     silenced(&proxy);
     let mut kept = pin!(lock.lock());
     assert!(kept.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    // Over another link, when this one is given up.
+    // Over another link, once the client gives up the silent one.
     elsewhere.lock().await.unwrap().unlock().await.unwrap();
     lock.lock().await.unwrap().unlock().await.unwrap();
     eventually("all releases", async || run::<usize>(&server, "DBSIZE").await == 0).await;
     assert_eq!(calls(&server, "hset").await, taken + 2);
     proxy.heal();
-    // So does what was sent elsewhere first.
+    // The first sending of the other lock's attempt arrives as well.
     eventually("its coming", async || calls(&server, "hset").await == taken + 4).await;
     eventually("its being undone", async || run::<usize>(&server, "DBSIZE").await == 0).await;
 }

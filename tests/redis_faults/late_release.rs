@@ -1,4 +1,4 @@
-//! A release that comes late: its caller has gone, and its owner has the lock anew.
+//! A release arrives late: its caller has gone, and its owner holds the lock again.
 
 use crate::by_hand;
 use latchwork::LockClient;
@@ -7,7 +7,7 @@ use latchwork_testkit::{ChaosProxy, RedisServer, Way};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn release_that_comes_late_does_not_free_the_owners_next_hold() {
-    // If the server lets its clients end connections, it does not come at all.
+    // If clients may kill connections, the release does not arrive at all.
     for rules in ["", "-client +client|info"] {
         comes_late(rules).await;
     }
@@ -26,17 +26,17 @@ async fn comes_late(rules: &str) {
     let me = client.owner();
     let lock = client.get_lock("late").unwrap().owned_by(&me);
 
-    // So that the server knows the scripts.
+    // From now on the server knows the scripts.
     lock.lock().await.unwrap().unlock().await.unwrap();
 
     let first = lock.lock().await.unwrap();
-    // The network holds the release back, which goes over another link then.
+    // The network holds the release back, and the client sends it over another link.
     let link = proxy.wait_for_link_of("EVAL");
     link.silence(Way::ToServer);
     first.unlock().await.unwrap();
     let second = lock.lock().await.unwrap();
     assert!(lock.is_held_by(&me).await.unwrap());
-    // Now it comes, over a connection that its client has closed long ago.
+    // The release arrives, over a connection that its client closed long ago.
     proxy.heal();
     link.wait_for_end();
     assert!(second.is_held());

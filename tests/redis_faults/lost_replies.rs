@@ -1,4 +1,4 @@
-//! The Redis backend when a command has run and its reply is lost with the connection.
+//! A command has run, and its reply is lost with the connection.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use latchwork_conformance::commands::Commands as _;
 const SOON: Duration = Duration::from_secs(10);
 const LEASE: Duration = Duration::from_secs(30);
 
-/// A server, and a way to it that eats replies.
+/// A server behind a proxy that swallows replies.
 struct Faulty {
     server: RedisServer,
     url: String,
-    /// So many more replies to scripts are eaten, and their connections cut.
+    /// Number of script replies still to swallow, each with its connection cut.
     to_eat: Arc<AtomicUsize>,
     /// While true, no client gets a new connection.
     refuse: Arc<AtomicBool>,
@@ -71,7 +71,6 @@ impl Faulty {
         by_hand::connection(&self.server).await
     }
 
-    /// The holder, as Redisson would find it.
     async fn state(&self, name: &str) -> HashMap<String, String> {
         let mut state: HashMap<String, String> =
             redis::cmd("HGETALL").arg(name).query_async(&mut self.raw().await).await.unwrap();
@@ -85,8 +84,7 @@ impl Faulty {
     }
 }
 
-/// Carries bytes both ways, until a reply to a script is eaten: then both ends are cut. A server that does
-/// not know the script has not run it, and may say so.
+/// Carries bytes both ways until the next reply to swallow, then cuts both ends. NOSCRIPT replies pass.
 async fn forward(mut client: TcpStream, mut server: TcpStream, to_eat: &AtomicUsize) -> std::io::Result<()> {
     let (mut sent, mut replied) = ([0; 16 * 1024], [0; 16 * 1024]);
     let mut script = false;
@@ -112,7 +110,6 @@ async fn forward(mut client: TcpStream, mut server: TcpStream, to_eat: &AtomicUs
     }
 }
 
-/// The backend's own error behind a lock's.
 fn cause(error: &LockError) -> &Error {
     error.backend_error().and_then(|error| error.downcast_ref()).expect("an error of the backend")
 }
@@ -127,7 +124,7 @@ async fn lost_reply_of_acquire_costs_a_retry() {
     faulty.assert_all_eaten();
     let state = faulty.state("orders").await;
     assert!(state.len() == 1 && state.values().all(|count| count == "1"), "{state:?}");
-    // The store is not told of it.
+    // Re-entry sends no command.
     let inner = lock.lock().await.unwrap();
     assert_eq!(faulty.state("orders").await, state);
     inner.unlock().await.unwrap();
@@ -148,7 +145,7 @@ async fn lost_reply_of_release_costs_a_retry() {
     faulty.assert_all_eaten();
     assert!(faulty.state("orders").await.is_empty());
 
-    // And the waiters were told once.
+    // One message for the waiters.
     let mut messages = messages.into_on_message();
     assert!(timeout(SOON, messages.next()).await.expect("no message came").is_some());
     let mut end = redis::cmd("PUBLISH");
@@ -164,8 +161,7 @@ async fn release_that_ran_does_not_free_the_next_holders_lock_when_it_is_sent_ag
     let client = faulty.client().await;
     let lock = client.get_lock("orders").unwrap();
     let guard = lock.lock().await.unwrap();
-    // Waits for the lock straight at the server, and so has it before the release is sent again, or soon
-    // after.
+    // Waits at the server directly, so this waiter holds the lock by about the time of the second sending.
     let direct = LockClient::new(Redis::connect(&faulty.server.url()).await.unwrap());
     let next = tokio::spawn({
         let lock = direct.get_lock("orders").unwrap();
@@ -201,7 +197,7 @@ async fn lost_reply_of_renewal_costs_a_retry() {
 #[tokio::test]
 async fn watched_hold_outlives_lost_replies() {
     let faulty = Faulty::start().await;
-    // A busy machine stops a task for less than two thirds of this, the time in which a renewal is repeated.
+    // A busy machine stops a task for less than two thirds of this, the time for repeating a renewal.
     let options = LockOptions::default().watchdog_timeout(Duration::from_secs(3));
     let client = LockClient::with_options(Redis::connect(&faulty.url).await.unwrap(), &options).unwrap();
     let guard = client.get_lock("orders").unwrap().lock().await.unwrap();
@@ -238,15 +234,15 @@ async fn outcome_is_unknown_if_the_retry_finds_no_server() {
     let faulty = Faulty::start().await;
     let client = faulty.client().await;
     let lock = client.get_lock("orders").unwrap();
-    // So that the server knows the script.
+    // From now on the server knows the script.
     lock.lock().await.unwrap().unlock().await.unwrap();
     faulty.eat(1);
     faulty.refuse.store(true, Ordering::SeqCst);
-    // The retry did not run, for certain; but what it was a retry of did.
+    // The retry certainly did not run, but the first sending did.
     let error = lock.lock().await.unwrap_err();
     assert_eq!(cause(&error).kind(), ErrorKind::Unknown, "{error:?}");
     assert_eq!(faulty.state("orders").await.len(), 1);
-    // It is rolled back as soon as there is a connection, and not only when its lease is over.
+    // The rollback runs at the next connection, well before the end of the lease.
     faulty.refuse.store(false, Ordering::SeqCst);
     faulty.until_free("orders").await;
     lock.lock().await.unwrap().unlock().await.unwrap();
@@ -313,7 +309,7 @@ async fn indeterminate_release_is_repeated() {
     faulty.until_free("orders").await;
 }
 
-/// For as long as no connection can be made, a dropped guard's lock stays held; and no longer.
+/// The lock stays held only until a connection can be made.
 #[tokio::test]
 async fn release_of_a_dropped_guard_outlives_refused_connections() {
     let faulty = Faulty::start().await;
@@ -321,7 +317,7 @@ async fn release_of_a_dropped_guard_outlives_refused_connections() {
     let lock = client.get_lock("orders").unwrap();
     let guard = lock.lock_with_lease(Duration::from_secs(3600)).await.unwrap();
     faulty.refuse.store(true, Ordering::SeqCst);
-    // The connection breaks by the release itself, which does not run.
+    // The connection breaks at the release, which does not run.
     let mut kill = redis::cmd("CLIENT");
     kill.arg(&["KILL", "TYPE", "normal"]).exec_async(&mut faulty.raw().await).await.unwrap();
     drop(guard);

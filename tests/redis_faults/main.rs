@@ -1,8 +1,5 @@
-//! The Redis backend under fault injection: servers that end, stand still, forget or refuse, links between
-//! that are cut or fall silent, processes that are killed, and futures that are not polled.
-//!
-//! Most of the time these tests wait, for times that are the default ones. `cargo xtask test` runs more of
-//! them at a time than there are cores.
+//! The Redis backend under fault injection: servers that die, stall, forget or refuse; faulty links; killed
+//! processes; and unpolled futures. The tests mostly wait, so more of them run than there are cores.
 
 #![allow(clippy::duplicate_mod, reason = "`queued` is there once for each kind of lock that has a queue")]
 

@@ -1,6 +1,5 @@
-//! What is held, given back and waited for through an outage, whichever it is, by the default options and
-//! with long leases: nothing is lost that outlasts it, no waiter sleeps beside a free lock afterwards, and
-//! the clients are calm meanwhile.
+//! Outages of every kind, with default options and long leases: no lease is lost that outlasts the outage, no
+//! waiter sleeps beside a free lock afterwards, and the clients dial calmly meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -16,14 +15,14 @@ use tokio::time::{sleep, timeout};
 
 const SOON: Duration = Duration::from_secs(12);
 crate::waiting::waiting_for!(SOON);
-/// How long after its end an outage may be felt: a pause between two dials, and the time that the clients of
-/// a silent server are spread over; the rest is for a busy machine.
+/// Time until the effects of an outage are over: a pause between two dials, the spread of a silent server's
+/// clients, and a margin for a busy machine.
 const AFTERWARDS: Duration = Duration::from_secs(4);
-/// Longer than between two renewals, and shorter than what is left of a lease then.
+/// Longer than the time between two renewals, and shorter than the rest of a lease at a renewal.
 const LONG: Duration = Duration::from_secs(13);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A server, the way to it, and a connection that is there before the outage.
+/// A server, the way to it, and a connection from before the outage.
 struct Scene {
     server: RedisServer,
     proxy: ChaosProxy,
@@ -45,7 +44,6 @@ impl Scene {
         by_hand::command(command).query_async(&mut self.admin).await.unwrap()
     }
 
-    /// A task that waits for the lock, subscribed.
     async fn waiter(&mut self, client: &LockClient, name: &str) -> JoinHandle<Result<Guard, LockError>> {
         let lock = client.get_lock(name).unwrap();
         let waiter = tokio::spawn(async move { lock.lock().await });
@@ -54,7 +52,6 @@ impl Scene {
         waiter
     }
 
-    /// Holds, gives back and waits through an outage of this length.
     async fn outlast(
         mut self,
         length: Duration,
@@ -70,7 +67,7 @@ impl Scene {
             waiters.push(self.waiter(&theirs, name).await);
         }
         let last = self.waiter(&theirs, "held").await;
-        // Each asks before it subscribes and after. A question that comes into an outage may be refused.
+        // Each waiter asks before and after subscribing. An attempt during the outage may fail.
         eventually("their questions", async || by_hand::calls(&self.server, "evalsha").await >= before + 6)
             .await;
 
@@ -83,7 +80,7 @@ impl Scene {
         // Four connections, each dialled at its calmest after the first few.
         let dialled = self.proxy.arrivals().len() - dials;
         assert!(dialled <= 4 * (6 + 2 * length.as_secs() as usize), "{dialled} dials");
-        // Whatever it says, and within the limit of a command, it is repeated.
+        // The unlock returns within the limit of a command, and an unfinished release is repeated.
         let _ = timeout(SOON, unlocks).await.expect("an unlock that does not end").unwrap();
         end(&mut self).await;
 
@@ -93,7 +90,7 @@ impl Scene {
             guard.unlock().await.unwrap();
         }
         let begun = Instant::now();
-        // The connection that broke may be noticed by this very command, which is then sent again.
+        // This command may be the first to notice the broken connection, and is then repeated.
         held.unlock().await.unwrap();
         timeout(AFTERWARDS, last).await.expect("asleep").unwrap().unwrap().unlock().await.unwrap();
         assert!(begun.elapsed() < AFTERWARDS, "{:?}", begun.elapsed());
@@ -161,14 +158,14 @@ async fn of_all_connections_killed_again_and_again() {
             sleep(Duration::from_millis(150)).await;
             let _: usize = scene.run("CLIENT KILL TYPE pubsub").await;
         }
-        // It may be published between two subscriptions.
+        // The message may fall between two subscriptions.
         let () = scene.run("DEL killed").await;
         let _: usize = scene.run("PUBLISH redisson_lock__channel:{killed} 0").await;
         timeout(AFTERWARDS, waiter).await.expect("asleep").unwrap().unwrap().unlock().await.unwrap();
     }
 }
 
-/// From the first renewal on the link is cut as soon as one has gone out, for ten seconds.
+/// From the first renewal on, for ten seconds, each renewal sent is followed by a cut of the link.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_the_link_of_renewals_of_many_locks() {
     const LOCKS: usize = 1100;
@@ -189,7 +186,7 @@ async fn of_the_link_of_renewals_of_many_locks() {
         }
     }
     assert!(cuts >= 5, "{cuts} cuts");
-    // A hold that was not renewed would be lost by now.
+    // A hold without renewals would be lost by now.
     sleep(Duration::from_secs(31).saturating_sub(taken.elapsed())).await;
     let lost = guards.iter().filter(|guard| !guard.is_held()).count();
     assert_eq!(lost, 0, "of {LOCKS}");

@@ -1,9 +1,9 @@
-//! This test binary, run once more for one test.
+//! Runs one test of this binary in another process.
 
 use std::env;
 use std::process::Command;
 
-/// A process that runs the test `name` of `module`, which is a `module_path!()`, and no other.
+/// The command for the test `name` of `module` (a `module_path!()`), and no other test.
 pub(crate) fn command(module: &str, name: &str) -> Command {
     let (_crate_name, module) = module.split_once("::").expect("a test of a module");
     let mut command = Command::new(env::current_exe().unwrap());

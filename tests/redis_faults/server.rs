@@ -1,4 +1,4 @@
-//! The Redis backend under fault injection. Each test has a server of its own to be cruel to.
+//! The Redis backend under fault injection, with a server per test.
 
 use std::error::Error as _;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use latchwork::{Lease, Lock, LockClient, LockError, LockOptions, LossReason};
 use latchwork_testkit::{ChaosProxy, RedisServer, Way};
 use tokio::time::timeout;
 
-/// Far less than the lease of half a minute that a missed message would wait for.
+/// Far less than the half-minute lease that a missed message would wait for.
 const SOON: Duration = Duration::from_secs(10);
 
 async fn run(server: &RedisServer, command: &[&str]) -> redis::Value {
@@ -21,7 +21,7 @@ async fn client(server: &RedisServer) -> LockClient {
     LockClient::new(Redis::connect(&server.url()).await.unwrap())
 }
 
-/// A lock that another has, and a task that waits for it, subscribed.
+/// A lock of another owner, and a task that waits for it, subscribed.
 async fn waiter(server: &RedisServer) -> (LockClient, Lock, tokio::task::JoinHandle<Result<(), LockError>>) {
     let client = client(server).await;
     let lock = client.get_lock("faults").unwrap();
@@ -54,7 +54,6 @@ async fn until_subscribed(server: &RedisServer, wanted: usize) {
     .expect("the subscription did not come, or go");
 }
 
-/// The backend's own error behind a lock's.
 fn cause(error: &LockError) -> &Error {
     error.backend_error().and_then(|error| error.downcast_ref()).expect("an error of the backend")
 }
@@ -63,7 +62,7 @@ fn cause(error: &LockError) -> &Error {
 async fn server_that_restarts_wakes_the_waiters() {
     let mut server = RedisServer::start();
     let (client, _, waiter) = waiter(&server).await;
-    // The server comes back empty: the lock is free, and no process is left to publish it.
+    // The server restarts empty: the lock is free, and no process is left to publish a message.
     server.kill_9();
     server.restart();
     timeout(SOON, waiter).await.expect("slept through the restart").unwrap().unwrap();
@@ -74,8 +73,7 @@ async fn server_that_restarts_wakes_the_waiters() {
 async fn message_lost_with_its_connection_is_made_up_for() {
     let server = RedisServer::start();
     let (_, _, waiter) = waiter(&server).await;
-    // In one transaction: by the time the connection is back, the lock is free and its release was published
-    // to no client.
+    // One transaction: the lock becomes free, without a message, before the client reconnects.
     let mut transaction = redis::pipe();
     transaction.atomic().cmd("CLIENT").arg(&["KILL", "TYPE", "pubsub"]).del("faults");
     transaction.exec_async(&mut connection(&server).await).await.unwrap();
@@ -101,14 +99,14 @@ async fn wait_ends_in_time_though_the_server_is_gone() {
     assert!(before.elapsed() < wait * 3, "{:?}", before.elapsed());
     assert!(client.registry().is_empty());
 
-    // A caller without a limit of its own has that of a command.
+    // Without a time limit of the caller, a command's limit applies.
     let before = Instant::now();
     let error = lock.lock().await.unwrap_err();
     assert_eq!(cause(&error).kind(), ErrorKind::Connection, "{error:?}");
     assert!(before.elapsed() < Duration::from_secs(4), "{:?}", before.elapsed());
 }
 
-/// Its timers fire at once then, and no task is to ask again and again.
+/// The runtime's timers fire at once, and no task may retry in a loop.
 #[test]
 fn command_under_way_when_the_runtime_ends_fails_at_once() {
     let server = RedisServer::start();
@@ -125,7 +123,7 @@ fn command_under_way_when_the_runtime_ends_fails_at_once() {
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }
 
-/// However long the lease that is asked for: of an hour it would be twenty minutes.
+/// Regardless of the requested lease: a third of an hour's lease would be twenty minutes.
 #[tokio::test]
 async fn extension_ends_within_the_limit_of_a_command_though_the_server_does_not_answer() {
     let server = RedisServer::start();
@@ -148,23 +146,22 @@ async fn wait_ends_in_time_though_the_server_does_not_answer() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let lock = client.get_lock("faults").unwrap();
-    // So that the server knows the scripts, and an attempt needs one command.
+    // From now on the server knows the scripts, and an attempt needs one command.
     lock.lock().await.unwrap().unlock().await.unwrap();
     server.pause();
     let wait = Duration::from_millis(300);
     let before = Instant::now();
-    // It is not known whether it is held.
     let error = lock.try_lock_for(wait, Lease::Watched).await.unwrap_err();
     assert!(matches!(error, LockError::NoAnswer { .. }), "{error:?}");
     assert!((wait..wait * 5).contains(&before.elapsed()), "{:?}", before.elapsed());
-    // The command is in the server's buffer and runs now; what it took must be given back.
+    // The command in the server's buffer runs now, and its lease must be released.
     server.resume();
     let mut raw = connection(&server).await;
     timeout(SOON, async {
         loop {
             let taken: i64 = redis::cmd("EXISTS").arg("faults").query_async(&mut raw).await.unwrap();
             let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut raw).await.unwrap();
-            // Only giving the lock back deletes anything, now for the second time.
+            // Only releases send DEL; this is the second one.
             if taken == 0 && calls_in(&stats, "del") == 2 {
                 return;
             }
@@ -184,7 +181,6 @@ async fn holder_learns_that_the_server_is_gone() {
     let lost = timeout(SOON, guard.lost()).await.expect("not told");
     assert!(matches!(lost, LossReason::Unreachable | LossReason::Expired), "{lost:?}");
     assert!(!guard.is_held());
-    // There is nothing to be released.
     assert!(guard.unlock().await.unwrap_err().is_lost());
 }
 
@@ -207,7 +203,7 @@ async fn commands_go_on_after_a_restart() {
     lock.lock().await.unwrap().unlock().await.unwrap();
     server.kill_9();
     server.restart();
-    // The broken connection may be noticed by this very command; the one after it has a new one.
+    // This command may be the first to notice the broken connection; the next one has a new connection.
     let _ = lock.is_locked().await;
     // The new server knows no script yet.
     lock.lock().await.unwrap().unlock().await.unwrap();
@@ -238,7 +234,7 @@ async fn user_without_subscribe_is_told() {
     assert!(error.to_string().contains("permission"), "{error}");
     assert!(client.registry().is_empty());
 
-    // Not being allowed to publish must not free the lock without a word to its waiters.
+    // A user without PUBLISH must not free the lock without a message to waiters.
     let free = client.get_lock("free").unwrap();
     let guard = free.lock().await.unwrap();
     let error = guard.unlock().await.unwrap_err();

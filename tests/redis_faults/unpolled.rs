@@ -1,5 +1,4 @@
-//! Futures that are polled once and then kept, or dropped: they hold no other up, and what they began is
-//! finished.
+//! Futures polled once and then kept or dropped: they hold up no other call, and their work is finished.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -10,7 +9,7 @@ use latchwork::{Lock, LockClient, LockOptions};
 use latchwork_testkit::{ChaosProxy, RedisServer, Way};
 use tokio::time::timeout;
 
-/// Less than a reply is waited for.
+/// Less than the time limit of a reply.
 const SOON: Duration = Duration::from_secs(2);
 
 async fn client(url: &str) -> LockClient {
@@ -52,7 +51,6 @@ async fn connection_is_made_for_all_though_the_first_caller_is_not_polled() {
     let client = client(&server.url()).await;
     let [first, other] = ["first", "other"].map(|name| client.get_lock(name).unwrap());
     server.kill_9();
-    // From now on there is no connection.
     assert!(other.is_locked().await.is_err());
     server.restart();
     let mut kept = pin!(first.try_lock());
@@ -70,8 +68,7 @@ async fn unpolled_release_lets_its_owner_go_on() {
     let owner = *guard.owner();
     let mut kept = pin!(guard.unlock());
     assert!(poll(kept.as_mut()).is_pending());
-    // The server did not know the script, and so the release was not even sent in full. It is repeated for
-    // the caller.
+    // The server did not know the script. The client sends the full script without the caller's polls.
     let again = timeout(2 * SOON, lock.owned_by(&owner).lock()).await.expect("kept by an unpolled release");
     again.unwrap().unlock().await.unwrap();
     kept.await.unwrap();
@@ -80,7 +77,7 @@ async fn unpolled_release_lets_its_owner_go_on() {
 #[tokio::test]
 async fn unpolled_release_reaches_the_waiters() {
     let server = RedisServer::start();
-    // The lease does not go back to the server between two turns, however slow these are.
+    // The lease does not go back to the server between two turns, however slow they are.
     let options = LockOptions::default().tenure(Duration::from_secs(3600));
     let client = LockClient::with_options(Redis::connect(&server.url()).await.unwrap(), &options).unwrap();
     let lock = client.get_lock("wanted").unwrap();
@@ -96,14 +93,13 @@ async fn unpolled_release_reaches_the_waiters() {
     })
     .await;
     let mut kept = pin!(guard.unlock());
-    // In memory, and so at once.
+    // A hand-off in memory is immediate.
     assert!(poll(kept.as_mut()).is_ready());
     soon("the hand-off", waiter).await.unwrap();
     assert_eq!(lock.stats().hand_offs, 1);
 }
 
-/// On one thread nothing is written between the poll and the drop, so that the attempt may be dropped before
-/// it is sent.
+/// With one thread, nothing is sent between poll and drop, so the attempt may be dropped unsent.
 #[tokio::test]
 async fn attempt_dropped_after_its_first_poll_leaves_nothing() {
     let server = RedisServer::start();
@@ -160,7 +156,7 @@ fn end_of_the_runtime_is_an_error_and_not_a_panic() {
     });
 }
 
-/// A waiter asleep, one in the queue, a guard, and threads: each that is polled elsewhere is told.
+/// A sleeping waiter, a queued one, a guard, and threads: each one polled elsewhere gets an error.
 #[test]
 fn end_of_the_runtime_ends_every_wait() {
     let server = RedisServer::start();
@@ -185,7 +181,7 @@ fn end_of_the_runtime_ends_every_wait() {
         let error = wait.join().expect("a panic").unwrap_err();
         assert!(error.is_shut_down() || error.is_unreachable() || error.is_indeterminate(), "{error:?}");
     }
-    // The lease is not kept, and no timer fires: what blocks returns at once.
+    // The lease is not renewed, and no timer fires: blocking calls return at once.
     let blocking = latchwork::blocking::Guard::from_async(theirs);
     assert!(blocking.lost_timeout(Duration::from_millis(10)).is_some());
     assert!(begun.elapsed() < SOON * 2, "{:?}", begun.elapsed());

@@ -1,5 +1,5 @@
-//! A server does nothing else while a script runs. So none looks at more than a batch, however many wait,
-//! read, or have died: what is left is for the next call, and a waiter that lives has the lock after these.
+//! A running script blocks the server. So a script looks at a batch at most, however many clients wait, read,
+//! or have died; the next call continues, and a live waiter behind the dead gets the lock.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -21,23 +21,20 @@ use redis::{Client, FromRedisValue, Value};
 use latchwork_conformance::commands::{Commands as _, RELEASED, did_read};
 
 const MANY: u32 = 5000;
-/// So many commands a script may send: a renewal takes four for each of a hundred leases.
+/// Most commands per script: a renewal takes four for each of a hundred leases.
 const COMMANDS: usize = 450;
-/// For so long half of them may run. (Any may have to wait for the processor.)
+/// Limit of the median script. (Any single script may have to wait for the processor.)
 const TIME: Duration = Duration::from_millis(1);
-/// The same where there are too few for a half of them to mean anything: a part of what looking at all would
-/// take.
+/// Limit where there are too few scripts for a median: a fraction of the time for looking at all.
 const TIME_OF_FEW: Duration = Duration::from_millis(10);
 
 const LEASE: Duration = Duration::from_secs(600);
 const KEPT: Duration = Duration::from_secs(120);
 
-/// The ids of so many clients that are gone.
 fn dead() -> impl Iterator<Item = LeaseId> {
     (1..=MANY).map(|client| id(0xdead_0000 + client, 1))
 }
 
-/// One of a client that lives.
 fn alive(number: u32) -> LeaseId {
     id(0xa11e_0000 + number, 1)
 }
@@ -55,27 +52,24 @@ struct Stage {
     redis: Redis,
     name: LockName,
     raw: MultiplexedConnection,
-    /// Hears grants.
     listener: PubSub,
     watch: Watch,
-    /// How many times as long scripts may run here: on a slow machine, [`TIME`] is stretched to twice what
-    /// [`COMMANDS`] plain commands take there.
+    /// Factor for a slow machine: stretches [`TIME`] to twice the time of [`COMMANDS`] plain commands.
     slowness: f64,
 }
 
-/// What is looked at. One at a time, as a server that shows its commands takes longer for each.
+/// The measured quantity. One at a time, as MONITOR slows a server down.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watch {
     Commands,
     Time,
 }
 
-/// What the scripts of a measured step took.
 #[derive(Debug)]
 struct Cost {
-    /// Commands that the greatest of them has sent.
+    /// Most commands sent by one script.
     commands: usize,
-    /// The time of the shorter half.
+    /// The median time of a script.
     time: Duration,
     scripts: usize,
 }
@@ -114,7 +108,7 @@ impl Stage {
         command(words).query_async(&mut self.raw).await.unwrap_or_else(|error| panic!("{words}: {error}"))
     }
 
-    /// The number of the next one that is granted the lock.
+    /// Returns the channel of the next grant.
     async fn granted(&mut self) -> String {
         let message = self.listener.on_message().next().await.expect("connected");
         let said: String = message.get_payload().unwrap();
@@ -122,7 +116,6 @@ impl Stage {
         message.get_channel_name().to_owned()
     }
 
-    /// Runs a step, and says what its scripts took.
     async fn costs<T>(&mut self, step: impl AsyncFnOnce(&mut Self) -> T) -> (T, Cost) {
         static FENCES: AtomicUsize = AtomicUsize::new(0);
         let mut monitor = TcpStream::connect(("127.0.0.1", self.server.port())).unwrap();
@@ -138,10 +131,10 @@ impl Stage {
         let ran: Vec<Vec<Value>> = self.run("SLOWLOG GET -1").await;
         let mut most = 0;
         if self.watch == Watch::Commands {
-            // Ordering: Relaxed, only numbers that differ.
+            // Ordering: Relaxed, the numbers only have to differ.
             let fence = format!("fence-{}", FENCES.fetch_add(1, Ordering::Relaxed));
             let _: String = self.run(&format!("ECHO {fence}")).await;
-            // Each script, and behind it what it has sent.
+            // Each script, followed by its commands.
             let mut sent = 0;
             for line in lines.take_while(|line| !line.contains(&fence)) {
                 sent = if line.contains(" lua] ") { sent + 1 } else { 0 };
@@ -162,25 +155,25 @@ impl Stage {
         (outcome, Cost { commands: most, time, scripts: times.len() })
     }
 
-    /// As [`costs`](Self::costs), and each of the scripts is bounded.
+    /// As [`costs`](Self::costs), and asserts that each script is bounded.
     async fn bounded<T>(&mut self, what: &str, step: impl AsyncFnOnce(&mut Self) -> T) -> T {
         let (outcome, cost) = self.costs(step).await;
         println!("{what}: {cost:?}");
         assert!(cost.commands <= COMMANDS, "{what}: {cost:?}");
-        // A server that has to wait for a core in the middle of a script counts that as well: it does not
-        // move the median of some, but may be all there is of one or two.
+        // A server that waits for a core during a script counts the pause as well: the median of several
+        // scripts is unaffected, but one or two scripts may be slow.
         let most = if cost.scripts < 5 { TIME_OF_FEW } else { TIME }.mul_f64(self.slowness);
         assert!(self.watch != Watch::Time || cost.time <= most, "{what}: {cost:?}, in {most:?}");
         outcome
     }
 
-    /// So many of the dead read by data, each so often.
+    /// Writes `count` dead readers, with `holds` holds each.
     async fn put_dead(&mut self, count: usize, holds: u32) {
         let () = self.run(&format!("HSET bounds mode read{}", fields(dead().take(count), holds))).await;
         let () = self.run("PEXPIRE bounds 600000").await;
     }
 
-    /// Whether a writer has to wait, and what that took to say.
+    /// True if a writer has to wait, and the cost of the attempt.
     async fn cost_of_asking(&mut self, writer: &LeaseId) -> (bool, Cost) {
         let asks = async |stage: &mut Self| stage.ask_to_write(writer, position(0, KEPT)).await;
         let (asked, cost) = self.costs(asks).await;
@@ -208,7 +201,7 @@ impl Stage {
         did_read(self.redis.release(Mode::Read, &self.name, id, None).await.unwrap())
     }
 
-    /// All of the dead ask, a good many at a time.
+    /// Runs `ask` for all the dead, many at a time.
     async fn all_dead(&self, ask: impl AsyncFn(&Self, LeaseId)) {
         stream::iter(dead()).map(|id| ask(self, id)).buffer_unordered(100).collect::<()>().await;
     }
@@ -228,12 +221,11 @@ impl Stage {
             .await;
     }
 
-    /// All of the dead read.
     async fn dead_read(&self) {
         self.all_dead(async |stage, id| assert!(!is_held(&stage.ask_to_read(&id, None).await))).await;
     }
 
-    /// The leases of the dead are over. What is left of them is a field of the lock for each.
+    /// Ends the leases of the dead; a field of the lock remains for each.
     async fn their_leases_end(&mut self) {
         for id in dead() {
             let () = self.run(&format!("DEL {{{}}}:{id}:rwlock_timeout:1", self.name)).await;
@@ -244,19 +236,19 @@ impl Stage {
         self.listener.subscribe(channel).await.unwrap();
     }
 
-    /// Readers, dead or alive, and the mode.
+    /// The number of readers, dead or alive, plus one for the mode.
     async fn fields(&mut self) -> u32 {
         self.run("HLEN bounds").await
     }
 }
 
-/// What is looked at. (Without the time, where others need the processor: `verify lock-mutants` says so.)
+/// The measured quantities. (No time on a shared processor: `verify lock-mutants` sets the variable.)
 fn watches() -> Vec<Watch> {
     let untimed = std::env::var_os("LATCHWORK_UNTIMED").is_some();
     if untimed { vec![Watch::Commands] } else { vec![Watch::Commands, Watch::Time] }
 }
 
-/// With how long the positions of the dead last.
+/// The quantities, and the life of dead positions.
 fn scenes() -> impl Iterator<Item = (Watch, Duration)> {
     [KEPT, Duration::from_millis(1)]
         .into_iter()
@@ -269,7 +261,7 @@ async fn fair_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
         let mut stage = Stage::set(watch).await;
         let [holder, waiter, other] = [1, 2, 3].map(alive);
         assert!(!is_held(&stage.ask_fair(&holder, None).await));
-        // The queue lasts as long as the last position.
+        // The queue lasts as long as its last position.
         assert!(is_held(&stage.ask_fair(&waiter, position(0, KEPT)).await));
         stage.dead_want_it_fair(kept).await;
         let grants = stage.redis.channels(Mode::Fair, &stage.name, &waiter.client_id()).own;
@@ -289,17 +281,17 @@ async fn fair_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
             })
             .await;
         assert_eq!(stage.granted().await, grants);
-        // There is no client left to be passed by.
+        // No dead client is left to pass over.
         let (_, cost) = stage
             .costs(async |stage| stage.redis.release(Mode::Fair, &stage.name, &waiter, None).await)
             .await;
         assert_eq!(cost.scripts, 1, "{cost:?}");
-        // The same for a lock that comes free by itself, and by force.
+        // A lock that expires or is freed by force.
         assert!(!is_held(&stage.ask_fair(&holder, None).await));
         stage.dead_want_it_fair(kept).await;
         assert!(is_held(&stage.ask_fair(&waiter, position(0, KEPT)).await));
         let () = stage.run("DEL bounds").await;
-        // Whichever asks, the waiter comes first, though many dead stand before it.
+        // The waiter comes before any newcomer, though many dead stand before the waiter.
         let asked = stage.bounded("overtake", async |stage| stage.ask_fair(&other, None).await).await;
         assert!(is_held(&asked));
         assert_eq!(stage.granted().await, grants);
@@ -325,7 +317,7 @@ async fn waiter_that_was_taken_for_dead_has_its_place_back_when_it_asks() {
     let mut stage = Stage::set(Watch::Time).await;
     let [holder, early, late] = [1, 2, 3].map(alive);
     assert!(!is_held(&stage.ask_fair(&holder, None).await));
-    // It came before all others, and its connection is gone for a moment.
+    // The earliest waiter; its connection is down for a moment.
     assert!(is_held(&stage.ask_fair(&early, position(90, KEPT)).await));
     stage.dead_want_it_fair(KEPT).await;
     assert!(is_held(&stage.ask_fair(&late, position(0, KEPT)).await));
@@ -349,13 +341,13 @@ async fn write_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
         let [holder, writer, reader] = [1, 2, 3].map(alive);
         let grants = stage.redis.channels(Mode::Write, &stage.name, &writer.client_id()).own;
         stage.listen(grants.clone()).await;
-        // From a reader, with dead writers before the next one.
+        // A reader releases; dead writers stand before the next writer.
         assert!(!is_held(&stage.ask_to_read(&holder, None).await));
         assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
         stage.dead_want_to_write(kept).await;
         assert!(stage.bounded("release to read", async |stage| stage.end_read(&holder).await).await);
         assert_eq!(stage.granted().await, grants);
-        // From a writer, with dead readers that wait as well.
+        // A writer releases; dead readers wait as well.
         stage.dead_want_to_write(kept).await;
         stage.dead_want_to_read().await;
         let asked =
@@ -370,7 +362,7 @@ async fn write_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
         let read =
             stage.bounded("read in turn", async |stage| stage.ask_to_read(&reader, position(0, KEPT)).await);
         assert!(!is_held(&read.await));
-        // Another reader is told to wait for no dead writer.
+        // Another reader need not wait for a dead writer.
         let other = alive(4);
         let read = stage.bounded("read", async |stage| stage.ask_to_read(&other, position(0, KEPT)).await);
         assert!(!is_held(&read.await));
@@ -395,7 +387,7 @@ async fn dead_readers_beside_one_that_stays_are_taken_out_by_short_scripts() {
 async fn dead_beside_one_that_stays(watch: Watch) {
     let mut stage = Stage::set(watch).await;
     let [stays, writer] = [1, 2].map(alive);
-    // By writers that ask.
+    // Removed by writers that ask.
     assert!(!is_held(&stage.ask_to_read(&stays, None).await));
     stage.dead_read().await;
     stage.their_leases_end().await;
@@ -410,26 +402,26 @@ async fn dead_beside_one_that_stays(watch: Watch) {
     let readers = stage.bounded("holders", async |stage| stage.redis.holders(Mode::Read, &stage.name).await);
     assert_eq!(readers.await.unwrap().len(), 1);
     let mut asked = 0;
-    // A batch is not too much to be looked at by each that asks.
+    // Each attempt may look at one batch.
     while stage.fields().await > 100 {
         assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
         asked += 1;
         assert!(asked < 2000, "the dead stay");
     }
     stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
-    // By readers that come and go.
+    // Removed by readers that come and go.
     stage.dead_read().await;
     stage.their_leases_end().await;
     let mut number = 10;
-    // Beside the one that stays there is the mode.
+    // The mode, and the reader that stays.
     while stage.fields().await > 2 {
         number += 1;
         assert!(!is_held(&stage.ask_to_read(&alive(number), None).await));
         assert!(stage.end_read(&alive(number)).await);
-        // Each that goes takes a batch along; of those that come, one of 32 does.
+        // Each leaving reader removes a batch; of the arriving readers, one in 32 does.
         assert!(number < 3000, "the dead stay: {}", stage.fields().await);
     }
-    // By readers that come and stay.
+    // Removed by readers that come and stay.
     stage.dead_read().await;
     stage.their_leases_end().await;
     stage
@@ -439,7 +431,6 @@ async fn dead_beside_one_that_stays(watch: Watch) {
             }
         })
         .await;
-    // Of those that stay there are 1500.
     let fields = stage.fields().await;
     assert!(fields < MANY + 1500 - 1000, "the dead stay: {fields}");
 }
@@ -469,7 +460,7 @@ async fn lock_of_the_dead_goes_to_the_writer_that_waits_by_short_scripts() {
         assert!(wrote, "{by}");
         match by {
             "the last reader" => assert_eq!(stage.granted().await, grants),
-            // It was free for a moment, and all were told.
+            // The lock was free for a moment, and all waiters were woken.
             "force" => assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await)),
             _ => {}
         }
@@ -504,7 +495,7 @@ async fn many_readers(watch: Watch) {
     let leases: Vec<_> = dead().take(100).map(|id| LeaseKey { name: stage.name.clone(), id }).collect();
     let renewed = stage.bounded("renew", async |stage| stage.redis.renew(Mode::Read, &leases, LEASE).await);
     assert_eq!(renewed.await.unwrap(), [true; 100]);
-    // In the opposite order, so that each has the longest lease of those that are left.
+    // In the opposite order, so that each has the longest lease of the remaining ones.
     let mut all: Vec<_> = dead().collect();
     all.reverse();
     let last = all.pop().unwrap();
@@ -519,7 +510,7 @@ async fn many_readers(watch: Watch) {
     assert!(stage.end_read(&last).await);
     assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
     stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
-    // By force, of all of them, though a writer waits that could be granted it.
+    // A force unlock ends all reads, though a waiting writer could be granted the lock.
     stage.dead_read().await;
     assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
     let grants = stage.redis.channels(Mode::Write, &stage.name, &writer.client_id()).own;
@@ -533,7 +524,7 @@ async fn many_readers(watch: Watch) {
     assert_eq!(stage.fields().await, 2, "the writer, and the mode");
 }
 
-/// How few fields a server keeps in one piece, and answers in one, is its configuration's.
+/// The server's configuration sets how many fields it keeps and returns in one piece.
 #[tokio::test]
 async fn readers_of_one_page_are_told_from_the_dead_by_short_scripts() {
     let mut stage = Stage::set(Watch::Commands).await;
@@ -550,7 +541,7 @@ async fn readers_of_one_page_are_told_from_the_dead_by_short_scripts() {
     assert_eq!(found, readers[..500]);
 }
 
-/// One is enough to keep a writer out, and to let another leave.
+/// One reader is enough to keep a writer out, and to let another reader leave.
 #[tokio::test]
 async fn few_readers_are_not_all_asked_for() {
     let mut stage = Stage::set(Watch::Commands).await;
@@ -562,7 +553,7 @@ async fn few_readers_are_not_all_asked_for() {
     let (is_held, cost) = stage.cost_of_asking(&writer).await;
     assert!(is_held && cost.commands <= 20, "{cost:?}");
     for id in dead().take(10) {
-        // It may be the longest lease of all, so that the others are compared with it.
+        // This may be the longest lease, and the script compares the others with it.
         for key in ["bounds".to_owned(), format!("{{bounds}}:{id}:rwlock_timeout:1")] {
             let () = stage.run(&format!("PEXPIRE {key} 500000")).await;
         }
@@ -571,12 +562,12 @@ async fn few_readers_are_not_all_asked_for() {
     }
 }
 
-/// It is called once more only if it knows no answer.
+/// The client calls the script again only if the first call had no answer.
 #[tokio::test]
 async fn dead_that_are_few_are_passed_by_one_script() {
     let mut stage = Stage::set(Watch::Commands).await;
     let [writer, reader] = [1, 2].map(alive);
-    // The server knows the scripts then.
+    // From now on the server knows the scripts.
     assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
     stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
     for reads in [true, false] {
@@ -592,7 +583,7 @@ async fn dead_that_are_few_are_passed_by_one_script() {
     }
 }
 
-/// Whether the server has them in a table, or all in one page.
+/// The fields lie in a table, or all in one page.
 #[tokio::test]
 async fn crowd_that_stands_in_the_data_is_looked_at_in_batches() {
     for in_one_page in [128, 10_000] {
@@ -602,7 +593,7 @@ async fn crowd_that_stands_in_the_data_is_looked_at_in_batches() {
         stage.put_dead(1000, 1).await;
         let (is_held, cost) = stage.cost_of_asking(&writer).await;
         assert!(!is_held && cost.commands <= COMMANDS, "{cost:?}");
-        // Each takes out about a hundred; where few are left, some are met twice.
+        // Each script removes about a hundred; near the end, pages overlap.
         assert!(cost.scripts <= 50, "{cost:?}");
     }
 }
@@ -611,7 +602,7 @@ async fn crowd_that_stands_in_the_data_is_looked_at_in_batches() {
 async fn holds_that_data_says_of_many_readers_are_counted_together() {
     let mut stage = Stage::set(Watch::Commands).await;
     let writer = alive(1);
-    // A reader that cannot be looked at reads as long as the lock lasts.
+    // Readers beyond the script's bound read as long as the lock lasts.
     for (readers, reads) in [(90, true), (4, false)] {
         stage.put_dead(readers, 100).await;
         let asks = async |stage: &mut Stage| stage.ask_to_write(&writer, position(0, KEPT)).await;
@@ -620,7 +611,7 @@ async fn holds_that_data_says_of_many_readers_are_counted_together() {
     }
 }
 
-/// How often a client of Redisson's reads stands in the data.
+/// The field of a Redisson client holds its number of reads.
 #[tokio::test]
 async fn number_of_holds_that_data_says_is_not_counted_to() {
     for watch in watches() {
@@ -657,16 +648,16 @@ async fn number_of_holds(watch: Watch) {
             .await;
         let () = stage.run("FLUSHALL").await;
     }
-    // One that reads so often is not taken for dead as long as any of its leases may last.
+    // A client with that many reads stays alive as long as any of its leases may last.
     let () = stage.run(&format!("HSET bounds mode read {them} 1000")).await;
     let () = stage.run(&format!("SET {{bounds}}:{them}:rwlock_timeout:900 1 PX 600000")).await;
     let () = stage.run("PEXPIRE bounds 600000").await;
     assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
-    // Those that are over keep no writer out, if no more are named than are looked at.
+    // Expired readers keep no writer out if they fit into one batch.
     let () = stage.run("FLUSHALL").await;
     stage.put_dead(4, 100).await;
     assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
-    // So many fields has no lock.
+    // No fair lock has that many fields.
     let () = stage.run("FLUSHALL").await;
     let () = stage.run(&format!("HSET bounds mode fair{}", fields(dead(), 1))).await;
     stage

@@ -1,5 +1,4 @@
-//! Locks whose ends were taken away by hand (`PERSIST`): no command but a release makes a lease shorter, and
-//! one without an end is the longest.
+//! Locks without an end (`PERSIST`): only a release shortens a lease, and an endless lease is the longest.
 
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use latchwork_conformance::commands::{Commands as _, left};
 
 use super::stage::{KEPT, LEASE, MILLISECOND, Stage, id, lease_key, next, position};
 
-/// What only asks whether a lease lasts.
+/// A time to live so short that a renewal only checks the lease.
 const QUESTION: Duration = Duration::from_millis(1);
 
 impl Stage {
@@ -41,7 +40,7 @@ async fn lock_without_an_end_has_none_until_it_is_released() {
         let told = left(stage.redis.acquire(mode, &stage.name, &other).await.unwrap());
         assert_eq!(told, Some(Duration::MAX));
         if mode != Mode::Plain {
-            // The release by which the holder has it, once more.
+            // The release that granted the lock to its holder, once more.
             let again = stage.release(&gone, Some(&next(&holder, 0, 0))).await;
             assert_eq!(again, ReleaseOutcome::GrantedToNext { last_token: 0 });
             stage.assert_endless("{}").await;
@@ -76,7 +75,7 @@ async fn reader_without_an_end_has_none_until_it_leaves() {
     stage.end().await;
 }
 
-/// The leases beside it have their ends.
+/// The leases of its readers keep their ends.
 #[tokio::test]
 async fn lock_that_has_lost_its_end_has_none_until_the_last_one_leaves() {
     let mut stage = Stage::read_write("endless:lock").await;
@@ -88,7 +87,7 @@ async fn lock_that_has_lost_its_end_has_none_until_the_last_one_leaves() {
     assert!(stage.release_read(&readers[0]).await);
     stage.assert_endless("{}").await;
     assert!(stage.release_read(&readers[1]).await);
-    // One that says until when it writes, beside its reader.
+    // A writer beside its own reader: the field holds the end of the write lease.
     let (writer, reader) = (id(1, 2), id(1, 3));
     stage.take(&writer).await;
     stage.read_beside(&reader, &writer).await;
@@ -99,7 +98,7 @@ async fn lock_that_has_lost_its_end_has_none_until_the_last_one_leaves() {
     stage.end().await;
 }
 
-/// The read would be the shorter lease of the two.
+/// The read lease would be the shorter one.
 #[tokio::test]
 async fn writer_without_an_end_has_none_beside_a_reader() {
     let mut stage = Stage::read_write("endless:beside").await;
@@ -112,7 +111,7 @@ async fn writer_without_an_end_has_none_beside_a_reader() {
     stage.renew(Mode::Write, &writer, LEASE).await;
     stage.assert_endless("{}").await;
     assert_eq!(stage.writer().await.expect("it writes").id.as_ref(), Some(&writer));
-    // It is looked at as one of Redisson's, which does not say until when it writes.
+    // As with Redisson's writers, the end is unknown, so waiters ask each second.
     assert_eq!(stage.wait(&other, 0).await, Duration::from_secs(1));
     // When the writer leaves, the lock lasts as long as the reader.
     stage.release(&writer, None).await;
@@ -123,7 +122,7 @@ async fn writer_without_an_end_has_none_beside_a_reader() {
     stage.end().await;
 }
 
-/// Nor does it end before one that writes for longer than the lock lasts.
+/// The lock also outlasts a write lease longer than its own life.
 #[tokio::test]
 async fn lock_lasts_for_as_long_as_its_writer_beside_a_reader_without_an_end() {
     let mut stage = Stage::read_write("endless:longer").await;
@@ -139,7 +138,7 @@ async fn lock_lasts_for_as_long_as_its_writer_beside_a_reader_without_an_end() {
     stage.end().await;
 }
 
-/// Of one that reads with more leases than a call looks at, it is not known which is the longest.
+/// A reader with more leases than a call looks at: the longest lease is unknown.
 #[tokio::test]
 async fn readers_of_a_lock_without_an_end_that_are_not_all_known_have_none_when_the_writer_leaves() {
     let mut stage = Stage::read_write("endless:many").await;

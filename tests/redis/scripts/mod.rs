@@ -1,5 +1,4 @@
-//! The scripts on a real server, by themselves: what they do to the keys, which clients they tell, and what a
-//! server may refuse them.
+//! The scripts alone, on a real server: their effects on keys and messages, and the server's refusals.
 
 mod bounds;
 mod differential;

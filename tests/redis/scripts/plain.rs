@@ -1,4 +1,4 @@
-//! What an attempt to take a plain lock is told.
+//! The outcomes of acquiring a plain lock.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ async fn take(stage: &Stage) -> AcquireOutcome {
     stage.redis.acquire(Mode::Plain, &stage.name, &request).await.unwrap()
 }
 
-/// Redisson's fair and spin locks look the same, and tell none of ours that they are free.
+/// Redisson's fair and spin locks look the same, and do not publish to our waiters.
 #[tokio::test]
 async fn lock_without_a_mode_is_asked_about_again_within_a_second() {
     let mut stage = Stage::fair("plain:without:mode").await;
@@ -23,7 +23,7 @@ async fn lock_without_a_mode_is_asked_about_again_within_a_second() {
     let soon = loop {
         let () = stage.run(&format!("HSET {{}} {} 1", id(2, 1))).await;
         let () = stage.run("PEXPIRE {} 900").await;
-        // On a busy machine it may be over by now.
+        // On a busy machine the lease may be over by now.
         match left(take(&stage).await) {
             Some(left) => break left,
             None => stage.run("DEL {}").await,
@@ -45,7 +45,7 @@ async fn lock_of_a_holder_that_tells_is_waited_for_as_long_as_it_lasts() {
     stage.end().await;
 }
 
-/// Nothing can be leased under its name, and other locks are renewed beside it.
+/// The key's name cannot be leased; other locks of the same renewal are unaffected.
 #[tokio::test]
 async fn key_that_is_no_lock_is_held_by_somebody_and_is_in_the_way_of_no_other() {
     let mut stage = Stage::fair("plain:text").await;

@@ -1,4 +1,4 @@
-//! Which waiter of a queue is first: of a long one, and of one whose clients are told in one way or another.
+//! The first waiter of a queue: in a long queue, and with each kind of subscription.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::net::TcpStream;
@@ -12,23 +12,23 @@ use super::refusals::{
 };
 use super::stage::{fields, id};
 
-/// How many of a queue one call looks at.
+/// Waiters that one call looks at.
 const BATCH: usize = 100;
-/// What it answers if none of these can be told.
+/// The reply if no waiter of a batch listens.
 const AGAIN: Value = Value::Int(-3);
 
 const OVER: &str = "0000000000000001";
 const LASTS: &str = "9000000000000000";
 
-/// How grants and other messages go out.
+/// The channels and commands of grants and other messages.
 #[derive(Clone, Copy, Debug)]
 struct Messages {
     publish: &'static str,
-    /// If messages of both kinds go out.
+    /// The second publishing command, if messages of both kinds go out.
     other: &'static str,
-    /// Whether the server knows of all clients that listen.
+    /// True if the server knows all listening clients.
     known: bool,
-    /// How the channels of grants begin.
+    /// Prefix of the grants' channels.
     grants: &'static str,
 }
 
@@ -55,7 +55,7 @@ impl Stage {
         run(&mut self.connection, words)
     }
 
-    /// Leased to that id, with an empty queue.
+    /// Leases the lock to `id`, with an empty queue.
     fn leased_to(&mut self, id: &str) {
         self.free();
         let () = self.run(&format!("HSET {LOCK} mode fair {id} 1"));
@@ -66,7 +66,7 @@ impl Stage {
         let () = self.run("FLUSHALL");
     }
 
-    /// It waits since then, and is kept until then.
+    /// Enqueues `id`: start of the wait, and end of the position.
     fn enqueue(&mut self, id: &str, began: usize, kept: &str) {
         let () = self.run(&format!("ZADD {QUEUE} {began} {id}"));
         let () = self.run(&format!("HSET {POSITIONS} {id} {kept}:1111"));
@@ -75,7 +75,7 @@ impl Stage {
         }
     }
 
-    /// One more than a call looks at, none of which can be told.
+    /// One waiter more than a call looks at; none listens.
     fn enqueue_crowd(&mut self) {
         for number in 0..=BATCH {
             self.enqueue(&deaf(number), 1 + number, LASTS);
@@ -89,7 +89,6 @@ impl Stage {
         eval(text, keys).arg(&all).arg(own).query(&mut self.connection).unwrap()
     }
 
-    /// The server's, in µs.
     fn time(&mut self) -> u64 {
         let (seconds, micros): (u64, u64) = self.run("TIME");
         seconds * 1_000_000 + micros
@@ -105,7 +104,7 @@ impl Stage {
         self.run(&format!("ZRANGE {QUEUE} 0 -1"))
     }
 
-    /// Subscribes the client of the first waiters. What it hears can be read.
+    /// Subscribes the client of the first waiters; returns its stream of messages.
     fn listen(&self, by: &str) -> BufReader<TcpStream> {
         self.listen_to(by, GRANTS)
     }
@@ -114,7 +113,7 @@ impl Stage {
         let mut stream = TcpStream::connect(("127.0.0.1", self.server.port())).unwrap();
         writeln!(stream, "{by} {grants}{}\r", &FIRST[..36]).unwrap();
         let mut stream = BufReader::new(stream);
-        // Of the confirmation, which ends with the number of subscriptions.
+        // Read past the confirmation, which ends with the number of subscriptions.
         read_until(&mut stream, |line| line == ":1");
         stream
     }
@@ -128,7 +127,6 @@ fn read_until(stream: &mut BufReader<TcpStream>, last: impl Fn(&str) -> bool) {
     }
 }
 
-/// A waiter of a client that does not listen.
 fn deaf(number: usize) -> String {
     id(number.try_into().unwrap(), 3).to_string()
 }
@@ -140,7 +138,7 @@ fn first_that_can_be_told_is_found_wherever_it_stands_in_a_batch() {
     for text in [FAIR_RELEASE, FAIR_RELEASE_IN_FULL] {
         for before in [0, 1, 2, 8, 9, 10, 11, 89, 90, 91, 98, 99, 100, 101, 150] {
             stage.leased_to(US);
-            // None of them can be told; every other is over.
+            // None of these listens; every other position is expired.
             for number in 0..before {
                 stage.enqueue(&deaf(number), 1 + number, if number % 2 == 0 { LASTS } else { OVER });
             }
@@ -163,7 +161,6 @@ fn first_that_can_be_told_is_found_wherever_it_stands_in_a_batch() {
     }
 }
 
-/// Whether or not it has the lock.
 #[test]
 fn release_asks_again_if_none_of_a_batch_can_be_told() {
     let mut stage = Stage::set();
@@ -208,7 +205,7 @@ fn first_of_a_long_queue_need_not_look_at_it() {
     assert_eq!(stage.queue().len(), 2 * BATCH);
 }
 
-/// Of two that came at the same moment the server's order decides, and for both alike.
+/// The server's order decides between two waiters of the same moment, in every script.
 #[test]
 fn one_of_two_that_came_at_once_is_first() {
     let mut stage = Stage::set();
@@ -223,12 +220,12 @@ fn one_of_two_that_came_at_once_is_first() {
     }
 }
 
-/// A grant that is not heard would keep all others out for as long as it lasts.
+/// A grant to a client that does not listen would keep all others out for the life of the grant.
 #[test]
 fn lock_is_granted_to_a_client_that_hears_it() {
     let mut stage = Stage::set();
     let all = [
-        // Messages, how it listens, and whether it can be told.
+        // Messages, kind of subscription, and true if a grant reaches the client.
         (PLAIN, Some("SUBSCRIBE"), true),
         (PLAIN, Some("SSUBSCRIBE"), false),
         (PLAIN, None, false),
@@ -236,7 +233,7 @@ fn lock_is_granted_to_a_client_that_hears_it() {
         (SHARDED, Some("SUBSCRIBE"), false),
         (SHARDED, None, false),
         (BOTH, Some("SUBSCRIBE"), true),
-        // In a Cluster it may listen at another node.
+        // In a Cluster the client may listen at another node.
         (UNKNOWN, None, true),
         (SHARDED_UNKNOWN, None, true),
     ];
@@ -272,8 +269,8 @@ fn message_of_both_kinds_is_heard_by_each() {
     }
 }
 
-/// The words of a script of read-write locks behind those that all have: the message to readers, where their
-/// leases are, whether it leaves the lock to strangers, and its own.
+/// The words that all scripts of read-write locks share (the message to readers, the prefix of their leases,
+/// and the flag to leave the lock to strangers), and the script's own.
 fn words<'a>(spare: &'static str, own: &[&'a str]) -> Vec<&'a str> {
     [&["1", "{s}lock:", spare], own].concat()
 }
@@ -282,8 +279,7 @@ fn words<'a>(spare: &'static str, own: &[&'a str]) -> Vec<&'a str> {
 fn release_that_leaves_the_lock_to_strangers_enqueues_its_next_waiter() {
     let mut stage = Stage::set();
     let _listens = stage.listen("SUBSCRIBE");
-    // What is over is left in the queue as another comes, so that the key is not away in between, and a slot
-    // that moves not in the way.
+    // An expired entry stays until the next waiter arrives: without its key, a moving slot would interfere.
     for (next, waits) in [(false, vec![]), (true, vec![THEM, NEXT])] {
         stage.free();
         let () = stage.run(&format!("HSET {LOCK} mode write {US}:write 1"));
@@ -301,13 +297,12 @@ fn release_that_leaves_the_lock_to_strangers_enqueues_its_next_waiter() {
     }
 }
 
-/// Readers, one and a half of what a call looks at.
+/// Readers: one and a half batches.
 fn crowd_of_readers() -> impl Iterator<Item = String> {
     (0..BATCH + BATCH / 2).map(deaf)
 }
 
 impl Stage {
-    /// They read, and the first waits to write.
     fn many_read(&mut self) {
         self.free();
         let () = self.run(&format!("HSET {LOCK} mode read{}", fields(crowd_of_readers(), 1)));
@@ -321,7 +316,7 @@ impl Stage {
     }
 }
 
-/// Another may read yet, among those that it has not looked at.
+/// A live reader may be among the readers outside the batch.
 #[test]
 fn release_among_a_crowd_of_the_dead_asks_again_before_it_grants_the_lock() {
     let mut stage = Stage::set();
@@ -335,7 +330,7 @@ fn release_among_a_crowd_of_the_dead_asks_again_before_it_grants_the_lock() {
     }
 }
 
-/// They cannot all be taken out, and a writer would be among those that stay.
+/// Not all readers can be removed, and a writer would join the remaining ones.
 #[test]
 fn forced_release_of_a_crowd_of_readers_leaves_the_lock_to_those_that_ask() {
     let mut stage = Stage::set();
@@ -349,7 +344,7 @@ fn forced_release_of_a_crowd_of_readers_leaves_the_lock_to_those_that_ask() {
 }
 
 impl Stage {
-    /// A page of readers, and where the next one begins.
+    /// A page of readers, and the start of the next page.
     fn page_of_readers(&mut self, begins: [String; 2]) -> (Vec<String>, Option<[String; 2]>) {
         let own = [&*begins[0], &*begins[1]];
         let told = self.eval(read_write::HOLDERS, &[LOCK], WRITES, &words("", &own));
@@ -360,7 +355,7 @@ impl Stage {
     }
 }
 
-/// What was shown last may be anywhere then, behind others that were not shown.
+/// After the change of order, the last reader shown may stand behind readers not yet shown.
 #[test]
 fn readers_are_all_shown_again_where_their_hash_is_a_list_no_more() {
     let mut stage = Stage::set();
@@ -368,7 +363,7 @@ fn readers_are_all_shown_again_where_their_hash_is_a_list_no_more() {
     for reader in &readers {
         let () = stage.run(&format!("SET {{s}}lock:{reader}:rwlock_timeout:1 1 PX {SHORT}"));
     }
-    // A list has them as they came; a table in an order that depends on the server's hash function.
+    // A list keeps the order of arrival; the order of a table depends on the server's hash function.
     for _ in 0..readers.len() {
         readers.rotate_left(1);
         let () = stage.run(&format!("DEL {LOCK}"));
@@ -376,7 +371,7 @@ fn readers_are_all_shown_again_where_their_hash_is_a_list_no_more() {
         let () = stage.run(&format!("PEXPIRE {LOCK} {SHORT}"));
         let (mut shown, mut next) = stage.page_of_readers(["0".to_owned(), String::new()]);
         let last = next.clone().expect("it has several pages")[1].clone();
-        // With so long a field it is a table.
+        // A field this long makes the server use a table.
         let () = stage.run(&format!("HSET {LOCK} {US}:{} 1", "l".repeat(100)));
         let (_, page): (u64, Vec<String>) = stage.run(&format!("HSCAN {LOCK} 0 COUNT {}", BATCH / 2));
         let fields: Vec<_> = page.into_iter().step_by(2).collect();
@@ -409,7 +404,7 @@ fn writer_that_asks_once_more_takes_out_the_dead_beside_it() {
     }
 }
 
-/// The turn is of before, and seems to last as the server's clock was set back.
+/// The turn is old, and seems to last since the server's clock was set back.
 #[test]
 fn writer_is_forced_out_though_readers_seem_to_have_their_turn() {
     let mut stage = Stage::set();
@@ -421,7 +416,7 @@ fn writer_is_forced_out_though_readers_seem_to_have_their_turn() {
     assert!(stage.holders().is_empty());
 }
 
-/// Beside a writer that does not say until when it writes, as one without an end.
+/// Beside a writer whose field holds no end of the lease.
 #[test]
 fn reader_whose_label_is_that_of_writers_is_not_taken_for_one() {
     let mut stage = Stage::set();

@@ -1,5 +1,4 @@
-//! Each script leaves all of its work behind or none of it, whatever in it the server refuses, and no lock
-//! without a time to live.
+//! A script does all of its work or nothing, whatever the server refuses; no lock lacks a time to live.
 
 pub(super) mod read_write;
 
@@ -13,7 +12,7 @@ use redis::{Cmd, Connection, FromRedisValue, PubSub, RedisError, RedisResult, Va
 pub(super) const US: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:1";
 pub(super) const NEXT: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:2";
 pub(super) const THEM: &str = "00000000-0795-4907-87fd-6c719a6b4586:1";
-/// In one slot, with all that belongs to them.
+/// In one slot, as are its other keys.
 pub(super) const LOCK: &str = "{s}lock";
 const OTHER: &str = "{s}other";
 pub(super) const QUEUE: &str = "{s}lock:latchwork:fair_queue";
@@ -22,7 +21,7 @@ const REDISSONS_QUEUE: &str = "redisson_lock_queue:{s}lock";
 pub(super) const COUNTER: &str = "redisson_lock_token:{s}lock";
 pub(super) const CHANNEL: &str = "redisson_lock__channel:{s}lock";
 pub(super) const GRANTS: &str = "{s}lock:latchwork:fair_grant:";
-/// A waiter's, that makes its grant believed.
+/// A waiter's nonce; a client trusts a grant only with its own nonce.
 pub(super) const NONCE: &str = "0123456789abcdef";
 const DEAD: &str = "22222222-0795-4907-87fd-6c719a6b4586:1";
 /// Waiters of one client, which listens.
@@ -31,7 +30,6 @@ pub(super) const SECOND: &str = "11111111-0795-4907-87fd-6c719a6b4586:2";
 pub(super) const SHORT: &str = "60000";
 pub(super) const LONG: &str = "600000";
 
-/// A script, and one way to call it.
 #[derive(Clone, Copy)]
 struct Call {
     text: &'static str,
@@ -45,7 +43,6 @@ const FORCE_RELEASE: &str = include_str!("../../../src/redis/scripts/force_relea
 const RENEW: &str = include_str!("../../../src/redis/scripts/renew.lua");
 const HOLDER: &str = include_str!("../../../src/redis/scripts/holder.lua");
 
-/// A script of a kind of locks that has a queue: the files that it is made of, in their order.
 macro_rules! script {
     ($($file:literal)+) => {
         concat!($(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/redis/scripts/", $file, ".lua"))),+)
@@ -55,14 +52,13 @@ use script;
 
 pub(super) const FAIR_ACQUIRE: &str = script!("fair_kind" "queue" "fair" "queue_acquire");
 pub(super) const FAIR_RELEASE: &str = script!("fair_kind" "hand_off" "queue" "fair" "queue_release");
-/// Without its most frequent case, which is otherwise done before all else.
+/// The script without its shortcut for the most frequent release.
 pub(super) const FAIR_RELEASE_IN_FULL: &str = script!("fair_kind" "queue" "fair" "queue_release");
 pub(super) const FAIR_FORCE_RELEASE: &str = script!("fair_kind" "queue" "fair" "queue_force_release");
 
 pub(super) const FAIR_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, REDISSONS_QUEUE];
 pub(super) const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, REDISSONS_QUEUE, COUNTER];
 
-/// Arguments of a script of fair locks.
 macro_rules! args {
     ($($own:expr),*) => {
         &["publish", "", "1", CHANNEL, "0", GRANTS, "granted:", $($own),*]
@@ -78,7 +74,7 @@ const CALLS: [Call; 15] = [
     Call { text: HOLDER, keys: &[LOCK], args: &[] },
     Call { text: FAIR_ACQUIRE, keys: FAIR_KEYS, args: args![SHORT, US, "0"] },
     Call { text: FAIR_ACQUIRE, keys: FENCED_KEYS, args: args![SHORT, US, "3", SHORT, NONCE, "0"] },
-    // It came before all others.
+    // The earliest of all waiters.
     Call {
         text: FAIR_ACQUIRE,
         keys: FENCED_KEYS,
@@ -96,7 +92,7 @@ const CALLS: [Call; 15] = [
     Call { text: FAIR_FORCE_RELEASE, keys: FAIR_KEYS, args: args![] },
 ];
 
-/// What a script of plain locks may find, and some of what others may.
+/// States of plain locks, and some states of other kinds.
 const FOUND: [&[&str]; 12] = [
     &[],
     &[
@@ -117,7 +113,6 @@ const FOUND: [&[&str]; 12] = [
     &["HSET {s}lock mode fair {next} 1", "PEXPIRE {s}lock 60000"],
 ];
 
-/// Two wait for a fair lock.
 const FIRST_WAITS: [&str; 4] = [
     "ZADD {s}lock:latchwork:fair_queue 2 {first} 3 {second}",
     "PEXPIRE {s}lock:latchwork:fair_queue 60000",
@@ -125,7 +120,6 @@ const FIRST_WAITS: [&str; 4] = [
     "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
-/// One does.
 const ONE_WAITS: [&str; 4] = [
     "ZADD {s}lock:latchwork:fair_queue 2 {first}",
     "PEXPIRE {s}lock:latchwork:fair_queue 60000",
@@ -133,7 +127,7 @@ const ONE_WAITS: [&str; 4] = [
     "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
-/// Three wait for it, of which the first was silent for too long.
+/// Three waiters; the first one's position is expired.
 const WAITED_FOR: [&str; 4] = [
     "ZADD {s}lock:latchwork:fair_queue 1 {dead} 2 {first} 3 {second}",
     "PEXPIRE {s}lock:latchwork:fair_queue 60000",
@@ -141,7 +135,7 @@ const WAITED_FOR: [&str; 4] = [
     "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
-/// One that waits no more.
+/// One waiter with an expired position.
 const DEAD_QUEUE: [&str; 4] = [
     "ZADD {s}lock:latchwork:fair_queue 1 {dead}",
     "PEXPIRE {s}lock:latchwork:fair_queue 60000",
@@ -149,7 +143,7 @@ const DEAD_QUEUE: [&str; 4] = [
     "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
-/// One that does not listen.
+/// One waiter that does not listen.
 const DEAF_QUEUE: [&str; 4] = [
     "ZADD {s}lock:latchwork:fair_queue 1 {them}",
     "PEXPIRE {s}lock:latchwork:fair_queue 60000",
@@ -157,7 +151,7 @@ const DEAF_QUEUE: [&str; 4] = [
     "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
-/// And one behind it that does not either, and waits no more.
+/// Two waiters that do not listen; the second one's position is expired.
 const DEAF_AND_DEAD_QUEUE: [&str; 4] = [
     "ZADD {s}lock:latchwork:fair_queue 1 {them} 2 {dead}",
     "PEXPIRE {s}lock:latchwork:fair_queue 60000",
@@ -165,7 +159,7 @@ const DEAF_AND_DEAD_QUEUE: [&str; 4] = [
     "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
-/// More than a script looks at, none of which listens.
+/// More waiters than a script looks at; none listens.
 const CROWD: [&str; 6] = [
     "HSET {s}lock mode fair {us} 1",
     "PEXPIRE {s}lock 60000",
@@ -175,15 +169,14 @@ const CROWD: [&str; 6] = [
     "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
-/// With these and a holder there is every key that can be: only then does a node run a
-/// script while its slot moves.
+/// With these and a holder every possible key exists, as a node requires during a slot's move.
 const OTHERS: [&str; 3] = [
     "RPUSH redisson_lock_queue:{s}lock {them}",
     "PEXPIRE redisson_lock_queue:{s}lock 60000",
     "SET redisson_lock_token:{s}lock 7",
 ];
 
-/// What a script may find: commands that bring it about.
+/// The states before a call, each as the commands that build it.
 fn found() -> Vec<Vec<&'static str>> {
     let mut all = FOUND.map(<[_]>::to_vec).to_vec();
     all.push(WAITED_FOR.to_vec());
@@ -202,7 +195,7 @@ fn found() -> Vec<Vec<&'static str>> {
     }
     let held = ["HSET {s}lock mode fair {us} 1", "PEXPIRE {s}lock 60000"];
     all.push([&held[..], &ONE_WAITS, &OTHERS].concat());
-    // Free, and waited for by one that cannot be told.
+    // The lock is free, and its waiter does not listen.
     all.push(DEAF_QUEUE.to_vec());
     all.push(DEAF_AND_DEAD_QUEUE.to_vec());
     all.push([&held[..], &DEAF_AND_DEAD_QUEUE].concat());
@@ -210,14 +203,14 @@ fn found() -> Vec<Vec<&'static str>> {
     all
 }
 
-/// Each call of these scripts, and all that it may find.
+/// Each call of the given scripts, with all states before it.
 fn everything(of: &[&str]) -> Vec<(Call, Vec<Vec<&'static str>>)> {
     let read_write = read_write::CALLS.into_iter().map(|call| (call, read_write::found()));
     let all = CALLS.into_iter().map(|call| (call, found())).chain(read_write);
     all.filter(|(call, _)| of.contains(&call.text)).collect()
 }
 
-/// Scripts that are tried out together: a test for each, as there are thousands of cases.
+/// Splits the scripts into several tests, as there are thousands of cases.
 macro_rules! for_each_script {
     ($name:ident, $test:expr) => {
         for_each! {
@@ -236,7 +229,7 @@ macro_rules! for_each_script {
     };
 }
 
-/// Where a case needs servers of its own, fewer tests.
+/// Fewer tests, for cases with servers of their own.
 macro_rules! for_each_kind {
     ($name:ident, $test:expr) => {
         for_each! {
@@ -265,21 +258,20 @@ macro_rules! for_each {
     };
 }
 
-/// Whether a script asks the server what its user may do.
+/// True if a script can ask the server for its user's rights.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asks {
     IfItCan,
     Never,
 }
 
-/// A call of a script, without its arguments.
 pub(super) fn eval(text: &str, keys: &[&str]) -> Cmd {
-    // No reader that comes looks for the dead by chance: what a script leaves is the same each time.
+    // Arriving readers skip the random search for the dead, so each run has the same effect.
     let text = text.replace("CROWD_EACH = 32", "CROWD_EACH = 1e18");
     cmd("EVAL").arg(text).arg(keys.len()).arg(keys).clone()
 }
 
-/// Makes of any server one that cannot be asked what a user may do, as those before 7.0.
+/// Hides `acl_check_cmd`, as on servers before 7.0.
 const UNASKED: &str = "local redis = { call = redis.call, pcall = redis.pcall }\n";
 
 impl Call {
@@ -293,7 +285,6 @@ impl Call {
         eval(text, self.keys).arg(self.args).query(connection)
     }
 
-    /// Every command that the script sends.
     fn commands(&self) -> BTreeSet<String> {
         let calls = ["redis.call('", "redis.pcall('"];
         let calls = calls.iter().flat_map(|call| self.text.split(call).skip(1));
@@ -311,7 +302,7 @@ fn named(word: &str) -> String {
     names.fold(word.to_owned(), |word, (name, id)| word.replace(name, id))
 }
 
-/// Words about so many clients, none of which listens.
+/// Joins `words` of `clients` clients, none of which listens.
 fn crowd(clients: usize, words: impl Fn(String) -> String) -> String {
     let clients = (0..clients).map(|client| format!("{client:08x}-0795-4907-87fd-6c719a6b4586"));
     clients.map(words).collect::<Vec<_>>().join(" ")
@@ -335,7 +326,7 @@ pub(super) fn run<T: FromRedisValue>(connection: &mut Connection, words: &str) -
     command(words).query(connection).unwrap_or_else(|error| panic!("{words}: {error}"))
 }
 
-/// Brings it about in one round trip: there are thousands of cases.
+/// Builds a state in one round trip: there are thousands of cases.
 fn find(connection: &mut Connection, found: &[&str]) {
     let mut all = redis::pipe();
     for words in ["FLUSHALL"].iter().chain(found) {
@@ -344,10 +335,10 @@ fn find(connection: &mut Connection, found: &[&str]) {
     all.exec(connection).unwrap_or_else(|error| panic!("{found:?}: {error}"));
 }
 
-/// Looks at keys in one round trip, also if their slot is just coming here.
+/// Reads keys in one round trip, also while their slot is being imported.
 fn look(connection: &mut Connection, looks: impl IntoIterator<Item = String>) -> Vec<Value> {
     let mut all = redis::pipe();
-    // Refused by a server that is in no Cluster.
+    // A server outside a Cluster refuses ASKING.
     all.ignore_errors();
     let mut words = Vec::new();
     for it in looks {
@@ -362,14 +353,13 @@ fn look(connection: &mut Connection, looks: impl IntoIterator<Item = String>) ->
     words.into_iter().zip(replies).map(|(it, reply)| reply.unwrap_or_else(|e| panic!("{it}: {e}"))).collect()
 }
 
-/// As many ms, rounded so that what was given whole minutes has them for half a minute. Not so a far time,
-/// which was given as a date: without a limit it would lose one whenever the clock says so, perhaps between
-/// two looks.
+/// Rounds ms to minutes, so a time of whole minutes stays the same for half a minute. A far date is capped:
+/// it would otherwise lose a minute between two looks by chance.
 fn minutes(ms: i64) -> i64 {
     ((ms + 30_000) / 60_000).min(1_000_000)
 }
 
-/// Every key: what it holds, and its time to live in minutes, rounded.
+/// Every key: its content, and its time to live in rounded minutes.
 type State = BTreeMap<String, (Vec<String>, i64)>;
 
 fn state(connection: &mut Connection) -> State {
@@ -389,7 +379,7 @@ fn state(connection: &mut Connection) -> State {
             Value::BulkString(text) => vec![String::from_utf8(text).unwrap()],
             value => redis::from_redis_value(value).unwrap(),
         };
-        // A time by the server's clock, as that of an end, or of a position.
+        // An absolute time of the server's clock, such as the end of a lease or position.
         let from_now = |time: &str| {
             let left = time.parse::<i64>().unwrap() - (now.0 * 1_000_000 + now.1);
             if left < 0 { -1 } else { minutes(left / 1_000) }
@@ -413,7 +403,7 @@ pub(super) fn connect(url: String) -> Connection {
     redis::Client::open(url).unwrap().get_connection().unwrap()
 }
 
-/// A call with nothing refused: what is there before it, its reply, and what is there after it.
+/// Runs a call without refusals; returns the state before, the reply, and the state after.
 fn try_out(
     call: &Call,
     asks: Asks,
@@ -426,7 +416,7 @@ fn try_out(
     (before, reply, state(connection))
 }
 
-/// The client of the waiters.
+/// Subscribes the client of the waiters.
 fn listener(connection: &mut Connection) -> PubSub<'_> {
     let mut listener = connection.as_pubsub();
     for grants in [GRANTS, read_write::GRANTS] {
@@ -436,19 +426,19 @@ fn listener(connection: &mut Connection) -> PubSub<'_> {
     listener
 }
 
-/// What it was granted since the last look.
+/// The ids granted since the last look.
 fn granted(listener: &mut PubSub<'_>, admin: &mut Connection) -> Vec<String> {
     let () = run(admin, "PUBLISH fence over");
     let told = std::iter::from_fn(|| Some(listener.get_message().unwrap().get_payload::<String>().unwrap()));
     told.take_while(|message| message != "over").collect()
 }
 
-/// What a user may do: since 7.0.
+/// True since 7.0: a script can ask for its user's rights.
 fn can_be_asked(connection: &mut Connection) -> bool {
     cmd("EVAL").arg("return redis.acl_check_cmd and 1 or 0").arg(0).query(connection).unwrap()
 }
 
-/// Where it cannot be asked, a script that fails may leave a gap in the tokens.
+/// If a script cannot ask for rights, a failing one may leave a gap in the tokens.
 fn allow_gap(expected: &mut State, after: &State, reply: &Result<Value, RedisError>, can_be_asked: bool) {
     if reply.is_err() && !can_be_asked {
         expected.extend(after.get(COUNTER).map(|counter| (COUNTER.to_owned(), counter.clone())));
@@ -471,9 +461,9 @@ impl Stage {
         Stage { server, admin, user }
     }
 
-    /// Each script on each thing that it may find, once with nothing refused and once under each refusal of
-    /// `of`, which begins and ends by a command: an error has changed nothing, and what is no error has done
-    /// everything. How often there was an error only then.
+    /// Runs each script on each state, first without refusals and then under each refusal of `of`, which has
+    /// a command to begin it and one to end it. Asserts that an error changed nothing and a success did
+    /// everything. Returns the number of errors.
     fn refuse(
         &mut self,
         scripts: &[&str],
@@ -508,7 +498,7 @@ impl Stage {
                     let reply = call.run_if(asks, user);
                     let () = run(admin, &end);
                     let after = state(admin);
-                    // A grant is believed.
+                    // Clients trust a grant, so a failed script must not publish any.
                     let expected_told = if reply.is_ok() { &told[..] } else { &[] };
                     assert_eq!(
                         granted(&mut listener, admin),
@@ -543,7 +533,7 @@ fn rights_are_missing(scripts: &[&str], asks: Asks) {
         let rights = call.commands().into_iter();
         let one =
             |right: String| (format!("ACL SETUSER user -{right}"), format!("ACL SETUSER user +{right}"));
-        // And several at a time, among them all that could undo anything.
+        // Several rights at a time, among them all commands that could undo a change.
         let kinds = ["keyspace", "hash", "string", "pubsub", "write"];
         let kind = |kind| (format!("ACL SETUSER user -@{kind}"), "ACL SETUSER user +@all".to_owned());
         rights.map(one).chain(kinds.map(kind)).collect()
@@ -563,7 +553,7 @@ fn writes_are_not_taken(scripts: &[&str]) {
     assert!(refused > 10, "only {refused} were refused, so nothing was tested");
 }
 
-/// Copies all keys from a server to another one, by commands that no script uses.
+/// Copies all keys to another server, by a command that no script uses.
 fn copy(connection: &mut Connection, to: &RedisServer) {
     let keys: Vec<String> = run(connection, "KEYS *");
     if !keys.is_empty() {
@@ -578,12 +568,12 @@ for_each_kind!(
     commands_have_other_names
 );
 
-/// By its owner's configuration.
+/// The operator's configuration renames commands.
 fn commands_have_other_names(scripts: &[&str]) {
     let Stage { mut admin, server, .. } = Stage::set();
     let mut listens = connect(server.url());
     let _listener = listener(&mut listens);
-    // Calls that change something, and what of.
+    // Calls that change the state, and the states before them.
     let mut changes = Vec::new();
     for (call, found) in everything(scripts) {
         for found in found {
@@ -615,7 +605,7 @@ fn commands_have_other_names(scripts: &[&str]) {
                 (state(&mut admin), if reply.is_ok() { done } else { before }.clone());
             allow_gap(&mut expected, &after, &reply, can_be_asked);
             assert_eq!(after, expected, "{text} without {command} on {found:?}: {reply:?}");
-            // A grant is believed. (No client is told of one without the command that tells.)
+            // Clients trust a grant, so a failed script must not publish any. (Without `publish`, none.)
             let told = if command == "publish" { Vec::new() } else { granted(&mut listener, &mut there) };
             assert!(reply.is_ok() || told.is_empty(), "{text} without {command} on {found:?}: {told:?}");
             *(if reply.is_ok() { &mut ran } else { &mut refused }) += 1;
@@ -624,7 +614,7 @@ fn commands_have_other_names(scripts: &[&str]) {
     assert!(ran > 100 && refused > 100, "{ran} ran and {refused} were refused");
 }
 
-/// Notes each command that a script sends.
+/// Records each command of a script.
 const NOTED: &str = "local server = redis
 local redis = { acl_check_cmd = server.acl_check_cmd, pcall = server.pcall, call = function(...)
     server.call('sadd', 'sent', (...))
@@ -633,9 +623,9 @@ end }\n";
 
 for_each_script!(script_needs_no_right_to_what_it_neither_names_nor_does, other_rights_are_missing);
 
-/// It names the keys, but for the leases of those that it finds reading. The scripts that hand the lock on
-/// to a waiter of the same client, or to readers, ask for what else they may have to do as well, but not for
-/// what belongs to tokens or to strangers.
+/// The rights name the keys, except the leases of readers found by the script. Scripts that grant the lock to
+/// a waiter of the same client, or to readers, also ask for rights to commands that they may need, but not
+/// for the rights to tokens or to strangers' keys.
 fn other_rights_are_missing(scripts: &[&str]) {
     let Stage { mut admin, mut user, server } = Stage::set();
     if !can_be_asked(&mut admin) {
@@ -661,7 +651,7 @@ fn other_rights_are_missing(scripts: &[&str]) {
             if !EXACT.contains(&call.text) || call.args.contains(&NEXT) {
                 rights.push_str(" +@all -get -del");
             } else if sent.contains("zadd") {
-                // A queue that lasts longer is not given another end.
+                // A queue whose end is far enough gets no new end.
                 rights.push_str(" +pexpire");
             }
             sent.iter().for_each(|command| rights.extend([" +", command]));
@@ -677,7 +667,7 @@ fn other_rights_are_missing(scripts: &[&str]) {
     assert!(served > 10, "only {served} were served, so nothing was tested");
 }
 
-/// Servers before 7.0 are asked for the right to give the queue an end by a call that could end it.
+/// Before 7.0, a script tests the right to PEXPIRE by a call that could end the queue.
 #[test]
 fn queue_without_an_end_keeps_its_waiters_where_the_server_cannot_be_asked() {
     let mut stage = Stage::set();
@@ -686,7 +676,7 @@ fn queue_without_an_end_keeps_its_waiters_where_the_server_cannot_be_asked() {
     CALLS[7].run_if(Asks::Never, &mut stage.user).unwrap();
     let queue: Vec<String> = run(&mut stage.admin, "ZRANGE {s}lock:latchwork:fair_queue 0 -1");
     assert_eq!(queue, [FIRST, SECOND, US]);
-    // A release asks the same, and gives the queue no end afterwards.
+    // A release makes the same test, and adds no end to the queue.
     for words in ["PERSIST {s}lock:latchwork:fair_queue", FIRST_WAITS[2]] {
         let () = run(&mut stage.admin, words);
     }
@@ -698,7 +688,7 @@ fn queue_without_an_end_keeps_its_waiters_where_the_server_cannot_be_asked() {
     assert!(left > 10_000, "{left} ms, and two are in it");
 }
 
-/// It could not be given back otherwise.
+/// Otherwise a full server would block the release.
 #[test]
 fn fair_lock_is_passed_on_by_a_server_without_memory() {
     let Stage { mut admin, mut user, server } = Stage::set();
@@ -713,10 +703,10 @@ fn fair_lock_is_passed_on_by_a_server_without_memory() {
     assert!(state(&mut admin)[LOCK].0.contains(&FIRST.to_owned()));
 }
 
-/// What the release that comes most often may find, or almost.
+/// States on which the most frequent release runs, and near misses.
 const HANDED_OFF: [&[&str]; 14] = [
     &["HSET {s}lock mode fair {us} 1"],
-    // In another order, with another value, and beside others.
+    // Another order, another value, and other fields.
     &["HSET {s}lock {us} 1 mode fair"],
     &["HSET {s}lock text fair {us} 1"],
     &["HSET {s}lock mode fair {us} 2"],
@@ -724,13 +714,13 @@ const HANDED_OFF: [&[&str]; 14] = [
     &["HSET {s}lock mode fair {us} until:1"],
     &["HSET {s}lock mode fair {us} 1 {them} 1"],
     &["HSET {s}lock mode fair {them} 1"],
-    // It waits itself, and has it.
+    // The holder waits, too.
     &["HSET {s}lock mode fair {first} 1"],
-    // A position without a nonce, and what is none.
+    // A position without a nonce, an invalid one, and none.
     &["HSET {s}lock mode fair {us} 1", "HSET {s}lock:latchwork:fair_positions {first} {far}"],
     &["HSET {s}lock mode fair {us} 1", "HSET {s}lock:latchwork:fair_positions {first} text"],
     &["HSET {s}lock mode fair {us} 1", "HDEL {s}lock:latchwork:fair_positions {first}"],
-    // The first one is over, or cannot be told.
+    // The first position is expired, or its waiter does not listen.
     &["HSET {s}lock mode fair {us} 1", "HSET {s}lock:latchwork:fair_positions {first} {past}:1111"],
     &[
         "HSET {s}lock mode fair {us} 1",
@@ -739,10 +729,10 @@ const HANDED_OFF: [&[&str]; 14] = [
     ],
 ];
 
-/// Releases that name no next waiter: the text, that in full, the keys, and the arguments.
+/// Releases without a next waiter: the script, the full script, the keys, and the arguments.
 const RELEASES: [(&str, &str, &[&str], &[&str]); 3] = [
     (FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FAIR_KEYS, args![US]),
-    // A node of a Cluster that does not know of all subscribers.
+    // A node of a Cluster that does not know all subscribers.
     (
         FAIR_RELEASE,
         FAIR_RELEASE_IN_FULL,
@@ -752,7 +742,7 @@ const RELEASES: [(&str, &str, &[&str], &[&str]); 3] = [
     (FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FAIR_KEYS, args![FIRST]),
 ];
 
-/// That is done by other lines than all other releases, see `hand_off.lua`.
+/// The shortcut has its own lines in `hand_off.lua`.
 #[test]
 fn release_that_comes_most_often_does_what_the_others_would_do() {
     let Stage { mut admin, mut user, server } = Stage::set();
@@ -798,13 +788,12 @@ fn release_that_comes_most_often_does_what_the_others_would_do() {
 
 for_each_kind!(script_does_all_or_nothing_in_a_slot_that_moves, slot_moves);
 
-/// In the middle of a move each node has some of a slot's keys, and runs a script only if it has all that the
-/// script names: those that are there, as nothing but their new node may make those that are not. What it
-/// lets begin, it must let end.
+/// During a move each node has some of a slot's keys, and runs a script only if all keys of the script are
+/// there: only the new node creates missing keys. A node that lets a script begin must let it finish.
 fn slot_moves(scripts: &[&str]) {
     const FROM: usize = 0;
     const TO: usize = 1;
-    // No node is given up, however late a busy machine lets it answer the others.
+    // A busy machine may answer late, and no node may count as failed.
     let cluster = RedisCluster::start_with(&["--cluster-node-timeout", "60000"]);
     let slot: u16 = cluster.ask(FROM, &["CLUSTER", "KEYSLOT", LOCK]);
     let owner = cluster.owner(FROM, slot).expect("some node has it");
@@ -814,16 +803,16 @@ fn slot_moves(scripts: &[&str]) {
     let [source_id, target_id]: [String; 2] =
         [&mut source, &mut target].map(|node| run(node, "CLUSTER MYID"));
     let target_port = cluster.nodes()[to].port();
-    // Messages that are not sharded can be heard at any node; how many hear them each node counts for itself.
+    // Any node delivers plain messages; each node counts its own subscribers.
     let (mut near, mut far) = (connect_to(from), connect_to(to));
     let _listeners = [listener(&mut near), listener(&mut far)];
     let (mut ran, mut refused) = (0, 0);
     for (call, found) in everything(scripts) {
         for found in &found {
             let (before, _, done) = try_out(&call, Asks::IfItCan, found, &mut source);
-            // Each set of the keys is at the new node already.
+            // The new node has each subset of the keys.
             let keys = before.len() as u32;
-            // Of many keys, at most one that is not where the others are: that takes its time.
+            // With four keys or more, at most one key is apart from the others, to save time.
             let some = |moved: &u32| keys < 4 || moved.count_ones() < 2 || moved.count_ones() > keys - 2;
             for moved in (0..1_u32 << keys).filter(some) {
                 find(&mut source, found);
@@ -833,13 +822,12 @@ fn slot_moves(scripts: &[&str]) {
                 let goes = before.keys().enumerate().filter(|(key, _)| moved & (1 << key) != 0);
                 let goes: Vec<&str> = goes.map(|(_, key)| &**key).collect();
                 if !goes.is_empty() {
-                    // Of several keys, none stands where a single one does.
+                    // Several keys after KEYS; the place of a single key is empty.
                     let several = format!("MIGRATE 127.0.0.1 {target_port}  0 5000 KEYS {}", goes.join(" "));
                     let () = run(&mut source, &several);
                 }
                 let mut expected = &before;
                 let mut reply = call.run(&mut source);
-                // As a client does: it goes where it is sent to.
                 if reply.as_ref().is_err_and(|error| matches!(error.code(), Some("ASK" | "TRYAGAIN"))) {
                     let () = run(&mut target, "ASKING");
                     reply = call.run(&mut target);
@@ -853,7 +841,6 @@ fn slot_moves(scripts: &[&str]) {
                 after.append(&mut state(&mut target));
                 let text = call.text.lines().next().unwrap();
                 assert_eq!(&after, expected, "{text} with {moved:b} moved on {found:?}: {reply:?}");
-                // The move does not take place.
                 let () = run(&mut target, "FLUSHALL");
                 for node in [&mut source, &mut target] {
                     let () = run(node, &format!("CLUSTER SETSLOT {slot} STABLE"));

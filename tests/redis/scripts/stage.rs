@@ -1,4 +1,4 @@
-//! A lock that has a queue on a real server, its backend, and a connection that sees each key and message.
+//! A queueing lock on a real server, its backend, and a connection that sees every key and message.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -20,35 +20,33 @@ use crate::by_hand::{command, connection};
 
 static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 
-/// Far longer than a test takes, and different, so that a time to live says which of them it comes from.
+/// Far longer than a test takes; each constant differs, so a time to live shows its source.
 pub(crate) const LEASE: Duration = Duration::from_secs(600);
-/// By which a lock may outlast what the field of a writer beside readers says.
+/// Most time by which a lock outlasts the field of a writer beside readers.
 pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
 pub(crate) const KEPT: Duration = Duration::from_secs(120);
-/// The time between two arrivals. What commands take is nothing beside it.
+/// The time between two arrivals; far longer than commands take.
 pub(crate) const STEP: Duration = Duration::from_secs(1000);
 
-/// The id with this number of the client with that number.
 pub(crate) fn id(client: u32, number: u64) -> LeaseId {
     format!("{client:08x}-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap()
 }
 
-/// Of one that came before `steps` others.
+/// The position of a waiter that came `steps` arrivals ago.
 pub(crate) fn position(steps: u32) -> QueuePosition {
     QueuePosition { waited: STEP * steps, kept: KEPT }
 }
 
-/// A waiter of that position.
 pub(crate) fn next(id: &LeaseId, steps: u32, tokens: u64) -> NextWaiter {
     NextWaiter { id: id.clone(), lease: LEASE, tokens, position: position(steps) }
 }
 
-/// Fields of a lock as `HSET` takes them behind others: of each of these ids, and of all the same value.
+/// Fields for `HSET`: each id with the same value.
 pub(crate) fn fields(ids: impl IntoIterator<Item: Display>, value: u32) -> String {
     ids.into_iter().map(|id| format!(" {id} {value}")).collect()
 }
 
-/// The key of a reader's lease, of its hold with that number.
+/// The key of a reader's lease for its hold number `hold`.
 pub(crate) fn lease_key(reader: &str, hold: u32) -> String {
     format!("{{{{}}}}:{reader}:rwlock_timeout:{hold}")
 }
@@ -56,18 +54,16 @@ pub(crate) fn lease_key(reader: &str, hold: u32) -> String {
 pub(crate) struct Stage {
     pub(crate) redis: Redis,
     pub(crate) name: LockName,
-    /// Of the waiters that have positions.
+    /// Mode of the waiters that have positions.
     pub(crate) mode: Mode,
-    /// What the lock's keys and channels have behind `latchwork:{NAME}:`.
+    /// Prefix of the lock's own keys and channels, behind `latchwork:{NAME}:`.
     prefix: &'static str,
-    /// Redisson's of the lock.
     channel: String,
     pub(crate) raw: MultiplexedConnection,
     sink: PubSubSink,
     stream: PubSubStream,
 }
 
-/// A grant, which says its waiter's nonce: 64 bits.
 fn without_nonce(said: &str) -> &str {
     let (granted, nonce) = said.rsplit_once(':').unwrap();
     assert!(nonce.len() == 16 && nonce.bytes().all(|byte| byte.is_ascii_hexdigit()), "{said}");
@@ -87,7 +83,6 @@ impl Stage {
         if mode == Mode::Fair { "fair" } else { "rw" }
     }
 
-    /// A lock whose waiters for this mode have positions.
     pub(crate) async fn on(server: &RedisServer, name: &str, mode: Mode) -> Self {
         let channel = if mode == Mode::Fair { "redisson_lock__channel" } else { "redisson_rwlock" };
         let prefix = Self::prefix(mode);
@@ -103,19 +98,17 @@ impl Stage {
         Self { redis, name: LockName::new(name).unwrap(), mode, prefix, channel, raw, sink, stream }
     }
 
-    /// A command by hand, with `{}` for the lock's name.
+    /// Runs a command, with `{}` for the lock's name.
     pub(crate) async fn run<T: FromRedisValue>(&mut self, words: &str) -> T {
         let words = words.replace("{}", self.name.as_str());
         command(&words).query_async(&mut self.raw).await.unwrap_or_else(|error| panic!("{words}: {error}"))
     }
 
-    /// The server's time in ms.
     pub(crate) async fn millis(&mut self) -> u64 {
         let [seconds, micros]: [u64; 2] = self.run("TIME").await;
         seconds * 1000 + micros / 1000
     }
 
-    /// To a channel, with `{}` for the lock's name.
     pub(crate) async fn listen_to(&mut self, channel: &str) {
         self.sink.subscribe(channel.replace("{}", self.name.as_str())).await.unwrap();
     }
@@ -134,14 +127,13 @@ impl Stage {
         self.sink.unsubscribe(channel).await.unwrap();
     }
 
-    /// What was published since the last call: on the lock's channel, a granted id, or on another channel, by
-    /// its name.
+    /// Messages since the last call: a text on the lock's channel, a granted id, or a channel and its text.
     pub(crate) async fn heard(&mut self) -> Vec<String> {
         let () = self.run("PUBLISH fence:{} over").await;
         self.heard_before_fence().await
     }
 
-    /// The same, as the fence was published.
+    /// As `heard`, for a fence that was already published.
     pub(crate) async fn heard_before_fence(&mut self) -> Vec<String> {
         let grants = format!("{0}:latchwork:{{{0}}}:{1}_grant:", self.name, self.prefix);
         let mut heard = Vec::new();
@@ -166,13 +158,12 @@ impl Stage {
         assert_eq!(self.heard().await, expected);
     }
 
-    /// That these ids were granted the lock, and nothing else was published.
+    /// Asserts that the ids were granted the lock, and no other message was published.
     pub(crate) async fn assert_granted(&mut self, ids: &[&LeaseId]) {
         let expected: Vec<String> = ids.iter().map(ToString::to_string).collect();
         assert_eq!(self.heard().await, expected);
     }
 
-    /// For the lock, or to write.
     pub(crate) async fn ask(
         &self,
         id: &LeaseId,
@@ -181,13 +172,13 @@ impl Stage {
         self.redis.acquire(self.mode, &self.name, &self.redis.request(id, LEASE).position(position)).await
     }
 
-    /// Asks for a lock that is free for the id.
+    /// Acquires the free lock for `id`.
     pub(crate) async fn take(&self, id: &LeaseId) {
         let taken = self.ask(id, Some(position(0))).await.unwrap();
         assert_eq!(taken, AcquireOutcome::Acquired { last_token: 0 }, "{id}");
     }
 
-    /// Asks for a lock that the id does not get, and says how long another has it.
+    /// Asks for a held lock; returns the time left of the holder's lease.
     pub(crate) async fn wait(&self, id: &LeaseId, steps: u32) -> Duration {
         left(self.ask(id, Some(position(steps))).await.unwrap()).expect("another has it")
     }
@@ -200,12 +191,11 @@ impl Stage {
         self.redis.force_release(self.mode, &self.name).await.unwrap()
     }
 
-    /// To read, as the request says.
     pub(crate) async fn ask_to_read(&self, request: &AcquireRequest) -> Result<AcquireOutcome, Error> {
         self.redis.acquire(Mode::Read, &self.name, request).await
     }
 
-    /// To read as one that writes already, under the lease of that.
+    /// Asks to read beside the own write lease `writer`.
     pub(crate) async fn ask_beside(
         &self,
         id: &LeaseId,
@@ -215,7 +205,7 @@ impl Stage {
         self.ask_to_read(&self.redis.request(id, LEASE).position(position).under(writer.clone())).await
     }
 
-    /// For how long a reader has to wait, if it does not get the lock.
+    /// Asks to read; returns the time to wait, or `None` if the read lease was granted.
     pub(crate) async fn reader_waits(
         &self,
         id: &LeaseId,
@@ -233,7 +223,7 @@ impl Stage {
         assert_eq!(left(self.ask_to_read(&read).await.unwrap()), None, "{id}");
     }
 
-    /// As one that writes already.
+    /// Reads beside the own write lease `writer`.
     pub(crate) async fn read_beside(&self, id: &LeaseId, writer: &LeaseId) {
         assert_eq!(left(self.ask_beside(id, writer, None).await.unwrap()), None, "{id}");
     }
@@ -246,7 +236,6 @@ impl Stage {
         did_read(self.redis.release(Mode::Read, &self.name, id, None).await.unwrap())
     }
 
-    /// Renews a lease that the id has.
     pub(crate) async fn renew(&self, mode: Mode, id: &LeaseId, lease: Duration) {
         let renewed = self.redis.renew(mode, &keys(&self.name, &[id]), lease).await.unwrap();
         assert_eq!(renewed, [true], "{mode:?} {id}");
@@ -260,7 +249,6 @@ impl Stage {
         self.redis.holders(Mode::Read, &self.name).await.unwrap()
     }
 
-    /// The holder, as of a fair lock.
     pub(crate) async fn holder(&mut self) -> Option<LeaseId> {
         let fields: Vec<String> = self.run("HKEYS {}").await;
         if fields.is_empty() {
@@ -276,7 +264,7 @@ impl Stage {
         self.assert_lasts("{}", left).await;
     }
 
-    /// The queue, in order: since when each id waits, and until when its position is kept (us).
+    /// The queue in order: each id with the start of its wait and the end of its position (µs).
     pub(crate) async fn positions(&mut self) -> Vec<(LeaseId, f64, f64)> {
         let prefix = format!("{{}}:latchwork:{{{{}}}}:{}", self.prefix);
         let (queue, kept) =
@@ -292,7 +280,6 @@ impl Stage {
         positions
     }
 
-    /// The ids in the queue, in order.
     pub(crate) async fn queue(&mut self) -> Vec<LeaseId> {
         self.positions().await.into_iter().map(|(id, ..)| id).collect()
     }
@@ -301,7 +288,7 @@ impl Stage {
         assert_eq!(self.queue().await.iter().collect::<Vec<_>>(), ids);
     }
 
-    /// The id's position, if it has one, is kept until then.
+    /// Sets the end of the id's position, if there is one.
     pub(crate) async fn keep_until(&mut self, id: &LeaseId, until: u64) {
         let positions = format!("{{}}:latchwork:{{{{}}}}:{}_positions", self.prefix);
         let position: Option<String> = self.run(&format!("HGET {positions} {id}")).await;
@@ -310,12 +297,10 @@ impl Stage {
         let () = self.run(&format!("HSET {positions} {id} {until:016}:{nonce}")).await;
     }
 
-    /// The id's position is over.
     pub(crate) async fn end_position(&mut self, id: &LeaseId) {
         self.keep_until(id, 1).await;
     }
 
-    /// The lock's fields and values, in order.
     pub(crate) async fn fields(&mut self) -> Vec<String> {
         let all: BTreeMap<String, String> = self.run("HGETALL {}").await;
         all.into_iter().map(|(field, value)| format!("{field}={value}")).collect()
@@ -325,13 +310,13 @@ impl Stage {
         assert_eq!(self.fields().await, fields);
     }
 
-    /// Until when the writer's field says that it writes (us).
+    /// The end of the write lease in the writer's field (µs).
     pub(crate) async fn writes_until(&mut self, writer: &LeaseId) -> u64 {
         let until: String = self.run(&format!("HGET {{}} {writer}:write")).await;
         until.strip_prefix("until:").expect("it reads as well").parse().unwrap()
     }
 
-    /// That a key, with `{}` for the lock's name, lasts for so long.
+    /// Asserts the life of a key, with `{}` for the lock's name.
     pub(crate) async fn assert_lasts(&mut self, key: &str, left: Duration) {
         let lasts: i64 = self.run(&format!("PTTL {key}")).await;
         let lasts = Duration::from_millis(lasts.try_into().unwrap_or(0));
@@ -339,22 +324,21 @@ impl Stage {
         assert!(is_so, "{key}: {lasts:?} instead of {left:?}");
     }
 
-    /// All keys of the lock, but its counter of tokens. None of them stays for ever. (Any key that has
-    /// the name in it: no test's name is within that of another, beside which it may run.)
+    /// All keys of the lock except its token counter; asserts that each has a time to live. (KEYS finds every
+    /// key that contains the name, so no test's name is part of another's.)
     pub(crate) async fn keys(&mut self) -> Vec<String> {
         let counter = format!("redisson_lock_token:{{{}}}", self.name);
         let mut keys: Vec<String> = self.run("KEYS *{}*").await;
         keys.retain(|key| *key != counter);
         for key in &keys {
             let lasts: i64 = self.run(&format!("PTTL {key}")).await;
-            // What a reader has left may have ended meanwhile.
+            // A reader's remains may have expired meanwhile.
             let has_ended = lasts == -2 && self.mode == Mode::Write;
             assert!(lasts > 0 || has_ended, "{key}: {lasts}");
         }
         keys
     }
 
-    /// Nothing is left.
     pub(crate) async fn end(mut self) {
         assert_eq!(self.keys().await, [""; 0]);
     }

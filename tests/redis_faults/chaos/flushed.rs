@@ -1,4 +1,4 @@
-//! Scripts that the server forgets between an acquisition, its renewals and its release.
+//! The server forgets the scripts between an acquisition, its renewals and its release.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,6 @@ async fn every_script_is_sent_in_full_again() {
     assert_eq!(sent, 1, "the server knows no script at first");
     while taken.elapsed() < WATCHDOG * 2 {
         let () = day.run("SCRIPT FLUSH").await;
-        // A renewal.
         sent += 1;
         day.proxy.wait_for(EVAL, sent);
         assert!(guard.is_held());

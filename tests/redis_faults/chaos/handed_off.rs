@@ -9,7 +9,6 @@ use tokio::task::JoinHandle;
 
 use crate::day::{Day, EVAL, NAME, eventually, soon};
 
-/// A guard, and a task that waits behind it.
 async fn one_behind_another(client: &LockClient) -> (Guard, JoinHandle<Guard>) {
     let lock = client.get_lock(NAME).unwrap();
     let guard = lock.lock().await.unwrap();
@@ -21,7 +20,7 @@ async fn one_behind_another(client: &LockClient) -> (Guard, JoinHandle<Guard>) {
     (guard, waits)
 }
 
-/// As long as the lease lasts, no task here needs the server.
+/// During the lease no task of this process needs the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lock_is_handed_off_while_the_server_is_silent() {
     let day = Day::begin();
@@ -37,7 +36,7 @@ async fn lock_is_handed_off_while_the_server_is_silent() {
     day.end(&[&client]).await;
 }
 
-/// The lease goes back to the server, and the reply does not come: the next one asks by a lease of its own.
+/// The lease goes back to the server, and the reply is lost: the next waiter asks for a lease of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_reply_of_a_return_lets_the_next_one_go_on() {
     for afterwards in [Afterwards::Reset, Afterwards::Silence] {

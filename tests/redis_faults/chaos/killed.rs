@@ -1,4 +1,4 @@
-//! Connections that the server kills, and a server that is killed in the middle of a renewal.
+//! Killed connections, and a server killed during a renewal.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ async fn holder_outlives_its_connections() {
     let day = Day::begin();
     let client = day.client_with(WATCHDOG).await;
     let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
-    // Together these last for longer than the lease: without renewals it would be over.
+    // Four rounds outlast the lease, so only renewals keep it.
     for _ in 0..4 {
         let (commands, sent) = (day.commands(), day.proxy.count("EVALSHA"));
-        // There are no waiters, so the other connection is of this type, too.
+        // Without waiters the other connection is of type `normal`, too.
         let () = day.run("CLIENT KILL TYPE normal").await;
         commands.wait_for_end();
         day.proxy.wait_for("EVALSHA", sent + 1);
@@ -40,7 +40,7 @@ async fn waiter_outlives_its_connections() {
         let () = day.run("CLIENT KILL TYPE pubsub").await;
         commands.wait_for_end();
         subscriptions.wait_for_end();
-        // Once it is subscribed again it looks again, over a new connection: messages may have been lost.
+        // The waiter asks again after resubscribing, as messages may have been lost.
         eventually("looking again", async || client.registry().stats().resubscriptions >= round).await;
         assert_ne!(day.commands().number(), commands.number());
     }
@@ -54,23 +54,22 @@ async fn waiter_outlives_its_connections() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_killed_in_the_middle_of_a_renewal_is_a_loss_that_is_told() {
     let mut day = Day::begin();
-    // No heartbeat is to be held back in the renewal's place.
+    // The proxy must hold back the renewal, and not a heartbeat.
     let redis = Redis::builder().heartbeat(Duration::from_secs(60)).connect(&day.proxy.url()).await.unwrap();
     let options = LockOptions::default().watchdog_timeout(Duration::from_secs(6));
     let client = LockClient::with_options(redis, &options).unwrap();
     let other = day.client().await;
     let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
     day.commands().silence(Way::ToServer);
-    // The renewal.
     day.proxy.wait_until_held_back("EVALSHA");
     day.server.kill_9();
     day.server.restart();
     day.proxy.heal();
-    // The next renewal, well before the lease ends, meets a server that knows of nothing.
+    // The next renewal, well before the end of the lease, reaches a server without the lock.
     assert_eq!(soon("the loss", guard.lost()).await, LossReason::Gone);
     assert!(!guard.is_held());
 
-    // The connection that broke may be noticed by this very command.
+    // This command may be the first to notice the broken connection.
     let _ = other.get_lock(NAME).unwrap().is_locked().await;
     let theirs = soon("the lock", other.get_lock(NAME).unwrap().lock()).await.unwrap();
     assert!(guard.unlock().await.unwrap_err().is_not_held());

@@ -1,4 +1,4 @@
-//! The server has run a command, and its reply is lost.
+//! The server ran a command, and the reply is lost.
 
 use std::time::Duration;
 
@@ -28,11 +28,10 @@ async fn of_an_acquisition_over_a_link_that_falls_silent() {
     let client = day.client().await;
     let lock = client.get_lock(NAME).unwrap();
     day.proxy.lose_reply(EVAL, Afterwards::Silence);
-    // The wait is over before it is clear that no reply will come.
     let wait = Duration::from_millis(300);
     let error = soon("the end", lock.try_lock_for(wait, Lease::Watched)).await.unwrap_err();
     assert!(error.is_unreachable(), "{error:?}");
-    // No caller is left to ask, so the attempt is undone in the background.
+    // The attempt is rolled back in the background.
     eventually("the undoing", async || {
         let taken: usize = day.run(&format!("EXISTS {NAME}")).await;
         taken == 0
@@ -90,9 +89,8 @@ async fn of_a_release_in_the_background() {
     day.proxy.lose_reply(EVAL, Afterwards::Reset);
     drop(guard);
     day.proxy.wait_until_replies_are_lost();
-    // The cut may be noticed by this very command.
+    // This command may be the first to notice the broken link.
     let _ = lock.is_locked().await;
-    // The next holder is none the worse.
     let next = lock.try_lock().await.unwrap().expect("the release did run");
     assert_eq!(lock.hold_count(next.owner()).await.unwrap(), 1);
     next.unlock().await.unwrap();
@@ -108,7 +106,7 @@ async fn of_renewals() {
     for loss in [EVAL, "EVALSHA", "EVALSHA"] {
         let sent = day.proxy.count(loss);
         day.proxy.lose_reply(loss, Afterwards::Reset);
-        // The lost one, and the one that is sent because no reply came.
+        // The renewal with the lost reply, and its repetition.
         day.proxy.wait_for(loss, sent + 1);
         day.proxy.wait_until_replies_are_lost();
         let sent = day.proxy.count("EVALSHA");

@@ -1,9 +1,8 @@
-//! The lock over a real Redis under fault injection: with the network's faults between (see
-//! `latchwork_testkit::ChaosProxy`), with connections killed, with a server that refuses, and in a process
-//! that is stopped.
+//! The lock over a real Redis under fault injection: network faults (see `latchwork_testkit::ChaosProxy`),
+//! killed connections, refusals, and a stopped process.
 //!
-//! Each test has a server of its own, and ends by looking at it: no key, no subscription, no interest is
-//! left. What a server that is killed or does not answer comes to is in `server.rs`, too.
+//! Each test has a server of its own, and ends with a check for remaining keys, subscriptions and interest.
+//! `server.rs` has more tests of dead and silent servers.
 
 mod flushed;
 mod handed_off;

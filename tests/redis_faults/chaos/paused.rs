@@ -1,5 +1,4 @@
-//! A process that is stopped while it holds a lock, for longer than its lease lasts. It is this test binary,
-//! run a second time.
+//! A process (this test binary, run again) is stopped for longer than the lease of the lock that it holds.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Write};
@@ -15,12 +14,11 @@ use latchwork_testkit::{pause, resume};
 use crate::day::{Day, NAME, eventually, soon};
 use crate::rerun;
 
-/// Set for the second process only: the server's URL.
+/// The server's URL; set for the second process only.
 const HOLDER: &str = "LATCHWORK_TEST_HOLDER";
-/// Set for the second process if it is a fair lock.
 const FAIR: &str = "LATCHWORK_TEST_HOLDER_FAIR";
 
-/// What the second process runs. Does nothing as a test of the first.
+/// The body of the second process. Does nothing as a test of the first.
 #[test]
 fn holder() {
     let Some(url) = env::var_os(HOLDER) else { return };
@@ -32,15 +30,15 @@ async fn hold(url: &str) {
     let options = LockOptions::default().watchdog_timeout(Duration::from_secs(1));
     let client = LockClient::with_options(Redis::connect(url).await.unwrap(), &options).unwrap();
     let guard = Arc::new(lock(&client, env::var_os(FAIR).is_some()).lock().await.unwrap());
-    // On a line of its own: the harness's "test ... " has no end yet.
+    // On a new line: the harness's "test ... " has no line end yet.
     tell("\nheld");
-    // A thread that asks all the time, as work would that goes on only while the lock is held.
+    // Checks the lock all the time, as work under the lock would.
     let believed = thread::spawn({
         let guard = Arc::clone(&guard);
         move || {
             let mut believed = 0;
             loop {
-                // Taken before it asks: this long at least it believed.
+                // Read the clock first: the thread trusted the lock until this time at least.
                 let now = since_the_epoch();
                 if !guard.is_held() {
                     return believed;
@@ -72,7 +70,7 @@ fn since_the_epoch() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()
 }
 
-/// Ends with the test, however that ends.
+/// Killed at the end of the test.
 struct Holder(Child, io::Lines<BufReader<std::process::ChildStdout>>);
 
 impl Holder {
@@ -87,7 +85,7 @@ impl Holder {
         Holder(child, lines)
     }
 
-    /// What it says next after `word`.
+    /// Returns the rest of the process's next line with the prefix `word`.
     fn hear(&mut self, word: &str) -> String {
         let said = self.1.find_map(|line| Some(line.unwrap().strip_prefix(word)?.trim().to_owned()));
         said.unwrap_or_else(|| panic!("it ended before it said {word:?}"))
@@ -96,7 +94,6 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -110,7 +107,7 @@ async fn learns_that_it_lost_before_it_believes_otherwise() {
     learns_that_it_lost(day, other, holder, false).await;
 }
 
-/// A fair lock that was granted to it while it waited.
+/// The holder waited for a fair lock, and was granted the lock unasked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn learns_that_it_lost_what_it_was_granted_unasked_before_it_believes_otherwise() {
     let day = Day::begin();
@@ -129,7 +126,7 @@ async fn learns_that_it_lost(day: Day, other: LockClient, mut holder: Holder, fa
     let lock = lock(&other, fair);
     holder.hear("held");
     pause(&holder.0).unwrap();
-    // It is not given back, so this waits until the lease has run out.
+    // The holder does not release, so this waits for the end of its lease.
     let theirs = soon("the end of the lease", lock.lock()).await.unwrap();
     let taken = since_the_epoch();
     resume(&holder.0).unwrap();

@@ -1,4 +1,4 @@
-//! A server that says no: the error says what to do about it, shows no password, and nothing is left.
+//! Refusals of the server: the error names the remedy and shows no password, and no key is left.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -13,7 +13,6 @@ use crate::day::{Day, NAME, cause, eventually, soon};
 const PASSWORD: &str = "hunter2";
 const WATCHDOG: Duration = Duration::from_secs(30);
 
-/// The whole of an error, causes and Debug included.
 fn text(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = format!("{error:?}");
     let mut next = Some(error);
@@ -30,8 +29,7 @@ fn assert_no_password(shown: &dyn Debug) {
     assert!(!shown.contains(PASSWORD), "{shown}");
 }
 
-/// That the server refused a command, and that the error says `what_to_do`, with `words` of the server's own
-/// behind it.
+/// Asserts a refusal; the error names the remedy `what_to_do` and then `words` of the server.
 #[track_caller]
 fn assert_refused(error: &LockError, what_to_do: &str, words: &str) {
     let said = cause(error).to_string();
@@ -41,7 +39,7 @@ fn assert_refused(error: &LockError, what_to_do: &str, words: &str) {
     assert!(!text(error).contains(PASSWORD), "{}", text(error));
 }
 
-/// That the lock cannot be taken, in any way, and that each caller is told the same.
+/// Asserts that every way to acquire the lock fails with the same refusal.
 async fn assert_cannot_be_taken(client: &LockClient, what_to_do: &str, words: &str) {
     let lock = client.get_lock(NAME).unwrap();
     let lease = Duration::from_secs(5);
@@ -54,7 +52,7 @@ async fn assert_cannot_be_taken(client: &LockClient, what_to_do: &str, words: &s
 async fn by_a_replica() {
     let day = Day::begin();
     let client = day.client().await;
-    // There is no listener; a replica it is all the same.
+    // Nothing listens at the master's address, but the server is a replica.
     let () = day.run("REPLICAOF 127.0.0.1 1").await;
     assert_cannot_be_taken(
         &client,
@@ -75,14 +73,14 @@ async fn by_a_master_that_became_a_replica_under_a_holder() {
     let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
     let () = day.run("REPLICAOF 127.0.0.1 1").await;
     assert_refused(&guard.unlock().await.unwrap_err(), "connect to its master", "read only replica");
-    // It is released once there is a master again.
+    // The release succeeds once the server is a master again.
     let () = day.run("REPLICAOF NO ONE").await;
     day.end(&[&client]).await;
 }
 
 #[tokio::test]
 async fn by_a_server_without_memory() {
-    // Then it leases locks still; see the page of `redis`.
+    // Older servers still lease locks without memory; see the page of `redis`.
     if is_older_than_7() {
         return;
     }
@@ -92,7 +90,7 @@ async fn by_a_server_without_memory() {
     let () = day.run("CONFIG SET maxmemory 1").await;
     assert_cannot_be_taken(&client, "raise its maxmemory, or give the locks a server of their own", "OOM")
         .await;
-    // Giving back needs none.
+    // A release needs no memory.
     guard.unlock().await.unwrap();
     day.end(&[&client]).await;
 }
@@ -104,9 +102,8 @@ async fn by_a_server_that_is_loading() {
         false => Day::begin_with(&["--enable-debug-command", "yes"]),
     };
     let client = day.client().await;
-    // Each key is longer than what is read between two looks at the clients, and some hundred microseconds go
-    // by between two keys: together longer than a command may take, and each answer is soon there on a busy
-    // machine as well.
+    // A key is larger than the interval between two looks at the clients, and loading pauses for half a
+    // millisecond after each key: the loading outlasts a command, and even a busy machine answers soon.
     let () = day.run("DEBUG POPULATE 40000 fill 1100").await;
     let () = day.run("CONFIG SET rdbcompression no").await;
     let () = day.run("CONFIG SET loading-process-events-interval-bytes 1024").await;
@@ -122,7 +119,7 @@ async fn by_a_server_that_is_loading() {
             }
             false
         }
-        // It saves before it loads, and serves no commands meanwhile.
+        // Before loading, the server saves its data, and serves no commands meanwhile.
         Err(error) if cause(&error).kind() == ErrorKind::Unknown => false,
         Err(error) => {
             assert_refused(
@@ -134,10 +131,8 @@ async fn by_a_server_that_is_loading() {
         }
     })
     .await;
-    // A later client can connect, and is told the same.
     let late = day.client().await;
     assert_cannot_be_taken(&late, "it is still loading", "loading the dataset").await;
-    // Not worth waiting for.
     loading.abort();
     let () = day.run("CONFIG SET key-load-delay 0").await;
     eventually("the end of the loading", async || {
@@ -165,7 +160,7 @@ async fn by_a_server_that_cannot_publish() {
     let guard = lock.lock_with_lease(Duration::from_millis(800)).await.unwrap();
     let error = guard.unlock().await.unwrap_err();
     assert_refused(&error, "it does not know a command that locks need", "Unknown");
-    // It is not freed without a word to its waiters; its lease ends.
+    // The lock is not freed without a message to its waiters; its lease ends.
     assert!(lock.is_locked().await.unwrap());
     day.end(&[&client]).await;
 }
@@ -209,7 +204,7 @@ async fn to_a_user_without_publish() {
     assert_refused(
         &guard.unlock().await.unwrap_err(),
         "the user has no permission",
-        // Which of the script's commands it was, whatever the server's own words are.
+        // The refused command of the script, in any wording of the server.
         "refused PUBLISH in EVAL",
     );
     assert!(lock.is_locked().await.unwrap());
@@ -246,7 +241,6 @@ async fn for_a_key_that_is_no_lock() {
     day.end(&[&client]).await;
 }
 
-/// Many holds are renewed by one command.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn for_a_key_that_is_no_lock_any_more_but_not_for_its_neighbours() {
     let day = Day::begin();
@@ -259,13 +253,13 @@ async fn for_a_key_that_is_no_lock_any_more_but_not_for_its_neighbours() {
     day.proxy.wait_for("EVALSHA", renewed);
     assert!(neighbour.is_held(), "{:?}", neighbour.lost().await);
     neighbour.unlock().await.unwrap();
-    // Nothing is sent for what is lost.
+    // No release is sent for a lost lock.
     assert!(spoilt.unlock().await.unwrap_err().is_lost());
     let () = day.run(&format!("DEL {NAME}")).await;
     day.end(&[&client]).await;
 }
 
-/// What was refused says nothing of the lock's holder.
+/// A refusal says nothing about the lock's holder.
 #[tokio::test]
 async fn of_a_renewal_is_no_proof_of_a_loss() {
     let day = Day::begin();
@@ -295,7 +289,7 @@ async fn of_the_greeting() {
     assert_no_password(&connected);
 }
 
-/// A server that does not know a command quotes it in its reply, and the greeting has the password in it.
+/// A server quotes an unknown command in its reply, and the greeting contains the password.
 #[tokio::test]
 async fn of_the_greeting_by_a_server_that_does_not_know_it() {
     let server = RedisServer::start_with(&["--requirepass", PASSWORD, "--rename-command", "HELLO", ""]);

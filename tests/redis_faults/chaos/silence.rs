@@ -1,4 +1,4 @@
-//! Links that are cut without a word: sockets stay open, and nothing comes through.
+//! Silent links: sockets stay open, and no bytes come through.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use latchwork_testkit::{Afterwards, Way};
 
 use crate::day::{Day, NAME, assert_unknown, eventually, soon, until_renewed};
 
-/// How much later than sent a command comes to the server, where a test compares the two clocks.
+/// Delay of commands where a test compares the clocks of client and server.
 const DELAY: Duration = Duration::from_millis(400);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -31,19 +31,19 @@ async fn holder_learns_it(way: Way) {
     until_renewed(&guard).await;
     day.proxy.silence(way);
     assert_eq!(soon("the loss", guard.lost()).await, LossReason::Unreachable);
-    // By the server's clock it lasts longer, as long as it is not renewed.
+    // The server's lease lasts longer than the client's.
     let left: i64 = day.run(&format!("PTTL {NAME}")).await;
     assert!(left > 0, "told only when the lock was free for others");
     assert!(!guard.is_held());
     assert_eq!(guard.remaining(), Duration::ZERO);
 
     day.proxy.heal();
-    // What was held back arrives, and makes no difference: what is lost stays lost.
+    // The renewal held back arrives now; the loss is final nevertheless.
     eventually("the end of the lease", async || day.run::<usize>("DBSIZE").await == 0).await;
     assert_eq!(guard.lost().await, LossReason::Unreachable);
     let other = day.bystander().await;
     let theirs = other.get_lock(NAME).unwrap().try_lock().await.unwrap().expect("it is free");
-    // The connection that kept it waiting may be noticed by this very command.
+    // This command may be the first to notice the silent connection.
     match guard.unlock().await.unwrap_err() {
         error if error.is_not_held() => {}
         error => assert_unknown(&error),
@@ -59,7 +59,7 @@ async fn loss_that_was_told_is_not_taken_back() {
     let client = day.client_with(Duration::from_millis(1200)).await;
     let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
     until_renewed(&guard).await;
-    // The next one runs in time, and says so too late.
+    // The next renewal runs in time, and its reply is late.
     let sent = day.proxy.count("EVALSHA");
     day.proxy.silence(Way::ToClient);
     day.proxy.wait_for("EVALSHA", sent + 1);
@@ -71,8 +71,7 @@ async fn loss_that_was_told_is_not_taken_back() {
         now != links
     })
     .await;
-    // One renewal may have been about to go out. Then it is released: the store may keep what was renewed
-    // without an answer.
+    // One more renewal may have been under way. The client then releases, as the renewal may have run.
     let (mut left, mut renewed) = (i64::MAX, 0);
     eventually("the end of the lease", async || {
         assert!(!guard.is_held());
@@ -89,7 +88,7 @@ async fn loss_that_was_told_is_not_taken_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holder_finds_another_link_before_its_lease_ends() {
     let day = Day::begin();
-    // A third of it is for the renewal that goes nowhere, one for the next, and one for a busy machine.
+    // A third of this for the lost renewal, a third for the next, and a third for a busy machine.
     let client = day.client_with(Duration::from_millis(4500)).await;
     let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
     let dead = day.commands();
@@ -120,10 +119,8 @@ async fn wait_ends_in_time_and_leaves_nothing() {
     assert!(matches!(ended, Ok(false)), "{ended:?}");
     assert!((wait..wait * 4).contains(&before.elapsed()), "{:?}", before.elapsed());
 
-    // And one that begins in the silence.
     let before = Instant::now();
     let ended = soon("the end of the wait", lock.try_lock_for(wait, Lease::Watched)).await;
-    // Whether it is held is not known.
     assert!(matches!(ended, Err(LockError::NoAnswer { .. } | LockError::Backend { .. })), "{ended:?}");
     assert!(before.elapsed() < wait * 4, "{:?}", before.elapsed());
     day.proxy.heal();
@@ -139,7 +136,7 @@ async fn waiter_looks_again_once_the_heartbeat_has_noticed() {
     let waiter = day.waiter(&client).await;
     day.subscriptions().silence(Way::ToClient);
     let () = day.run(&format!("DEL {NAME}")).await;
-    // It is published, and comes no further.
+    // The server publishes the message, and the silent link swallows it.
     let heard: usize = day.run(&format!("PUBLISH redisson_lock__channel:{{{NAME}}} 0")).await;
     assert_eq!(heard, 1);
     let guard = soon("the wake-up", waiter).await.unwrap().unwrap();
@@ -148,8 +145,8 @@ async fn waiter_looks_again_once_the_heartbeat_has_noticed() {
     day.end(&[&client]).await;
 }
 
-/// Releases of leases of an hour, through six seconds and more in which nothing is answered: an unlock, a
-/// dropped guard, and an attempt whose limit comes while its command is under way.
+/// Releases of leases of an hour, during six silent seconds and more: an unlock, a dropped guard, and an
+/// attempt whose time limit ends during its command.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn releases_are_repeated_until_the_silence_is_over() {
     const HOUR: Duration = Duration::from_secs(3600);
@@ -161,7 +158,7 @@ async fn releases_are_repeated_until_the_silence_is_over() {
     let [first, second] = guards;
     let (first, second) = (first.await.unwrap(), second.await.unwrap());
     let begun = Instant::now();
-    // What is sent arrives, and is not answered: so it is not known.
+    // Commands arrive and replies do not, so outcomes are unknown.
     day.proxy.silence(Way::ToClient);
     let tries = tried.try_lock_for(Duration::from_millis(100), HOUR).await;
     assert!(matches!(tries, Err(LockError::NoAnswer { .. })), "{tries:?}");
@@ -178,17 +175,17 @@ async fn releases_are_repeated_until_the_silence_is_over() {
     day.end(&[&client]).await;
 }
 
-/// The lock becomes free before messages come, and nothing else tells of it.
+/// The lock becomes free before the subscription stands, and no message tells the waiters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn subscription_that_is_confirmed_late_wakes_unconfirmed_waiters() {
     let day = Day::begin();
     let client = day.client().await;
     day.another_holds_it().await;
-    // Each is given up after most of a second, and made again over another link.
+    // Each SUBSCRIBE is given up after most of a second, and repeated over another link.
     for _ in 0..5 {
         day.proxy.lose_reply("SUBSCRIBE", Afterwards::Silence);
     }
-    // After a second it has asked once more, without messages.
+    // After a second the waiter has asked once more, without a subscription.
     let waiter = day.waiter(&client).await;
     let () = day.run(&format!("DEL {NAME}")).await;
     let guard = soon("the wake-up", waiter).await.unwrap().unwrap();

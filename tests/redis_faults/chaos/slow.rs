@@ -1,4 +1,4 @@
-//! A network that is slow, or brings everything byte by byte: nothing is different but the time.
+//! A network that is slow, or delivers byte by byte, changes only the time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -8,14 +8,13 @@ use latchwork_testkit::Way;
 
 use crate::day::{Day, NAME, soon, until_renewed};
 
-/// Two clients take turns, and none is inside with another.
 async fn take_turns(clients: [&LockClient; 2], times: usize) {
     let (inside, turns) = (AtomicBool::new(false), AtomicUsize::new(0));
     let take = async |client: &LockClient| {
         let lock = client.get_lock(NAME).unwrap();
         for _ in 0..times {
             let guard = lock.lock().await.unwrap();
-            // Ordering: SeqCst, as it costs nothing here and is the strictest.
+            // Ordering: SeqCst, the strictest; the cost does not matter here.
             assert!(!inside.swap(true, Ordering::SeqCst), "two are inside");
             tokio::task::yield_now().await;
             inside.store(false, Ordering::SeqCst);
@@ -52,13 +51,13 @@ async fn delays_change_nothing() {
 async fn chopped_bytes_change_nothing() {
     let day = Day::begin();
     day.proxy.chop();
-    // The greetings, too.
+    // The greetings are chopped, too.
     let clients = [day.client().await, day.client().await];
     take_turns([&clients[0], &clients[1]], 20).await;
     day.end(&[&clients[0], &clients[1]]).await;
 }
 
-/// A third of the lease is counted from when it began, and not from when the reply came.
+/// The first renewal is due a third of the lease after the command was sent, not after its reply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_renewal_is_in_time_though_the_acquisition_took_long() {
     const THIRD: Duration = Duration::from_secs(1);
@@ -66,7 +65,7 @@ async fn first_renewal_is_in_time_though_the_acquisition_took_long() {
     let client = day.client_with(THIRD * 3).await;
     let lock = client.get_lock(NAME).unwrap();
     day.proxy.delay(Way::ToClient, THIRD * 3 / 5);
-    // Twice as long, as the server does not know the script yet: the renewal is overdue.
+    // Two round trips, as the server does not know the script yet: the renewal is overdue.
     let guard = lock.lock().await.unwrap();
     day.proxy.heal();
     let had = Instant::now();

@@ -1,4 +1,4 @@
-//! Fair locks, as the faults know them.
+//! The fair lock as the kind under test.
 
 use latchwork::backend::Backend as _;
 use latchwork::lock::Mode;
@@ -7,29 +7,26 @@ use latchwork::{Lock, LockClient};
 
 use super::queued::stage::Side;
 
-/// Of the locks that queue.
 pub(crate) const MODE: Mode = Mode::Fair;
 
-/// The keys of the queue, and of the positions in it, behind the lock's name.
+/// Suffixes of the keys of the queue and of its positions.
 pub(crate) const QUEUE: &str = "fair_queue";
 pub(crate) const POSITIONS: &str = "fair_positions";
 
-/// The same of all waiters, in whichever way.
+/// Suffixes of the queues of all waiters.
 pub(crate) const WAITING: &[&str] = &["fair_queue"];
 
 pub(crate) fn named(client: &LockClient, name: &str) -> Lock {
     client.get_fair_lock(name).unwrap()
 }
 
-/// How many ways there are to have the lock.
 pub(crate) const WAYS: usize = 1;
 
-/// They all.
 pub(crate) fn sides(client: &LockClient, name: &str) -> Vec<Side> {
     vec![Side { lock: named(client, name), is_shared: false }]
 }
 
-/// Where this client listens if one of it waits. First where it is told of grants.
+/// Channels of this client's waiters; the first one carries grants.
 pub(crate) fn channels(client: &LockClient, name: &str) -> Vec<String> {
     vec![client.backend::<Redis>().unwrap().channels(MODE, named(client, name).name(), client.id()).own]
 }

@@ -1,4 +1,4 @@
-//! Which owners believe to have the lock, at any moment, while links are silent for longer than leases last.
+//! Owners that believe they hold the lock, while links are silent for longer than leases last.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,10 +13,10 @@ use super::kind::sides;
 use super::stage::{LIFE, LITTLE, Side, end, proxied_for, within};
 use crate::day::{Day, NAME};
 
-/// Long enough for a renewal whose answer is lost, and one more.
+/// Long enough for a renewal with a lost answer, and one more.
 const LEASE: Duration = Duration::from_secs(9);
 
-/// All guards that are alive, and whether others may have the lock as well.
+/// All live guards, each with true if it shares the lock.
 #[derive(Default)]
 struct Beliefs(Mutex<Vec<(Arc<Guard>, bool)>>);
 
@@ -25,33 +25,33 @@ impl Beliefs {
         let guards = self.0.lock().unwrap();
         for (alone, _) in guards.iter().filter(|(_, is_shared)| !is_shared) {
             for (other, _) in guards.iter().filter(|(other, _)| !Arc::ptr_eq(alone, other)) {
-                // It was held when the other one was, as it still is.
+                // Ask `alone` last: if held now, it was also held when `other` answered.
                 assert!(!(other.is_held() && alone.is_held()), "two believe that they have the lock");
             }
         }
     }
 
-    /// Has it until it is given back, which is when it is lost if `until_lost`.
+    /// Holds the lock for `how_long`, or until it is lost, and then releases.
     async fn hold(&self, guard: Guard, is_shared: bool, how_long: Duration) {
         let guard = Arc::new(guard);
         self.0.lock().unwrap().push((Arc::clone(&guard), is_shared));
         guard.lost_timeout(how_long).await;
         self.0.lock().unwrap().retain(|(other, _)| !Arc::ptr_eq(other, &guard));
-        // It may be lost, or repeated in the background.
+        // The lock may be lost, or the release repeated in the background.
         let _ = Arc::into_inner(guard).expect("no other has it").unlock().await;
     }
 }
 
 struct Stage {
     beliefs: Beliefs,
-    /// Which clients hear nothing: they keep what they have.
+    /// True for clients with a silent link; they keep their locks.
     silent: [AtomicBool; 3],
     ends: AtomicBool,
 }
 
 impl Stage {
     fn is_silent(&self, client: usize) -> bool {
-        // Ordering: Relaxed, it only lengthens holds.
+        // Ordering: Relaxed, the flag only lengthens holds.
         self.silent[client].load(Ordering::Relaxed)
     }
 
@@ -79,8 +79,7 @@ impl Stage {
     }
 
     async fn silence(&self, number: usize, proxy: &ChaosProxy, ways: &[Way], how_long: Duration) {
-        // Ordering: as above. First, so that the lock is held when the link falls silent, and its holder
-        // keeps it.
+        // Ordering: as above. First, so the client keeps a lock held at the start of the silence.
         self.silent[number].store(true, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(200)).await;
         ways.iter().for_each(|way| proxy.silence(*way));
@@ -117,7 +116,7 @@ async fn no_holder_believes_in_the_lock_beside_a_writer() {
             }
         }
     });
-    // One after the other, and over again: the holder of then keeps it until it knows better.
+    // One after the other, repeatedly: the holder at the start keeps the lock until it learns of the loss.
     for (number, ways) in
         [&[Way::ToServer, Way::ToClient][..], &[Way::ToServer], &[Way::ToClient]].into_iter().enumerate()
     {

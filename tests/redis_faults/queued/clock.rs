@@ -32,7 +32,7 @@ async fn convoy_goes_on_when_the_clock_is_set_back_again_and_again() {
     end(day, &clients.each_ref()).await;
 }
 
-/// It would have to wait until the clock is where it was, beside a lock that is never left alone.
+/// Otherwise the waiter would wait until the clock is back at its old time, on a lock that is always wanted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiter_comes_before_newcomers_again_some_seconds_after_the_clock_was_set_back() {
     let (day, clock) = begin();
@@ -42,7 +42,7 @@ async fn waiter_comes_before_newcomers_again_some_seconds_after_the_clock_was_se
     until_queued(&day.server, 1).await;
     until_listening(&day.server, &[&first]).await;
     clock.set(-HOUR);
-    // It has said again for how long it has waited.
+    // The waiter has reported its time waited again.
     eventually("a place by the new clock", async || began(&day).await <= now(&day.server).await).await;
     let comes = waiter(&second).await;
     until_queued(&day.server, 2).await;
@@ -54,15 +54,14 @@ async fn waiter_comes_before_newcomers_again_some_seconds_after_the_clock_was_se
     end(day, &[&holder, &first, &second]).await;
 }
 
-/// Since when the first in the queue waits, as the server has it.
+/// The server's start time of the first waiter in the queue.
 async fn began(day: &Day) -> Duration {
     let (_, began): (String, f64) =
         day.run(&format!("ZRANGE {NAME}:latchwork:{{{NAME}}}:{QUEUE} 0 0 WITHSCORES")).await;
     Duration::from_micros(began as u64)
 }
 
-/// All leases are over at once: that cannot be helped. A holder is told, and a waiter is
-/// not forgotten.
+/// All leases end at once, unavoidably. The holder learns of the loss, and no waiter is forgotten.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_waiters_have_a_turn_when_the_clock_is_set_forward() {
     let (day, clock) = begin();
@@ -76,7 +75,6 @@ async fn all_waiters_have_a_turn_when_the_clock_is_set_forward() {
         forward += HOUR;
         clock.set(forward);
         assert_eq!(within(LIFE + LITTLE, "being told", held.lost()).await, LossReason::Gone);
-        // The first that asks.
         tokio::join!(serve(AT_ONCE, "a turn", one), serve(AT_ONCE, "a turn", other));
         assert!(held.unlock().await.unwrap_err().is_not_held());
     }

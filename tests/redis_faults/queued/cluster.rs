@@ -1,5 +1,4 @@
-//! A slot that moves from node to node while a convoy goes over its lock, and a master that fails while some
-//! wait.
+//! A slot that moves between nodes under a convoy, and a master that fails under waiters.
 
 use std::time::Duration;
 
@@ -42,7 +41,7 @@ async fn convoy_goes_on_while_its_slot_moves(sharded: ShardedMessages) {
     for _ in 0..6 {
         let to = (at + 1) % 3;
         cluster.begin_to_move(slot, at, to);
-        // Long enough for each client to meet it. The keys are at two nodes, so all wait.
+        // Long enough for each client to meet the move. The keys are at two nodes, so all clients wait.
         tokio::time::sleep(Duration::from_millis(200)).await;
         cluster.finish_to_move(slot, at, to);
         convoy.goes_on(20).await;
@@ -62,7 +61,7 @@ async fn convoy_goes_on_while_its_slot_moves_with_sharded_messages() {
     convoy_goes_on_while_its_slot_moves(ShardedMessages::Auto).await;
 }
 
-/// What `INFO replication` of the first master says of how far its replica is behind.
+/// True if the first master's replica has all writes, by `INFO replication`.
 fn is_replicated(cluster: &RedisCluster) -> bool {
     let info: String = cluster.ask(0, &["INFO", "replication"]);
     let number = |after: &str| -> u64 {
@@ -78,10 +77,10 @@ async fn waiters_go_on_at_the_replica(sharded: ShardedMessages) {
     let name = name_at(&cluster, 0, "fails");
     let held = named(&clients[0], &name).lock().await.unwrap();
     let mut waiters = Vec::new();
-    // Where it is told at the latest.
+    // The last channel of each client.
     let channel = |client: usize| channels(&clients[client], &name).pop().expect("it listens somewhere");
     for client in [1, 2] {
-        // Each in another way, if there are several: those that come before others anyway come first.
+        // Waiters on different sides, where there are several: the side with precedence comes first anyway.
         let lock = sides(&clients[client], &name).into_iter().cycle().nth(client).expect("a way").lock;
         waiters.push(tokio::spawn(async move { lock.lock().await.unwrap() }));
         eventually("sleep", async || {

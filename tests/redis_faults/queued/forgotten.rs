@@ -1,4 +1,4 @@
-//! A server that forgets: its keys, its scripts, or all of it with its life; and one that stands still.
+//! A server that forgets keys or scripts, restarts empty, or stalls.
 
 use std::time::Duration;
 
@@ -12,12 +12,11 @@ use super::stage::{
 };
 use crate::day::{Day, NAME, eventually};
 
-/// For how long each waits before the next one comes. A place goes by how long its waiter has waited when the
-/// server hears of it: two that come in the same moment may change places when both ask anew, by what the way
-/// of each takes.
+/// Pause between two arrivals. A position counts the time waited when its command reaches the server: waiters
+/// of the same moment may swap places when both ask again.
 const APART: Duration = Duration::from_millis(300);
 
-/// The server knows nothing any more of a holder and three waiters.
+/// The server forgets a holder and three waiters.
 async fn waiters_queue_anew(forgets: impl AsyncFnOnce(&mut Day)) {
     let mut day = Day::begin();
     let holder = day.bystander().await;
@@ -30,12 +29,12 @@ async fn waiters_queue_anew(forgets: impl AsyncFnOnce(&mut Day)) {
     }
     until_queued(&day.server, 3).await;
     forgets(&mut day).await;
-    // The first that asks has the lock. The others wait as long as it has it.
+    // The first waiter to ask gets the lock, and the others wait.
     let (mut guard, mut rest, first) = within(LIFE + LITTLE, "a waiter's turn", first_of(waiters)).await;
     until_queued(&day.server, 2).await;
     let others: Vec<_> = (0..3).filter(|client| *client != first).map(|client| &clients[client]).collect();
     until_listening(&day.server, &others).await;
-    // By when they began to wait, and not by when they asked.
+    // In the order of their waits, and not of their attempts.
     for turn in 0..2 {
         guard.ensure_held().await.unwrap();
         guard.unlock().await.unwrap();
@@ -54,7 +53,7 @@ async fn waiters_queue_anew(forgets: impl AsyncFnOnce(&mut Day)) {
     end(day, &[&holder, one, two, three]).await;
 }
 
-/// The guard of the one that has it, the others in their order, and which one it was.
+/// The guard of the waiter served, the other waiters in order, and the index of the one served.
 async fn first_of(mut waiters: Vec<Waiter>) -> (Guard, Vec<Waiter>, usize) {
     loop {
         if let Some(at) = waiters.iter().position(|waiter| waiter.is_finished()) {
@@ -89,7 +88,7 @@ async fn away_for_a_while_and_empty_after_that() {
     .await;
 }
 
-/// The holder gives it back meanwhile, to its own client's waiters among others: a waiter goes on waiting.
+/// The holder releases during the outage, and waiters of its own client are next: all keep waiting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn away_when_the_lock_is_given_back_to_waiters_of_the_same_client() {
     let mut day = Day::begin();
@@ -101,7 +100,7 @@ async fn away_when_the_lock_is_given_back_to_waiters_of_the_same_client() {
         eventually("waiting", async || lock(&client).waiters() == behind).await;
     }
     day.server.kill_9();
-    // It is over here, whatever the server would say.
+    // The hold is over for its owner, whatever the server would reply.
     let _ = within(AT_ONCE, "an answer", held.unlock()).await;
     tokio::time::sleep(Duration::from_secs(6)).await;
     for waiter in &mut waiters {
@@ -115,7 +114,6 @@ async fn away_when_the_lock_is_given_back_to_waiters_of_the_same_client() {
     end(day, &[&client, &other]).await;
 }
 
-/// Only the queue is gone: no waiter is passed over for good.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queue_alone() {
     let day = Day::begin();
@@ -150,7 +148,6 @@ async fn scripts_only() {
     end(day, &clients.each_ref()).await;
 }
 
-/// No owner loses the lock, and no position is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stands_still_for_five_seconds() {
     let day = Day::begin();
@@ -173,7 +170,7 @@ async fn stands_still_for_five_seconds() {
     end(day, &[&holder, &one, &other]).await;
 }
 
-/// As long as positions last, and with a release on its way: all of them are over when it goes on.
+/// With a release under way: all positions are expired when the server resumes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stands_still_for_as_long_as_positions_last() {
     let day = Day::begin();
@@ -191,14 +188,13 @@ async fn stands_still_for_as_long_as_positions_last() {
     guard.unlock().await.unwrap();
     let guard = within(AT_ONCE, "the other one's turn", rest.remove(0)).await.unwrap().unwrap();
     guard.unlock().await.unwrap();
-    // It may have been given up, and was repeated.
+    // The release may have been given up, and repeated.
     if let Err(error) = within(AT_ONCE, "the release", release).await.unwrap() {
         assert!(error.is_release_pending(), "{error:?}");
     }
     end(day, &[&holder, &one, &other]).await;
 }
 
-/// Again and again, in the middle of whatever goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn convoy_goes_on_with_a_server_that_stands_still_for_moments() {
     let day = Day::begin();
@@ -214,8 +210,7 @@ async fn convoy_goes_on_with_a_server_that_stands_still_for_moments() {
     end(day, &clients.each_ref()).await;
 }
 
-/// Two may have the lock for as long as the one that lost it has not heard of that, so only the end counts
-/// here.
+/// Two may hold the lock until the former holder learns of its loss, so the test looks only at the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn convoy_ends_with_a_server_that_is_flushed_again_and_again() {
     let day = Day::begin();
@@ -227,7 +222,7 @@ async fn convoy_ends_with_a_server_that_is_flushed_again_and_again() {
             for Side { lock, .. } in sides {
                 let guard = lock.lock().await.unwrap();
                 tokio::task::yield_now().await;
-                // It may be gone.
+                // The lock may be lost.
                 let _ = guard.unlock().await;
             }
         }));
@@ -241,7 +236,6 @@ async fn convoy_ends_with_a_server_that_is_flushed_again_and_again() {
             }
         }
     });
-    // Long enough for a few dozen.
     tokio::time::sleep(Duration::from_secs(1)).await;
     flushes.abort();
     for task in tasks {

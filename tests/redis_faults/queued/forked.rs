@@ -1,4 +1,4 @@
-//! A process that forks while one of its tasks waits: the child has a copy of it, and is not to act for it.
+//! A process forks while one of its tasks waits: the child has a copy of the task, and must not act for it.
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,11 +11,10 @@ use super::stage::{AT_ONCE, end, pairs, serve, sleeps, until_queued, waiter, wit
 use crate::day::{Day, eventually};
 use crate::rerun;
 
-/// Set for the process that forks only.
+/// Set only for the process that forks.
 const FORKS: &str = "LATCHWORK_TEST_FORKS";
 
-/// In a process of its own: a child has the locks of threads that it does not have, and other tests run
-/// beside this one.
+/// In a process of its own: the child copies mutexes held by other threads, such as other tests'.
 #[test]
 fn child_does_not_leave_the_queue_for_its_parent() {
     let output = rerun::command(module_path!(), "process_that_forks").env(FORKS, "").output().unwrap();
@@ -23,8 +22,7 @@ fn child_does_not_leave_the_queue_for_its_parent() {
     assert!(String::from_utf8_lossy(&output.stdout).contains(FORKS), "it did nothing: {output:?}");
 }
 
-/// What that process runs, in a runtime with one thread, which is idle at the moment of the fork. Does
-/// nothing as a test of the first.
+/// The body of the forking process: its one-thread runtime is idle during the fork. Does nothing as a test.
 #[tokio::test]
 async fn process_that_forks() {
     if env::var_os(FORKS).is_none() {
@@ -55,12 +53,11 @@ async fn child_does_not_act_for_its_parent(
     .await;
     let behind = waiter(other).await;
     until_queued(&day.server, 2).await;
-    // SAFETY: the child runs a few functions of this crate, whose locks are free at this moment, and
-    // exits at once.
+    // SAFETY: the child calls a few functions of this crate, whose mutexes are free now, and exits at once.
     let process = unsafe { libc::fork() };
     if process == 0 {
         let found = catch_unwind(AssertUnwindSafe(|| {
-            // None of it the child's to give back.
+            // The child must release none of these.
             drop(wait);
             drop(held);
             let mut refused = pin!(first.lock());
@@ -69,12 +66,12 @@ async fn child_does_not_act_for_its_parent(
                 _ => 1,
             }
         }));
-        // SAFETY: ends the process, as it says; nothing of the test's is to run in the child.
+        // SAFETY: `_exit` ends the process; no code of the test may run in the child.
         unsafe { libc::_exit(found.unwrap_or(3)) };
     }
     assert!(process > 0, "no process to be had");
     let mut status = 0;
-    // SAFETY: the status is written to a place that is there.
+    // SAFETY: `status` is a valid place for the status.
     let waited = unsafe { libc::waitpid(process, &raw mut status, 0) };
     assert_eq!((waited, status), (process, 0), "the child went on, or hung");
     until_queued(&day.server, 2).await;

@@ -1,5 +1,4 @@
-//! Futures that are dropped, polled once and dropped, or polled once and kept; runtimes and clients that end
-//! with waiters.
+//! Futures that are dropped, or polled once and then dropped or kept; runtimes and clients that end.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -20,7 +19,7 @@ fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A task comes, is polled for a while, and goes, again and again.
+/// A task arrives, is polled for a while, and is dropped, again and again.
 async fn come_and_go(client: LockClient, mut random: Rng, rounds: usize) {
     for Side { lock, .. } in sides(&client, NAME).into_iter().cycle().take(rounds) {
         let patience = Duration::from_micros(random.u64(..4000));
@@ -55,7 +54,7 @@ async fn convoy_goes_on_among_those_that_come_and_go() {
     end(day, &clients.each_ref()).await;
 }
 
-/// The releases of a convoy are all polled once, and then kept, so that they are not dropped either.
+/// The releases of a convoy are polled once and then kept, so none is dropped either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unlocks_that_are_not_polled_again_are_done() {
     let day = Day::begin();
@@ -74,7 +73,7 @@ async fn unlocks_that_are_not_polled_again_are_done() {
     end(day, &clients.each_ref()).await;
 }
 
-/// Kept and not polled: at the store's queue, and behind it.
+/// Kept without another poll: the queue heads, and waiters behind them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unpolled_waiters_cost_the_others_one_life_at_most() {
     let day = Day::begin();
@@ -99,7 +98,7 @@ async fn unpolled_waiters_cost_one_life_at_most(
         for _ in 0..2 {
             let lock = ours.clone();
             let mut wait = Box::pin(async move { lock.lock().await });
-            // Until it has a position, or a place behind the one that has.
+            // Until the wait has a position, or a place behind the queue head.
             let is_first = kept.len() % 2 == 0;
             eventually("waiting", async || {
                 assert!(poll_once(wait.as_mut()).is_pending());
@@ -113,7 +112,6 @@ async fn unpolled_waiters_cost_one_life_at_most(
     let next = waiter_of(other, theirs).await;
     held.unlock().await.unwrap();
     serve(LIFE + LITTLE, "the turn of the one behind", next).await;
-    // And they have theirs when they are polled again.
     for wait in kept {
         let guard = within(LIFE + LITTLE, "a late turn", wait).await.unwrap();
         guard.unlock().await.unwrap();
@@ -121,7 +119,7 @@ async fn unpolled_waiters_cost_one_life_at_most(
     assert_eq!(queued(&day.server).await, 0);
 }
 
-/// Several clients in a runtime of their own, that ends without a word while they wait.
+/// Several clients in a runtime that will end while they wait.
 fn runtime_with_waiters(day: &Day, clients: usize, are_shared: bool) -> (Runtime, Vec<LockClient>) {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let waiting = (0..clients)
@@ -129,7 +127,6 @@ fn runtime_with_waiters(day: &Day, clients: usize, are_shared: bool) -> (Runtime
             runtime.block_on(async {
                 let client = day.bystander().await;
                 let lock = side_of(&client, are_shared);
-                // The second waits behind the first.
                 for _ in 0..2 {
                     drop(taker_of(&lock));
                 }
@@ -161,13 +158,13 @@ fn runtime_that_ends_with_waiters_costs_the_next_nothing() {
     own.block_on(end(day, &[&holder, &other]));
 }
 
-/// The lock is on its way to them when they end.
+/// A grant is under way when the clients end.
 #[test]
 fn runtime_that_ends_with_a_grant_on_its_way_costs_the_next_one_life() {
     let own = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let day = Day::begin();
     let (holder, other) = own.block_on(async { (day.bystander().await, day.bystander().await) });
-    // (One that is about to read has asked for a lease, which lasts as long as that of any other that reads.)
+    // (A reader at its turn has asked for a lease, which lasts as long as any other read lease.)
     for (_, next) in pairs(&other, &other).into_iter().filter(|(dead, _)| !dead.is_shared) {
         let held = own.block_on(lock(&holder).lock()).unwrap();
         let (runtime, clients) = runtime_with_waiters(&day, 3, false);
@@ -200,13 +197,12 @@ async fn client_that_is_shut_down_takes_its_waiters_out_of_the_queue() {
         let next = waiter_of(&other, &next.lock).await;
         let (release, still) =
             if at_grant { (Some(tokio::spawn(held.unlock())), None) } else { (None, Some(held)) };
-        // If a waiter has the lock before that, and keeps it, this takes all of its time.
+        // A waiter that got the lock first and keeps it uses up the whole time limit.
         let ended = within(AT_ONCE, "the shutdown", leaves.shutdown(AT_ONCE - Duration::from_secs(1))).await;
         let mut got = Vec::new();
         for told in told {
             match within(AT_ONCE, "being told", told).await.unwrap() {
                 Err(error) => assert!(error.is_shut_down(), "{error:?}"),
-                // It was faster than the shutdown.
                 Ok(guard) => got.push(guard),
             }
         }
@@ -227,7 +223,6 @@ async fn client_that_is_shut_down_takes_its_waiters_out_of_the_queue() {
     end(day, &[&holder, &other]).await;
 }
 
-/// Clients that end by being dropped, with all that they have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_that_are_dropped_with_their_client_leave_nothing() {
     let day = Day::begin();
@@ -250,7 +245,6 @@ async fn waiters_that_are_dropped_with_their_client_leave_nothing() {
     end(day, &[&holder, &other]).await;
 }
 
-/// Clients come, wait, and are shut down with whatever they have, while others take turns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn convoy_goes_on_among_clients_that_are_shut_down() {
     let day = Day::begin();

@@ -1,4 +1,4 @@
-//! A waiter whose links are cut, or fall silent, just before it is granted the lock.
+//! A waiter whose links are cut or silent just before it is granted the lock.
 
 use std::time::Duration;
 
@@ -12,15 +12,13 @@ use super::stage::{
 };
 use crate::day::{Day, NAME};
 
-/// What happens to the links of the first waiter. It is undone once the second one has the lock.
+/// A fault on the links of the first waiter, which ends once the second one has the lock.
 enum Fault {
     Cut(Cut),
     CutSubscriptions,
     CutCommands,
     Silence(&'static [Way]),
-    /// Only the link that its messages come over.
     SilentSubscriptions,
-    /// Only the link that it asks over.
     SilentCommands,
 }
 
@@ -41,8 +39,8 @@ impl Fault {
         }
     }
 
-    /// For how long others may be kept out. A client that is only deaf can still ask when it has its turn: it
-    /// has the lock then, and not only a position.
+    /// The time for which others may be kept out. A client that hears nothing can still ask at its turn, and
+    /// then has a lease, and not only a position.
     fn lasts(&self) -> Duration {
         match self {
             Fault::Silence([Way::ToClient]) => LEASE,
@@ -51,8 +49,7 @@ impl Fault {
     }
 }
 
-/// The first waits through a link that fails, the second behind it. Both have their turn, one after the
-/// other.
+/// The first waits over a faulty link, the second behind the first. Both are served, one after the other.
 async fn both_have_their_turn(fault: Fault) {
     let day = Day::begin();
     let (proxy, first) = proxied(&day.server).await;
@@ -77,8 +74,7 @@ async fn have_their_turn(
     until_queued(&day.server, 2).await;
     fault.begin(proxy);
     held.unlock().await.unwrap();
-    // Whichever is first of the two: none sleeps beside a free lock, nor for longer beside one that a
-    // position holds.
+    // Either may be first: neither sleeps beside a free lock, or for longer than a position lasts.
     let (guard, came_first) = within(fault.lasts() + LITTLE, "a waiter's turn", async {
         tokio::select! {
             guard = &mut cut_off => (guard, true),
@@ -90,7 +86,7 @@ async fn have_their_turn(
     proxy.heal();
     let left = if came_first { behind } else { cut_off };
     if !came_first {
-        // It has asked anew, and does not believe what it was told meanwhile.
+        // The first has asked again, and does not trust the earlier grant.
         until_queued(&day.server, 1).await;
     }
     guard.ensure_held().await.unwrap();
@@ -100,7 +96,7 @@ async fn have_their_turn(
     assert_eq!(queued(&day.server).await, 0);
 }
 
-/// There are no other waiters. The lock is its own as soon as it hears again.
+/// No other waiter: the client gets the lock as soon as it hears again.
 async fn alone_it_has_its_turn(fault: Fault) {
     let day = Day::begin();
     let (proxy, client) = proxied(&day.server).await;
@@ -124,23 +120,23 @@ async fn has_its_turn_alone(
     until_queued(&day.server, 1).await;
     fault.begin(proxy);
     held.unlock().await.unwrap();
-    // A waiter that is not granted the lock unasked hears of its turn to no avail.
+    // A reader is not granted the lock unasked, so hearing of its turn is not enough.
     if let (Fault::Silence([Way::ToServer]), false) = (fault, side.is_shared) {
-        // It hears of its turn, and has the lock for as long as no other has to hear of it.
+        // The waiter hears its grant, and holds the lock until its position ends.
         let guard = within(AT_ONCE, "its turn", cut_off).await.unwrap().unwrap();
         assert!(guard.is_held());
         let theirs = within(LIFE + LITTLE, "the newcomer's turn", lock(holder).lock()).await.unwrap();
         assert!(!guard.is_held(), "two have the lock");
         assert_eq!(guard.lost().await, LossReason::Unreachable);
         proxy.heal();
-        // The connection that kept it waiting may be noticed by this very command.
+        // This command may be the first to notice the silent connection.
         let error = guard.unlock().await.unwrap_err();
         assert!(error.is_not_held() || error.is_release_pending(), "{error:?}");
         theirs.ensure_held().await.unwrap();
         return theirs.unlock().await.unwrap();
     }
     if matches!(fault, Fault::Silence(_)) {
-        // A newcomer gets in once the position is over, and not before.
+        // A newcomer gets in after the end of the position, and not before.
         let guard = within(fault.lasts() + LITTLE, "the newcomer's turn", lock(holder).lock()).await.unwrap();
         proxy.heal();
         until_queued(&day.server, 1).await;
@@ -150,7 +146,6 @@ async fn has_its_turn_alone(
     serve(LIFE + LITTLE, "its turn", cut_off).await;
 }
 
-/// Clients, each through a proxy of its own.
 async fn convoy_of_proxied(day: &Day, rounds: usize) -> (Vec<ChaosProxy>, Vec<LockClient>, Convoy) {
     let (mut proxies, mut clients) = (Vec::new(), Vec::new());
     for _ in 0..4 {
@@ -174,7 +169,7 @@ async fn convoy_goes_on_over_links_that_are_cut_again_and_again() {
     end(day, &clients.iter().collect::<Vec<_>>()).await;
 }
 
-/// In the middle of messages, and of commands.
+/// During messages, and during commands.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn convoy_goes_on_when_the_server_ends_connections_again_and_again() {
     let day = Day::begin();
@@ -206,7 +201,7 @@ async fn convoy_goes_on_over_links_that_are_slow_and_send_byte_by_byte() {
     end(day, &clients.iter().collect::<Vec<_>>()).await;
 }
 
-/// One after the other falls silent, for up to two seconds: its links do not live for as long.
+/// One client after the other is silent, for up to two seconds: longer than its links live.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn convoy_goes_on_after_clients_that_fall_silent_in_turns() {
     let day = Day::begin();
@@ -214,7 +209,7 @@ async fn convoy_goes_on_after_clients_that_fall_silent_in_turns() {
     for (number, way) in [Way::ToServer, Way::ToClient].into_iter().cycle().take(6).enumerate() {
         let proxy = &proxies[number % 4];
         proxy.silence(way);
-        // If it has the lock, no other goes on.
+        // If the silent client holds the lock, no other one goes on.
         tokio::time::sleep(Duration::from_millis(400 * number as u64)).await;
         proxy.heal();
         convoy.goes_on(10).await;

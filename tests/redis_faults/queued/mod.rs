@@ -1,10 +1,9 @@
-//! What must hold of a lock with a queue under fault injection, with default options and timings:
-//! processes that are killed or stand still, links that are cut or fall silent, replies that are lost,
-//! servers that forget, stand still or are replaced, and futures that are not polled.
+//! Properties of a lock with a queue under fault injection, with default options and timings: killed and
+//! stopped processes, cut and silent links, lost replies, servers that forget, stall or are replaced, and
+//! unpolled futures.
 //!
-//! On each of them at most one client has the lock at a time, a free lock is not waited for longer than a
-//! position in its queue lasts, every waiter that stays gets the lock in the end, and nothing is left at the
-//! server.
+//! In each test at most one client holds the lock at a time, no waiter waits for a free lock for longer than
+//! a position lasts, every waiter that stays gets the lock in the end, and no key is left at the server.
 //!
 //! The module of each kind of lock mounts this folder beside its own `kind`.
 

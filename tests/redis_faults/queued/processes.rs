@@ -1,4 +1,4 @@
-//! Processes that are killed, or stand still: this test binary, run once more for each.
+//! Processes that are killed or stopped: this test binary, run once more for each.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Write};
@@ -21,16 +21,16 @@ use super::stage::{
 use crate::day::{Day, NAME, eventually};
 use crate::rerun;
 
-/// Set for the other process only: the server's URL.
+/// The server's URL; set for other processes only.
 const SERVER: &str = "LATCHWORK_TEST_FAIR_WAITER";
 
-/// How many processes have the lock, as they see it. One that has it alone counts as more than all others.
+/// Key of the number of holders by their own view. An exclusive holder counts more than all others together.
 pub(crate) const INSIDE: &str = "inside";
 
-/// A key that each turn counts.
+/// Key of a counter that each turn increments.
 const COUNT: &str = "count";
 
-/// What the other process runs. Does nothing as a test of the first.
+/// The body of the other process. Does nothing as a test of the first.
 #[test]
 fn other_process() {
     let Some(url) = env::var_os(SERVER) else { return };
@@ -38,19 +38,18 @@ fn other_process() {
     runtime.block_on(wait_and_hold(url.to_str().unwrap()));
 }
 
-/// The line that tells the other process to take the lock, in the last of the ways that there are.
+/// The line that tells the other process to take the last side of the lock.
 const OTHER_SIDE: &str = "other side";
 
-/// Takes the lock, and gives it back when it reads a line, as often as it is told to; or takes as many turns
-/// as a line says.
+/// Takes the lock and releases it, a line for each step; a line with a number demands as many turns.
 async fn wait_and_hold(url: &str) {
     let client = LockClient::new(Redis::connect(url).await.unwrap());
     let mut raw = crate::by_hand::connect(url).await;
-    // It may be stopped between a command and the reply.
+    // The process may be stopped between a command and its reply.
     raw.set_response_timeout(LONG);
     let (send, mut lines) = unbounded_channel();
     thread::spawn(move || io::stdin().lines().map_while(Result::ok).all(|line| send.send(line).is_ok()));
-    // On a line of its own: the harness's "test ... " has no end yet.
+    // On a new line: the harness's "test ... " has no line end yet.
     tell("\nup");
     while let Some(line) = lines.recv().await {
         if let Ok(turns) = line.parse() {
@@ -74,7 +73,7 @@ async fn wait_and_hold(url: &str) {
     }
 }
 
-/// Counts at the server, which comes out right only if one does it at a time.
+/// Counts at the server; overlapping exclusive holders lose counts.
 async fn take_turns(client: &LockClient, raw: &mut MultiplexedConnection, turns: usize) {
     for Side { lock, is_shared } in sides(client, NAME).into_iter().cycle().take(turns) {
         let guard = lock.lock().await.unwrap();
@@ -110,7 +109,7 @@ fn tell(what: &str) {
     io::stdout().flush().unwrap();
 }
 
-/// Ends with the test, however that ends.
+/// Killed at the end of the test.
 pub(crate) struct Process {
     child: Child,
     to: ChildStdin,
@@ -134,7 +133,7 @@ impl Process {
         process
     }
 
-    /// One that waits for the lock, and has a position in its queue.
+    /// A process whose waiter has a position in the queue.
     async fn waiter(server: &RedisServer) -> Process {
         Process::waiter_of(server, false).await
     }
@@ -154,7 +153,6 @@ impl Process {
         writeln!(self.to).unwrap();
     }
 
-    /// Until it says that.
     pub(crate) async fn hear(&mut self, limit: Duration, word: &str) {
         within(limit, word, async {
             while self.from.recv().await.unwrap_or_else(|| panic!("it ended before it said {word:?}")) != word
@@ -179,7 +177,6 @@ impl Process {
     }
 
     pub(crate) fn kill_9(&mut self) {
-        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -191,8 +188,8 @@ impl Drop for Process {
     }
 }
 
-/// They take the lock again and again, and one after the other stands still for a while, wherever it is then:
-/// in the queue, with a grant on its way, or inside. That is never for as long as what is left of a lease.
+/// The processes take the lock again and again, and each is stopped for a while: in the queue, during a
+/// grant, or as the holder. A stop is shorter than the rest of a lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_that_stand_still_in_turns_keep_each_other_out() {
     const PROCESSES: usize = 4;
@@ -238,7 +235,7 @@ async fn waiters_that_are_killed_are_passed_over(how_many: usize) {
         let next = waiter_of(&other, &next.lock).await;
         until_queued(&day.server, how_many + 1).await;
         dead.iter_mut().for_each(Process::kill_9);
-        // From its kernel's word for it on.
+        // From now on the kernel has closed their connections.
         eventually("the end of their connections", async || listeners(&day.server).await == 1).await;
         held.unlock().await.unwrap();
         serve(AT_ONCE, "the turn of the one behind", next).await;
@@ -264,7 +261,7 @@ async fn waiters_that_are_killed_with_the_grant_on_its_way_cost_one_life() {
         until_empty(&day.server).await;
         let held = lock(&holder).lock().await.unwrap();
         let mut dead = waiters(&day.server, 3, false).await;
-        // It is granted the lock and does not see it.
+        // The process is granted the lock and does not see the message.
         dead[0].pause();
         held.unlock().await.unwrap();
         until_queued(&day.server, 2).await;
@@ -301,8 +298,7 @@ async fn holder_that_is_killed_keeps_the_lock_as_long_as_its_lease_and_the_order
     end(day, &[&clients[0], &clients[1]]).await;
 }
 
-/// A waiter that was granted the lock unasked has it for as long as a position lasts, until it has renewed
-/// that.
+/// A waiter that is granted the lock unasked holds it as long as its position, until the first renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holder_that_was_granted_the_lock_unasked_and_is_killed_keeps_it_as_long_as_its_lease() {
     let day = Day::begin();
@@ -344,12 +340,12 @@ async fn waiters_stand_still(
     still.iter().for_each(Process::pause);
     held.unlock().await.unwrap();
     let guard = within(LIFE + LITTLE, "the turn of the one behind", next).await.unwrap().unwrap();
-    // What they were told is not true any more.
+    // The grants they hear now are outdated.
     still.iter().for_each(|process| resume(&process.child).unwrap());
     until_queued(&day.server, how_many).await;
     assert!(still.iter_mut().all(Process::has_said_nothing), "a process believes that it has the lock");
     guard.ensure_held().await.unwrap();
-    // In whatever order: those that dial anew, as nothing came for so long, are passed over meanwhile.
+    // In any order: processes that reconnect after the long silence are passed over meanwhile.
     still.iter_mut().for_each(Process::go_on);
     guard.unlock().await.unwrap();
     for process in &mut still {
@@ -369,7 +365,7 @@ async fn three_waiters_that_stand_still_together_cost_the_next_one_life() {
     waiters_that_stand_still_cost_one_life(3).await;
 }
 
-/// Its grant comes while it stands still, and it goes on in time: it has the lock, and no other.
+/// The grant arrives during the stop, and the process resumes in time: it alone holds the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiter_that_goes_on_in_time_has_the_lock() {
     let day = Day::begin();

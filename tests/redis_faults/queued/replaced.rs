@@ -1,4 +1,4 @@
-//! A master that is replaced while some wait, as the Sentinels say.
+//! The Sentinels replace a master while some clients wait.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ pub(crate) async fn clients<const N: usize>(set: &SentinelSet) -> [LockClient; N
     clients.try_into().unwrap_or_else(|_| unreachable!("so many were made"))
 }
 
-/// Nothing of ours is left in this process, nor on the server.
+/// Asserts that neither this process nor the server keeps anything of ours.
 pub(crate) async fn assert_clean(clients: &[LockClient], master: &RedisServer) {
     within(LIFE + LITTLE, "a clean server", async {
         loop {
             let keys: usize = run(master, "DBSIZE").await;
-            // The Sentinels' own are there for good.
+            // The Sentinels' own channels stay.
             let channels: Vec<String> = run(master, "PUBSUB CHANNELS latchwork*").await;
             if keys == 0 && channels.is_empty() && clients.iter().all(|client| client.registry().is_empty()) {
                 return;
@@ -42,7 +42,7 @@ async fn waiters_go_on_at_the_next_master(knows: bool) {
     let all: [_; 4] = clients(&set).await;
     let [holder, first, second, third] = &all;
     if !knows {
-        // It cannot follow the master any more, and does not know why.
+        // The replica cannot log in to the master, so replication stops.
         let () = run(&set.servers[1], "CONFIG SET masteruser nobody").await;
         let () = run(&set.servers[1], "CONFIG SET masterauth nothing").await;
         let () = run(&set.servers[0], "CLIENT KILL TYPE replica").await;
@@ -98,7 +98,7 @@ async fn convoy_goes_on_over_a_failover_in_good_order() {
     let set = SentinelSet::start();
     let all: [_; 3] = clients(&set).await;
     set.wait_until_in_sync(1);
-    // It is free when the master is replaced: what was not replicated would let two in.
+    // The lock is free during the failover: writes not yet replicated would let two in.
     let convoy = Convoy::start(&all, 2, 30);
     convoy.ends().await;
     set.fail_over();

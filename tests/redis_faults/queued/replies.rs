@@ -1,4 +1,4 @@
-//! The server has run a command, and its reply is lost.
+//! The server ran a command, and the reply is lost.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ async fn release(redis: &Redis, name: &LockName, id: &LeaseId, next: Option<&Nex
     let _ = redis.release(MODE, name, id, next).await.unwrap();
 }
 
-/// The day's own proxy leads its first client.
+/// Three clients; the first one is behind the day's proxy.
 async fn three(day: &Day) -> (LockClient, LockClient, LockClient) {
     (day.client().await, day.bystander().await, day.bystander().await)
 }
@@ -51,7 +51,7 @@ async fn of_the_command_that_takes_the_lock() {
     }
 }
 
-/// Of the one that puts the waiter into the queue, and then of one that keeps it there.
+/// Loses the replies of the command that enqueues the waiter, and of one that renews its position.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_the_commands_that_a_waiter_waits_by() {
     for afterwards in EACH {
@@ -68,7 +68,7 @@ async fn of_the_commands_that_a_waiter_waits_by() {
         day.proxy.wait_until_replies_are_lost();
         let second = waiter(&behind).await;
         held.unlock().await.unwrap();
-        // It is passed over if it does not listen yet.
+        // The waiter is passed over if not yet subscribed.
         tokio::join!(
             serve(LIFE + LITTLE, "the first turn", first),
             serve(LIFE + LITTLE, "the second turn", second),
@@ -78,8 +78,7 @@ async fn of_the_commands_that_a_waiter_waits_by() {
     }
 }
 
-/// The release has granted the lock to the next waiter of the same client, or has put that into the queue
-/// behind another client's.
+/// The release grants the lock to the same client's next waiter, or enqueues this waiter behind another's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_the_release_that_names_a_next_waiter() {
     for afterwards in EACH {
@@ -87,7 +86,7 @@ async fn of_the_release_that_names_a_next_waiter() {
             let day = Day::begin();
             let (client, other, _) = three(&day).await;
             let held = lock(&client).lock().await.unwrap();
-            // In one way or the other, or in none.
+            // On either side, or without another waiter.
             let theirs = match sides(&other, NAME).get(another_first) {
                 Some(side) => Some(waiter_of(&other, &side.lock).await),
                 None => None,
@@ -115,7 +114,7 @@ async fn of_the_roll_back_of_a_waiter_that_leaves() {
         let held = lock(&holder).lock().await.unwrap();
         let leaves = waiter(&client).await;
         let next = waiter(&behind).await;
-        // The roll back is the first of its script.
+        // The rollback is the first call of its script.
         day.proxy.lose_reply(EVAL, afterwards);
         leaves.abort();
         assert!(leaves.await.unwrap_err().is_cancelled());
@@ -127,7 +126,7 @@ async fn of_the_roll_back_of_a_waiter_that_leaves() {
     }
 }
 
-/// It was granted the lock, and leaves before it knows.
+/// The waiter was granted the lock, and leaves before it knows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_the_roll_back_of_a_waiter_that_has_the_lock_and_does_not_know() {
     for afterwards in EACH {
@@ -139,7 +138,6 @@ async fn of_the_roll_back_of_a_waiter_that_has_the_lock_and_does_not_know() {
         day.subscriptions().silence(Way::ToClient);
         held.unlock().await.unwrap();
         until_queued(&day.server, 1).await;
-        // The server knows the script already.
         day.proxy.lose_reply("EVALSHA", afterwards);
         leaves.abort();
         assert!(leaves.await.unwrap_err().is_cancelled());
@@ -150,7 +148,7 @@ async fn of_the_roll_back_of_a_waiter_that_has_the_lock_and_does_not_know() {
     }
 }
 
-/// The message of a grant is lost, and everything else comes through.
+/// Only the message of the grant is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_the_grant() {
     let day = Day::begin();
@@ -166,7 +164,6 @@ async fn of_the_grant() {
     end(day, &[&client, &holder, &behind]).await;
 }
 
-/// Every client loses replies again and again, of whatever comes next.
 async fn convoy_goes_on(afterwards: &'static [Afterwards]) {
     const CLIENTS: usize = 4;
     const LOSSES: usize = 6;
@@ -201,8 +198,7 @@ async fn convoy_goes_on_over_links_that_fall_silent() {
     convoy_goes_on(&[Afterwards::Silence, Afterwards::Reset]).await;
 }
 
-/// A place in the queue is by when the wait began, however long the way of the command was that asks for it:
-/// over no connection, or once more over the next.
+/// A position counts from the start of the wait, even if its command is slow or is sent twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn command_that_is_on_its_way_for_long_loses_no_place() {
     const ON_ITS_WAY: Duration = Duration::from_secs(1);
@@ -213,7 +209,7 @@ async fn command_that_is_on_its_way_for_long_loses_no_place() {
             let day = Day::begin();
             let (client, holder) = (day.client().await, day.bystander().await);
             let (redis, name) = (client.backend::<Redis>().unwrap(), LockName::new(NAME).unwrap());
-            // What a release that names the next one finds is one that has waited for longer.
+            // A release that names a next waiter meets a waiter that came earlier.
             let position = QueuePosition { waited: Duration::ZERO, kept: LIFE };
             let (first, next) =
                 (&ids[0], NextWaiter { id: ids[1].clone(), lease: LIFE, tokens: 0, position });

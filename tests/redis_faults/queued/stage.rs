@@ -1,5 +1,4 @@
-//! What locks with a queue are on trial with: waiters, what is done under the lock, and how long anything
-//! may take.
+//! The stage for locks with a queue: waiters, work under the lock, and time limits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,19 +14,19 @@ use super::kind::{WAITING, channels, named, sides};
 use crate::by_hand::run;
 use crate::day::{Day, NAME, eventually};
 
-/// The default watchdog's timeout: a holder that died has it for as long.
+/// The default watchdog timeout: a dead holder keeps the lock this long.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-/// For how long a position is kept: a third of that.
+/// Life of a position: a third of a lease.
 pub(crate) const LIFE: Duration = Duration::from_secs(10);
 
-/// What a loaded machine may add to that.
+/// Margin for a busy machine.
 pub(crate) const LITTLE: Duration = Duration::from_secs(3);
 
-/// A wait of less was not held up by a position without a waiter.
+/// A shorter wait was not held up by a position without a waiter.
 pub(crate) const AT_ONCE: Duration = Duration::from_secs(6);
 
-/// More than all that is done here in a row.
+/// Longer than any sequence of steps here.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) async fn within<F: Future>(limit: Duration, what: &str, future: F) -> F::Output {
@@ -38,12 +37,11 @@ pub(crate) fn lock(client: &LockClient) -> Lock {
     named(client, NAME)
 }
 
-/// A client through a proxy of its own.
 pub(crate) async fn proxied(server: &RedisServer) -> (ChaosProxy, LockClient) {
     proxied_for(server, LEASE).await
 }
 
-/// With leases of that length.
+/// A client through a proxy of its own, with leases of that length.
 pub(crate) async fn proxied_for(server: &RedisServer, lease: Duration) -> (ChaosProxy, LockClient) {
     let proxy = ChaosProxy::start(server.port());
     let options = LockOptions::default().watchdog_timeout(lease);
@@ -51,7 +49,7 @@ pub(crate) async fn proxied_for(server: &RedisServer, lease: Duration) -> (Chaos
     (proxy, client)
 }
 
-/// Whether the one of this client that competes has a position, listens, and sleeps.
+/// True if this client's queue head has a position, listens, and sleeps.
 pub(crate) fn sleeps(client: &LockClient) -> bool {
     let heard =
         |channel: &String| client.registry().join(channel).is_some_and(|look| look.latch().waiters() > 0);
@@ -60,7 +58,6 @@ pub(crate) fn sleeps(client: &LockClient) -> bool {
 
 pub(crate) type Waiter = JoinHandle<Result<Guard, LockError>>;
 
-/// Begins to take the lock.
 pub(crate) fn taker(client: &LockClient) -> Waiter {
     taker_of(&lock(client))
 }
@@ -70,7 +67,7 @@ pub(crate) fn taker_of(lock: &Lock) -> Waiter {
     tokio::spawn(async move { lock.lock().await })
 }
 
-/// The first of its client to wait. It has a position in the queue, and sleeps.
+/// The first waiter of its client, with a position in the queue, asleep.
 pub(crate) async fn waiter(client: &LockClient) -> Waiter {
     waiter_of(client, &lock(client)).await
 }
@@ -81,20 +78,17 @@ pub(crate) async fn waiter_of(client: &LockClient, lock: &Lock) -> Waiter {
     waiter
 }
 
-/// A task that gets the lock, and gives it back.
 pub(crate) async fn serve(limit: Duration, what: &str, waiter: Waiter) {
     let guard = within(limit, what, waiter).await.unwrap().unwrap();
     guard.ensure_held().await.unwrap();
     guard.unlock().await.unwrap();
 }
 
-/// By the server's clock, since the epoch.
 pub(crate) async fn now(server: &RedisServer) -> Duration {
     let (seconds, micros) = run(server, "TIME").await;
     Duration::from_secs(seconds) + Duration::from_micros(micros)
 }
 
-/// How many wait, as the server has it.
 pub(crate) async fn queued(server: &RedisServer) -> usize {
     let mut all = 0;
     for key in WAITING {
@@ -107,7 +101,7 @@ pub(crate) async fn until_queued(server: &RedisServer, how_many: usize) {
     eventually("positions", async || queued(server).await == how_many).await;
 }
 
-/// Waits until the server knows that they listen. One that does not is passed over.
+/// Waits until the server knows the clients' subscriptions. A client that does not listen is passed over.
 pub(crate) async fn until_listening(server: &RedisServer, clients: &[&LockClient]) {
     for client in clients {
         let grants = channels(client, NAME).swap_remove(0);
@@ -116,12 +110,12 @@ pub(crate) async fn until_listening(server: &RedisServer, clients: &[&LockClient
     }
 }
 
-/// How many listen to be told, as the server has it.
+/// The server's number of subscribed connections.
 pub(crate) async fn listeners(server: &RedisServer) -> usize {
     run::<String>(server, "CLIENT LIST TYPE pubsub").await.lines().count()
 }
 
-/// Waits until the positions of those that died are over.
+/// Waits until the positions of dead waiters have expired.
 pub(crate) async fn until_empty(server: &RedisServer) {
     within(LIFE + LITTLE, "the end of dead positions", async {
         while run::<usize>(server, "DBSIZE").await > 0 {
@@ -131,27 +125,24 @@ pub(crate) async fn until_empty(server: &RedisServer) {
     .await;
 }
 
-/// As [`Day::end`], once the positions of those that died are over.
 pub(crate) async fn end(day: Day, clients: &[&LockClient]) {
     until_empty(&day.server).await;
     day.end(clients).await;
 }
 
-/// A way to have the lock: for one alone, or together with others that have it so.
+/// A side of the lock: exclusive, or shared with other holders of the same side.
 #[derive(Clone)]
 pub(crate) struct Side {
     pub(crate) lock: Lock,
     pub(crate) is_shared: bool,
 }
 
-/// The way in which others of its kind have the lock as well, or in which no other has it.
 pub(crate) fn side_of(client: &LockClient, is_shared: bool) -> Lock {
     let of_kind = |side: &Side| side.is_shared == is_shared;
     sides(client, NAME).into_iter().find(of_kind).expect("there is such a way").lock
 }
 
-/// Two ways to have the lock, of one and of another, of which one has to wait for the other: each way beside
-/// each.
+/// All pairs of sides, of one client and of another, that exclude each other.
 pub(crate) fn pairs(one: &LockClient, other: &LockClient) -> Vec<(Side, Side)> {
     let others = sides(other, NAME);
     let with_others = |side: Side| others.iter().map(move |theirs| (side.clone(), theirs.clone()));
@@ -159,19 +150,19 @@ pub(crate) fn pairs(one: &LockClient, other: &LockClient) -> Vec<(Side, Side)> {
     pairs.filter(|(one, other)| !one.is_shared || !other.is_shared).collect()
 }
 
-/// What comes out right only if it is not done beside an exclusive holder.
+/// Work that detects a second holder beside an exclusive one.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     inside: AtomicUsize,
     done: AtomicUsize,
 }
 
-/// As what an exclusive holder counts among those inside.
+/// An exclusive holder's share in `inside`.
 pub(crate) const ALONE: usize = 1 << 20;
 
 impl Work {
     pub(crate) fn done(&self) -> usize {
-        // Ordering: SeqCst, nothing here is to depend on the lock's own.
+        // Ordering: SeqCst, so the check does not depend on the lock's own ordering.
         self.done.load(Ordering::SeqCst)
     }
 
@@ -193,7 +184,7 @@ impl Work {
     }
 }
 
-/// Tasks of several clients that take the lock again and again, in one way after the other.
+/// Tasks of several clients that take the lock again and again, alternating between its sides.
 pub(crate) struct Convoy {
     tasks: Vec<JoinHandle<()>>,
     work: Arc<Work>,
@@ -205,7 +196,7 @@ impl Convoy {
         Convoy::of(clients, NAME, tasks, rounds)
     }
 
-    /// `tasks` for each client, each of which takes the lock so many times.
+    /// Starts `tasks` tasks for each client, each with `rounds` turns.
     pub(crate) fn of(clients: &[LockClient], name: &str, tasks: usize, rounds: usize) -> Convoy {
         let work = Arc::new(Work::default());
         let clients: Vec<_> = clients.iter().map(|client| sides(client, name)).collect();
@@ -213,7 +204,7 @@ impl Convoy {
             .flat_map(|_| &clients)
             .enumerate()
             .map(|(number, sides)| {
-                // They do not all begin with the same one.
+                // Not all tasks begin with the same side.
                 let sides = sides.clone().into_iter().cycle().skip(number).take(rounds);
                 tokio::spawn(takes_turns(sides, Arc::clone(&work)))
             })
@@ -225,7 +216,7 @@ impl Convoy {
         self.work.done()
     }
 
-    /// Waits until `more` have had a turn from now on, or all.
+    /// Waits for `more` turns from now on, or for the last turn.
     pub(crate) async fn goes_on(&self, more: usize) {
         let enough = (self.done() + more).min(self.tasks.len() * self.rounds);
         within(LIFE + LITTLE, "the convoy's going on", async {
@@ -236,11 +227,11 @@ impl Convoy {
         .await;
     }
 
-    /// Waits until all are done. None was held up for longer than a position lasts.
+    /// Waits for the end of all turns, and asserts that no turn took longer than a position lasts.
     pub(crate) async fn ends(self) {
         let all = self.tasks.len() * self.rounds;
         let (mut before, mut since) = (self.done(), Instant::now());
-        // A task that has panicked is found below.
+        // The join below finds a panicked task.
         while self.done() < all && !self.tasks.iter().all(JoinHandle::is_finished) {
             tokio::time::sleep(Duration::from_millis(1)).await;
             if self.done() > before {
@@ -257,11 +248,11 @@ impl Convoy {
 
 async fn takes_turns(sides: impl Iterator<Item = Side>, work: Arc<Work>) {
     for Side { lock, is_shared } in sides {
-        // One that may wait for a server that is gone.
+        // Keeps waiting while the server is gone.
         let guard = lock.try_lock_for(LONG, Lease::Watched).await.unwrap().expect("its turn");
         work.work(is_shared).await;
         if let Err(error) = guard.unlock().await {
-            // It is repeated in the background.
+            // The release is repeated in the background.
             assert!(error.is_release_pending(), "{error:?}");
         }
     }

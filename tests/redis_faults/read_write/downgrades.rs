@@ -1,4 +1,4 @@
-//! An owner that writes, reads as well, and writes no more; and one that reads, and is refused.
+//! A writer that also reads and then stops writing; and a reader whose request to write is refused.
 
 use futures_util::future::join_all;
 use latchwork::{Guard, Lock, LockClient, Owner};
@@ -10,7 +10,7 @@ use super::queued::stage::{
 use super::readers::{EACH, assert_only_read, end_free, leases, read, until_leases};
 use crate::day::{Day, EVAL, soon};
 
-/// Takes a lock, once more if the answer to the first time is lost.
+/// Takes a lock, once more if the first answer is lost.
 async fn take(lock: &Lock) -> Guard {
     loop {
         match soon("an answer", lock.lock()).await {
@@ -26,7 +26,7 @@ async fn writer(client: &LockClient) -> (Owner, Guard) {
     (me, writes)
 }
 
-/// Which reply is lost: of the command that reads, or of the one that writes no more.
+/// `at`: loses the reply of the command that begins to read, or of the one that ends the write.
 async fn downgrade_though_a_reply_is_lost(at: usize) {
     for (afterwards, others_wait_to_read) in EACH.into_iter().flat_map(|each| [(each, false), (each, true)]) {
         let day = Day::begin();
@@ -71,7 +71,7 @@ async fn lost_reply_of_the_release_of_a_writer_that_reads_on() {
     downgrade_though_a_reply_is_lost(1).await;
 }
 
-/// The owner goes before it knows that it reads. It writes on.
+/// The owner leaves before it knows of its read lease, and writes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_that_gives_up_to_read_beside_itself_writes_on() {
     for afterwards in EACH {
@@ -93,7 +93,7 @@ async fn writer_that_gives_up_to_read_beside_itself_writes_on() {
     }
 }
 
-/// Both guards go while nothing can be said to the server.
+/// Both guards are dropped while the link is down.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_that_reads_leaves_nothing_though_both_go_over_a_link_that_is_cut() {
     for reads_go_first in [false, true] {
@@ -129,7 +129,7 @@ async fn writer_that_reads_leaves_nothing_though_both_go_over_a_link_that_is_cut
     }
 }
 
-/// It is refused at once, whatever the link, and reads on.
+/// The refusal is immediate on any link, and the owner reads on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reader_that_wants_to_write_is_refused_over_any_link() {
     let day = Day::begin();
@@ -151,7 +151,7 @@ async fn reader_that_wants_to_write_is_refused_over_any_link() {
     end_free(day, &client, &other).await;
 }
 
-/// Its writing is over since the server says so, and it reads on; or both are over.
+/// The write lease is over once the server says so, and the owner reads on; or both leases are over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_that_reads_is_told_when_the_server_forgets() {
     let day = Day::begin();
@@ -169,7 +169,7 @@ async fn writer_that_reads_is_told_when_the_server_forgets() {
     end(day, &[&client, &other]).await;
 }
 
-/// For longer than either lease lasts, and over links that lose replies of the renewals of both.
+/// For longer than either lease, while replies of both renewals are lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_that_reads_is_renewed_in_both_though_replies_are_lost() {
     join_all(EACH.map(|afterwards| async move {
@@ -177,7 +177,7 @@ async fn writer_that_reads_is_renewed_in_both_though_replies_are_lost() {
         let (client, other) = (day.client().await, day.bystander().await);
         let (me, writes) = writer(&client).await;
         let reads = take(&read(&client).owned_by(&me)).await;
-        // Both are of one script, and the server does not know it at the first one.
+        // One script renews both, and its first call is sent in full.
         day.proxy.lose_reply(EVAL, afterwards);
         let (one, both) =
             tokio::join!(writes.lost_timeout(LIFE * 3 + LITTLE), reads.lost_timeout(LIFE * 3 + LITTLE));

@@ -1,5 +1,4 @@
-//! The readers of one client by two leases: those that read on by the first, and a newcomer that has asked
-//! for the second.
+//! Two leases of one client's readers: one for the earlier readers, one requested by a newcomer.
 
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ async fn tenure_is_over() {
     tokio::time::sleep(TENURE * 2).await;
 }
 
-/// The link is gone when the newcomer asks.
+/// The link is down when the newcomer asks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_that_read_go_on_while_a_newcomer_asks_in_vain() {
     for silent in [None, Some(Way::ToServer), Some(Way::ToClient)] {
@@ -49,8 +48,7 @@ async fn those_that_read_go_on_while_a_newcomer_asks_in_vain() {
     }
 }
 
-/// And the newcomer goes before it has heard: what it may have got is given back, and not what the others
-/// have.
+/// The newcomer also leaves before the answer: only its own lease is released.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn newcomer_that_gives_up_unheard_takes_nothing_along() {
     for afterwards in EACH {
@@ -71,8 +69,7 @@ async fn newcomer_that_gives_up_unheard_takes_nothing_along() {
     }
 }
 
-/// The reply of the newcomer's question is lost, and then that of the release of the lease that is not needed
-/// any more.
+/// The reply to the newcomer's attempt is lost, and then the reply to the release of the other lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_leases_become_one_though_replies_are_lost() {
     for afterwards in EACH {
@@ -81,7 +78,7 @@ async fn two_leases_become_one_though_replies_are_lost() {
         let stays = read(&client).lock().await.unwrap();
         tenure_is_over().await;
         day.proxy.lose_reply("EVALSHA", afterwards);
-        // The first of its script.
+        // The release is the first call of its script.
         day.proxy.lose_reply(EVAL, Afterwards::Reset);
         let newcomer = patient_reader(&client);
         let newcomer = within(LIFE, "the newcomer's turn", newcomer).await.unwrap().unwrap();
@@ -97,7 +94,7 @@ async fn two_leases_become_one_though_replies_are_lost() {
     }
 }
 
-/// The one that lasts longer than the other stays beside it. Both are renewed, and each goes with its own.
+/// The longer lease stays beside the other one. Both are renewed, and each ends with its own readers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_leases_are_renewed_though_replies_are_lost() {
     for afterwards in EACH {
@@ -141,7 +138,7 @@ async fn until_renewed_by_and_by(guard: &Guard) {
     }
 }
 
-/// A writer waits elsewhere, so the newcomer waits behind it. Those that read leave while their link is cut.
+/// The newcomer waits behind another client's writer. The readers leave over a cut link.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn newcomer_behind_a_writer_has_its_turn_though_the_first_ones_leave_over_a_link_that_is_cut() {
     for how in [Cut::Close, Cut::Reset] {
@@ -169,7 +166,6 @@ async fn newcomer_behind_a_writer_has_its_turn_though_the_first_ones_leave_over_
     }
 }
 
-/// The server knows nothing any more of two leases: all are told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_readers_of_a_client_are_told_when_the_server_forgets() {
     let day = Day::begin();

@@ -1,4 +1,4 @@
-//! Read-write locks, which their writers queue for, as the faults know them.
+//! The read-write lock as the kind under test; its writers queue.
 
 use latchwork::backend::Backend as _;
 use latchwork::lock::Mode;
@@ -7,24 +7,21 @@ use latchwork::{Lock, LockClient};
 
 use super::queued::stage::Side;
 
-/// Of the locks that queue.
 pub(crate) const MODE: Mode = Mode::Write;
 
-/// The keys of the queue, and of the positions in it, behind the lock's name.
+/// Suffixes of the keys of the queue and of its positions.
 pub(crate) const QUEUE: &str = "rw_queue";
 pub(crate) const POSITIONS: &str = "rw_positions";
 
-/// The same of all waiters, in whichever way.
+/// Suffixes of the queues of all waiters.
 pub(crate) const WAITING: &[&str] = &["rw_queue", "rw_readers"];
 
 pub(crate) fn named(client: &LockClient, name: &str) -> Lock {
     client.get_read_write_lock(name).unwrap().write().clone()
 }
 
-/// How many ways there are to have the lock.
 pub(crate) const WAYS: usize = 2;
 
-/// They all.
 pub(crate) fn sides(client: &LockClient, name: &str) -> Vec<Side> {
     let both = client.get_read_write_lock(name).unwrap();
     [(both.write(), false), (both.read(), true)]
@@ -32,7 +29,7 @@ pub(crate) fn sides(client: &LockClient, name: &str) -> Vec<Side> {
         .into()
 }
 
-/// Where this client listens if one of it waits. First where it is told of grants.
+/// Channels of this client's waiters; the first one carries grants.
 pub(crate) fn channels(client: &LockClient, name: &str) -> Vec<String> {
     let lock = named(client, name);
     let redis: &Redis = client.backend().unwrap();

@@ -1,8 +1,8 @@
 //! Read-write locks over a real Redis under fault injection, with default options and timings.
 //!
-//! A writer waits in a queue as for a fair lock, and all that must hold of those is tried here once more.
-//! Then there are the readers: a writer excludes all others, a free lock is not waited for longer than a
-//! position lasts, what was lost counts once, and nothing is left at the server.
+//! Writers queue as for a fair lock, and all of that lock's tests run here once more. The tests of readers
+//! check: a writer excludes all others, no waiter waits for a free lock for longer than a position lasts, a
+//! repeated command counts once, and no key is left at the server.
 
 mod downgrades;
 mod generations;

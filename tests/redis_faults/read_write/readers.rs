@@ -1,5 +1,4 @@
-//! Readers: what the stage says of them, and what becomes of their lease when its replies are lost, or
-//! its process is.
+//! Readers: helpers of their stage, and the fate of a read lease when replies are lost or its process dies.
 
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ pub(crate) fn read(client: &LockClient) -> Lock {
     client.get_read_write_lock(NAME).unwrap().read().clone()
 }
 
-/// Begins to read, and is patient from the first question on.
+/// Starts to read, and waits through errors from the first attempt on.
 pub(crate) fn patient_reader(client: &LockClient) -> Waiter {
     let read = read(client);
     tokio::spawn(async move {
@@ -31,7 +30,6 @@ pub(crate) fn patient_reader(client: &LockClient) -> Waiter {
     })
 }
 
-/// How many leases the server has of readers.
 pub(crate) async fn leases(server: &RedisServer) -> usize {
     run::<Vec<String>>(server, "KEYS *:rwlock_timeout:*").await.len()
 }
@@ -40,19 +38,19 @@ pub(crate) async fn until_leases(server: &RedisServer, how_many: usize) {
     eventually("leases", async || leases(server).await == how_many).await;
 }
 
-/// No writer may enter, and all readers may.
+/// Asserts that a writer is refused, and a reader is not.
 pub(crate) async fn assert_only_read(client: &LockClient) {
     assert!(lock(client).try_lock().await.unwrap().is_none(), "a writer beside a reader");
     read(client).try_lock().await.unwrap().expect("readers may").unlock().await.unwrap();
 }
 
-/// There are no readers any more: a writer has its turn at once, and nothing is left.
+/// Asserts that no reader is left: a writer is served at once, and no key remains.
 pub(crate) async fn end_free(day: Day, client: &LockClient, other: &LockClient) {
     serve(AT_ONCE, "the writer's turn", taker(other)).await;
     end(day, &[client, other]).await;
 }
 
-/// A reader of Redisson's, up to 3.x, that renews its lease sets those of all readers to that.
+/// A renewing reader of Redisson up to 3.x sets the leases of all readers to its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_lease_to_read_that_strangers_cut_is_mended() {
     let day = Day::begin();
@@ -71,7 +69,7 @@ async fn long_lease_to_read_that_strangers_cut_is_mended() {
         }
     })
     .await;
-    // It is no longer than it was asked for.
+    // The lease is no longer than requested.
     assert!(left(own).await <= 3_600_000 && guard.remaining() <= long);
     assert_only_read(&other).await;
     guard.unlock().await.unwrap();
@@ -95,7 +93,7 @@ async fn lost_reply_of_the_command_that_reads() {
     }
 }
 
-/// What the command got is not wanted.
+/// The reading task leaves, and its lease has to be released.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_reply_of_the_command_that_reads_for_a_task_that_leaves() {
     for afterwards in EACH {
@@ -105,7 +103,6 @@ async fn lost_reply_of_the_command_that_reads_for_a_task_that_leaves() {
         let reader = patient_reader(&client);
         day.proxy.wait_until_replies_are_lost();
         reader.abort();
-        // It may have been faster.
         drop(reader.await);
         end_free(day, &client, &other).await;
     }
@@ -129,7 +126,7 @@ async fn lost_reply_of_the_release_of_the_last_reader() {
     }
 }
 
-/// Of the commands by which a reader waits, the first and one that follows.
+/// Loses the replies of a waiting reader's first command, and of a later one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_replies_of_the_commands_that_a_reader_waits_by() {
     for afterwards in EACH {
@@ -150,7 +147,7 @@ async fn lost_replies_of_the_commands_that_a_reader_waits_by() {
     }
 }
 
-/// It gives up while a writer has the lock: the next writer has no reader to wait for.
+/// The reader leaves while a writer holds the lock: the next writer need not wait for the reader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_reply_of_the_roll_back_of_a_reader_that_leaves() {
     for afterwards in EACH {
@@ -163,7 +160,7 @@ async fn lost_reply_of_the_roll_back_of_a_reader_that_leaves() {
         leaves.abort();
         assert!(leaves.await.unwrap_err().is_cancelled());
         day.proxy.wait_until_replies_are_lost();
-        // Sooner than it would be forgotten.
+        // Sooner than the reader's position would expire.
         within(LITTLE, "no reader", until_queued(&day.server, 1)).await;
         held.unlock().await.unwrap();
         serve(AT_ONCE, "the next writer's turn", next).await;
@@ -195,7 +192,7 @@ async fn lost_reply_of_the_renewal_of_a_reader() {
     }
 }
 
-/// The reader hears nothing, and its lease ends: a writer comes then, and not before, and the reader knows.
+/// The reader hears nothing, and its lease ends: a writer enters then and not before, and the reader knows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reader_that_is_cut_off_for_as_long_as_its_lease_lasts_knows_that_it_is_over() {
     let day = Day::begin();
@@ -221,7 +218,7 @@ async fn reader_that_is_cut_off_for_as_long_as_its_lease_lasts_knows_that_it_is_
     end(day, &[&other, &client]).await;
 }
 
-/// One that goes is not the end of the others: dropped, forgotten, or killed with its task.
+/// A leaving reader does not end the others' reads: dropped, forgotten, or killed with its task.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_of_a_client_go_one_by_one_over_links_that_are_cut() {
     let day = Day::begin();
@@ -246,7 +243,7 @@ async fn readers_of_a_client_go_one_by_one_over_links_that_are_cut() {
     end(day, &[&client, &other]).await;
 }
 
-/// Those that may not wait are told with the one that asks for all of them.
+/// Tries share the answer to one common attempt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tries_to_read_share_an_answer_though_its_reply_is_lost() {
     for afterwards in EACH {
@@ -259,7 +256,7 @@ async fn tries_to_read_share_an_answer_though_its_reply_is_lost() {
         for one in tries {
             match within(AT_ONCE, "an answer", one).await.unwrap() {
                 Ok(guard) => guards.push(guard.expect("no writer is there")),
-                // It took longer than a try waits.
+                // The answer took longer than a try waits.
                 Err(error) => assert!(error.is_retryable(), "{error:?}"),
             }
         }

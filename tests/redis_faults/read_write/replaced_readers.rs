@@ -1,4 +1,4 @@
-//! Readers whose master is replaced, as the Sentinels say, or as the Cluster does.
+//! Readers whose master is replaced, by Sentinels or in a Cluster.
 
 use std::time::Duration;
 
@@ -10,9 +10,8 @@ use super::queued::replaced::{assert_clean, clients};
 use super::queued::stage::{LIFE, LITTLE, queued, serve, until_listening, waiter, waiter_of, within};
 use super::readers::{leases, read};
 
-/// They read on, and the writer that waits does so until all have left. The reader that waits behind it is in
-/// order only while the writer's client listens: at the next master one of the two is first to, and none
-/// waits for one that seems dead.
+/// The readers read on, and the writer waits until all have left. The reader behind keeps its place only
+/// while the writer's client listens: at the next master either client may subscribe first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_and_their_turns_go_on_at_the_next_master() {
     let mut set = SentinelSet::start();

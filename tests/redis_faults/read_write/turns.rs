@@ -1,4 +1,4 @@
-//! Readers and writers take turns, and one of them is gone in the middle of its turn.
+//! Readers and writers take turns, and one of them disappears during its turn.
 
 use std::task::{Context, Waker};
 
@@ -11,7 +11,7 @@ use super::queued::stage::{
 use super::readers::{leases, read};
 use crate::day::{Day, EVAL, eventually, soon};
 
-/// It was granted the lock, and never hears of it.
+/// The writer is granted the lock, and never hears of the grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_whose_link_falls_silent_with_its_grant_costs_readers_one_life() {
     let day = Day::begin();
@@ -34,8 +34,7 @@ async fn writer_whose_link_falls_silent_with_its_grant_costs_readers_one_life() 
     end(day, &[&holder, &first, &other]).await;
 }
 
-/// Readers wait behind a writer that waits. It leaves, and cannot say so: its link is dead, its
-/// task is gone.
+/// Readers wait behind a writer that leaves and cannot say so: its link is dead, its task is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reader_behind_a_waiting_writer_that_is_gone_reads_within_a_life() {
     let day = Day::begin();
@@ -86,8 +85,7 @@ async fn forced_unlock_whose_reply_is_lost_frees_the_lock_of_all_its_readers() {
     }
 }
 
-/// It is polled until it waits, and kept. A waiter behind it in the same client reads after one writer more,
-/// at the latest.
+/// The reader waits, and is not polled again. A waiter behind it reads after one more writer at the latest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unpolled_reader_costs_those_behind_it_one_writer_at_most() {
     let day = Day::begin();
@@ -109,7 +107,6 @@ async fn unpolled_reader_costs_those_behind_it_one_writer_at_most() {
         serve(AT_ONCE, "the writer's turn", writer),
         serve(AT_ONCE, "the turn of the reader behind", behind),
     );
-    // And it has its own when it is polled again.
     within(AT_ONCE, "a late turn", kept).await.unwrap().unlock().await.unwrap();
     end(day, &[&holder, &client, &other]).await;
 }

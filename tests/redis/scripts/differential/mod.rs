@@ -1,11 +1,11 @@
-//! Programs that are drawn, played against the scripts on a real server and against the reference, the state
-//! machine that the simulation has as its store. After each call the answer, the holders, the waiters and
-//! the messages are compared. The server's clock stands still but for what a program says. A difference is
-//! shrunk, and printed as a list of calls.
+//! Random programs, run against the scripts on a real server and against the reference, the simulation's
+//! state machine of a store. After each call the test compares the answer, the holders, the waiters and the
+//! messages. The server's clock moves only by the program's steps. A difference is shrunk, and printed as a
+//! list of calls.
 //!
-//! Not in the programs, and tested by hand: locks of other clients, keys that are evicted, leases without an
-//! end, crowds of more than a batch, locks that are left to strangers, what lasts to the very millisecond,
-//! when a script takes out what is over, and what a server refuses.
+//! Tested by hand instead: locks of other clients, evicted keys, leases without an end, crowds larger than a
+//! batch, locks left to strangers, ends exact to the millisecond, the removal time of expired entries, and
+//! refusals.
 
 mod program;
 mod reference;
@@ -24,13 +24,12 @@ use self::program::{Asks, Call, Id};
 use self::reference::{BLUR, Line, Place, READERS_TURN, ROUNDS, Reference, Time, kind_of, left, nanos, same};
 use super::stage::{Stage, id};
 
-/// When programs begin, by both clocks.
 const BEGINNING: Duration = Duration::from_secs(1_700_000_000);
-/// Far beyond all leases and places.
+/// Longer than all leases and positions.
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
-/// The queue and, in its order, its positions; the readers that wait, and those whose turn it is, each with a
-/// time; for how long the lock lasts, and its fields. Then says that all before was seen.
+/// Returns the queue and its positions in order; the waiting readers and the readers whose turn it is, each
+/// with a time; the life of the lock, and its fields. Then publishes a fence.
 const LOOK: &str = "
 local queue, readers, turn, positions, lock = unpack(KEYS)
 local function timed(key)
@@ -53,35 +52,32 @@ page[#page + 1] = tostring(redis.call('pttl', lock))
 return { queued, timed(readers), timed(turn), kept, page }
 ";
 
-/// An id, and times of it.
+/// An id and its times.
 type At<const N: usize> = (LeaseId, [Time; N]);
 
-/// What the server keeps of waiters, but for what is over.
+/// The unexpired waiters on the server.
 struct Waiting {
-    /// Each since when, and until when.
+    /// Start of the wait, and end of the position.
     queue: Vec<At<2>>,
-    /// Each until when.
+    /// End of each position.
     readers: Vec<At<1>>,
-    /// When readers were let in last, and those that have not come since; also after their turn, and those
-    /// that are over.
+    /// Time of the readers' last turn, and the readers still to come, expired ones included.
     turn: Option<(Time, Vec<At<1>>)>,
-    /// All ids, fields and members, also of what is over.
+    /// All ids, fields and members, expired ones included.
     names: Vec<String>,
     lasts: i64,
 }
 
-/// A lock on a server, and the reference.
 struct Both<'a> {
     stage: Stage,
     clock: &'a ServerClock,
     reference: Reference,
-    /// The server still has positions that were over at the last look.
+    /// True if the server had expired positions at the last look.
     keeps_dead: bool,
-    /// All that were in the queue at the last look, also if their place was over.
+    /// All ids in the queue at the last look, expired ones included.
     queued: Vec<String>,
-    /// When readers were let in last. The lock may last for as long as their turn, should all have left.
+    /// Time of the readers' last turn. If all leave, the lock may last as long as the turn.
     let_in: Option<Time>,
-    /// The last release with a next waiter.
     passed: Option<(Mode, Id, (Id, Asks))>,
 }
 
@@ -94,7 +90,7 @@ fn by_id<T>(mut places: Vec<(LeaseId, T)>) -> Vec<(LeaseId, T)> {
     places
 }
 
-/// The same ids in the same order, at nearly the same times.
+/// Checks for the same ids in the same order, at nearly the same times.
 fn same_times<const N: usize>(what: &str, got: Vec<At<N>>, expected: Vec<At<N>>) -> Result<(), String> {
     let is_near = |(got, expected): (&Time, &Time)| got.abs_diff(*expected) <= ROUNDS.as_nanos() as u64;
     let are_near =
@@ -112,7 +108,6 @@ fn is_near(left: Duration, expected: Duration) -> bool {
 impl Both<'_> {
     async fn play(&mut self, calls: &[Call]) -> Result<(), String> {
         let kind = self.reference.kind;
-        // At last all leave.
         let modes: &[Mode] = match kind {
             LockKind::ReadWrite => &[Mode::Write, Mode::Read],
             _ => &[Mode::Fair],
@@ -120,7 +115,6 @@ impl Both<'_> {
         let all = modes.iter().flat_map(|mode| Id::all(*mode).map(|id| Call::Release(*mode, id, None)));
         let mut is_busy = false;
         for (at, call) in calls.iter().copied().chain(all).enumerate() {
-            // Each has a moment of its own.
             self.pass(1).await;
             let call = match (call, self.passed) {
                 (Call::Repeat, Some((mode, id, next))) => Call::Release(mode, id, Some(next)),
@@ -130,8 +124,8 @@ impl Both<'_> {
             let began = Instant::now();
             let done = self.call(call).await;
             let took = nanos(began.elapsed());
-            // By a call that takes longer two waiters may come in another order, and a command that was sent
-            // again has another answer: the machine is too busy.
+            // In a slow call waiters may swap places, and a repeated command has another answer: a busy
+            // machine.
             is_busy |= took >= nanos(BLUR) || self.stage.redis.reconnects() > 0;
             let done = match done {
                 Ok(()) if at < calls.len() => self.compare(&call, leaves, took).await,
@@ -142,7 +136,6 @@ impl Both<'_> {
                 done => done.map_err(|difference| format!("after call {at}, {call:?}: {difference}"))?,
             }
         }
-        // By itself.
         self.clock.stop_at((BEGINNING + FOR_EVER).as_micros() as u64);
         same("left for ever", self.stage.keys().await, Vec::new())
     }
@@ -156,9 +149,9 @@ impl Both<'_> {
         self.clock.stop_at(self.reference.now.unsigned_abs() / 1000);
     }
 
-    /// Of a writer that leaves the queue, behind which readers may wait: whether its place lasts, and whether
-    /// none stands before it that can be told. Readers are told of each such, also if they have to wait on,
-    /// and of one whose place is over the server may know no more.
+    /// For a writer leaving the queue, with readers possibly behind it: true if its position lasts, and true
+    /// if no live listener stands before it. Readers hear of each such writer, even if they have to wait on;
+    /// the server may have forgotten an expired position.
     fn leaves(&self, call: &Call) -> Option<(bool, bool)> {
         let Call::Release(Mode::Write, id, _) = call else {
             return None;
@@ -209,7 +202,7 @@ impl Both<'_> {
                 Ok(())
             }
             Call::SetBack(time) => {
-                // What is over, and was not taken out, might last again.
+                // An expired entry still on the server might become valid again.
                 let Reference { name, now, .. } = &mut self.reference;
                 if !self.keeps_dead
                     && name.fair.kept(Time::MIN).all(|place| *now < place.until)
@@ -225,7 +218,7 @@ impl Both<'_> {
         }
     }
 
-    /// It may be kept from other kinds for longer than any id has it.
+    /// True if the name may be closed to other kinds for longer than any id holds the lock.
     async fn is_kept_from(&self, mode: Mode) -> bool {
         let Reference { name, kind, now, .. } = &self.reference;
         let is_other = *kind == LockKind::ReadWrite && matches!(mode, Mode::Plain | Mode::Fair);
@@ -256,7 +249,7 @@ impl Both<'_> {
                 Ok(AcquireOutcome::Acquired { last_token: expected }),
             ) => self.reference.token(mode, asks.tokens, last_token, expected),
             (Ok(AcquireOutcome::Held { left: got }), Ok(AcquireOutcome::Held { left: expected })) => {
-                // "At the latest": a script may look at one of the leases only, or at the readers' turn.
+                // "At the latest": a script may look at a single lease, or at the readers' turn only.
                 let Reference { name, now, .. } = &self.reference;
                 let leases = name.lease.iter().chain(&name.readers).map(|term| term.until);
                 let turns = [self.let_in, name.let_in].into_iter().flatten().map(|at| at + READERS_TURN);
@@ -295,13 +288,13 @@ impl Both<'_> {
                 ReleaseOutcome::GrantedToNext { last_token: expected },
             ) => self.reference.token(mode, next.map_or(0, |next| next.tokens), got, expected),
             (ReleaseOutcome::Released { .. }, ReleaseOutcome::Released { .. }) => Ok(()),
-            // As if it ran before.
+            // The release already ran.
             (ReleaseOutcome::Released { .. }, ReleaseOutcome::NotHeld) if queued => Ok(()),
             (got, expected) => same("release", got, expected),
         }
     }
 
-    /// A release whose next waiter has the lock already: it ran before.
+    /// A release whose next waiter already holds the lock: the first sending ran.
     async fn repeat(&mut self, mode: Mode, id: &LeaseId, next: &NextWaiter) -> Result<(), String> {
         let expected = self.reference.step(mode, |step| {
             let line = if mode == Mode::Fair { &mut step.name.fair } else { &mut step.name.writers };
@@ -323,7 +316,7 @@ impl Both<'_> {
 
     async fn force(&mut self, mode: Mode) -> Result<(), String> {
         let Reference { name, now, .. } = &self.reference;
-        // What is left of a turn differs.
+        // The rest of a turn differs.
         let is_turn = !name.readers.is_empty() && name.turn_until(*now).is_some();
         if is_turn || self.is_kept_from(mode).await {
             return Ok(());
@@ -369,8 +362,7 @@ impl Both<'_> {
         Ok((self.stage.heard_before_fence().await, waiting))
     }
 
-    /// `took`: the real time of the call, in ns, of which the client adds its part to a waiter's time of
-    /// waiting.
+    /// `took`: the real time of the call, in ns; the client adds its part to a waiter's waiting time.
     async fn compare(&mut self, call: &Call, leaves: Option<(bool, bool)>, took: Time) -> Result<(), String> {
         let modes = [Mode::Fair, Mode::Write, Mode::Read];
         let (redis, of) = (self.stage.redis.clone(), self.stage.name.clone());
@@ -381,13 +373,13 @@ impl Both<'_> {
         let published = std::mem::take(published);
         let may = leaves.is_some_and(|(_, first)| first) && published.is_empty() && heard == ["1"]
             || leaves.is_some_and(|(lasts, _)| !lasts) && published == ["1"] && heard.is_empty();
-        // With the last of the dead a reader may free the lock, and says so.
+        // A reader that removes the last of the dead may free the lock, and publishes a message.
         let frees = matches!(call, Call::Release(Mode::Read, ..)) && name.held_as(*now).is_none();
         let says_free = published.is_empty() && matches!(&heard[..], [said] if said == "0" || said == "1");
         if !(may || frees && says_free) {
             same("messages", heard, published)?;
         }
-        // Nothing stays of an id that leaves, nor is the lock over before one that has it.
+        // A leaving id leaves nothing behind, and the lock outlasts its remaining holders.
         if let Call::Release(mode, id, _) = call
             && kind_of(*mode) == *kind
             && name.held_as(*now).is_none_or(|held| held == *kind)
@@ -433,7 +425,7 @@ impl Both<'_> {
         }
         let places = line.kept(*now).map(|place| (place.id.clone(), [place.since, place.until]));
         same_times("queue", waiting.queue, places.collect())?;
-        // Those that were remembered for long enough are forgotten by and by.
+        // The server gradually forgets expired readers.
         let is_over = |place: &&Place| place.until <= *now && !waiting.names.contains(&place.id.to_string());
         let over: Vec<_> = name.waiting_readers.kept(Time::MIN).filter(is_over).cloned().collect();
         over.iter().for_each(|place| drop(name.waiting_readers.remove(&place.id)));
@@ -448,7 +440,7 @@ impl Both<'_> {
             let expected = name.to_come.kept(*now).map(|place| (place.id.clone(), [place.until]));
             return same_times("readers whose turn it is", by_id(invited), by_id(expected.collect()));
         }
-        // For how long the server remembers a turn that is over is its own affair.
+        // The server may forget an ended turn at any time.
         (name.let_in, name.to_come) = (at, Line::default());
         for (id, [until]) in invited {
             name.to_come.put(Place { id, since: *now, until }, *now, true);
@@ -457,7 +449,7 @@ impl Both<'_> {
     }
 }
 
-/// The kind that the lock is held as instead.
+/// Returns the kind of the lock found instead.
 fn other_kind<T>(redis: &Redis, got: Result<T, Error>) -> Result<Result<T, LockKind>, String> {
     got.map_or_else(
         |error| match redis.failure(&error) {

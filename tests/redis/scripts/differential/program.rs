@@ -1,4 +1,4 @@
-//! Programs of calls: as they are drawn, and as a difference is printed, to be kept.
+//! Programs of calls: their generation, and their printed form.
 
 use latchwork::LeaseId;
 use latchwork::backend::Mode;
@@ -6,44 +6,42 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 
 pub(super) const CLIENTS: u8 = 3;
-/// Of each client: so many that do not read, and as many that do.
+/// Per client: this many ids that do not read, and as many readers.
 const IDS: u8 = 2;
 
-/// In the place of a client: the one that has the lock, or a reader of it, when the call is played.
+/// Client number for the holder, or for a reader, at the time of the call.
 pub(super) const HOLDER: u8 = 10;
-/// In the place of a client: the one with that number in the queue, or among the readers that wait.
+/// Client number for the waiter at a given place in the queue, or among the waiting readers.
 pub(super) const WAITER: u8 = 20;
 
-/// A lease, by the numbers of its client and of its own.
+/// A lease: the number of its client, and its own number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Id(pub(super) u8, pub(super) u8);
 
-/// What an id asks for. All times are in milliseconds.
+/// An acquisition's request. All times are in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asks {
     pub(super) lease: u64,
     pub(super) tokens: u64,
-    /// For how long it has waited, and for how long its place is kept.
+    /// The time waited, and the life of the position.
     pub(super) place: Option<(u64, u64)>,
 }
 
-/// A call of the store, or an event between two of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Call {
     Acquire(Mode, Id, Asks),
-    /// To read, beside the writer of the same owner.
+    /// A read beside the writer of the same owner.
     ReadBeside(Id, Asks),
     Release(Mode, Id, Option<(Id, Asks)>),
-    /// The last release with a next waiter comes once more.
+    /// The last release with a next waiter is sent again.
     Repeat,
     Renew(Mode, Id, u64),
     Force(Mode),
-    /// A client listens from now on, or no more.
+    /// A client starts or stops listening.
     Listen(u8, bool),
     Pass(u64),
-    /// The lease of the holder, or of all readers, passes, if that is short.
+    /// Time passes to the end of the holder's lease, or of all readers' leases, if near.
     Outlast,
-    /// The server's clock is set back.
     SetBack(u64),
 }
 
@@ -57,12 +55,10 @@ impl Id {
         Self(client.expect("it is small"), id.number().try_into().expect("it is small"))
     }
 
-    /// The writer of the same owner.
     pub(super) fn writer(self) -> Self {
         Self(self.0, self.1 - IDS)
     }
 
-    /// The reader of the same owner.
     pub(super) fn reader(self) -> Self {
         Self(self.0, self.1 + IDS)
     }
@@ -71,7 +67,7 @@ impl Id {
         if mode == Mode::Read { IDS + 1..=2 * IDS } else { 1..=IDS }
     }
 
-    /// Some come more often, so that calls meet.
+    /// The first ids are more frequent, so that calls meet.
     fn of(mode: Mode) -> impl Strategy<Value = Self> {
         let (first, other) = Self::numbers(mode).into_inner();
         let client = prop_oneof![4 => Just(1), 2 => Just(2), 1 => 3..=CLIENTS];
@@ -79,7 +75,7 @@ impl Id {
             .prop_map(|(client, number)| Self(client, number))
     }
 
-    /// So often any, the holder, and a waiter.
+    /// The weights of any id, the holder, and a waiter.
     fn mostly(mode: Mode, [any, holder, waiter]: [u32; 3]) -> impl Strategy<Value = Self> {
         prop_oneof![
             any => Self::of(mode),
@@ -102,7 +98,7 @@ fn asks() -> impl Strategy<Value = Asks> {
     (lease, tokens, place).prop_map(|(lease, tokens, place)| Asks { lease, tokens, place })
 }
 
-/// On a lock of these modes, and some calls of the others, which have no place in its queue.
+/// Calls on a lock of these modes, and some of other modes, which have no place in its queue.
 pub(super) fn calls(modes: &'static [Mode]) -> impl Strategy<Value = Vec<Call>> {
     let all = [Mode::Plain, Mode::Fair, Mode::Write, Mode::Read];
     let others: Vec<Mode> = all.into_iter().filter(|mode| !modes.contains(mode)).collect();
@@ -122,9 +118,9 @@ pub(super) fn calls(modes: &'static [Mode]) -> impl Strategy<Value = Vec<Call>> 
         (Just(mode), Id::mostly(mode, [1, 4, 0]), prop_oneof![Just(400), Just(40_000)])
     });
     let strange = proptest::sample::select(others).prop_flat_map(|mode| {
-        // After a lock of another kind readers may have the token that was its last.
+        // After a lock of another kind, readers may share that lock's last token.
         let without = asks().prop_map(|asks| Asks { tokens: 0, place: None, ..asks });
-        // Whichever id has the lock, or waits.
+        // Any id, a holder or a waiter included.
         let id = || (1..=CLIENTS, 1..=2 * IDS).prop_map(|(client, number)| Id(client, number));
         prop_oneof![
             2 => (Id::of(mode), without).prop_map(move |(id, asks)| Call::Acquire(mode, id, asks)),
@@ -139,7 +135,7 @@ pub(super) fn calls(modes: &'static [Mode]) -> impl Strategy<Value = Vec<Call>> 
         12 => acquire.prop_map(|(mode, id, asks)| Call::Acquire(mode, id, asks)),
         3 => beside.prop_map(move |(id, asks)| match is_read {
             true => Call::ReadBeside(id, asks),
-            // What is over in a turn is not told from what is not by a clock that goes back.
+            // With a clock that goes back, a turn's ended entries look valid.
             false => Call::SetBack(40_000),
         }),
         9 => release.prop_map(|(mode, id, next)| Call::Release(mode, id, next)),
@@ -151,15 +147,14 @@ pub(super) fn calls(modes: &'static [Mode]) -> impl Strategy<Value = Vec<Call>> 
         4 => pass.prop_map(Call::Pass),
         2 => strange,
     ];
-    // Most clients listen, as those of ours do.
+    // Most clients listen, as ours do.
     (0..8_u8, proptest::collection::vec(call, 8..40)).prop_map(|(deaf, calls)| {
         let listens = (1..=CLIENTS).map(move |client| Call::Listen(client, deaf != client));
         listens.chain(calls).collect()
     })
 }
 
-/// Plays programs, each by its number. With the seed of `LATCHWORK_SEED`, and twenty times as many programs
-/// if `LATCHWORK_DEEP` is set.
+/// Plays numbered programs. `LATCHWORK_SEED` sets the seed, `LATCHWORK_DEEP` plays twenty times as many.
 pub(super) fn check(
     programs: u32,
     modes: &'static [Mode],

@@ -1,4 +1,4 @@
-//! [`Reference`]: the simulation's state machine of what `Backend` promises, by the clock of a program.
+//! [`Reference`]: the simulation's state machine of `Backend`, with the clock of a program.
 
 #[path = "../../../../checks/simulation/src/store/model/state/mod.rs"]
 #[allow(dead_code, reason = "some of it is for the simulation alone")]
@@ -19,13 +19,12 @@ pub(super) use self::state::{Name, News, Step, Time, nanos};
 pub(super) use self::state::{READERS_TURN, left};
 use super::program::{Call, HOLDER, Id, WAITER};
 
-/// By how much leases may differ, as the server counts them in milliseconds, and rounds them up.
+/// Tolerance of leases: the server counts in milliseconds, and rounds up.
 pub(super) const ROUNDS: Duration = Duration::from_millis(3);
-/// Waiters that begin so near to each other may be in either order: for how long each has waited is said when
-/// its command is sent.
+/// Waiters this close together may be in either order: a command contains the time waited so far.
 pub(super) const BLUR: Duration = Duration::from_millis(200);
 
-/// Tokens that were handed out together: the last of them in the reference and on the server.
+/// The last of several tokens issued together, in the reference and on the server.
 struct Tokens {
     expected: u64,
     got: u64,
@@ -37,10 +36,10 @@ pub(super) struct Reference {
     pub(super) now: Time,
     pub(super) kind: LockKind,
     pub(super) listening: BTreeSet<String>,
-    /// What was published by commands on this kind of lock since the last look.
+    /// Messages of commands on this kind of lock since the last look.
     pub(super) published: Vec<String>,
     tokens: Vec<Tokens>,
-    /// Places and releases are those of the scripts, and not of the store in memory.
+    /// True if positions and releases follow the scripts, and not the store in memory.
     scripted: bool,
 }
 
@@ -54,7 +53,6 @@ impl Reference {
         Self { name, now, kind, listening, published: Vec::new(), tokens: Vec::new(), scripted }
     }
 
-    /// A command, and what others are told of it.
     pub(super) fn news<T>(&mut self, mode: Mode, step: impl FnOnce(&mut Step<'_>) -> T) -> (T, News) {
         let Self { name, listening, scripted, .. } = self;
         let told = |id: &LeaseId| listening.contains(&*id.client_id());
@@ -72,17 +70,17 @@ impl Reference {
         (answer, all.news)
     }
 
-    /// A command, which the store tells as the scripts do.
+    /// Runs a command and publishes as the scripts do.
     pub(super) fn step<T>(&mut self, mode: Mode, step: impl FnOnce(&mut Step<'_>) -> T) -> T {
         let (was_held, was_written) = (self.is_held_fairly(), self.name.held(self.now).is_some());
         let (answer, News { granted, message }) = self.news(mode, step);
         let is_free = was_held && !self.is_held_fairly();
-        // Plain and fair locks have the same channel.
+        // Plain and fair locks share a channel.
         if (self.kind == LockKind::ReadWrite) != (kind_of(mode) == LockKind::ReadWrite) {
             return answer;
         }
         self.published.extend(granted.map(|id| id.to_string()));
-        // Clients of Redisson wait for a fair lock by its message, and to read without being in any queue.
+        // Redisson clients wait for a fair lock by this message, and to read without a place in any queue.
         let was_written = was_written && self.kind == LockKind::ReadWrite;
         self.published.extend(match message {
             Some(Message::Unlock) if !was_written => Some("0".to_owned()),
@@ -92,7 +90,7 @@ impl Reference {
         answer
     }
 
-    /// The call, of ids.
+    /// The call with its placeholders replaced by ids.
     pub(super) fn resolved(&self, call: Call) -> Call {
         let of = |mode: Mode, id: Id| {
             let name = &self.name;
@@ -126,7 +124,7 @@ impl Reference {
         }
     }
 
-    /// When the lease of the holder, or of all readers, is over, if that is short.
+    /// End of the holder's lease, or of all readers' leases, if near.
     pub(super) fn short_end(&self) -> Option<Time> {
         let Self { name, now, .. } = self;
         let short = *now..*now + nanos(Duration::from_secs(31));
@@ -144,7 +142,7 @@ impl Reference {
         [&name.fair, &name.writers, &name.waiting_readers].into_iter().flat_map(move |line| line.kept(now))
     }
 
-    /// The time goes on to then, or to a moment after, which is not near the end of anything.
+    /// Advances the time to `then`, or to a moment after `then`, away from all ends.
     pub(super) fn pass_until(&mut self, then: Time) {
         self.now = then;
         let rounds = nanos(ROUNDS);
@@ -157,7 +155,7 @@ impl Reference {
         }
     }
 
-    /// A position that is not near to another.
+    /// A position away from all others.
     pub(super) fn position(&self, id: &LeaseId, (waited, kept): (u64, u64)) -> QueuePosition {
         let since = self.now - nanos(Duration::from_millis(waited));
         let others = self.places(Time::MIN).filter(|place| place.id != *id).map(|place| place.since);
@@ -170,7 +168,7 @@ impl Reference {
         }
     }
 
-    /// That the server's tokens are in the order of the reference's, of which the server may skip some.
+    /// Checks that the server's tokens are in the reference's order; the server may skip some.
     pub(super) fn token(&mut self, mode: Mode, count: u64, got: u64, expected: u64) -> Result<(), String> {
         if count == 0 {
             return if got == 0 { Ok(()) } else { Err(format!("token {got} instead of none")) };
@@ -180,7 +178,7 @@ impl Reference {
         for earlier in &self.tokens {
             let is_in_order = match (earlier.expected == expected, earlier.are_shared && are_shared) {
                 (true, _) => earlier.got == got,
-                // A writer without a token may have been between them.
+                // A writer without a token may have come in between.
                 (false, true) => earlier.got <= got,
                 (false, false) => earlier.got + count <= got,
             };

@@ -1,4 +1,4 @@
-//! Other kinds of locks on the same name, and Redisson's.
+//! Other kinds of locks on the same name, and Redisson's fair lock.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn other_kind_of_lock_is_left_alone() {
         let mut stage = Stage::fair(&format!("fair:on:{mode}")).await;
         let () = stage.run(&format!("HSET {{}} mode {mode} {field} 1")).await;
         let () = stage.run("PEXPIRE {} 600000").await;
-        // Its own holder as well.
+        // Its own holder is refused as well.
         for wants in [&id(2, 1), &holder] {
             for position in [None, Some(position(0))] {
                 assert_other_kind(&stage, stage.ask(wants, position).await, kind);
@@ -43,7 +43,7 @@ async fn other_kind_of_lock_is_left_alone() {
     }
 }
 
-/// Redisson's plain and fair locks have no mode, and need not tell us.
+/// Redisson's plain and fair locks have no mode, and need not publish to us.
 #[tokio::test]
 async fn redissons_lock_is_waited_for_and_looked_at_each_second() {
     let mut stage = Stage::fair("fair:redisson").await;
@@ -59,7 +59,6 @@ async fn redissons_lock_is_waited_for_and_looked_at_each_second() {
     assert_eq!(tried, AcquireOutcome::Held { left: Duration::from_secs(1) });
     stage.assert_queue(&[&waits]).await;
     assert_eq!(stage.run::<u64>("HGET {} 8743c9c0-0795-4907-87fd-6c719a6b4586:7").await, 2);
-    // By force it goes to ours.
     stage.listen(&waits).await;
     assert!(stage.force_release().await);
     stage.assert_granted(&[&waits]).await;
@@ -80,7 +79,6 @@ async fn head_of_redissons_fair_queue_is_told_that_the_lock_is_free() {
     stage.take(&holder).await;
     stage.wait(&waits, 0).await;
     stage.listen(&waits).await;
-    // Ours come first.
     stage.release(&holder, None).await;
     stage.assert_granted(&[&waits]).await;
     stage.release(&waits, None).await;
@@ -90,11 +88,10 @@ async fn head_of_redissons_fair_queue_is_told_that_the_lock_is_free() {
     stage.end().await;
 }
 
-/// A fair lock has one holder, and perhaps some that have lost it; what is more than that is no lock.
+/// A fair lock has one holder and perhaps a few former ones; a hash with more fields is no lock.
 #[tokio::test]
 async fn hash_of_many_fields_is_another_kind() {
-    // Of a dozen all are in the first page that a script reads; of hundreds more than ten are, or so few that
-    // a lock could have them.
+    // A dozen fields fit into a script's first page. With hundreds, the page has more than ten, or fewer.
     for (fewest, is_crowded) in [(11, None), (600, Some(true)), (600, Some(false))] {
         let (mut stage, more) = hash_of_fields(fewest, is_crowded).await;
         for wants in [&id(2, 1), &id(9, 0)] {
@@ -107,8 +104,8 @@ async fn hash_of_many_fields_is_another_kind() {
     }
 }
 
-/// A hash of so many fields at least besides its mode, and how many. If `is_crowded` is given, it has more
-/// than one page, and the first has more than ten fields or has not: the server's hash function decides.
+/// A hash of at least `fewest` fields besides its mode, and their number. `is_crowded`: the hash has several
+/// pages, and the first one has more than ten fields, or not (the server's hash function decides).
 async fn hash_of_fields(fewest: u64, is_crowded: Option<bool>) -> (Stage, u64) {
     for more in fewest.. {
         let mut stage = Stage::fair(&format!("fair:crowd:{more}")).await;

@@ -1,4 +1,4 @@
-//! Which waiters are in the queue, in which order, and for how long.
+//! The waiters in a queue, their order, and the life of their positions.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use latchwork::backend::{AcquireOutcome, QueuePosition};
 
 use super::super::stage::{KEPT, Stage, id, position};
 
-/// A server that is short of memory forgets keys one by one. What is left must not stay when all are gone.
+/// A server short of memory evicts single keys. The remaining ones must not stay for ever.
 #[tokio::test]
 async fn queue_of_which_a_key_was_evicted_has_an_end() {
     let mut stage = Stage::fair("fair:evicted").await;
@@ -17,7 +17,7 @@ async fn queue_of_which_a_key_was_evicted_has_an_end() {
         let () = stage.run(&format!("DEL {{}}:latchwork:{{{{}}}}:{evicted}")).await;
         let shorter = QueuePosition { waited: Duration::ZERO, kept: KEPT / 2 };
         stage.ask(&second, Some(shorter)).await.unwrap();
-        // The lock, and all of the queue. None of them stays for ever.
+        // The lock and both keys of the queue, each with a time to live.
         assert_eq!(stage.keys().await.len(), 3);
         stage.release(&first, None).await;
         stage.release(&second, None).await;
@@ -27,7 +27,7 @@ async fn queue_of_which_a_key_was_evicted_has_an_end() {
     stage.end().await;
 }
 
-/// A script looks at a hundred.
+/// A script looks at a hundred waiters.
 #[tokio::test]
 async fn clients_that_do_not_listen_keep_their_positions_if_one_script_looks_at_all_of_them() {
     let mut stage = Stage::fair("fair:all:deaf").await;
@@ -46,7 +46,7 @@ async fn clients_that_do_not_listen_keep_their_positions_if_one_script_looks_at_
     stage.end().await;
 }
 
-/// As many as there are, and that of the one that asks.
+/// All expired positions, and the asking waiter's own.
 #[tokio::test]
 async fn positions_that_are_over_go_when_one_asks_for_a_lock_that_became_free_by_itself() {
     let mut stage = Stage::fair("fair:stale").await;

@@ -1,4 +1,4 @@
-//! Many readers, dead or alive, and many writers that wait: what is not looked at counts as well.
+//! Many readers, dead or alive, and many waiting writers: a script counts fields beyond its batch, too.
 
 use std::collections::HashSet;
 
@@ -8,17 +8,16 @@ use latchwork_conformance::commands::did_read;
 
 use super::super::stage::{LEASE, Stage, fields, id, lease_key};
 
-/// The ids of so many clients that are gone.
 fn gone(many: u32) -> impl Iterator<Item = LeaseId> {
     (0..many).map(|client| id(0xdead_0000 + client, 1))
 }
 
-/// As many readers whose leases are over.
+/// Adds `many` readers whose leases are over.
 async fn dead_read(stage: &mut Stage, many: u32) {
     let () = stage.run(&format!("HSET {{}}{}", fields(gone(many), 1))).await;
 }
 
-/// As many writers whose clients are gone, before all others in the queue.
+/// Puts `many` writers of dead clients at the front of the queue.
 async fn dead_wait(stage: &mut Stage, many: u32) {
     let (mut since, mut kept) = (Vec::new(), Vec::new());
     for (number, waiter) in gone(many).enumerate() {
@@ -71,12 +70,12 @@ async fn writer_behind_many_that_are_gone_comes_before_later_readers_and_has_the
     stage.release(&writer, None).await;
 }
 
-/// No writer comes that would do it. A server keeps few in another way than many.
+/// No writer arrives to remove them. A server stores a small hash differently from a large one.
 #[tokio::test]
 async fn readers_that_come_take_out_many_dead_though_others_read_among_them() {
     for alive in [100, 300] {
         let mut stage = Stage::read_write(&format!("rw:crowd:{alive}")).await;
-        // Two dead for each, among them, as neighbours are looked at together. By hand: none looks yet.
+        // Two dead readers beside each live one. Written by hand, so no script has looked yet.
         let () = stage.run("HSET {} mode read").await;
         let () = stage.run("PEXPIRE {} 600000").await;
         for number in 1..=alive {
@@ -86,7 +85,7 @@ async fn readers_that_come_take_out_many_dead_though_others_read_among_them() {
             let () = stage.run(&format!("SET {} 1 PX 600000", lease_key(&reader.to_string(), 1))).await;
         }
         let fields: usize = stage.run("HLEN {}").await;
-        // One of 32 looks, and no other does.
+        // One arriving reader of 32 looks; the others do not.
         let mut comes = (1..2000).map(|number| id(2, number));
         let taken_out = loop {
             let comes = comes.next().expect("the dead stay");
@@ -104,7 +103,7 @@ async fn readers_that_come_take_out_many_dead_though_others_read_among_them() {
     }
 }
 
-/// Few are on one page that the server makes, many on some.
+/// 60 readers fit into one page of the server, 300 take several.
 #[tokio::test]
 async fn each_reader_is_listed_once_however_many_read() {
     for many in [60, 300] {
@@ -122,7 +121,7 @@ async fn each_reader_is_listed_once_however_many_read() {
     }
 }
 
-/// A list takes several questions, and with each reader that leaves between two of them the others move up.
+/// A list takes several commands; when a reader leaves in between, the others move up.
 #[tokio::test]
 async fn reader_that_stays_is_listed_whoever_leaves_meanwhile() {
     let stage = Stage::read_write("rw:list:leaving").await;
@@ -145,7 +144,7 @@ async fn reader_that_stays_is_listed_whoever_leaves_meanwhile() {
     assert!(stage.force_release().await);
 }
 
-/// Another one comes, by whose long label the server keeps all of them in another order.
+/// A newcomer with a long label makes the server reorder the readers.
 #[tokio::test]
 async fn reader_that_stays_is_listed_though_all_are_sorted_anew_meanwhile() {
     for round in 0..8 {
@@ -162,7 +161,7 @@ async fn reader_that_stays_is_listed_though_all_are_sorted_anew_meanwhile() {
     }
 }
 
-/// How often it writes stands in its field, as often as a reader reads in a reader's.
+/// A writer's field holds its number of holds, as a reader's field does.
 #[tokio::test]
 async fn writer_of_redissons_is_no_reader_however_often_it_has_entered() {
     let mut stage = Stage::read_write("rw:entered").await;

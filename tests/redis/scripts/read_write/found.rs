@@ -1,5 +1,4 @@
-//! What a script finds of a lock: its readers and its writer, in whatever order and among however many, and
-//! which of them are dead.
+//! The readers and the writer that a script finds in a lock, in any order and among many dead ones.
 
 use std::time::Duration;
 
@@ -11,24 +10,23 @@ use latchwork_testkit::RedisServer;
 use super::super::stage::{KEPT, LEASE, Stage, fields, id, lease_key, position};
 use crate::by_hand::{command, connection};
 
-/// So many ids of a client.
 fn crowd(client: u32, count: u64) -> Vec<String> {
     (1..=count).map(|number| id(client, number).to_string()).collect()
 }
 
-/// With a label that ends as the field of a writer does.
+/// Adds a label with the ending of a writer's field.
 fn labelled_write(ids: &[String]) -> Vec<String> {
     ids.iter().map(|id| format!("{id}:write")).collect()
 }
 
 impl Stage {
-    /// All are readers of the lock, in this order. They are dead as long as they have no leases.
+    /// Adds readers in this order. They are dead until they have leases.
     async fn put(&mut self, mode: &str, readers: &[String]) {
         let () = self.run(&format!("HSET {{}} mode {mode}{}", fields(readers, 1))).await;
         let () = self.run("PEXPIRE {} 600000").await;
     }
 
-    /// They read as long as the lock lasts: their leases have lost their end.
+    /// Gives the readers leases without an end, so they read as long as the lock lasts.
     async fn revive(&mut self, readers: &[String]) {
         let leases: String = readers.iter().map(|it| format!(" {} 1", lease_key(it, 1))).collect();
         let () = self.run(&format!("MSET{leases}")).await;
@@ -38,7 +36,7 @@ impl Stage {
         let () = self.run(&format!("SET {} 1 PX {}", lease_key(reader, 1), lease.as_millis())).await;
     }
 
-    /// The id writes for so long, with readers beside it.
+    /// Makes `id` a writer with readers beside it, for the time of `lease`.
     async fn writes(&mut self, id: &LeaseId, lease: Duration) {
         let (seconds, micros): (u64, u64) = self.run("TIME").await;
         let until = Duration::new(seconds, 0) + Duration::from_micros(micros) + lease;
@@ -53,7 +51,6 @@ impl Stage {
         self.run("HLEN {}").await
     }
 
-    /// As if nothing had been.
     async fn clear(&mut self) {
         let keys: Vec<String> = self.run("KEYS *{}*").await;
         if !keys.is_empty() {
@@ -72,7 +69,7 @@ async fn fields_of_a_lock_stand_in_any_order() {
     stage.lease(&reader.to_string(), LEASE).await;
     assert!(stage.wait(&other, 0).await > KEPT);
     assert_eq!(stage.readers().await[0].id.as_ref(), Some(&reader));
-    // It stands behind its own reader, and may write for a shorter time.
+    // The writer's field stands behind its own reader's, and its lease may be shorter.
     stage.writes(&writer, LEASE / 2).await;
     let () = stage.run("HDEL {} mode").await;
     let () = stage.run("HSET {} mode write").await;
@@ -88,7 +85,6 @@ async fn fields_of_a_lock_stand_in_any_order() {
     stage.end().await;
 }
 
-/// However they are labelled.
 #[tokio::test]
 async fn dead_readers_go_when_a_writer_asks_though_another_reads_on() {
     let mut stage = Stage::read_write("rw:buried").await;
@@ -99,7 +95,7 @@ async fn dead_readers_go_when_a_writer_asks_though_another_reads_on() {
     stage.read(&reads).await;
     assert!(stage.wait(&writer, 0).await > KEPT);
     stage.assert_fields(&[format!("{reads}=1"), "mode=read".to_owned()]).await;
-    // Nor does one of them count as a writer.
+    // No dead reader counts as a writer either.
     assert!(stage.release_read(&reads).await);
     stage.put("read", &dead).await;
     assert_eq!(stage.writer().await, None);
@@ -109,12 +105,12 @@ async fn dead_readers_go_when_a_writer_asks_though_another_reads_on() {
     stage.end().await;
 }
 
-/// The writer would come in beside it.
+/// Otherwise a writer would enter beside the reader.
 #[tokio::test]
 async fn reader_among_a_crowd_of_the_dead_keeps_a_writer_out() {
     let mut stage = Stage::read_write("rw:found:among").await;
     let writer = id(1, 1);
-    // In no order that is known: another one each time.
+    // The order is unknown, and differs each time.
     for client in 10..18 {
         let dead = crowd(client, 400);
         stage.put("read", &dead).await;
@@ -164,8 +160,7 @@ async fn writer_beside_a_crowd_of_the_dead_writes_on_and_hands_on() {
     stage.end().await;
 }
 
-/// Beside a writer they look as others that write. They may keep a writer out as long as the lock lasts, but
-/// not from asking.
+/// In write mode these dead look like other writers. They may keep a writer out, but not from asking.
 #[tokio::test]
 async fn writer_comes_after_a_crowd_of_the_dead_that_are_labelled_as_writers() {
     let mut stage = Stage::read_write("rw:found:labelled").await;
@@ -182,7 +177,7 @@ async fn writer_comes_after_a_crowd_of_the_dead_that_are_labelled_as_writers() {
     stage.end().await;
 }
 
-/// A field that stayed would be a writer's.
+/// A remaining field would count as a writer's.
 #[tokio::test]
 async fn writer_leaves_a_crowd_of_readers_as_they_are() {
     let mut stage = Stage::read_write("rw:found:crowd").await;
@@ -190,7 +185,6 @@ async fn writer_leaves_a_crowd_of_readers_as_they_are() {
     let readers = crowd(1000, 3000);
     stage.put("write", &readers).await;
     stage.revive(&readers).await;
-    // Wherever it stands among them.
     for number in 1..=8 {
         let one = id(2, number);
         stage.writes(&one, LEASE / 2).await;
@@ -203,7 +197,7 @@ async fn writer_leaves_a_crowd_of_readers_as_they_are() {
     assert_eq!(stage.count().await, 3001, "the readers, and the mode");
     stage.assert_lasts("{}", LEASE).await;
     stage.clear().await;
-    // One of them reads for longer than the others, and is not always seen.
+    // One reader has a longer lease than the others, and a script does not always see it.
     let readers = crowd(2000, 400);
     stage.put("write", &readers).await;
     for reader in &readers {
@@ -220,12 +214,12 @@ async fn writer_leaves_a_crowd_of_readers_as_they_are() {
     stage.end().await;
 }
 
-/// They would be kept as long as one of the others reads.
+/// Otherwise dead readers would stay as long as another one reads.
 #[tokio::test]
 async fn dead_readers_behind_a_crowd_that_reads_on_are_found_as_writers_ask() {
     let mut stage = Stage::read_write("rw:found:behind").await;
     let writer = id(1, 1);
-    // In one page of the server's, in which the last to come stand last; and in many, in no order.
+    // In one page of the server, where the latest fields stand last; and in many pages, in no order.
     for (alive, dead) in [(100, 20), (200, 3000)] {
         let alive = crowd(10, alive);
         stage.put("read", &alive).await;
@@ -242,8 +236,7 @@ async fn dead_readers_behind_a_crowd_that_reads_on_are_found_as_writers_ask() {
     stage.end().await;
 }
 
-/// The server has a large table for few fields as long as it makes a snapshot, and pages of it have next to
-/// nothing.
+/// During a snapshot the server keeps a large table for few fields, so its pages are almost empty.
 #[tokio::test]
 async fn fields_of_a_lock_that_lie_far_apart_are_all_found() {
     let server = RedisServer::start();
@@ -266,7 +259,7 @@ async fn fields_of_a_lock_that_lie_far_apart_are_all_found() {
         command("HSCAN sparse 0 COUNT 100").query_async(&mut connection(&server).await).await.unwrap();
     assert!(page.0 != 0 && page.1.len() <= 10, "the server has made the table smaller");
     for (client, count) in (20..60).zip([1, 8].into_iter().cycle()) {
-        // Readers keep a writer out; one that writes is known, and the readers beside it read on.
+        // Readers keep a writer out; with a writer whose lease is known, the readers beside it read on.
         let readers = crowd(client, count);
         let leases: Vec<String> =
             readers.iter().map(|reader| format!("{{sparse}}:{reader}:rwlock_timeout:1")).collect();
@@ -280,11 +273,11 @@ async fn fields_of_a_lock_that_lie_far_apart_are_all_found() {
         assert_eq!(redis.release(Mode::Write, &name, &writer, None).await.unwrap(), RELEASED);
         let asked = redis.acquire(Mode::Write, &name, &redis.request(&other, LEASE)).await.unwrap();
         assert!(left(asked).is_some(), "readers lost it with {writer}");
-        // By hand: the lock, and its table, would go with the last of them.
+        // Delete by hand: the last release would delete the lock and its table.
         run(format!("HDEL sparse {}", readers.join(" "))).await;
         run(format!("DEL {}", leases.join(" "))).await;
     }
-    // A writer that is alone leaves the lock to all.
+    // A writer without readers frees the lock.
     run(format!("HSET sparse mode write {writer}:write 1")).await;
     assert_eq!(redis.release(Mode::Write, &name, &writer, None).await.unwrap(), RELEASED);
     let asked = redis.acquire(Mode::Write, &name, &redis.request(&other, LEASE)).await.unwrap();
@@ -312,7 +305,7 @@ async fn lock_lasts_as_long_as_the_longest_lease_whichever_comes_first() {
     stage.end().await;
 }
 
-/// The time of a script's keys may be a millisecond before that of its fields.
+/// The time of a script's keys may be a millisecond behind the time of its fields.
 #[tokio::test]
 async fn lock_lasts_through_the_millisecond_that_its_writer_says() {
     let mut stage = Stage::read_write("rw:through").await;
@@ -340,7 +333,7 @@ async fn lock_lasts_through_the_millisecond_that_its_writer_says() {
     stage.end().await;
 }
 
-/// Two readers have their turn before a writer, and one of them has come.
+/// Two readers have their turn before a writer, and one of them has already asked.
 async fn in_turn(stage: &mut Stage, [holder, writer, came, late]: [&LeaseId; 4]) {
     stage.take(holder).await;
     stage.wait(writer, 9).await;
@@ -365,7 +358,7 @@ async fn reader_that_came_in_its_turn_is_unlocked_by_force_while_another_may_com
     stage.end().await;
 }
 
-/// They would all ask in vain.
+/// All readers would ask in vain.
 #[tokio::test]
 async fn readers_are_not_told_of_a_writer_that_gives_up_if_others_keep_them_out() {
     let mut stage = Stage::read_write("rw:vain").await;
@@ -373,13 +366,13 @@ async fn readers_are_not_told_of_a_writer_that_gives_up_if_others_keep_them_out(
     for writer in [&first, &second] {
         stage.listen(writer).await;
     }
-    // A writer that has the lock.
+    // A writer holds the lock.
     stage.take(&holder).await;
     stage.wait(&first, 9).await;
     stage.wait_to_read(&reader, 0).await;
     stage.release(&first, None).await;
     stage.assert_heard(&[]).await;
-    // What is another kind of lock now.
+    // The name became another kind of lock.
     stage.wait(&first, 9).await;
     let () = stage.run("DEL {}").await;
     let () = stage.run(&format!("HSET {{}} mode lock {holder} 1")).await;
@@ -388,7 +381,7 @@ async fn readers_are_not_told_of_a_writer_that_gives_up_if_others_keep_them_out(
     stage.assert_heard(&[]).await;
     let () = stage.run("DEL {}").await;
     assert!(!stage.release_read(&reader).await);
-    // A writer that came before both.
+    // An earlier writer waits before both.
     stage.read(&holder).await;
     stage.wait(&first, 9).await;
     stage.wait(&second, 5).await;
@@ -411,7 +404,7 @@ async fn writer_asks_when_the_turn_is_over_of_readers_that_are_dead_or_have_not_
     stage.assert_lasts("{}", LEASE).await;
     let () = stage.run(&format!("DEL {}", lease_key(&came.to_string(), 1))).await;
     assert!(left(stage.ask(&writer, Some(position(9))).await.unwrap()).is_none_or(|left| left <= SECOND));
-    // The turn began two seconds ago.
+    // Backdate the start of the turn by two seconds.
     let () = stage.run("ZINCRBY {}:latchwork:{{}}:rw_turn -2000000 phase").await;
     stage.take(&writer).await;
     stage.release(&writer, None).await;

@@ -1,4 +1,4 @@
-//! What is on the wire, and how long it lasts.
+//! The keys and fields on the server, and their lives.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn lock_is_written_as_redisson_does() {
     stage.end().await;
 }
 
-/// As one does that wrote before the reader came, if that was put there by hand.
+/// Such a writer came before its reader, if the reader was added by hand.
 #[tokio::test]
 async fn reader_that_leaves_a_writer_that_does_not_say_until_when_it_writes_leaves_it_its_lease() {
     let mut stage = Stage::read_write("rw:by-hand").await;
@@ -43,7 +43,7 @@ async fn reader_that_leaves_a_writer_that_does_not_say_until_when_it_writes_leav
     stage.end().await;
 }
 
-/// More readers than one script looks at, and not the same each time.
+/// A script looks at a part of these readers, and not at the same part each time.
 #[tokio::test]
 async fn lock_of_a_crowd_lasts_as_long_as_leases_that_a_release_has_not_looked_at() {
     let mut stage = Stage::read_write("rw:crowd:leases").await;
@@ -64,12 +64,12 @@ async fn lock_of_a_crowd_lasts_as_long_as_leases_that_a_release_has_not_looked_a
     assert!(stage.force_release().await);
 }
 
-/// A field that stayed would be a writer's: with the next lease to write there would be two.
+/// A remaining field would count as a writer's, and the next writer would be the second.
 #[tokio::test]
 async fn writer_that_leaves_the_lock_to_a_crowd_of_its_own_readers_leaves_nothing_behind() {
     let mut stage = Stage::read_write("rw:leaves:crowd").await;
     let writer = id(1, 1);
-    // Not the same readers are looked at each time.
+    // Each round looks at other readers.
     for _ in 0..3 {
         stage.take(&writer).await;
         for number in 2..=500 {
@@ -82,7 +82,7 @@ async fn writer_that_leaves_the_lock_to_a_crowd_of_its_own_readers_leaves_nothin
     }
 }
 
-/// From then on the writer's lease ends by its field, and no earlier than the key would have.
+/// With a reader the write lease ends by the writer's field, and no earlier than the key would have.
 #[tokio::test]
 async fn reader_that_comes_beside_a_writer_takes_no_millisecond_from_its_lease() {
     let mut stage = Stage::read_write("rw:last:ms").await;
@@ -93,11 +93,11 @@ async fn reader_that_comes_beside_a_writer_takes_no_millisecond_from_its_lease()
     stage.read_beside(&reader, &writer).await;
     let until = stage.writes_until(&writer).await;
     assert!(until >= (last + 1) * 1000 && until < (last + 3) * 1000, "{until} us, and the key: {last} ms");
-    // Nor does one that leaves.
+    // A leaving reader does not shorten the lease.
     assert!(stage.release_read(&reader).await);
     let left: u64 = stage.run("PTTL {}").await;
     assert!(stage.millis().await + left >= last);
-    // Nor a renewal beside it, whose lease a key would have.
+    // A renewal beside a reader lasts as long as a renewed key would.
     stage.read_beside(&reader, &writer).await;
     let begun = stage.millis().await;
     stage.renew(Mode::Write, &writer, LEASE).await;
@@ -108,7 +108,7 @@ async fn reader_that_comes_beside_a_writer_takes_no_millisecond_from_its_lease()
     stage.end().await;
 }
 
-/// A label is a text of the user's, and a reader's id ends with it.
+/// A user's label ends a reader's id.
 #[tokio::test]
 async fn readers_label_is_not_taken_for_a_writer() {
     let mut stage = Stage::read_write("rw:label").await;

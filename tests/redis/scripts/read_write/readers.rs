@@ -1,11 +1,11 @@
-//! Which reader is one, and what one that comes or leaves does to the others.
+//! Readers of a lock, and the effects of arriving and leaving readers on others.
 
 use latchwork::backend::{Backend as _, Mode};
 
 use super::super::stage::{LEASE, Stage, id, lease_key};
 use latchwork_conformance::commands::{RELEASED, keys};
 
-/// Evicted, or freed by force among so many readers that the key of its own lease was not looked for.
+/// The lock was evicted, or freed by force among more readers than the script looked at.
 #[tokio::test]
 async fn reader_of_a_lock_that_is_gone_has_nothing_though_its_own_lease_is_there() {
     let mut stage = Stage::read_write("rw:gone").await;
@@ -23,7 +23,7 @@ async fn reader_of_a_lock_that_is_gone_has_nothing_though_its_own_lease_is_there
     stage.end().await;
 }
 
-/// It was taken away.
+/// The lease lost its end by `PERSIST`.
 #[tokio::test]
 async fn reader_whose_lease_has_no_end_reads_on_and_leaves_as_others_do() {
     let mut stage = Stage::read_write("rw:reads:on").await;
@@ -33,13 +33,13 @@ async fn reader_whose_lease_has_no_end_reads_on_and_leaves_as_others_do() {
     stage.listen(&writer).await;
     let lease = lease_key(&reader.to_string(), 1);
     let () = stage.run(&format!("PERSIST {lease}")).await;
-    // It reads already, and does not wait behind the writer.
+    // A current reader does not wait behind the writer.
     assert_eq!(stage.reader_waits(&reader, None).await, None);
     assert!(stage.release_read(&reader).await);
     stage.assert_granted(&[&writer]).await;
     assert_eq!(stage.keys().await, ["rw:reads:on"]);
     stage.release(&writer, None).await;
-    // Others read on for as long as they would without it.
+    // The others read on for as long as their own leases last.
     stage.read_for(&reader, LEASE * 9).await;
     stage.read_for(&other, LEASE).await;
     let () = stage.run(&format!("PERSIST {lease}")).await;
@@ -49,7 +49,7 @@ async fn reader_whose_lease_has_no_end_reads_on_and_leaves_as_others_do() {
     stage.end().await;
 }
 
-/// Such as one that died with a long lease.
+/// For example one that died with a long lease.
 #[tokio::test]
 async fn lock_that_waits_for_readers_lasts_no_longer_than_their_turn() {
     let mut stage = Stage::read_write("rw:vacant").await;
@@ -79,7 +79,7 @@ async fn reader_that_comes_or_leaves_takes_out_positions_that_are_over() {
     stage.assert_queue(&[]).await;
     stage.wait(&over, 0).await;
     stage.end_position(&over).await;
-    // The lock is gone. What is left of it leaves nothing, and no message.
+    // The lock is gone, so leaving readers free nothing and publish nothing.
     let () = stage.run("DEL {}").await;
     for id in [&reader, &second] {
         assert!(!stage.release_read(id).await);
@@ -88,12 +88,12 @@ async fn reader_that_comes_or_leaves_takes_out_positions_that_are_over() {
     stage.end().await;
 }
 
-/// As every 32nd release to write, which `turns` has.
+/// `turns` has the same test for releases to write.
 #[tokio::test]
 async fn every_32nd_release_of_readers_leaves_the_lock_to_others() {
     let mut stage = Stage::read_write("rw:strangers:read").await;
     let [stays, comes, writer, second] = [1, 2, 3, 4].map(|client| id(client, 1));
-    // Of these the lock is none to leave.
+    // A reader stays during these releases, so none of them frees the lock.
     let releases = async |stage: &mut Stage| {
         stage.read(&stays).await;
         for _ in 0..31 {
@@ -107,7 +107,7 @@ async fn every_32nd_release_of_readers_leaves_the_lock_to_others() {
     assert!(stage.release_read(&stays).await);
     stage.assert_heard(&["0"]).await;
     assert_eq!(stage.run::<usize>("EXISTS {}").await, 0);
-    // Others had their chance with that one. So the next one passes it on again.
+    // Others had their chance with the last release, so the next one grants the lock again.
     stage.take(&writer).await;
     stage.wait(&second, 0).await;
     stage.listen(&second).await;
@@ -115,7 +115,7 @@ async fn every_32nd_release_of_readers_leaves_the_lock_to_others() {
     stage.assert_granted(&[&second]).await;
     stage.release(&second, None).await;
     let _ = stage.heard().await;
-    // One that has not read has nothing to leave, and the lock that is free goes to the writer.
+    // A release without a read frees nothing, and the free lock goes to the writer.
     releases(&mut stage).await;
     let () = stage.run("DEL {}").await;
     assert!(!stage.release_read(&comes).await);

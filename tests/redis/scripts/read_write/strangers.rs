@@ -9,7 +9,6 @@ use latchwork::redis::{Error, ErrorKind};
 use super::super::stage::{KEPT, LEASE, Stage, id, lease_key, position};
 use latchwork_conformance::commands::{Commands as _, left};
 
-/// A client of Redisson.
 const THEM: &str = "99999999-0795-4907-87fd-6c719a6b4586:7";
 
 #[track_caller]
@@ -50,7 +49,7 @@ async fn other_kind_of_lock_is_left_alone() {
     }
 }
 
-/// Each of its holds has a lease of its own, and the longest counts.
+/// Each hold has its own lease, and the longest counts.
 #[tokio::test]
 async fn redissons_reader_reads_until_the_last_of_its_leases_is_over() {
     let mut stage = Stage::read_write("rw:theirs").await;
@@ -79,7 +78,7 @@ async fn redissons_reader_reads_until_the_last_of_its_leases_is_over() {
     stage.end().await;
 }
 
-/// The lease that lasts may be one that no script has looked at.
+/// The unexpired lease may be outside the batch of a script.
 #[tokio::test]
 async fn lock_lasts_for_a_redissons_reader_that_holds_it_more_often_than_is_counted() {
     let mut stage = Stage::read_write("rw:often").await;
@@ -92,7 +91,7 @@ async fn lock_lasts_for_a_redissons_reader_that_holds_it_more_often_than_is_coun
     assert!(stage.release_read(&ours).await);
     let lasts: u64 = stage.run("PTTL {}").await;
     assert!(lasts > 300_000, "the lock ends in {lasts} ms, and its last lease does not");
-    // It is never made shorter than a lease that was looked at.
+    // No release makes the lock shorter than a lease within the batch.
     let () = stage.run(&format!("SET {} 1 PX 900000", lease_key(THEM, 1))).await;
     let () = stage.run("PEXPIRE {} 30000").await;
     stage.read(&ours).await;
@@ -104,7 +103,7 @@ async fn lock_lasts_for_a_redissons_reader_that_holds_it_more_often_than_is_coun
     stage.end().await;
 }
 
-/// It may go on as a reader, and tells no waiter then.
+/// A writer may continue as a reader without a message to waiters.
 #[tokio::test]
 async fn redissons_writer_that_reads_as_well_is_looked_at_each_second() {
     let mut stage = Stage::read_write("rw:silent").await;
@@ -117,27 +116,27 @@ async fn redissons_writer_that_reads_as_well_is_looked_at_each_second() {
     let () = stage.run(&format!("SET {} 1 PX 300000", lease_key(THEM, 1))).await;
     assert_eq!(stage.wait(&writer, 0).await, Duration::from_secs(1));
     assert_eq!(stage.wait_to_read(&reader, 9).await, Duration::from_secs(1));
-    // Nor does it end by itself, if its end was taken away.
+    // A lock without an end is also asked about each second.
     let () = stage.run("PERSIST {}").await;
     assert_eq!(stage.wait(&writer, 0).await, Duration::from_secs(1));
-    // What ends before is looked at when it does.
+    // A lock that ends sooner is asked about at its end.
     let () = stage.run("PEXPIRE {} 900").await;
     assert!(stage.wait(&writer, 0).await <= Duration::from_millis(900));
     let () = stage.run(&format!("HSET {{}} mode write {THEM}:write 2 {THEM} 1")).await;
     let () = stage.run("PEXPIRE {} 600000").await;
     assert!(stage.writer().await.unwrap().left > LEASE / 2 && stage.readers().await.len() == 1);
-    // It reads no more, and writes on.
+    // The owner's read lease is over, and it writes on.
     let () = stage.run(&format!("DEL {}", lease_key(THEM, 1))).await;
     assert!(stage.wait(&writer, 0).await > KEPT);
     assert_eq!(stage.writer().await.unwrap().id.unwrap().to_string(), THEM);
     let () = stage.run(&format!("SET {} 1 PX 300000", lease_key(THEM, 1))).await;
-    // It has gone on as a reader.
+    // The writer continued as a reader.
     let () = stage.run(&format!("HDEL {{}} {THEM}:write")).await;
     let () = stage.run("HSET {} mode read").await;
     assert_eq!(stage.reader_waits(&reader, Some(position(9))).await, None);
     assert!(stage.release_read(&reader).await);
     stage.assert_lasts("{}", LEASE / 2).await;
-    // By force it goes to ours.
+    // A force unlock grants the lock to our waiter.
     stage.listen(&writer).await;
     assert!(stage.force_release().await);
     stage.assert_granted(&[&writer]).await;
@@ -146,7 +145,7 @@ async fn redissons_writer_that_reads_as_well_is_looked_at_each_second() {
     stage.end().await;
 }
 
-/// Its hash is held, but none of ours could be leased it.
+/// Readers hold the name's hash, and no plain lease can be in it.
 #[tokio::test]
 async fn plain_lock_does_not_free_what_readers_hold() {
     let stage = Stage::read_write("rw:plain").await;

@@ -1,4 +1,4 @@
-//! Which waiter comes next.
+//! Order of waiters.
 
 use latchwork::backend::Backend as _;
 use latchwork::lock::{LockName, Mode};
@@ -6,8 +6,7 @@ use latchwork::lock::{LockName, Mode};
 use super::super::stage::{LEASE, Stage, id, position};
 use latchwork_conformance::commands::{Commands as _, RELEASED, left};
 
-/// Readers would come before writers, and those that died before their turn would have it, until the clock is
-/// where it was.
+/// Otherwise dead readers would keep their turn, before all writers, until the clock is back at its old time.
 #[tokio::test]
 async fn turn_of_readers_is_over_when_the_clock_of_the_server_is_set_back() {
     let mut stage = Stage::read_write("rw:setback").await;
@@ -21,7 +20,7 @@ async fn turn_of_readers_is_over_when_the_clock_of_the_server_is_set_back() {
     for member in ["phase".to_owned(), dies.to_string()] {
         let () = stage.run(&format!("ZINCRBY {{}}:latchwork:{{{{}}}}:rw_turn 3600000000 {member}")).await;
     }
-    // It comes after the writer, which is granted the lock.
+    // The late reader comes after the writer, which is granted the lock.
     stage.wait_to_read(&late, 0).await;
     stage.assert_granted(&[&writer]).await;
     stage.release(&writer, None).await;
@@ -32,8 +31,8 @@ async fn turn_of_readers_is_over_when_the_clock_of_the_server_is_set_back() {
     stage.end().await;
 }
 
-/// Every 32nd release that would pass the lock on: Redisson's clients are told of none of the others as long
-/// as ours wait. The releases of another name, which is free after each, count for that one alone.
+/// Every 32nd release with a next waiter frees the lock: otherwise Redisson's clients would hear of no
+/// release as long as ours wait. Releases of another name do not count.
 #[tokio::test]
 async fn every_32nd_release_of_a_name_leaves_it_to_others_and_no_waiter_of_ours_is_overtaken() {
     let mut stage = Stage::read_write("rw:strangers:write").await;
@@ -58,7 +57,7 @@ async fn every_32nd_release_of_a_name_leaves_it_to_others_and_no_waiter_of_ours_
             [said] if said == "1" => {
                 left_to_strangers += 1;
                 assert_eq!(stage.run::<usize>("EXISTS {}").await, 0);
-                // Whichever of ours asks, the first gets it.
+                // Whichever of our waiters asks, the first one gets the lock.
                 stage.wait(&later, 0).await;
                 stage.assert_granted(&[&waits]).await;
             }
@@ -118,7 +117,7 @@ async fn positions_that_are_over_go_with_a_lock_that_is_free() {
     stage.end().await;
 }
 
-/// They died, or were cut off. As long as one waits that lives, the key has no end.
+/// The readers died or were cut off. As long as a live reader waits, the key stays.
 #[tokio::test]
 async fn readers_that_ask_no_more_are_forgotten_as_others_come() {
     let mut stage = Stage::read_write("rw:mute").await;
@@ -130,7 +129,7 @@ async fn readers_that_ask_no_more_are_forgotten_as_others_come() {
         stage.wait_to_read(&silent, 0).await;
         let () = stage.run(&format!("ZADD {{}}:latchwork:{{{{}}}}:rw_readers XX 1 {silent}")).await;
     }
-    // Besides the last one that came, behind which no other stands.
+    // The patient reader and the last one to arrive, which no later reader follows.
     assert_eq!(stage.run::<usize>("ZCARD {}:latchwork:{{}}:rw_readers").await, 2);
     assert!(!stage.release_read(&patient).await && !stage.release_read(&id(3, 20)).await);
     stage.release(&holder, None).await;

@@ -1,4 +1,4 @@
-//! The scripts of read-write locks, and what they may find.
+//! The scripts of read-write locks, and the states before their calls.
 
 use redis::Value;
 
@@ -15,7 +15,6 @@ const US_TO_WRITE: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:1:write";
 const CHANNEL: &str = "redisson_rwlock:{s}lock";
 pub(in super::super) const GRANTS: &str = "{s}lock:latchwork:rw_grant:";
 
-/// A script of read-write locks.
 macro_rules! of_read_write {
     ($file:literal) => {
         script!("read_write_kind" "queue" "read_write" $file)
@@ -36,14 +35,14 @@ const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, READERS, TURN, COUNTER];
 const READER_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, READERS, TURN, OURS];
 const FENCED_READER_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, READERS, TURN, OURS, COUNTER];
 
-/// Arguments of a script; whether it leaves the lock to other clients, and its own.
+/// Arguments of a script: true to leave the lock to other clients, and its own arguments.
 macro_rules! args {
     ($spare:literal $(, $own:expr)*) => {
         &["publish", "", "1", CHANNEL, "0", GRANTS, "granted:", "1", "{s}lock:", $spare $(, $own)*]
     };
 }
 
-/// It came before all others.
+/// The time waited by the earliest waiter.
 const OLD: &str = "9000000000000000";
 
 pub(super) const CALLS: [Call; 17] = [
@@ -66,25 +65,22 @@ pub(super) const CALLS: [Call; 17] = [
     Call { text: RENEW, keys: &[LOCK], args: &[LONG, "1", US_TO_WRITE] },
 ];
 
-/// As those of fair locks.
 pub(super) const RELEASES: [(&str, &str, &[&str], &[&str]); 3] = [
     (RELEASE, RELEASE_IN_FULL, KEYS, args!["", US]),
     (RELEASE, RELEASE_IN_FULL, KEYS, args!["1", US]),
     (RELEASE, RELEASE_IN_FULL, KEYS, args!["", FIRST]),
 ];
 
-/// The holder.
 const HELD: [&[&str]; 9] = [
     &[],
     &["HSET {s}lock mode write {us}:write 1"],
     &["HSET {s}lock mode write {them}:write 1"],
     &["HSET {s}lock mode write {next}:write 1"],
-    // And reads as well.
     &[
         "HSET {s}lock mode write {us}:write until:9000000000000000 {next} 1",
         "SET {s}lock:{next}:rwlock_timeout:1 1 PX 60000",
     ],
-    // And writes no more.
+    // The writer's lease is over, and it reads on.
     &["HSET {s}lock mode write {them}:write until:1 {us} 1", "SET {s}lock:{us}:rwlock_timeout:1 1 PX 60000"],
     &["HSET {s}lock mode read {us} 1", "SET {s}lock:{us}:rwlock_timeout:1 1 PX 60000"],
     &[
@@ -92,11 +88,11 @@ const HELD: [&[&str]; 9] = [
         "SET {s}lock:{us}:rwlock_timeout:1 1 PX 60000",
         "SET {s}lock:{them}:rwlock_timeout:2 1 PX 60000",
     ],
-    // None, any more.
+    // All readers are dead.
     &["HSET {s}lock mode read {us} 1 {dead} 1"],
 ];
 
-/// Two read beside one that writes no more.
+/// Two readers; the writer's lease is over.
 const READ_ON: [&str; 4] = [
     "HSET {s}lock mode write {them}:write until:1 {us} 1 {next} 1",
     "PEXPIRE {s}lock 60000",
@@ -104,7 +100,6 @@ const READ_ON: [&str; 4] = [
     "SET {s}lock:{next}:rwlock_timeout:1 1 PX 60000",
 ];
 
-/// The waiting writer.
 const WRITERS: [&[&str]; 5] = [
     &[],
     &[
@@ -119,14 +114,14 @@ const WRITERS: [&[&str]; 5] = [
         "HSET {s}lock:latchwork:rw_positions {dead} {past}:0",
         "PEXPIRE {s}lock:latchwork:rw_positions 60000",
     ],
-    // None of which is over.
+    // No position is expired.
     &[
         "ZADD {s}lock:latchwork:rw_queue 2 {first} 3 {second}",
         "PEXPIRE {s}lock:latchwork:rw_queue 60000",
         "HSET {s}lock:latchwork:rw_positions {first} {soon}:1111 {second} {far}:2222",
         "PEXPIRE {s}lock:latchwork:rw_positions 60000",
     ],
-    // None of which listens, and the second waits no more.
+    // No writer listens, and the second position is expired.
     &[
         "ZADD {s}lock:latchwork:rw_queue 1 {them} 2 {dead}",
         "PEXPIRE {s}lock:latchwork:rw_queue 60000",
@@ -135,7 +130,7 @@ const WRITERS: [&[&str]; 5] = [
     ],
 ];
 
-/// The waiting readers, and those whose turn it is, of which a part has come already.
+/// The waiting readers, and the readers whose turn it is; some have already come.
 const READERS_WAIT: [&[&str]; 3] = [
     &[],
     &[
@@ -156,14 +151,14 @@ pub(super) fn found() -> Vec<Vec<&'static str>> {
         vec!["HSET {s}lock {them} 1", "PEXPIRE {s}lock 60000"],
         vec!["SET {s}lock text PX 60000"],
         vec!["SET redisson_lock_token:{s}lock text"],
-        // Free, behind a writer that waits no more.
+        // A free lock, with an expired writer in the queue.
         WRITERS[2].to_vec(),
         READ_ON.to_vec(),
-        // One that says until when it writes, without readers.
+        // A writer without readers; its field holds its end.
         vec!["HSET {s}lock mode write {them}:write until:9000000000000000", "PEXPIRE {s}lock 60000"],
-        // One that writes no more, without others.
+        // A writer without readers; its lease is over.
         vec!["HSET {s}lock mode write {them}:write until:1", "PEXPIRE {s}lock 60000"],
-        // Beside one that is dead.
+        // A dead reader beside a writer.
         vec!["HSET {s}lock mode write {us}:write 1 {dead} 1", "PEXPIRE {s}lock 60000"],
     ];
     let waiting = [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (2, 2), (3, 0), (3, 1), (4, 0)];
@@ -175,8 +170,7 @@ pub(super) fn found() -> Vec<Vec<&'static str>> {
             all.push([held, lasts, writers, readers, counter].concat());
         }
     }
-    // More than a script looks at: writers that wait, without a client that listens, and readers that are
-    // dead.
+    // More than a script looks at: waiting writers that do not listen, and dead readers.
     let writers = ["ZADD {s}lock:latchwork:rw_queue {crowd}", "PEXPIRE {s}lock:latchwork:rw_queue 60000"];
     for held in [HELD[6], &["HSET {s}lock mode read {readers}"]] {
         all.push([held, &["PEXPIRE {s}lock 60000"], &writers, &WRITERS[2][2..], READERS_WAIT[2]].concat());
@@ -184,7 +178,7 @@ pub(super) fn found() -> Vec<Vec<&'static str>> {
     all
 }
 
-/// It could not be given back otherwise.
+/// Otherwise a full server would block the release.
 #[test]
 fn reader_leaves_the_lock_to_another_on_a_server_without_memory() {
     let Stage { mut admin, mut user, server: _server } = Stage::set();
