@@ -276,7 +276,7 @@ impl<'a> AcquireParams<'a> {
                 }
                 Ok(grant.map_or(End::Superseded, |grant| End::Granted(self.guard(&request, grant, now))))
             }
-            Ok(AcquireOutcome::Held { .. }) => {
+            Ok(AcquireOutcome::Held { .. } | AcquireOutcome::HeldUncalled { .. }) => {
                 if !may_run_yet {
                     unfinished.0 = None;
                 }

@@ -18,6 +18,7 @@ pub use self::command::{
     AcquireOutcome, AcquireRequest, Channels, Failure, Holder, LeaseKey, NextWaiter, QueuePosition,
     ReleaseOutcome,
 };
+pub(in crate::lock) use self::mode::LONGEST_POSITION;
 pub use self::mode::{LockKind, Mode};
 pub use self::store::AnyBackend;
 pub(super) use self::store::{Boxed, CommandFuture, Failed, Store};
@@ -252,6 +253,13 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// grant by an [`acquire`](Self::acquire), and names no [`NextWaiter`] at a release.
     fn grants_suffice(&self) -> bool {
         true
+    }
+
+    /// True if the store remembers which clients wait for a plain lock, and a release calls one of them, on
+    /// that client's [own](Channels::own) channel. A waiter listens to the [common](Channels::common) channel
+    /// only after the answer [`HeldUncalled`](AcquireOutcome::HeldUncalled).
+    fn calls_waiters(&self) -> bool {
+        false
     }
 
     /// Tells if the command that failed with `error` may have run.

@@ -26,7 +26,8 @@ use self::deadlines::Due;
 use self::listening::Listening;
 use self::table::{Table, Tables};
 use crate::lock::backend::{
-    AcquireOutcome, AcquireRequest, Channels, CommandFuture, Failed, Failure, Mode, QueuePosition,
+    AcquireOutcome, AcquireRequest, Channels, CommandFuture, Failed, Failure, LONGEST_POSITION, Mode,
+    QueuePosition,
 };
 use crate::lock::context::Context;
 use crate::lock::metrics::Counters;
@@ -42,6 +43,8 @@ pub(super) struct Entry {
     channels: OnceLock<Box<Channels>>,
     /// Time for which the store remembers a waiter; `None` if the store has no queue.
     pub(super) position: Option<Duration>,
+    /// The store calls one waiter with a release, and has to know the waiters for that.
+    pub(super) is_called: bool,
     pub(super) engine: LockEntry,
     pub(super) counters: Counters,
     pub(super) due: Due,
@@ -59,6 +62,9 @@ struct Unpolled {
     abandon_guards: Mutex<Vec<Weak<dyn Abandonable>>>,
     /// Subscription of a waiter that a release has named, until the waiter takes the subscription over.
     kept: Mutex<Option<Listening>>,
+    /// Time since which this client competes for the lock of a store that calls waiters, and time of its last
+    /// question. Queue heads that give up leave their place to the next one.
+    competes: Mutex<Option<(Moment, Moment)>>,
 }
 
 impl Entry {
@@ -69,9 +75,11 @@ impl Entry {
         mode: Mode,
     ) -> Self {
         let position = mode.position(context.rules.renewed_lease);
+        let is_called = mode == Mode::Plain && context.store.calls_waiters();
         let policy = match (mode, position) {
             (Mode::Read, _) => context.rules.policy.shared(),
             (_, Some(position)) => Policy::Queued { position },
+            (_, None) if is_called => context.rules.policy.called(),
             (_, None) => context.rules.policy,
         };
         let rules = Rules { policy, ..context.rules };
@@ -82,6 +90,7 @@ impl Entry {
             name: name.clone(),
             channels: OnceLock::new(),
             position,
+            is_called,
             engine: LockEntry::new(rules),
             counters: Counters::default(),
             due: tables.deadlines.due(),
@@ -218,14 +227,38 @@ impl Entry {
     }
 
     pub(super) fn listen(&self) -> Listening {
-        Listening::new(&self.context.registry, self.channels())
+        let common = self.channels().common.as_deref().filter(|_| !self.is_called);
+        Listening::new(&self.context.registry, &self.channels().own, common)
+    }
+
+    /// Has a queue head that no release calls listen to the common channel, too. False if it does so already.
+    pub(super) fn listen_to_all(&self, listening: &Listening) -> bool {
+        let common = self.channels().common.as_deref();
+        common.is_some_and(|common| listening.add(&self.context.registry, common))
     }
 
     /// True if subscribing costs nothing.
     pub(super) fn is_subscribed(&self) -> bool {
         let transport = self.context.registry.transport();
         let is_active = |channel| foreign::call("a transport", || transport.is_active(channel));
-        self.channels().all().all(|channel| is_active(channel).unwrap_or(false))
+        let mut channels = self.channels().all().take(if self.is_called { 1 } else { 2 });
+        channels.all(|channel| is_active(channel).unwrap_or(false))
+    }
+
+    /// The position of this client among the waiters that the store calls, for a question at `sent`.
+    pub(super) fn place_among_called(&self, sent: Moment) -> QueuePosition {
+        let mut competes = self.unpolled().competes.lock();
+        let since =
+            competes.filter(|(_, asked)| sent < *asked + LONGEST_POSITION).map_or(sent, |(since, _)| since);
+        *competes = Some((since, sent));
+        QueuePosition { waited: sent.saturating_duration_since(since), kept: LONGEST_POSITION }
+    }
+
+    /// This client has had its turn.
+    pub(super) fn had_its_turn(&self) {
+        if let Some(unpolled) = self.unpolled.get() {
+            *unpolled.competes.lock() = None;
+        }
     }
 
     /// Makes each queue head here that listens for the name ask again, but for `besides` that will not sleep.

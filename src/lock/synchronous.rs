@@ -33,7 +33,9 @@ impl Entry {
                 (claimed.0, unfinished.0) = (None, None);
                 Ok(self.event(|engine, effects| engine.take(request, &attempt, last_token, now, effects)))
             }
-            CommandFuture::Done(Some(Ok(AcquireOutcome::Held { left: _left }))) => {
+            CommandFuture::Done(Some(Ok(
+                AcquireOutcome::Held { left: _left } | AcquireOutcome::HeldUncalled { left: _left },
+            ))) => {
                 unfinished.0 = None;
                 event!(TRACE, lock = self.name.as_str(), left = ?_left, "held by another");
                 Ok(None)

@@ -157,6 +157,12 @@ pub enum Policy {
         /// process hears of the lease's return, the next tenure is twice as long, up to eight times.
         tenure: Duration,
     },
+    /// One owner at a time, as `Exclusive`, over a store whose release calls one waiter: a release that others
+    /// have heard of has called one of them, which is let go first.
+    Called {
+        /// As of `Exclusive`.
+        tenure: Duration,
+    },
     /// One owner at a time, by a queue at the store over all processes. Every lease goes back to the store
     /// when its holder leaves, and the release names the oldest waiter here: see
     /// [`NextHead`](super::NextHead).
@@ -178,9 +184,15 @@ impl Policy {
         Self::Shared { tenure: self.tenure() }
     }
 
+    /// The same policy for a store whose release calls one waiter.
+    #[must_use]
+    pub fn called(self) -> Self {
+        Self::Called { tenure: self.tenure() }
+    }
+
     fn tenure(self) -> Duration {
         match self {
-            Self::Exclusive { tenure } | Self::Shared { tenure } => tenure,
+            Self::Exclusive { tenure } | Self::Called { tenure } | Self::Shared { tenure } => tenure,
             Self::Queued { .. } => Duration::ZERO,
         }
     }
@@ -188,12 +200,16 @@ impl Policy {
     fn position(self) -> Option<Duration> {
         match self {
             Self::Queued { position } => Some(position),
-            Self::Exclusive { .. } | Self::Shared { .. } => None,
+            Self::Exclusive { .. } | Self::Called { .. } | Self::Shared { .. } => None,
         }
     }
 
     fn is_shared(self) -> bool {
         matches!(self, Self::Shared { .. })
+    }
+
+    fn is_called(self) -> bool {
+        matches!(self, Self::Called { .. })
     }
 }
 

@@ -58,7 +58,7 @@ pub fn is_acquired(outcome: AcquireOutcome) -> bool {
 /// How long to wait; `None` if there is nothing to wait for.
 pub fn left(outcome: AcquireOutcome) -> Option<Duration> {
     match outcome {
-        AcquireOutcome::Held { left } => Some(left),
+        AcquireOutcome::Held { left } | AcquireOutcome::HeldUncalled { left } => Some(left),
         AcquireOutcome::Acquired { .. } => None,
     }
 }
@@ -71,7 +71,7 @@ pub fn left(outcome: AcquireOutcome) -> Option<Duration> {
 pub fn token(outcome: AcquireOutcome) -> u64 {
     match outcome {
         AcquireOutcome::Acquired { last_token } => last_token,
-        held @ AcquireOutcome::Held { .. } => panic!("{held:?}"),
+        held => panic!("{held:?}"),
     }
 }
 

@@ -41,6 +41,11 @@ pub trait Interceptor<B: Backend>: Send + Sync + Sized + 'static {
     }
 
     /// As of a [`Backend`].
+    fn calls_waiters(&self, backend: &B) -> bool {
+        backend.calls_waiters()
+    }
+
+    /// As of a [`Backend`].
     ///
     /// # Errors
     ///
@@ -218,6 +223,11 @@ impl<B: Backend, I: Interceptor<B>, T: Transport> Backend for Intercept<B, I, T>
     fn grants_suffice(&self) -> bool {
         self.interceptor.asked();
         self.interceptor.grants_suffice(&self.backend)
+    }
+
+    fn calls_waiters(&self) -> bool {
+        self.interceptor.asked();
+        self.interceptor.calls_waiters(&self.backend)
     }
 
     fn failure(&self, error: &I::Error) -> Failure {

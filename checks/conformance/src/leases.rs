@@ -86,8 +86,10 @@ impl<'s> Stage<'s> {
         listens
     }
 
-    async fn listens(&self) -> Subscription<dyn Transport> {
-        let listens = self.client.registry().subscribe(&self.of.channel(&self.client, &self.name));
+    /// Hears each release, on the channel of all clients if there is one.
+    async fn hears_releases(&self) -> Subscription<dyn Transport> {
+        let channels = self.backend().channels(self.of.mode, &self.name, self.client.id());
+        let listens = self.client.registry().subscribe(&channels.common.unwrap_or(channels.own));
         soon("the confirmation of the subscription", listens.subscribed()).await.unwrap();
         listens
     }
@@ -212,7 +214,7 @@ pub(crate) async fn release_is_published_to_subscribers(store: &Subject<'_>) {
     let [one] = lease_ids();
     for forced in [false, true] {
         assert!(stage.takes(&one).await);
-        let listens = stage.listens().await;
+        let listens = stage.hears_releases().await;
         match forced {
             true => assert!(stage.force_release().await),
             false => assert!(released(stage.release(&one).await)),
@@ -220,6 +222,29 @@ pub(crate) async fn release_is_published_to_subscribers(store: &Subject<'_>) {
         let said = if forced { "the message of a forced release" } else { "the message of a release" };
         soon(said, listens.latch().wait()).await.consume();
     }
+}
+
+pub(crate) async fn release_calls_the_client_that_has_waited_longest(store: &Subject<'_>) {
+    let stage = Stage::new(store).await;
+    if !stage.backend().calls_waiters() {
+        return;
+    }
+    let [holder] = lease_ids();
+    let of_client = |number: u8| format!("0b1a3a5e-4bd2-4b4b-9f0e-2a8f5b0f7f0{number}:1").parse::<LeaseId>();
+    let [first, second] = [1, 2].map(|number| of_client(number).unwrap());
+    assert!(stage.takes(&holder).await);
+    let called = [stage.can_tell(&first).await, stage.can_tell(&second).await];
+    for (id, seconds) in [(&second, 5), (&first, 7)] {
+        assert!(!is_acquired(stage.waits(id, seconds).await));
+    }
+    assert!(released(stage.release(&holder).await));
+    soon("the call of the first", called[0].latch().wait()).await.consume();
+    assert!(called[1].latch().try_wait().is_none(), "the release has called both");
+    // The first leaves without a question.
+    assert_eq!(stage.roll_back(&first).await, ReleaseOutcome::NotHeld);
+    soon("the call of the second", called[1].latch().wait()).await.consume();
+    assert!(is_acquired(stage.waits(&second, 5).await), "a called client was refused the free lock");
+    assert!(released(stage.release(&second).await));
 }
 
 pub(crate) async fn attempt_without_a_position_does_not_queue(store: &Subject<'_>) {

@@ -106,8 +106,11 @@ macro_rules! __plain {
         $crate::$to! { $with
             leases
             /// When a plain lock becomes free by `release` or by `force_release`, a message is published on
-            /// its channel, after it is free.
+            /// its common channel, or its own if there is no common one, after it is free.
             release_is_published_to_subscribers
+            /// A store that calls waiters calls the client that has waited longest, and the next one once
+            /// that client has left.
+            release_calls_the_client_that_has_waited_longest
         }
         $crate::$to! { $with
             lock

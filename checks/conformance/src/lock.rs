@@ -165,7 +165,7 @@ pub(crate) async fn commands_that_run_twice_mean_the_same(store: &Subject<'_>) {
     // Tokens are reserved in blocks, and rise.
     let block = async |id, tokens| match take(id, LEASE, tokens).await {
         AcquireOutcome::Acquired { last_token } => last_token,
-        held @ AcquireOutcome::Held { .. } => panic!("{held:?}"),
+        held => panic!("{held:?}"),
     };
     let first = block(&one, 1).await;
     let second = block(&one, 10).await;

@@ -35,6 +35,7 @@ pub(crate) trait Probe: ProbeCommands {
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Future<Output = ()> + Send>>;
     fn channels(&self, mode: Mode, name: &LockName, client: &str) -> Channels;
     fn grants_suffice(&self) -> bool;
+    fn calls_waiters(&self) -> bool;
 }
 
 macro_rules! commands {
@@ -83,6 +84,10 @@ impl<B: Backend> Probe for B {
 
     fn grants_suffice(&self) -> bool {
         Backend::grants_suffice(self)
+    }
+
+    fn calls_waiters(&self) -> bool {
+        Backend::calls_waiters(self)
     }
 }
 

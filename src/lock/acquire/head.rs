@@ -47,6 +47,12 @@ pub(super) struct Head<'a> {
     request: Request,
     /// Latest answer: how long another process has the lock, or the store's error. `None` before any answer.
     says: Option<Result<Duration, LockError>>,
+    /// The head waits, and a store that calls waiters has to know.
+    waits_to_be_called: bool,
+    /// The client had the lock last, and lets others go first with its next question.
+    yields: bool,
+    /// The release of the other process calls no waiter.
+    uncalled: bool,
     has_lock: bool,
 }
 
@@ -62,7 +68,16 @@ impl Drop for Head<'_> {
 
 impl<'a> Head<'a> {
     pub(super) fn new(wanted: AcquireParams<'a>, ticket: HeadTicket, request: Request) -> Self {
-        Self { wanted, ticket, request, says: None, has_lock: false }
+        Self {
+            wanted,
+            ticket,
+            request,
+            says: None,
+            waits_to_be_called: false,
+            yields: false,
+            uncalled: false,
+            has_lock: false,
+        }
     }
 
     /// Time for which another process has the lock, by the store's latest answer.
@@ -79,6 +94,9 @@ impl<'a> Head<'a> {
     }
 
     fn granted(&self, grant: Grant, at: Moment) -> End {
+        if self.wanted.entry.is_called {
+            self.wanted.entry.had_its_turn();
+        }
         End::Granted(self.wanted.guard(&self.request, grant, at))
     }
 
@@ -131,6 +149,11 @@ impl<'a> Head<'a> {
             let kept = if ticket.has_position() { entry.take_kept() } else { None };
             let hears_all = kept.is_some();
             let listening = kept.unwrap_or_else(|| entry.listen());
+            if self.uncalled {
+                entry.listen_to_all(&listening);
+            }
+            self.waits_to_be_called = entry.is_called;
+            self.yields = entry.is_called && ticket.steps() > 0;
             Wait::new(&mut self, &listening, patient, give_up).run(hears_all).await
         });
         as_head(entry, &ticket, waits).await.unwrap_or(Ok(End::Superseded))
@@ -170,8 +193,12 @@ impl<'a> Head<'a> {
         let attempt = self.wanted.entry.attempt(&self.ticket, &self.request, sent)?;
         let context = &self.wanted.entry.context;
         let (id, lease) = (context.lease_id(attempt.number()), context.lease_of(&self.request));
-        let position = self.wanted.entry.position_of(&self.ticket, sent).filter(|_| self.wanted.may_wait());
+        let position = match self.waits_to_be_called {
+            true => Some(self.wanted.entry.place_among_called(sent)),
+            false => self.wanted.entry.position_of(&self.ticket, sent).filter(|_| self.wanted.may_wait()),
+        };
         let asked = AcquireRequest::new(id, lease, sent).tokens(attempt.tokens()).position(position);
+        let asked = asked.yields(self.yields);
         Some(Question { attempt, asked })
     }
 
@@ -186,11 +213,12 @@ impl<'a> Head<'a> {
         if may_run_yet && outcome.is_ok() {
             entry.event(|engine, effects| engine.may_run_again(attempt.rollback(), effects));
         }
+        self.uncalled = matches!(outcome, Ok(AcquireOutcome::HeldUncalled { .. }));
         let answer = match outcome {
             Ok(AcquireOutcome::Acquired { last_token }) => Answer::Granted { last_token },
-            Ok(AcquireOutcome::Held { left }) => {
+            Ok(AcquireOutcome::Held { left } | AcquireOutcome::HeldUncalled { left }) => {
                 event!(TRACE, lock = entry.name.as_str(), ?left, "held by another");
-                self.says = Some(Ok(left));
+                (self.says, self.yields) = (Some(Ok(left)), false);
                 Answer::Held { kept: question.asked.position.map(|position| position.kept) }
             }
             Err(error) => {

@@ -36,8 +36,11 @@ pub struct AcquireRequest {
     pub lease: Duration,
     /// The number of fencing tokens to reserve; 0 for none. To read: any number above 0 asks for one token.
     pub tokens: u64,
-    /// The waiter's position if the lock is not granted; `None` for plain locks, and without a wait.
+    /// The waiter's position if the lock is not granted; `None` without a wait, and for plain locks of a store
+    /// that does not [call waiters](super::Backend::calls_waiters).
     pub position: Option<QueuePosition>,
+    /// Leaves a free plain lock to the clients that wait, as this client held the lock last.
+    pub yields: bool,
     /// The lease under which the same owner writes and may therefore read. To read only.
     pub under: Option<LeaseId>,
     /// The send time, by the clock of the [runtime](super::Backend::runtime). A store that counts leases by
@@ -49,7 +52,7 @@ impl AcquireRequest {
     /// Asks for a lease alone: no token, no position.
     #[inline]
     pub fn new(id: LeaseId, lease: Duration, sent: Moment) -> Self {
-        Self { id, lease, tokens: 0, position: None, under: None, sent }
+        Self { id, lease, tokens: 0, position: None, yields: false, under: None, sent }
     }
 
     /// Sets the number of fencing tokens to reserve.
@@ -65,6 +68,14 @@ impl AcquireRequest {
     #[must_use]
     pub fn position(mut self, position: impl Into<Option<QueuePosition>>) -> Self {
         self.position = position.into();
+        self
+    }
+
+    /// Leaves a free plain lock to the clients that wait.
+    #[inline]
+    #[must_use]
+    pub fn yields(mut self, yields: bool) -> Self {
+        self.yields = yields;
         self
     }
 
@@ -179,6 +190,12 @@ pub enum AcquireOutcome {
     Held {
         /// The longest time before the next attempt if no message comes: the rest of the holder's lease,
         /// [`Duration::MAX`] if the lease never ends; less if the release may go unheard.
+        left: Duration,
+    },
+    /// As `Held`, and the release calls no waiter: it is published on the [common](Channels::common) channel
+    /// only. Of stores that [call waiters](super::Backend::calls_waiters).
+    HeldUncalled {
+        /// As of `Held`.
         left: Duration,
     },
 }

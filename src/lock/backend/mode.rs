@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::lock::lease::Lease;
 
 /// Longest time for which a dead or suspended waiter may delay the others.
-const LONGEST_POSITION: Duration = Duration::from_secs(10);
+pub(in crate::lock) const LONGEST_POSITION: Duration = Duration::from_secs(10);
 
 /// The rules by which the store grants a lock.
 ///

@@ -141,6 +141,7 @@ commands! {
     // No message comes on the default channel: a waiter asks again when the holder's lease ends.
     ask channels(mode: Mode, name: &LockName, client: &str) -> Channels, or Channels::one(name.as_str());
     ask grants_suffice() -> bool, or false;
+    ask calls_waiters() -> bool, or false;
     ask may_run_again(id: &LeaseId) -> bool, or true;
     ask reconnects() -> u64, or 0;
     ask commands_waiting() -> u64, or 0;

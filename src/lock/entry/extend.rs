@@ -78,7 +78,7 @@ impl Entry {
                 }
                 answer.map(|outcome| match outcome {
                     AcquireOutcome::Acquired { last_token } => (true, Some(last_token)),
-                    AcquireOutcome::Held { .. } => (false, None),
+                    AcquireOutcome::Held { .. } | AcquireOutcome::HeldUncalled { .. } => (false, None),
                 })
             }
         };

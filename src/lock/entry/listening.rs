@@ -18,6 +18,7 @@
 use std::future::poll_fn;
 use std::mem;
 use std::pin::pin;
+use std::sync::OnceLock;
 use std::task::Poll;
 
 use crate::latch::Notification;
@@ -25,15 +26,14 @@ use crate::subscription::channel::ChannelEntry;
 use crate::subscription::registry::{Registry, Subscription};
 use crate::subscription::transport::{SubscribeError, Transport};
 
-use crate::lock::backend::Channels;
 use crate::lock::origin::Origin;
 
 use super::OnDrop;
 
 /// Subscriptions to an entry's channels. Never dropped in a child, whose mutexes may stay locked forever.
 pub(in crate::lock) struct Listening {
-    /// The client's own channel, and then the channel common to all clients, if there is one.
-    subscriptions: Vec<Subscription<dyn Transport>>,
+    /// The client's own channel, and the channel common to all clients, if this waiter listens to that.
+    subscriptions: [OnceLock<Subscription<dyn Transport>>; 2],
     origin: Origin,
 }
 
@@ -46,29 +46,41 @@ impl Drop for Listening {
 }
 
 impl Listening {
-    pub(in crate::lock) fn new(registry: &Registry<dyn Transport>, channels: &Channels) -> Self {
-        let subscriptions = channels.all().map(|channel| registry.subscribe(channel)).collect();
+    pub(in crate::lock) fn new(registry: &Registry<dyn Transport>, own: &str, common: Option<&str>) -> Self {
+        let subscriptions = [Some(own), common].map(|channel| {
+            channel.map_or_else(OnceLock::new, |channel| OnceLock::from(registry.subscribe(channel)))
+        });
         Self { subscriptions, origin: Origin::here() }
     }
 
+    /// Subscribes to the channel that all clients listen to. False if that is done already.
+    pub(in crate::lock) fn add(&self, registry: &Registry<dyn Transport>, common: &str) -> bool {
+        let [_, subscription] = &self.subscriptions;
+        subscription.get().is_none() && subscription.set(registry.subscribe(common)).is_ok()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Subscription<dyn Transport>> {
+        self.subscriptions.iter().filter_map(OnceLock::get)
+    }
+
     fn own(&self) -> &ChannelEntry {
-        &self.subscriptions[0]
+        self.subscriptions[0].get().expect("subscribed to from the beginning")
     }
 
     /// Waits until messages are certain to arrive on each channel.
     pub(in crate::lock) async fn subscribed(&self) -> Result<(), SubscribeError> {
-        for subscription in &self.subscriptions {
+        for subscription in self.all() {
             subscription.subscribed().await?;
         }
         Ok(())
     }
 
     pub(in crate::lock) fn is_ready(&self) -> bool {
-        self.subscriptions.iter().all(|subscription| subscription.is_ready())
+        self.all().all(|subscription| subscription.is_ready())
     }
 
     pub(in crate::lock) fn failure(&self) -> Option<SubscribeError> {
-        self.subscriptions.iter().find_map(|subscription| subscription.failure())
+        self.all().find_map(|subscription| subscription.failure())
     }
 
     /// Highest lease number that a message has granted; 0 if none has.
@@ -86,12 +98,12 @@ impl Listening {
 
     /// Takes a pending notification.
     pub(in crate::lock) fn try_told(&self) -> Option<Notification<'_>> {
-        self.subscriptions.iter().find_map(|subscription| subscription.latch().try_wait())
+        self.all().find_map(|subscription| subscription.latch().try_wait())
     }
 
     /// Waits for a notification on any channel.
     pub(in crate::lock) async fn told(&self) -> Notification<'_> {
-        let mut waits: Vec<_> = self.subscriptions.iter().map(|entry| Box::pin(told(entry))).collect();
+        let mut waits: Vec<_> = self.all().map(|entry| Box::pin(told(entry))).collect();
         poll_fn(|task| {
             let mut polled = waits.iter_mut().map(|wait| wait.as_mut().poll(task));
             polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
@@ -139,9 +151,8 @@ mod tests {
     fn waiter_hears_all_when_both_channels_are_confirmed() {
         let keeps = Keeps::default();
         let registry = Registry::new(keeps.clone()).erased();
-        let channels = Channels { own: "own".into(), common: Some("common".into()) };
         for first in [0, 1] {
-            let listening = Listening::new(&registry, &channels);
+            let listening = Listening::new(&registry, "own", Some("common"));
             let inboxes = std::mem::take(&mut *keeps.0.lock());
             assert_eq!(inboxes.len(), 2);
             inboxes[first].ready();

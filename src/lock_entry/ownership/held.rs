@@ -252,8 +252,9 @@ impl Ownership {
     pub(in crate::lock_entry) fn note_receivers(&mut self, receivers: usize, now: Moment) {
         let steps = self.steps_for(receivers);
         self.tenure = self.rules.policy.tenure();
-        // Otherwise a lone process would back off for as long as another client's subscription lingers.
-        if self.contended && steps > 0 {
+        // A subscription lingers behind its waiter, and a lone process is not to back off for that long; but who
+        // was called is there.
+        if (self.contended || self.rules.policy.is_called()) && steps > 0 {
             self.others_first_until = Some(now + BACK_OFF * steps);
         }
     }
@@ -261,7 +262,9 @@ impl Ownership {
     /// Returns the back-off in steps, at most a quarter of the tenure, so that a short tenure keeps its rate.
     fn steps_for(&self, receivers: usize) -> u32 {
         let most = self.rules.policy.tenure().as_nanos() / (4 * BACK_OFF.as_nanos());
-        most.min(u128::from(MAX_STEPS)).min(receivers as u128) as u32
+        // One waiter was called, and is not to sleep through its call in a back-off of several steps.
+        let at_most = if self.rules.policy.is_called() { 1 } else { MAX_STEPS };
+        most.min(u128::from(at_most)).min(receivers as u128) as u32
     }
 
     // === Losing ===

@@ -71,6 +71,10 @@ mod channels {
         ["plain:", name].concat()
     }
 
+    pub(super) fn calls(name: &str, client: &str) -> String {
+        ["called:", client, ":", name].concat()
+    }
+
     pub(super) fn foreign(name: &str) -> String {
         ["foreign:", name].concat()
     }
@@ -139,6 +143,7 @@ impl Shared {
             now: store_time(now, data.clock),
             name: state,
             told: &told,
+            calls_waiters: self.habits.calls_waiters,
             takes_earlier: self.habits.takes_earlier,
             releases_the_dead: self.habits.releases_the_dead,
             scripted_turns: false,
@@ -173,7 +178,11 @@ impl Shared {
             LockKind::ReadWrite => channels::read_write(name),
             _ => channels::plain(name),
         };
-        let heard = news.message.map_or(0, |message| self.publish(data, from, &common, message));
+        let mut heard = news.message.map_or(0, |message| self.publish(data, from, &common, message));
+        for called in &news.called {
+            let channel = grants(kind, name, &called.client_id());
+            heard += self.publish(data, from, &channel, Message::Unlock);
+        }
         if self.habits.chatters_one_in.is_some_and(|one_in| self.world.chance(|it| it.u32(..one_in)) == 0) {
             let both = [Message::Unlock, Message::ReadUnlock];
             let message = both[self.world.chance(|chance| chance.usize(..both.len()))];
@@ -248,10 +257,11 @@ fn store_time(now: Nanos, clock: Time) -> Time {
     Time::try_from(now).unwrap_or(NEVER) + clock
 }
 
-/// The channel on which this client is told that it was granted the name.
+/// The channel on which this client is told that it was granted the name, or is called.
 fn grants(kind: LockKind, name: &str, client: &str) -> String {
     match kind {
         LockKind::ReadWrite => channels::write_grants(name, client),
+        LockKind::Plain => channels::calls(name, client),
         _ => channels::fair_grants(name, client),
     }
 }

@@ -193,6 +193,10 @@ impl<'w, 'a> Wait<'w, 'a> {
             }
             Ok((AttemptOutcome::Superseded, _)) => return Ok(Some(End::Superseded)),
             Ok((AttemptOutcome::TooLate, _)) => {}
+            // Messages of the common channel count from its confirmation on.
+            Ok((AttemptOutcome::Refused, _)) if self.head.uncalled && entry.listen_to_all(self.listening) => {
+                self.subscribed().await?;
+            }
             Ok((AttemptOutcome::Refused, _)) => {
                 if let Some(notified) = self.notified.take() {
                     notified.consume_spurious();

@@ -60,6 +60,7 @@ impl Reference {
             now: self.now,
             name,
             told: &told,
+            calls_waiters: false,
             takes_earlier: *scripted,
             releases_the_dead: !*scripted && mode == Mode::Plain,
             scripted_turns: true,
@@ -73,7 +74,7 @@ impl Reference {
     /// Runs a command and publishes as the scripts do.
     pub(super) fn step<T>(&mut self, mode: Mode, step: impl FnOnce(&mut Step<'_>) -> T) -> T {
         let (was_held, was_written) = (self.is_held_fairly(), self.name.held(self.now).is_some());
-        let (answer, News { granted, message }) = self.news(mode, step);
+        let (answer, News { granted, called, message }) = self.news(mode, step);
         let is_free = was_held && !self.is_held_fairly();
         // Plain and fair locks share a channel.
         if (self.kind == LockKind::ReadWrite) != (kind_of(mode) == LockKind::ReadWrite) {
@@ -87,6 +88,7 @@ impl Reference {
             Some(_) => Some("1".to_owned()),
             None => (is_free && mode == Mode::Fair).then(|| "0".to_owned()),
         });
+        self.published.extend(called.iter().map(|id| format!("called {}", id.client_id())));
         answer
     }
 
@@ -139,7 +141,9 @@ impl Reference {
 
     fn places(&self, now: Time) -> impl Iterator<Item = &Place> {
         let name = &self.name;
-        [&name.fair, &name.writers, &name.waiting_readers].into_iter().flat_map(move |line| line.kept(now))
+        [&name.plain, &name.fair, &name.writers, &name.waiting_readers]
+            .into_iter()
+            .flat_map(move |line| line.kept(now))
     }
 
     /// Advances the time to `then`, or to a moment after `then`, away from all ends.
@@ -158,7 +162,10 @@ impl Reference {
     /// A position away from all others.
     pub(super) fn position(&self, id: &LeaseId, (waited, kept): (u64, u64)) -> QueuePosition {
         let since = self.now - nanos(Duration::from_millis(waited));
-        let others = self.places(Time::MIN).filter(|place| place.id != *id).map(|place| place.since);
+        let others = self
+            .places(Time::MIN)
+            .filter(|place| place.id != *id && place.id != state::client(id))
+            .map(|place| place.since);
         let is_near = |at: Time| at.abs_diff(since) <= BLUR.as_nanos() as u64;
         match others.chain(self.name.let_in).any(is_near) {
             true => self.position(id, (waited + BLUR.as_millis() as u64, kept)),

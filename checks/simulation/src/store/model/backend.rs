@@ -146,6 +146,12 @@ impl ModelBackend {
     }
 }
 
+impl ModelBackend {
+    fn is_uncalled(&self) -> bool {
+        self.shared.world.chance(|chance| chance.u8(..16) == 0)
+    }
+}
+
 impl Backend for ModelBackend {
     type Error = Failed;
     type Transport = ModelTransport;
@@ -166,6 +172,9 @@ impl Backend for ModelBackend {
     fn channels(&self, mode: Mode, name: &LockName, client: &str) -> Channels {
         let (name, habits) = (name.as_str(), &self.shared.habits);
         match mode {
+            Mode::Plain if habits.calls_waiters => {
+                Channels { own: channels::calls(name, client), common: Some(channels::plain(name)) }
+            }
             Mode::Plain => Channels::one(channels::plain(name)),
             Mode::Fair => {
                 let common = habits.has_foreign_channel.then(|| channels::foreign(name));
@@ -181,6 +190,10 @@ impl Backend for ModelBackend {
 
     fn grants_suffice(&self) -> bool {
         self.shared.habits.grants_suffice
+    }
+
+    fn calls_waiters(&self) -> bool {
+        self.shared.habits.calls_waiters
     }
 
     fn failure(&self, error: &Failed) -> Failure {
@@ -207,7 +220,15 @@ impl Backend for ModelBackend {
         if held.is_none() || request.under.is_none() {
             self.shared.data().contract.tells(self.process.index(), mode, name.as_str(), held);
         }
-        Ok(outcome)
+        // Some waiters are told to listen to all that is published.
+        Ok(match outcome {
+            AcquireOutcome::Held { left }
+                if mode == Mode::Plain && self.calls_waiters() && self.is_uncalled() =>
+            {
+                AcquireOutcome::HeldUncalled { left }
+            }
+            outcome => outcome,
+        })
     }
 
     async fn release(

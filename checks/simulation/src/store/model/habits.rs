@@ -10,6 +10,8 @@ pub(super) struct Habits {
     pub(super) has_foreign_channel: bool,
     /// A grant's message may be taken for the lease.
     pub(super) grants_suffice: bool,
+    /// A release of a plain lock calls a client that waits.
+    pub(super) calls_waiters: bool,
     /// It knows which clients listen no more. Otherwise it grants to any.
     pub(super) knows_listeners: bool,
     /// Says how many others heard of a release. Otherwise too few.
@@ -35,6 +37,7 @@ impl Habits {
         Self {
             has_foreign_channel: chance.bool(),
             grants_suffice: chance.u8(..4) > 0,
+            calls_waiters: chance.u8(..4) > 0,
             knows_listeners: chance.u8(..4) > 0,
             counts_listeners: chance.u8(..4) > 0,
             takes_earlier: chance.bool(),

@@ -59,6 +59,18 @@ impl Line {
         first.map(|at| self.0.remove(at))
     }
 
+    /// Takes out the first that can be `told`, and all before it.
+    pub(crate) fn take_first_told(&mut self, now: Time, told: &dyn Fn(&LeaseId) -> bool) -> Option<Place> {
+        self.0.retain(|place| now < place.until);
+        let at = self.0.iter().position(|place| told(&place.id));
+        self.0.drain(..at.map_or(self.0.len(), |at| at + 1)).last().filter(|_| at.is_some())
+    }
+
+    /// Keeps all for so long at least, that are kept still.
+    pub(crate) fn keep_all(&mut self, until: Time) {
+        self.0.iter_mut().for_each(|place| place.until = place.until.max(until));
+    }
+
     /// Those whose place is kept still, in order.
     pub(crate) fn kept(&self, now: Time) -> impl Iterator<Item = &Place> {
         self.0.iter().filter(move |place| now < place.until)

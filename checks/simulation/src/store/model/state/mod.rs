@@ -12,7 +12,7 @@ use latchwork::LockKind;
 use latchwork::backend::{AcquireOutcome, AcquireRequest, Mode, NextWaiter, ReleaseOutcome};
 use latchwork::{Holder, LeaseId};
 
-pub(crate) use self::name::{Name, News, Step, left};
+pub(crate) use self::name::{Name, News, Step, client, left};
 
 /// A time by the store's own clock, in nanoseconds.
 pub(crate) type Time = i64;
@@ -44,7 +44,7 @@ impl Step<'_> {
     ) -> Result<AcquireOutcome, LockKind> {
         let AcquireRequest { id, lease, tokens, position, .. } = request;
         let tried = match mode {
-            Mode::Plain => return self.try_acquire(id, *lease, *tokens),
+            Mode::Plain => return self.try_acquire(request),
             Mode::Fair => return self.try_acquire_fair(id, *lease, *tokens, *position),
             Mode::Write => {
                 self.begin_read_write()?;

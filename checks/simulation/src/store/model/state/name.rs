@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use latchwork::backend::{AcquireOutcome, Message, NextWaiter, QueuePosition, ReleaseOutcome};
+use latchwork::backend::{
+    AcquireOutcome, AcquireRequest, Message, NextWaiter, QueuePosition, ReleaseOutcome,
+};
 use latchwork::{LeaseId, LockKind};
 
 use super::line::{Line, Place};
@@ -23,6 +25,10 @@ pub(crate) struct Name {
     /// Of the one that has it: of a read-write lock, of the writer.
     pub(crate) lease: Option<Term>,
     pub(crate) readers: Vec<Term>,
+    /// The clients that wait for a plain lock, each by the id of [`client`].
+    pub(crate) plain: Line,
+    /// How many of them the release of the plain lock calls.
+    pub(crate) calls: usize,
     /// The ids that wait for a fair lock.
     pub(crate) fair: Line,
     /// The ids that wait to write.
@@ -43,6 +49,8 @@ pub(crate) struct Name {
 pub(crate) struct News {
     /// The id that was granted the lock, unasked.
     pub(crate) granted: Option<LeaseId>,
+    /// The clients that are called, by the ids of [`client`].
+    pub(crate) called: Vec<LeaseId>,
     /// What is published to all that wait.
     pub(crate) message: Option<Message>,
 }
@@ -53,6 +61,8 @@ pub(crate) struct Step<'a> {
     pub(crate) name: &'a mut Name,
     /// Whether the client of an id can be told that it was granted the lock.
     pub(crate) told: &'a dyn Fn(&LeaseId) -> bool,
+    /// Whether a release of a plain lock calls those that wait.
+    pub(crate) calls_waiters: bool,
     pub(crate) takes_earlier: bool,
     pub(crate) releases_the_dead: bool,
     /// Whether turns are those of the scripts: a writer whose lease is over leaves to none, a turn is for the
@@ -69,6 +79,8 @@ impl Default for Name {
             kind: LockKind::Plain,
             lease: None,
             readers: Vec::new(),
+            plain: Line::default(),
+            calls: 1,
             fair: Line::default(),
             writers: Line::default(),
             waiting_readers: Line::default(),
@@ -112,10 +124,16 @@ impl Name {
     /// Whatever of it waits or is held, in words.
     pub(crate) fn left_over(&self, now: Time) -> Vec<String> {
         let leases = self.lease.iter().chain(&self.readers).filter(|term| now < term.until);
-        let lines = self.fair.kept(now).chain(self.writers.kept(now)).chain(self.waiting_readers.kept(now));
+        let lines = [&self.plain, &self.fair, &self.writers, &self.waiting_readers];
+        let lines = lines.into_iter().flat_map(|line| line.kept(now));
         let leases = leases.map(|term| format!("a lease, #{}", term.id.number()));
         leases.chain(lines.map(|place| format!("a place, #{}", place.id.number()))).collect()
     }
+}
+
+/// The id that stands for a client: no lease has its number.
+pub(crate) fn client(id: &LeaseId) -> LeaseId {
+    format!("{}:0", id.client_id()).parse().expect("an id")
 }
 
 /// How long it is until then.
@@ -159,24 +177,58 @@ impl Step<'_> {
 
     // === Plain ===
 
-    pub(crate) fn try_acquire(
-        &mut self,
-        id: &LeaseId,
-        lease: Duration,
-        tokens: u64,
-    ) -> Result<AcquireOutcome, LockKind> {
+    pub(crate) fn try_acquire(&mut self, request: &AcquireRequest) -> Result<AcquireOutcome, LockKind> {
+        let AcquireRequest { id, lease, tokens, position, yields, .. } = request;
         if let Some(other) = self.other_kind(LockKind::Plain) {
             return Err(other);
         }
-        let mut until = self.now + nanos(lease);
-        if let Some(held) = self.name.held(self.now) {
+        let position = position.filter(|_| self.calls_waiters);
+        let mut until = self.now + nanos(*lease);
+        let held = self.name.held(self.now).cloned();
+        let mut calls = 1;
+        if let Some(held) = held {
             if held.id != *id {
-                return Ok(AcquireOutcome::Held { left: left(held.until, self.now) });
+                let left = left(held.until, self.now);
+                let again = position.map(|position| self.enter(id, position));
+                return Ok(AcquireOutcome::Held { left: again.map_or(left, |again| again.min(left)) });
             }
-            until = self.never_shorter(until, held.until);
+            (until, calls) = (self.never_shorter(until, held.until), self.name.calls);
+        } else if let Some(position) =
+            position.filter(|_| *yields && self.name.plain.kept(self.now).next().is_some())
+        {
+            return Ok(AcquireOutcome::Held { left: self.enter(id, position) });
+        }
+        if position.is_some()
+            && self.name.plain.remove(&client(id)).is_some_and(|place| self.now < place.until)
+        {
+            calls = 8;
         }
         self.lease_to(LockKind::Plain, id, until);
-        Ok(AcquireOutcome::Acquired { last_token: self.reserve(tokens) })
+        self.name.calls = calls;
+        Ok(AcquireOutcome::Acquired { last_token: self.reserve(*tokens) })
+    }
+
+    /// Has a release call the client. Returns in how long the client is to ask again at the latest.
+    fn enter(&mut self, id: &LeaseId, position: QueuePosition) -> Duration {
+        const KEPT: Duration = Duration::from_secs(60);
+        let others = self.name.plain.kept(self.now).count() as u64;
+        self.name.plain.remove(&client(id));
+        let place = Place::new(&client(id), QueuePosition { kept: KEPT, ..position }, self.now);
+        let until = place.until;
+        self.name.plain.put(place, self.now, true);
+        // All are kept for as long as the last one.
+        self.name.plain.keep_all(until);
+        let waited =
+            position.waited.clamp(Duration::from_millis(50), Duration::from_secs(2)).as_micros() as u64;
+        Duration::from_millis(waited * (16 + others) / 16 / 1000).min(Duration::from_secs(5))
+    }
+
+    /// Calls so many that wait.
+    fn call(&mut self, count: usize) {
+        for _ in 0..count {
+            let Some(place) = self.name.plain.take_first_told(self.now, self.told) else { return };
+            self.news.called.push(place.id);
+        }
     }
 
     /// Takes the lease of `id` away. Whether it had one of this kind.
@@ -190,6 +242,15 @@ impl Step<'_> {
         let released = self.take(LockKind::Plain, id);
         if released {
             self.news.message = Some(Message::Unlock);
+        }
+        if self.calls_waiters {
+            let waits =
+                !released && self.name.plain.remove(&client(id)).is_some_and(|place| self.now < place.until);
+            if released {
+                self.call(self.name.calls);
+            } else if !waits && self.name.held_as(self.now).is_none() {
+                self.call(1);
+            }
         }
         released
     }
@@ -212,6 +273,9 @@ impl Step<'_> {
         if freed {
             self.name.lease = None;
             self.news.message = Some(Message::Unlock);
+            if self.calls_waiters {
+                self.call(1);
+            }
         }
         Ok(freed)
     }
