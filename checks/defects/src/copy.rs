@@ -9,11 +9,11 @@ use anyhow::{Context, Result};
 /// Folders that hold no sources.
 const LEFT_OUT: [&str; 2] = [".git", "target"];
 
-/// All files of a workspace, by their paths from its root.
+/// Returns all files of a workspace, by path relative to the root.
 ///
 /// # Errors
 ///
-/// A folder or a file that cannot be read.
+/// Fails if a folder or a file cannot be read.
 pub fn read(root: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
     let mut files = BTreeMap::new();
     read_folder(root, "", &mut files)?;
@@ -35,12 +35,12 @@ fn read_folder(folder: &Path, prefix: &str, files: &mut BTreeMap<String, Vec<u8>
     Ok(())
 }
 
-/// Makes a folder hold these files and no others, but for cargo's output. A file with the right text is left
-/// alone, so that cargo builds nothing anew.
+/// Makes a folder hold exactly these files, beside cargo's output. Leaves unchanged files alone, so that
+/// cargo rebuilds only the others.
 ///
 /// # Errors
 ///
-/// A folder or a file that cannot be written.
+/// Fails if a folder or a file cannot be written.
 pub fn write(root: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<()> {
     for (path, text) in files {
         let path = root.join(path);
@@ -49,7 +49,7 @@ pub fn write(root: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<()> {
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         }
     }
-    // cargo would find tests among them.
+    // cargo would find tests among stale files.
     for path in read(root)?.keys().filter(|path| !files.contains_key(*path)) {
         fs::remove_file(root.join(path))?;
     }

@@ -1,4 +1,4 @@
-//! [`Fault`]: a line of the lock made wrong. `faults.txt` has them all, as `src` has none of them.
+//! [`Fault`]: a wrong line of the lock, only in `faults.txt`, and never in `src`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,40 +8,40 @@ use anyhow::{Context, Result, bail, ensure};
 /// The table: a part as `# part`, then each fault as `Name: a sentence`, with its lines indented below.
 const TABLE: &str = include_str!("../faults.txt");
 
-/// Stands for the question whether this fault is seeded.
+/// Placeholder for the test that this fault is seeded.
 const SEEDED: &str = "FAULT";
 
-/// The library's own list of faults, and where it begins.
+/// The library's own list of faults, and the start of the list.
 const LIST: (&str, &str) = ("src/support/fault/seeded.rs", "\nfaults! {\n");
 
-/// Where the text of a script is loaded.
+/// The place that loads the text of a script.
 const LOADED: (&str, &str) = ("src/redis/scripts.rs", "let text = without_comments(source);");
 
-/// A fault, and what has to find it.
+/// A fault, and the checks that have to find it.
 #[derive(Debug)]
 pub struct Fault {
-    /// The heading that it stands under: `entry`, `second-guard`, `client`, `local` or `redis`.
+    /// Heading in the table: `entry`, `second-guard`, `client`, `local` or `redis`.
     pub part: &'static str,
-    /// As `latchwork::fault::Fault` has it in a copy with faults.
+    /// Name in `latchwork::fault::Fault`, in a copy with faults.
     pub name: &'static str,
     /// The behaviour that is wrong.
     pub says: &'static str,
     /// Empty for a fault in the library itself, which loom's models need there.
     pub edits: Vec<Edit>,
-    /// The test of the engine's model that fails with the fault, and words that the test then says.
+    /// The test of the engine's model that fails with the fault, and words of the failure.
     pub model: Option<(&'static str, &'static str)>,
-    /// The reason that no program of the simulator finds it.
+    /// The reason why no program of the simulator finds the fault.
     pub not_by_programs: Option<&'static str>,
 }
 
-/// A text of a file, and its replacement.
+/// A text in a file, and its replacement.
 #[derive(Debug)]
 pub struct Edit {
-    /// From the workspace's root.
+    /// Path relative to the workspace's root.
     pub file: &'static str,
-    /// Found whatever the white space: a new line width does not lose it.
+    /// Matched regardless of white space, so that a new line width does no harm.
     pub text: String,
-    /// With `FAULT` where it asks whether the fault is seeded.
+    /// Contains `FAULT` as the test that the fault is seeded.
     pub with: String,
 }
 
@@ -49,7 +49,7 @@ pub struct Edit {
 ///
 /// # Panics
 ///
-/// If a line of it is none of a table.
+/// Panics if a line is malformed.
 #[must_use]
 pub fn all() -> Vec<Fault> {
     read().expect("faults.txt is a table of faults")
@@ -87,11 +87,12 @@ fn read() -> Result<Vec<Fault>> {
     Ok(faults)
 }
 
-/// Makes each fault a branch in the files of a copy, which `latchwork::fault::seed` picks.
+/// Adds each fault to the files of a copy, as a branch that `latchwork::fault::seed` selects.
 ///
 /// # Errors
 ///
-/// A text that its file does not have, or has twice: the code was changed, and the table has to follow.
+/// Fails if a file does not contain a fault's text exactly once: the code has changed, and the table has to
+/// follow.
 pub fn weave(files: &mut BTreeMap<String, Vec<u8>>) -> Result<()> {
     let (mut names, mut scripts) = (String::new(), String::new());
     for Fault { name, says, edits, .. } in all().iter().filter(|fault| !fault.edits.is_empty()) {
@@ -103,7 +104,7 @@ pub fn weave(files: &mut BTreeMap<String, Vec<u8>>) -> Result<()> {
                 format!("checks/defects/faults.txt, {name}: {file} does not have this once: {text}")
             })?;
             if file.ends_with(".lua") {
-                // A server runs one text, as it is: the fault is chosen when the text is loaded.
+                // A server needs one fixed text, so the fault is chosen when the text is loaded.
                 ensure!(source.contains(text.trim()), "{name}: {file} has {text} with other white space");
                 writeln!(scripts, "(crate::fault::fault!({name}), {:?}, {:?}),", text.trim(), with.trim())?;
             } else {
@@ -132,7 +133,7 @@ fn text_of<'a>(files: &'a BTreeMap<String, Vec<u8>>, file: &str) -> Result<&'a s
     std::str::from_utf8(text).with_context(|| format!("{file} is no text"))
 }
 
-/// `source` with `text` replaced, whatever the white space, or `None` if `text` is not there exactly once.
+/// Replaces `text` in `source`, ignoring white space. `None` unless `text` occurs exactly once.
 fn replace_once(source: &str, text: &str, with: &str) -> Option<String> {
     let dense: Vec<(usize, char)> = source.char_indices().filter(|(_, it)| !it.is_whitespace()).collect();
     let text: Vec<char> = text.chars().filter(|it| !it.is_whitespace()).collect();

@@ -10,76 +10,75 @@ use latchwork::backend::{
 use latchwork::{Holder, Lease, LeaseId, LockOptions};
 use latchwork_conformance::Interceptor;
 
-/// A defect of a store, or of what its clients say to it.
+/// A defect of a store, or of its clients' commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Twin {
-    /// A lock of another owner is given all the same, now and then.
+    /// Now and then, an attempt gets a lock that another owner holds.
     TakesWhatIsHeld,
-    /// An attempt is not sent, and taken for granted, now and then.
+    /// Now and then, an attempt is reported as successful without being sent.
     AcquiresInName,
-    /// No renewal is sent, and each is taken for granted.
+    /// Renewals are reported as successful without being sent.
     RenewsNothing,
-    /// Each renewal is said to have found its lease.
+    /// Each renewal is reported as successful, even without a lease.
     RenewsForStrangers,
-    /// A release is not sent, and taken for granted, now and then.
+    /// Now and then, a release is reported as successful without being sent.
     KeepsWhatIsReleased,
     /// A release by another id than the holder's frees the lock.
     ReleasesForStrangers,
-    /// A rollback is not sent: no lease is undone, and no waiter is taken out of the queue.
+    /// Rollbacks are not sent: leases stay, and so do queue positions.
     RollsNothingBack,
     /// A forced release is not sent.
     ForcesNothing,
-    /// Every other question has the answer that the lock is free.
+    /// Half of the queries for holders report a free lock.
     SaysItIsFree,
-    /// A lease does not end.
+    /// Leases never end.
     LeasesForEver,
-    /// A lease lasts for a third of its time.
+    /// Leases last for a third of their time.
     EndsLeasesEarly,
-    /// A lease that is taken again may become shorter.
+    /// A repeated acquisition may shorten the lease.
     ShortensLeases,
-    /// A waiter listens to another channel than the channel of releases.
+    /// Waiters listen to a wrong channel for releases.
     ListensElsewhere,
-    /// A waiter for a fair lock listens to another channel than the channel of its grants.
+    /// Waiters listen to a wrong channel for their grants.
     GrantsInSilence,
-    /// Tokens are made up, and do not rise.
+    /// Tokens are invented, and do not rise.
     TokensFall,
-    /// Of the tokens that were reserved, half are said to be the last.
+    /// The reported last token is half of the store's.
     FallsBehindItsTokens,
-    /// Every error is said to be a refusal.
+    /// Every error is reported as a refusal.
     MixesKinds,
-    /// A waiter for a fair lock is said to have waited for no time at all.
+    /// Waiters for a fair lock, or to write, claim not to have waited at all.
     ForgetsTheWait,
-    /// An attempt that does not wait joins the queue.
+    /// Attempts that do not wait join the queue.
     QueuesWhatDoesNotWait,
-    /// A reader that is refused is let in all the same, now and then.
+    /// Now and then, a refused reader gets the lock.
     ReadsBesideAWriter,
-    /// A writer that is refused is let in all the same, now and then.
+    /// Now and then, a refused writer gets the lock.
     WritesBesideReaders,
-    /// A waiter that is to read says that it came before all others.
+    /// Waiting readers claim to have come before all others.
     ReadersComeFirst,
-    /// A waiter that is to read does not say so, and is not remembered when a writer leaves.
+    /// Waiting readers do not queue, so that no writer's release lets them in.
     ForgetsTheReaders,
-    /// An owner that writes and then reads does not say so.
+    /// An owner that reads under its own write lock does not say so.
     ForgetsWhatIsReadUnderAWriter,
-    /// Of the holders, one is said to be there.
+    /// Only one of the holders is reported.
     SaysOneReader,
-    /// The simulator's store undoes an attempt before that has come.
+    /// The simulator's store rolls an attempt back before the attempt has arrived.
     RollsBackTooSoon,
     /// The simulator's store runs a command once more after its answer.
     RunsAfterItsAnswer,
-    /// Of the client, not of the store: its tenure does not end.
+    /// A client's defect: its tenure never ends.
     KeepsTheLease,
-    /// Of the client as well: an unpolled waiter keeps its turn.
+    /// A client's defect: an unpolled waiter keeps its turn.
     WaitsForUnpolled,
 }
 
-/// The source of the calls that go wrong.
+/// The source of chance for defective calls.
 pub trait Chance: Send + Sync + 'static {
-    /// Of so many releases that [`Twin::KeepsWhatIsReleased`] makes, one is not sent: it costs the others a
-    /// lease.
+    /// [`Twin::KeepsWhatIsReleased`] loses one release in this many; each costs the others a lease.
     const RELEASES: u32;
 
-    /// A number below `limit`.
+    /// Draws a number below `limit`.
     fn below(&self, limit: u32) -> u32;
 }
 
@@ -95,7 +94,7 @@ impl Chance for OfThread {
     }
 }
 
-/// Each call goes wrong.
+/// Makes each call defective.
 #[derive(Debug)]
 pub struct Always;
 
@@ -110,7 +109,7 @@ impl Chance for Always {
 const HOUR: Duration = Duration::from_secs(3600);
 
 impl Twin {
-    /// The options of a client over this twin.
+    /// Returns the options of a client over this twin.
     pub fn options(twin: Option<Self>, options: LockOptions) -> LockOptions {
         match twin {
             Some(Self::KeepsTheLease) => options.tenure(HOUR),
@@ -120,8 +119,7 @@ impl Twin {
     }
 }
 
-/// The defect of a backend, if there is a defect: an interceptor for
-/// [`Intercept`](latchwork_conformance::Intercept).
+/// The defect of a backend, if any, as an interceptor for [`Intercept`](latchwork_conformance::Intercept).
 #[derive(Debug)]
 pub struct Twinned<C> {
     twin: Option<Twin>,
@@ -129,7 +127,7 @@ pub struct Twinned<C> {
 }
 
 impl<C: Chance> Twinned<C> {
-    /// `chance` draws the calls that go wrong.
+    /// `chance` selects the defective calls.
     pub fn new(twin: Option<Twin>, chance: C) -> Self {
         Self { twin, chance }
     }
@@ -138,12 +136,12 @@ impl<C: Chance> Twinned<C> {
         self.twin == Some(twin)
     }
 
-    /// Whether this call goes wrong.
+    /// True if this call is defective.
     fn goes_wrong(&self, twin: Twin, one_in: u32) -> bool {
         self.is(twin) && self.chance.below(one_in) == 0
     }
 
-    /// The request that the store gets.
+    /// Returns the request for the store.
     fn request(&self, mode: Mode, request: &AcquireRequest) -> AcquireRequest {
         let mut request = request.clone();
         let position = request.position.and_then(|position| self.position(mode, position));
@@ -158,7 +156,7 @@ impl<C: Chance> Twinned<C> {
         request.position(position.or(queues.then_some(QueuePosition { waited: HOUR, kept })))
     }
 
-    /// The answer of the store, as the client gets it.
+    /// Returns the outcome for the client.
     fn answer(&self, mode: Mode, outcome: AcquireOutcome, tokens: u64) -> AcquireOutcome {
         let is_let_in = match (mode, &outcome) {
             (_, AcquireOutcome::Acquired { .. }) => false,
@@ -178,7 +176,7 @@ impl<C: Chance> Twinned<C> {
         }
     }
 
-    /// The position that the store is told of.
+    /// Returns the queue position for the store.
     fn position(&self, mode: Mode, position: QueuePosition) -> Option<QueuePosition> {
         let waited = match (mode, self.twin) {
             (Mode::Read, Some(Twin::ForgetsTheReaders)) => return None,
@@ -205,8 +203,8 @@ impl<B: Backend, C: Chance> Interceptor<B> for Twinned<C> {
 
     fn channels(&self, backend: &B, mode: Mode, name: &LockName, client: &str) -> Channels {
         let mut channels = backend.channels(mode, name, client);
-        // Where all are told, and where this client is. What others than the store's clients say of fair
-        // locks is told all the same.
+        // The channel of all waiters, and the channel of this client. The common channel of fair locks, for
+        // messages of foreign clients, stays as it is.
         let (all, own) = match mode {
             Mode::Fair => (None, Some(&mut channels.own)),
             Mode::Write => (channels.common.as_mut(), Some(&mut channels.own)),

@@ -18,7 +18,7 @@ use crate::seen::{KeyHasher, Seen, Visit};
 use crate::spec::{Configuration, MAX_THREADS, Operations, all_can_wait, on_return};
 use crate::violation::Violation;
 
-/// A step: which thread's, and which way it goes on.
+/// A step: a thread, and one of its ways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Choice {
     pub(crate) thread: u8,
@@ -28,15 +28,12 @@ pub(crate) struct Choice {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Thread {
     at: At,
-    /// The index of its operation.
     operation: u8,
-    /// What the thread has acquired and not released.
     held: i8,
-    /// What its release under way releases.
     releasing: i8,
 }
 
-/// All threads, all memory, and all that the specification allows.
+/// The state of all threads, the memory, and the specification.
 #[derive(Clone)]
 pub(crate) struct Whole {
     pub(crate) memory: Memory,
@@ -44,8 +41,7 @@ pub(crate) struct Whole {
     explained: Rc<Explained>,
 }
 
-/// The configurations that explain what the threads have seen so far. Most steps leave them as they are, so
-/// they are shared.
+/// Configurations that explain the threads' answers so far; shared, since most steps do not change them.
 struct Explained {
     configurations: Vec<Configuration>,
     key: u64,
@@ -60,12 +56,11 @@ impl Explained {
     }
 }
 
-/// What is explored, and with which mutants.
 #[derive(Clone, Copy)]
 pub(crate) struct Model<'a> {
     pub(crate) program: &'a Program,
     pub(crate) mutants: Mutants,
-    /// Whether [`Memory::check_step`] has a say. Without, only what the threads see counts.
+    /// If false, [`Memory::check_step`] is off, and only the threads' answers count.
     pub(crate) invariants: bool,
 }
 
@@ -75,7 +70,7 @@ pub(crate) struct Statistics {
     pub(crate) states: u64,
     pub(crate) steps: u64,
     pub(crate) ends: u64,
-    /// Programs that had more states than the limit.
+    /// Programs beyond the limit on states.
     pub(crate) cut_short: u64,
     pub(crate) deepest: usize,
 }
@@ -102,16 +97,14 @@ impl fmt::Display for Statistics {
     }
 }
 
-/// How likely it is, when interleavings are drawn, that a thread goes on after a step of its own. With
-/// nothing of the queue, the mutants are hardly ever found out: what it takes is a thread that stops at one
-/// certain place while others do much.
+/// Probability that a random walk continues with the thread of the last step. Uniform choices hardly ever
+/// find a mutant, since one thread has to stop at a certain place while others do much.
 const STAYS: f64 = 0.8;
 
-/// What each thread was answered, in its order; one that sleeps in the end has `Pending` for its last.
+/// Answers of each thread in order; a thread asleep at the end has a final `Pending`.
 #[cfg(latchwork_suspend)]
 pub(crate) type Answers = Vec<Vec<Answer>>;
 
-/// How a violation comes about.
 #[derive(Clone, Debug)]
 pub(crate) struct Counterexample {
     pub(crate) violation: Violation,
@@ -144,7 +137,6 @@ impl<'a> Model<'a> {
         whole
     }
 
-    /// Skips releases of nothing.
     fn skip(&self, index: usize, thread: &mut Thread) {
         let operations = &self.program.threads[index];
         while let Some(Operation::Release(_)) = operations.get(usize::from(thread.operation))
@@ -172,7 +164,7 @@ impl<'a> Model<'a> {
     fn can_step(&self, whole: &Whole, index: usize) -> bool {
         match whole.threads[index].at {
             At::Finished => false,
-            // Woken, or about to cancel.
+            // Final, or about to be cancelled.
             At::Parked { node } => {
                 whole.memory.node(node).state.is_final()
                     || matches!(self.operation(whole, index), Some(Operation::AcquireCancel(_)))
@@ -181,7 +173,6 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// What can happen next.
     fn choices(&self, whole: &Whole) -> impl Iterator<Item = Choice> + use<> {
         let mut choices = [Choice { thread: 0, way: 0 }; 2 * MAX_THREADS];
         let mut count = 0;
@@ -200,7 +191,7 @@ impl<'a> Model<'a> {
         self.step_to_answer(before, choice).map(|(whole, _)| whole)
     }
 
-    /// A step, and what it answers.
+    /// Makes a step. Returns the state and the operation's answer, if any.
     fn step_to_answer(&self, before: &Whole, choice: Choice) -> Result<(Whole, Option<Answer>), Violation> {
         let mut whole = before.clone();
         let index = usize::from(choice.thread);
@@ -259,14 +250,13 @@ impl<'a> Model<'a> {
                 thread.at = At::Idle;
                 self.skip(index, thread);
             }
-            // Between two answers, threads only stop sleeping and only call: if they had a reason to sleep,
-            // they still have.
+            // Between two answers, threads only wake or call, so sleepers keep their reason.
             self.check_sleepers(&whole)?;
         }
         Ok((whole, answer))
     }
 
-    /// Threads that sleep must have a reason to, even if no other thread ever takes a step again.
+    /// Checks that sleeping threads have a reason, even if no other thread ever takes a step again.
     fn check_sleepers(&self, whole: &Whole) -> Result<(), Violation> {
         let mut sleepers = 0;
         for (index, thread) in whole.threads.iter().enumerate() {
@@ -283,7 +273,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Nothing can happen any more.
+    /// Checks a state without further steps.
     fn check_end(&self, whole: &Whole) -> Result<(), Violation> {
         let memory = &whole.memory;
         let free = memory.s - memory.consumed();
@@ -300,7 +290,7 @@ impl<'a> Model<'a> {
         Ok(())
     }
 
-    /// Depth first, through all states, but for those beyond `limit`.
+    /// Searches depth-first through all states, up to `limit`.
     pub(crate) fn explore(&self, limit: u64, statistics: &mut Statistics) -> Result<(), Counterexample> {
         struct Frame<C> {
             whole: Whole,
@@ -325,7 +315,7 @@ impl<'a> Model<'a> {
                         return Err(Counterexample { violation, choices: path });
                     }
                 }
-                // No longer on the path.
+                // Off the path from here on.
                 seen.leave(top.key);
                 stack.pop();
                 path.pop();
@@ -363,7 +353,7 @@ impl<'a> Model<'a> {
         Ok(())
     }
 
-    /// All that the threads can be answered, over all interleavings.
+    /// Returns all combinations of answers, over all interleavings.
     #[cfg(latchwork_suspend)]
     pub(crate) fn outcomes(&self) -> Result<BTreeSet<Answers>, Counterexample> {
         let mut outcomes = BTreeSet::new();
@@ -380,7 +370,7 @@ impl<'a> Model<'a> {
                     .step_to_answer(&whole, choice)
                     .map_err(|violation| Counterexample { violation, choices: vec![choice] })?;
                 let mut answers = answers.clone();
-                // Those that wait are answered when they do so no more.
+                // A waiting operation has no answer until the wait ends.
                 let answer = answer.filter(|answer| *answer != Answer::Pending);
                 answers[usize::from(choice.thread)].extend(answer);
                 todo.push((next, answers));
@@ -398,8 +388,8 @@ impl<'a> Model<'a> {
         Ok(outcomes)
     }
 
-    /// One interleaving, drawn: for programs with more states than can be visited, of which a search depth
-    /// first sees only those at the end of one path.
+    /// Draws one interleaving, for programs with too many states: a cut-off depth-first search would see only
+    /// the ends of one path.
     pub(crate) fn walk(&self, rng: &mut Rng, statistics: &mut Statistics) -> Result<(), Counterexample> {
         let mut whole = self.start();
         let mut path: Vec<Choice> = Vec::new();
@@ -425,7 +415,7 @@ impl<'a> Model<'a> {
         self.check_end(&whole).map_err(|violation| Counterexample { violation, choices: path })
     }
 
-    /// Breadth first: one of the shortest ways to a violation other than a livelock.
+    /// Searches breadth-first for a shortest way to a violation other than a livelock.
     pub(crate) fn shortest(&self, limit: usize) -> Option<Counterexample> {
         struct Reached {
             whole: Whole,
@@ -470,8 +460,7 @@ impl<'a> Model<'a> {
         None
     }
 
-    /// Prints a counterexample: each step with its place in the machine, and below it the memory if that has
-    /// changed.
+    /// Prints a counterexample: each step with its place in the machine, and the memory below, if changed.
     pub(crate) fn print(&self, counterexample: &Counterexample) {
         let mut whole = self.start();
         println!("{:>8}{}", "", whole.memory);
@@ -503,7 +492,7 @@ impl<'a> Model<'a> {
     }
 }
 
-/// A smaller program with a violation, as far as leaving out operations and taking simpler ones gets.
+/// Minimises a program with a violation by removing and simplifying operations.
 pub(crate) fn minimise(program: &Program, mutants: Mutants, invariants: bool, limit: u64) -> Program {
     let fails = |program: &Program| {
         Model { program, mutants, invariants }.explore(limit, &mut Statistics::default()).is_err()

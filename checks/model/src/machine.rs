@@ -1,4 +1,4 @@
-//! The operations, one shared access a step. [`settle`](mod@crate::settle) is the part that they share.
+//! The operations, one shared access a step. [`settle`](mod@crate::settle) is their common part.
 
 use crate::memory::{E, Link, Memory, Node, NodeId, QueueState, State};
 use crate::mutants::{Mutant, Mutants};
@@ -6,15 +6,13 @@ use crate::operation::{Answer, Operation, Permits};
 use crate::settle::{self, Outcome, Settle, Settler};
 use crate::violation::Violation;
 
-/// The next shared access of a thread, and what the thread knows by then.
+/// The next shared access of a thread, and the thread's knowledge at that point.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum At {
-    // Between two operations. The first access of the next one calls it.
+    // Between two operations. The next operation's first access is also its call.
     Idle,
-    // All operations have returned.
     Finished,
-    // `acquire` has returned Pending. The next access is a poll's, once the node is final, or a
-    // cancellation's.
+    // `acquire` has returned Pending. Next: a poll's access, once the node is final, or a cancellation's.
     Parked { node: NodeId },
 
     // acquire and try
@@ -80,11 +78,11 @@ pub(crate) enum At {
     NotifyReadEAgain { e: E },
     NotifyCredit { s: Permits },
 
-    // In `settle`, and what for.
+    // In `settle`, with the continuation.
     Settle(Settle, Caller),
 }
 
-/// What the thread does when `settle` returns.
+/// The continuation of a thread after `settle`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Caller {
     Acquire,
@@ -92,11 +90,10 @@ pub(crate) enum Caller {
     Available,
     Lower,
     Notify,
-    // Whatever the outcome, the operation returns this.
+    // The operation returns this answer, for any outcome.
     Return(Answer),
 }
 
-/// What a step leads to.
 pub(crate) enum StepOutcome {
     At(At),
     Return(Answer),
@@ -106,16 +103,15 @@ pub(crate) enum StepOutcome {
 
 pub(crate) type Stepped = Result<StepOutcome, Violation>;
 
-/// One thread's step.
 pub(crate) struct Machine<'a> {
     pub(crate) memory: &'a mut Memory,
     pub(crate) operation: Operation,
     pub(crate) mutants: Mutants,
-    /// Which of the [`ways`] on is taken.
+    /// The chosen one of the [`ways`].
     pub(crate) way: u8,
 }
 
-/// How many ways there are on from here: taking in a settled queue closes the session, or passes through.
+/// Number of ways from here: taking permits in a settled queue closes the session, or passes through.
 pub(crate) fn ways(at: &At) -> u8 {
     if matches!(at, At::Take { .. }) { 2 } else { 1 }
 }
@@ -129,8 +125,7 @@ impl Machine<'_> {
         Settler { memory: self.memory, mutants: self.mutants }
     }
 
-    /// The next step, and then those that read what cannot change any more: as no other step can tell
-    /// when they happen, it does not matter when they do.
+    /// Makes the next step, including subsequent reads of constants, whose timing no other step can observe.
     pub(crate) fn step(&mut self, at: At) -> Stepped {
         let mut next = self.access(at)?;
         while let StepOutcome::At(at) = next
@@ -148,9 +143,7 @@ impl Machine<'_> {
         }
     }
 
-    /// One shared access.
     fn access(&mut self, at: At) -> Stepped {
-        // n
         let n = self.operation.weight();
         let is_try = matches!(self.operation, Operation::Try(_));
         match at {
@@ -201,8 +194,7 @@ impl Machine<'_> {
                 go(At::FreePublish { e })
             }
             At::FreePublish { e } => {
-                // Before which there is what was consumed by now: a number that has gone round is the same
-                // word.
+                // The offset is the permits consumed by now; a wrapped-around number is the same word.
                 let QueueState::Free(consumed) = self.memory.e.queue else { return go(At::ReadFront) };
                 let node = Node::new(State::Waiting { need: n, debt: 0 }, Link::Offset(consumed));
                 match self.memory.publish(e, node) {
@@ -302,8 +294,8 @@ impl Machine<'_> {
                 _ => self.access(At::PollReadState { node }),
             },
 
-            // a poll: the thread that has made the node final may have stopped before it came to the
-            // next one, so the poll settles before it returns; unless there was nothing to grant the next one
+            // a poll: the thread that made the node final may have stopped before the next node, so the poll
+            // settles before returning, unless there was no credit for the next node
             At::PollReadState { node } => match self.memory.node(node).state {
                 State::Waiting { .. } => Ok(StepOutcome::Park(node)),
                 State::Granted { .. } if self.has(Mutant::GrantedPollDoesNotSettle) => answer(Answer::Ok),
@@ -486,7 +478,7 @@ impl Machine<'_> {
         }
     }
 
-    /// `settle` has returned.
+    /// Continues after `settle`.
     fn settled(&self, outcome: Outcome, caller: Caller) -> Stepped {
         let is_try = matches!(self.operation, Operation::Try(_));
         match (caller, outcome) {
@@ -513,12 +505,12 @@ impl Machine<'_> {
         }
     }
 
-    /// Permits have been taken by a CAS on E.
+    /// Continues after a CAS on E that took permits.
     fn taken(&self, next: StepOutcome) -> Stepped {
         if self.memory.consumed() > self.memory.s { Err(Violation::OverAdmission) } else { Ok(next) }
     }
 
-    /// The thread's node is in the queue.
+    /// Continues after the thread's node was published.
     fn look(&self, node: NodeId) -> Stepped {
         if self.has(Mutant::NoLook) {
             go(At::LookReadState { node })

@@ -1,48 +1,46 @@
-//! The algorithm of the semaphore, explored through all its states: every interleaving of small programs,
-//! sequentially consistent, with any number of threads stopped for ever at any step.
+//! The semaphore's algorithm, explored through all states: every interleaving of small programs, sequentially
+//! consistent, with any number of threads stopped for ever at any step.
 //!
 //! # What is modelled
 //!
-//! The engine's shared words (S, E, `front`, `done`, and of each node its state, `link` and `next`:
-//! [`memory`]) and each shared access of each operation as one step ([`machine`], and [`settle`] for the part
-//! that they share). What a thread knows between two accesses is written in the name of the place where it is
-//! ([`machine::At`], [`settle::Settle`]), so a step reads: at this place, knowing this, the thread makes that
-//! access, and goes on there. To hold the model beside the engine, take the engine's accesses in their order:
-//! each is one arm of a `match` here. Where the engine may do the same in two ways (to take permits in a
-//! settled queue either closes the session or passes through), the search follows both ([`machine::ways`]).
+//! The model has the engine's shared words (S, E, `front`, `done`, and each node's state, `link` and `next`:
+//! [`memory`]), and each shared access of each operation is one step ([`machine`], and [`settle`] for their
+//! common part). The name of a place holds the thread's knowledge between two accesses ([`machine::At`],
+//! [`settle::Settle`]), so a step reads: at this place, with this knowledge, the thread makes this access,
+//! and continues there. To compare model and engine, take the engine's accesses in order: each is one arm of
+//! a `match` here. Where the engine has two ways (taking permits in a settled queue either closes the session
+//! or passes through), the search follows both ([`machine::ways`]).
 //!
-//! After each step the memory is checked ([`memory::Memory::check_step`]), and at each answer the operations:
-//! that there is an order in which a FIFO semaphore ([`spec`]) gives all threads the answers that they got,
-//! and leaves waiting all those that sleep. As that has to be so at once, and not only when all is quiet, no
-//! thread's progress depends on another's: a releaser may stop for ever in the middle of its release. Cycles
-//! of steps without an answer are found by the search ([`explore`]), and permits are counted at each end.
+//! Each step checks the memory ([`memory::Memory::check_step`]), and each answer checks the operations: in
+//! some order, a FIFO semaphore ([`spec`]) gives all threads the answers that they got, and leaves the
+//! sleeping threads waiting. This must hold at once, and not only at rest, so no thread's progress depends on
+//! another thread: a releaser may stop for ever in the middle of its release. The search finds cycles of
+//! steps without an answer ([`explore`]), and each end counts the permits.
 //!
 //! # What is not
 //!
-//! * **Weak memory.** loom has the engine itself for that.
-//! * **Memory that is freed or used again**: each node has an index of its own. loom and the sanitizers look
-//!   after it.
-//! * **Wakers.** A waiter is polled once its node is final. That the waker is called, and that it is the
-//!   right one, is the matter of loom and `stress`; so are polls without a reason.
-//! * **The width of words.** Numbers are small. That the words in which permits are counted go round is
-//!   modelled with words of a few bits ([`memory::Words`]): wide enough for what is consumed within one step,
-//!   and, as a mutant, not.
+//! * **Weak memory.** loom runs the engine itself.
+//! * **Freed or reused memory**: each node has an index of its own. loom and the sanitizers cover memory.
+//! * **Wakers.** A waiter is polled once its node is final. loom and `stress` check that the right waker is
+//!   called, and cover spurious polls.
+//! * **The width of words.** Numbers are small. Words of a few bits ([`memory::Words`]) model counters
+//!   that wrap around: wide enough for the permits consumed within one step, and, in a mutant, too narrow.
 //!
 //! # The code against the model
 //!
-//! Both are written by hand. `cargo xtask verify suspension` plays small programs on the code as well, in a
-//! build where threads take turns at each access: what it answers must be what the model says that it can,
-//! and of some programs all of that (`replay`).
+//! Both are written by hand. `cargo xtask verify suspension` also plays small programs on the code, in a
+//! build where threads take turns at each access: the code's answers must be among the model's, and for some
+//! programs must include all of the model's (`replay`).
 //!
 //! # Programs
 //!
-//! `w2 r | c1 x` is a program of two threads. `w` acquires and waits, `c` acquires and cancels if it has to
-//! wait, at any time; `t` tries, `r` releases what the thread has, `a` adds, `l` lowers, `x` closes, `v` asks
-//! for the available permits, `n` notifies, as a latch does (right only where each acquisition is of one
-//! permit and nothing is lowered). Digits are weights.
+//! `w2 r | c1 x` is a program of two threads. `w` acquires and waits, `c` acquires and may cancel its wait at
+//! any time; `t` tries, `r` releases the thread's permits, `a` adds, `l` lowers, `x` closes, `v` queries the
+//! available permits, `n` notifies, as a latch does (correct only if each acquisition needs one permit and no
+//! operation lowers). Digits are weights.
 //!
 //! ```sh
-//! alias model="cargo run --release -p verify --no-default-features --bin model --"
+//! alias model="cargo run --release -p model --"
 //! model program "w2 r | c1 x" --permits 1
 //! model program "c2 | w1" --permits 1 --mutant no-look
 //! model hunt tail-reads-e-once --threads 3 --operations 1
@@ -50,17 +48,16 @@
 //!
 //! # Mutants
 //!
-//! A part of the algorithm that is left out or wrong: [`mutants`] has them all, each with a small program
-//! that finds it out. `hunt` looks for programs that find others out, or the algorithm itself if none is
-//! named.
+//! Each mutant lacks a part of the algorithm, or has a wrong one: [`mutants`] lists all, each with a small
+//! program that finds the mutant. `hunt` looks for programs that find other mutants, or a fault of the
+//! algorithm if no mutant is named.
 //!
 //! # Reading a counterexample
 //!
-//! The program is made as small as it gets, and then the shortest way to the violation is printed, a step a
-//! line: the thread, its operation, and the place with what the thread knows; below it the memory, if the
-//! step has changed it. `#2 Waiting(1, debt 2) @3 next #4` is a node of need 1 before which 3 permits have
-//! been consumed; `prev #1` stands for a link that is not an offset yet. Reads of what cannot change any more
-//! are no steps of their own: they belong to the step before.
+//! The output is a minimised program and then the shortest way to the violation, a step a line: the thread,
+//! its operation, and the place with the thread's knowledge; below, the memory, if the step changed it.
+//! `#2 Waiting(1, debt 2) @3 next #4` is a node of need 1, behind nodes that have consumed 3 permits;
+//! `prev #1` stands for a link that is not an offset yet. Reads of constants belong to the step before.
 
 mod explore;
 mod machine;
@@ -88,7 +85,7 @@ use crate::parts::Search;
 struct CommandLine {
     #[command(subcommand)]
     command: Option<Command>,
-    /// For each sample of larger programs, at most
+    /// Limit for each sample of larger programs
     #[arg(long, default_value_t = 30.0)]
     seconds: f64,
     /// Draws other samples
@@ -102,37 +99,37 @@ enum Command {
     Quick,
     /// The mutants alone
     Mutants,
-    /// The code against this model: the same programs, the same answers
+    /// Compares the code's answers with the model's, for the same programs
     #[cfg(latchwork_suspend)]
     Replay,
     /// One program
     Program {
         /// Such as "w2 r | c1 x"
         program: String,
-        /// Free at the beginning
+        /// Initially free permits
         #[arg(long, default_value_t = 0)]
         permits: i8,
-        /// With these missing or wrong
+        /// Seeds these mutants
         #[arg(long)]
         mutant: Vec<Mutant>,
-        /// Let only what the threads see count, and not what must be true of the memory
+        /// Checks only the threads' answers, and no invariants of the memory
         #[arg(long)]
         black_box: bool,
     },
-    /// Look for programs that find mutants out, or the algorithm
+    /// Look for programs that find mutants, or a fault of the algorithm
     Hunt {
-        /// All at once
+        /// All seeded at once
         mutants: Vec<Mutant>,
-        /// All programs of so many threads
+        /// Number of threads
         #[arg(long, default_value_t = 2)]
         threads: usize,
-        /// With so many operations each
+        /// Operations of each thread
         #[arg(long, default_value_t = 2)]
         operations: usize,
-        /// Of these
+        /// Operations to choose from
         #[arg(long, default_value = "w1 w2 c1 c2 t1 t2 r a1 a2 l1 x v")]
         alphabet: String,
-        /// Only so many programs, drawn
+        /// Number of programs to draw, instead of all
         #[arg(long)]
         sample: Option<usize>,
     },

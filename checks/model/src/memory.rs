@@ -1,4 +1,4 @@
-//! [`Memory`]: the words that the threads share, and what has to be true of them at every step.
+//! [`Memory`]: the threads' shared words, and their invariants.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -6,18 +6,18 @@ use std::hash::{Hash, Hasher};
 use crate::operation::Permits;
 use crate::violation::Violation;
 
-/// How many nodes a program may publish.
+/// Limit on the nodes that a program may publish.
 pub(crate) const MAX_NODES: usize = 10;
 
-/// A node, by its place in the order of publication. Nodes are never reused here.
+/// A node's index, in order of publication. Nodes are never reused here.
 pub(crate) type NodeId = u8;
 
-/// How many bits the words have in which permits are counted, and go round.
+/// The number of bits in permit counters, which wrap around.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Words {
-    /// As far as they are compared for what is ahead.
+    /// For comparisons of order.
     pub(crate) ahead: u32,
-    /// As far as they are compared for being the same.
+    /// For comparisons of equality.
     pub(crate) same: u32,
 }
 
@@ -29,8 +29,7 @@ impl Words {
         Words { ahead: bits, same: bits }
     }
 
-    /// How much the word of `left` is ahead of that of `right`: their difference, round the end, as a number
-    /// with a sign.
+    /// Returns the signed distance from `right` to `left`, modulo the words' range.
     fn ahead(self, left: Permits, right: Permits) -> Permits {
         let unused = Permits::BITS - self.ahead;
         left.wrapping_sub(right) << unused >> unused
@@ -50,7 +49,7 @@ pub(crate) enum State {
     /// Final.
     Granted {
         consumed: Permits,
-        /// Whether the granting thread knew of credit for those behind.
+        /// True if the granting thread knew of credit for nodes behind.
         of_more: bool,
     },
     /// Cancelled or closed; final.
@@ -64,7 +63,7 @@ impl State {
         !matches!(self, State::Waiting { .. })
     }
 
-    /// What the node has consumed for ever. A deficit counts from the moment it is added.
+    /// Permits that the node has consumed for ever. A deficit counts once added.
     pub(crate) fn consumed(self) -> Permits {
         match self {
             State::Waiting { debt, .. } => debt,
@@ -75,9 +74,9 @@ impl State {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Link {
-    /// The node published before it.
+    /// The node published before this one.
     Prev(NodeId),
-    /// All nodes before it are final and have consumed this.
+    /// All nodes before this one are final, and have consumed this number of permits.
     Offset(Permits),
 }
 
@@ -96,13 +95,11 @@ impl Node {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum QueueState {
-    /// So many permits have ever been consumed, and no waiter is queued.
+    /// Permits ever consumed; no waiter is queued.
     Free(Permits),
-    /// This node is the queue's tail.
     Queued(NodeId),
 }
 
-/// The word E.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct E {
     pub(crate) queue: QueueState,
@@ -114,7 +111,7 @@ impl E {
         E { queue, closed: false }
     }
 
-    /// e of FREE(e)
+    /// The e of FREE(e).
     pub(crate) fn free(self) -> Permits {
         match self.queue {
             QueueState::Free(consumed) => consumed,
@@ -122,7 +119,7 @@ impl E {
         }
     }
 
-    /// t of QUEUED(t)
+    /// The t of QUEUED(t).
     pub(crate) fn tail(self) -> NodeId {
         match self.queue {
             QueueState::Queued(tail) => tail,
@@ -164,17 +161,14 @@ impl Memory {
         &self.nodes[..usize::from(self.published)]
     }
 
-    /// By how much a word of permits is ahead of another one.
     pub(crate) fn ahead(&self, left: Permits, right: Permits) -> Permits {
         self.words.ahead(left, right)
     }
 
-    /// By how much S is ahead of what was consumed.
     pub(crate) fn credit_ahead_of(&self, consumed: Permits) -> Permits {
         self.ahead(self.s, consumed)
     }
 
-    /// Whether E is this word.
     pub(crate) fn is_e(&self, word: E) -> bool {
         self.e.closed == word.closed
             && match (self.e.queue, word.queue) {
@@ -183,24 +177,23 @@ impl Memory {
             }
     }
 
-    /// compare_exchange on E.
     pub(crate) fn cas_e(&mut self, old: E, new: QueueState) -> bool {
         self.is_e(old) && self.store_e(new)
     }
 
-    /// Only mutants store it.
+    /// Stores E; only for mutants.
     pub(crate) fn store_e(&mut self, new: QueueState) -> bool {
         self.e.queue = new;
         true
     }
 
-    /// compare_exchange on E, which is free, to what is so many permits on.
+    /// compare_exchange on a free E that consumes permits.
     pub(crate) fn consume(&mut self, old: E, permits: Permits) -> bool {
         let QueueState::Free(consumed) = self.e.queue else { return false };
         self.cas_e(old, QueueState::Free(consumed + permits))
     }
 
-    /// compare_exchange on E that publishes a node, written completely before.
+    /// compare_exchange on E that publishes a node, which is completely written before.
     pub(crate) fn publish(&mut self, old: E, node: Node) -> Option<NodeId> {
         self.is_e(old).then(|| self.push(node))
     }
@@ -214,7 +207,6 @@ impl Memory {
         id
     }
 
-    /// compare_exchange on a node's state.
     pub(crate) fn cas_state(&mut self, node: NodeId, old: State, new: State) -> bool {
         let state = &mut self.nodes[usize::from(node)].state;
         if *state != old {
@@ -224,7 +216,7 @@ impl Memory {
         true
     }
 
-    /// A store to a node's state; only mutants have it.
+    /// Stores a node's state; only for mutants.
     pub(crate) fn store_state(&mut self, node: NodeId, new: State) {
         self.nodes[usize::from(node)].state = new;
     }
@@ -237,8 +229,7 @@ impl Memory {
         self.nodes[usize::from(node)].link = Link::Offset(offset);
     }
 
-    /// What all nodes before `node` have consumed, debts included. True even where its link is still the one
-    /// to its predecessor.
+    /// Permits consumed by all nodes before `node`, deficits included, even without an offset there.
     pub(crate) fn offset(&self, node: NodeId) -> Permits {
         match self.node(node).link {
             Link::Offset(offset) => offset,
@@ -246,7 +237,7 @@ impl Memory {
         }
     }
 
-    /// What is consumed by now, debts included.
+    /// Permits consumed so far, deficits included.
     pub(crate) fn consumed(&self) -> Permits {
         match self.e.queue {
             QueueState::Free(consumed) => consumed,
@@ -262,7 +253,7 @@ impl Memory {
         self.nodes[..usize::from(node)].iter().all(|node| node.state.is_final())
     }
 
-    /// What must be true of a step from `before` to this.
+    /// Checks the invariants of a step from `before` to this memory.
     pub(crate) fn check_step(&self, before: &Memory) -> Result<(), Violation> {
         let broken = |what| Err(Violation::Invariant(what));
         if self.s < before.s {
@@ -287,7 +278,7 @@ impl Memory {
             let (old, new) = (before.node(id), self.node(id));
             if id >= before.published {
                 if let State::Granted { .. } = new.state {
-                    // A node that passes through.
+                    // The node passes through.
                     if !self.all_final_before(id) {
                         return broken("a node passed through a queue with waiters");
                     }

@@ -1,10 +1,10 @@
-//! Mutants: the algorithm with one thing missing or wrong. A check that passes says something only if it can
-//! fail, so the run fails unless each mutant is found out, by a small program and in the way that is written
-//! down here. The checks of the memory ([`Memory::check_step`](crate::memory::Memory::check_step)) have no
-//! say in that: only what the threads see counts.
+//! Mutants: the algorithm with one part missing or wrong. A passing check means little unless the check can
+//! fail, so the run fails unless a small program finds each mutant, with the violation recorded here. The
+//! checks of the memory ([`Memory::check_step`](crate::memory::Memory::check_step)) are off for mutants: only
+//! the threads' answers count.
 //!
-//! [`SPARE`] are changes that no program has found out yet. They say which parts of the algorithm are not
-//! needed for what is checked here, under sequential consistency, and are no part of the run.
+//! [`SPARE`] lists changes that no program has found yet: parts of the algorithm that the present checks do
+//! not need under sequential consistency. Runs skip spare changes.
 
 use clap::ValueEnum;
 
@@ -49,7 +49,6 @@ pub(crate) enum Mutant {
     HintsAreNeverStored,
 }
 
-/// Any number of mutants at once.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Mutants(u64);
 
@@ -69,14 +68,12 @@ impl FromIterator<Mutant> for Mutants {
     }
 }
 
-/// A mutant and how it is found out.
 pub(crate) struct Kill {
     pub(crate) mutant: Mutant,
-    /// What is missing or wrong.
     pub(crate) what: &'static str,
     pub(crate) program: &'static str,
     pub(crate) permits: i8,
-    /// The name of the [`Violation`](crate::violation::Violation).
+    /// Name of the [`Violation`](crate::violation::Violation).
     pub(crate) expected: &'static str,
 }
 
@@ -157,7 +154,7 @@ pub(crate) const MUTANTS: &[Kill] = {
         kill(AvailableReadsEOnce, "available_permits does not read E again", "w1 r | v", 1, ORDER),
         kill(NotifyReadsEOnce, "a notification does not read E again", "n | w1 | n", 0, COUNT),
         kill(NotifyAddsBlindly, "a notification credits by an addition, not a CAS", "n | n", 0, COUNT),
-        // There may be three permits: as if `MAX_PERMITS` were half of what the words hold.
+        // With three permits, the words are as narrow as if `MAX_PERMITS` were half of the range.
         kill(
             ComparedInThreeBits,
             "all permits and one more are too many to be compared",

@@ -1,19 +1,18 @@
-//! [`Operation`]: what a thread does; and [`Answer`]: what that returns.
+//! [`Operation`] of a thread, and its [`Answer`].
 
 use std::fmt;
 
-/// Permits ever credited or consumed. In the memory and in what threads know of it they are never cut, so
-/// that what is checked is true; what the threads see of them are words of [`Words`](crate::memory::Words).
+/// Permits ever credited or consumed. Exact in the memory and in threads' knowledge, so that checks are
+/// exact; threads see only words of [`Words`](crate::memory::Words).
 pub(crate) type Permits = i8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Operation {
-    /// Acquires, and waits for as long as it takes.
+    /// Acquires, and waits as long as necessary.
     Acquire(Permits),
-    /// Acquires; if it has to wait, cancels the wait at any time later.
+    /// Acquires; may cancel a wait at any time.
     AcquireCancel(Permits),
     Try(Permits),
-    /// All that the thread has acquired and not released.
     Release(Permits),
     Add(Permits),
     Lower(Permits),
@@ -32,13 +31,13 @@ impl Operation {
         }
     }
 
-    /// Whether it can publish a node: each publishes one at most.
+    /// True if the operation can publish a node, at most one.
     pub(crate) fn publishes(self) -> bool {
         use Operation::{Acquire, AcquireCancel, Lower, Try};
         matches!(self, Acquire(_) | AcquireCancel(_) | Try(_) | Lower(_))
     }
 
-    /// The same with less weight, or a simpler one: what a counterexample is minimised by.
+    /// Returns simpler operations, or smaller weights, to minimise a counterexample.
     pub(crate) fn simpler(self) -> Vec<Operation> {
         use Operation::{Acquire, AcquireCancel, Add, Lower, Try};
         let mut simpler = Vec::new();
@@ -95,19 +94,16 @@ impl fmt::Display for Operation {
     }
 }
 
-/// What an operation returns.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Answer {
-    /// The permits were acquired.
     Ok,
-    /// The semaphore is closed.
     Closed,
     /// `try_acquire` found too few permits, or waiters.
     NoPermits,
-    /// `acquire` waits. It will return something else later.
+    /// `acquire` waits, and will have another answer later.
     Pending,
-    /// Of operations that return nothing.
+    /// For operations without a result.
     Done,
-    /// Of `available_permits`.
+    /// For `available_permits`.
     Available(Permits),
 }

@@ -1,4 +1,4 @@
-//! What a run consists of: which programs are explored, on all cores, and what is said of it.
+//! The parts of a run: sets of programs, explored on all cores, and the reports.
 
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
@@ -16,34 +16,31 @@ use crate::programs::{Program, alphabet, sequences};
 
 type Result = std::result::Result<(), String>;
 
-/// Of a semaphore.
+/// For semaphores.
 const SEMAPHORE: &str = "w1 w2 w3 c1 c2 c3 t1 t2 t3 r a1 a2 l1 l2 x v";
-/// Of a latch, where a notification means something: each acquisition is of one permit, and nothing is
-/// lowered.
+/// For latches, where notifications are valid: acquisitions need one permit, and no operation lowers.
 const LATCH: &str = "w1 c1 t1 r a1 x v n";
-/// Few enough for the quick run, and to draw from where all would be too many.
+/// For the quick run, and for samples of larger programs.
 const FEW: &str = "w1 w2 c1 c2 t1 r a1 a2 l1 x v";
 
-/// A program with more states is explored no further, and counted. None of those that are explored completely
-/// has as many.
+/// Limit on a program's states: programs beyond the limit are cut short, and counted. No program of a
+/// complete set exceeds the limit.
 const STATES: u64 = 50_000_000;
-/// The same for those that are drawn.
+/// Limit on the states of a sampled program.
 const STATES_OF_SAMPLE: u64 = 200_000;
-/// How many interleavings are drawn of a program that is drawn and has more.
+/// Number of interleavings drawn for a sampled program beyond the limit.
 const WALKS: usize = 5_000;
-/// For counterexamples.
+/// Limit on states for counterexamples.
 const STATES_OF_SMALL: u64 = 2_000_000;
 
-/// A set of programs: so many threads with so many operations each, out of an alphabet.
+/// A set of programs: all with this number of threads and of operations per thread.
 pub(crate) struct Search<'a> {
     pub(crate) alphabet: &'a str,
     pub(crate) threads: usize,
     pub(crate) operations: usize,
-    /// Free at the beginning.
     pub(crate) permits: RangeInclusive<i8>,
 }
 
-/// The default run.
 pub(crate) fn everything(seconds: f64, seed: u64) -> Result {
     mutants()?;
     narrow()?;
@@ -70,8 +67,8 @@ pub(crate) fn everything(seconds: f64, seed: u64) -> Result {
     Ok(())
 }
 
-/// Programs, and as few bits as the words may have: half of them hold what a program moves. With three, two
-/// of these are the programs of mutants.
+/// Programs with words of the fewest bits allowed: half of the range holds all permits that the program
+/// moves. With three bits, two of these are the programs of mutants.
 const NARROW: &[(&str, Permits, u32)] = &[
     ("t1 | t1 r t1 r t3 r t3", 3, 5),
     ("t1 | t3 r t1 r t3", 3, 4),
@@ -81,7 +78,7 @@ const NARROW: &[(&str, Permits, u32)] = &[
     ("w3 r | w3 r | w1 r", 3, 5),
 ];
 
-/// Words that go round are compared rightly, unless half of what they hold is moved within one step.
+/// Words that wrap around compare correctly, unless a step moves half of their range.
 fn narrow() -> Result {
     for &(text, permits, bits) in NARROW {
         let program = Program { words: Words::of(bits), ..Program::parse(text, permits)? };
@@ -90,7 +87,7 @@ fn narrow() -> Result {
     Ok(())
 }
 
-/// What belongs to the tests.
+/// The part for the tests.
 pub(crate) fn quick() -> Result {
     mutants()?;
     narrow()?;
@@ -100,7 +97,6 @@ pub(crate) fn quick() -> Result {
     explore("latch, all 2 × 2", &search.all()?, STATES, None)
 }
 
-/// Each mutant is found out by its program.
 pub(crate) fn mutants() -> Result {
     for kill in MUTANTS {
         let &Kill { mutant, what, program, permits, expected } = kill;
@@ -121,7 +117,6 @@ pub(crate) fn mutants() -> Result {
     Ok(())
 }
 
-/// One program.
 pub(crate) fn program(text: &str, permits: i8, mutants: Mutants, invariants: bool) -> Result {
     let program = Program::parse(text, permits)?;
     let mut statistics = Statistics::default();
@@ -130,7 +125,7 @@ pub(crate) fn program(text: &str, permits: i8, mutants: Mutants, invariants: boo
     found.map_err(|found| shown(&program, mutants, invariants, &found))
 }
 
-/// Looks for a program that finds `mutants` out.
+/// Looks for a program that finds `mutants`.
 pub(crate) fn hunt(
     mutants: Mutants,
     search: &Search<'_>,
@@ -145,7 +140,7 @@ pub(crate) fn hunt(
         Some(count) => (search.sample(count, seed)?, Some(Duration::from_secs_f64(seconds))),
         None => (search.all()?, None),
     };
-    // Without mutants, it is the algorithm that is hunted.
+    // Without mutants, hunt for a fault of the algorithm.
     let invariants = mutants.is_empty();
     let (statistics, found) = run(&programs, mutants, invariants, STATES_OF_SAMPLE, limit);
     println!("{statistics}");
@@ -160,7 +155,7 @@ impl Search<'_> {
         Ok(sequences(&alphabet(self.alphabet)?, self.operations))
     }
 
-    /// All programs; threads are told apart by nothing but what they do, so their order does not matter.
+    /// Returns all programs, up to the order of threads, which are alike.
     fn all(&self) -> std::result::Result<Vec<Program>, String> {
         let sequences = self.sequences()?;
         let mut chosen: Vec<Vec<usize>> = vec![Vec::new()];
@@ -184,7 +179,6 @@ impl Search<'_> {
             .collect())
     }
 
-    /// `count` programs, drawn.
     pub(crate) fn sample(&self, count: usize, seed: u64) -> std::result::Result<Vec<Program>, String> {
         let sequences = self.sequences()?;
         let mut rng = Rng::with_seed(seed);
@@ -197,7 +191,6 @@ impl Search<'_> {
     }
 }
 
-/// Explores `programs`, and fails at the first violation.
 fn explore(name: &str, programs: &[Program], states: u64, limit: Option<Duration>) -> Result {
     let start = Instant::now();
     let (statistics, found) = run(programs, Mutants::default(), true, states, limit);
@@ -248,7 +241,7 @@ fn run(
     total.into_inner().expect("no thread panics with it")
 }
 
-/// Prints the smallest program and the shortest way to a violation that can be found, and says what it is.
+/// Prints a minimised program and the shortest way to the violation. Returns a summary.
 fn shown(program: &Program, mutants: Mutants, invariants: bool, found: &Counterexample) -> String {
     println!("{} in {program}", found.violation.name());
     let program = minimise(program, mutants, invariants, STATES_OF_SMALL);
@@ -256,7 +249,7 @@ fn shown(program: &Program, mutants: Mutants, invariants: bool, found: &Countere
     println!("minimised to {program}");
     let found = model
         .shortest(STATES_OF_SMALL as usize)
-        // Breadth first finds no cycles.
+        // Breadth-first search finds no cycles.
         .or_else(|| model.explore(STATES_OF_SMALL, &mut Statistics::default()).err())
         .expect("a minimised program has the violation");
     model.print(&found);

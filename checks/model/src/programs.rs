@@ -1,4 +1,4 @@
-//! Programs: what the threads do.
+//! Programs: the operations of threads.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use crate::spec::MAX_THREADS;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Program {
     pub(crate) threads: Vec<Vec<Operation>>,
-    /// Free at the beginning.
+    /// Initially free permits.
     pub(crate) permits: Permits,
-    /// In which they are counted.
+    /// The width of permit counters.
     pub(crate) words: Words,
 }
 
@@ -43,8 +43,7 @@ impl fmt::Display for Program {
     }
 }
 
-/// The operations of one thread, so many of `alphabet`, in all ways that make sense: nothing is released that
-/// cannot be held.
+/// Returns all sequences of this length over `alphabet`, without releases before any acquisition.
 pub(crate) fn sequences(alphabet: &[Operation], length: usize) -> Vec<Vec<Operation>> {
     let mut sequences = vec![Vec::new()];
     for _ in 0..length {

@@ -1,10 +1,9 @@
-//! The code against this model: the same small programs, played by real threads on the semaphore itself, must
-//! be answered as here, and in no other way. So a step that is changed in one of the two, and not in the
-//! other, shows as soon as a thread can tell.
+//! Compares the code with the model: real threads play small programs on the semaphore itself, and must get
+//! answers of the model. A change to only one of code and model shows as soon as a thread can observe it.
 //!
-//! One thread runs at a time. Before each access to what threads share, another one may be let go on: how
-//! often is drawn anew for each run, so that some runs are torn to pieces, and in others a thread is stopped
-//! once while another does much.
+//! One thread runs at a time. Before each access to shared words, another thread may take over. The frequency
+//! is drawn for each run, so that some runs alternate quickly, and others stop a thread once while another
+//! does much.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -23,7 +22,7 @@ use crate::operation::{Answer, Operation};
 use crate::parts::Search;
 use crate::programs::Program;
 
-/// Of which the threads must be answered in all ways in which the model says that they can be.
+/// Programs for which the code must give all answers of the model.
 const COMPLETE: &[(&str, i8)] = &[
     ("w1 r | w1 r", 1),
     ("w1 | t1 | a1", 0),
@@ -40,26 +39,25 @@ const COMPLETE: &[(&str, i8)] = &[
     ("l1 x | w1", 0),
     ("t2 r | t1 r | v", 2),
     ("w1 r | v", 1),
-    // A queue in use, in which what a thread has added is free until it is taken.
+    // With a queue in use, permits just added are free until another thread takes them.
     ("c1 a1 t1 | a1 t1", 0),
     ("n | c1 | t1", 0),
     ("n | w1 | n", 0),
 ];
 
-/// For each of those, at most. They stop when all answers were seen.
+/// Limit on runs of each such program, which end once all answers have occurred.
 const RUNS: u64 = 20_000;
 
-/// Programs that are drawn, and runs of each: what they are answered is one of the ways of the model.
+/// Random programs, and runs of each, whose answers must be among the model's.
 const DRAWN: usize = 60;
 const RUNS_OF_DRAWN: u64 = 50;
 
 /// Accesses between two switches, on average.
 const SWITCHES: [u64; 5] = [2, 4, 8, 16, 64];
 
-/// More accesses than any of these calls makes.
+/// Limit on the accesses of a thread, which none of these programs reaches.
 const MOST: u64 = 100_000;
 
-/// All programs of this run.
 pub(crate) fn everything(seed: u64) -> Result<(), String> {
     for &(text, permits) in COMPLETE {
         let program = Program::parse(text, permits)?;
@@ -90,13 +88,12 @@ pub(crate) fn everything(seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// In which ways the model says that the threads can be answered.
 fn expected(program: &Program) -> Result<BTreeSet<Answers>, String> {
     let model = Model { program, mutants: Mutants::default(), invariants: true };
     model.outcomes().map_err(|found| format!("{} in {program}", found.violation))
 }
 
-/// One run of the code, with answers that the model has as well.
+/// Runs the code once. Fails if the model has no such answers.
 fn agreed(program: &Program, expected: &BTreeSet<Answers>, seed: u64) -> Result<Answers, String> {
     let answers = Stage::run(program, seed);
     if expected.contains(&answers) {
@@ -108,7 +105,6 @@ fn agreed(program: &Program, expected: &BTreeSet<Answers>, seed: u64) -> Result<
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Status {
     Runs,
-    /// Until its waker is called.
     Sleeps,
     Ended,
 }
@@ -118,19 +114,18 @@ struct State {
     switches: u64,
     turn: Option<usize>,
     threads: Vec<Status>,
-    /// Whose waker was called since it began to poll.
+    /// Threads woken since they began to poll.
     rung: Vec<bool>,
-    /// No thread runs any more, and none will.
+    /// True once no thread will run again.
     is_over: bool,
 }
 
-/// Where the threads of a run take turns.
+/// The turns of a run's threads.
 struct Stage {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// A thread's part.
 struct Player {
     stage: Arc<Stage>,
     thread: usize,
@@ -175,7 +170,6 @@ impl State {
     }
 }
 
-/// Wakes a thread of a run.
 struct Bell {
     stage: Arc<Stage>,
     thread: usize,
@@ -202,7 +196,6 @@ impl Stage {
         self.changed.wait_while(state, others).expect("no thread panics with it")
     }
 
-    /// One run: what each thread is answered.
     fn run(program: &Program, seed: u64) -> Answers {
         let mut rng = Rng::with_seed(seed);
         let switches = *rng.choice(&SWITCHES).expect("there are some");
@@ -252,12 +245,12 @@ impl Stage {
             state.pass_on();
         }
         self.changed.notify_all();
-        // What it holds is given back when all have been answered.
+        // Permits are released only after the end of all answers.
         drop(self.changed.wait_while(state, |state| !state.is_over).expect("no thread panics with it"));
         answers
     }
 
-    /// Until its waker is called. False if no thread is left that could call it.
+    /// Sleeps until woken. False if no thread is left to wake this one.
     fn sleep(&self, thread: usize) -> bool {
         let mut state = self.lock();
         if !state.rung[thread] {
@@ -268,7 +261,7 @@ impl Stage {
         state.rung[thread] && !state.is_over
     }
 
-    /// `None` of a release of nothing, which is none.
+    /// Performs an operation. `None` for a release without permits.
     fn make<'s>(
         self: &Arc<Self>,
         thread: usize,
@@ -296,7 +289,7 @@ impl Stage {
                         Poll::Ready(Err(_closed)) => break Answer::Closed,
                         Poll::Pending if self.sleep(thread) => {}
                         Poll::Pending => {
-                            // It is cancelled when the others have been answered.
+                            // Cancelled after the end of all answers.
                             suspension::before_each_access(None);
                             break Answer::Pending;
                         }

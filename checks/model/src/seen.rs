@@ -1,21 +1,20 @@
-//! [`Seen`]: which states a search has met, by their keys of 63 bits.
+//! [`Seen`]: the states that a search has visited, by keys of 63 bits.
 //!
-//! Two states of one program with the same key would be taken for one, and what lies behind one of them might
-//! not be explored. With ten million states that happens once in 200 000 programs.
+//! A collision of keys within a program would cut off a part of the search. With ten million states, a
+//! collision occurs once in 200 000 programs.
 
 use std::hash::Hasher;
 
-/// What was known of a state when the search came to it.
+/// The search's knowledge of a state on entry.
 pub(crate) enum Visit {
     New,
-    /// The search has been there and has come from there: a cycle.
+    /// A state on the current path: a cycle.
     OnPath,
-    /// All that lies behind it has been explored.
     Left,
 }
 
-/// A hash table with linear probing: keys, and beside each a bit for whether it is on the path. The search
-/// spends much of its time waiting for this memory, so there is as little of it as possible.
+/// A hash table with linear probing: keys, each with a bit that is set on the current path. Compact, since
+/// the search spends much of its time waiting for this memory.
 #[derive(Default)]
 pub(crate) struct Seen {
     slots: Vec<u64>,
@@ -26,7 +25,7 @@ const EMPTY: u64 = 0;
 const ON_PATH: u64 = 1;
 
 impl Seen {
-    /// The search comes to a state. If it is new, it is on the path from now on.
+    /// Enters a state. A new state joins the path.
     pub(crate) fn enter(&mut self, key: u64) -> Visit {
         if 4 * (self.used + 1) > 3 * self.slots.len() {
             self.grow();
@@ -43,12 +42,11 @@ impl Seen {
         }
     }
 
-    /// The search turns back from a state.
     pub(crate) fn leave(&mut self, key: u64) {
         *self.slot(key) &= !ON_PATH;
     }
 
-    /// The slot of `key`, or the empty one where it belongs.
+    /// Returns the slot of `key`, or the empty one for it.
     fn slot(&mut self, key: u64) -> &mut u64 {
         let mask = self.slots.len() - 1;
         let mut index = (key >> 1) as usize & mask;
@@ -68,7 +66,7 @@ impl Seen {
     }
 }
 
-/// A key as it is stored: without the lowest bit, and never empty.
+/// Encodes a key: without the lowest bit, and never `EMPTY`.
 fn stored(key: u64) -> u64 {
     (key & !ON_PATH).max(2)
 }
@@ -113,12 +111,12 @@ impl Hasher for KeyHasher {
         self.put(value as u8);
     }
 
-    // A key of its own.
+    // For complete keys.
     fn write_u64(&mut self, value: u64) {
         self.mixed = mix(self.mixed, value);
     }
 
-    // Discriminants and lengths: they are small.
+    // For discriminants and lengths, which are small.
     fn write_isize(&mut self, value: isize) {
         self.put(value as u8);
     }
@@ -128,8 +126,7 @@ impl Hasher for KeyHasher {
     }
 }
 
-/// A multiplication to 128 bits, folded, as in wyhash. What is mixed in is kept beside the product, so that
-/// no factor of zero loses it.
+/// A folded 128-bit multiplication, as in wyhash. Adding the old state keeps zero factors harmless.
 fn mix(mixed: u64, value: u64) -> u64 {
     let product = u128::from(mixed ^ value ^ 0xA076_1D64_78BD_642F) * 0xE703_7ED1_A0B4_28DB;
     (product as u64 ^ (product >> 64) as u64).wrapping_add(mixed.rotate_left(23))

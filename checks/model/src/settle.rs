@@ -1,5 +1,4 @@
-//! `settle`: grants or closes the waiters at the front of the queue for which that is due. Any thread may, at
-//! any time.
+//! `settle`: grants or closes the waiters at the front of the queue, as far as due. Any thread may settle.
 
 use std::fmt;
 
@@ -8,18 +7,17 @@ use crate::mutants::{Mutant, Mutants};
 use crate::operation::Permits;
 use crate::violation::Violation;
 
-/// What a walk along the queue knows.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Walk {
     s: Permits,
     tail: NodeId,
     closing: bool,
-    /// The last final node that was walked over.
+    /// The last final node passed.
     last: Option<NodeId>,
 }
 
-/// The next shared access of a thread that settles. `n` is the node that the walk has come to, `off` what all
-/// before it have consumed.
+/// The next shared access of a settling thread. `n` is the current node of the walk, and `off` the permits
+/// consumed by all nodes before `n`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Settle {
     ReadS,
@@ -43,18 +41,16 @@ pub(crate) enum Settle {
     StoreOffset { walk: Walk, x: NodeId, off: Permits },
 }
 
-/// What `settle` returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Free,
-    /// `node` waits in `state`, and `s` does not cover it.
+    /// `node` waits in `state`, and `s` does not cover its need.
     Blocked {
         tail: NodeId,
         node: NodeId,
         state: State,
         s: Permits,
     },
-    /// All nodes are final.
     Settled {
         e: E,
         end: Permits,
@@ -79,8 +75,7 @@ impl fmt::Debug for Walk {
 }
 
 impl Settle {
-    /// Whether the next access reads what cannot change any more: the state of a final node, an offset, a
-    /// `next` that is set.
+    /// True if the next access reads a constant: a final node's state, an offset, or a `next` that is set.
     pub(crate) fn reads_a_constant(self, memory: &Memory) -> bool {
         match self {
             Settle::ReadState { n, .. } => memory.node(n).state.is_final(),
@@ -93,20 +88,17 @@ impl Settle {
     }
 }
 
-/// What an access leads to.
 pub(crate) enum AccessOutcome {
     At(Settle),
     Returns(Outcome),
 }
 
-/// One thread's step in `settle`.
 pub(crate) struct Settler<'a> {
     pub(crate) memory: &'a mut Memory,
     pub(crate) mutants: Mutants,
 }
 
 impl Settler<'_> {
-    /// One shared access.
     pub(crate) fn access(&mut self, settle: Settle) -> Result<AccessOutcome, Violation> {
         let go = |settle| Ok(AccessOutcome::At(settle));
         let returns = |outcome| Ok(AccessOutcome::Returns(outcome));
@@ -127,7 +119,7 @@ impl Settler<'_> {
                 Link::Prev(_) => Err(Violation::Invariant("done has no offset")),
             },
 
-            // WALK_BACK: completes `next` on its way, as a publisher may have stopped before it has
+            // WALK_BACK: completes `next` on the way, since a publisher may have stopped before its own store
             Settle::BackReadLink { walk, y } => match self.memory.node(y).link {
                 Link::Offset(off) => go(Settle::ReadState { walk, n: y, off }),
                 Link::Prev(prev) => go(Settle::BackCompleteNext { walk, y, prev }),
@@ -139,7 +131,6 @@ impl Settler<'_> {
                 go(Settle::BackReadLink { walk, y: prev })
             }
 
-            // N
             Settle::ReadState { walk, n, off } => {
                 let state = self.memory.node(n).state;
                 let State::Waiting { need, debt } = state else {
@@ -177,7 +168,7 @@ impl Settler<'_> {
                 }
                 go(Settle::ReadState { walk, n, off })
             }
-            // ... blocked, if S is still the same
+            // ... blocked, if S is unchanged
             Settle::ReadSAgain { walk, n, off, state } => {
                 let s = self.memory.s;
                 go(if self.memory.ahead(s, walk.s) == 0 {
@@ -200,8 +191,8 @@ impl Settler<'_> {
                 self.store_done(done);
                 returns(walk.blocked_by(n, state))
             }
-            // What is before this node may be final because the semaphore was closed; then it must not be
-            // granted, even if the closer has not come to it yet.
+            // The node before this one may be final because the semaphore was closed. Then this node must not
+            // be granted, even if the closer has not reached it yet.
             Settle::ReadEAgain { walk, n, off, state } => go(if self.memory.e.closed {
                 Settle::ReadState { walk: Walk { closing: true, ..walk }, n, off }
             } else {
@@ -210,7 +201,7 @@ impl Settler<'_> {
             Settle::Grant { walk, n, off, state } => {
                 let State::Waiting { need, debt } = state else { unreachable!("a node is granted once") };
                 let consumed = if self.has(Mutant::GrantForgetsDebt) { need } else { need + debt };
-                // Beside a deficit that is not written down in the engine, and the poll looks in any case.
+                // With a deficit, which the engine does not record here, the poll rechecks in any case.
                 let of_more = debt > 0 || self.memory.ahead(walk.s, off) > need;
                 let of_more = of_more && !self.has(Mutant::GrantIsNeverOfMore);
                 let granted = State::Granted { consumed, of_more };
@@ -222,7 +213,6 @@ impl Settler<'_> {
                 go(Settle::ReadState { walk, n, off })
             }
 
-            // n==t
             Settle::AtTailReadE { walk, n, off } => {
                 let settled = |e| Settle::SettledStoreFront { e, end: off };
                 if self.has(Mutant::TailReadsEOnce) {
@@ -248,7 +238,6 @@ impl Settler<'_> {
                 returns(Outcome::Settled { e, end })
             }
 
-            // x=n.next
             Settle::ReadNext { walk, n, off } => match self.memory.node(n).next {
                 Some(x) => go(Settle::ReadLink { walk, x, off }),
                 None if self.has(Mutant::NullNextIsTheEnd) => {
@@ -272,14 +261,14 @@ impl Settler<'_> {
         self.mutants.has(mutant)
     }
 
-    /// A plain store of a hint: it may come late, and lower it.
+    /// A plain store of a hint: a late store may lower the hint.
     pub(crate) fn store_front(&mut self, front: Permits) {
         if !self.has(Mutant::HintsAreNeverStored) {
             self.memory.front = front;
         }
     }
 
-    /// A plain store of a hint: it may come late, and set it back.
+    /// A plain store of a hint: a late store may set the hint back.
     fn store_done(&mut self, done: NodeId) {
         if !self.has(Mutant::HintsAreNeverStored) {
             self.memory.done = Some(done);

@@ -1,36 +1,33 @@
-//! The specification: a FIFO semaphore whose operations take no time, and the search for an order of the
-//! operations that explains what the threads saw.
+//! The specification: a FIFO semaphore with instantaneous operations, and the search for an order of
+//! operations that explains the threads' answers.
 //!
-//! The search is just in time: a set of [`Configuration`]s is kept beside the memory, each the semaphore
-//! after some of the operations under way have taken effect. When an operation returns, those configurations
-//! stay in which it can have taken effect with that answer, before or after any others that are under way. If
-//! none is left, no order explains the answer.
+//! The search is just in time: beside the memory, each state has a set of [`Configuration`]s, the semaphore
+//! after some of the operations under way have taken effect. When an operation returns, only configurations
+//! remain in which the operation can have taken effect with this answer, before or after others under way. If
+//! none remains, no order explains the answer.
 
 use crate::operation::{Answer, Operation, Permits};
 
 pub(crate) const MAX_THREADS: usize = 4;
 
-/// What each thread's current operation is.
 pub(crate) type Operations = [Option<Operation>; MAX_THREADS];
 
-/// How far a thread's operation has come.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 enum Phase {
     Idle,
-    /// Called; has not taken effect.
+    /// Called, without effect so far.
     Called,
-    /// Taken effect; the thread does not know the answer yet.
+    /// Taken effect, with an answer unknown to the thread.
     Acquired,
     Refused,
     NoPermits,
     Done,
     Available(Permits),
-    /// In the queue.
     Waiting,
-    /// Was in the queue.
+    /// No longer queued.
     Granted,
     Closed,
-    /// The cancellation is called, and has not taken effect; the waiter is where it was.
+    /// The cancellation is called, without effect so far; the waiter stays in place.
     CancelWaiting,
     CancelGranted,
     CancelClosed,
@@ -54,7 +51,7 @@ impl Phase {
     }
 }
 
-/// The semaphore as it is after one order of the operations so far.
+/// The semaphore after one order of the operations so far.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct Configuration {
     free: Permits,
@@ -80,7 +77,7 @@ impl Configuration {
         self.free
     }
 
-    /// A thread calls its next operation, or cancels the one that waits.
+    /// Lets a thread call its next operation, or cancel its waiting one.
     pub(crate) fn call(&mut self, thread: usize) {
         let phase = &mut self.phases[thread];
         *phase = match *phase {
@@ -100,12 +97,11 @@ impl Configuration {
 
     fn dequeue(&mut self, place: usize) {
         self.queue.copy_within(place + 1.., place);
-        // So that equal configurations are equal bit by bit.
+        // Equal configurations must be equal bit by bit.
         self.queue[MAX_THREADS - 1] = 0;
         self.queued -= 1;
     }
 
-    /// Grants the oldest waiter, if its need is covered.
     fn grant_one(&mut self, operations: &Operations) -> bool {
         if self.queued == 0 {
             return false;
@@ -137,7 +133,7 @@ impl Configuration {
         self.queued = 0;
     }
 
-    /// Lets the operation of `thread` take effect. Adds what can come of it to `results`.
+    /// Lets the operation of `thread` take effect. Adds the possible results to `results`.
     fn take_effect(mut self, thread: usize, operations: &Operations, results: &mut Vec<Configuration>) {
         let mut may_grant = false;
         let operation = operations[thread].expect("an operation is under way");
@@ -201,7 +197,7 @@ impl Configuration {
         results.push(self);
     }
 
-    /// A `close` that is under way may come between two of the grants of another operation.
+    /// Adds results where a `close` under way comes between two grants of another operation.
     fn overtaken_by_close(self, operations: &Operations, results: &mut Vec<Configuration>) {
         for closer in 0..MAX_THREADS {
             if self.phases[closer] != Phase::Called || operations[closer] != Some(Operation::Close) {
@@ -229,8 +225,8 @@ fn weight(operations: &Operations, thread: usize) -> Permits {
     operations[thread].expect("an operation is under way").weight()
 }
 
-/// What can have come of `from`, once any operations under way have taken effect in any order; no further
-/// from where `stop` says so.
+/// Visits all configurations that may follow from `from`, as operations under way take effect in any order,
+/// but none beyond a configuration where `stop` returns true.
 fn explore(from: &[Configuration], operations: &Operations, mut stop: impl FnMut(&Configuration) -> bool) {
     let mut seen = from.to_vec();
     let mut results = Vec::new();
@@ -254,7 +250,7 @@ fn explore(from: &[Configuration], operations: &Operations, mut stop: impl FnMut
     }
 }
 
-/// Those configurations in which `thread` can have got `answer`; in order, each once.
+/// Returns the configurations, sorted and distinct, in which `thread` can have got `answer`.
 pub(crate) fn on_return(
     configurations: &[Configuration],
     thread: usize,
@@ -279,7 +275,7 @@ pub(crate) fn on_return(
     explained
 }
 
-/// Whether there is an order of the operations in which all `sleepers` wait.
+/// True if there is an order of the operations in which all `sleepers` wait.
 pub(crate) fn all_can_wait(configurations: &[Configuration], sleepers: u8, operations: &Operations) -> bool {
     if configurations.iter().any(|configuration| configuration.all_wait(sleepers)) {
         return true;

@@ -1,4 +1,4 @@
-//! [`Violation`]: what a check can find.
+//! [`Violation`]: a failed check.
 
 use std::fmt;
 
@@ -8,23 +8,21 @@ use crate::operation::Answer;
 pub(crate) enum Violation {
     /// No order of the operations explains this thread's answer.
     NotLinearizable { thread: usize, answer: Answer },
-    /// These threads sleep, though in every order that explains the answers one of them has been granted or
-    /// closed.
+    /// These threads sleep, but each order that explains the answers has granted or closed one of them.
     LostWakeUp { sleepers: u8 },
-    /// Permits were taken that were not there.
+    /// A thread took permits that were not free.
     OverAdmission,
-    /// Nothing can happen any more, and there are more or fewer permits than there should be.
+    /// At an end, the number of permits is wrong.
     Conservation,
-    /// Nothing can happen any more, and the first waiter's need is covered.
+    /// At an end, the first waiter sleeps although its need is covered.
     SleepsBesidePermits,
     /// A cycle of steps in which no operation returns.
     Livelock,
-    /// Something that the algorithm relies on is not so.
+    /// An invariant of the algorithm is broken.
     Invariant(&'static str),
 }
 
 impl Violation {
-    /// Same kind, whatever the details.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Violation::NotLinearizable { .. } => "not linearizable",

@@ -1,4 +1,4 @@
-//! What the compiler does not take.
+//! Finds mutants that the compiler rejects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufReader;
@@ -11,13 +11,12 @@ use cargo_metadata::diagnostic::{Diagnostic, DiagnosticLevel};
 
 use crate::weave::Places;
 
-/// The library as tests have it, and as the simulator has it.
+/// The library as built for tests, and for the simulator.
 const BUILDS: [(&str, &[&str]); 2] = [
     ("--cap-lints=allow", &["--profile=test", "--lib", "--features=cluster,sentinel,stream,tls,tracing"]),
     ("--cap-lints=allow --cfg latchwork_simulation", &["--release", "--lib", "--features=local,redis"]),
 ];
 
-/// The mutants that have errors, or lie around some.
 pub(crate) fn rejected(root: &Path, woven: &BTreeMap<String, Places>) -> Result<BTreeSet<u32>> {
     let mut rejected = BTreeSet::new();
     for (flags, arguments) in BUILDS {
@@ -34,7 +33,7 @@ pub(crate) fn rejected(root: &Path, woven: &BTreeMap<String, Places>) -> Result<
         for message in Message::parse_stream(BufReader::new(cargo.stdout.take().context("it is piped")?)) {
             let Message::CompilerMessage(message) = message? else { continue };
             let error = message.message;
-            // The last one only counts the others.
+            // The final message only counts errors.
             if error.level != DiagnosticLevel::Error || error.spans.is_empty() {
                 continue;
             }
@@ -54,8 +53,9 @@ pub(crate) fn rejected(root: &Path, woven: &BTreeMap<String, Places>) -> Result<
     Ok(rejected)
 }
 
-/// The innermost mutant around the error, or around a place that it names. If there is none, those between
-/// the places, such as a `return` without which a value is used after it was moved, or the last one before.
+/// Returns the innermost mutant around a place that the error names. If there is none, returns the mutants
+/// between the places, such as a `return` without which a value is used after a move, or else the last mutant
+/// before.
 fn mutants(error: &Diagnostic, woven: &BTreeMap<String, Places>) -> Vec<u32> {
     let mut spans: Vec<_> = error.spans.iter().collect();
     spans.sort_by_key(|span| !span.is_primary);

@@ -80,7 +80,7 @@ impl<'a> Walk<'a> {
                 let around = node.parent().map_or("", |parent| self.text(parent));
                 self.replace(node, instead, format!("{}: {text} -> {instead}", short(around)));
             }
-            // What is at another of KEYS is seen by every call.
+            // Every call would notice another index into KEYS.
             ("number", _) if node.parent().is_some_and(|it| it.kind() != "bracket_index_expression") => {
                 let around = node.parent().map_or("", |parent| self.text(parent));
                 let instead = if text == "0" { "1" } else { "0" };
@@ -98,7 +98,7 @@ impl<'a> Walk<'a> {
         let Some(condition) = node.child_by_field_name("condition") else { return };
         let operator = condition.child_by_field_name("operator").map(|operator| self.text(operator));
         for (value, with_operands) in [("true", "and"), ("false", "or")] {
-            // One operand less is harder to see.
+            // Removing one operand is harder to notice.
             if operator != Some(with_operands) {
                 self.replace(condition, value, format!("{} -> {value}", short(self.text(condition))));
             }

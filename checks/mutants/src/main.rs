@@ -1,8 +1,8 @@
-//! `lock-mutants FROM TO`: copies the workspace FROM to TO, where each mutant of the lock is a branch that an
-//! environment variable picks (`switch.rs`): one build holds all of them. What does not compile is left out.
-//! `cargo xtask verify lock-mutants` runs this, and then the mutants.
+//! `lock-mutants FROM TO`: copies the workspace FROM to TO. In the copy, each mutant of the lock is a branch
+//! that an environment variable selects (`switch.rs`), so one build holds all mutants, except for those that
+//! fail to compile. `cargo xtask verify lock-mutants` runs this program, and then the mutants.
 //!
-//! Beside TO it writes `mutants.tsv`: of each mutant its number, the file's hash, and the name.
+//! Beside TO, writes `mutants.tsv`: for each mutant its number, the file's hash, and the name.
 
 mod compile;
 mod lua;
@@ -20,13 +20,13 @@ use defects::copy;
 
 use crate::site::{Change, Site};
 
-/// What is mutated: each of these, and what is in the folder of its name.
+/// Modules to mutate, with the modules in their folders.
 const MODULES: [&str; 4] = ["src/lock_entry", "src/local", "src/lock", "src/redis"];
 
-/// What picks the mutant, in the copy.
+/// Source of the copy's module that selects the mutant.
 const SWITCH: &str = include_str!("switch.rs");
 
-/// Where scripts come by their mutants in the copy: a file, a text of it, and what stands there instead.
+/// Hooks for mutants of scripts: a file, a text in the file, and its replacement.
 const SCRIPTS: [(&str, &str, &str); 3] = [
     (
         "src/redis/scripts.rs",
@@ -38,7 +38,7 @@ const SCRIPTS: [(&str, &str, &str); 3] = [
         "(&self.sha1, &self.text)",
         "crate::mutants::called(&self.text); (&self.sha1, &self.text)",
     ),
-    // What is sent past the library.
+    // For scripts sent by tests themselves.
     (
         "tests/redis/scripts/refusals.rs",
         r#"cmd("EVAL").arg(text)"#,
@@ -82,7 +82,6 @@ fn hash(text: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The workspace, and its mutants.
 struct Sources {
     /// By path from the root.
     texts: BTreeMap<String, Vec<u8>>,
@@ -121,7 +120,6 @@ impl Sources {
         Ok(Self { texts, mutants })
     }
 
-    /// Writes the copy, and says where each mutant has come to stand in which file.
     fn write(&self, to: &Path) -> Result<BTreeMap<String, weave::Places>> {
         let mut woven = BTreeMap::new();
         let mut files = self.texts.clone();
@@ -141,14 +139,14 @@ impl Sources {
         files.insert("src/mutants.rs".to_owned(), switch.into_bytes());
         let library = files.get_mut("src/lib.rs").context("there is no library")?;
         library.extend_from_slice(b"\n#[doc(hidden)]\npub mod mutants;\n");
-        // Some mutants are odd, and not wrong.
+        // Some mutants look odd without being wrong.
         library.splice(..0, *b"#![allow(warnings, arithmetic_overflow, unconditional_panic)]\n");
         copy::write(to, &files)?;
         Ok(woven)
     }
 }
 
-/// Puts into the library where its scripts come by their mutants.
+/// Inserts the hooks for mutants of scripts into the library.
 fn hook_scripts(files: &mut BTreeMap<String, Vec<u8>>) -> Result<()> {
     for (path, here, instead) in SCRIPTS {
         let file = files.get_mut(path).with_context(|| format!("there is no {path}"))?;
@@ -163,7 +161,6 @@ fn is_mutated(path: &str) -> bool {
     (path.ends_with(".rs") || path.ends_with(".lua")) && MODULES.iter().any(|module| is_in(module, path))
 }
 
-/// Whether a file is a module, or in its folder.
 fn is_in(module: &str, path: &str) -> bool {
     path.strip_prefix(module).is_some_and(|rest| rest.starts_with('/') || rest == ".rs")
 }

@@ -4,7 +4,7 @@ use tree_sitter::{Node, Parser};
 
 use crate::site::{Change, ON, Site, other_operator, short, with};
 
-/// What a function may answer without looking at anything, by how its type begins.
+/// Constant results to replace a function's body, by a prefix of the return type.
 const ANSWERS: [(&str, &[&str]); 12] = [
     ("bool", &["true", "false"]),
     ("Option<", &["None"]),
@@ -20,7 +20,7 @@ const ANSWERS: [(&str, &[&str]); 12] = [
     ("fmt::Result", &[]),
 ];
 
-/// Those of a file, and the modules in files of their own that are only built for tests.
+/// Returns the mutants of a file, and the names of out-of-line modules that are built only for tests.
 pub(crate) fn sites(text: &str) -> (Vec<Site>, Vec<String>) {
     let mut parser = Parser::new();
     parser.set_language(&tree_sitter_rust::LANGUAGE.into()).expect("one grammar has one version");
@@ -48,7 +48,7 @@ impl<'a> Walk<'a> {
         self.sites.push(Site::new(node, change, &self.functions, what));
     }
 
-    /// The node, or else another text of the same type.
+    /// Replaces a node by an expression of the same type.
     fn replace(&mut self, node: Node<'_>, instead: &str, what: String) {
         self.add(node, format!("(if {ON} {{ {instead} }} else {{ "), " })", what);
     }
@@ -83,7 +83,7 @@ impl<'a> Walk<'a> {
 
     fn visit(&mut self, node: Node<'_>) {
         match node.kind() {
-            // Not run, or run by the compiler, or by macros that cannot be seen through.
+            // Code that does not run, runs at compile time, or is hidden in macros.
             "macro_invocation" | "macro_definition" | "const_item" | "static_item" | "const_block"
             | "enum_item" | "struct_item" | "type_item" | "use_declaration" | "parameters"
             | "closure_parameters" | "type_arguments" | "type_parameters" | "where_clause" => {}
@@ -130,7 +130,7 @@ impl<'a> Walk<'a> {
     fn implementation(&mut self, node: Node<'_>) {
         let of = node.child_by_field_name("trait").map_or("", |of| self.text(of));
         let name = node.child_by_field_name("type").map_or("", |name| self.text(name));
-        // What is only read by people.
+        // Text for human readers only.
         if !["Debug", "Display", "Error"].iter().any(|text| of.ends_with(text)) {
             self.within(name.split('<').next().unwrap_or_default(), node);
         }
@@ -162,7 +162,7 @@ impl<'a> Walk<'a> {
 
     fn branch(&mut self, node: Node<'_>) {
         let Some(condition) = node.child_by_field_name("condition") else { return };
-        // A loop that never ends is found by any test that comes by.
+        // Any test on the way notices an endless loop.
         let values = if node.kind() == "if_expression" { &[true, false][..] } else { &[false] };
         if self.condition(condition, values) {
             self.field(node, "consequence");
@@ -171,8 +171,8 @@ impl<'a> Walk<'a> {
         self.field(node, "alternative");
     }
 
-    /// What decides, as what else it may be; its operands, as if each were not there. Returns whether it may
-    /// hold at all without a seeded fault.
+    /// Mutates a condition: constant values, and the operands one by one. Returns true if the condition can
+    /// hold without a seeded fault.
     fn condition(&mut self, node: Node<'_>, values: &[bool]) -> bool {
         let mut inner = node;
         while inner.kind() == "parenthesized_expression"
@@ -190,7 +190,7 @@ impl<'a> Walk<'a> {
                 self.add(node, format!("!{ON} && "), "", format!("{} -> false", short(text)));
             }
         } else if !text.trim_start_matches('!').starts_with("fault!(") {
-            // With one operand less, && is true more often, and || less often: that is harder to see.
+            // With one operand less, && is true more often, and || less often, which is harder to notice.
             for value in values.iter().filter(|value| logical != Some(**value)) {
                 let before = if *value { format!("({ON} || (") } else { format!("(!{ON} && (") };
                 self.add(node, before, "))", format!("{} -> {value}", short(text)));
@@ -221,7 +221,7 @@ impl<'a> Walk<'a> {
         true
     }
 
-    /// The operand that changes nothing, of && and ||.
+    /// The neutral operand of && or ||.
     fn logical(&self, node: Node<'_>) -> Option<bool> {
         match self.text(node.child_by_field_name("operator")?) {
             "&&" => Some(true),
@@ -264,7 +264,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// No other than 0 and 1 is one more, which nothing might see of a time or a size.
+    /// Replaces a number by 0, or 0 by 1; a time or a size larger by one might go unnoticed.
     fn integer(&mut self, node: Node<'_>) {
         let text = self.text(node);
         let instead = if text == "0" { "1" } else { "0" };
@@ -272,7 +272,7 @@ impl<'a> Walk<'a> {
         self.replace(node, instead, what);
     }
 
-    /// A literal says little of where it stands.
+    /// Describes a literal by the expression around.
     fn in_context(&self, node: Node<'_>) -> &'a str {
         let mut around = node;
         while around.kind().ends_with("literal") || around.kind() == "arguments" {
@@ -282,7 +282,7 @@ impl<'a> Walk<'a> {
         self.text(around)
     }
 
-    /// One that stands for a value: nothing instead, whatever its type, unless it is that.
+    /// Replaces a named constant by zero of its type, unless it is zero already.
     fn constant(&mut self, node: Node<'_>) {
         let text = self.text(node);
         let name = text.rsplit("::").next().unwrap_or_default();
@@ -319,7 +319,7 @@ impl<'a> Walk<'a> {
             let is_comment = |child: &Node<'_>| child.kind().ends_with("comment");
             block.named_children(&mut block.walk()).filter(|child| !is_comment(child)).count() > 1
         });
-        // Alone it is a whole function or branch, which others leave out.
+        // A statement alone in its block equals a whole function or branch, which other mutants cover.
         if is_one_of_several && is_action(expression) {
             self.delete(node);
         }
@@ -342,7 +342,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A field that is taken from the base.
+    /// Takes each field from the base instead.
     fn structure(&mut self, node: Node<'_>) {
         let Some(body) = node.child_by_field_name("body") else { return };
         let fields: Vec<_> = body.named_children(&mut body.walk()).collect();
@@ -360,7 +360,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Done for what it does, and not for its value.
+/// True if the expression has an effect, beside its value.
 fn is_action(node: Node<'_>) -> bool {
     [
         "call_expression",
@@ -376,7 +376,7 @@ fn is_action(node: Node<'_>) -> bool {
 }
 
 fn is_of_tests_or_models(attribute: &str) -> bool {
-    // What it asks for, without what it must not be.
+    // The attribute without its negated parts.
     let mut parts = attribute.split("not(");
     let asked = parts.next().into_iter().chain(parts.filter_map(|part| Some(part.split_once(')')?.1)));
     let asked: String = asked.collect();

@@ -1,27 +1,27 @@
-//! [`Site`]: a mutant, before it has a number.
+//! [`Site`]: a mutant without a number.
 
 use tree_sitter::Node;
 
-/// Stands in the text of a change for the question whether it is this mutant that runs.
+/// Placeholder for the test that the mutant is selected.
 pub(crate) const ON: &str = "\0";
 
-/// A place of a file, and one change of it.
+/// A place in a file, and one change there.
 #[derive(Debug)]
 pub(crate) struct Site {
-    /// Bytes.
+    /// Byte offsets.
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) change: Change,
-    /// Where it is, in a way that stays when lines move.
+    /// Name of the place that survives moved lines.
     pub(crate) function: String,
     pub(crate) what: String,
 }
 
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// Rust: before the place and behind it.
+    /// Rust: texts to insert before and after the place.
     Around(String, String),
-    /// Lua: what stands there instead.
+    /// Lua: replacement of the place.
     Instead(String),
 }
 
@@ -31,7 +31,7 @@ impl Site {
     }
 }
 
-/// A text on one line, and the middle of a long one left out.
+/// Shortens a text to one line without the middle.
 pub(crate) fn short(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let letters: Vec<char> = words.join(" ").chars().collect();
@@ -42,7 +42,6 @@ pub(crate) fn short(text: &str) -> String {
     ends.into_iter().flatten().collect()
 }
 
-/// An operator's neighbours.
 pub(crate) fn other_operator(operator: &str) -> Option<&'static str> {
     Some(match operator {
         "<" => "<=",
@@ -65,7 +64,7 @@ pub(crate) fn other_operator(operator: &str) -> Option<&'static str> {
     })
 }
 
-/// `node` as its text with a part of it replaced.
+/// The text of `node` with a part replaced.
 pub(crate) fn with(text: &str, node: Node<'_>, part: Node<'_>, instead: &str) -> String {
     let (before, after) =
         (&text[node.start_byte()..part.start_byte()], &text[part.end_byte()..node.end_byte()]);

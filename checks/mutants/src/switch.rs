@@ -1,4 +1,4 @@
-//! Which mutant this process is; in the copy only (`checks/mutants`).
+//! Selects the mutant of this process; only used in the copy (`checks/mutants`).
 
 use std::collections::HashMap;
 use std::env;
@@ -7,24 +7,24 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The number of the mutant, if it is one.
+/// Variable with the number of the selected mutant.
 const MUTATION: &str = "LATCHWORK_MUTATION";
-/// A file that gets the numbers of all mutants that this process would have come by.
+/// Variable with a file for the numbers of all mutants that this process reaches.
 const REACHED: &str = "LATCHWORK_REACHED";
 
-/// What stands instead of parts of scripts.
+/// Replacements in scripts.
 const SCRIPTS: &[(u32, &str)] = &[/* scripts */];
 
-/// More than there are mutants.
+/// Limit above the number of mutants.
 const MOST: usize = 1 << 16;
 
-/// Which it has come by. In no mutex: a child may be forked while another thread of its parent has that.
+/// Mutants reached so far. Without a mutex, which another thread may hold when this process forks.
 static REACHED_BEFORE: [AtomicBool; MOST] = [const { AtomicBool::new(false) }; MOST];
 
 struct Process {
     mutation: u32,
     reached: Option<File>,
-    /// The mutants of scripts, by the text that goes to the server.
+    /// Mutants of scripts, by the text that goes to the server.
     scripts: Mutex<HashMap<String, Vec<u32>>>,
 }
 
@@ -39,20 +39,21 @@ fn process() -> &'static Process {
     })
 }
 
-/// Whether this process is the mutant of this number, which it has come by now.
+/// True if the mutant of this number is selected. Records that the process has reached the mutant.
 pub fn on(number: u32) -> bool {
     let process = process();
-    // Ordering: Relaxed, each is only counted.
+    // Ordering: Relaxed, each flag is only counted.
     if let Some(mut file) = process.reached.as_ref()
         && !REACHED_BEFORE[number as usize].swap(true, Ordering::Relaxed)
     {
-        // In one piece, as others append as well.
+        // One write, since other processes append to the same file.
         file.write_all(format!("{number}\n").as_bytes()).expect("a file");
     }
     process.mutation == number
 }
 
-/// The text of a script without the marks of its mutants: `\u{2}NUMBER:` before each, `\u{3}NUMBER:` behind.
+/// Removes the marks of mutants from a script: `\u{2}NUMBER:` before, and `\u{3}NUMBER:` behind each. Applies
+/// the selected mutant.
 pub(crate) fn script(text: &str) -> String {
     let process = process();
     let (mut clean, mut numbers, mut is_left_out) = (String::new(), Vec::new(), false);
@@ -79,7 +80,7 @@ pub(crate) fn script(text: &str) -> String {
     clean
 }
 
-/// A script is called: all of its mutants are come by.
+/// Records that a call of a script has reached all of its mutants.
 pub(crate) fn called(text: &str) {
     let scripts = process().scripts.lock().unwrap_or_else(PoisonError::into_inner);
     if process().reached.is_some() {
@@ -87,7 +88,7 @@ pub(crate) fn called(text: &str) {
     }
 }
 
-/// Both, for tests that send scripts themselves.
+/// Combines `script` and `called`, for tests that send scripts themselves.
 pub fn script_called(text: &str) -> String {
     let text = script(text);
     called(&text);

@@ -1,13 +1,13 @@
-//! Puts the mutants of a file into its text.
+//! Inserts the mutants of a file into its text.
 
 use std::ops::Range;
 
 use crate::site::{Change, ON, Site};
 
-/// Where mutants have come to stand.
+/// Positions of mutants in the woven text.
 pub(crate) type Places = Vec<(Range<usize>, u32)>;
 
-/// Sites that lie in others come after them.
+/// Weaves the sites into the text. `sites`: inner sites after outer ones.
 pub(crate) fn weave(text: &str, sites: &[(u32, &Site)]) -> (String, Places) {
     let mut insertions = Vec::new();
     for (at, (number, site)) in sites.iter().enumerate() {
@@ -20,8 +20,7 @@ pub(crate) fn weave(text: &str, sites: &[(u32, &Site)]) -> (String, Places) {
         insertions.push((site.start, true, at, before));
         insertions.push((site.end, false, at, after));
     }
-    // At one place the ends come first, those of the innermost before the others; but what has no length
-    // begins before it ends.
+    // At one position, ends precede beginnings, and inner ends outer ones; but empty sites begin first.
     insertions.sort_by_key(|(place, begins, at, _)| {
         let site = sites[*at].1;
         let is_end = !begins && site.start < site.end;

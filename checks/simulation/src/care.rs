@@ -1,5 +1,4 @@
-//! [`cared`]: what becomes of an operation's future: it is dropped, or kept and not polled, or its waker does
-//! harm.
+//! [`cared`]: polls an operation's future with drops, stalls and hostile wakers.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
@@ -12,15 +11,14 @@ use crate::stage::Stage;
 use crate::store::Store;
 use crate::world::{Sleep, WakerPanic, World};
 
-/// How the operation ended.
 pub(crate) enum Ended<T> {
     Ready(T),
     Dropped,
-    /// A waker's panic went on in it.
+    /// A waker's panic unwound through the poll.
     Panicked,
 }
 
-/// What a waker calls beside waking its task.
+/// A hostile waker's callback, beside waking its task.
 pub(crate) type Callback = Arc<dyn Fn() + Send + Sync>;
 
 struct Cared<S: Store, F> {
@@ -32,12 +30,11 @@ struct Cared<S: Store, F> {
     future: Option<Pin<Box<F>>>,
     polls: u32,
     nap: Option<Pin<Box<Sleep>>>,
-    /// It is dropped when the nap is over.
+    /// If true, the future is dropped after the nap.
     drops: bool,
     limit: Option<Pin<Box<Sleep>>>,
 }
 
-/// Polls `future` as `care` says.
 pub(crate) async fn cared<S: Store, F: Future>(
     stage: &Stage<S>,
     by: (usize, usize),
@@ -82,7 +79,6 @@ impl<S: Store, F: Future> Cared<S, F> {
         self.rest(context)
     }
 
-    /// Keeps the future and does not poll it for a while, if it is time for that.
     fn rest(&mut self, context: &mut Context<'_>) -> Poll<Ended<F::Output>> {
         let Some(stall) = self.care.stall.take_if(|stall| stall.polls == self.polls) else {
             return Poll::Pending;
@@ -97,7 +93,7 @@ impl<S: Store, F: Future> Cared<S, F> {
         Poll::Pending
     }
 
-    /// What the future does when it is dropped may call wakers that panic.
+    /// Drops the future inside `catch`: its destructor may call wakers that panic.
     fn end(&mut self, ended: Ended<F::Output>) -> Ended<F::Output> {
         let future = self.future.take();
         self.stage.world.catch(|| drop(future));
@@ -115,7 +111,7 @@ fn waker(world: &World, kind: WakerKind, callback: Option<&Callback>, task: &Wak
     }
 }
 
-/// Wakes its task, and calls back or panics.
+/// Wakes its task, and then calls back or panics.
 struct Hostile {
     world: World,
     task: Waker,

@@ -1,4 +1,4 @@
-//! What the simulator is asked to do on the command line.
+//! The commands of the command line.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -22,38 +22,37 @@ use crate::task::operation_words;
 use crate::watchdog;
 use crate::world::SECOND;
 
-/// How long a failure is shrunk for.
+/// Limit on the time to shrink a failure.
 const SHRUNK_FOR: Duration = Duration::from_secs(30);
 
-/// Where shrunk programs are kept, from the root of the workspace.
 const KEPT: &str = "checks/simulation/kept";
 
-/// How many schedules a kept program is played under.
+/// Number of schedules under which a kept program is played.
 const KEPT_SCHEDULES: u64 = 100;
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     #[arg(long, value_enum, default_value_t = Player::All)]
     store: Player,
-    /// Of the first program; those after it have the next ones. Drawn by default
+    /// Of the first program; later programs have the following seeds. Random by default
     #[arg(long)]
     seed: Option<u64>,
     /// Real seconds
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// So many, whatever time it takes
+    /// Number of programs, instead of a time limit
     #[arg(long)]
     programs: Option<u64>,
-    /// A fault of the library's, or a twin of the model, which is to be found
+    /// A fault of the library, or a twin of the model, that the run has to find
     #[arg(long)]
     fault: Option<String>,
     /// Ends with the first failure
     #[arg(long)]
     stop_at_first: bool,
-    /// The last line is one for a program to read
+    /// Ends with a line of JSON
     #[arg(long)]
     json: bool,
-    /// Says no more of a failure than its seed
+    /// Prints only the seed of a failure
     #[arg(long)]
     brief: bool,
 }
@@ -65,7 +64,7 @@ pub(crate) struct One {
     store: Player,
     #[arg(long)]
     fault: Option<String>,
-    /// A program in a file, instead of that of the seed
+    /// Plays the program in this file, instead of that of the seed
     #[arg(long)]
     file: Option<PathBuf>,
 }
@@ -78,50 +77,46 @@ pub(crate) struct Same {
     seed: u64,
     #[arg(long, default_value_t = 200)]
     programs: u64,
-    /// In a second process as well, whose histories must be the same
+    /// Plays in a second process as well, and requires the same histories
     #[arg(long)]
     twice: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Fixed {
-    /// Where the programs are
+    /// Directory of the programs
     #[arg(long, default_value = KEPT)]
     directory: PathBuf,
-    /// This program alone, by its name
+    /// Plays only the program of this name
     #[arg(long)]
     only: Option<String>,
-    /// A fault of the library's, which is to be found
+    /// A fault of the library that the run has to find
     #[arg(long)]
     fault: Option<String>,
 }
 
-/// A shrunk program that has found something once.
+/// A shrunk program that once exposed a fault.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     store: String,
-    /// What had found it.
     judge: String,
-    /// What was wrong.
     says: String,
-    /// What it stands for: with this one seeded, something is found.
+    /// Fault that the program has to expose when the fault is seeded.
     fault: String,
     program: Program,
 }
 
-/// What all programs of a run have come to.
 #[derive(Default)]
 struct Figures {
     programs: u64,
     operations: u64,
     commands: u64,
     polls: u64,
-    /// In nanoseconds.
+    /// Simulated time in nanoseconds.
     time: u128,
     found: BTreeMap<(String, &'static str), (u64, u64)>,
 }
 
-/// What was found first.
 struct First {
     seed: u64,
     store: Player,
@@ -181,7 +176,6 @@ impl Run {
     }
 }
 
-/// For a program to read: of a finding its judge and seed, and the operations of the smaller program.
 fn json(
     found: Option<(&str, u64)>,
     programs: u64,
@@ -194,12 +188,10 @@ fn json(
     })
 }
 
-/// For the watchdog.
 fn does_not_come_back(program: impl Display, store: Player) -> String {
     format!("{program} over {}: spins: the program does not come back", store.name())
 }
 
-/// Makes wrong what is named: a fault of the library's, or a twin of the model.
 fn seed_fault(name: Option<&str>) {
     let Some(name) = name else { return };
     match Twin::from_str(name, false) {
@@ -244,7 +236,6 @@ impl Figures {
     }
 }
 
-/// A smaller program in which the same judge finds something.
 fn shrunk(store: Player, program: &Program, finding: &Finding) -> Program {
     let start = Instant::now();
     let (shrunk, runs) = shrink(program, finding.judge, SHRUNK_FOR, &|program| store.play(program, false));
@@ -253,7 +244,6 @@ fn shrunk(store: Player, program: &Program, finding: &Finding) -> Program {
     shrunk
 }
 
-/// The program as a table, then its history.
 fn show(store: Player, program: &Program) {
     print_table(program);
     let report = store.play(program, true);
@@ -305,13 +295,11 @@ impl One {
         }
     }
 
-    /// Prints the history of a seed.
     pub(crate) fn replay(self) -> ExitCode {
         show(self.store, &self.program());
         ExitCode::SUCCESS
     }
 
-    /// Prints a smaller program of a seed, and its history.
     pub(crate) fn shrink(self) -> ExitCode {
         let program = self.program();
         let Some(finding) = self.store.play(&program, false).finding else {
@@ -325,7 +313,6 @@ impl One {
 }
 
 impl Same {
-    /// Prints a number for each history.
     pub(crate) fn run(self) -> ExitCode {
         let other = self.twice.then(|| self.begin_other());
         let mut hashes = String::new();
@@ -356,7 +343,7 @@ impl Same {
         if is_same && !found { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// The same in another process, whose random keys are other ones.
+    /// Starts the same command in another process, with other random keys in hash maps.
     fn begin_other(&self) -> std::process::Child {
         let program = std::env::current_exe().expect("this program has a file");
         let mut command = Command::new(program);
@@ -383,8 +370,7 @@ impl Kept {
 }
 
 impl Fixed {
-    /// Plays all programs that have found something once, under many schedules, and sees to it that each
-    /// finds the fault that it is kept for.
+    /// Plays all kept programs under many schedules, and checks that each exposes its fault.
     pub(crate) fn run(self) -> ExitCode {
         seed_fault(self.fault.as_deref());
         let files = files(&self.directory);
@@ -408,20 +394,19 @@ impl Fixed {
         if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
 
-    /// In another process: a fault is seeded once and for all.
+    /// Runs in another process, since a seeded fault cannot be removed.
     fn finds_fault(&self, name: &str, fault: &str) -> bool {
         let program = std::env::current_exe().expect("this program has a file");
         let mut command = Command::new(program);
         command.arg("fixed").arg("--directory").arg(&self.directory);
         command.args(["--only", name, "--fault", fault]).stderr(std::process::Stdio::null());
         let said = command.output().expect("this program can be started");
-        // One that ends in another way has found nothing.
+        // A process that ends otherwise has found no fault.
         !said.status.success() && String::from_utf8_lossy(&said.stdout).contains(&format!("{name}, schedule"))
     }
 }
 
 impl Kept {
-    /// What is found first, by which schedule.
     fn found(&self, name: &str) -> Option<String> {
         let store = Player::named(&self.store).unwrap_or_else(|| panic!("{name}: no store {}", self.store));
         watchdog::name(does_not_come_back(name, store));

@@ -1,4 +1,4 @@
-//! [`Excuses`]: what the documentation excepts, as far as a history has given reason for it.
+//! [`Excuses`]: exceptions of the documentation that the history justifies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,30 +6,28 @@ use crate::program::Which;
 use crate::store::StoredLease;
 use crate::world::{Nanos, SECOND};
 
-/// For how long a place in a queue is kept at most that came back with a store that fell back, or the lease
-/// that it was granted.
+/// Longest life of a queue position restored by a fallback of the store, or of a lease granted to such.
 const PLACES_LAST: Nanos = 30 * SECOND;
 
-/// Each excuse concerns single leases, and no time or name as a whole.
+/// Each excuse concerns single leases, never a whole period or name.
 #[derive(Debug, Default)]
 pub(crate) struct Excuses {
-    /// Leases that the store has lost or shortened: it forgot, fell back, evicted, or its clock was set; or
-    /// they were forced free. By client and number, with the first time. Their clients cannot know it.
+    /// Leases lost or shortened by harm (forgetting, fallback, eviction, a change of the clock) or by force,
+    /// without the clients' knowledge: the time of the first loss, by client and number.
     victims: BTreeMap<String, BTreeMap<u64, Nanos>>,
-    /// Leases of which a client has said itself that they are gone.
+    /// Leases that their own client has reported as gone.
     known: BTreeMap<String, BTreeSet<u64>>,
-    /// Leases that came back when the store fell back, or that last longer as its clock was set.
+    /// Leases restored by a fallback of the store, or lengthened by a change of its clock.
     ghosts: BTreeMap<String, BTreeSet<u64>>,
-    /// Until when leases would have lasted that the store has lost by harm, by lock.
+    /// By lock: the latest end that a lease lost by harm would have had.
     lost_until: BTreeMap<Which, Nanos>,
-    /// Calls that may force a lock free, and when they may do so at the latest.
+    /// Calls that may force a lock free, and the latest time at which they may.
     forced: BTreeMap<Which, Forced>,
-    /// When tokens of a lock began anew, as the store has lost the last ones.
+    /// Time at which the token counter of a lock restarted, because the store had lost the counter.
     tokens_lost: BTreeMap<Which, Nanos>,
-    /// When the store fell back last, or its clock was set: places in its queues are there again that were
-    /// given up, and are granted.
+    /// Time of the last fallback, or change of the store's clock: the store may grant the lock to queue
+    /// positions that had been given up.
     pub(crate) fell_back: Option<Nanos>,
-    /// When harm was done last.
     pub(crate) last_harm: Option<Nanos>,
 }
 
@@ -37,7 +35,7 @@ pub(crate) struct Excuses {
 struct Forced {
     under_way: usize,
     until: Nanos,
-    /// When the last call ended.
+    /// End of the last call.
     ended: Option<Nanos>,
 }
 
@@ -46,42 +44,40 @@ fn has(leases: &BTreeMap<String, BTreeSet<u64>>, client: &str, number: u64) -> b
 }
 
 impl Excuses {
-    /// Whether the store has lost this lease by harm or force: its client cannot know it.
+    /// True if the store has lost this lease by harm or force, and the client cannot know.
     pub(crate) fn is_victim(&self, client: &str, number: u64) -> bool {
         self.was_taken(client, number) && !has(&self.known, client, number)
     }
 
-    /// Whether the store has lost this lease by harm or force, whether or not its client knows it.
+    /// True if the store has lost this lease by harm or force, even if the client knows.
     pub(crate) fn was_taken(&self, client: &str, number: u64) -> bool {
         self.taken_at(client, number).is_some()
     }
 
-    /// When the store has lost it first.
     pub(crate) fn taken_at(&self, client: &str, number: u64) -> Option<Nanos> {
         self.victims.get(client).and_then(|numbers| numbers.get(&number)).copied()
     }
 
-    /// The client has told a hold by this lease that it is gone: from then on none may count on it.
+    /// Records that the client has reported this lease as gone: no hold may rely on the lease from then on.
     pub(crate) fn is_known_lost(&mut self, client: &str, number: u64) {
         self.known.entry(client.to_owned()).or_default().insert(number);
     }
 
-    /// Whether the store has this lease, or has it for longer, by harm.
     pub(crate) fn is_ghost(&self, client: &str, number: u64) -> bool {
         has(&self.ghosts, client, number)
     }
 
-    /// Whether the lock may be forced free at this moment by a call that was made.
+    /// True if a call may force the lock free at this moment.
     pub(crate) fn may_be_forced(&self, lock: Which, now: Nanos) -> bool {
         self.forced.get(&lock.by_reader()).is_some_and(|forced| forced.under_way > 0 || now <= forced.until)
     }
 
-    /// Since when the lock's tokens may have begun anew.
+    /// Time from which the lock's tokens may have restarted.
     pub(crate) fn tokens_lost(&self, lock: Which) -> Option<Nanos> {
         self.tokens_lost.get(&lock.by_reader()).copied()
     }
 
-    /// Whether the store may have places in its queues, or leases granted for them, that came back.
+    /// True if the store may have restored queue positions, or leases granted to them.
     pub(crate) fn has_old_places(&self, now: Nanos) -> bool {
         self.fell_back.is_some_and(|at| now < at + PLACES_LAST)
     }
@@ -90,14 +86,14 @@ impl Excuses {
         self.victims.entry(lease.client.clone()).or_default().entry(lease.number).or_insert(now);
     }
 
-    /// The store has lost this lease by harm, and tells no waiter.
+    /// Records that the store has lost this lease by harm, without a message to any waiter.
     pub(crate) fn lose(&mut self, lock: Which, lease: &StoredLease, now: Nanos) {
         self.add_victim(lease, now);
         let until = self.lost_until.entry(lock.by_reader()).or_default();
         *until = lease.ends.max(*until);
     }
 
-    /// Until when the leases of the lock would have lasted that the store has lost by harm.
+    /// Latest end that a lease of this lock, lost by harm, would have had.
     pub(crate) fn lost_until(&self, lock: Which) -> Nanos {
         self.lost_until.get(&lock.by_reader()).copied().unwrap_or(0)
     }
@@ -110,14 +106,14 @@ impl Excuses {
         self.forced.entry(lock.by_reader()).or_default().under_way += 1;
     }
 
-    /// The call has ended; the command may run until then.
+    /// Records the end of a call whose command may still run until `until`.
     pub(crate) fn force_ended(&mut self, lock: Which, now: Nanos, until: Nanos) {
         let forced = self.forced.entry(lock.by_reader()).or_default();
         forced.under_way = forced.under_way.saturating_sub(1);
         (forced.until, forced.ended) = (forced.until.max(until), Some(now));
     }
 
-    /// When the last call ended that has forced a lock of this name free.
+    /// End of the last call that forced a lock of this name free.
     pub(crate) fn forced_last(&self, name: usize) -> Option<Nanos> {
         self.forced.iter().filter(|(lock, _)| lock.name == name).filter_map(|(_, calls)| calls.ended).max()
     }

@@ -1,10 +1,10 @@
-//! `sim faults`: makes one thing after the other wrong, in the real code or in the model, and has the
-//! simulator find it.
+//! `sim faults`: seeds one fault after the other, in the real code or in the model, and requires the
+//! simulator to find each.
 //!
-//! A judge that has never found anything says nothing, and neither does a generator whose programs no fault
-//! can hurt. So each fault of the crate that lies above the semaphore, and each twin of the model, has to be
-//! found, by a run of its own: a survivor is a hole in the generator or in a judge. Before that nothing may
-//! be found without a fault.
+//! A judge that has never found anything proves nothing, and neither does a generator whose programs no fault
+//! can disturb. So the simulator has to find each fault of the crate above the semaphore, and each twin of
+//! the model, in a run of its own: a survivor is a hole in the generator or in a judge. As a control, a run
+//! without a fault has to find nothing.
 
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
@@ -17,7 +17,7 @@ use defects::twin::Twin;
 use latchwork::fault::Fault as Seeded;
 use serde::Deserialize;
 
-/// A store that runs are made over, as `sim run --store` spells it.
+/// A store, as spelled in `sim run --store`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Over {
     Model,
@@ -26,7 +26,7 @@ enum Over {
 }
 
 impl Over {
-    /// All of them: those first over which most programs are played in a second.
+    /// All stores, the fastest first.
     const ALL: [Self; 3] = [Self::Model, Self::Local, Self::Redis];
 
     fn name(self) -> String {
@@ -38,57 +38,54 @@ impl Over {
 const PARTS: [(&str, &[Over]); 4] =
     [("entry", &Over::ALL), ("client", &Over::ALL), ("local", &[Over::Local]), ("redis", &[Over::Redis])];
 
-/// The table's, and those that the library has for loom's models: above the semaphore.
+/// Returns the table's faults, and the library's faults for loom, that lie above the semaphore.
 fn faults_of_the_lock() -> Vec<(Fault, &'static [Over])> {
     let over = |part: &str| PARTS.iter().find(|(of, _)| *of == part).map(|(_, stores)| *stores);
     let all = faults::all().into_iter();
     all.filter_map(|fault| over(fault.part).map(|stores| (fault, stores))).collect()
 }
 
-/// Seeds each fault into a run of its own, and fails if one survives.
 #[derive(Args, Debug)]
 pub(crate) struct Faults {
-    /// For how long each is looked for over each store.
+    /// Time limit per fault and store
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// For how long each store is played over without a fault before.
+    /// Duration of the control run over each store, without a fault
     #[arg(long, default_value_t = 10)]
     control: u64,
-    /// So many at a time.
+    /// Number of runs at a time
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// Only these, by their names.
+    /// Only the faults of these names
     #[arg(long = "fault", value_name = "NAME")]
     names: Vec<String>,
-    /// Does not make what is found smaller
+    /// Does not shrink programs that fail
     #[arg(long)]
     brief: bool,
-    /// Only over these stores. A fault that lives over none of them is left out.
+    /// Only these stores. Skips faults that live over none of these stores
     #[arg(long = "store", value_enum)]
     stores: Vec<Over>,
 }
 
-/// The last line of what `sim run --json` says.
+/// Last line of the output of `sim run --json`.
 #[derive(Debug, Deserialize)]
 struct Answer {
-    /// The judge, if one has found something.
+    /// The judge that found a failure.
     found: Option<String>,
     programs: u64,
     seconds: f64,
-    /// Of the program, when it was made as small as it gets.
+    /// Operations of the shrunk program.
     operations: Option<u64>,
     seed: Option<u64>,
 }
 
-/// What became of a fault.
 #[derive(Debug)]
 struct FaultOutcome {
     fault: String,
-    /// By the first run that has found it.
     found: Option<(Over, Answer)>,
-    /// Programs and seconds of those that have not.
+    /// Programs and seconds of the runs that found nothing.
     in_vain: (u64, f64),
-    /// Runs that have not come to an end.
+    /// Errors of runs that failed to complete.
     broken: Vec<String>,
 }
 
@@ -119,9 +116,9 @@ impl Faults {
         if survivors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// Names of what is looked for, and over which stores. Or a name that is none.
+    /// Returns the names of the chosen faults, with their stores; or an unknown name.
     fn chosen(&self) -> Result<Vec<(String, Vec<Over>)>, &str> {
-        // One that is found elsewhere is looked for if it is named.
+        // A fault that other checks find is included only if named.
         let is_looked_for = |fault: &Fault| !self.names.is_empty() || fault.not_by_programs.is_none();
         let faults = faults_of_the_lock().into_iter().filter(|(fault, _)| is_looked_for(fault));
         let faults = faults.map(|(fault, stores)| (fault.name.to_owned(), stores));
@@ -141,7 +138,6 @@ impl Faults {
         Ok(chosen.filter(|(_, stores)| !stores.is_empty()).collect())
     }
 
-    /// The control: a judge that finds something in any case says nothing of a fault.
     fn nothing_is_found_without(&self, faults: &[(String, Vec<Over>)]) -> bool {
         let is_used = |store: &Over| faults.iter().any(|(_, stores)| stores.contains(store));
         let mut is_clean = true;
@@ -166,7 +162,7 @@ impl Faults {
     fn judge_all(&self, faults: &[(String, Vec<Over>)]) -> Vec<FaultOutcome> {
         let next = Mutex::new(faults.iter().enumerate());
         let verdicts = Mutex::new(Vec::new());
-        // Each waits for a process of its own: nothing is simulated here.
+        // Threads only wait for child processes, so threads need no simulation.
         thread::scope(|scope| {
             for _ in 0..self.jobs.max(1) {
                 scope.spawn(|| {
@@ -186,7 +182,6 @@ impl Faults {
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
     }
 
-    /// Looks for a fault over one store after the other, until it is found.
     fn judge(&self, fault: &str, stores: &[Over]) -> FaultOutcome {
         let mut verdict =
             FaultOutcome { fault: fault.to_owned(), found: None, in_vain: (0, 0.0), broken: Vec::new() };
@@ -203,7 +198,7 @@ impl Faults {
         verdict
     }
 
-    /// Looks for a fault over a store. What the same program finds without the fault says nothing of it.
+    /// Looks for a fault over one store. Discards a finding that the same program has without the fault.
     fn find(&self, fault: &str, store: Over, in_vain: &mut (u64, f64)) -> Result<Option<Answer>, String> {
         let mut left = self.seconds as f64;
         let mut from = fastrand::u64(..u64::MAX / 2);
@@ -230,7 +225,7 @@ impl Faults {
     }
 }
 
-/// One run in a process of its own, since a fault is seeded once and for all.
+/// Runs in a child process, since a seeded fault cannot be removed.
 fn ask(store: Over, options: &[&str]) -> Result<Answer, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut run = Command::new(program);
@@ -245,7 +240,6 @@ fn ask(store: Over, options: &[&str]) -> Result<Answer, String> {
     })
 }
 
-/// What is said of a fault as soon as it is known.
 fn line(verdict: &FaultOutcome) -> String {
     let FaultOutcome { fault, found, in_vain: (programs, seconds), broken } = verdict;
     match found {
@@ -258,7 +252,6 @@ fn line(verdict: &FaultOutcome) -> String {
     }
 }
 
-/// One row for each fault.
 fn table(verdicts: &[FaultOutcome]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);

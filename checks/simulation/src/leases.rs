@@ -1,18 +1,18 @@
-//! [`Leases`]: what the store has of the locks of a program, looked at anew whenever that may have changed.
+//! [`Leases`]: the store's leases of a program's locks, read again whenever they may have changed.
 
 use std::collections::BTreeMap;
 
 use crate::program::{Program, Which};
 use crate::store::{Store, StoredLease};
 
-/// What the store has, by lock. Leases that are over are among them until the store is looked at anew.
+/// The store's leases, by lock. May include leases that have expired since the last look.
 pub(crate) struct Leases {
-    /// Both sides of a read-write lock under the reader's.
+    /// Both sides of a read-write lock are under the reader's.
     by_lock: BTreeMap<Which, Vec<StoredLease>>,
     changes: Option<u64>,
 }
 
-/// A lease of a lock that the store has no more, or has to an earlier time.
+/// A lease that vanished from the store, or now ends earlier.
 #[derive(Debug)]
 pub(crate) struct Shortened {
     pub(crate) lock: Which,
@@ -25,7 +25,7 @@ impl Leases {
         Self { by_lock, changes: None }
     }
 
-    /// Looks at the store if anything has changed there. What is gone or shortened is handed to `sees`.
+    /// Reads the store's leases if anything has changed, and passes lost or shortened leases to `sees`.
     pub(crate) fn look<S: Store>(&mut self, store: &S, program: &Program, mut sees: impl FnMut(Shortened)) {
         let changes = store.changes();
         if self.changes == Some(changes) {
@@ -43,7 +43,7 @@ impl Leases {
         }
     }
 
-    /// As [`look`](Self::look), whether or not the store says that something has changed.
+    /// As [`look`](Self::look), even if the store reports no change.
     pub(crate) fn look_anyway<S: Store>(
         &mut self,
         store: &S,
@@ -54,7 +54,7 @@ impl Leases {
         self.look(store, program, sees);
     }
 
-    /// Of both sides, if it is a read-write lock.
+    /// Leases of the lock: of both sides, if a read-write lock.
     pub(crate) fn of(&self, lock: Which) -> &[StoredLease] {
         self.by_lock.get(&lock.by_reader()).map_or(&[], Vec::as_slice)
     }

@@ -1,8 +1,8 @@
-//! The whole lock in virtual time: programs that are drawn, over stores that do what a store may do.
+//! Simulates the whole lock in virtual time: drawn programs over stores with every liberty of their contract.
 //!
-//! `sim run` plays programs of fresh seeds, `sim replay` and `sim shrink` one of them, `sim same` shows that
-//! the same seed gives the same history, and `sim fixed` plays programs that have found something once.
-//! `sim faults` shows what it finds.
+//! `sim run` plays programs of fresh seeds; `sim replay` and `sim shrink` play one of them; `sim same` checks
+//! that a seed always gives the same history; `sim fixed` replays programs that once exposed a fault; and
+//! `sim faults` checks that the simulator finds each seeded fault.
 
 mod care;
 mod commands;
@@ -37,26 +37,26 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Plays programs that are drawn, and shrinks the first in which something is found
+    /// Plays drawn programs, and shrinks the first that fails
     Run(commands::Run),
     /// Prints the history of a seed
     Replay(commands::One),
-    /// Prints the smallest program that is found from that of a seed, and its history
+    /// Prints the smallest failing program shrunk from that of a seed, and its history
     Shrink(commands::One),
-    /// Prints a number for the history of each seed
+    /// Prints a hash of the history of each seed
     Same(commands::Same),
-    /// Plays the programs that are kept
+    /// Plays the kept programs
     Fixed(commands::Fixed),
-    /// Makes one thing wrong after the other, each of which is to be found
+    /// Seeds one fault after the other, and checks that each is found
     Faults(faults::Faults),
-    /// Compares the small Redis with a real one
+    /// Compares the small Redis with a real server
     CheckRedis(store::redis::check::CommandLine),
 }
 
 fn main() -> ExitCode {
     let tell = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
-        // Those of wakers are part of the programs.
+        // Panics of wakers are part of the programs.
         if !panic.payload().is::<WakerPanic>() {
             tell(panic);
         }

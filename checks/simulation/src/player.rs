@@ -1,4 +1,4 @@
-//! [`Player`]: which store a program is played over.
+//! [`Player`]: the store over which a program is played.
 
 use clap::ValueEnum;
 
@@ -11,21 +11,21 @@ use crate::watchdog;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Player {
-    /// What the contract of backends promises, with every liberty that it leaves
+    /// A model of the backend contract that uses every liberty of the contract
     Model,
     /// The locks in memory
     Local,
     /// The Redis adapter and its scripts, over links and a small server
     Redis,
-    /// All, in turn; Redis at each twelfth seed
+    /// All of these, in turn; Redis for each twelfth seed
     All,
 }
 
-/// A program over Redis takes as long as seven over the others.
+/// A program over Redis takes seven times as long as over the others.
 const REDIS_ONE_IN: u64 = 12;
 
 impl Player {
-    /// Each store by itself over which the program of a seed is played.
+    /// Returns the single stores for the program of a seed.
     pub(crate) fn each(self, seed: u64) -> Vec<Self> {
         match self {
             Self::All if seed.is_multiple_of(REDIS_ONE_IN) => vec![Self::Model, Self::Local, Self::Redis],
@@ -42,7 +42,7 @@ impl Player {
         [Self::Model, Self::Local, Self::Redis].into_iter().find(|player| player.name() == name)
     }
 
-    /// Plays a program over this store. `keeps_history`: for people to read.
+    /// Plays a program over this store. `keeps_history`: keep lines for a human reader.
     pub(crate) fn play(self, program: &Program, keeps_history: bool) -> Report {
         watchdog::watch(|| match self {
             Self::Local => run::<LocalStore>(program, keeps_history),

@@ -1,5 +1,5 @@
-//! [`Program`]: what the processes of a run do, and what is done to them. Plain data, so that it can be
-//! drawn, shrunk, printed and kept.
+//! [`Program`]: the operations of the processes of a run, and the incidents around them. Plain data, so that
+//! a program can be drawn, shrunk, printed and kept.
 
 mod draw;
 
@@ -12,47 +12,45 @@ use crate::store::{Harm, Network};
 use crate::time;
 use crate::world::{Nanos, SECOND};
 
-/// All that a run depends on, but for the code that it runs.
+/// All inputs of a run, except for the code under test.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Program {
-    /// Seed of the order in which tasks are polled, and of what network and store do.
+    /// Seed of the polling order, and of the behaviour of network and store.
     pub(crate) schedule: u64,
-    /// Names of locks, which operations call by their index.
+    /// Names of locks; operations refer to a name by its index.
     pub(crate) names: Vec<String>,
     pub(crate) network: Network,
     pub(crate) processes: Vec<Plan>,
-    /// In the order of their times.
+    /// Sorted by time.
     pub(crate) incidents: Vec<Incident>,
-    /// Tasks begin no operation from here on, and give back what they hold.
+    /// From this time on, tasks begin no operation, and release their holds.
     #[serde(with = "time")]
     pub(crate) end: Nanos,
-    /// What the clients' name mappers put before each name. It is a part of [`Self::names`], which are the
-    /// store's.
+    /// Prefix of each name by the clients' name mappers, included in [`Self::names`].
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) prefix: String,
-    /// Tasks keep the handles that they have used until they end.
+    /// If true, tasks keep the handles that they have used until they end.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) keeps_handles: bool,
-    /// A sleeper sleeps until a multiple of this, if it is not 0: much happens at the same moments then.
+    /// If not 0, sleeps end at a multiple of this time, so that many events fall on the same moment.
     #[serde(with = "time", skip_serializing_if = "is_default")]
     pub(crate) beat: Nanos,
 }
 
-/// What a process is, and what it does.
+/// The settings and the tasks of a process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Plan {
-    /// How much faster than the world's its clock runs, in millionths.
+    /// Excess speed of the process's clock over the world's, in millionths.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) clock_ppm: i64,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) options: Options,
-    /// Each runs its operations one after another.
+    /// Operations of each task, performed in order.
     pub(crate) tasks: Vec<Vec<Op>>,
 }
 
-/// Of the process's client. What is absent is as by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Options {
@@ -68,10 +66,8 @@ pub(crate) struct Options {
     pub(crate) label: Option<String>,
 }
 
-/// How many owners the tasks of a process share.
 pub(crate) const OWNERS: usize = 3;
 
-/// What happens to a process, or to the store, at a moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Incident {
     #[serde(with = "time")]
@@ -79,12 +75,11 @@ pub(crate) struct Incident {
     pub(crate) what: Trouble,
 }
 
-/// Processes are the program's, by their index.
+/// An incident. Processes are indices into the program's.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Trouble {
     Harm(Harm),
-    /// It is killed, and started again after a while, if at all. Its tasks go on with their next operations
-    /// then.
+    /// Kills the process. After a restart, its tasks continue with their next operations.
     Kill {
         process: usize,
         #[serde(with = "time::option")]
@@ -97,7 +92,6 @@ pub(crate) enum Trouble {
     },
 }
 
-/// A side of a kind of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum LockSide {
     Plain,
@@ -125,29 +119,27 @@ impl LockSide {
     }
 }
 
-/// A lock of the program: one side of it, if it is a read-write lock.
+/// A lock of the program: a name and a kind, or a side of a read-write lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Which {
-    /// Index of the name.
     pub(crate) name: usize,
     pub(crate) kind: LockSide,
 }
 
 impl Which {
-    /// The same lock, by the reader's side if it is a read-write lock.
+    /// Returns the same lock, seen from the reader's side if the lock is a read-write lock.
     pub(crate) fn by_reader(self) -> Self {
         let kind = if self.kind == LockSide::Write { LockSide::Read } else { self.kind };
         Self { kind, ..self }
     }
 
-    /// Whether both are of one lock at the store: the same, or the sides of a read-write lock.
+    /// True if both belong to one lock at the store: the same lock, or the sides of a read-write lock.
     pub(crate) fn is_one_with(self, other: Self) -> bool {
         self.name == other.name && self.kind.of_store() == other.kind.of_store()
     }
 }
 
-/// What a task does. Holds are those that the task has, by their index modulo their number; without any the
-/// operation is left out.
+/// An operation of a task. `hold` indexes the task's holds, modulo their number; without holds, a no-op.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Op {
     Sleep(#[serde(with = "time")] Nanos),
@@ -179,7 +171,7 @@ pub(crate) enum Op {
     Forget {
         hold: usize,
     },
-    /// By the owner of the first hold that was forgotten, or else of the task's first guard.
+    /// Unlocks as the owner of the first forgotten hold, or else of the task's first guard.
     UnlockByOwner {
         #[serde(default, skip_serializing_if = "is_default")]
         care: Care,
@@ -194,7 +186,7 @@ pub(crate) enum Op {
         #[serde(default, skip_serializing_if = "is_default")]
         care: Care,
     },
-    /// `lost_timeout` if there is a time, otherwise `lost`, which is given up after a while.
+    /// `lost_timeout` if `timeout` is given, otherwise `lost`, dropped after a while.
     Lost {
         hold: usize,
         #[serde(with = "time::option")]
@@ -209,8 +201,8 @@ pub(crate) enum Op {
         care: Care,
     },
     Shutdown(#[serde(with = "time")] Nanos),
-    /// Work that ends with the hold, which is given back then. `looks`: it has its guard, and takes a step
-    /// each tenth of its time.
+    /// Work that runs until the hold ends, and then releases it. With `looks`, the work has the guard, and
+    /// takes a step each tenth of its time.
     Run {
         hold: usize,
         #[serde(with = "time")]
@@ -220,17 +212,15 @@ pub(crate) enum Op {
         #[serde(default, skip_serializing_if = "is_default")]
         care: Care,
     },
-    /// The process's client goes, beside whatever there is by it: guards, calls, handles.
+    /// Drops the process's client, while guards, calls and handles of this client may remain.
     DropClient,
 }
 
 impl Op {
-    /// The waker that its future is polled with, if it has one.
     pub(crate) fn waker(&self) -> WakerKind {
         self.care().map_or(WakerKind::Plain, |care| care.waker)
     }
 
-    /// What becomes of its future, if it has one.
     pub(crate) fn care(&self) -> Option<&Care> {
         match self {
             Self::Acquire { care, .. }
@@ -251,7 +241,7 @@ impl Op {
     }
 }
 
-/// What is asked of a lock, about one of the process's owners if about any.
+/// A query of a lock's state, or of one of the process's owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Question {
     Holder,
@@ -262,11 +252,9 @@ pub(crate) enum Question {
     Stats,
     Waiters,
     Metrics,
-    /// What the client holds and waits for, of all locks.
     Listing,
 }
 
-/// How a lock is taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum How {
     Lock,
@@ -275,23 +263,23 @@ pub(crate) enum How {
     TryFor {
         #[serde(with = "time")]
         wait: Nanos,
-        /// Watched, if it is absent.
+        /// Watched, if absent.
         #[serde(with = "time::option")]
         lease: Option<Nanos>,
     },
 }
 
-/// What becomes of an operation's future.
+/// How an operation's future is polled and dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Care {
-    /// Dropped after so many polls.
+    /// Number of polls after which the future is dropped.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) drop_after: Option<u32>,
-    /// After so many polls, kept and not polled for so long.
+    /// Stall of the future: kept after some polls, and not polled for a while.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) stall: Option<Stall>,
-    /// Dropped after so long.
+    /// Time after which the future is dropped.
     #[serde(with = "time::option", skip_serializing_if = "is_default")]
     pub(crate) limit: Option<Nanos>,
     #[serde(skip_serializing_if = "is_default")]
@@ -303,21 +291,19 @@ pub(crate) struct Stall {
     pub(crate) polls: u32,
     #[serde(with = "time")]
     pub(crate) lasts: Nanos,
-    /// Then it is dropped, and not polled once more: whatever it was told meanwhile, it has not heard.
+    /// If true, the future is dropped after the stall, without another poll that would show it the news.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) drops: bool,
 }
 
-/// What the waker does that the future is polled with, beside waking its task.
+/// The reaction of the waker, beside waking its task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum WakerKind {
     #[default]
     Plain,
-    /// It panics each time.
     Panics,
-    /// It looks at the lock and the client.
     Looks,
-    /// It tries to take the same lock once, and lets go at once.
+    /// Tries to acquire the same lock once, and releases it at once.
     Tries,
 }
 
@@ -326,17 +312,16 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl Program {
-    /// How many operations there are.
     pub(crate) fn operations(&self) -> usize {
         self.processes.iter().flat_map(|plan| &plan.tasks).map(Vec::len).sum()
     }
 
-    /// What tasks call a name that the store has.
+    /// Strips the mapper's prefix from a store's name.
     pub(crate) fn called<'a>(&self, name: &'a str) -> &'a str {
         name.strip_prefix(&self.prefix).unwrap_or(name)
     }
 
-    /// The locks that operations name, each once and in order.
+    /// Returns the locks that operations name, each once, sorted.
     pub(crate) fn locks(&self) -> Vec<Which> {
         let operations = self.processes.iter().flat_map(|plan| &plan.tasks).flatten();
         let mut locks: Vec<Which> = operations
@@ -351,7 +336,7 @@ impl Program {
         locks
     }
 
-    /// As it can be played where all processes are clients in one: with one clock, and no network.
+    /// Returns the program for a store where all processes are clients in one process: one clock, no network.
     pub(crate) fn in_one_process(&self) -> Self {
         let mut program = self.clone();
         let Network { answer_limit, .. } = program.network;
@@ -361,7 +346,7 @@ impl Program {
         program
     }
 
-    /// When the last harm is done and network faults are over. What they did may be felt later.
+    /// Returns the time when the last harm is done and network faults end. Their effects may last longer.
     pub(crate) fn faults_end(&self) -> Nanos {
         let ends = self.incidents.iter().map(|incident| {
             incident.at
@@ -375,7 +360,6 @@ impl Program {
         ends.max().unwrap_or(0).max(network)
     }
 
-    /// By how much the store's clock is set back in all.
     pub(crate) fn set_back(&self) -> Nanos {
         let by = self.incidents.iter().map(|incident| match incident.what {
             Trouble::Harm(Harm::SetClock(by)) if by < 0 => by.unsigned_abs(),
@@ -384,14 +368,12 @@ impl Program {
         by.sum()
     }
 
-    /// The longest time for which some future is kept and not polled.
     pub(crate) fn longest_stall(&self) -> Nanos {
         let operations = self.processes.iter().flat_map(|plan| &plan.tasks).flatten();
         let stalls = operations.filter_map(|operation| operation.care()?.stall.as_ref());
         stalls.map(|stall| stall.lasts).max().unwrap_or(0)
     }
 
-    /// The longest lease that some operation asks for.
     pub(crate) fn longest_lease(&self) -> Nanos {
         let operations = self.processes.iter().flat_map(|plan| &plan.tasks).flatten();
         let leases = operations.map(|operation| match operation {
@@ -403,7 +385,7 @@ impl Program {
         leases.chain(watched).max().unwrap_or(30 * SECOND)
     }
 
-    /// As text that [`parse`](Self::parse) reads.
+    /// Prints the program as text that [`parse`](Self::parse) reads.
     pub(crate) fn text(&self) -> String {
         let pretty = ron::ser::PrettyConfig::new().depth_limit(5).compact_structs(false);
         ron::Options::default()
@@ -428,7 +410,7 @@ impl Options {
         self.unpolled_limit.unwrap_or(SECOND)
     }
 
-    /// As the client takes them, whose names begin with `prefix` at the store.
+    /// Converts to the client's options; names at the store begin with `prefix`.
     pub(crate) fn of_client(&self, prefix: &str) -> latchwork::LockOptions {
         let mut options = latchwork::LockOptions::default();
         let duration = crate::store::duration;
@@ -456,7 +438,6 @@ impl Options {
 }
 
 impl Network {
-    /// Whether anything can go wrong on the way.
     pub(crate) fn is_faulty(&self) -> bool {
         let faults = [self.late, self.requests_lost, self.replies_lost, self.twice];
         let others = [self.refused, self.reordered, self.messages_cut, self.deaf];

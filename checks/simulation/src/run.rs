@@ -1,4 +1,4 @@
-//! [`run`]: plays a program over a store, with the judges after every step, and brings it to its end.
+//! [`run`]: plays a program over a store, with the judges after every step, to its end.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -16,41 +16,40 @@ use crate::task;
 use crate::time;
 use crate::world::{Clock, Executor, Nanos, SECOND, Step, World};
 
-/// After the last fault, and when all leases of the dead are over, all tasks have ended within this: each
-/// waits for its turn once more, and gives back what it has.
+/// Limit on the end of all tasks, counted from the last fault and the end of all leases of dead processes:
+/// each task waits for its turn once more, and releases its holds.
 const SERVED_WITHIN: Nanos = 90 * SECOND;
 
-/// How long clients are given for their shutdown, when nothing is held any more.
+/// Limit given to clients for their shutdown, when all holds are released.
 const SHUTDOWN_LIMIT: Nanos = 60 * SECOND;
 
-/// A client that is dropped is gone within this: its watchdog sees it when it looks again, and a connection's
-/// when its next heartbeat is due, of which the rarest are 75 s apart.
+/// Limit on the end of a dropped client: its watchdog notices at its next round, and a connection at its next
+/// heartbeat, which may be 75 s away.
 const GONE_WITHIN: Nanos = 80 * SECOND;
 
-/// A task that is polled so often while no time passes spins.
+/// Limit on steps at one moment of time; beyond the limit, a task spins.
 const MOST_STEPS_AT_ONCE: u64 = 100_000;
 
-/// A program ends here, whatever is left of it: each waker that tries a lock may wake another one.
+/// Limit on the polls of a program, whose wakers may wake one another without end by trying a lock.
 const MOST_POLLS: u64 = 1_000_000;
 
-/// Not a judge: what ends a run as a finding does, and is none.
+/// Not a judge's name: ends a run like a finding, but is not reported.
 const CUT_SHORT: &str = "cut short";
 
-/// What came of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
     pub(crate) finding: Option<Finding>,
-    /// When it was found, or when the run ended.
+    /// Time of the finding, or of the end of the run.
     pub(crate) ended: Nanos,
     pub(crate) operations: u64,
     pub(crate) commands: u64,
     pub(crate) polls: u64,
     pub(crate) hash: u64,
-    /// If it was to be kept.
+    /// Empty unless history was requested.
     pub(crate) history: Vec<String>,
 }
 
-/// Plays `program`. `keeps_history`: for people to read.
+/// Plays `program`. `keeps_history`: keep lines for a human reader.
 pub(crate) fn run<S: Store>(program: &Program, keeps_history: bool) -> Report {
     let program = &if S::APART { program.clone() } else { program.in_one_process() };
     let world = World::new(program.schedule, keeps_history);
@@ -83,7 +82,7 @@ pub(crate) fn run<S: Store>(program: &Program, keeps_history: bool) -> Report {
     report
 }
 
-/// Drops what is left. Nothing runs any more, and what destructors spawn is dropped as well.
+/// Drops the remaining values. No task runs, and tasks spawned by destructors are dropped as well.
 fn clear<S: Store>(world: &World, stage: Stage<S>) {
     let (graveyard, holds, members) = {
         let mut scene = stage.scene();
@@ -97,11 +96,10 @@ fn clear<S: Store>(world: &World, stage: Stage<S>) {
 }
 
 struct Run<S: Store> {
-    /// Dropped first: from then on nothing counts.
+    /// Dropped first: from then on, destructors have no effect.
     executor: Executor,
     stage: Stage<S>,
     world: World,
-    /// Those that are still to come.
     incidents: VecDeque<Incident>,
     judges: Vec<Box<dyn Judge<S>>>,
     leases: Leases,
@@ -120,7 +118,7 @@ impl<S: Store> Run<S> {
         let (end, faults_end) = (program.end, program.faults_end());
         self.go(end.max(faults_end), |run| run.incidents.is_empty() && run.tasks_left() == 0);
         self.next(Phase::Ending);
-        // What the dead have sent may prolong a lease of theirs until then.
+        // Until then, commands in flight from dead processes may prolong their leases.
         let heard = self.horizon();
         self.go(heard, |run| run.tasks_left() == 0);
         let limit = heard.max(self.horizon_of_dead()) + SERVED_WITHIN + self.stage.program.longest_stall();
@@ -128,7 +126,7 @@ impl<S: Store> Run<S> {
             let left = self.calls_left();
             self.finds("end", format!("not all tasks have ended, {left}"));
         }
-        // Commands that come late are over by then, and so is what undoes them.
+        // By then, late commands and their rollbacks are over.
         let late = self.stage.program.network.late_by + 2 * self.stage.program.network.answer_limit;
         self.go(self.world.now().max(faults_end) + late + 10 * SECOND, |_| false);
         let dead = self.horizon_of_dead();
@@ -156,7 +154,7 @@ impl<S: Store> Run<S> {
         }
     }
 
-    /// Goes on until `done`, or until the limit: false then, true if something was found as well.
+    /// Steps until `done` or until the limit. Returns false at the limit, true even after a finding.
     fn go(&mut self, limit: Nanos, done: impl Fn(&Self) -> bool) -> bool {
         let (mut moment, mut steps) = (self.world.now(), 0);
         loop {
@@ -190,7 +188,6 @@ impl<S: Store> Run<S> {
         scene.members.iter().filter(|member| member.process.is_alive()).map(|member| member.tasks).sum()
     }
 
-    /// In words.
     fn calls_left(&self) -> String {
         let scene = self.stage.scene();
         let words = |call: &crate::stage::Call| {
@@ -201,7 +198,7 @@ impl<S: Store> Run<S> {
         if calls.is_empty() { "without a call".to_owned() } else { calls.join("; ") }
     }
 
-    /// When all leases that the store has are over, unless they are renewed.
+    /// Returns the time when all leases in the store will have expired, unless renewed.
     fn horizon(&mut self) -> Nanos {
         self.look_at_store();
         let ends = self.leases.all().map(|(_, lease)| lease.ends).max().unwrap_or(0);
@@ -211,7 +208,7 @@ impl<S: Store> Run<S> {
             + network.answer_limit
     }
 
-    /// When all leases of the dead, and those that came back with a store that fell back, are over.
+    /// Returns the end of all leases of dead processes, and of those restored by a fallback.
     fn horizon_of_dead(&mut self) -> Nanos {
         self.look_at_store();
         let (scene, now) = (self.stage.scene(), self.world.now());
@@ -273,8 +270,8 @@ impl<S: Store> Run<S> {
             self.finds("left", format!("{channels} channels are in the registry, and all clients are gone"));
         }
         drop(registries);
-        // By a clock that was set back what the dead leave lasts for longer by as much.
-        // Late ways of commands and of answers follow one another.
+        // A clock that was set back prolongs the leases of dead processes by as much. Late commands and late
+        // replies may follow one another.
         let late = 3 * self.stage.program.network.late_by;
         let noticed = GONE_WITHIN + S::NOTICES_WITHIN + late + self.stage.program.set_back();
         self.go(self.world.now() + noticed, |_| false);
@@ -287,7 +284,6 @@ impl<S: Store> Run<S> {
         }
     }
 
-    /// Starts a process of the program, for the first time or again.
     fn start(&mut self, plan: usize) {
         let stage = self.stage.clone();
         let what = &stage.program.processes[plan];
@@ -318,7 +314,6 @@ impl<S: Store> Run<S> {
         });
     }
 
-    /// Something happens to a process, or to the store.
     fn befall(&mut self, incident: &Incident) {
         self.world.note(|| format!("{:?}", incident.what));
         match &incident.what {
@@ -356,7 +351,7 @@ impl<S: Store> Run<S> {
         scene.events.push(Event::Killed(member));
     }
 
-    /// To kill what is dead already, at once, starts it.
+    /// Schedules a kill of a dead process with an immediate restart, which only starts the process.
     fn restart_at(&mut self, process: usize, at: Nanos) {
         let what = Trouble::Kill { process, restarts_after: Some(0) };
         let place =
@@ -364,7 +359,7 @@ impl<S: Store> Run<S> {
         self.incidents.insert(place, Incident { at, what });
     }
 
-    /// What the store has before and after tells which leases the harm concerns.
+    /// Does harm. Comparing the store's leases before and after shows which ones the harm concerns.
     fn harm(&mut self, harm: &Harm) {
         self.look_at_store();
         let before: Vec<_> = self.leases.all().map(|(_, lease)| lease.clone()).collect();
@@ -374,7 +369,7 @@ impl<S: Store> Run<S> {
             return;
         }
         let harm_here = self.of_members(harm);
-        // A link that is cut may wake its waiters, and a waker may panic.
+        // Cutting a link may wake its waiters, and a waker may panic.
         let mut is_done = true;
         self.world.catch(|| is_done = self.stage.store.harm(&harm_here));
         if !is_done {
@@ -400,7 +395,6 @@ impl<S: Store> Run<S> {
         self.harms += 1;
     }
 
-    /// The store knows processes by the world's numbers.
     fn of_members(&self, harm: &Harm) -> Harm {
         let scene = self.stage.scene();
         let number = |plan: usize| scene.member_of(plan).map_or(0, |at| scene.members[at].process.index());
@@ -414,13 +408,13 @@ impl<S: Store> Run<S> {
     fn look_at_store(&mut self) {
         let (excuses, now) = (&mut self.excuses, self.world.now());
         self.leases.look(&self.stage.store, &self.stage.program, |gone| {
-            // Whether or not it is the force that has taken it: its client may not know it.
+            // Counts as forced even if another cause took the lease: the client may not know.
             if gone.lease.ends > now && excuses.may_be_forced(gone.lock, now) {
                 excuses.add_victim(&gone.lease, now);
             }
         });
-        // A place in a queue that fell back as well is kept for less long than its client knows, or for
-        // longer, and so is what it becomes.
+        // A queue position that fell back may last for a shorter or a longer time than its client knows, and
+        // so may the lease granted to that position.
         if excuses.has_old_places(now) {
             let queued = |lock: Which| !matches!(lock.kind, LockSide::Plain);
             let granted = self.leases.all().filter(|(lock, _)| queued(*lock));
@@ -471,7 +465,7 @@ impl<S: Store> Run<S> {
                     forced(&call.op).into_iter().for_each(|lock| self.excuses.force_begins(lock));
                 }
                 Event::Answered(call, _) if forced(&call.op).is_some() => {
-                    // Though it was answered, it may run once more.
+                    // The command may run once more, even after its reply.
                     let now = self.world.now();
                     let until =
                         now.max(self.stage.program.faults_end()) + network.late_by + network.answer_limit;
@@ -482,7 +476,6 @@ impl<S: Store> Run<S> {
         }
     }
 
-    /// Holds say on which lease they stand, for as long as they do.
     fn number_holds(&mut self) {
         let mut scene = self.stage.scene();
         let Scene { holds, members, .. } = &mut *scene;
@@ -491,7 +484,7 @@ impl<S: Store> Run<S> {
             match guard.lease_number() {
                 Some(number) => hold.number = number,
                 None => {
-                    // Once: a hold that is lost stays so.
+                    // Once: a lost hold stays lost.
                     let loss = *hold.loss.get_or_insert_with(|| loss(guard));
                     if loss == Some(LossReason::Gone) {
                         self.excuses.is_known_lost(&members[hold.member].client_id, hold.number);
@@ -502,7 +495,7 @@ impl<S: Store> Run<S> {
     }
 }
 
-/// Why it was lost, which is known at once.
+/// Returns the loss reason, which is known at once.
 fn loss(guard: &Guard) -> Option<LossReason> {
     match pin!(guard.lost()).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(reason) => Some(reason),

@@ -1,4 +1,4 @@
-//! [`shrink`]: a smaller program in which the same judge finds something, under any of some schedules.
+//! [`shrink`]: finds a smaller program in which the same judge fails under one of several schedules.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,9 @@ use crate::run::Report;
 use crate::store::Harm;
 use crate::world::{MS, Nanos, SECOND};
 
-/// How often a smaller program is tried, each time with another schedule.
 const SCHEDULES: u64 = 12;
 
-/// The smaller program, and how many runs it took.
+/// Returns the smaller program, and the number of runs.
 pub(crate) fn shrink(
     program: &Program,
     judge: &str,
@@ -28,7 +27,6 @@ pub(crate) fn shrink(
     (shrinker.smallest, shrinker.runs)
 }
 
-/// One thing that is made smaller.
 #[derive(Clone, Copy, Debug)]
 enum Edit {
     EmptyProcess(usize),
@@ -52,7 +50,7 @@ struct Shrinker<'a> {
 }
 
 impl Shrinker<'_> {
-    /// Tries each edit once. Whether any was taken.
+    /// Tries each edit once. True if an edit succeeded.
     fn pass(&mut self) -> bool {
         let mut is_smaller = false;
         for edit in edits(&self.smallest) {
@@ -71,7 +69,7 @@ impl Shrinker<'_> {
         is_smaller
     }
 
-    /// Whether it fails in the same way under some schedule, which it has then.
+    /// True if the candidate fails in the same way under some schedule, which the candidate keeps.
     fn fails(&mut self, candidate: &mut Program) -> bool {
         let first = candidate.schedule;
         (0..SCHEDULES).any(|other| {
@@ -82,7 +80,7 @@ impl Shrinker<'_> {
     }
 }
 
-/// From the largest to the smallest, and from the last to the first, so that indices stay what they are.
+/// Edits from the largest to the smallest, and from the last index to the first, so that indices stay valid.
 fn edits(program: &Program) -> Vec<Edit> {
     let processes = || (0..program.processes.len()).rev();
     let tasks = || {
@@ -128,7 +126,7 @@ const NETWORK: [NetworkEdit; 10] = [
     |network| network.late_by = round(network.late_by),
 ];
 
-/// Whether it changes anything.
+/// Returns false if the edit changes nothing.
 fn apply(program: &mut Program, edit: Edit) -> bool {
     let before = program.text();
     match edit {
@@ -246,7 +244,7 @@ fn simpler(how: &How) -> How {
     }
 }
 
-/// A time that is easier to read, and not longer.
+/// Rounds a time down to a readable one.
 fn round(time: Nanos) -> Nanos {
     const ROUND: [Nanos; 8] =
         [MS, 10 * MS, 100 * MS, SECOND, 10 * SECOND, 60 * SECOND, 600 * SECOND, 3600 * SECOND];
@@ -255,7 +253,7 @@ fn round(time: Nanos) -> Nanos {
 }
 
 impl Program {
-    /// Leaves out tasks that do nothing, at the end of each list.
+    /// Removes idle tasks from the end of each process's list.
     fn leave_out_idle_tasks(&mut self) {
         for plan in &mut self.processes {
             while plan.tasks.last().is_some_and(Vec::is_empty) {

@@ -1,4 +1,4 @@
-//! [`Stage`]: what tasks share with the judges of their run, which look at it between two polls.
+//! [`Stage`]: the state that tasks share with the judges of their run, which inspect it between two polls.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,7 +11,7 @@ use crate::program::{LockSide, OWNERS, Op, Program, Which};
 use crate::store::{Store, StoredLease};
 use crate::world::{Nanos, Process, World};
 
-/// A run, as its tasks have it. Clones are the same run.
+/// A run, as seen by its tasks. Clones share the run.
 pub(crate) struct Stage<S: Store>(Arc<Shared<S>>);
 
 pub(crate) struct Shared<S: Store> {
@@ -21,144 +21,130 @@ pub(crate) struct Shared<S: Store> {
     scene: Mutex<Scene>,
 }
 
-/// What is the case between two polls.
+/// The state of a run between two polls.
 pub(crate) struct Scene {
-    /// Processes that were started, those included that are dead. By [`Member`]s' index.
+    /// All processes started so far, dead ones included, in order of start.
     pub(crate) members: Vec<Member>,
     pub(crate) holds: BTreeMap<u64, Hold>,
-    /// What tasks are doing, by member and task.
+    /// By member and task.
     pub(crate) calls: BTreeMap<(usize, usize), Call>,
-    /// What has happened since judges were asked.
+    /// Events since the judges last ran.
     pub(crate) events: Vec<Event>,
-    /// What belongs to the dead. No destructor may run before all is over.
+    /// Guards and clients of dead members. Destructors may run only after the end of the run.
     pub(crate) graveyard: Vec<Remains>,
     pub(crate) operations: u64,
-    /// With which operation a task goes on if its process is started again, by plan and task.
+    /// Next operation of each task, by plan and task, where the task continues after a restart.
     progress: BTreeMap<(usize, usize), usize>,
-    /// Of those at the end of the run.
     pub(crate) failed_shutdowns: usize,
     holds_made: u64,
 }
 
-/// What a process leaves that was killed.
 pub(crate) struct Remains {
     pub(crate) _guard: Option<Arc<Guard>>,
     pub(crate) _client: Option<LockClient>,
 }
 
-/// A process that was started.
 pub(crate) struct Member {
-    /// Which of the program's it is.
+    /// Index of the process in the program.
     pub(crate) plan: usize,
     pub(crate) process: Process,
-    /// Once it is connected.
+    /// Absent before the process is connected.
     pub(crate) client: Option<LockClient>,
-    /// As the store has it.
     pub(crate) client_id: String,
-    /// Shared by its tasks.
     pub(crate) owners: Vec<Owner>,
     pub(crate) is_shut_down: bool,
-    /// How many of its tasks have not ended.
+    /// Number of tasks that have not ended.
     pub(crate) tasks: usize,
-    /// The last moment at which it was suspended, as far as that is known.
+    /// End of the latest known suspension.
     pub(crate) stood_still_until: Nanos,
 }
 
 impl Member {
-    /// The owner that an operation names by this number.
     pub(crate) fn owner(&self, number: usize) -> Owner {
         self.owners[number % self.owners.len()]
     }
 }
 
-/// A hold that a task has.
 pub(crate) struct Hold {
     pub(crate) id: u64,
     pub(crate) member: usize,
     pub(crate) task: usize,
     pub(crate) lock: Which,
     pub(crate) owner: Owner,
-    /// Absent while it is being extended, and once it was forgotten.
+    /// Absent while the hold is being extended, and after the guard was forgotten.
     pub(crate) guard: Option<Arc<Guard>>,
     pub(crate) token: Option<u64>,
-    /// The number of the lease that it stands on, as it was last seen; 0 if it was not.
+    /// Number of the lease under the hold when last seen; 0 if never seen.
     pub(crate) number: u64,
-    /// When the acquisition was called.
+    /// Time of the call that acquired.
     pub(crate) began: Nanos,
     pub(crate) granted: Nanos,
-    /// The longest lease that was asked for it; absent if it is watched.
+    /// The longest requested lease; absent if watched.
     pub(crate) lease: Option<Nanos>,
-    /// For how long it was believed in when it was granted.
+    /// Lifetime of the lease, according to the client, at the grant.
     pub(crate) left: Nanos,
-    /// Why it is lost, if it is, and that is known.
+    /// Outer: present once the hold is lost. Inner: the reason, if known.
     pub(crate) loss: Option<Option<LossReason>>,
     pub(crate) is_forgotten: bool,
 }
 
 impl Hold {
-    /// Whether its guard says so.
     pub(crate) fn is_held(&self) -> bool {
         self.guard.as_ref().is_some_and(|guard| guard.is_held())
     }
 }
 
-/// What a task is doing.
 #[allow(dead_code, reason = "judges take of it what they need")]
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) member: usize,
     pub(crate) task: usize,
-    /// Which of the task's operations it is.
+    /// Index among the task's operations.
     pub(crate) at: usize,
     pub(crate) op: Op,
     pub(crate) lock: Option<Which>,
     pub(crate) hold: Option<u64>,
     pub(crate) began: Nanos,
-    /// When it must have ended, if there is such a moment.
+    /// Time by which the call must have ended, if limited.
     pub(crate) due: Option<Nanos>,
-    /// It is kept and not polled until then.
+    /// End of a stall, during which the future is not polled.
     pub(crate) stalled_until: Nanos,
-    /// It was kept and not polled at some time.
     pub(crate) was_stalled: bool,
 }
 
-/// What has happened.
 #[allow(dead_code, reason = "judges take of it what they need")]
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A task began an operation.
     Called(Call),
-    /// An operation ended. What it was is in the call.
+    /// The call ended with this answer.
     Answered(Call, Answer),
-    /// A hold was made; it is among the scene's.
+    /// A hold was made, and is in the scene.
     Granted(u64),
-    /// A hold is no more among the scene's: it was unlocked or dropped.
+    /// A hold was unlocked or dropped, and is not in the scene.
     GivenBack { hold: u64, member: usize, lock: Which },
     /// A member was started and connected.
     Started(usize),
     /// A member was killed.
     Killed(usize),
-    /// Harm of the program was done, by its index.
+    /// The program's harm of this index was done.
     Harmed(usize),
 }
 
-/// What an operation came to.
 #[allow(dead_code, reason = "judges take of it what they need")]
 #[derive(Debug)]
 pub(crate) enum Answer {
     Done,
-    /// Of an acquisition that got the lock: the hold.
     Got(u64),
     NotGot,
     Failed(LockError),
-    /// The future was dropped before it was ready.
     Dropped,
-    /// A waker's panic went on in it.
+    /// A waker's panic unwound through the poll.
     Panicked,
     Lost(LossReason),
     NotLost,
     Freed(bool),
-    /// The client and the number of the lease, and what is left of it.
+    /// Client and number of the lease, if known, and the rest of its time.
     Holder(Option<(Option<(String, u64)>, Nanos)>),
     Remaining(Option<Nanos>),
     Yes(bool),
@@ -169,22 +155,18 @@ pub(crate) enum Answer {
     Shutdown(Result<(), latchwork::ShutdownError>),
 }
 
-/// Where a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// Operations begin, and things go wrong.
+    /// Operations begin, and incidents occur.
     Playing,
-    /// No operation begins any more, and nothing goes wrong any more.
+    /// Operations and incidents have stopped.
     Ending,
-    /// All tasks have ended, and have given back all that they had.
+    /// All tasks have ended, and have released all holds.
     Quiet,
-    /// All clients are shut down.
     Down,
-    /// All clients are gone.
     Gone,
 }
 
-/// What judges look at.
 #[allow(dead_code, reason = "judges take of it what they need")]
 pub(crate) struct View<'a, S: Store> {
     pub(crate) now: Nanos,
@@ -193,26 +175,23 @@ pub(crate) struct View<'a, S: Store> {
     pub(crate) program: &'a Program,
     pub(crate) store: &'a S,
     pub(crate) scene: &'a Scene,
-    /// What the store has.
     pub(crate) leases: &'a Leases,
-    /// What is excused.
+    /// Exceptions that the history justifies.
     pub(crate) excuses: &'a Excuses,
 }
 
 #[allow(dead_code, reason = "judges take of it what they need")]
 impl<S: Store> View<'_, S> {
-    /// The leases that the store has of a lock now: of both sides, if it is a read-write lock.
+    /// Returns the store's current leases of a lock: of both sides, if a read-write lock.
     pub(crate) fn leases(&self, lock: Which) -> impl Iterator<Item = &StoredLease> {
         let now = self.now;
         self.leases.of(lock).iter().filter(move |lease| lease.ends > now)
     }
 
-    /// What the tasks of a member are doing.
     pub(crate) fn calls_of(&self, member: usize) -> impl Iterator<Item = &Call> {
         self.scene.calls.range((member, 0)..=(member, usize::MAX)).map(|(_, call)| call)
     }
 
-    /// Whether some operation of the program is so.
     pub(crate) fn has_operation(&self, is_so: impl Fn(&Op) -> bool) -> bool {
         self.program.processes.iter().flat_map(|plan| &plan.tasks).flatten().any(is_so)
     }
@@ -225,15 +204,14 @@ impl<S: Store> View<'_, S> {
         &self.program.names[lock.name]
     }
 
-    /// How much longer than the store a member may believe in a lease by its clock, if it counts as many
-    /// nanoseconds from the same moment.
+    /// Returns the time by which a member may believe in a lease for longer than the store, if the member
+    /// counts `time` by its own clock from the same moment.
     pub(crate) fn drift(&self, member: usize, time: Nanos) -> Nanos {
         let ppm = self.program.processes[self.scene.members[member].plan].clock_ppm;
-        // A fast clock, too, makes what is left look longer in its own nanoseconds.
+        // A fast clock, too, lengthens the rest of a lease, in its own nanoseconds.
         u64::try_from(u128::from(time) * u128::from(ppm.unsigned_abs()) / 1_000_000).unwrap_or(Nanos::MAX)
     }
 
-    /// Words for a hold, as histories have them.
     pub(crate) fn words(&self, hold: &Hold) -> String {
         format!(
             "hold {} of p{}t{} on {} by owner {}",
@@ -260,7 +238,7 @@ pub(crate) fn lock_words(program: &Program, lock: Which) -> String {
     }
 }
 
-/// Owners are told apart by their number, as a client's id is not to be in a history.
+/// Returns the owner's number. The full id contains the client's id, which differs between runs.
 pub(crate) fn number_of(owner: &Owner) -> String {
     owner.to_string().rsplit(':').next().unwrap_or_default().to_owned()
 }
@@ -282,12 +260,12 @@ impl<S: Store> Stage<S> {
         Self(Arc::new(Shared { world, program, store, scene: Mutex::new(scene) }))
     }
 
-    /// Never locked across a call of the API, which may call wakers and run destructors that come here.
+    /// Never locked across a call of the API, since wakers and destructors may lock the scene themselves.
     pub(crate) fn scene(&self) -> MutexGuard<'_, Scene> {
         self.0.scene.lock().expect("nothing panics under this lock")
     }
 
-    /// A member's client is there. With which operation each of its tasks begins.
+    /// Records a member's client. Returns the operation with which each of its tasks begins.
     pub(crate) fn connected(&self, member: usize, client: LockClient) -> Vec<usize> {
         let owners = (0..OWNERS).map(|_| client.owner()).collect();
         let mut scene = self.scene();
@@ -299,15 +277,13 @@ impl<S: Store> Stage<S> {
         (0..tasks).map(|task| scene.progress(plan, task)).collect()
     }
 
-    /// The client, which the member has no more; unless that has forgotten holds, which only a client gives
-    /// back.
+    /// Takes the client, unless the member has forgotten holds, which only a client can release.
     pub(crate) fn drop_client(&self, member: usize) -> Option<LockClient> {
         let mut scene = self.scene();
         let has_forgotten = scene.holds.values().any(|hold| hold.member == member && hold.is_forgotten);
         if has_forgotten { None } else { scene.members[member].client.take() }
     }
 
-    /// Absent once it was dropped.
     pub(crate) fn client(&self, member: usize) -> Option<LockClient> {
         self.scene().members[member].client.clone()
     }
@@ -333,22 +309,20 @@ impl Scene {
         self.holds_made
     }
 
-    /// A task begins its operation `at`.
     pub(crate) fn begins(&mut self, plan: usize, task: usize, at: usize) {
         self.progress.insert((plan, task), at + 1);
     }
 
-    /// With which operation a task of a process goes on that is started.
     pub(crate) fn progress(&self, plan: usize, task: usize) -> usize {
         self.progress.get(&(plan, task)).copied().unwrap_or(0)
     }
 
-    /// Which member is a process of the program now.
+    /// Returns the current member for a process of the program.
     pub(crate) fn member_of(&self, plan: usize) -> Option<usize> {
         self.members.iter().rposition(|member| member.plan == plan)
     }
 
-    /// Takes what a dead member had out of the scene.
+    /// Moves a dead member's guards and client into the graveyard.
     pub(crate) fn bury(&mut self, member: usize) {
         let dead: Vec<u64> =
             self.holds.iter().filter(|(_, hold)| hold.member == member).map(|(id, _)| *id).collect();

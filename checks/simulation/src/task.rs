@@ -16,14 +16,12 @@ use crate::store::{Store, duration, nanos};
 use crate::time;
 use crate::world::{MS, Nanos, SECOND};
 
-/// An acquisition by a task that has something already waits no longer than this, so that no program waits
-/// for itself.
+/// Limit on an acquisition by a task that already has a hold, so that no program deadlocks itself.
 const WHILE_HOLDING: Nanos = 15 * SECOND;
 
-/// A wait for a loss that may never come lasts no longer than this.
+/// Limit on waiting for a loss, which may never come.
 const FOR_A_LOSS: Nanos = 40 * SECOND;
 
-/// Plays a task's operations from `from` on, then gives back what it has.
 pub(crate) async fn play<S: Store>(stage: Stage<S>, member: usize, task: usize, from: usize) {
     let plan = stage.scene().members[member].plan;
     let operations = stage.program.processes[plan].tasks[task].clone();
@@ -42,7 +40,7 @@ pub(crate) async fn play<S: Store>(stage: Stage<S>, member: usize, task: usize, 
         }
         player.at = at;
         player.stage.scene().begins(plan, task, at);
-        // The judges look between two operations.
+        // Lets the judges look between two operations.
         yield_now().await;
         player.perform(operation).await;
     }
@@ -57,14 +55,12 @@ struct Player<S: Store> {
     member: usize,
     task: usize,
     at: usize,
-    /// In the order in which they were got. Those that were forgotten are apart.
+    /// Holds in order of their grants, except for forgotten ones.
     holds: Vec<u64>,
     forgotten: Vec<u64>,
-    /// Those that are kept.
     handles: BTreeMap<Which, Lock>,
 }
 
-/// What an operation is about.
 #[derive(Clone, Copy, Default)]
 struct About {
     lock: Option<Which>,
@@ -167,7 +163,7 @@ impl<S: Store> Player<S> {
         self.stage.scene().members[self.member].owner(index)
     }
 
-    /// When this process's clock will have gone on by so much.
+    /// Returns the moment at which this process's clock will have advanced by `time`.
     fn later(&self, time: Nanos) -> Nanos {
         let process = self.stage.scene().members[self.member].process.clone();
         match process.now().checked_add(duration(time)) {
@@ -176,7 +172,7 @@ impl<S: Store> Player<S> {
         }
     }
 
-    /// An operation begins. `due`: when it must have ended.
+    /// Records the start of an operation. `due`: the time by which the operation must have ended.
     fn called(&self, operation: &Op, about: About, due: Option<Nanos>) -> Call {
         let began = self.stage.world.now();
         let call = Call {
@@ -247,7 +243,7 @@ impl<S: Store> Player<S> {
         care: &Care,
     ) {
         let Some(lock) = self.lock(which) else { return };
-        // Before the owner, or after: the handle is the same.
+        // The order of `fenced` and `owned_by` must not matter.
         let is_fenced_first = fenced && owner.is_some_and(|owner| owner % 2 == 1);
         let lock = if is_fenced_first { lock.fenced() } else { lock };
         let lock = owner.map_or(lock.clone(), |owner| lock.owned_by(&self.owner(owner)));
@@ -316,7 +312,7 @@ impl<S: Store> Player<S> {
         });
         self.answered(Answer::Got(id));
         self.holds.push(id);
-        // The judges look between two polls.
+        // Lets the judges look between two polls.
         self.stage.world.sleep(1).await;
     }
 
@@ -343,10 +339,10 @@ impl<S: Store> Player<S> {
         let Some((guard, lock)) = self.take_guard(id) else { return };
         let handle = self.lock(lock);
         self.called(operation, About { lock: Some(lock), hold: Some(id) }, None);
-        // No work goes on after the program's end.
+        // Work stops at the program's end.
         let end = self.stage.world.now().saturating_add(work).min(self.stage.program.end);
         let stage = self.stage.clone();
-        // The hold ends with the work, before its release is answered.
+        // The hold ends with the work, before the reply to its release.
         let done = move || give_back(&stage, id);
         let (world, step) = (self.stage.world.clone(), (work / 10).max(1));
         let ended = if looks {
@@ -369,7 +365,6 @@ impl<S: Store> Player<S> {
         self.answered(plain(ended));
     }
 
-    /// The guard alone, as it is to be used by value.
     fn take_guard(&self, id: u64) -> Option<(Guard, Which)> {
         let mut scene = self.stage.scene();
         let hold = scene.holds.get_mut(&id)?;
@@ -377,7 +372,6 @@ impl<S: Store> Player<S> {
         Some((Arc::into_inner(guard).expect("no other call of this task has it"), hold.lock))
     }
 
-    /// The task has the hold no more.
     fn given_back(&mut self, id: u64) {
         self.holds.retain(|hold| *hold != id);
         self.forgotten.retain(|hold| *hold != id);
@@ -406,7 +400,7 @@ impl<S: Store> Player<S> {
     }
 
     fn forget(&mut self, operation: &Op, id: u64) {
-        // Without a client it could not be given back by name.
+        // Only a client can release a forgotten hold.
         if self.stage.client(self.member).is_none() {
             return;
         }
@@ -459,7 +453,6 @@ impl<S: Store> Player<S> {
         self.answered(plain(ended));
     }
 
-    /// The guard, beside the scene's.
     fn shared_guard(&self, id: u64) -> Option<(Arc<Guard>, Which)> {
         let scene = self.stage.scene();
         let hold = scene.holds.get(&id)?;
@@ -554,7 +547,6 @@ impl<S: Store> Player<S> {
     }
 }
 
-/// The hold is no more among the scene's.
 fn give_back<S: Store>(stage: &Stage<S>, id: u64) {
     let mut scene = stage.scene();
     if let Some(hold) = scene.holds.remove(&id) {
@@ -606,7 +598,7 @@ fn left_words(left: Duration) -> String {
     }
 }
 
-/// Without what differs between two runs: ids of clients.
+/// Describes an answer without clients' ids, which differ between runs.
 fn answer_words(answer: &Answer) -> String {
     match answer {
         Answer::Failed(error) => format!("fails: {}", error_words(error)),
@@ -642,7 +634,6 @@ pub(crate) fn error_words(error: &LockError) -> String {
     }
 }
 
-/// An operation as a line of a history, or of a program's table.
 pub(crate) fn operation_words(program: &Program, operation: &Op) -> String {
     let lock = |lock: Which| lock_words(program, lock);
     match operation {
@@ -701,10 +692,10 @@ fn care_words(care: &Care) -> String {
     if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) }
 }
 
-/// For how long a command and what goes along with it may take, which no limit of the caller's ends.
+/// Longest time for a command and its follow-ups, which no limit of the caller cuts short.
 pub(crate) fn command_limit(program: &Program) -> Nanos {
     4 * program.network.answer_limit + 2 * SECOND
 }
 
-/// A round trip of a calm network, and a moment: what judges allow beside a limit.
+/// Allowance of judges beside a limit: a round trip of a calm network, and a little more.
 pub(crate) const MOMENT: Nanos = 5 * MS;

@@ -1,4 +1,4 @@
-//! Times as people write them: `1500ms`, `3s`, `17us`.
+//! Times in readable form: `1500ms`, `3s`, `17us`.
 
 use serde::{Deserialize, Deserializer, Serializer};
 
@@ -7,7 +7,7 @@ use crate::world::{MS, Nanos, SECOND, US};
 const HOUR: Nanos = 3600 * SECOND;
 const UNITS: [(&str, Nanos); 5] = [("h", HOUR), ("s", SECOND), ("ms", MS), ("us", US), ("ns", 1)];
 
-/// In the largest unit of which it is a multiple.
+/// Prints a time in the largest unit that divides it.
 pub(crate) fn text(time: Nanos) -> String {
     let (name, unit) = UNITS.into_iter().find(|(_, unit)| time.is_multiple_of(*unit)).unwrap_or(("ns", 1));
     match time {
@@ -32,12 +32,10 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     parse(&text).ok_or_else(|| serde::de::Error::custom(format!("{text:?} is no time such as 1500ms")))
 }
 
-/// As a time in seconds, for histories.
 pub(crate) fn seconds(time: Nanos) -> String {
     format!("{:.6} s", time as f64 / SECOND as f64)
 }
 
-/// Times that may be absent.
 pub(crate) mod option {
     use serde::{Deserialize, Deserializer, Serializer};
 

@@ -1,24 +1,24 @@
-//! Ends the process if a program does not come back: a poll that loops and asks the world for nothing, or
-//! waits for a mutex of its own, is beyond what [`World`](crate::world::World) counts.
+//! Ends the process if a program hangs: [`World`](crate::world::World) cannot count the requests of a poll
+//! that loops without any, or that waits for a mutex of its own.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fs, process, thread};
 
-/// In time of a core: a program of as many polls as there may be takes some seconds.
+/// Limit in CPU time: a program with the largest number of polls takes some seconds.
 const LIMIT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 30 });
 
-/// In real time, in multiples of that: a thread that waits for itself takes no time of a core, and on a busy
-/// machine neither does any other for a while.
+/// Limit in real time, as a multiple of `LIMIT`: a deadlocked thread uses no CPU time, but neither does a
+/// thread on a busy machine for a while.
 const REAL: u32 = 10;
 
-/// What is printed at the end of the process, and the program that is played, if there is one.
+/// Last words for the end of the process, and the program being played.
 static UNDER_WAY: Mutex<(String, Option<Play>)> = Mutex::new((String::new(), None));
 
 struct Play {
     since: Instant,
-    /// What the kernel counts of the thread, and what that was at the beginning.
+    /// The kernel's file with the thread's CPU time, and the time at the start.
     counted: PathBuf,
     spent: Duration,
 }
@@ -35,7 +35,7 @@ impl Play {
     }
 }
 
-/// The time of a core that the thread has had; `None` where the kernel does not say.
+/// Returns the CPU time of the thread; `None` if the kernel does not say.
 fn spent(counted: &PathBuf) -> Option<Duration> {
     let counted = fs::read_to_string(counted).ok()?;
     counted.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
@@ -45,12 +45,11 @@ fn under_way() -> MutexGuard<'static, (String, Option<Play>)> {
     UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Programs are those that `lines` name from now on, should one not come back.
+/// Sets the text to print if one of the following programs hangs.
 pub(crate) fn name(lines: String) {
     under_way().0 = lines;
 }
 
-/// Plays a program.
 pub(crate) fn watch<T>(play: impl FnOnce() -> T) -> T {
     static THREAD: Once = Once::new();
     THREAD.call_once(|| _ = thread::spawn(end_if_over));

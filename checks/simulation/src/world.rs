@@ -1,5 +1,5 @@
-//! [`World`]: virtual time, tasks that run one at a time in an order drawn by a seed, and processes that can
-//! die, be suspended, and have clocks of their own.
+//! [`World`]: virtual time, tasks that run one at a time in an order drawn from a seed, and processes that
+//! can die, be suspended, and have clocks of their own.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -21,51 +21,49 @@ pub(crate) const US: Nanos = 1_000;
 pub(crate) const MS: Nanos = 1_000_000;
 pub(crate) const SECOND: Nanos = 1_000_000_000;
 
-/// A poll that has asked its world for something so often does not come back by itself.
+/// Limit on requests to the world in one poll; a poll beyond the limit is an endless loop.
 const MOST_REQUESTS_IN_A_POLL: u64 = 1_000_000;
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// All that there is, but for the tasks, which [`Executor`] has. Clones are the same world.
+/// The shared state of a simulation, except for the tasks in [`Executor`]. Clones share the state.
 #[derive(Clone)]
 pub(crate) struct World(Arc<Shared>);
 
 struct Shared {
-    /// What [`Instant`]s are counted from. Nothing but differences to it is ever used.
+    /// Origin of [`Instant`]s. Only differences from the origin are ever used.
     base: Instant,
     inner: Mutex<Inner>,
 }
 
 struct Inner {
     now: Nanos,
-    /// Of timers that end at the same time the one that was set first fires first.
+    /// Timers by end, then by the order in which they were set.
     timers: BTreeMap<(Nanos, u64), Waker>,
     timers_set: u64,
-    /// In the order of their ids. Not in that of their wakes: foreign code, tokio's `watch` for one, wakes in
-    /// an order of its own.
+    /// Sorted by id, since foreign code, such as tokio's `watch`, wakes tasks in an order of its own.
     ready: Vec<usize>,
     incoming: Vec<(usize, Option<usize>, Task)>,
     tasks_made: usize,
     processes: Vec<Life>,
-    /// In which order things happen.
+    /// Decides the polling order.
     schedule: fastrand::Rng,
-    /// What the network and the store do.
+    /// Decides the behaviour of network and store.
     chance: fastrand::Rng,
     history: History,
     polls: u64,
     polls_of_processes: u64,
     jumps: u64,
-    /// How often the world was asked for something since the last poll began.
+    /// Requests to the world since the last poll began.
     requests: u64,
     panic: Option<String>,
     is_over: bool,
 }
 
-/// What wakers panic with that are to.
+/// Payload of intended panics in wakers.
 #[derive(Debug)]
 pub(crate) struct WakerPanic;
 
-/// What is known of a process.
 struct Life {
     clock: Clock,
     is_alive: bool,
@@ -73,10 +71,10 @@ struct Life {
     random: fastrand::Rng,
 }
 
-/// A process's clock, against the world's.
+/// A process's clock, relative to the world's.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clock {
-    /// How much faster it runs, in millionths. Negative: slower.
+    /// Excess speed over the world's clock in millionths; negative if slow.
     pub(crate) faster_ppm: i64,
 }
 
@@ -85,7 +83,7 @@ impl Clock {
         scaled(now, 1_000_000 + self.faster_ppm, 1_000_000)
     }
 
-    /// The first moment at which it reads `time`.
+    /// The first moment at which the clock reads `time`.
     fn moment(self, time: Nanos) -> Nanos {
         let mut at = scaled(time, 1_000_000, 1_000_000 + self.faster_ppm);
         while self.reads(at) < time {
@@ -99,8 +97,7 @@ fn scaled(time: Nanos, by: i64, of: i64) -> Nanos {
     u64::try_from(i128::from(time) * i128::from(by) / i128::from(of)).unwrap_or(u64::MAX / 4)
 }
 
-/// What happened, line by line if it is to be read, and as a hash that is the same for the same
-/// history.
+/// The events so far: as lines, if a reader wants them, and as a hash that is equal for equal histories.
 #[derive(Default)]
 struct History {
     lines: Option<Vec<String>>,
@@ -108,7 +105,7 @@ struct History {
 }
 
 impl World {
-    /// `keeps_history`: for people to read. Its hash is there in any case.
+    /// `keeps_history`: keep lines for a human reader. The hash is always kept.
     pub(crate) fn new(seed: u64, keeps_history: bool) -> Self {
         let mut seeds = fastrand::Rng::with_seed(seed);
         Self(Arc::new(Shared {
@@ -138,7 +135,7 @@ impl World {
         let mut inner = self.0.inner.lock().expect("nothing panics under this lock");
         inner.requests += 1;
         if inner.requests > MOST_REQUESTS_IN_A_POLL {
-            // What is dropped by the panic asks as well.
+            // Destructors that the panic runs request the time as well.
             inner.requests = 0;
             drop(inner);
             panic!("a poll does not come back: it has asked for the time, or the like, again and again");
@@ -150,12 +147,10 @@ impl World {
         self.inner().now
     }
 
-    /// Draws something that the network or the store does.
     pub(crate) fn chance<T>(&self, draw: impl FnOnce(&mut fastrand::Rng) -> T) -> T {
         draw(&mut self.inner().chance)
     }
 
-    /// Ready once the world's clock has reached `at`.
     pub(crate) fn sleep_until(&self, at: Nanos) -> Sleep {
         let mut inner = self.inner();
         inner.timers_set += 1;
@@ -166,12 +161,11 @@ impl World {
         self.sleep_until(self.now().saturating_add(time))
     }
 
-    /// Runs what belongs to no process: messages on their way, a server.
+    /// Spawns a task outside of all processes, such as a server or a message in flight.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.inner().take_in(None, Box::pin(task));
     }
 
-    /// A new process.
     pub(crate) fn process(&self, clock: Clock) -> Process {
         let mut inner = self.inner();
         let random = inner.chance.fork();
@@ -179,10 +173,10 @@ impl World {
         Process { world: self.clone(), index: inner.processes.len() - 1 }
     }
 
-    /// Writes a line into the history. It must not have in it what differs between two runs by the same seed:
-    /// addresses, real times, the order of a map with random keys.
+    /// Appends a line to the history. The line must not contain anything that differs between two runs of one
+    /// seed: addresses, real times, the order of a map with random keys.
     pub(crate) fn note(&self, line: impl FnOnce() -> String) {
-        // Before the lock is taken: what makes the line may look at the clock.
+        // Before the lock is taken, since `line` may read the clock.
         let line = line();
         let mut inner = self.inner();
         let now = inner.now;
@@ -193,7 +187,6 @@ impl World {
         }
     }
 
-    /// A number that is the same whenever the same has happened.
     pub(crate) fn hash(&self) -> u64 {
         let inner = self.inner();
         let mut hash = inner.history.hash.clone();
@@ -202,7 +195,6 @@ impl World {
         hash.finish()
     }
 
-    /// The history, if it was to be kept.
     pub(crate) fn history(&self) -> Vec<String> {
         self.inner().history.lines.clone().unwrap_or_default()
     }
@@ -211,18 +203,16 @@ impl World {
         self.inner().polls
     }
 
-    /// How often a task of a process was polled.
     pub(crate) fn polls_of_processes(&self) -> u64 {
         self.inner().polls_of_processes
     }
 
-    /// How often a task was polled, or timers fired.
     pub(crate) fn steps(&self) -> u64 {
         let inner = self.inner();
         inner.polls + inner.jumps
     }
 
-    /// Calls what may panic. Of a [`WakerPanic`] nothing more comes; any other panic is kept.
+    /// Calls code that may panic. Ignores a [`WakerPanic`]; records any other panic.
     pub(crate) fn catch(&self, foreign: impl FnOnce()) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(foreign)) {
             self.panicked(&*panic);
@@ -238,12 +228,11 @@ impl World {
         }
     }
 
-    /// The first panic that was not to be, if there was one.
     pub(crate) fn panic(&self) -> Option<String> {
         self.inner().panic.clone()
     }
 
-    /// Drops what was spawned since all was over.
+    /// Drops tasks that were spawned after the end.
     pub(crate) fn clear(&self) {
         loop {
             let incoming = std::mem::take(&mut self.inner().incoming);
@@ -253,7 +242,7 @@ impl World {
         }
     }
 
-    /// Nothing counts any more: what is dropped from now on does nothing.
+    /// True once the run is over: destructors have no effect from then on.
     pub(crate) fn is_over(&self) -> bool {
         self.inner().is_over
     }
@@ -280,7 +269,7 @@ impl fmt::Debug for World {
     }
 }
 
-/// A process: the [`Runtime`] that its lock client has. Clones are the same process.
+/// A process: the [`Runtime`] of its lock client. Clones denote the same process.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     world: World,
@@ -292,7 +281,7 @@ impl Process {
         &self.world
     }
 
-    /// Its number, from 0. A process that is started again has another one.
+    /// The number of the process, from 0. A restarted process has a new number.
     pub(crate) fn index(&self) -> usize {
         self.index
     }
@@ -301,28 +290,27 @@ impl Process {
         self.world.inner().processes[self.index].is_alive
     }
 
-    /// Whether it is alive, and not suspended.
     pub(crate) fn runs(&self) -> bool {
         self.world.inner().runs(Some(self.index))
     }
 
-    /// Ends it as SIGKILL does: none of its tasks runs any more, no destructor either.
+    /// Kills the process, like SIGKILL: neither tasks nor destructors run from then on.
     pub(crate) fn kill(&self) {
         self.world.inner().processes[self.index].is_alive = false;
     }
 
-    /// Suspends it as SIGSTOP does, until then. Its clock goes on.
+    /// Suspends the process until `then`, like SIGSTOP. Its clock continues.
     pub(crate) fn suspend_until(&self, then: Nanos) {
         {
             let life = &mut self.world.inner().processes[self.index];
             life.runs_from = life.runs_from.max(then);
         }
-        // So that there is an event at which it goes on.
+        // Creates an event at the end of the suspension.
         let sleep = self.world.sleep_until(then);
         self.world.spawn(sleep);
     }
 
-    /// The world's time when this process's clock shows `instant`.
+    /// Converts a reading of this process's clock to the world's time.
     pub(crate) fn moment(&self, instant: Instant) -> Nanos {
         let time = instant.saturating_duration_since(self.world.0.base).as_nanos();
         let clock = self.world.inner().processes[self.index].clock;
@@ -351,7 +339,6 @@ impl Runtime for Process {
     }
 }
 
-/// Waits for a moment of the world's time.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub(crate) struct Sleep {
@@ -395,7 +382,7 @@ impl Wake for TaskWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Ordering: SeqCst, as there is one thread and it does not matter.
+        // Ordering: SeqCst, for simplicity: there is only one thread.
         if !self.is_queued.swap(true, Ordering::SeqCst) {
             let mut inner = self.world.inner();
             let at = inner.ready.partition_point(|id| *id < self.id);
@@ -404,14 +391,10 @@ impl Wake for TaskWaker {
     }
 }
 
-/// What has happened in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// A task was polled.
     Polled,
-    /// The clock went on to the next event.
     Jumped,
-    /// There is nothing to do before the limit.
     Idle,
 }
 
@@ -421,11 +404,10 @@ struct Running {
     waker: Arc<TaskWaker>,
 }
 
-/// Runs the tasks of a world.
 pub(crate) struct Executor {
     world: World,
     tasks: BTreeMap<usize, Running>,
-    /// Of processes that were killed. Their destructors may not run before all is over.
+    /// Tasks of killed processes. Their destructors may run only after the end of the run.
     graveyard: Vec<Task>,
 }
 
@@ -434,7 +416,7 @@ impl Executor {
         Self { world: world.clone(), tasks: BTreeMap::new(), graveyard: Vec::new() }
     }
 
-    /// Polls one task, or lets the clock go on to the next event, but not beyond `limit`.
+    /// Polls one task, or advances the clock to the next event, but not beyond `limit`.
     pub(crate) fn step(&mut self, limit: Nanos) -> Step {
         self.take_in();
         let Some(id) = self.pick() else { return self.jump(limit) };
@@ -445,7 +427,7 @@ impl Executor {
         match catch_unwind(AssertUnwindSafe(poll)) {
             Ok(Poll::Pending) => drop(self.tasks.insert(id, running)),
             Ok(Poll::Ready(())) => self.world.catch(|| drop(running)),
-            // A task that panics ends alone.
+            // A panic ends only its own task.
             Err(panic) => {
                 self.world.panicked(&*panic);
                 self.world.catch(|| drop(running));
@@ -463,7 +445,7 @@ impl Executor {
         }
     }
 
-    /// One of those that may run, by the seed.
+    /// Chooses a ready task of a running process, by the seed.
     fn pick(&mut self) -> Option<usize> {
         let mut inner = self.world.inner();
         let inner = &mut *inner;
@@ -492,12 +474,12 @@ impl Executor {
             let later = inner.timers.split_off(&(at + 1, 0));
             std::mem::replace(&mut inner.timers, later)
         };
-        // A waker that panics keeps no other timer from firing.
+        // The panic of one waker must not keep other timers from firing.
         due.into_values().for_each(|waker| self.world.catch(|| waker.wake()));
         Step::Jumped
     }
 
-    /// Puts the tasks of those that were killed where they stay until all is over.
+    /// Moves tasks of killed processes into the graveyard.
     pub(crate) fn bury(&mut self) {
         self.take_in();
         let dead = {
@@ -510,7 +492,6 @@ impl Executor {
         }
     }
 
-    /// How many tasks there are of the living, those of the world included.
     pub(crate) fn tasks(&self) -> usize {
         let inner = self.world.inner();
         let lives = |task: &&Running| task.process.is_none_or(|process| inner.processes[process].is_alive);
@@ -521,7 +502,7 @@ impl Executor {
 impl Drop for Executor {
     fn drop(&mut self) {
         self.world.inner().is_over = true;
-        // Each may spawn another, which is not run.
+        // Destructors may spawn tasks, which are dropped unpolled.
         let tasks = std::mem::take(&mut self.tasks);
         drop((tasks, std::mem::take(&mut self.graveyard)));
         self.world.clear();

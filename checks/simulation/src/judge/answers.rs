@@ -1,7 +1,7 @@
 //! `Lock::holder`: "The holder of the lock, among all clients: `None` if it is free. Of several readers the
 //! one whose lease lasts longest." `Lock::is_locked`: "Whether the lock is held." `Lock::remaining`: "How
 //! long the lock's lease lasts without a renewal". `Lock::hold_count`: "How often `owner` has the lock; 0 if
-//! it has not, or is another client's." Each is true of some moment between the call and its return.
+//! it has not, or is another client's." Each answer has to be true at some moment between call and return.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,11 @@ use crate::world::{MS, Nanos};
 /// Stores count in milliseconds.
 const ROUNDING: Nanos = MS;
 
-/// What the store had, from a moment on.
 struct Stored {
     from: Nanos,
     leases: Vec<StoredLease>,
 }
 
-/// What was the case since a question was asked.
 struct Asked {
     stored: Vec<Stored>,
     most_holds: u64,
@@ -70,7 +68,7 @@ impl<S: Store> Judge<S> for Answers {
                 self.judge(view, call, lock, answer, &asked)
             }
             Event::Harmed(_) => {
-                // The store's clock may have been set, which no command tells.
+                // Harm may have set the store's clock, which counts as no change.
                 self.changes = None;
                 None
             }
@@ -90,7 +88,7 @@ fn about_owner(call: &Call) -> Option<usize> {
     }
 }
 
-/// What the store has now of this side of the lock. The holder of a plain lock or a fair one is told by both.
+/// Records the store's leases on this side of the lock. Queries of a plain or a fair lock report both kinds.
 fn see<S: Store>(asked: &mut Asked, view: &View<'_, S>, lock: Which) {
     let kinds: &[LockSide] = match lock.kind {
         LockSide::Plain | LockSide::Fair => &[LockSide::Plain, LockSide::Fair],
@@ -103,7 +101,7 @@ fn see<S: Store>(asked: &mut Asked, view: &View<'_, S>, lock: Which) {
     asked.stored.push(Stored { from: view.now, leases });
 }
 
-/// Holds and attempts of an owner: as often as that it may have the lock.
+/// Maximum hold count of an owner: its holds, and its attempts under way.
 fn holds_at_most<S: Store>(view: &View<'_, S>, asks: &Call, lock: Which, owner: usize) -> u64 {
     let member = &view.scene.members[asks.member];
     let id = member.owner(owner);
@@ -125,7 +123,7 @@ impl Answers {
         asked: &Asked,
     ) -> Option<String> {
         let is_right = match answer {
-            // What a waker does in the same poll is not seen.
+            // A waker's actions in the same poll are invisible here.
             _ if call.began == view.now
                 && (about_owner(call).is_some() || view.has_operation(is_hostile)) =>
             {
@@ -144,7 +142,7 @@ impl Answers {
             }
             Answer::Yes(said) if about_owner(call).is_none() => {
                 any_moment(asked, view.now, |leases, _, to| {
-                    // What is held as another kind is among the answers, and not among these leases.
+                    // The answer may be about another kind of lock, whose leases are not recorded.
                     *said || leases.iter().all(|lease| lease.ends <= to)
                 })
             }
@@ -160,7 +158,7 @@ impl Answers {
         })
     }
 
-    /// Whether an owner may have the lock so often.
+    /// True if an owner's hold count may be `count`.
     fn counts<S: Store>(
         &self,
         view: &View<'_, S>,
@@ -178,13 +176,13 @@ impl Answers {
         };
         let least = view.scene.holds.values().filter(|hold| had_it(hold)).count() as u64;
         let most = asked.most_holds.max(holds_at_most(view, call, lock, owner));
-        // A hold that was given back by its owner's name is counted no more, and no guard says whose it was.
+        // A hold released by its owner's name no longer counts, and its guard does not show the owner.
         let plan = &view.program.processes[view.scene.members[call.member].plan];
         let by_name = |op: &Op| matches!(op, Op::UnlockByOwner { .. });
         let is_yes_or_no = matches!(call.op, Op::Ask { what: Question::IsHeldBy(_), .. });
         let some_at_least = is_yes_or_no || plan.tasks.iter().flatten().any(by_name);
         let least = if some_at_least { least.min(1) } else { least };
-        // The store was asked.
+        // A positive answer requires a lease at the store.
         let client = &view.scene.members[call.member].client_id;
         let had_it = |leases: &[StoredLease], from| {
             leases.iter().any(|lease| lease.client == *client && lease.ends > from)
@@ -194,13 +192,13 @@ impl Answers {
     }
 }
 
-/// Whether something was true of what the store had, from one change to the next.
+/// True if the predicate holds for recorded leases, between two changes.
 fn any_moment(asked: &Asked, now: Nanos, is_true: impl Fn(&[StoredLease], Nanos, Nanos) -> bool) -> bool {
     let ends = asked.stored.iter().skip(1).map(|stored| stored.from).chain([now]);
     asked.stored.iter().zip(ends).any(|(stored, to)| is_true(&stored.leases, stored.from, to))
 }
 
-/// Whether the one of them that lasts longest had so much left at some moment.
+/// True if the longest lease had this time left at some moment.
 fn lasts(
     leases: &[StoredLease],
     from: Nanos,

@@ -2,8 +2,8 @@
 //! `is_held`: "The lease is counted from before the command was sent that began it, so this turns false
 //! before the store gives the lock to another, as long as clocks run at the same speed."
 //!
-//! So no guard believes in more than what the store has. It is the judge that finds most: a belief that is
-//! too long is there long before two owners meet.
+//! So no guard believes in a longer lease than the store's. This judge finds most faults, since a belief
+//! becomes too long well before two owners meet.
 
 use super::Judge;
 use crate::stage::{Hold, View};
@@ -27,17 +27,16 @@ impl<S: Store> Judge<S> for Belief {
     }
 }
 
-/// How long a hold counts on its lease by now.
 fn believed(hold: &Hold) -> Option<Nanos> {
     let guard = hold.guard.as_ref()?;
     let left = nanos(guard.remaining());
     (left > 0).then_some(left)
 }
 
-/// What a clock may add to a belief: a lease that was asked for at most so long ago, and so long.
+/// The error that clocks may add to a belief in a lease of the longest requested duration.
 pub(super) fn allowance<S: Store>(view: &View<'_, S>, hold: &Hold) -> Nanos {
     let watched = view.program.processes[view.member(hold).plan].options.watchdog_timeout();
-    // An owner's other holds may have asked for more.
+    // An owner's other holds may have asked for a longer lease.
     let longest = match view.program.processes[view.member(hold).plan].clock_ppm {
         0 => 0,
         _ => view.program.longest_lease().max(watched),
@@ -45,7 +44,6 @@ pub(super) fn allowance<S: Store>(view: &View<'_, S>, hold: &Hold) -> Nanos {
     view.drift(hold.member, longest) + GRAIN
 }
 
-/// What the store has for the lease that a hold stands on.
 pub(super) fn stored<S: Store>(view: &View<'_, S>, hold: &Hold) -> Nanos {
     let client = &view.member(hold).client_id;
     let lease = view.leases(hold.lock).find(|lease| lease.number == hold.number && lease.client == *client);

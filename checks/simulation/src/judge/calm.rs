@@ -1,23 +1,22 @@
-//! What several judges ask: whether anything that went wrong can still be felt, and which calls wait for a
-//! lock.
+//! Helpers of several judges: the end of all effects of faults, and the calls that wait for a lock.
 
 use crate::program::{How, Incident, Op, Program, Trouble, Which};
 use crate::stage::{Call, View};
 use crate::store::{Harm, Store};
 use crate::world::{MS, Nanos, SECOND};
 
-/// For how long harm is felt that is over: positions of the dead are kept for 10 s, and releases are repeated
+/// Time for which past harm has effects: positions of dead processes last for 10 s, and releases are repeated
 /// each second.
 const FELT: Nanos = 15 * SECOND;
-/// The same if it has killed no process and taken nothing away: links are made anew by then.
+/// As `FELT`, for harm that killed no process and destroyed no data: links are open again by then.
 const FELT_BY_LINKS: Nanos = 5 * SECOND;
 
-/// The moment from which on nothing can be felt of what has gone wrong so far. It may be to come.
+/// The moment, possibly in the future, at which the effects of all faults so far have ended.
 pub(super) fn settled_from<S: Store>(view: &View<'_, S>) -> Nanos {
     settled_but_for(view, |_| false)
 }
 
-/// The same, as if some of it had not been.
+/// As [`settled_from`], ignoring incidents that `harmless` accepts.
 pub(super) fn settled_but_for<S: Store>(view: &View<'_, S>, harmless: impl Fn(&Trouble) -> bool) -> Nanos {
     let network = &view.program.network;
     let late = if network.is_faulty() { network.late_by } else { 0 } + 2 * network.answer_limit;
@@ -35,7 +34,7 @@ fn felt(incident: &Incident) -> Nanos {
     }
 }
 
-/// Nothing has gone wrong so far that a command, a message or a timer could feel.
+/// True if the network is sound, and no incident has occurred so far.
 pub(super) fn is_calm<S: Store>(view: &View<'_, S>) -> bool {
     !view.program.network.is_faulty() && view.program.incidents.iter().all(|incident| incident.at > view.now)
 }
@@ -49,13 +48,11 @@ fn over(incident: &Incident) -> Nanos {
         }
 }
 
-/// Up to how long messages and commands of one hand-off are under way on a network without faults, and then
-/// some.
+/// Generous time for the messages and commands of one hand-off on a network without faults.
 pub(super) fn hand_off(program: &Program) -> Nanos {
     200 * MS + 8 * program.network.latency
 }
 
-/// The lock that a call waits for, if it does.
 pub(super) fn waited_for(call: &Call) -> Option<Which> {
     match &call.op {
         Op::Acquire { how: How::Try | How::TryFor { wait: 0, .. }, .. } => None,
@@ -64,7 +61,7 @@ pub(super) fn waited_for(call: &Call) -> Option<Which> {
     }
 }
 
-/// Whether a lease that the call asks for lasts for longer than it takes to tell the client of it.
+/// True if the requested lease outlasts the messages that grant it to the client.
 fn can_be_had<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     let own = match call.op {
         Op::Acquire { how: How::Leased(lease) | How::TryFor { lease: Some(lease), .. }, .. } => Some(lease),
@@ -74,14 +71,14 @@ fn can_be_had<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     own.unwrap_or(watched) > 4 * hand_off(view.program)
 }
 
-/// Whether a call waits for a lock in vain, as its lease is over before it can know of it. It holds up the
-/// others of its process.
+/// True if a call waits in vain, since its lease ends before the client can know of the grant. Such a call
+/// blocks others of its process.
 pub(super) fn blocks<S: Store>(view: &View<'_, S>, lock: Which) -> bool {
     let mut calls = view.scene.calls.values();
     calls.any(|call| waited_for(call).is_some_and(|other| other.name == lock.name) && !can_be_had(view, call))
 }
 
-/// Whether the call is polled whenever it is woken, and was since it began; and is not about to end.
+/// True if the call is polled at each wake, since its start, and is not about to end.
 pub(super) fn is_attended<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     let member = &view.scene.members[call.member];
     let ends = call.due.is_some_and(|due| due <= view.now + hand_off(view.program));

@@ -1,7 +1,7 @@
 //! `Backend`: "A client never uses an id again that it has released", and "An attempt that may come late is
 //! undone by `roll_back`". And `Transport`: "one channel is never subscribed to twice at a time, and not
-//! unsubscribed from once it has failed". What a client breaks of this hurts only by what a store may make of
-//! it, so the store itself says so.
+//! unsubscribed from once it has failed". A client's breach shows only if a store takes advantage, so the
+//! store itself reports breaches.
 
 use super::Judge;
 use crate::stage::View;

@@ -1,8 +1,8 @@
-//! docs/guarantees.md: "waiters of one process cost the server two commands for all", "a hand-off between
-//! two processes costs three commands", and of `Lock::get_lock` and others: "Nothing is sent." So a call
-//! beside which nothing goes on sends one command, or what is told here. And
-//! `LockOptions::watchdog_timeout`: a lease "is renewed each time a third of it is over", and with waiters
-//! the store is asked each second: not more often.
+//! docs/guarantees.md: "waiters of one process cost the server two commands for all", "a hand-off between two
+//! processes costs three commands", and of `Lock::get_lock` and others: "Nothing is sent." So a call alone in
+//! its client sends one command, with the exceptions below. And `LockOptions::watchdog_timeout`: a lease "is
+//! renewed each time a third of it is over", and with waiters the client asks the store each second, but not
+//! more often.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +14,19 @@ use crate::stage::{Call, Event, Hold, Member, Phase, View};
 use crate::store::Store;
 use crate::world::{MS, Nanos, SECOND};
 
-/// In so much time a call that waits may ask once more.
+/// Time after which a waiting call may ask once more.
 const ASKED_AGAIN: Nanos = 500 * MS;
 
 #[derive(Default)]
 pub(crate) struct Economy {
-    /// Calls beside which nothing of their client goes on, and how much that had sent before.
+    /// Calls alone in their client, with the number of commands that the client had sent before.
     alone: BTreeMap<(usize, usize), u64>,
     looked: Nanos,
-    /// Of each member: whether nothing was under way by the last look, of what has gone on before.
+    /// For each member, true if no earlier work was under way at the last look.
     was_idle: Vec<bool>,
-    /// Of each member: when a call of it has waited last, or a hold has ended. For a second the store may be
-    /// asked once more.
+    /// For each member, the time when a call last waited, or a hold last ended. For a second afterwards, the
+    /// client may ask the store once more.
     unsettled: BTreeMap<usize, Nanos>,
-    /// Of each member: how many renewals may have been sent by now.
     renewals: BTreeMap<usize, f64>,
 }
 
@@ -53,7 +52,7 @@ impl<S: Store> Judge<S> for Economy {
 
     fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
         match event {
-            // A lease that was over already is released in the background.
+            // An expired lease is released in the background.
             Event::GivenBack { member, .. } => {
                 self.unsettled.insert(*member, view.now);
                 None
@@ -95,14 +94,14 @@ impl<S: Store> Judge<S> for Economy {
     }
 }
 
-/// How many commands a member has sent, but for renewals.
+/// Number of commands that a member has sent, except for renewals.
 fn sent<S: Store>(view: &View<'_, S>, member: usize) -> u64 {
     let member = &view.scene.members[member];
     let renewals = member.client.as_ref().map_or(0, |client| client.metrics().renewals_sent);
     view.store.asked(&member.process).saturating_sub(renewals)
 }
 
-/// How many renewals a hold may have sent in a nanosecond.
+/// Maximum rate of a hold's renewals, per nanosecond.
 fn pace<S: Store>(view: &View<'_, S>, hold: &Hold) -> f64 {
     let plan = &view.program.processes[view.member(hold).plan];
     // Leases that are due soon are renewed along with others.
@@ -112,7 +111,7 @@ fn pace<S: Store>(view: &View<'_, S>, hold: &Hold) -> f64 {
     renewed + if is_waited_for { 1.05 / SECOND as f64 } else { 0.0 }
 }
 
-/// Whether nothing else of its client goes on that sends commands.
+/// True if the client has no other work that sends commands.
 fn is_alone<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     let member = &view.scene.members[call.member];
     let tries = call.op.waker() == WakerKind::Tries;
@@ -123,15 +122,14 @@ fn is_alone<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
         && member.client.as_ref().is_some_and(|client| client.metrics().releases_pending == 0)
 }
 
-/// How many leases of the member may have ended beside a call: each is released in the background.
+/// Number of the member's leases that may have ended during a call: each is released in the background.
 fn leases_over<S: Store>(view: &View<'_, S>, call: &Call) -> u64 {
     let holds = view.scene.holds.values().filter(|hold| hold.member == call.member);
     holds.filter(|hold| hold.is_forgotten || !hold.is_held()).count() as u64
 }
 
-/// How many commands a call may send.
 fn most<S: Store>(view: &View<'_, S>, call: &Call) -> Option<u64> {
-    // A place in a queue is asked for again and again, while it lasts: for a third of a watched lease.
+    // A queue position is renewed while the call waits: it lasts for a third of a watched lease.
     let options = &view.program.processes[view.scene.members[call.member].plan].options;
     let waited = (view.now - call.began) / ASKED_AGAIN.min(options.watchdog_timeout() / 9);
     match &call.op {

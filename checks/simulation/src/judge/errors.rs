@@ -1,9 +1,9 @@
 //! `Lock::lock`: "`LockError::Backend` if an attempt fails […]. `LockError::Subscribe` if the lock's messages
 //! cannot be had. `LockError::OtherKind` if the name is held as another kind of lock. `LockError::ShutDown`,
 //! `RuntimeEnded` and `Forked` if the client cannot be used any more." And of `Lock::lock_with_lease`:
-//! "`LockError::Lease` if the lease cannot be kept, or is over before the store's answer is there." So there
-//! is no such error without its reason. `LockError::NoAnswer`: "since the call began the store had told no
-//! waiter of this client that the lock is held".
+//! "`LockError::Lease` if the lease cannot be kept, or is over before the store's answer is there." So each
+//! error needs its reason. `LockError::NoAnswer`: "since the call began the store had told no waiter of this
+//! client that the lock is held".
 
 use latchwork::LockError;
 
@@ -34,8 +34,8 @@ impl<S: Store> Judge<S> for Errors {
     }
 }
 
-/// Whether a command's limit may be over when a new connection has carried the command: the dial takes four
-/// round trips, and the command one.
+/// True if a command over a new connection may exceed the command's limit: the dial takes four round trips,
+/// and the command one.
 fn is_slow(network: &Network) -> bool {
     10 * network.latency > network.answer_limit
 }
@@ -65,14 +65,14 @@ fn has_reason<S: Store>(view: &View<'_, S>, call: &Call, error: &LockError) -> b
             }
             _ => false,
         },
-        // An owner of its own has no other side of the lock, and no hold that it asks to extend.
+        // Only an explicit owner can hold the other side of the lock, or ask to extend a hold.
         LockError::NoAnswer { .. } => match &call.op {
-            // By the end of a suspension, what was known of a hold of its own client is over as well.
+            // After a suspension, the client's knowledge of its own holds has expired.
             _ if member.stood_still_until > call.began => true,
             Op::Acquire { lock, owner: None, .. } => view
                 .store
                 .told_held(&member.process, lock.kind.mode(), view.name(*lock))
-                // A clock that runs slow says the same of a moment and of the next.
+                // A slow clock may show two moments as one.
                 .is_none_or(|told| told <= call.began + 1),
             _ => true,
         },

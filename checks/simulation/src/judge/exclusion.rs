@@ -1,7 +1,7 @@
 //! `Lock`: "A named lock: at most one `Owner` has it at a time, until it lets go or its lease is over." And
 //! of a read-write lock's sides: "any number of `Owner`s" read, "one, while no other reads" writes.
 //!
-//! A belief never becomes longer while nothing but time passes, so to look at each step is to look at each
+//! Beliefs never grow by the mere passage of time, so a look at each step covers each moment.
 //! moment.
 
 use super::Judge;
@@ -43,11 +43,10 @@ fn left<S: Store>(view: &View<'_, S>, hold: &Hold) -> String {
     time::seconds(stored(view, hold))
 }
 
-/// It is held, by more than what clocks that do not run at the same speed may add, and its client can know
-/// it.
+/// True if the lock is held, for longer than different clocks explain, and the client can know of any loss.
 fn counts<S: Store>(view: &View<'_, S>, hold: &Hold) -> bool {
     let Some(guard) = &hold.guard else { return false };
-    // Of most programs there is nothing to allow, and the shortest belief counts.
+    // Most programs have equal clocks, where even the shortest belief counts.
     let allowed = match view.program.processes[view.member(hold).plan].clock_ppm {
         0 => 0,
         _ => allowance(view, hold),

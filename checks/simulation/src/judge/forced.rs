@@ -1,6 +1,6 @@
-//! `Lock::force_unlock`: "Frees the lock, whichever owner has it […]. True if it was held. […] The holder
-//! is not asked. If it is of this client, its guard is told at once." So one call takes what was there at
-//! one moment.
+//! `Lock::force_unlock`: "Frees the lock, whichever owner has it […]. True if it was held. […] The holder is
+//! not asked. If it is of this client, its guard is told at once." So one call takes only the leases of one
+//! moment.
 
 use std::collections::BTreeMap;
 
@@ -17,16 +17,14 @@ use crate::world::Nanos;
 #[derive(Default)]
 pub(crate) struct Forced {
     changes: Option<u64>,
-    /// The leases of the locks that may be forced free, of read-write locks by the reader's side; unknown
+    /// Leases of the locks that may be forced free, a read-write lock's under its reader's side; `None`
     /// before the first look.
     before: Option<BTreeMap<Which, Vec<StoredLease>>>,
-    /// How often locks of each name were called to be forced free.
     calls: BTreeMap<usize, u64>,
-    /// How often each lock was taken from a holder that has let go of nothing.
+    /// Number of times that each lock was taken from a holder that had not released.
     taken: BTreeMap<Which, u64>,
-    /// Of calls that are under way: whether the lock was free at some moment, and was freed at one.
+    /// For calls under way: true if the lock was free at some moment; true if it was freed.
     open: BTreeMap<(usize, usize), (bool, bool)>,
-    /// When each client was granted each lock last.
     granted: BTreeMap<(usize, Which), Nanos>,
 }
 
@@ -45,7 +43,7 @@ impl<S: Store> Judge<S> for Forced {
     }
 
     fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
-        // No change that the store counts.
+        // Harm is not a change that the store counts.
         if let Event::Harmed(_) = event {
             return self.see(view);
         }
@@ -83,13 +81,12 @@ impl<S: Store> Judge<S> for Forced {
             hold.lock.is_one_with(*lock)
                 && hold.member == call.member
                 && hold.granted < call.began
-                // Those that read go on by a later lease, which may have been asked for, and not been known,
-                // by then.
+                // Readers continue under a later lease, possibly requested but unknown at the time.
                 && hold.lock.kind != LockSide::Read
                 && view.excuses.taken_at(client, hold.number).is_some_and(|at| at >= call.began)
                 && stored(view, hold) == 0
                 && hold.is_held()
-                // A further hold may have begun the lease anew meanwhile: the store is asked once more.
+                // A later hold may have renewed the lease since, and asks the store once more.
                 && self.granted.get(&(hold.member, hold.lock)).is_none_or(|at| *at < call.began)
         })?;
         Some(format!(
@@ -100,7 +97,7 @@ impl<S: Store> Judge<S> for Forced {
 }
 
 impl Forced {
-    /// Looks at what has become of the leases since the last look.
+    /// Compares the leases with those of the last look.
     fn see<S: Store>(&mut self, view: &View<'_, S>) -> Option<String> {
         let mut wrong = None;
         for (lock, before) in self.before.iter_mut().flatten() {
@@ -132,12 +129,11 @@ impl Forced {
     }
 }
 
-/// No change at the store tells the end of a lease.
+/// The end of a lease is not a change at the store.
 fn are_over(leases: &[StoredLease], now: Nanos) -> bool {
     leases.iter().all(|lease| lease.ends <= now)
 }
 
-/// The locks that some operation forces free.
 fn forced(program: &Program) -> BTreeMap<Which, Vec<StoredLease>> {
     let operations = program.processes.iter().flat_map(|plan| &plan.tasks).flatten();
     let locks = operations.filter_map(|op| match op {
@@ -147,7 +143,6 @@ fn forced(program: &Program) -> BTreeMap<Which, Vec<StoredLease>> {
     locks.map(|lock| (lock, Vec::new())).collect()
 }
 
-/// Whether a guard counts on the lease.
 fn is_believed<S: Store>(view: &View<'_, S>, lease: &StoredLease) -> bool {
     let by_it = |hold: &Hold| hold.number == lease.number && view.member(hold).client_id == lease.client;
     view.scene.holds.values().any(|hold| by_it(hold) && hold.is_held())

@@ -1,8 +1,8 @@
 //! `Lock::lock`: "The watchdog renews its lease while the guard lives." `Lock::lock_with_lease`: "with a
 //! lease of the caller's own". And `Guard::extend`: "Makes the lease last for `lease` from now at least." So
-//! a hold lasts for as long as that: a guard is held when it is got, and none is lost before its time without
-//! a reason. And of `Guard::unlock`, `extend` and `ensure_held`: "`LockError::Lost` if the hold was lost", of
-//! which the last "asks the store".
+//! a hold lasts that long: a new guard is held, and no hold is lost early without a reason. And of
+//! `Guard::unlock`, `extend` and `ensure_held`: "`LockError::Lost` if the hold was lost", where `ensure_held`
+//! "asks the store".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,17 +20,16 @@ use crate::world::Nanos;
 
 #[derive(Default)]
 pub(crate) struct Kept {
-    /// Until when each hold is to last, unless it is renewed.
+    /// Earliest end of each hold, unless renewed.
     until: BTreeMap<u64, Nanos>,
     granted: BTreeMap<u64, Nanos>,
     owners: BTreeMap<u64, Owner>,
-    /// Owners that gave back a hold by name.
+    /// Owners whose holds were released by name.
     given_back: Vec<Owner>,
     judged: BTreeSet<u64>,
     lost_at: BTreeMap<u64, Nanos>,
-    /// Holds whose guards a call has, or had when they were looked at last.
+    /// Holds whose guards a call uses, or used at the last look.
     called: BTreeSet<u64>,
-    /// The number of the lease of each hold, as it was seen last.
     numbers: BTreeMap<u64, u64>,
 }
 
@@ -73,7 +72,7 @@ impl<S: Store> Judge<S> for Kept {
                 self.owners.insert(*id, hold.owner);
                 let until = hold.began.saturating_add(hold.lease.unwrap_or(0));
                 self.until.insert(*id, until);
-                // A lease of its own is counted from no earlier than the call.
+                // The holder counts its own lease from no earlier than the call.
                 let early = view.drift(hold.member, hold.lease.unwrap_or(0)) + MOMENT;
                 let is_short = view.now.saturating_add(hold.left).saturating_add(early) < until;
                 ((hold.left == 0 || is_short) && !view.excuses.may_be_forced(hold.lock, view.now)).then(
@@ -103,7 +102,7 @@ impl<S: Store> Judge<S> for Kept {
 }
 
 impl Kept {
-    /// A call has said that a hold was there which was lost before the call.
+    /// True if a call succeeded on a hold that was lost before the call.
     fn is_done_in_vain<S: Store>(&self, view: &View<'_, S>, call: &Call, id: u64) -> bool {
         if !matches!(call.op, Op::Unlock { .. } | Op::Extend { .. } | Op::EnsureHeld { .. }) {
             return false;
@@ -111,20 +110,20 @@ impl Kept {
         if self.judged.contains(&id) && self.lost_before(call, id) {
             return true;
         }
-        // What an unlock gives to a waiter in memory the store is not asked about.
+        // An unlock that hands off to a waiter in memory does not ask the store.
         if matches!(call.op, Op::Unlock { .. }) {
             return false;
         }
         let (Some(lock), Some(number)) = (call.lock, self.numbers.get(&id)) else { return false };
-        // A clock that was set has taken a part of the lease, and a forced unlock the rest, after the store
-        // has answered.
+        // A change of the clock may have shortened the lease, and a forced unlock may have removed the rest,
+        // after the store's answer.
         if view.excuses.may_be_forced(lock, view.now) {
             return false;
         }
         let client = &view.scene.members[call.member].client_id;
         let is_there = view.leases(lock).any(|lease| lease.client == *client && lease.number == *number);
         let taken = view.excuses.taken_at(client, *number);
-        // What was freed before that was a grant of the same number, which the waiter has asked for anew.
+        // An earlier forced unlock took an earlier grant of this number, and the waiter asked again.
         let granted = self.granted.get(&id).copied().unwrap_or(0);
         let forced = |at| at > granted && at + 2 * hand_off(view.program) < call.began;
         !is_there && taken.is_some_and(forced) && !view.program.network.is_faulty()
@@ -139,8 +138,7 @@ impl Kept {
         let options = &view.program.processes[member.plan].options;
         let taken = view.excuses.was_taken(&member.client_id, hold.number)
             || view.excuses.may_be_forced(hold.lock, view.now);
-        // The lease in hand may have been another one since it was looked at last: none is looked at while a
-        // call has the guard.
+        // The lease may have changed since the last look, which skips holds whose guard a call has.
         let other_taken = self.called.contains(&hold.id) && view.excuses.lost_until(hold.lock) > hold.granted;
         if taken || other_taken || hold.number == 0 || self.given_back.contains(&hold.owner) {
             return true;
@@ -153,7 +151,7 @@ impl Kept {
             _ if options.max_hold.is_some() => true,
             Some(LossReason::GivenBack) => false,
             _ if lasts => false,
-            // Renewals may have failed; each is repeated after a thirtieth of the lease.
+            // Renewals may have failed; each is retried after a thirtieth of the lease.
             _ => {
                 let repeated = settled_from(view) + options.watchdog_timeout() / 10;
                 hold.lease.is_some() || view.program.network.is_faulty() || view.now <= repeated

@@ -1,7 +1,7 @@
 //! docs/guarantees.md: "A guard believes in its lease no longer than the store keeps it […]; and the store
 //! keeps no lease that no guard believes in."
 //!
-//! Beyond a while, and beyond what is under way: calls, commands, releases that are repeated.
+//! Except for a short while, and for work under way: calls, commands, repeated releases.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,25 +14,25 @@ use crate::task::command_limit;
 use crate::time;
 use crate::world::{Nanos, SECOND};
 
-/// For so long a lease may stand without a holder: a waiter that was granted it, and is not polled, leaves it
-/// to the next one.
+/// Time for which a lease may stand without a holder: an unpolled waiter with a grant leaves the lease to the
+/// next waiter.
 const TOLERATED: Nanos = 5 * SECOND;
-/// The same where nothing has gone wrong, and all are polled: less than any timer of a waiter.
+/// As `TOLERATED`, without faults or unpolled waiters: less than any timer of a waiter.
 const AT_ONCE: Nanos = SECOND;
 
-/// Since when a lease has had no holder, and when it ends, as was seen last.
+/// A lease without a holder: the beginning of this state, and the end of the lease.
 #[derive(Debug)]
 struct Idle {
     since: Nanos,
     ends: Nanos,
-    /// For how long it may have none.
+    /// Longest time without a holder.
     tolerated: Nanos,
 }
 
 #[derive(Default)]
 pub(crate) struct Leak {
     idle: BTreeMap<(Which, usize, u64), Idle>,
-    /// Leases that something has counted on, or was under way for.
+    /// Leases that a hold or a call has relied on.
     seen: BTreeSet<(String, u64)>,
 }
 
@@ -45,7 +45,7 @@ impl<S: Store> Judge<S> for Leak {
         if view.phase > Phase::Quiet {
             return None;
         }
-        // Since the last look nothing but time has passed.
+        // Only time has passed since the last look.
         if let Some(((lock, member, number), idle)) =
             self.idle.iter().find(|(_, idle)| view.now.min(idle.ends) > idle.since + idle.tolerated)
         {
@@ -66,7 +66,7 @@ impl<S: Store> Judge<S> for Leak {
             idle.insert(key, Idle { since, ends: lease.ends, tolerated: tolerated(view, lock, member) });
         }
         self.idle = idle;
-        // One that came so, and stays, is not among them.
+        // Excludes leases that were abandoned from the start.
         let counted = view.leases.all().filter(|(lock, lease)| abandoned(view, *lock, lease).is_none());
         self.seen.extend(counted.map(|(_, lease)| (lease.client.clone(), lease.number)));
         None
@@ -85,14 +85,13 @@ impl<S: Store> Judge<S> for Leak {
 }
 
 impl Leak {
-    /// An attempt that comes later than its lease would have ended, and whose undoing was lost, is undone no
-    /// more.
+    /// True if an attempt ran after the end of its lease, and its only rollback was lost.
     fn came_late<S: Store>(&self, view: &View<'_, S>, lease: &StoredLease) -> bool {
         view.program.network.late > 0 && !self.seen.contains(&(lease.client.clone(), lease.number))
     }
 }
 
-/// The member that has the lease, if it lives and none of its guards counts on it.
+/// The living member that has the lease, if none of its guards relies on the lease.
 fn abandoned<S: Store>(view: &View<'_, S>, lock: Which, lease: &StoredLease) -> Option<usize> {
     let at = view.scene.members.iter().position(|member| member.client_id == lease.client)?;
     let member = &view.scene.members[at];
@@ -101,13 +100,13 @@ fn abandoned<S: Store>(view: &View<'_, S>, lock: Which, lease: &StoredLease) -> 
     }
     let same_name = |other: Which| other.name == lock.name;
     let is_held = view.scene.holds.values().any(|hold| {
-        // Which lease a forgotten one stands on, or one that is being extended, is not known for certain.
+        // The lease of a hold that is forgotten, or being extended, is not certain.
         hold.member == at && same_name(hold.lock) && counts(view, hold)
     });
     let is_called = view.scene.calls.values().any(|call| {
         let is_of_it = call.member == at && call.lock.is_some_and(same_name);
-        // One that waits, or is not polled, keeps no lease for longer than it takes to see that. But an
-        // owner's further acquisition has the lock already while it asks for a token or a longer lease.
+        // A waiting or unpolled call loses its lease as soon as noticed, except for an owner's further
+        // acquisition, which already has the lock while asking for a token or a longer lease.
         let is_further = matches!(call.op, Op::Acquire { owner: Some(_), .. });
         is_of_it && if call.was_stalled { is_further } else { waited_for(call).is_none() }
     });
@@ -122,11 +121,10 @@ fn counts<S: Store>(view: &View<'_, S>, hold: &crate::stage::Hold) -> bool {
     }
 }
 
-/// For how long a lease may stand without a holder by now: calls may be there that wait for the lock, or are
-/// not polled.
+/// Time for which a lease may stand without a holder, given calls that wait for the lock, or are not polled.
 fn tolerated<S: Store>(view: &View<'_, S>, lock: Which, member: usize) -> Nanos {
     let plan = &view.program.processes[view.scene.members[member].plan];
-    // By a fast clock a lease is over so much earlier.
+    // By a fast clock, a lease ends earlier.
     let early = view.drift(member, view.program.longest_lease());
     let stalls = |op: &Op| op.care().is_some_and(|care| care.stall.is_some());
     if is_calm(view) && !plan.tasks.iter().flatten().any(stalls) {
@@ -147,9 +145,9 @@ fn tolerated<S: Store>(view: &View<'_, S>, lock: Which, member: usize) -> Nanos 
     TOLERATED + early + answered + 2 * (1 + stalled) * plan.options.unpolled_limit()
 }
 
-/// It is dead, or stands still, or has something under way that concerns any lease.
+/// True if the member is dead or suspended, or has commands or releases under way.
 fn is_busy<S: Store>(view: &View<'_, S>, member: &Member) -> bool {
-    // Once the client was dropped its releases are not known.
+    // After the client was dropped, its pending releases are unknown.
     let releases = || member.client.as_ref().is_none_or(|client| client.metrics().releases_pending > 0);
     !member.process.runs() || view.store.under_way(&member.process) > 0 || releases()
 }

@@ -1,6 +1,6 @@
 //! `LockOptions::watchdog_timeout`: "The lease of a lock that is taken without one: it is renewed each time a
-//! third of it is over, and runs out this long after the process died." So a hold that begins, by whatever
-//! lease its process has already, has one that is no longer.
+//! third of it is over, and runs out this long after the process died." So a new hold's lease is no longer
+//! than that, even if the process already had the lease.
 
 use super::Judge;
 use super::belief::{allowance, stored};
@@ -20,12 +20,12 @@ impl<S: Store> Judge<S> for Length {
     }
 
     fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
-        // An explicit owner may have had others, of calls that a waker's panic has ended.
+        // An explicit owner may have other holds, of calls that ended with a waker's panic.
         let Event::Answered(Call { op: Op::Acquire { owner: None, .. }, .. }, Answer::Got(id)) = event else {
             return None;
         };
         let hold = view.scene.holds.get(id)?;
-        // What an owner has already may last longer; and concurrent readers have one lease.
+        // An owner's earlier lease may last longer, and concurrent readers share one lease.
         if hold.lease.is_some() || hold.lock.kind != LockSide::Plain || is_again(view, *id) || !is_calm(view)
         {
             return None;

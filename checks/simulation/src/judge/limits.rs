@@ -1,8 +1,8 @@
 //! `Lock::try_lock_for`: "Takes the lock, waiting for it no longer than `wait`. […] With a `wait` of zero the
 //! one attempt takes the round trip that it takes; otherwise an attempt under way when the time is over is
 //! given up". Of `Guard::lost_timeout`: "for `timeout` at most by the backend's clock". Of
-//! `LockClient::shutdown`: "for `limit` at most". And of a `Backend`: "No future hangs for ever", so no call
-//! does that asks the store for something.
+//! `LockClient::shutdown`: "for `limit` at most". And of a `Backend`: "No future hangs for ever", and so
+//! neither does any call that asks the store.
 
 use super::Judge;
 use super::calm::{hand_off, is_calm};
@@ -29,8 +29,8 @@ impl<S: Store> Judge<S> for Limits {
     }
 }
 
-/// How long a call may take that does not wait, where nothing has gone wrong: it may be there for an answer
-/// that another one waits for, and that one may not be polled.
+/// Limit on a call that does not wait, without faults or stalls: the call may share the answer to another
+/// call, which has to be polled.
 fn at_once<S: Store>(view: &View<'_, S>, call: &Call) -> Option<Nanos> {
     let tries = matches!(call.op, Op::Acquire { how: How::Try | How::TryFor { wait: 0, .. }, .. });
     let plan = &view.program.processes[view.scene.members[call.member].plan];
@@ -43,9 +43,9 @@ fn is_late<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     let Some(due) = call.due else { return false };
     let due = at_once(view, call).map_or(due, |at_once| at_once.min(due));
     let member = &view.scene.members[call.member];
-    // It cannot be done while it is not polled; and is, once it is polled.
+    // A call cannot end while unpolled; once polled, the call ends.
     let polled_from = call.stalled_until.max(member.stood_still_until);
-    // It may have missed its turn meanwhile, and has to ask once more.
+    // The call may have missed its turn meanwhile, and has to ask once more.
     let again = polled_from + command_limit(view.program);
     let due = if call.was_stalled || polled_from > call.began { due.max(again) } else { due };
     view.now > due + MOMENT && member.process.runs() && view.now > polled_from + MOMENT

@@ -1,6 +1,6 @@
-//! `LockClient::held`: "What this client holds now, by guards and by holds that were forgotten: an item
-//! for each owner of each lock […]. As far as this process knows". And `LockClient::waiting`: "What
-//! acquisitions of this client wait for now".
+//! `LockClient::held`: "What this client holds now, by guards and by holds that were forgotten: an item for
+//! each owner of each lock […]. As far as this process knows". And `LockClient::waiting`: "What acquisitions
+//! of this client wait for now".
 
 use latchwork::Owner;
 use latchwork::lock::{HeldLock, WaitingLock};
@@ -39,12 +39,11 @@ fn is_of<S: Store>(view: &View<'_, S>, lock: Which, name: &str, mode: latchwork:
     view.name(lock) == name && lock.kind.mode() == mode
 }
 
-/// Whether what is listed of the hold's owner is as long, and as much, as its guards say.
+/// True if the listed holds of the hold's owner agree in number and duration with the owner's guards.
 fn is_listed<S: Store>(view: &View<'_, S>, hold: &Hold, held: &[HeldLock]) -> bool {
     let same = |other: &&Hold| other.owner == hold.owner && other.lock == hold.lock && other.is_held();
     let count = view.scene.holds.values().filter(same).count();
-    // A hold that was given back by its owner's name, as forgotten ones are, is counted no more, and no guard
-    // says whose it was.
+    // A forgotten hold, or one released by its owner's name, no longer counts, without a trace in guards.
     let plan = &view.program.processes[view.member(hold).plan];
     let by_name = |op: &Op| matches!(op, Op::UnlockByOwner { .. } | Op::Forget { .. });
     let count = if plan.tasks.iter().flatten().any(by_name) { count.min(1) } else { count };
@@ -58,7 +57,7 @@ fn is_listed<S: Store>(view: &View<'_, S>, hold: &Hold, held: &[HeldLock]) -> bo
     holds >= count && longest.saturating_add(MOMENT) >= left
 }
 
-/// Whether a hold or a call of the owner stands for what is listed.
+/// True if a hold or a call of the owner explains the listed item.
 fn is_had<S: Store>(view: &View<'_, S>, member: usize, held: &HeldLock) -> bool {
     let by = |owner: &Owner| *owner == held.owner;
     let of_it = |lock: Option<Which>| lock.is_some_and(|it| is_of(view, it, held.name.as_str(), held.mode));
@@ -66,7 +65,6 @@ fn is_had<S: Store>(view: &View<'_, S>, member: usize, held: &HeldLock) -> bool 
         || view.calls_of(member).any(|call| of_it(call.lock))
 }
 
-/// How many acquisitions are under way of a lock.
 fn called<S: Store>(view: &View<'_, S>, member: usize, waiting: &WaitingLock) -> usize {
     let of_it = |lock: Which| is_of(view, lock, waiting.name.as_str(), waiting.mode);
     let acquires = |call: &&Call| matches!(call.op, Op::Acquire { .. }) && call.lock.is_some_and(of_it);

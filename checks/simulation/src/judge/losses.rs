@@ -1,8 +1,8 @@
-//! `Guard::lost`: "Waits until the hold is lost, and says why." So what it tells of is held no more. And
+//! `Guard::lost`: "Waits until the hold is lost, and says why." So a hold reported as lost is not held. And
 //! of `LossReason`: `Expired`, "The lease ended"; `HeldTooLong`, "It was held for as long as `max_hold`
 //! allows"; `Gone`, "The store says that this client does not hold the lock any more"; `Unreachable`, "A
-//! renewal went out, and nothing confirmed it before the lease ended"; `GivenBack`, "The owner's holds
-//! were given back by name, beside a guard that was alive".
+//! renewal went out, and nothing confirmed it before the lease ended"; `GivenBack`, "The owner's holds were
+//! given back by name, beside a guard that was alive".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::task::MOMENT;
 use crate::time;
 use crate::world::Nanos;
 
-/// What is needed to judge a loss whose hold is gone by then.
+/// Facts to judge a loss after the hold has left the scene.
 struct Known {
     id: u64,
     member: usize,
@@ -32,17 +32,14 @@ struct Known {
 
 #[derive(Default)]
 pub(crate) struct Losses {
-    /// Holds of calls that use them up.
+    /// All holds so far, since some calls consume theirs.
     known: Vec<Known>,
-    /// Since when a hold is lost whose `lost` is awaited: member, task, moment.
+    /// Lost holds whose loss a task still waits for: member and task, and the time of the loss.
     untold: Vec<((usize, usize), Nanos)>,
-    /// Owners that gave back a hold by name.
     given_back: Vec<latchwork::Owner>,
-    /// The number of the lease of each hold, as it was seen last.
     numbers: BTreeMap<u64, u64>,
-    /// The leases that the store had when their holds were given back, and their ends.
+    /// Leases at the store when their holds were released, with their ends.
     ended: BTreeMap<u64, (u64, Nanos)>,
-    /// Holds of which a call has said that they are lost.
     told: BTreeSet<u64>,
 }
 
@@ -119,7 +116,7 @@ fn known(hold: &Hold) -> Known {
     }
 }
 
-/// A task awaits the loss of a hold, and it is lost.
+/// True if a task waits for the loss of a hold that is already lost.
 fn is_untold<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     let member = &view.scene.members[call.member];
     let is_polled = member.process.runs()
@@ -131,7 +128,7 @@ fn is_untold<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
 }
 
 impl Losses {
-    /// For how long the hold's owner may have had the lock, by its own clock.
+    /// Maximum time for which the hold's owner has had the lock, by its own clock.
     fn owned<S: Store>(&self, known: &Known, view: &View<'_, S>) -> Nanos {
         let owners = self.known.iter().filter(|other| other.owner == known.owner && other.lock == known.lock);
         // Counted from before the command was sent.
@@ -139,7 +136,6 @@ impl Losses {
         owned + view.drift(known.member, owned) + MOMENT
     }
 
-    /// Whether there is a reason for what was said.
     fn check<S: Store>(&self, view: &View<'_, S>, call: &Call, reason: LossReason) -> Option<String> {
         let known = self.known.iter().find(|known| Some(known.id) == call.hold)?;
         let member = &view.scene.members[known.member];
@@ -149,16 +145,15 @@ impl Losses {
         });
         // Counted from before the command was sent.
         let lasted = view.now - known.began;
-        // Of a clock that runs fast the lease is shorter by as much.
+        // By a fast clock, the lease ends earlier.
         let lasted = lasted + view.drift(known.member, lasted) + MOMENT;
         let is_right = match reason {
-            // Of an owner's holds the last one's lease counts, and this one's is known.
+            // The lease of an owner's latest hold counts; only this hold's is known here.
             LossReason::Expired => known.lease.is_none_or(|lease| lasted >= lease),
             LossReason::HeldTooLong => options.max_hold.is_some_and(|limit| self.owned(known, view) >= limit),
             LossReason::Gone => {
                 let taken = |number| view.excuses.was_taken(&member.client_id, number);
-                // The second run of a command gives the answer; a store that has fallen back since has the
-                // lease again.
+                // The second run of a command decides the answer; a fallback may restore the lease.
                 let ran_twice = view.program.network.twice > 0 && self.ended.contains_key(&known.id);
                 let had_it = self.ended.get(&known.id).is_some_and(|(number, ends)| {
                     let is_forced = view.excuses.may_be_forced(known.lock, view.now);
@@ -166,7 +161,7 @@ impl Losses {
                 });
                 ran_twice || !had_it && stored.is_none() || taken(known.number)
             }
-            // A command that is sent when the lease is about to end is not answered before.
+            // A command sent shortly before the end of the lease is answered after the end.
             LossReason::Unreachable => !is_calm(view) || known.lease.is_some_and(|lease| lasted >= lease),
             LossReason::GivenBack => self.given_back.contains(&known.owner),
             _ => false,

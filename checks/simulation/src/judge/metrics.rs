@@ -1,8 +1,8 @@
-//! `Metrics`: "Its count is the number of acquisitions." (`waits`) "Calls that ended without the lock: it
-//! was held, or the time was over." (`given_up`) "Hand-offs in memory" (of all locks, and of one) "From
-//! the guard's being made to its end, for each guard." (`holds`) "Releases that are under way in the
-//! background now." "Waiters that […] were not polled in time". "Holds that were lost, for whatever
-//! reason." "Channels that have waiters." And: "counters only rise".
+//! `Metrics`: "Its count is the number of acquisitions." (`waits`) "Calls that ended without the lock: it was
+//! held, or the time was over." (`given_up`) "Hand-offs in memory" (of all locks, and of one) "From the
+//! guard's being made to its end, for each guard." (`holds`) "Releases that are under way in the background
+//! now." "Waiters that […] were not polled in time". "Holds that were lost, for whatever reason." "Channels
+//! that have waiters." And: "counters only rise".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,21 +14,20 @@ use crate::stage::{Answer, Event, Phase, View};
 use crate::store::{Store, nanos};
 use crate::world::{Nanos, US};
 
-/// What the tasks of a member have seen.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     acquisitions: u64,
     given_up: u64,
     forgotten: u64,
-    /// Attempts that ended otherwise: each may have had a guard for a moment.
+    /// Attempts with another end: each may briefly have had a guard.
     ended_otherwise: u64,
     losses_told: u64,
-    /// From calls to their guards, and from those to their ends, in nanoseconds.
+    /// Times from calls to guards, and from guards to their ends, in nanoseconds.
     waited: Nanos,
     held: Nanos,
-    /// The same of those that were forgotten, whose guards were made in this time.
+    /// As `waited`, for forgotten holds, whose guards were made within this time.
     unmeasured: Nanos,
-    /// Wakers have tried to take locks, and nothing tells what came of that.
+    /// True if wakers have tried to acquire locks, with unknown results.
     others_try: bool,
     last: Metrics,
 }
@@ -36,9 +35,7 @@ struct Seen {
 #[derive(Default)]
 pub(crate) struct Sums {
     seen: BTreeMap<usize, Seen>,
-    /// Members with a hold at the last look.
     hold: BTreeSet<usize>,
-    /// Since when each hold has a guard.
     since: BTreeMap<u64, Nanos>,
 }
 
@@ -93,7 +90,7 @@ impl<S: Store> Judge<S> for Sums {
             }
             (_, Answer::Shutdown(Ok(()))) => {
                 let pending = view.scene.members[call.member].client.as_ref()?.metrics().releases_pending;
-                // One that was forgotten may have ended at this very moment.
+                // A forgotten hold may have ended at this very moment.
                 let had_holds = self.hold.contains(&call.member);
                 return (pending > 0 && !had_holds)
                     .then(|| format!("p{} is shut down, and {pending} releases are under way", call.member));
@@ -106,7 +103,7 @@ impl<S: Store> Judge<S> for Sums {
             _ => {}
         }
         if let Answer::Lost(reason) | Answer::Failed(LockError::Lost { reason, .. }) = answer
-            // An owner's further lease may end while it has the lock by another one, which counts as no loss.
+            // The end of an owner's further lease is not a loss while another lease holds the lock.
             && matches!(reason, LossReason::Gone | LossReason::Unreachable | LossReason::HeldTooLong)
         {
             seen.losses_told += 1;
@@ -130,7 +127,7 @@ impl<S: Store> Judge<S> for Sums {
     }
 }
 
-/// Which sum of times is not as it was seen. A guard that asks for more is made before its call returns.
+/// Names a wrong sum of times. A guard that asks for a token precedes the return of its call.
 fn wrong_times<S: Store>(
     view: &View<'_, S>,
     at: usize,
@@ -147,7 +144,7 @@ fn wrong_times<S: Store>(
     (!is_right && !seen.others_try).then_some("times")
 }
 
-/// Whether the futures of a process are polled whenever they are woken.
+/// True if all futures of a process are polled at each wake.
 fn polls_all<S: Store>(view: &View<'_, S>, plan: usize) -> bool {
     let stalls =
         |op: &Op| op.waker() != WakerKind::Plain || op.care().is_some_and(|care| care.stall.is_some());
@@ -157,7 +154,6 @@ fn polls_all<S: Store>(view: &View<'_, S>, plan: usize) -> bool {
         && !view.program.incidents.iter().any(stops)
 }
 
-/// Which counter is lower than it was.
 fn fallen(before: &Metrics, now: &Metrics) -> Option<&'static str> {
     let counters = |metrics: &Metrics| {
         [
@@ -179,10 +175,10 @@ fn fallen(before: &Metrics, now: &Metrics) -> Option<&'static str> {
     pairs.into_iter().find(|((_, before), (_, now))| now < before).map(|((what, _), _)| what)
 }
 
-/// What does not add up, when all tasks have ended and nothing is held. `apart`: the client shares its
-/// messages with no other.
+/// Names a wrong counter, when all tasks have ended without holds. `apart`: the client shares its messages
+/// with no other client.
 fn wrong(seen: &Seen, metrics: &Metrics, apart: bool) -> Option<&'static str> {
-    // One that was superseded while it asked for a token had a guard until then.
+    // A waiter superseded while asking for a token had a guard until then.
     let had_for_a_moment = seen.ended_otherwise + metrics.superseded;
     let guards = seen.acquisitions - seen.forgotten..=seen.acquisitions - seen.forgotten + had_for_a_moment;
     let sums = [

@@ -1,5 +1,4 @@
-//! [`Judge`]: what happens in a run against sentences of the documentation. One file for each judge, which
-//! begins with the sentence that it judges.
+//! [`Judge`]: checks a run against sentences of the documentation, quoted at the head of the judge's file.
 
 mod answers;
 mod belief;
@@ -33,36 +32,35 @@ mod words;
 use crate::stage::{Event, View};
 use crate::store::Store;
 
-/// Looks at a run between two steps, of which each polls one task or lets time pass. Whatever it says is a
-/// failure of the run. Excuses are in [`View::excuses`], lease by lease.
+/// Inspects a run after each step, which polls one task or lets time pass. Each returned text is a failure of
+/// the run. Excuses are in [`View::excuses`], lease by lease.
 pub(crate) trait Judge<S: Store> {
-    /// What failures are called, in one word.
+    /// One word that names the judge's failures.
     fn name(&self) -> &'static str;
 
-    /// After each step: what is wrong now.
+    /// Called after each step. Returns a failure in the present state.
     fn look(&mut self, _view: &View<'_, S>) -> Option<String> {
         None
     }
 
-    /// Something has happened in the step; before [`look`](Self::look).
+    /// Called for each event of the step, before [`look`](Self::look).
     fn hear(&mut self, _event: &Event, _view: &View<'_, S>) -> Option<String> {
         None
     }
 
-    /// A [`Phase`](crate::stage::Phase) has come to its end, which the view has still.
+    /// Called at the end of a [`Phase`](crate::stage::Phase), which the view still shows.
     fn phase_ends(&mut self, _view: &View<'_, S>) -> Option<String> {
         None
     }
 }
 
-/// What a judge has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) judge: &'static str,
     pub(crate) text: String,
 }
 
-/// All judges, in the order in which they are asked.
+/// All judges, in the order of their calls.
 pub(crate) fn all<S: Store>() -> Vec<Box<dyn Judge<S>>> {
     vec![
         Box::new(belief::Belief),

@@ -1,6 +1,5 @@
 //! "After 10 000 names, 200 tasks and random cancellation no entry, subscription or memory is left." When all
-//! tasks have ended and given back what they had, there are no waiters, no channel is listened to, and no
-//! release is under way.
+//! tasks have ended and released their holds, no client has waiters, channels or releases under way.
 
 use latchwork::subscription::RegistryStats;
 

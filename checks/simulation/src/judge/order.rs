@@ -16,18 +16,17 @@ use crate::store::Store;
 use crate::time;
 use crate::world::{Nanos, SECOND};
 
-/// A client learns within a second that its lock was forced free if others of it wait, and these are not in
-/// the store's queue before.
+/// Limit on the time until a client with other waiters learns that its lock was forced free; before that,
+/// these waiters are not in the store's queue.
 const TOLD_OF_FORCE: Nanos = 2 * SECOND;
 
 #[derive(Default)]
 pub(crate) struct Order {
-    /// When each member's owner had each lock last: the owner's other calls are let in along with it.
+    /// Time when each member's owner last had each lock: the owner's other calls enter along with it.
     last: BTreeMap<(Which, usize, usize), Nanos>,
-    /// The owner of each hold that a member's owner has got.
+    /// The owner of each hold, as a number of the member's.
     owners: BTreeMap<u64, usize>,
-    /// When a waiter of a member left, or was not polled: until the next one has told the store of itself, it
-    /// has no place there.
+    /// Time when a waiter of a member left, or was unpolled: the next one has no position until it asks.
     left: BTreeMap<(usize, Which), Nanos>,
 }
 
@@ -46,8 +45,7 @@ impl<S: Store> Judge<S> for Order {
         let lock = call.lock?;
         let Answer::Got(hold) = answer else {
             self.left.insert((call.member, lock), view.now);
-            // It may have had the lock, and have let in the others of its owner, before it was dropped or a
-            // waker panicked.
+            // The call may have had the lock, and let in its owner's other calls, before it ended.
             if let Op::Acquire { owner: Some(owner), .. } = call.op {
                 self.last.insert((lock, call.member, owner), view.now);
             }
@@ -83,7 +81,7 @@ impl<S: Store> Judge<S> for Order {
     }
 }
 
-/// Whether another call by the same owner waited before it: all of an owner's are let in at once.
+/// True if another call of the owner waited earlier: all calls of an owner enter together.
 fn comes_along<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     let owner = |call: &Call| match call.op {
         Op::Acquire { owner, .. } => owner,
@@ -94,18 +92,16 @@ fn comes_along<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     owner(call).is_some() && view.scene.calls.values().any(|other| same(other) && other.began < call.began)
 }
 
-/// Whether the lock was forced free, and the waiter's process may not know: the store has no place for the
-/// waiter then.
+/// True if the store has no position for the waiter, whose process may not know of a forced unlock.
 pub(super) fn may_be_forced<S: Store>(view: &View<'_, S>, waiter: &Call, lock: Which) -> bool {
     let forces =
         |call: &Call| matches!(call.op, Op::ForceUnlock { lock: other, .. } if other.name == lock.name);
-    // If the lock was its by then, and it had not been polled since, it waits anew.
+    // A waiter that had the lock without being polled waits anew.
     let waits_anew = |at| waiter.began <= at && is_first_of_its_member(view, waiter, lock);
     let untold = |at| at + TOLD_OF_FORCE + hand_off(view.program) > view.now || waits_anew(at);
     view.scene.calls.values().any(forces) || view.excuses.forced_last(lock.name).is_some_and(untold)
 }
 
-/// Whether no other call of its process waits for longer.
 fn is_first_of_its_member<S: Store>(view: &View<'_, S>, waiter: &Call, lock: Which) -> bool {
     let came_before = |other: &Call| {
         other.member == waiter.member && other.began < waiter.began && waited_for(other) == Some(lock)
@@ -113,7 +109,7 @@ fn is_first_of_its_member<S: Store>(view: &View<'_, S>, waiter: &Call, lock: Whi
     !view.scene.calls.values().any(came_before)
 }
 
-/// Whether the owner of a hold has the lock by another one, too.
+/// True if the hold's owner also has the lock by another hold.
 pub(super) fn is_again<S: Store>(view: &View<'_, S>, id: u64) -> bool {
     let Some(hold) = view.scene.holds.get(&id) else { return true };
     let mut others = view.scene.holds.values().filter(|other| other.id != id);
@@ -124,7 +120,7 @@ impl Order {
     fn is_overtaken<S: Store>(&self, view: &View<'_, S>, waiter: &Call, call: &Call, lock: Which) -> bool {
         let is_one =
             waited_for(waiter) == Some(lock) && (waiter.member, waiter.task) != (call.member, call.task);
-        // Turns of processes are not in the order of their waiters.
+        // Plain locks promise no order between processes.
         if !is_one || lock.kind == LockSide::Plain && waiter.member != call.member {
             return false;
         }
@@ -140,7 +136,7 @@ impl Order {
             && positions_last(view)
     }
 
-    /// Whether its owner had the other side meanwhile: then it has entered anew.
+    /// True if the owner had the other side meanwhile, and so the waiter queued anew.
     fn was_recalled<S: Store>(&self, view: &View<'_, S>, waiter: &Call, lock: Which) -> bool {
         let Op::Acquire { owner: Some(owner), .. } = waiter.op else { return false };
         let other = Which { kind: LockSide::Read, ..lock };
@@ -148,7 +144,7 @@ impl Order {
         lock.kind == LockSide::Write && had.is_some_and(|at| *at + hand_off(view.program) >= waiter.began)
     }
 
-    /// Whether another waiter of the same member may have kept it from the store.
+    /// True if another waiter of the same member may have kept this waiter from the store.
     fn was_held_up<S: Store>(&self, view: &View<'_, S>, waiter: &Call, lock: Which) -> bool {
         let stalls =
             |other: &Call| other.member == waiter.member && other.lock == Some(lock) && other.was_stalled;
@@ -160,11 +156,10 @@ impl Order {
     }
 }
 
-/// Whether a member has lost the lock by time: its release has named no waiter, and its waiters are not in
-/// the store's queue yet.
+/// True if a member's lease has expired: no release named a waiter, and none is in the store's queue.
 pub(super) fn has_expired<S: Store>(view: &View<'_, S>, member: usize, lock: Which) -> bool {
     let of_it = |hold: &&Hold| hold.member == member && hold.lock.name == lock.name;
-    // By a slow clock it believes in a lease that is over.
+    // By a slow clock, the member believes in an expired lease.
     let early = view.drift(member, view.program.longest_lease());
     let lost = |hold: &Hold| {
         let is_over = |guard: &latchwork::Guard| {
@@ -175,7 +170,7 @@ pub(super) fn has_expired<S: Store>(view: &View<'_, S>, member: usize, lock: Whi
     view.scene.holds.values().filter(of_it).any(lost)
 }
 
-/// Whether positions are kept for longer than a hand-off takes, in all processes.
+/// True if positions last for longer than a hand-off, in all processes.
 pub(super) fn positions_last<S: Store>(view: &View<'_, S>) -> bool {
     let mut plans = view.program.processes.iter();
     plans.all(|plan| plan.options.watchdog_timeout() / 3 > 4 * hand_off(view.program))

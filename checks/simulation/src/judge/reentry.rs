@@ -1,6 +1,6 @@
-//! `Lock::owned_by`: "an owner that has it can take it again". And of the sides of a read-write lock: an
-//! owner that writes may read beside itself, and one that reads is told that it cannot write
-//! ("`LockError::Upgrade`"). So no call of an owner waits for what that owner has.
+//! `Lock::owned_by`: "an owner that has it can take it again". And of the sides of a read-write lock: a
+//! writing owner may also read, and a reading owner that wants to write fails ("`LockError::Upgrade`"). So no
+//! call waits for a hold of its own owner.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::world::Nanos;
 #[derive(Default)]
 pub(crate) struct Reentry {
     looked: Nanos,
-    /// Since when the owner of a call that waits has the lock, by member and task.
+    /// For waiting calls, by member and task: time from which the owner has had the lock.
     since: BTreeMap<(usize, usize), Nanos>,
 }
 
@@ -36,7 +36,7 @@ impl<S: Store> Judge<S> for Reentry {
             if !waits_for_itself(view, call) {
                 continue;
             }
-            // A token, or a longer lease, takes a command.
+            // A token or a longer lease takes a command.
             let limit = if is_calm(view) { hand_off(view.program) } else { 2 * command_limit(view.program) };
             let member = &view.scene.members[call.member];
             let began = self.since.get(by).copied().unwrap_or(view.now).max(member.stood_still_until);

@@ -1,7 +1,7 @@
 //! `Lock::try_lock_for`: "`None` if it is held by another then." And `LockError::NoAnswer` "if the time is
-//! over before the store has said, to this waiter or another one of this client, whether the lock is
-//! held". So a call ends without the lock only if the lock was taken at some moment since it began, or was
-//! another acquisition's of its client; and if the store has told so since.
+//! over before the store has said, to this waiter or another one of this client, whether the lock is held".
+//! So a call ends without the lock only if the lock was taken at some moment since the call began, or another
+//! acquisition of the client had the lock; and if the store has said so since.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +14,20 @@ use crate::store::Store;
 use crate::time;
 use crate::world::{Nanos, SECOND};
 
-/// For so long after a call has asked for a queued lock its place at the store, or the turn that it has
-/// brought to others, may be felt.
+/// Time for which a call's queue position, or the turn that it gave to others, may have effects.
 const PLACES_LAST: Nanos = 15 * SECOND;
 
-/// What was the case since a call began.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     was_taken: bool,
-    /// Another call, or a hold, of the same client was there.
+    /// True if another call or hold of the same client was present.
     had_company: bool,
 }
 
 #[derive(Default)]
 pub(crate) struct Refused {
     open: BTreeMap<(usize, usize), Seen>,
-    /// When an acquisition of a name ended last.
+    /// End of the last acquisition of each name.
     asked: BTreeMap<usize, Nanos>,
 }
 
@@ -52,7 +50,7 @@ impl<S: Store> Judge<S> for Refused {
             Event::Called(call) if is_limited(call) => {
                 let mut seen = Seen::default();
                 see(view, call, &self.asked, &mut seen);
-                // What is being given back is not free before that is answered.
+                // A lock is free only once its release was answered.
                 let client = view.scene.members[call.member].client.as_ref();
                 seen.had_company |= client.is_some_and(|client| client.metrics().releases_pending > 0);
                 self.open.insert((call.member, call.task), seen);
@@ -97,13 +95,13 @@ fn wrong<S: Store>(
     asked: &BTreeMap<usize, Nanos>,
 ) -> Option<String> {
     see(view, call, asked, &mut seen);
-    // A waker that tries the lock has it for a moment, which no look sees.
+    // A waker's attempt may hold the lock briefly, between two looks.
     let tries = |op: &Op| op.waker() == WakerKind::Tries;
     if seen.had_company || view.has_operation(tries) {
         return None;
     }
     let lock = call.lock?;
-    // One that has ended at the very moment at which this one began has passed on what it was told before.
+    // An acquisition that ended at this call's very start may have shared its older answer.
     if asked.get(&lock.name) == Some(&call.began) {
         return None;
     }

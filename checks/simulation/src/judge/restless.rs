@@ -1,13 +1,13 @@
-//! `watchdog`: "It sleeps until the first of the client's deadlines". What wakes again and again, and finds
-//! nothing to do, lets no other task of its thread run. So where no call begins or ends, tasks are polled for
-//! commands and messages for the greater part.
+//! `watchdog`: "It sleeps until the first of the client's deadlines". A task that wakes again and again
+//! without work starves other tasks of its thread. So in periods without calls, most polls must serve
+//! commands and messages.
 
 use super::Judge;
 use crate::stage::{Event, View};
 use crate::store::Store;
 use crate::world::{Nanos, SECOND};
 
-/// So many polls a second are too many, beyond those that commands, their answers and messages take.
+/// Limit on polls per second, beyond those of commands, answers and messages.
 const POLLS: u64 = 800;
 
 #[derive(Default)]

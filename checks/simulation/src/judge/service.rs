@@ -1,9 +1,8 @@
 //! "A waiter is woken by the release, not by a timer"; "An unpolled waiter blocks others for at most 2 s";
 //! and of a network that has come back: locks released meanwhile "are free afterwards, and their waiters have
-//! them within 4 s". So once nothing is felt of any fault, no call waits beside a free lock for longer than
-//! that.
-//! And docs/failures.md of a lock that is evicted: a waiter "tries when the lease that it has seen would end,
-//! if no message comes before".
+//! them within 4 s". So once all effects of faults have ended, no call waits beside a free lock for longer
+//! than that. And docs/failures.md of a lock that is evicted: a waiter "tries when the lease that it has seen
+//! would end, if no message comes before".
 
 use std::collections::BTreeMap;
 
@@ -16,20 +15,18 @@ use crate::task::MOMENT;
 use crate::time;
 use crate::world::{MS, Nanos, SECOND};
 
-/// As long as that after an outage.
 const WITHIN: Nanos = 4 * SECOND;
-/// For how long it is felt that a process stood still.
+/// Time for which the suspension of a process has effects.
 const FELT: Nanos = 15 * SECOND;
-/// Where nothing has gone wrong at all: less than any timer of a waiter.
+/// The limit without any fault: less than any timer of a waiter.
 const AT_ONCE: Nanos = 600 * MS;
 
 #[derive(Default)]
 pub(crate) struct Service {
     looked: Nanos,
-    /// Since when the lock that a call waits for was free, and whether it was freed, by member and task.
+    /// By member and task: time from which a waiting call's lock has been free; true if it was freed.
     free_since: BTreeMap<(usize, usize), (Nanos, bool)>,
-    /// When the leases that a lock had last would have ended, both sides of a read-write lock under the
-    /// reader's.
+    /// Last expected end of each lock's leases, a read-write lock's under its reader's side.
     ends: BTreeMap<Which, Nanos>,
 }
 
@@ -41,7 +38,7 @@ impl<S: Store> Judge<S> for Service {
     fn look(&mut self, view: &View<'_, S>) -> Option<String> {
         let waits = if view.now == self.looked { None } else { self.waits_in_vain(view) };
         self.looked = view.now;
-        // At each look: within one moment a lease may give place to another one.
+        // At each look, since one lease may replace another within one moment.
         let leases = view.leases.all().filter(|(_, lease)| lease.ends > view.now);
         self.ends.extend(leases.map(|(lock, lease)| (lock, lease.ends)));
         waits
@@ -50,7 +47,7 @@ impl<S: Store> Judge<S> for Service {
 
 impl Service {
     fn waits_in_vain<S: Store>(&mut self, view: &View<'_, S>) -> Option<String> {
-        // One that stands still holds up the others for as long as its position is kept, and no longer.
+        // A suspended waiter blocks others only for the life of its position.
         let settled = settled_but_for(view, |what| matches!(what, Trouble::Suspend { .. }));
         let suspended = view
             .scene
@@ -62,11 +59,11 @@ impl Service {
         let mut free_since = BTreeMap::new();
         for (by, call) in &view.scene.calls {
             let Some(lock) = waited_for(call).filter(|lock| is_free_for(view, *lock)) else { continue };
-            // Of a lease that ended by itself only askers learn.
+            // Only clients that ask learn of an expired lease.
             let ends = self.ends.iter().find(|(other, _)| other.is_one_with(lock));
             let was_freed = || ends.is_some_and(|(_, ends)| *ends > view.now + MOMENT);
             let (since, freed) = self.free_since.get(by).copied().unwrap_or_else(|| (view.now, was_freed()));
-            // No message tells of a lease that the store has lost.
+            // The store sends no message for a lease lost by harm.
             let since = since.max(call.began).max(settled).max(view.excuses.lost_until(lock));
             if view.now > since + within(view, lock, freed) + held_up
                 && is_attended(view, call)
@@ -87,7 +84,7 @@ impl Service {
     }
 }
 
-/// How long a call may wait beside a free lock: calls that are not polled hold it up one after the other.
+/// Limit on waiting beside a free lock: unpolled calls block the lock one after the other.
 fn within<S: Store>(view: &View<'_, S>, lock: Which, freed: bool) -> Nanos {
     let unpolled = view.program.processes.iter().map(|plan| plan.options.unpolled_limit()).max();
     let of_it = |call: &&Call| call.lock.is_some_and(|other| other.name == lock.name);
@@ -100,13 +97,13 @@ fn within<S: Store>(view: &View<'_, S>, lock: Which, freed: bool) -> Nanos {
     WITHIN + 2 * (1 + stalled) * unpolled.unwrap_or(0) + 2 * (1 + stalled) * hand_off(view.program)
 }
 
-/// Clients whose lease was forced free learn it by a timer, if they are not those that forced it.
+/// True if a forced unlock may occur, which other clients notice only by a timer.
 fn may_be_forced<S: Store>(view: &View<'_, S>, lock: Which) -> bool {
     let forces = |op: &Op| matches!(op, Op::ForceUnlock { lock: other, .. } if other.name == lock.name);
     view.program.processes.iter().flat_map(|plan| &plan.tasks).flatten().any(forces)
 }
 
-/// Whether the store has nothing against it: a reader may come beside others, unless a writer waits.
+/// True if the store would grant the lock: a reader may join others, unless a writer waits.
 fn is_free_for<S: Store>(view: &View<'_, S>, lock: Which) -> bool {
     let writes = |call: &Call| {
         waited_for(call).is_some_and(|other| other.name == lock.name && other.kind == LockSide::Write)

@@ -15,10 +15,9 @@ use crate::task::{MOMENT, command_limit, error_words};
 use crate::time;
 use crate::world::{MS, Nanos};
 
-/// A lease that ends at the store within this time after it is over at its client is not released.
+/// Limit on the rest of a store's lease that the client does not bother to release after the end on its side.
 const ENDS_BY_ITSELF: Nanos = 100 * MS;
 
-/// When each member was shut down.
 #[derive(Default)]
 pub(crate) struct Shutdown {
     begun: BTreeMap<usize, Nanos>,
@@ -58,7 +57,7 @@ impl<S: Store> Judge<S> for Shutdown {
             Event::Answered(call, answer) if matches!(call.op, Op::Acquire { .. }) => {
                 let begun = *self.begun.get(&call.member)?;
                 let wrong = match answer {
-                    // What was granted before is had by the next poll.
+                    // The next poll returns an earlier grant.
                     Answer::Got(_) => is_late(view, call, begun).then(|| "has the lock".to_owned()),
                     Answer::NotGot if call.began > begun => Some("is refused".to_owned()),
                     Answer::Failed(error) if call.began > begun && !is_told(error) => {
@@ -84,15 +83,15 @@ fn is_late<S: Store>(view: &View<'_, S>, call: &Call, begun: Nanos) -> bool {
     call.began > begun || !had_it && view.now > begun + answered_within(view)
 }
 
-/// A waiter is told at once; a call that has asked the store already, with its answer.
+/// Waiters learn of a shutdown at once; a call with an attempt under way, with the reply.
 fn answered_within<S: Store>(view: &View<'_, S>) -> Nanos {
     MOMENT + if is_calm(view) { 2 * hand_off(view.program) } else { 2 * command_limit(view.program) }
 }
 
-/// What a client has still that says it is shut down.
+/// Describes leftovers of a client that reports its shutdown as complete.
 fn is_left<S: Store>(view: &View<'_, S>, member: usize) -> Option<String> {
     let its = &view.scene.members[member];
-    // Which lease a forgotten hold stands on is not known for certain.
+    // The lease of a forgotten hold is not certain.
     if view.scene.holds.values().any(|hold| hold.member == member && hold.is_forgotten) {
         return None;
     }
@@ -100,7 +99,7 @@ fn is_left<S: Store>(view: &View<'_, S>, member: usize) -> Option<String> {
     if holds > 0 {
         return Some(format!("p{member} is shut down, and has {holds} holds"));
     }
-    // An attempt that may come late is undone when it has come.
+    // A late attempt is rolled back after its arrival.
     if !is_calm(view) || view.store.under_way(&its.process) > 0 {
         return None;
     }

@@ -1,7 +1,6 @@
 //! `Metrics::subscriptions`: "Channels that have waiters. One that only lingers is not among them." And of
-//! the registry: "A process has one subscription per channel: the first subscriber subscribes, the last
-//! one unsubscribes". So when nothing has happened for a while, the store has as many subscriptions of a
-//! process.
+//! the registry: "A process has one subscription per channel: the first subscriber subscribes, the last one
+//! unsubscribes". So after a while without events, the store has as many subscriptions of a process.
 
 use super::Judge;
 use super::calm::{hand_off, is_calm};
@@ -9,12 +8,12 @@ use crate::stage::{Event, Phase, View};
 use crate::store::Store;
 use crate::world::{Nanos, SECOND};
 
-/// For so long a channel lingers at most, and then some.
+/// Limit on the lingering of a channel, with a margin.
 const LINGERS: Nanos = 7 * SECOND;
 
 #[derive(Default)]
 pub(crate) struct Subscriptions {
-    /// When something has happened last, and whether it was looked at since.
+    /// Time of the last event, and true once judged since.
     last: Nanos,
     is_judged: bool,
 }
@@ -46,7 +45,7 @@ fn differs<S: Store>(view: &View<'_, S>) -> Option<String> {
     view.scene.members.iter().enumerate().find_map(|(at, member)| {
         let client = member.client.as_ref().filter(|_| member.process.is_alive())?;
         let (stored, known) = (view.store.subscriptions(&member.process)?, client.registry().len());
-        // What is in braces has its channel in common with what is not, over Redis.
+        // Over Redis, names that differ only by braces share a channel.
         let shares = view.program.names.iter().any(|name| name.contains('{'));
         (stored > known || stored < known && !shares)
             .then(|| format!("the store has {stored} subscriptions of p{at}, whose waiters need {known}"))

@@ -14,18 +14,17 @@ use crate::store::{Store, StoredLease};
 use crate::time;
 use crate::world::{MS, Nanos};
 
-/// By default.
 pub(super) const TENURE: Nanos = 30 * MS;
 
-/// When each lease was had first, by lock, member and number.
+/// First time of each lease, by lock, member and number.
 #[derive(Default)]
 pub(crate) struct Tenure {
     begun: BTreeMap<(Which, usize, u64), Had>,
-    /// When a member has given back a lease of a lock last of which another process heard.
+    /// Time of a member's latest release of a lease, if another process heard of it.
     heard: BTreeMap<(Which, usize), Nanos>,
 }
 
-/// A lease that is had: since when, and until when unless it is renewed.
+/// A lease: its first time, and its end unless renewed.
 #[derive(Clone, Copy)]
 struct Had {
     since: Nanos,
@@ -38,7 +37,7 @@ impl<S: Store> Judge<S> for Tenure {
     }
 
     fn look(&mut self, view: &View<'_, S>) -> Option<String> {
-        // A number may be asked for once more whose lease was lost meanwhile.
+        // A waiter may ask again with the number of a lost lease.
         let heard = &mut self.heard;
         self.begun.retain(|(lock, member, number), had| {
             let client = &view.scene.members[*member].client_id;
@@ -86,7 +85,7 @@ impl<S: Store> Judge<S> for Tenure {
         let heard = self.heard.get(&(hold.lock, hold.member)).copied().unwrap_or(0);
         let waits = view.scene.calls.values().find(|waiter| {
             let is_other = waited_for(waiter) == Some(hold.lock) && waiter.member != hold.member;
-            // Of all that was given back since the first one of these times this one has heard.
+            // True if this waiter was already listening at the member's last heard release.
             let has_heard = waiter.began + 2 * hand_off(view.program) < heard;
             is_other
                 && waiter.began < begun

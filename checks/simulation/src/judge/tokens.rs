@@ -11,7 +11,6 @@ use crate::stage::{Answer, Event, Hold, View};
 use crate::store::Store;
 use crate::world::Nanos;
 
-/// A hold that had a token.
 struct Seen {
     token: u64,
     granted: Nanos,
@@ -23,9 +22,9 @@ struct Seen {
 
 #[derive(Default)]
 pub(crate) struct Tokens {
-    /// By name, and by kind as the store has it; those that a later one may have to be compared with.
+    /// Earlier tokens to compare with, by name and by kind at the store.
     seen: BTreeMap<(usize, LockSide), Vec<Seen>>,
-    /// Member, number of the lease, and token of each hold that had a token.
+    /// Member, lease number and token of each hold with a token.
     by_lease: BTreeSet<(usize, u64, u64)>,
 }
 
@@ -50,12 +49,12 @@ impl<S: Store> Judge<S> for Tokens {
         }
         let seen = self.seen.entry((lock.name, lock.kind)).or_default();
         let since = view.excuses.tokens_lost(hold.lock).unwrap_or(0);
-        // An inner hold's token is as old as its outer one's.
+        // An inner hold's token is as old as its outer hold's.
         let same = |other: &&Hold| {
             (other.member, other.number, other.token) == (hold.member, hold.number, hold.token)
         };
         let first = view.scene.holds.values().filter(same).map(|other| other.granted).min();
-        // The outer hold may be over, and older than the counter is.
+        // The outer hold may have ended, and may be older than the counter.
         let is_inner = !self.by_lease.insert((hold.member, hold.number, token));
         if since > 0 && first.is_some_and(|first| first <= since) {
             return None;
@@ -83,9 +82,9 @@ impl<S: Store> Judge<S> for Tokens {
     }
 }
 
-/// Since when the hold's owner may have had the lock by a call that is not polled, so that no guard shows the
-/// outer hold's token: its first guard may have been given back by a waker that panics. Its token is greater
-/// than those before that call.
+/// Start of the earliest stalled call of the hold's owner. The call may have had the lock, with a token
+/// greater than all before, while no guard shows the token: a panicking waker may have dropped the first
+/// guard.
 fn unclaimed_since<S: Store>(view: &View<'_, S>, hold: &Hold) -> Option<Nanos> {
     let member = view.member(hold);
     let unclaimed = view.scene.calls.values().filter(|call| {
@@ -96,8 +95,8 @@ fn unclaimed_since<S: Store>(view: &View<'_, S>, hold: &Hold) -> Option<Nanos> {
     unclaimed.map(|call| call.began).min()
 }
 
-/// Since when the hold's owner may have had its token by another hold: one that has that token, or has none
-/// and was there when a hold inside of it asked for it. Readers may have had it by an earlier lease.
+/// Start of the earliest outer hold whose token this hold may share: with the same token, or without one
+/// while an inner hold asked for a token. Readers may have had the token under an earlier lease.
 fn outer_since<S: Store>(view: &View<'_, S>, hold: &Hold) -> Option<Nanos> {
     let outer = view.scene.holds.values().filter(|outer| {
         (outer.member, outer.owner, outer.lock) == (hold.member, hold.owner, hold.lock)
@@ -106,7 +105,7 @@ fn outer_since<S: Store>(view: &View<'_, S>, hold: &Hold) -> Option<Nanos> {
     outer.map(|outer| outer.began).min()
 }
 
-/// The hold, or the outer one, was called for after the other had its token, and has not a greater one.
+/// True if the hold, or its outer one, was called for after the other's token, and has no greater one.
 fn has_fallen(other: &Seen, hold: &Hold, began: Nanos, token: u64) -> bool {
     if other.granted >= began {
         return false;

@@ -1,5 +1,5 @@
-//! docs/operations.md: "holders are told within a third of the lease", and of waiters: the store is asked
-//! each second then. So no guard counts for longer on a lease that the store has not. And of
+//! docs/operations.md: "holders are told within a third of the lease", and with waiters the client asks the
+//! store each second. So no guard relies for longer on a lease that the store has lost. And of
 //! `LockOptions::max_hold`: "For how long an owner may have a lock by a watched lease: then the hold is
 //! lost".
 
@@ -17,11 +17,10 @@ use crate::task::MOMENT;
 use crate::time;
 use crate::world::{Nanos, SECOND};
 
-/// With waiters the store is asked each second.
+/// Interval at which a client with waiters asks the store.
 const VERIFIED: Nanos = SECOND;
 
-/// Since when a hold stands on a lease that the store has not, and since when its client waits for the lock
-/// besides.
+/// Times from which the store has lost a hold's lease, and from which the client has waited besides.
 struct Gone {
     since: Nanos,
     waited_since: Option<Nanos>,
@@ -30,9 +29,9 @@ struct Gone {
 #[derive(Default)]
 pub(crate) struct Told {
     gone: BTreeMap<u64, Gone>,
-    /// Owners that have had leases of their own: those last for as long as they say.
+    /// Owners with leases of their own, which last as requested.
     has_own: HashSet<Owner>,
-    /// Whether a lease can be gone before its client knows it.
+    /// True if a lease can disappear before its client knows.
     may_be_gone: Option<bool>,
 }
 
@@ -91,7 +90,7 @@ impl Told {
         view.now > hold.granted + limit + drift + MOMENT
             && !self.has_own.contains(&hold.owner)
             && !asks_for_its_own(view, hold)
-            // A process that is suspended looks at nothing.
+            // A suspended process notices nothing.
             && view.member(hold).process.runs()
             && hold.is_held()
     }
@@ -102,7 +101,7 @@ fn may_be_gone<S: Store>(view: &View<'_, S>) -> bool {
         || view.has_operation(|op| matches!(op, Op::ForceUnlock { .. }))
 }
 
-/// Whether an owner may be asking for a lease of its own inside of this hold, which counts from the call on.
+/// True if an owner may be asking, within this hold, for a lease of its own, which counts from the call on.
 fn asks_for_its_own<S: Store>(view: &View<'_, S>, hold: &Hold) -> bool {
     let asks = |op: &Op| match op {
         Op::Acquire { owner: Some(_), how, .. } => {
@@ -113,17 +112,17 @@ fn asks_for_its_own<S: Store>(view: &View<'_, S>, hold: &Hold) -> bool {
     view.calls_of(hold.member).any(|call| call.lock == Some(hold.lock) && asks(&call.op))
 }
 
-/// Whether another acquisition of the client waits behind this hold. Readers may compete beside theirs.
+/// True if another acquisition of the client waits behind this hold. Readers may compete beside readers.
 fn is_waited_for<S: Store>(view: &View<'_, S>, hold: &Hold) -> bool {
     let waits = |call: &Call| waited_for(call) == Some(hold.lock) && !call.was_stalled;
     hold.lock.kind != LockSide::Read && view.calls_of(hold.member).any(waits)
 }
 
-/// When the hold is told at the latest.
+/// Latest time at which the holder learns of the loss.
 fn told_by<S: Store>(view: &View<'_, S>, hold: &Hold, gone: &Gone) -> Nanos {
     let member = view.member(hold);
     let third = view.program.processes[member.plan].options.watchdog_timeout() / 3;
-    // These leave all links as they are.
+    // These incidents leave all links intact.
     let harmless = |what: &Trouble| {
         matches!(what, Trouble::Kill { .. } | Trouble::Harm(Harm::Evict { .. } | Harm::SetClock(_)))
     };

@@ -17,37 +17,33 @@ use crate::store::Store;
 use crate::time;
 use crate::world::Nanos;
 
-/// Readers that wait, by member and task: how many writers came since.
+/// For waiting readers, by member and task: number of writers since.
 #[derive(Default)]
 pub(crate) struct Turns {
     writers_seen: BTreeMap<(usize, usize), u32>,
-    /// By member and name: when a reader of it left without the lock.
+    /// By member and name: time when a reader left without the lock.
     left: BTreeMap<(usize, usize), Nanos>,
-    /// By member and name: when a call to write of it ended, and the next one has no place at the store yet.
+    /// By member and name: time when a call to write ended, after which the next writer has to queue.
     ended: BTreeMap<(usize, usize), Nanos>,
-    /// By member and name: when a reader of it was let in last, by a lease of that time at the latest.
+    /// By member and name: time of the last grant to a reader, whose lease began no later.
     granted: BTreeMap<(usize, usize), Nanos>,
-    /// By name: its last writer.
     written: BTreeMap<usize, Written>,
-    /// By name: member and number of the lease by which it was granted to write last, and the owner.
+    /// By name: member, lease number and owner of the last grant to write.
     last: BTreeMap<usize, (usize, u64, Owner)>,
-    /// By name: whether time has ended the lease of the writer before that one.
+    /// By name: true if the lease of the writer before the last one has expired.
     lapsed: BTreeMap<usize, bool>,
 }
 
-/// A name's last writer, as the store has it.
 struct Written {
-    /// Until when it was seen.
+    /// Time when last seen.
     at: Nanos,
     is_still: bool,
-    /// When its lease ends.
     ends: Nanos,
-    /// Its client and number.
+    /// Client and number of the lease.
     lease: (String, u64),
 }
 
 impl Written {
-    /// Nothing but time has ended its lease.
     fn has_lapsed(&self) -> bool {
         !self.is_still && self.ends <= self.at
     }
@@ -59,7 +55,7 @@ impl<S: Store> Judge<S> for Turns {
     }
 
     fn look(&mut self, view: &View<'_, S>) -> Option<String> {
-        // A lease that ends by itself does so between two looks.
+        // A lease expires between two looks.
         for written in self.written.values_mut().filter(|written| written.is_still) {
             (written.at, written.is_still) = (view.now, false);
         }
@@ -87,11 +83,11 @@ impl<S: Store> Judge<S> for Turns {
             self.ended.insert((call.member, lock.name), view.now);
         }
         match (lock.kind, answer) {
-            // One that was not polled may have been granted the lock before any of the present waiters came.
+            // An unpolled writer may have had its grant before any of the present waiters came.
             (LockSide::Write, Answer::Got(hold)) if !is_again(view, *hold) && !call.was_stalled => {
                 let granted =
                     view.scene.holds.get(hold).map(|hold| (hold.member, hold.number, hold.owner))?;
-                // The waiters of its owner come along with a writer, by the same lease.
+                // An owner's waiters enter with a writer, under the same lease.
                 let comes_along = self.last.insert(lock.name, granted) == Some(granted);
                 if comes_along { None } else { self.writer_comes(view, lock.name) }
             }
@@ -139,8 +135,9 @@ impl Turns {
         None
     }
 
-    /// "A reader does not go before a writer that waits already", unless it joins readers of its process
-    /// within the tenure (of the same task, by another owner, as well), or has waited for a writer itself.
+    /// "A reader does not go before a writer that waits already", unless the reader joins readers of its
+    /// process within the tenure (possibly of the same task, by another owner), or has waited for a writer
+    /// itself.
     fn reader_comes<S: Store>(
         &self,
         view: &View<'_, S>,
@@ -155,8 +152,7 @@ impl Turns {
         {
             return None;
         }
-        // Within the tenure of a lease, which its first reader has begun, others join the readers that there
-        // are, whether or not the first one is still among them.
+        // Within the tenure of a lease, readers join present readers, even after the first reader left.
         let joins = view.scene.holds.iter().any(|(id, hold)| {
             let reads = hold.lock.name == name && hold.lock.kind == LockSide::Read;
             reads && hold.member == reader.member && *id != granted
@@ -193,8 +189,7 @@ impl Turns {
         ))
     }
 
-    /// Whether the store may not know that this one waits: it is not the first of its process, or was not for
-    /// long.
+    /// True if the store may not know of this waiter: others of its process are, or just were, ahead.
     fn is_writer_held_up<S: Store>(
         &self,
         view: &View<'_, S>,
@@ -228,8 +223,7 @@ impl Turns {
     }
 }
 
-/// Whether the owner of a call that waits to write reads, or may by now: then the call is told that it cannot
-/// write, and the store has no place for it.
+/// True if a waiting writer's owner may be reading: the writer fails, and has no position.
 fn owner_may_read<S: Store>(view: &View<'_, S>, waiter: &Call, name: usize) -> bool {
     let owner = |call: &Call| match call.op {
         Op::Acquire { owner: Some(owner), .. } => Some(view.scene.members[call.member].owner(owner)),

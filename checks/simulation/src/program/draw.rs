@@ -1,5 +1,5 @@
-//! Draws programs by swarm testing: each program leaves some operations, faults, kinds and leases out
-//! altogether, so that what is left meets more often than if each program had a little of everything.
+//! Draws programs by swarm testing: each program omits some operations, faults, kinds and leases entirely, so
+//! that the rest meets more often than if each program had a little of everything.
 
 use fastrand::Rng;
 
@@ -9,10 +9,10 @@ use super::{
 use crate::store::{Harm, Network};
 use crate::world::{MS, Nanos, SECOND, US};
 
-/// What a program has of each. Of operations: how often, in parts of all that have a share.
+/// The choices of a program. Shares are weights.
 struct Taste {
     locks: Vec<Which>,
-    /// From and to.
+    /// Ranges: from, to.
     leases: Vec<(Nanos, Nanos)>,
     sleeps: Vec<(Nanos, Nanos)>,
     operations: Vec<(u32, Draw)>,
@@ -26,18 +26,17 @@ struct Taste {
     limited: u32,
     wakers: Vec<WakerKind>,
     hostile_wakers: u32,
-    /// Of futures that are kept and not polled, in hundredths: those that are dropped then.
+    /// Share of stalled futures that are dropped after the stall, in hundredths.
     dropped_unpolled: u32,
-    /// All times are multiples of this, if it is not 0.
+    /// If not 0, all times are multiples of this time.
     beat: Nanos,
 }
 
 type Draw = fn(&mut Rng, &Taste) -> Op;
 
-/// The program of a seed.
 pub(crate) fn draw(seed: u64) -> Program {
     let rng = &mut Rng::with_seed(seed);
-    // One program in twenty is large: in names, or in readers of one.
+    // One program in twenty is large: many names, or many readers of one name.
     let (many_names, many_readers) = match rng.u32(..40) {
         0 => (true, false),
         1 => (false, true),
@@ -45,7 +44,7 @@ pub(crate) fn draw(seed: u64) -> Program {
     };
     let names = if many_names { (0..150).map(|name| format!("n{name}")).collect() } else { names(rng) };
     let beat = pick(rng, &[0, 0, 0, SECOND, 5 * SECOND]);
-    // Where all goes by one beat, answers that take no time meet it.
+    // With a beat, some answers take no time, so that they arrive on the beat too.
     let latency = if beat > 0 && rng.bool() { 0 } else { pick(rng, &[100 * US, 2 * MS, 50 * MS, 200 * MS]) };
     let mut taste = Taste::draw(rng, &names, latency, beat);
     if many_readers {
@@ -53,10 +52,10 @@ pub(crate) fn draw(seed: u64) -> Program {
         taste.locks = sides.map(|kind| Which { name: 0, kind }).to_vec();
     }
     let is_crowd = rng.u32(..8) == 0 || many_names || many_readers;
-    // A crowd has a waiter at all times, which takes a command each second.
+    // A crowd always has a waiter, and its waiting costs a command each second.
     let ends = if is_crowd { &[10, 30, 300][..] } else { &[10, 30, 300, 300, 3600, 3 * 3600] };
     let end = pick(rng, ends) * SECOND;
-    // A crowd does less each.
+    // Tasks of a crowd perform fewer operations each.
     let (processes, tasks, operations) = match is_crowd {
         _ if many_names => (2, 5, rng.usize(10..=20)),
         _ if many_readers => (2, 30, rng.usize(2..=3)),
@@ -64,7 +63,7 @@ pub(crate) fn draw(seed: u64) -> Program {
         false => (rng.usize(1..=4), rng.usize(1..=4), rng.usize(3..=14)),
     };
     let clocks = rng.u32(..10) < 3;
-    // A lease of which a renewal takes a good part is lost time and again, and many renewals take long.
+    // A lease little longer than its renewal is lost time and again; many renewals take long to simulate.
     let may_be_short = latency < 10 * MS && end <= 300 * SECOND;
     let same_options = options(rng, may_be_short);
     let plan = |rng: &mut Rng| Plan {
@@ -98,7 +97,7 @@ pub(crate) fn draw(seed: u64) -> Program {
     program
 }
 
-/// All names are as a name mapper makes them.
+/// Puts a name mapper's prefix before all names.
 fn map_names(program: &mut Program) {
     "shop:".clone_into(&mut program.prefix);
     let mut names: Vec<&mut String> = program.names.iter_mut().collect();
@@ -109,27 +108,28 @@ fn map_names(program: &mut Program) {
     names.into_iter().for_each(|name| name.insert_str(0, &program.prefix));
 }
 
-/// Has a hold end by its owner's name while a command of it is under way, and the next waiter ask by the same
-/// lease: within the tenure, for a lease of its own or a token. Sometimes the lock is forced free meanwhile.
+/// Releases a hold by its owner's name while a command of that hold is under way, and lets the next waiter
+/// acquire under the same lease: within the tenure, for a lease of its own or a token. Sometimes the lock is
+/// forced free meanwhile.
 ///
-/// What tasks draw for themselves meets so once in some ten thousand programs.
+/// Independently drawn tasks meet in this way once in some ten thousand programs.
 fn end_under_a_command(rng: &mut Rng, taste: &Taste, program: &mut Program) {
     let beat = if program.beat == 0 { SECOND } else { program.beat };
     program.beat = beat;
     let (at, owner) = (rng.usize(..program.processes.len()), rng.usize(..taste.owners));
-    // No other operation is about it. Only those kinds pass from owner to owner by one lease.
+    // No other operation uses this lock. Only these kinds pass from owner to owner under one lease.
     let kind = if rng.u32(..4) == 0 { LockSide::Read } else { LockSide::Plain };
     let lock = Which { name: program.names.len(), kind };
     program.names.push("y".to_owned());
     if rng.u32(..8) > 0 {
         program.processes[at].options.tenure = Some(3600 * SECOND);
     }
-    // An answer that takes no time leaves nothing under way.
+    // An answer that takes no time leaves no command under way.
     program.network.latency = program.network.latency.max(MS);
     let acquires = |owner, fenced, how| Op::Acquire { lock, owner, fenced, how, care: Care::default() };
     let is_fenced = rng.u32(..100) < taste.fenced;
     let by_owner = || acquires(Some(owner), is_fenced, How::Lock);
-    // A waiter goes on by a lease that is no longer than its own.
+    // A waiter continues a lease only if its own is at least as long.
     let (lease, is_leased) = (between(rng, (SECOND, 120 * SECOND)), rng.bool());
     let lease = if is_leased { lease } else { lease.min(30 * SECOND) };
     let under_way = match rng.u32(..4) {
@@ -153,12 +153,11 @@ fn end_under_a_command(rng: &mut Rng, taste: &Taste, program: &mut Program) {
     }
 }
 
-/// Has a process wait for two names at once that have one channel on Redis, and another one give one of them
-/// back.
+/// Lets a process wait for two names with one channel on Redis, while another process releases one.
 fn wait_for_two_in_braces(rng: &mut Rng, program: &mut Program) {
     let beat = if program.beat == 0 { SECOND } else { program.beat };
     program.beat = beat;
-    // No other operation is about these.
+    // No other operation uses these names.
     let names = [program.names.len(), program.names.len() + 1];
     program.names.extend(["z", "{z}"].map(str::to_owned));
     program.processes.resize(program.processes.len().max(2), Plan::default());
@@ -173,7 +172,7 @@ fn wait_for_two_in_braces(rng: &mut Rng, program: &mut Program) {
     begin_with(&mut program.processes[1], vec![waits(first), waits(second)]);
 }
 
-/// Each of the first tasks plays a scene before all else.
+/// Puts a scene before the operations of each of the first tasks.
 fn begin_with(plan: &mut Plan, scenes: Vec<Vec<Op>>) {
     plan.tasks.resize(scenes.len().max(plan.tasks.len()), Vec::new());
     for (task, scene) in plan.tasks.iter_mut().zip(scenes) {
@@ -185,14 +184,14 @@ fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
     of[rng.usize(..of.len())]
 }
 
-/// Some of them, and one at least.
+/// Chooses some of the elements, at least one.
 fn some<T: Clone>(rng: &mut Rng, of: &[T], hundredths: u32) -> Vec<T> {
     let chosen: Vec<T> = of.iter().filter(|_| rng.u32(..100) < hundredths).cloned().collect();
     if chosen.is_empty() { vec![of[rng.usize(..of.len())].clone()] } else { chosen }
 }
 
 fn names(rng: &mut Rng) -> Vec<String> {
-    // Some of these differ by no more than what a store's keys and channels add, or put in braces.
+    // Some names differ only by a suffix that the store adds to keys and channels, or by braces.
     const POOLS: [&[&str]; 11] = [
         &["a"],
         &["a"],
@@ -209,7 +208,7 @@ fn names(rng: &mut Rng) -> Vec<String> {
     pick(rng, &POOLS).iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// A length in whole units of what fits, so that histories are readable.
+/// Draws a time, rounded to a unit, so that histories are readable.
 fn between(rng: &mut Rng, (from, to): (Nanos, Nanos)) -> Nanos {
     let time = rng.u64(from..to);
     let unit = match time {
@@ -233,12 +232,12 @@ impl Taste {
         const SLEEPS: [(Nanos, Nanos); 4] =
             [(0, 300 * MS), (0, 10 * SECOND), (0, 120 * SECOND), (0, 2 * 3600 * SECOND)];
         let hostile_wakers = pick(rng, &[0, 0, 0, 5, 30, 80]);
-        // Many that try wake one another without end.
+        // Many wakers that try the lock would wake one another without end.
         let kinds: &[WakerKind] = &[WakerKind::Panics, WakerKind::Looks, WakerKind::Tries];
         let wakers = if hostile_wakers > 30 { &kinds[..1] } else { kinds };
         Self {
             locks: locks(rng, names),
-            // A lease that is over before its grant is known is asked for again and again.
+            // A lease that expires before its grant is known would be requested again and again.
             leases: some(rng, &LEASES[usize::from(latency >= MS) + usize::from(latency >= 10 * MS)..], 45),
             sleeps: some(rng, &SLEEPS, 50),
             operations: operations(rng),
@@ -269,7 +268,7 @@ impl Taste {
     }
 
     fn lock(&self, rng: &mut Rng) -> Which {
-        // The first ones more often, so that tasks meet. Of many a task may have some at once.
+        // Prefer the first locks, so that tasks meet; if there are many, a task may hold several at once.
         let at = rng.usize(..self.locks.len());
         let at = if self.locks.len() >= 5 { at } else { at.min(rng.usize(..self.locks.len())) };
         self.locks[at]
@@ -280,11 +279,11 @@ impl Taste {
         self.between(rng, range)
     }
 
-    /// On the beat, if there is one.
+    /// Draws a time, rounded to the beat if there is one.
     fn between(&self, rng: &mut Rng, range: (Nanos, Nanos)) -> Nanos {
         match (self.beat, between(rng, range)) {
             (0, time) => time,
-            // The shorter ones again and again.
+            // Short times are the more frequent.
             (beat, time) if rng.bool() => (time % (4 * beat)).next_multiple_of(beat).max(beat),
             (beat, time) => time.next_multiple_of(beat).max(beat),
         }
@@ -316,7 +315,7 @@ fn between_some(rng: &mut Rng, of: &[(Nanos, Nanos)]) -> Nanos {
     between(rng, range)
 }
 
-/// Each name is of one kind, for the most part.
+/// Assigns kinds to names: one kind each, for the most part.
 fn locks(rng: &mut Rng, names: &[String]) -> Vec<Which> {
     const SIDES: [&[LockSide]; 3] =
         [&[LockSide::Plain], &[LockSide::Fair], &[LockSide::Write, LockSide::Read]];
@@ -363,13 +362,13 @@ fn operations(rng: &mut Rng) -> Vec<(u32, Draw)> {
         (1, |_, _| Op::DropClient),
     ];
     let mut operations = some(rng, &ALL, 55);
-    // Some programs shut down or drop clients often, most never.
+    // Some programs often shut down or drop clients; most never do.
     operations.retain(|(share, _)| *share > 1 || rng.u32(..4) == 0);
-    // Some mostly ask.
+    // Some programs consist mostly of queries.
     if rng.u32(..10) == 0 {
         operations.push((150, ask));
     }
-    // Each takes locks, and lets time pass.
+    // Every program acquires locks, and lets time pass.
     operations.push((rng.u32(20..50), acquire));
     operations.push((rng.u32(3..25), |rng, taste| {
         let range = pick(rng, &taste.sleeps);

@@ -1,5 +1,5 @@
 //! [`LocalStore`]: the locks in memory, [`latchwork::local::Local`]. All processes of a program are clients
-//! of one `Local` in one process: they have one clock, and none can be killed alone.
+//! of one `Local` in one process: they share a clock, and cannot be killed separately.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -59,7 +59,7 @@ impl Store for LocalStore {
         false
     }
 
-    /// Calls are not counted.
+    /// Always 0: calls are not counted.
     fn commands(&self) -> u64 {
         0
     }
@@ -77,7 +77,7 @@ impl LocalStore {
     }
 }
 
-/// The output of a future of a store in memory, which is ready when it is polled for the first time.
+/// Polls a future of a store in memory, which is ready at the first poll.
 fn at_once<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,

@@ -1,8 +1,8 @@
-//! [`Model`]: a store written from the contract of the traits, as the plainest state machine that keeps it,
-//! and which takes every liberty that the contract leaves.
+//! [`Model`]: a store written from the contract of the traits: the simplest state machine that fulfils the
+//! contract, with every liberty that the contract leaves.
 //!
-//! What a command does is in `state`; what becomes of it on its way, in `network`; what becomes of
-//! messages, in `messages`. Choices that a store makes once for all are its `habits`.
+//! Commands' effects are in `state`, their transport is in `network`, and messages are in `messages`. Choices
+//! that a store makes once and for all are its `habits`.
 
 mod backend;
 mod contract;
@@ -28,10 +28,9 @@ use self::state::{NEVER, Name, News, READERS_TURN, Step, Time};
 use super::{Harm, Network, Store, StoredLease};
 use crate::world::{Nanos, Process, SECOND, World};
 
-/// How many earlier states are kept, for a store that falls back.
+/// Number of past changes kept for a fallback.
 const REMEMBERED: usize = 4096;
 
-/// The store, and the network before it.
 #[derive(Clone)]
 pub(crate) struct Model(Arc<Shared>);
 
@@ -46,26 +45,25 @@ struct Shared {
 #[derive(Default)]
 struct Data {
     names: BTreeMap<String, Arc<Name>>,
-    /// By how much the store's clock is ahead of the world's.
+    /// Lead of the store's clock over the world's.
     clock: Time,
-    /// What each step has changed, and when: what was there before it.
+    /// For each step its time, its name, and the name's state before the step.
     changes: VecDeque<(Nanos, String, Option<Arc<Name>>)>,
     commands: u64,
-    /// By the index of the process.
+    /// By the process's index.
     links: BTreeMap<usize, Link>,
-    /// Until when no command is answered.
+    /// End of a period without answers.
     silent_until: Nanos,
-    /// Attempts by the number of their lease that may still take effect: how many, and when the last one is
-    /// expected.
+    /// Attempts that may still take effect, by process and lease number: count, and last expected time.
     attempts: BTreeMap<(usize, u64), (usize, Nanos)>,
     subscribers: BTreeMap<String, Vec<Subscriber>>,
     contract: Contract,
-    /// Names with a task that finds them free.
+    /// Names with a task that checks for expired leases.
     watched: BTreeSet<String>,
     generations: u64,
 }
 
-/// The channels of a name. No two that differ are called the same, whatever the names are.
+/// Channels of a name. Different names never share a channel.
 mod channels {
     pub(super) fn plain(name: &str) -> String {
         ["plain:", name].concat()
@@ -92,10 +90,9 @@ mod channels {
     }
 }
 
-/// What a step came to.
 struct Done<T> {
     answer: T,
-    /// How many subscribers of other processes its message went to.
+    /// Number of subscribers in other processes to which the step's message went.
     heard: usize,
 }
 
@@ -108,7 +105,7 @@ impl Shared {
         self.world.now() < self.network.faults_end
     }
 
-    /// Carries out one command of a process on a name, and tells others of it.
+    /// Runs one command of a process on a name, and publishes its messages.
     fn step<T>(
         &self,
         from: usize,
@@ -156,7 +153,6 @@ impl Shared {
         Done { answer, heard }
     }
 
-    /// Looks at a name for a process, and changes nothing.
     fn look<T>(&self, from: usize, name: &str, look: impl FnOnce(&Name, Time) -> T) -> T {
         let mut data = self.data();
         data.commands += 1;
@@ -191,8 +187,7 @@ impl Shared {
         heard
     }
 
-    /// Sees to it that the name is found free once its leases are over, if ids wait for it and this store
-    /// looks by itself.
+    /// Spawns a task to pass the name on after its leases, if ids wait and this store watches ends.
     fn watch(self: &Arc<Self>, kind: LockKind, name: &str) {
         if !self.habits.watches_ends || kind == LockKind::Plain {
             return;
@@ -216,7 +211,7 @@ impl Shared {
         data.names.get(name).is_some_and(|name| name.waits(now))
     }
 
-    /// When the name may have come free by itself. `None` if no id waits for it.
+    /// Returns when the name may have become free by itself, or `None` if no id waits for the name.
     fn next_look(&self, name: &str) -> Option<Nanos> {
         let data = self.data();
         if !self.is_waited_for(&data, name) {
@@ -244,7 +239,7 @@ impl Data {
         self.links.entry(process.index()).or_insert_with(|| Link::new(process))
     }
 
-    /// The connection of a process that has died is found closed at once, or later.
+    /// Notices, at once or later, that a dead process's connection is closed.
     fn notice_deaths(&mut self, world: &World, now: Nanos) {
         for link in self.links.values_mut() {
             link.notice_death(world, now);
@@ -252,12 +247,11 @@ impl Data {
     }
 }
 
-/// The store's clock.
 fn store_time(now: Nanos, clock: Time) -> Time {
     Time::try_from(now).unwrap_or(NEVER) + clock
 }
 
-/// The channel on which this client is told that it was granted the name, or is called.
+/// The channel of a client's grants, or calls.
 fn grants(kind: LockKind, name: &str, client: &str) -> String {
     match kind {
         LockKind::ReadWrite => channels::write_grants(name, client),

@@ -1,4 +1,4 @@
-//! The locks' store is Redis: the real adapter and the real scripts, over links and a small server in memory.
+//! Redis as the locks' store: the real adapter and the real scripts, over links and a small server in memory.
 
 pub(crate) mod check;
 mod faults;
@@ -27,26 +27,24 @@ use self::host::Host;
 use self::leases::Leases;
 use self::link::Links;
 
-/// After how long a process tries again that could not connect when it began.
+/// Delay before a process retries its first connection.
 const CONNECT_AGAIN: Duration = Duration::from_millis(100);
 
-/// Between the heartbeats of a client, as by default.
 const HEARTBEAT: Nanos = SECOND;
-/// The same in half of the runs.
+/// Time between heartbeats in half of the runs.
 const SELDOM: Nanos = 60 * SECOND;
 
-/// Of attempts, in thousandths: those after which a foreign client says that the lock was granted to them.
+/// Probability, in thousandths of attempts, that a foreign client forges the message of a grant.
 const STRANGERS: u32 = 100;
 
-/// Redis, and the network before it.
 pub(crate) struct SimulatedRedis {
     world: World,
     links: Links,
     answer_limit: Nanos,
     heartbeat: Nanos,
-    /// Clients wait for one of the server's replicas to have what they take.
+    /// True if clients wait until a replica has received their grant.
     waits_for_replicas: bool,
-    /// As they were when they were looked at last, and [`Self::changes`] by then.
+    /// The leases at the last look, and [`Self::changes`] at that time.
     leases: Mutex<(Option<u64>, Leases)>,
 }
 
@@ -72,7 +70,7 @@ impl Store for SimulatedRedis {
     type Backend = Redis;
 
     fn new(world: &World, network: &Network) -> Self {
-        // Where little happens most of the time goes into heartbeats.
+        // In quiet programs, heartbeats would take most of the time.
         let heartbeat = world.chance(|draw| if draw.bool() { HEARTBEAT } else { SELDOM });
         let (world, links) = (world.clone(), Links::new(world, network, heartbeat == HEARTBEAT));
         let (refuses_kill, strangers) = world.chance(|draw| (draw.u8(..4) == 0, draw.u8(..4) == 0));

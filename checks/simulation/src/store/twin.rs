@@ -1,4 +1,4 @@
-//! [`TwinOf`]: a store that is broken in one way, for judges to find.
+//! [`TwinOf`]: a store with a seeded defect, for judges to find.
 
 use std::sync::OnceLock;
 
@@ -12,12 +12,10 @@ use crate::world::{Nanos, Process, World};
 
 static TWIN: OnceLock<Twin> = OnceLock::new();
 
-/// Breaks the model of this process, once and for all.
 pub(crate) fn seed(twin: Twin) {
     let _ = TWIN.set(twin);
 }
 
-/// The way in which the model is broken, if it is.
 pub(crate) fn seeded() -> Option<Twin> {
     TWIN.get().copied()
 }
@@ -30,7 +28,7 @@ impl Chance for World {
     }
 }
 
-/// A store, sound or broken.
+/// A store, possibly with a defect.
 pub(crate) struct TwinOf<S>(S);
 
 impl<S: Store> Store for TwinOf<S> {

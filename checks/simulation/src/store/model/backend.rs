@@ -1,4 +1,4 @@
-//! [`ModelBackend`]: the model as the client of one process has it.
+//! [`ModelBackend`]: the backend of one process's client of the model.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -16,14 +16,12 @@ use super::state::{Step, kind};
 use super::{Shared, channels};
 use crate::world::Process;
 
-/// The store, seen from one process.
 pub(crate) struct ModelBackend {
     shared: Arc<Shared>,
     process: Process,
     registry: Registry<ModelTransport>,
 }
 
-/// What a command is called in the history.
 fn called(what: &str, name: &LockName, id: &LeaseId) -> String {
     format!("{what} {:?} #{}", name.as_str(), id.number())
 }
@@ -36,7 +34,7 @@ fn roll_back(id: &LeaseId) -> Role {
     Role { behind: Some(id.number()), ..Role::default() }
 }
 
-/// A release that names a waiter is an attempt by that one.
+/// A release that names the next waiter is an attempt by that waiter.
 fn release(next: Option<&NextWaiter>) -> Role {
     Role { attempts: next.map(|next| next.id.number()), ..Role::default() }
 }
@@ -47,7 +45,7 @@ impl ModelBackend {
         Self { shared: Arc::clone(shared), process: process.clone(), registry }
     }
 
-    /// Sends a command on a name. The number of subscribers that heard of it comes with the answer.
+    /// Sends a command on a name. Returns the answer, and the number of subscribers reached.
     async fn send<T: std::fmt::Debug + Send + 'static>(
         &self,
         kind: LockKind,
@@ -65,7 +63,7 @@ impl ModelBackend {
         self.shared.command(&self.process, what, role, run).await
     }
 
-    /// An attempt. How long a lease of another lasts may be said to be less than it is.
+    /// Sends an attempt. The answer may understate the rest of another holder's lease.
     async fn attempt(
         &self,
         kind: LockKind,
@@ -84,7 +82,7 @@ impl ModelBackend {
         }
     }
 
-    /// What was not answered may come late.
+    /// Notes the answer to an attempt; an attempt of unknown effect may still run late.
     fn settle<T>(&self, lease: (usize, u64), answered: &Result<T, Failed>) {
         if !matches!(answered, Err(Failed(Failure::Indeterminate))) {
             self.shared.data().contract.settles(lease);
@@ -103,7 +101,6 @@ fn releasing(what: &str, name: &LockName, id: &LeaseId, next: Option<&NextWaiter
     called(what, name, id) + &next.unwrap_or_default()
 }
 
-/// The words for an attempt.
 fn asking(mode: Mode, name: &LockName, request: &AcquireRequest) -> String {
     let AcquireRequest { id, lease, tokens, position, .. } = request;
     let tokens = if *tokens > 0 { format!(", {tokens} tokens") } else { String::new() };
@@ -216,7 +213,7 @@ impl Backend for ModelBackend {
         let step = move |step: &mut Step<'_>| step.acquire(mode, &asks);
         let outcome = self.attempt(kind(mode), name, &request.id, what, step).await?;
         let held = matches!(outcome, AcquireOutcome::Held { .. }).then(|| self.shared.world.now());
-        // To an owner that reads beside itself the store says only that it does not write any more.
+        // An owner that reads under its own write lock learns only that its write lease is gone.
         if held.is_none() || request.under.is_none() {
             self.shared.data().contract.tells(self.process.index(), mode, name.as_str(), held);
         }

@@ -1,5 +1,4 @@
-//! [`Contract`]: what clients must keep, by the docs of `Backend` and `Transport`, where only the store can
-//! see that they do.
+//! [`Contract`]: rules for clients, by the docs of `Backend` and `Transport`, that only the store can check.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,18 +6,17 @@ use latchwork::backend::Mode;
 
 use crate::world::Nanos;
 
-/// A lease of a client, by the index of its process and by its number.
+/// A lease of a client: the index of its process, and the lease's number.
 type Lease = (usize, u64);
 
 #[derive(Default)]
 pub(super) struct Contract {
-    /// Attempts that were sent and may come late: not answered, and not known not to have run.
+    /// Attempts that may still run late: neither answered, nor known not to have run.
     unsettled: BTreeMap<Lease, usize>,
-    /// Leases that a client has released, or rolled back.
     released: BTreeSet<Lease>,
-    /// Subscriptions that were refused: process, channel, and when it was told so.
+    /// Refused subscriptions: process, channel, and the time of the refusal.
     refused: Vec<(usize, String, Nanos)>,
-    /// Locks that a process was told last are held, and when; not those that it has had since.
+    /// Locks that a process was last told are held, with the time; removed once the process has the lock.
     told_held: BTreeMap<(usize, Mode, String), Nanos>,
     breach: Option<String>,
 }
@@ -40,7 +38,7 @@ impl Contract {
         *self.unsettled.entry((process, number)).or_default() += 1;
     }
 
-    /// An attempt was answered, or did not run.
+    /// An attempt was answered, or is known not to have run.
     pub(super) fn settles(&mut self, lease: Lease) {
         if let Some(count) = self.unsettled.get_mut(&lease) {
             *count -= 1;
@@ -55,7 +53,7 @@ impl Contract {
         self.released.insert((process, number));
     }
 
-    /// The store has told a process when a lock is `held`; `None`: the process has, or has had, a lease.
+    /// Notes that a process was told at `held` that a lock is held, or has, or has had, a lease (`None`).
     pub(super) fn tells(&mut self, process: usize, mode: Mode, name: &str, held: Option<Nanos>) {
         let lock = (process, mode, name.to_owned());
         match held {

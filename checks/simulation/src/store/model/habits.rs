@@ -1,34 +1,34 @@
-//! [`Habits`]: what this store does where the contract leaves it a choice, drawn once; what it chooses each
-//! time is drawn then.
+//! [`Habits`]: the choices that the contract leaves to a store, drawn once for each store. Choices of the
+//! moment are drawn elsewhere.
 
 use crate::world::{MS, Nanos, SECOND};
 
-/// The liberties that a store takes in the same way for as long as it lasts.
+/// Liberties that a store takes in the same way for its whole life.
 #[derive(Clone, Debug)]
 pub(super) struct Habits {
-    /// A message of a release by a foreign client's rules is published on a channel of its own.
+    /// True if releases by a foreign client's rules are published on a separate channel.
     pub(super) has_foreign_channel: bool,
-    /// A grant's message may be taken for the lease.
+    /// True if a waiter may take the message of a grant for the lease.
     pub(super) grants_suffice: bool,
-    /// A release of a plain lock calls a client that waits.
+    /// True if the release of a plain lock calls a waiting client.
     pub(super) calls_waiters: bool,
-    /// It knows which clients listen no more. Otherwise it grants to any.
+    /// True if the store grants only to clients that still listen; otherwise the store grants to any.
     pub(super) knows_listeners: bool,
-    /// Says how many others heard of a release. Otherwise too few.
+    /// True if releases report the exact number of other listeners; otherwise possibly too few.
     pub(super) counts_listeners: bool,
-    /// A place that is asked for again is the earlier of both.
+    /// True if a waiter that queues again gets the earlier of its two positions.
     pub(super) takes_earlier: bool,
-    /// A lease that is over and was not taken since can be released.
+    /// True if an expired lease can be released while no other client has taken the lock.
     pub(super) releases_the_dead: bool,
-    /// Finds a lock whose lease is over by itself, and not only when it is asked.
+    /// True if the store notices the end of a lease by itself, rather than at the next command.
     pub(super) watches_ends: bool,
-    /// Publishes more than it has to, of so many commands one time.
+    /// The store publishes a superfluous message with one in this many commands.
     pub(super) chatters_one_in: Option<u32>,
-    /// A grant's message may come once more, much later.
+    /// True if the message of a grant may arrive again, much later.
     pub(super) repeats_grants: bool,
-    /// Into how many parts the names are divided that are renewed apart.
+    /// Number of groups of names that are renewed separately.
     pub(super) renewal_groups: u64,
-    /// For how long a subscription is kept that was ended.
+    /// Time for which the store keeps a subscription after its end.
     pub(super) lingers: Nanos,
 }
 

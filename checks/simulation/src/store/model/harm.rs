@@ -1,4 +1,4 @@
-//! [`Harm`] that is done to the store, and to the links before it.
+//! [`Harm`] done to the store, and to the links in front of it.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl Shared {
         }
     }
 
-    /// Forgets all of a name, or one of the parts that a store may have a key for.
+    /// Forgets all of a name, or one of the parts that a store may keep in a key of its own.
     fn evict(&self, kind: LockKind, name: &str) {
         let part = self.world.chance(|chance| chance.u8(..4));
         let mut data = self.data();
@@ -67,7 +67,6 @@ impl Shared {
         self.data().links.get(&index).map(|link| link.process().clone())
     }
 
-    /// Some of the clients may have to connect anew.
     fn cut_some(self: &Arc<Self>) {
         let processes: Vec<_> = self.data().links.values().map(|link| link.process().clone()).collect();
         for process in processes {
@@ -77,7 +76,7 @@ impl Shared {
         }
     }
 
-    /// Cuts the links of a process. Some of its calls notice at once, the others when their limit is over.
+    /// Cuts the links of a process. Some of its calls notice at once, the others at their limit.
     fn cut(self: &Arc<Self>, process: &Process) {
         let (commands, messages, notices) =
             self.world.chance(|chance| (chance.u8(..4) > 0, chance.u8(..4) > 0, chance.bool()));

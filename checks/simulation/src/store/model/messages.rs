@@ -1,4 +1,4 @@
-//! Subscriptions, and the messages that come by them.
+//! Subscriptions and their messages.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,19 +10,18 @@ use super::network::{happens, way};
 use super::{Data, Shared};
 use crate::world::{Nanos, Process, SECOND};
 
-/// A process that listens to a channel, as the store has it.
+/// A process that listens to a channel, at the store.
 pub(super) struct Subscriber {
     pub(super) process: Process,
-    /// Where its messages go; `None` if it was ended, and lingers.
+    /// Receiver of the messages; `None` while the ended subscription lingers.
     pub(super) inbox: Option<Inbox>,
-    /// The store knows of it, and messages arrive.
+    /// True while the store knows of the subscription, and messages arrive.
     pub(super) active: bool,
-    /// Changes whenever what is on its way is lost.
+    /// Changes whenever messages in flight are lost.
     generation: u64,
     last_delivery: Nanos,
 }
 
-/// Which of the subscriptions, as it was then.
 #[derive(Clone)]
 struct Ticket {
     channel: String,
@@ -61,7 +60,7 @@ impl Shared {
         self.world.chance(|chance| way(&self.network, chance, has_faults))
     }
 
-    /// Publishes to all that listen. How many others than `from` heard it, as far as that is known.
+    /// Publishes to all listeners. Returns the number of listeners except `from`, as far as known.
     pub(super) fn publish(&self, data: &mut Data, from: usize, channel: &str, message: Message) -> usize {
         let (now, faults) = (self.world.now(), self.has_faults());
         data.notice_deaths(&self.world, now);
@@ -104,7 +103,7 @@ impl Shared {
         if self.habits.counts_listeners { heard } else { self.world.chance(|chance| chance.usize(..=heard)) }
     }
 
-    /// Brings a message to a process, in which it is a task: one that is suspended has it later.
+    /// Delivers a message by a task of the process, so that a suspended process receives the message later.
     fn deliver(&self, process: &Process, ticket: Ticket, at: Nanos, message: Message) {
         let (shared, world) = (self.this.clone(), self.world.clone());
         process.spawn(async move {
@@ -118,7 +117,7 @@ impl Shared {
         });
     }
 
-    /// Messages that are on their way to a process are lost with its subscriptions, which are made anew.
+    /// Loses a process's messages in flight and its subscriptions, which are renewed later.
     pub(super) fn cut_messages(&self, data: &mut Data, process: &Process) {
         let world = &self.world;
         let down =
@@ -158,7 +157,6 @@ impl Shared {
         }
     }
 
-    /// Tells a process of its subscription, unless that is another one by then.
     fn confirm(self: &Arc<Self>, process: &Process, ticket: Ticket, tell_it: fn(&Inbox)) {
         let (shared, at) = (Arc::clone(self), self.world.now() + self.way());
         process.spawn(async move {
@@ -206,12 +204,11 @@ impl Shared {
     }
 }
 
-/// Tells foreign code. A panic of it ends nothing here.
+/// Calls foreign code, and ignores its panics.
 fn tell(tell: impl FnOnce()) {
     let _panic = catch_unwind(AssertUnwindSafe(tell));
 }
 
-/// The messages of one process.
 pub(crate) struct ModelTransport {
     shared: Arc<Shared>,
     process: Process,
@@ -262,7 +259,7 @@ impl Transport for ModelTransport {
         match stands {
             None => shared.begin(&self.process, ticket),
             Some(true) => shared.confirm(&self.process, ticket, Inbox::ready),
-            // It is confirmed when it stands again.
+            // Confirmed once the subscription is renewed.
             Some(false) => {}
         }
     }
@@ -289,7 +286,7 @@ impl Transport for ModelTransport {
         shared.world.clone().spawn(async move {
             shared.world.sleep_until(until).await;
             let mut data = shared.data();
-            // Another one may have begun since, and ended: it lingers a little shorter.
+            // A newer subscription may have begun and ended since, and then lingers a little shorter.
             if data.find(&channel, process).is_some_and(|it| it.inbox.is_none()) {
                 data.remove(&channel, process);
             }

@@ -1,4 +1,4 @@
-//! What becomes of a command on its way to the store, and of its answer.
+//! The way of a command to the store, and of its answer back.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -16,10 +16,9 @@ use crate::store::Network;
 use crate::store::twin::seeded;
 use crate::world::{MS, Nanos, Process, SECOND, World};
 
-/// After which time a client takes a command for unanswered, if the network does not say.
+/// Default time after which a client gives up waiting for an answer.
 const ANSWER_LIMIT: Nanos = 5 * SECOND;
 
-/// Why there is no answer, or another one than was hoped for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failed(pub(super) Failure);
 
@@ -37,26 +36,20 @@ impl fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
-/// The connections of one process.
 pub(super) struct Link {
     process: Process,
-    /// How often it was cut.
     pub(super) cuts: u64,
-    /// When the last of the commands arrives that keep their order.
+    /// Arrival time of the latest command that keeps its order.
     last_arrival: Nanos,
-    /// The process is not answered until then.
+    /// End of a period without answers to the process.
     pub(super) silent_until: Nanos,
-    /// Messages do not come before then.
+    /// Time before which the process receives no messages.
     pub(super) unheard_until: Nanos,
-    /// Commands that may still take effect, and begin or end a lease.
+    /// Number of commands that may still take effect, and begin or end a lease.
     pub(super) under_way: usize,
-    /// Renewals that may still take effect.
     pub(super) renewals: usize,
-    /// How many of its commands have run.
     pub(super) asked: u64,
-    /// The answers that are waited for.
     awaited: Vec<Weak<dyn Cut>>,
-    /// From when on the store knows that the process is dead.
     dead_from: Option<Nanos>,
 }
 
@@ -95,20 +88,18 @@ impl Link {
         self.dead_from.is_some_and(|from| from <= now)
     }
 
-    /// The clients that wait for an answer over this link. What was sent may arrive.
+    /// Cuts the link. Returns the waiting clients' answers. Commands in flight may still arrive.
     pub(super) fn cut(&mut self) -> Vec<Arc<dyn Cut>> {
         self.cuts += 1;
         self.awaited.drain(..).filter_map(|answer| answer.upgrade()).collect()
     }
 }
 
-/// An answer that is waited for.
 pub(super) trait Cut: Send + Sync {
-    /// There will be none, as the client notices.
+    /// Tells the client that the answer will not come.
     fn cut(&self);
 }
 
-/// Where an answer is put.
 struct Answer<T>(Mutex<Awaited<T>>);
 
 struct Awaited<T> {
@@ -124,7 +115,7 @@ impl<T> Answer<T> {
             set(&mut awaited);
             awaited.waker.take()
         };
-        // Foreign code.
+        // Wakers are foreign code, and may panic.
         waker.into_iter().for_each(|waker| _ = catch_unwind(AssertUnwindSafe(|| waker.wake())));
     }
 
@@ -144,31 +135,30 @@ impl<T: Send> Cut for Answer<T> {
     }
 }
 
-/// What a command is to the others of its lease.
+/// The relation of a command to other commands of its lease.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Role {
-    /// It is an attempt by the lease of this number.
+    /// Number of the lease for which the command is an attempt.
     pub(super) attempts: Option<u64>,
-    /// It does not take effect before the attempts of the lease of this number.
+    /// Number of the lease whose attempts the command must not overtake.
     pub(super) behind: Option<u64>,
-    /// It begins and ends no lease.
+    /// True if the command neither begins nor ends a lease.
     pub(super) renews: bool,
 }
 
-/// What is drawn for a command when it is sent.
+/// The chances of a command, drawn when the command is sent.
 struct Fate {
-    /// It is refused on the way.
+    /// Failure if refused in transit.
     refused: Option<Failure>,
     is_lost: bool,
     reply_is_lost: bool,
-    /// It runs once more, so much later.
+    /// Delay after which the command runs a second time.
     again: Option<Nanos>,
     overtakes: bool,
     there: Nanos,
     back: Nanos,
 }
 
-/// How long a message or a command is on its way.
 pub(super) fn way(network: &Network, chance: &mut fastrand::Rng, has_faults: bool) -> Nanos {
     if has_faults && happens(chance, network.late) {
         return chance.u64(..=network.late_by);
@@ -191,7 +181,7 @@ fn fate(network: &Network, chance: &mut fastrand::Rng, faults: bool) -> Fate {
         refused: refused.then_some(failure),
         is_lost,
         reply_is_lost,
-        // Never at the same moment, where judges would see but what both have come to.
+        // Never at the same moment, where judges would see only the result of both runs.
         again: twice.then(|| way(network, chance, faults) + 1),
         overtakes,
         there,
@@ -200,9 +190,9 @@ fn fate(network: &Network, chance: &mut fastrand::Rng, faults: bool) -> Fate {
 }
 
 impl Shared {
-    /// Sends a command of a process, and waits for its answer. `run` is what it does at the store.
+    /// Sends a command of a process, and waits for its answer. `run` is the command's effect at the store.
     ///
-    /// What was answered does not run any more. What was not may run for as long as it is on its way.
+    /// An answered command never runs again. An unanswered one may run until its delay is over.
     pub(super) async fn command<T: fmt::Debug + Send + 'static>(
         self: &Arc<Self>,
         process: &Process,
@@ -213,7 +203,7 @@ impl Shared {
         let (world, faults) = (&self.world, self.has_faults());
         let fate = world.chance(|chance| fate(&self.network, chance, faults));
         if let Some(failure) = fate.refused {
-            // As late as an answer can be.
+            // No later than the limit on answers.
             world.sleep((fate.there + fate.back).min(self.answer_limit())).await;
             world.note(|| format!("p{} {what}: {failure:?}", process.index()));
             return Err(Failed(failure));
@@ -255,7 +245,7 @@ impl Shared {
         self.world.spawn(async move {
             shared.arrive(&process, arrives).await;
             shared.attempts_before(&process, role).await;
-            // What was on its way when the link was cut may have come through, or not.
+            // A command in flight when its link was cut may or may not have arrived.
             let is_cut = shared.data().link(&process).cuts != cuts && shared.world.chance(|it| it.bool());
             let mut ran = (!is_cut).then(|| {
                 let ran = run(&shared);
@@ -269,7 +259,7 @@ impl Shared {
                 shared.world.sleep(again).await;
                 let last = run(&shared);
                 shared.world.note(|| format!("p{} {what}, again: {last:?}", process.index()));
-                // What runs twice is answered by what it came to last.
+                // The answer is that of the second run.
                 ran = Some(last);
             }
             shared.has_arrived(&process, role);
@@ -281,7 +271,6 @@ impl Shared {
         });
     }
 
-    /// A flaw: answers, and runs once more then.
     async fn run_late<T: Send>(
         self: &Arc<Self>,
         process: &Process,
@@ -297,7 +286,7 @@ impl Shared {
         self.has_arrived(process, role);
     }
 
-    /// When a command arrives, and how often its link was cut by now.
+    /// Registers a command on its link. Returns its arrival time, and the number of cuts so far.
     fn depart<T: Send + 'static>(
         &self,
         process: &Process,
@@ -336,7 +325,7 @@ impl Shared {
         }
     }
 
-    /// Waits until what is due then comes through.
+    /// Waits until `at`, and until the store answers again.
     async fn arrive(&self, process: &Process, at: Nanos) {
         let mut at = at;
         loop {
@@ -352,7 +341,6 @@ impl Shared {
         }
     }
 
-    /// Waits until the attempts are over that this command is not to overtake.
     async fn attempts_before(&self, process: &Process, role: Role) {
         let Some(number) = role.behind.filter(|_| seeded() != Some(Twin::RollsBackTooSoon)) else { return };
         loop {

@@ -1,8 +1,8 @@
-//! The small server beside a real one: random calls of all commands and scripts, of both, and a look at all
-//! keys after each.
+//! Compares the small server with a real one: random calls of all commands and scripts to both servers, and a
+//! comparison of all keys after each call.
 //!
-//! The real one's clock stands still but for steps that both make at once, so that nothing has to be taken as
-//! roughly equal.
+//! The real server's clock stands still, and advances only in steps together with the small server's, so that
+//! replies must be exactly equal.
 
 mod commands;
 mod difference;
@@ -23,36 +23,32 @@ use super::server::{Condition, Micros, Reply, Server};
 /// Compares the small Redis with a real one, by random calls
 #[derive(Debug, Args)]
 pub(crate) struct CommandLine {
-    /// Repeats an earlier comparison
+    /// Repeats the comparison of this seed
     #[arg(long)]
     seed: Option<u64>,
-    /// For how long
+    /// Duration
     #[arg(long, default_value_t = 60.0)]
     seconds: f64,
 }
 
-/// After so many calls of either kind, keys, users and conditions are as at first.
+/// Number of calls of either kind until keys, users and conditions are reset.
 const CALLS: u64 = 400;
 
-/// After so many calls, what was pushed is compared.
+/// Number of calls between comparisons of pushes.
 const CALLS_UNTIL_PUSHES: u64 = 16;
 
-/// When the clocks begin.
 const BEGINNING: Micros = 1_700_000_000_000_000;
 
-/// What was compared.
 #[derive(Debug, Default)]
 pub(crate) struct Count {
-    /// Commands that are no scripts of ours.
+    /// Commands other than our scripts.
     commands: u64,
     scripts: u64,
     pushes: u64,
-    /// Of these, how many replies were errors.
     errors: u64,
     by_name: BTreeMap<String, u64>,
 }
 
-/// Compares, and prints what was found.
 pub(crate) fn run(command_line: &CommandLine) -> Result<(), String> {
     let seed = command_line.seed.unwrap_or_else(|| fastrand::u64(..));
     println!("seed {seed}");
@@ -76,32 +72,28 @@ pub(crate) fn run(command_line: &CommandLine) -> Result<(), String> {
     Ok(())
 }
 
-/// The connection that calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Caller {
-    /// May do everything, and listens to nothing.
+    /// Has all rights, and listens to no channel.
     Admin,
-    /// May do what it was allowed last.
+    /// Has the rights set last.
     Limited,
-    /// One of the listeners.
     Listener(usize),
 }
 
 const LISTENERS: usize = 3;
 
-/// Both servers, by the same clock.
 struct Both {
     _server: RedisServer,
     clock: ServerClock,
     small: Server,
     now: Micros,
-    /// Connections to either, in the order of the callers.
+    /// Connections to both servers, in the order of the callers.
     links: Vec<(Wire, u64)>,
-    /// What the small one has pushed to each connection, and was not compared yet.
+    /// Pushes of the small server by connection, not compared yet.
     pushed: BTreeMap<u64, Vec<Vec<Reply>>>,
-    /// Keys of hashes that the real one keeps in an order of its own.
+    /// Keys of hashes with an order of the real server's own.
     unordered: BTreeSet<Vec<u8>>,
-    /// The last calls, in words.
     recent: Vec<String>,
     calls: u64,
     count: Count,
@@ -130,7 +122,7 @@ impl Both {
         both
     }
 
-    /// The answers differ in what a server says of itself.
+    /// Opens sessions on both servers without comparing replies, which contain facts about the server.
     fn greet(&mut self) {
         let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
         let user = words("ACL SETUSER limited on nopass +@all ~* &*");
@@ -154,7 +146,7 @@ impl Both {
         }
     }
 
-    /// Empty, sound, and with a user that may do everything.
+    /// Resets both servers: empty, sound, and a limited user with all rights.
     fn begin(&mut self) -> Result<(), Difference> {
         self.recent.clear();
         self.set_condition(Condition::Sound);
@@ -167,14 +159,13 @@ impl Both {
         self.compare_pushes()
     }
 
-    /// The clocks of both go on.
     fn pass(&mut self, micros: Micros) {
         self.now += micros;
         self.clock.stop_at(self.now);
         self.recent.push(format!("the clock goes on by {micros} us, to {}", self.now));
     }
 
-    /// One of the conditions that a real server can be brought into.
+    /// Sets the condition of the real server, and of the small one.
     fn set_condition(&mut self, condition: Condition) {
         let memory = if condition == Condition::OutOfMemory { "1" } else { "0" };
         let of = if condition == Condition::ReadOnly { ["127.0.0.1", "1"] } else { ["NO", "ONE"] };
@@ -188,12 +179,11 @@ impl Both {
         self.small.set_condition(condition);
     }
 
-    /// Words without spaces.
     fn plain(&mut self, caller: Caller, line: &str) -> Result<Reply, Difference> {
         self.call(caller, &line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>())
     }
 
-    /// Calls both; an error if their replies differ, or any of their keys.
+    /// Calls both servers. Fails if their replies or any of their keys differ.
     fn call(&mut self, caller: Caller, words: &[Vec<u8>]) -> Result<Reply, Difference> {
         self.calls += 1;
         self.recent.push(format!("{caller:?}: {}", difference::line(words)));
@@ -205,10 +195,10 @@ impl Both {
             wire.send(&[b"PING".to_vec()]);
         }
         let effects = self.small.call(*connection, self.now, words);
-        // What comes before is known to come: a connection that is not subscribed any more is pushed nothing.
+        // The PONG marks the end of the pushes, since a call of UNSUBSCRIBE may cause none.
         let real = wire.receive();
         let small = effects.reply.unwrap_or_else(|| Reply::Status("PONG".to_owned()));
-        // (A wrong call of SUBSCRIBE is answered as any other.)
+        // An erroneous call has an error as its reply, before the PONG.
         if is_pushed && matches!(real, Reply::Error(_)) {
             wire.receive();
         }

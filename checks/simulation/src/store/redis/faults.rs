@@ -1,4 +1,4 @@
-//! What goes wrong with links and server.
+//! Faults of links and of the server.
 
 use crate::store::Harm;
 use crate::world::{MS, Nanos, SECOND};
@@ -6,31 +6,28 @@ use crate::world::{MS, Nanos, SECOND};
 use super::leases::{READ_LEASE, before_read_lease};
 use super::link::{Inner, To};
 
-/// A link that goes silent may stay so for this long.
 const LONGEST_SILENCE: Nanos = 180 * SECOND;
-/// A server that is not told of the end of a connection finds out within this time.
+/// Time after which a server notices the end of a connection without being told.
 pub(super) const KEEPALIVE: Nanos = 300 * SECOND;
 
-/// How often the data is copied, for a replica that takes over.
+/// Time between snapshots of the data, for a replica that takes over.
 const COPY_EACH: Nanos = SECOND / 4;
-/// How far a replica may be behind.
+/// Longest lag of a replica.
 const OLDEST_COPY: Nanos = 60 * SECOND;
 
 impl Inner {
-    /// Draws whether something goes wrong that does so as often, in thousandths.
+    /// True with this probability, in thousandths, while faults last.
     pub(super) fn happens(&self, thousandths: u32) -> bool {
         thousandths > 0
             && self.world.now() < self.faults.faults_end
             && self.world.chance(|draw| draw.u32(..1000)) < thousandths
     }
 
-    /// How long a way takes on which nothing goes wrong.
     pub(super) fn usual_delay(&self) -> Nanos {
         self.world.chance(|draw| draw.u64(..=self.faults.latency))
     }
 
-    /// How long the way takes of what is sent now. It may be that nothing arrives any more, for a while or
-    /// for ever.
+    /// Draws the delay of a parcel sent now. The draw may silence the link, for a while or for ever.
     pub(super) fn delay(&mut self, link: u64, to: To) -> Nanos {
         let usual = self.usual_delay();
         let lost = if to == To::Server { self.faults.requests_lost } else { self.faults.replies_lost };
@@ -44,7 +41,7 @@ impl Inner {
         (usual + late).min(self.faults.faults_end + usual - self.world.now())
     }
 
-    /// From now on nothing arrives for a while; then all does, or the link turns out to be broken.
+    /// Silences one direction of a link for a while; afterwards all parcels arrive, or the link breaks.
     fn falls_silent(&mut self, link: u64, to: To) {
         let (now, shortest) = (self.world.now(), 20 * MS);
         let doublings = self.world.chance(|draw| draw.u32(..14));
@@ -59,7 +56,6 @@ impl Inner {
         }
     }
 
-    /// Cuts a link. Of what is under way some may arrive yet.
     pub(super) fn cut(&mut self, link: u64, tells_client: bool, tells_server: bool) {
         let now = self.world.now();
         let client = (tells_client || !self.has_heartbeats).then(|| now + self.usual_delay());
@@ -82,7 +78,6 @@ impl Inner {
         }
     }
 
-    /// Cuts all links, as a server does that ends or is left.
     fn cut_all(&mut self) {
         let all: Vec<u64> = self.links.keys().copied().collect();
         all.into_iter().for_each(|link| self.cut(link, true, true));
@@ -105,7 +100,7 @@ impl Inner {
         }
     }
 
-    /// Does harm.
+    /// Does harm. Returns false if the harm has no effect on this store.
     pub(super) fn harm(&mut self, harm: &Harm) -> bool {
         self.harms += 1;
         self.world.note(|| format!("harm: {harm:?}"));
@@ -114,7 +109,7 @@ impl Inner {
             Harm::Cut { process } => {
                 for link in self.links_of(*process) {
                     let told = self.world.chance(|draw| draw.u8(..4));
-                    // At least one of them, most of the time.
+                    // Mostly at least one end.
                     let told = if told == 0 { self.world.chance(|draw| draw.u8(..4)) } else { told };
                     self.cut(link, told & 1 != 0, told & 2 != 0);
                 }
@@ -122,7 +117,7 @@ impl Inner {
             Harm::Silence { process, lasts } => self.be_silent(*process, *lasts),
             Harm::Forget => {
                 self.server.forget();
-                // It was emptied, or it has restarted.
+                // The server was flushed, or restarted.
                 if self.world.chance(|draw| draw.bool()) {
                     self.cut_all();
                 }
@@ -136,7 +131,7 @@ impl Inner {
         true
     }
 
-    /// Keeps the data for [`Harm::FallBack`], from time to time. Called before it changes.
+    /// Takes a snapshot for [`Harm::FallBack`], from time to time. Called before the data changes.
     pub(super) fn copy(&mut self) {
         let now = self.world.now();
         if self.copies.back().is_none_or(|(at, _)| *at + COPY_EACH <= now) {
@@ -154,7 +149,7 @@ impl Inner {
         self.copies.clear();
     }
 
-    /// Half of the time it is the lock itself that goes.
+    /// Evicts the lock itself, half of the time; otherwise a key beside the lock.
     fn evict(&mut self, name: &str) -> bool {
         let (tag, own) = (format!("{{{name}}}"), format!("{name}:latchwork:"));
         let of_reader = before_read_lease(name);
@@ -166,7 +161,7 @@ impl Inner {
                 key.contains(&tag) || key.starts_with(&own) || is_read_lease(&key)
             })
             .collect();
-        // What is left of it is of no use, and lasts until it ends by itself.
+        // The remaining keys are useless, and expire by themselves.
         let leases = beside.iter().filter(|key| is_read_lease(&String::from_utf8_lossy(key)));
         self.outlasting.extend(leases.cloned().chain([name.as_bytes().to_vec()]));
         match self.world.chance(|draw| draw.choice(&beside).filter(|_| draw.bool()).cloned()) {

@@ -1,4 +1,4 @@
-//! [`Host`]: a process as the Redis adapter stands on it.
+//! [`Host`]: a process as the platform of the Redis adapter.
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +15,6 @@ use super::stream::Stream;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A process with links to the server.
 #[derive(Debug)]
 pub(super) struct Host {
     process: Process,

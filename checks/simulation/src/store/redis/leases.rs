@@ -1,4 +1,4 @@
-//! The leases that the server has, read out of its keys as the scripts keep them.
+//! The server's leases, read from the keys that the scripts keep.
 
 use latchwork::{LeaseId, LockKind};
 
@@ -7,29 +7,28 @@ use crate::world::{Nanos, US};
 
 use super::server::{Content, Key};
 
-/// How the keys of readers' own leases end.
+/// Suffix of the keys of readers' own leases.
 pub(super) const READ_LEASE: &str = ":rwlock_timeout:1";
 
-/// How those of a lock's readers begin.
+/// Prefix of the keys of readers' own leases of a lock.
 pub(super) fn before_read_lease(name: &str) -> String {
     if name.contains('{') { format!("{name}:") } else { format!("{{{name}}}:") }
 }
 
-/// The keys at one moment.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     keys: Vec<Key>,
-    /// By the world's clock, and by the server's (us).
+    /// The moment, by the world's clock and by the server's (us).
     at: (Nanos, u64),
 }
 
 impl Leases {
-    /// `keys`: in the order of their names. `at`: the moment, by the world's clock and by the server's (us).
+    /// `keys`: sorted by name. `at`: the moment, by the world's clock and by the server's (us).
     pub(super) fn new(keys: Vec<Key>, at: (Nanos, u64)) -> Self {
         Self { keys, at }
     }
 
-    /// Those of the lock that are not over by `now`.
+    /// Returns the lock's leases that are live at `now`.
     pub(super) fn of(&self, kind: LockKind, name: &str, now: Nanos) -> Vec<StoredLease> {
         let Some((Content::Hash(fields), ends)) = self.key(name.as_bytes()) else { return Vec::new() };
         let mode = fields.iter().find(|(field, _)| field == b"mode").map(|(_, mode)| mode.as_slice());
@@ -45,11 +44,10 @@ impl Leases {
         leases.into_iter().filter(|lease| lease.ends > now).collect()
     }
 
-    /// What is in the key, and when it ends.
     fn key(&self, name: &[u8]) -> Option<(&Content, Nanos)> {
         let at = self.keys.binary_search_by(|key| key.name.as_slice().cmp(name)).ok()?;
         let key = &self.keys[at];
-        // In its last millisecond it is there still.
+        // A key still exists in its last millisecond.
         let ends = key.left.map_or(Nanos::MAX, |left| {
             let server = (self.at.1 / 1000 + left + 1) * 1000;
             self.moment(server)
@@ -57,13 +55,12 @@ impl Leases {
         Some((&key.content, ends))
     }
 
-    /// When the server's clock shows that (us): the same whenever it is asked.
+    /// Converts the server's time (us) to the world's, with equal results for repeated calls.
     fn moment(&self, server: u64) -> Nanos {
         let whole = self.at.0 - self.at.0 % US;
         whole.saturating_add((server.saturating_sub(self.at.1)) * US)
     }
 
-    /// Of a read-write lock.
     fn shared(&self, name: &str, field: &[u8], value: &[u8], ends: Nanos) -> Option<StoredLease> {
         let field = std::str::from_utf8(field).ok()?;
         if let Some(writer) = field.strip_suffix(":write") {
@@ -76,7 +73,7 @@ impl Leases {
     }
 }
 
-/// A field that is no id, as `mode`, is no lease.
+/// Parses a field. Fields other than ids, such as `mode`, are not leases.
 fn lease(field: &[u8], ends: Nanos, is_shared: bool) -> Option<StoredLease> {
     let id: LeaseId = std::str::from_utf8(field).ok()?.parse().ok()?;
     Some(StoredLease { client: id.client_id(), number: id.number(), ends, is_shared })

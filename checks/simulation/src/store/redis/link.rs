@@ -1,5 +1,5 @@
-//! [`Links`]: between processes and the server. A link loses nothing that it brings, as TCP does not: what is
-//! lost is the end of all that was sent, and what is late delays all that comes after it.
+//! [`Links`] between processes and the server. Like TCP, a link never loses bytes in the middle: a loss cuts
+//! off the end of the stream, and a delay delays all later bytes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -17,10 +17,10 @@ use crate::world::{Nanos, Process, SECOND, Sleep, World};
 use super::server::{Data, Key, Server};
 use super::way::{Parcel, Way};
 
-/// What is left of a link that its client has closed arrives within this time: the lock reckons with no more.
+/// Limit on the arrival of bytes from a link closed by its client; the lock counts on no more than this.
 const LATEST_RUN: Nanos = backend::LATEST_RUN.as_secs() * SECOND;
 
-/// All links, and the server. Clones are the same.
+/// All links, and the server. Clones share them.
 #[derive(Clone)]
 pub(super) struct Links(Arc<Shared>);
 
@@ -34,59 +34,51 @@ pub(super) struct Inner {
     pub(super) world: World,
     pub(super) faults: Network,
     pub(super) server: Server,
-    /// By how much the server's clock is before the world's, in microseconds.
+    /// Lead of the server's clock over the world's, in microseconds.
     pub(super) clock: i64,
-    /// The data as it was, oldest first, for a replica that takes over.
+    /// Snapshots of the data, oldest first, for a replica that takes over.
     pub(super) copies: VecDeque<(Nanos, Data)>,
-    /// Of locks that were evicted in part: what they have, and their readers' own leases.
+    /// Keys that may outlast partly evicted locks: the locks' own, and those of their readers' leases.
     pub(super) outlasting: BTreeSet<Vec<u8>>,
-    /// How much harm was done.
     pub(super) harms: u64,
-    /// Clients find out by themselves when a link is cut, and soon.
+    /// True if clients soon notice a cut link by themselves.
     pub(super) has_heartbeats: bool,
-    /// How often a foreign client forges a message, in thousandths of attempts.
+    /// Probability, in thousandths of attempts, that a foreign client forges a message.
     pub(super) strangers: u32,
-    /// No client may end the server's end of a link.
+    /// True if clients may not end the server's end of a link.
     refuses_kill: bool,
     pub(super) links: BTreeMap<u64, Link>,
     links_made: u64,
     /// By the server's number of the connection.
     pub(super) by_session: BTreeMap<u64, u64>,
-    /// When something arrives.
     arrivals: BTreeSet<(Nanos, u64, To)>,
-    /// There is a task that brings what is under way; its waker, while it waits.
+    /// True while a carrier task exists, with its waker while the task waits.
     is_carried: bool,
     carrier: Option<Waker>,
-    /// How many scripts each process has run.
     pub(super) scripts: BTreeMap<usize, u64>,
-    /// Until when the server is silent to a process.
     pub(super) silent_until: BTreeMap<usize, Nanos>,
     pub(super) silent_to_all_until: Nanos,
 }
 
-/// Where to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum To {
     Server,
     Client,
 }
 
-/// A link.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     pub(super) process: usize,
-    /// What the server calls the connection, until that has ended there.
+    /// The server's number of the connection, until closed there.
     pub(super) session: Option<u64>,
-    /// What has arrived at the server, and is no whole command yet.
+    /// Bytes at the server that are not yet a complete command.
     pub(super) unread: Vec<u8>,
     pub(super) up: Way,
     pub(super) down: Way,
-    /// What has arrived at the client.
     inbox: VecDeque<u8>,
-    /// How it ends for the client, behind that.
+    /// The error after the inbox, if the link has ended for the client.
     end: Option<io::ErrorKind>,
     reader: Option<Waker>,
-    /// The client has closed its end.
     is_closed: bool,
 }
 
@@ -131,8 +123,7 @@ impl Links {
 
     // === The client's end ===
 
-    /// The number of a new link for a process. Takes a way there and one back; ends in an error if the server
-    /// refuses.
+    /// Opens a link for a process, after a round trip. Returns its number; fails if the server refuses.
     pub(super) fn connect(&self, process: &Process) -> impl Future<Output = io::Result<u64>> + Send + use<> {
         let (links, process) = (self.clone(), process.clone());
         async move {
@@ -151,7 +142,6 @@ impl Links {
         }
     }
 
-    /// Until when the server is silent to the process, if it is.
     fn silence(&self, process: usize) -> Option<Nanos> {
         let inner = self.inner();
         let until = inner.silent_until.get(&process).copied().unwrap_or(0).max(inner.silent_to_all_until);
@@ -214,7 +204,7 @@ impl Links {
         self.see_to_carrier(inner);
     }
 
-    /// The process was killed: the system closes its ends.
+    /// Closes the ends of a killed process, as the operating system does.
     pub(super) fn die(&self, process: &Process) {
         let mut inner = self.inner();
         inner.links_of(process.index()).into_iter().for_each(|link| inner.close(link));
@@ -223,7 +213,7 @@ impl Links {
 
     // === What is under way ===
 
-    /// Sees to it that there is a task which brings what is under way.
+    /// Spawns a carrier task if there are parcels in flight and no carrier.
     pub(super) fn see_to_carrier(&self, mut inner: MutexGuard<'_, Inner>) {
         if !inner.is_carried && !inner.arrivals.is_empty() {
             inner.is_carried = true;
@@ -232,8 +222,8 @@ impl Links {
         }
     }
 
-    /// Brings one thing that arrives by now, and says when there is something next. It is one command at most
-    /// that the server runs, so that judges see what each leaves, however short its effect is.
+    /// Delivers one parcel that is due, and returns the time of the next. The server runs at most one
+    /// command, so that judges see the state after each, however short-lived.
     fn carry(&self, context: &Context<'_>) -> Option<Nanos> {
         let now = self.0.world.now();
         let mut inner = self.inner();
@@ -254,7 +244,6 @@ impl Links {
 }
 
 impl Inner {
-    /// Sends a parcel over a link, with the delays and losses that are drawn for it.
     pub(super) fn send(&mut self, link: u64, to: To, parcel: Parcel) {
         let at = self.world.now() + self.delay(link, to);
         let Some(way) = self.links.get_mut(&link).map(|link| link.way(to)) else { return };
@@ -263,7 +252,7 @@ impl Inner {
         }
     }
 
-    /// Something on this way arrives at that time.
+    /// Schedules an arrival, and wakes the carrier if due first.
     pub(super) fn arrives(&mut self, at: Nanos, link: u64, to: To) {
         self.arrivals.insert((at, link, to));
         if self.arrivals.first().is_some_and(|first| *first == (at, link, to))
@@ -273,7 +262,7 @@ impl Inner {
         }
     }
 
-    /// Brings the next parcel, unless the server has a command yet of one before, which it runs instead.
+    /// Delivers the next parcel, unless an earlier parcel left a command to run, which then runs instead.
     fn bring(&mut self, id: u64, to: To, now: Nanos) {
         let has_run = to == To::Server && self.runs_command(id);
         let Some(link) = self.links.get_mut(&id) else { return };
@@ -310,8 +299,8 @@ impl Inner {
         self.server.refuse_kill();
     }
 
-    /// The client's end is closed. What it has sent before is under way still: where no client can end the
-    /// server's end, for as long as the lock has to reckon with.
+    /// Closes the client's end. Earlier parcels stay in flight: if clients cannot end the server's end, for
+    /// as long as the lock has to count on.
     pub(super) fn close(&mut self, link: u64) {
         if self.links.get_mut(&link).is_some_and(|link| !std::mem::replace(&mut link.is_closed, true)) {
             self.send(link, To::Server, Parcel::End);
@@ -324,7 +313,6 @@ impl Inner {
         }
     }
 
-    /// A link of which there is neither end any more is none.
     pub(super) fn forget_ended(&mut self, link: u64) {
         if self.links.get(&link).is_some_and(|link| link.is_closed && link.session.is_none()) {
             self.links.remove(&link);
@@ -337,20 +325,19 @@ impl Inner {
 }
 
 impl Inner {
-    /// How many parcels of the process may still come to something at the server.
+    /// Number of parcels of the process that may still have an effect at the server.
     pub(super) fn under_way(&self, process: usize) -> usize {
         let theirs = self.links.values().filter(|link| link.process == process && link.session.is_some());
         theirs.map(|link| link.up.under_way()).sum()
     }
 
-    /// How many subscriptions the server has over links whose ends are both open.
+    /// Number of the server's subscriptions over the process's links with both ends open.
     pub(super) fn subscriptions_of(&self, process: usize) -> usize {
         let theirs = self.links.values().filter(|link| link.process == process && !link.is_closed);
         theirs.filter_map(|link| link.session).map(|session| self.server.subscriptions_of(session)).sum()
     }
 
-    /// What is left, in words, but for the counters of tokens, and what has an end of locks that were evicted
-    /// in part.
+    /// Describes leftovers, except for token counters and for expiring keys of partly evicted locks.
     pub(super) fn left_over(&self) -> Vec<String> {
         let outlasts = |key: &Key| key.left.is_some() && self.outlasting.contains(&key.name);
         let keys = self.server.keys(self.server_time()).into_iter().filter(|key| !outlasts(key));
@@ -364,7 +351,7 @@ impl Inner {
     }
 }
 
-/// Brings what is under way, until there is nothing.
+/// Delivers parcels until none is in flight.
 struct Carrier {
     links: Links,
     sleep: Option<(Nanos, Sleep)>,

@@ -1,12 +1,12 @@
-//! The protocol as a server speaks it: commands are read, replies and pushes are written (RESP3).
+//! The protocol on the server's side: reads commands, writes replies and pushes (RESP3).
 
 use super::server::Reply;
 
-/// Takes the first command out of what has arrived, word by word, if it is whole.
+/// Takes the first command out of the received bytes, word by word, if complete.
 ///
 /// # Panics
 ///
-/// If it is no command: bytes are late or lost together here, and never others.
+/// On bytes that are not a command: the simulated network delays or loses bytes, but never corrupts them.
 pub(super) fn take_command(bytes: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
     let mut at = 0;
     let words = number(bytes, &mut at, b'*')?;
@@ -23,7 +23,7 @@ pub(super) fn take_command(bytes: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
     Some(command)
 }
 
-/// The number on the line that begins at `at`, behind `mark`.
+/// Parses the number on the line that begins at `at`, behind `mark`, and moves `at` behind the line.
 fn number(bytes: &[u8], at: &mut usize, mark: u8) -> Option<usize> {
     let line = bytes.get(*at..)?;
     let end = line.iter().position(|byte| *byte == b'\n')?;
@@ -33,7 +33,6 @@ fn number(bytes: &[u8], at: &mut usize, mark: u8) -> Option<usize> {
     Some(digits.parse().expect("a length is a number"))
 }
 
-/// Writes a reply.
 pub(super) fn write(reply: &Reply, to: &mut Vec<u8>) {
     match reply {
         Reply::Nil => to.extend(b"_\r\n"),
@@ -58,7 +57,6 @@ pub(super) fn write(reply: &Reply, to: &mut Vec<u8>) {
     }
 }
 
-/// Writes what is sent unasked.
 pub(super) fn write_push(push: &[Reply], to: &mut Vec<u8>) {
     write_all(b'>', push, to);
 }

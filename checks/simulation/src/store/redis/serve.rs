@@ -7,14 +7,13 @@ use super::resp;
 use super::server::{Effects, Push, Reply};
 use super::way::Parcel;
 
-/// What a server says that serves no commands just now.
+/// Replies of a server that temporarily refuses commands.
 const REFUSALS: [&str; 3] = [
     "LOADING Redis is loading the dataset in memory",
     "READONLY You can't write against a read only replica.",
     "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
 ];
 
-/// What the server says to each link.
 type Said = BTreeMap<u64, Vec<u8>>;
 
 impl Inner {
@@ -26,7 +25,7 @@ impl Inner {
         }
     }
 
-    /// Runs the next command that has arrived over the link. False if there is none that is whole.
+    /// Runs the next complete command that has arrived over the link. False if there is none.
     pub(super) fn runs_command(&mut self, id: u64) -> bool {
         let Some(link) = self.links.get_mut(&id) else { return false };
         let (Some(session), process) = (link.session, link.process) else { return false };
@@ -58,7 +57,7 @@ impl Inner {
         true
     }
 
-    /// A foreign client publishes something, over a connection of its own.
+    /// Lets a foreign client publish a message, over a connection of its own.
     fn publish(&mut self, channel: &str, message: &str, said: &mut Said) {
         let now = self.server_time();
         let session = self.server.connect();
@@ -106,7 +105,6 @@ impl Inner {
         }
     }
 
-    /// The connection has ended at the server.
     pub(super) fn end_session(&mut self, id: u64) {
         let Some(link) = self.links.get_mut(&id) else { return };
         if let Some(session) = link.session.take() {
@@ -116,16 +114,14 @@ impl Inner {
         self.forget_ended(id);
     }
 
-    /// The server's clock, in microseconds.
     pub(super) fn server_time(&self) -> u64 {
-        /// Some time in the year 2023.
+        /// A time in the year 2023.
         const BEGINNING: u64 = 1_700_000_000_000_000;
         (BEGINNING + self.world.now() / 1000).saturating_add_signed(self.clock)
     }
 }
 
-/// The grant, by a nonce that is not the waiter's, of what a script asks for by a queue: its channel, and its
-/// message.
+/// Forges the grant that a queueing script asks for, with a wrong nonce. Returns channel and message.
 fn forged(command: &[Vec<u8>]) -> Option<(String, String)> {
     let mut words = command.iter().map(|word| String::from_utf8_lossy(word));
     let channels = words.by_ref().find(|word| word.ends_with("grant:"))?;
@@ -136,7 +132,6 @@ fn forged(command: &[Vec<u8>]) -> Option<(String, String)> {
     Some((format!("{channels}{client}"), format!("{begins}{number}:0123456789abcdef")))
 }
 
-/// A word of a command, for people.
 fn short(word: &[u8]) -> String {
     const MOST: usize = 48;
     let text = String::from_utf8_lossy(word);

@@ -1,9 +1,9 @@
-//! [`Server`]: a small Redis in memory, of just the commands that the lock's scripts and its adapter use.
+//! [`Server`]: a small Redis in memory, with only the commands that the lock's scripts and the adapter use.
 //!
-//! It is meant to answer as a real server of [`VERSION`] does, to the letter of its errors, and is checked
-//! against one. What a real server leaves open, such as the order of a large hash, is by rule here: the same
-//! calls have the same replies. The time is the caller's, and stands still during a call. What has expired
-//! goes when it is next looked for.
+//! The server answers like a real one of [`VERSION`], to the letter of the errors, and is checked against
+//! one. Choices that a real server leaves open, such as the order of a large hash, follow a rule here: equal
+//! calls have equal replies. The caller passes the time, which stands still during a call. Expired keys are
+//! removed at the next look.
 
 mod command;
 mod connections;
@@ -30,46 +30,42 @@ use self::users::Users;
 /// The server's time, in microseconds since the epoch.
 pub(crate) type Micros = u64;
 
-/// The version that the server says it has.
 pub(crate) const VERSION: &str = "7.0.15";
 
-/// A Redis server.
 pub(crate) struct Server {
     core: Arc<Mutex<Core>>,
     scripts: Scripts,
 }
 
-/// In what state a server is, for all of its connections.
+/// The condition of a server, for all of its connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Condition {
     #[default]
     Sound,
-    /// It refuses all that could need memory.
+    /// Refuses commands that may need memory.
     OutOfMemory,
-    /// It is a replica: it refuses all that writes.
+    /// Refuses writes, as a replica does.
     ReadOnly,
 }
 
-/// What a script has hold of, too, while it runs.
+/// The part of the server that a running script shares.
 struct Core {
     data: Data,
     connections: Connections,
     users: Users,
     condition: Condition,
-    /// Of the call that is under way.
     now: Micros,
     effects: Effects,
     script: Running,
     commands: u64,
-    /// How many replicas have all that it has.
+    /// Number of replicas that have all of the data.
     replicas: i64,
 }
 
-/// A script that runs.
 #[derive(Default)]
 struct Running {
     user: Arc<str>,
-    /// It has called a command that writes.
+    /// True once the script has called a command that writes.
     has_written: bool,
 }
 
@@ -90,24 +86,22 @@ impl Server {
         Self { scripts: Scripts::new(&core), core }
     }
 
-    /// From now on no user may end another connection.
+    /// Denies all users the right to end other connections.
     pub(crate) fn refuse_kill(&mut self) {
         lock(&self.core).users.set("default", &[b"-client|kill"]).expect("this is a rule");
     }
 
-    /// A new connection's number, which no other one has had.
     pub(crate) fn connect(&mut self) -> u64 {
         let mut core = lock(&self.core);
         let user = core.users.at_first();
         core.connections.add(user)
     }
 
-    /// The connection ends, and its subscriptions with it.
     pub(crate) fn disconnect(&mut self, connection: u64) {
         lock(&self.core).connections.remove(connection);
     }
 
-    /// Runs one command of a connection, at that time. Nothing comes of one over a connection that has ended.
+    /// Runs one command of a connection. Commands over an ended connection have no effect.
     pub(crate) fn call(&mut self, connection: u64, now: Micros, words: &[Vec<u8>]) -> Effects {
         let mut core = lock(&self.core);
         if !core.connections.has(connection) || words.is_empty() {
@@ -128,61 +122,54 @@ impl Server {
         };
         let mut effects = std::mem::take(&mut core.effects);
         effects.reply = reply.map(|reply| match reply {
-            // An error does not go over the end of a line.
+            // An error fits on one line.
             Reply::Error(text) => Reply::Error(text.replace(['\r', '\n'], " ")),
             reply => reply,
         });
         effects
     }
 
-    /// All data is gone, and all scripts, as after a restart of a server that keeps nothing. Connections stay
-    /// until they are [ended](Self::disconnect).
+    /// Drops all data and scripts, like a restart. Connections stay until [ended](Self::disconnect).
     pub(crate) fn forget(&mut self) {
         lock(&self.core).data = Data::default();
         self.scripts.forget();
     }
 
-    /// The data as it is now. Scripts are none.
     pub(crate) fn snapshot(&self) -> Data {
         lock(&self.core).data.clone()
     }
 
-    /// The data is again as it was.
     pub(crate) fn restore(&mut self, data: Data) {
         lock(&self.core).data = data;
     }
 
-    /// The key is gone, as if the server had needed its memory. False if it was not there.
+    /// Evicts the key, as if memory were short. False if there is no such key.
     pub(crate) fn evict(&mut self, key: &[u8]) -> bool {
         lock(&self.core).data.evict(key)
     }
 
-    /// From now on it is in this state.
     pub(crate) fn set_condition(&mut self, condition: Condition) {
         lock(&self.core).condition = condition;
     }
 
-    /// From now on it has so many replicas.
     pub(crate) fn set_replicas(&mut self, count: i64) {
         lock(&self.core).replicas = count;
     }
 
-    /// All keys that are there at that time, in the order of their names.
+    /// Returns the live keys, sorted by name.
     pub(crate) fn keys(&self, now: Micros) -> Vec<Key> {
         lock(&self.core).data.list(now)
     }
 
-    /// How many subscriptions there are, of all connections.
     pub(crate) fn subscriptions(&self) -> usize {
         lock(&self.core).connections.subscriptions()
     }
 
-    /// How many there are of one connection.
     pub(crate) fn subscriptions_of(&self, connection: u64) -> usize {
         lock(&self.core).connections.subscriptions_of(connection)
     }
 
-    /// How many commands were run, or refused. A script is one.
+    /// Number of commands run or refused. A script counts as one.
     pub(crate) fn commands(&self) -> u64 {
         lock(&self.core).commands
     }
@@ -197,7 +184,6 @@ impl Server {
 }
 
 impl Core {
-    /// The command, if the connection may run it now.
     fn admit(&self, connection: u64, words: &[&[u8]]) -> Result<&'static Command, String> {
         let command = Command::named(words[0]).ok_or_else(|| command::unknown(words))?;
         command.check(words).map_err(|misuse| command.explain(misuse, words))?;
@@ -213,7 +199,6 @@ impl Core {
         }
     }
 
-    /// Runs a command of a connection. `None`: all that comes of it are pushes.
     fn run(&mut self, command: &'static Command, connection: u64, words: &[&[u8]]) -> Option<Reply> {
         let is_resp3 = self.connections.is_resp3(connection);
         let mut call = Call { core: self, connection: Some(connection), is_resp3 };
@@ -223,7 +208,7 @@ impl Core {
         }
     }
 
-    /// Runs a command of a script. Errors are as the script sees them.
+    /// Runs a command of a script. Errors have the form that scripts see.
     fn run_in_script(&mut self, words: &[&[u8]]) -> Result<Reply, String> {
         const UNKNOWN: &str = "ERR Unknown Redis command called from script";
         let command = Command::named(words[0]).ok_or(UNKNOWN)?;
@@ -241,7 +226,7 @@ impl Core {
             if self.condition == Condition::ReadOnly {
                 return Err(READ_ONLY.to_owned());
             }
-            // What is written already cannot be taken back, so only the first write is refused.
+            // Earlier writes cannot be undone, so only the first write of a script is refused.
             let is_first = !std::mem::replace(&mut self.script.has_written, true);
             if is_first && self.condition == Condition::OutOfMemory && command.needs_memory() {
                 self.script.has_written = false;

@@ -10,7 +10,6 @@ use crate::world::Process;
 
 use super::link::Links;
 
-/// A client's end of a link. Closed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Stream {
     links: Links,
@@ -18,7 +17,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// A new link for a process. Fails if the server refuses it.
+    /// Opens a new link for a process. Fails if the server refuses.
     pub(super) fn connect(
         links: &Links,
         process: &Process,

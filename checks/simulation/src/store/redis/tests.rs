@@ -1,5 +1,4 @@
-//! The whole adapter over simulated links: what locks do where nothing goes wrong, and that they go on where
-//! much does.
+//! The whole adapter over simulated links: locks behave well without faults, and continue despite many.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,12 +13,11 @@ use super::*;
 const PROCESSES: usize = 3;
 const TASKS: usize = 4;
 
-/// What a run came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Outcome {
     hash: u64,
     grants: u64,
-    /// Of holds, but for those of readers, more at a time than one.
+    /// Grants to a task while another task held the lock, readers aside.
     overlaps: u64,
     losses: u64,
     commands: u64,
@@ -29,24 +27,22 @@ struct Outcome {
     history: Vec<String>,
 }
 
-/// What tasks share.
 struct Stage {
     tasks: AtomicU64,
     grants: AtomicU64,
     overlaps: AtomicU64,
     losses: AtomicU64,
-    /// By name and kind: how many hold it.
+    /// Number of holds, by name and kind.
     held: Mutex<[u64; 2 * 3]>,
 }
 
-/// What the network does in a run, and what else happens.
+/// The network of a run, and its other faults.
 #[derive(Clone, Default)]
 struct Weather {
     network: Network,
     harm: Vec<(Nanos, Harm)>,
-    /// The first process is killed.
     kills: bool,
-    /// How much longer than usual everything lasts.
+    /// Factor on all durations.
     slower: u64,
 }
 
@@ -81,7 +77,6 @@ fn lock(client: &LockClient, kind: usize, name: usize) -> Lock {
     }
 }
 
-/// Takes locks and gives them back, so many times.
 async fn task(
     client: LockClient,
     process: Process,
@@ -183,7 +178,7 @@ fn play(seed: u64, weather: &Weather, times: usize, keeps_history: bool) -> Outc
     let lasted = world.now();
     executor.bury();
     let clients = std::mem::take(&mut *clients.lock().unwrap());
-    // The dead end nothing.
+    // Dead processes shut nothing down.
     let (dead, alive): (Vec<_>, Vec<_>) =
         clients.into_iter().partition(|(index, _)| weather.kills && *index == 0);
     for (_, client) in alive {
@@ -228,7 +223,7 @@ fn bad_network_ends_and_leaves_nothing() {
         weather.kills = seed % 2 == 0;
         let outcome = play(seed, &weather, 20, false);
         assert!(outcome.lasted < 3600 * SECOND, "{seed}: {outcome:?}");
-        // What the dead held is counted still.
+        // Holds of dead processes still count.
         assert!(weather.kills || outcome.overlaps == 0, "{seed}: {outcome:?}");
         assert!(outcome.left.is_empty(), "{seed}: {outcome:?}");
     }
@@ -262,13 +257,13 @@ fn same_seed_is_the_same_history() {
     }
 }
 
-/// What this thread has used, in seconds: others use the processor, too.
+/// CPU time of this thread in seconds, as other threads use the processor too.
 fn processor_time() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     text.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9
 }
 
-/// Figures: `--ignored --nocapture`.
+/// Prints figures: `--ignored --nocapture`.
 #[test]
 #[ignore = "it tells how fast the simulation is"]
 fn speed() {

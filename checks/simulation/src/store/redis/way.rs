@@ -1,36 +1,34 @@
-//! [`Way`]: one direction of a link, on which nothing overtakes.
+//! [`Way`]: one direction of a link, without overtaking.
 
 use std::collections::VecDeque;
 
 use crate::world::Nanos;
 
-/// What is under way.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parcel {
     Bytes(Vec<u8>),
-    /// Nothing comes after it: the sender has closed its end.
+    /// The sender has closed its end; no parcel follows.
     End,
-    /// The link is broken, and the receiver is told so.
+    /// The link is broken, and the receiver learns so.
     Broken,
 }
 
-/// One direction of a link.
 #[derive(Debug, Default)]
 pub(super) struct Way {
-    /// By when each arrives.
+    /// Parcels with their arrival times.
     parcels: VecDeque<(Nanos, Parcel)>,
     last: Nanos,
-    /// Nothing arrives before.
+    /// Time before which nothing arrives.
     held_until: Nanos,
-    /// What has not arrived by then never does.
+    /// Time from which nothing arrives, and the link counts as broken.
     given_up_at: Option<Nanos>,
-    /// What is sent from now on goes nowhere.
+    /// True once later parcels are discarded.
     is_cut: bool,
 }
 
 impl Way {
-    /// Sends a parcel that arrives at `at`, unless those before it, or a silence, make it later. Returns when
-    /// there is something to [take](Self::take).
+    /// Sends a parcel for arrival at `at`, or later if earlier parcels or a silence delay it. Returns the
+    /// time of the next parcel to [take](Self::take).
     pub(super) fn send(&mut self, parcel: Parcel, at: Nanos) -> Option<Nanos> {
         if self.is_cut {
             return None;
@@ -40,12 +38,11 @@ impl Way {
         self.next()
     }
 
-    /// When there is something to take.
     pub(super) fn next(&self) -> Option<Nanos> {
         self.first().map(|at| self.given_up_at.map_or(at, |limit| limit.min(at)))
     }
 
-    /// What has arrived by now.
+    /// Takes the next parcel, if arrived by `now`.
     pub(super) fn take(&mut self, now: Nanos) -> Option<Parcel> {
         if self.next()? > now {
             return None;
@@ -58,23 +55,22 @@ impl Way {
         self.parcels.pop_front().map(|(_, parcel)| parcel)
     }
 
-    /// When the first would arrive if it were not given up.
+    /// Arrival time of the first parcel, were the way not given up.
     fn first(&self) -> Option<Nanos> {
         self.parcels.front().map(|(at, _)| (*at).max(self.held_until))
     }
 
-    /// What has not arrived by `then` is lost, and the receiver is told so instead.
+    /// Breaks the way at `then`: parcels due later are lost, and the receiver learns of the break.
     pub(super) fn give_up_at(&mut self, then: Nanos) {
         self.given_up_at = Some(then);
     }
 
-    /// Nothing arrives before `then`.
     pub(super) fn hold_until(&mut self, then: Nanos) {
         self.held_until = self.held_until.max(then);
     }
 
-    /// Loses all that is under way but the first so many parcels, and all that is sent from now on. If the
-    /// receiver is told, it is so at `told`.
+    /// Loses all parcels in flight except for the first `arrive`, and all later ones. The receiver learns of
+    /// the cut at `told`, if present.
     pub(super) fn cut(&mut self, arrive: usize, told: Option<Nanos>) -> Option<Nanos> {
         if !self.is_cut {
             self.parcels.truncate(arrive);
@@ -86,7 +82,6 @@ impl Way {
         None
     }
 
-    /// How many parcels of bytes are under way.
     pub(super) fn under_way(&self) -> usize {
         self.parcels.iter().filter(|(_, parcel)| matches!(parcel, Parcel::Bytes(_))).count()
     }

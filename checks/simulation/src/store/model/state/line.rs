@@ -1,17 +1,15 @@
-//! [`Line`]: ids in the order in which they began to wait.
+//! [`Line`]: a queue of ids, by the time at which their waiters began to wait.
 
 use latchwork::LeaseId;
 use latchwork::backend::QueuePosition;
 
 use super::{Time, nanos};
 
-/// A place in a [`Line`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) id: LeaseId,
-    /// When its waiter began to wait.
     pub(crate) since: Time,
-    /// Until when it is kept.
+    /// End of the position's life.
     pub(crate) until: Time,
 }
 
@@ -21,13 +19,13 @@ impl Place {
     }
 }
 
-/// Places, by when their waiters began to wait.
+/// Positions, by the time at which their waiters began to wait.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Line(Vec<Place>);
 
 impl Line {
-    /// Puts an id behind all that began to wait before it. One that is there already keeps its place, for as
-    /// long as this one says; `takes_earlier`: it has the earlier of both.
+    /// Inserts an id behind all earlier waiters. An id that is already queued keeps its position, with the
+    /// new end; with `takes_earlier`, the id gets the earlier of both positions.
     pub(crate) fn put(&mut self, mut place: Place, now: Time, takes_earlier: bool) {
         self.0.retain(|there| there.id != place.id || now < there.until);
         if let Some(at) = self.0.iter().position(|there| there.id == place.id) {
@@ -46,7 +44,7 @@ impl Line {
         Some(self.0.remove(at))
     }
 
-    /// Takes out the first that can be `told`. Not behind `not_behind`, nor that itself.
+    /// Removes the first id whose client can be `told`, searching only ahead of `not_behind`.
     pub(crate) fn take_first(
         &mut self,
         now: Time,
@@ -59,19 +57,18 @@ impl Line {
         first.map(|at| self.0.remove(at))
     }
 
-    /// Takes out the first that can be `told`, and all before it.
+    /// Takes the first place whose client hears, and drops all places before it.
     pub(crate) fn take_first_told(&mut self, now: Time, told: &dyn Fn(&LeaseId) -> bool) -> Option<Place> {
         self.0.retain(|place| now < place.until);
         let at = self.0.iter().position(|place| told(&place.id));
         self.0.drain(..at.map_or(self.0.len(), |at| at + 1)).last().filter(|_| at.is_some())
     }
 
-    /// Keeps all for so long at least, that are kept still.
+    /// Lengthens all places to at least `until`.
     pub(crate) fn keep_all(&mut self, until: Time) {
         self.0.iter_mut().for_each(|place| place.until = place.until.max(until));
     }
 
-    /// Those whose place is kept still, in order.
     pub(crate) fn kept(&self, now: Time) -> impl Iterator<Item = &Place> {
         self.0.iter().filter(move |place| now < place.until)
     }

@@ -1,6 +1,5 @@
-//! The state that the store keeps, and what each command makes of it, as one step: without a network, a clock
-//! or anything else of the simulation. It is also the reference of the scripts
-//! (`tests/redis/scripts/differential`).
+//! The state of the store, and each command as one step, without a network, a clock or any other part of the
+//! simulation. Also the reference model of the scripts (`tests/redis/scripts/differential`).
 
 pub(crate) mod line;
 mod name;
@@ -17,16 +16,14 @@ pub(crate) use self::name::{Name, News, Step, client, left};
 /// A time by the store's own clock, in nanoseconds.
 pub(crate) type Time = i64;
 
-/// Later than any other.
 pub(crate) const NEVER: Time = Time::MAX / 2;
-/// For how long no writer gets the lock after readers were let in, while some of those have not come.
+/// Time for which no writer gets the lock after readers were let in, while some of these have not claimed it.
 pub(crate) const READERS_TURN: Time = 1_000_000_000;
 
 pub(crate) fn nanos(time: Duration) -> Time {
     Time::try_from(time.as_nanos()).unwrap_or(NEVER).min(NEVER / 2)
 }
 
-/// The kind of lock that this is a mode of.
 pub(crate) fn kind(mode: Mode) -> LockKind {
     match mode {
         Mode::Plain => LockKind::Plain,
@@ -35,7 +32,7 @@ pub(crate) fn kind(mode: Mode) -> LockKind {
     }
 }
 
-/// The commands of `Backend`. The error is the kind that the lock is held as instead.
+/// The commands of `Backend`. The error is the kind as which the lock is already held.
 impl Step<'_> {
     pub(crate) fn acquire(
         &mut self,
@@ -61,7 +58,7 @@ impl Step<'_> {
         })
     }
 
-    /// How many hear of it is not known here.
+    /// Leaves the number of receivers at 0: only the publisher knows.
     pub(crate) fn release(&mut self, mode: Mode, id: &LeaseId, next: Option<&NextWaiter>) -> ReleaseOutcome {
         let released = match mode {
             Mode::Plain => self.release_plain(id),
@@ -100,7 +97,7 @@ impl Name {
             (_, None) => Ok(Vec::new()),
             (LockKind::ReadWrite, Some(LockKind::ReadWrite)) => Ok(self.holders_of_both(mode, now)),
             (LockKind::ReadWrite, Some(other)) => Err(other),
-            // It is held, as whatever.
+            // The name is held, as any kind.
             _ => {
                 let id = self.held(now).filter(|_| self.kind != LockKind::ReadWrite);
                 let until = self.held_until(now).unwrap_or(now);

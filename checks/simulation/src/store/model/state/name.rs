@@ -1,4 +1,4 @@
-//! [`Name`]: what the store keeps of one name, and each command on it as one step.
+//! [`Name`]: the store's state of one name, and each command on a name as one step.
 
 use std::time::Duration;
 
@@ -10,65 +10,61 @@ use latchwork::{LeaseId, LockKind};
 use super::line::{Line, Place};
 use super::{NEVER, Time, nanos};
 
-/// A lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Term {
     pub(crate) id: LeaseId,
     pub(crate) until: Time,
 }
 
-/// What there is of a name. Ids whose time is over may be here still, and count as gone.
+/// The state of a name. May still contain expired ids, which count as gone.
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
-    /// What the name is held as, if it is.
+    /// Kind as which the name is held, if held.
     pub(crate) kind: LockKind,
-    /// Of the one that has it: of a read-write lock, of the writer.
+    /// The holder's lease; of a read-write lock, the writer's.
     pub(crate) lease: Option<Term>,
     pub(crate) readers: Vec<Term>,
     /// The clients that wait for a plain lock, each by the id of [`client`].
     pub(crate) plain: Line,
-    /// How many of them the release of the plain lock calls.
+    /// The number of clients that the release of the plain lock calls.
     pub(crate) calls: usize,
-    /// The ids that wait for a fair lock.
     pub(crate) fair: Line,
-    /// The ids that wait to write.
     pub(crate) writers: Line,
-    /// The ids that wait to read, and were not let in since.
+    /// Readers that wait, and were not let in since.
     pub(crate) waiting_readers: Line,
-    /// When readers were let in last.
+    /// Time at which readers were last let in.
     pub(crate) let_in: Option<Time>,
-    /// The readers that were let in then, and have neither come nor given up.
+    /// Readers let in at that time that have neither claimed the lock nor given up.
     pub(crate) to_come: Line,
-    /// The token of the readers, if one of them has asked for it since a writer had one.
+    /// Token of the present readers, if a reader has asked for a token since the last writer's.
     pub(crate) shared_token: Option<u64>,
     pub(crate) last_token: u64,
 }
 
-/// What others are to be told of a step.
+/// The messages that a step causes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct News {
-    /// The id that was granted the lock, unasked.
+    /// The waiter that was granted the lock without an attempt of its own.
     pub(crate) granted: Option<LeaseId>,
-    /// The clients that are called, by the ids of [`client`].
+    /// The called clients, by the ids of [`client`].
     pub(crate) called: Vec<LeaseId>,
-    /// What is published to all that wait.
     pub(crate) message: Option<Message>,
 }
 
-/// One command, at the moment at which it takes effect.
+/// One command, at the moment of its effect.
 pub(crate) struct Step<'a> {
     pub(crate) now: Time,
     pub(crate) name: &'a mut Name,
-    /// Whether the client of an id can be told that it was granted the lock.
+    /// True if the client of an id can be told of a grant.
     pub(crate) told: &'a dyn Fn(&LeaseId) -> bool,
     /// Whether a release of a plain lock calls those that wait.
     pub(crate) calls_waiters: bool,
     pub(crate) takes_earlier: bool,
     pub(crate) releases_the_dead: bool,
-    /// Whether turns are those of the scripts: a writer whose lease is over leaves to none, a turn is for the
-    /// readers that were let in only, and these may read later, too.
+    /// True for the turns of the scripts: the end of a writer's lease passes the lock to no waiter, only the
+    /// readers that were let in have the turn, and these readers may also claim the lock later.
     pub(crate) scripted_turns: bool,
-    /// How much further than by one the tokens rise here.
+    /// Extra gap between tokens, beside 1.
     pub(crate) token_gap: u64,
     pub(crate) news: News,
 }
@@ -93,35 +89,31 @@ impl Default for Name {
 }
 
 impl Name {
-    /// The lease of the one that has it, if that is not over.
     pub(crate) fn held(&self, now: Time) -> Option<&Term> {
         self.lease.as_ref().filter(|term| now < term.until)
     }
 
-    /// Until when all leases last, and the turn of the readers that are to come.
+    /// Returns the end of all leases, and of the turn of readers still to come.
     pub(crate) fn held_until(&self, now: Time) -> Option<Time> {
         let leases = self.lease.iter().chain(&self.readers).map(|term| term.until);
         leases.chain(self.turn_until(now)).max().filter(|until| now < *until)
     }
 
-    /// What it is held as; `None` if it is free.
     pub(crate) fn held_as(&self, now: Time) -> Option<LockKind> {
         self.held_until(now).map(|_| self.kind)
     }
 
-    /// Whether an id waits for it.
     pub(crate) fn waits(&self, now: Time) -> bool {
         [&self.fair, &self.writers, &self.waiting_readers].iter().any(|line| line.kept(now).next().is_some())
     }
 
-    /// All leases of this kind that are not over.
+    /// Returns the live leases of this kind; true marks a reader's.
     pub(crate) fn leases(&self, kind: LockKind, now: Time) -> impl Iterator<Item = (&Term, bool)> {
         let one = self.lease.iter().map(|term| (term, false));
         let all = one.chain(self.readers.iter().map(|term| (term, true)));
         all.filter(move |(term, _)| self.kind == kind && now < term.until)
     }
 
-    /// Whatever of it waits or is held, in words.
     pub(crate) fn left_over(&self, now: Time) -> Vec<String> {
         let leases = self.lease.iter().chain(&self.readers).filter(|term| now < term.until);
         let lines = [&self.plain, &self.fair, &self.writers, &self.waiting_readers];
@@ -131,12 +123,11 @@ impl Name {
     }
 }
 
-/// The id that stands for a client: no lease has its number.
+/// The id that stands for a client; no lease has its number.
 pub(crate) fn client(id: &LeaseId) -> LeaseId {
     format!("{}:0", id.client_id()).parse().expect("an id")
 }
 
-/// How long it is until then.
 pub(crate) fn left(until: Time, now: Time) -> Duration {
     if until >= NEVER / 2 { Duration::MAX } else { Duration::from_nanos((until - now).max(0).unsigned_abs()) }
 }
@@ -150,12 +141,12 @@ impl Step<'_> {
         self.name.last_token
     }
 
-    /// Holds the name as this kind, for this id alone.
+    /// Leases the name as this kind to this id alone.
     fn lease_to(&mut self, kind: LockKind, id: &LeaseId, until: Time) {
         let name = &mut *self.name;
         name.kind = kind;
         name.lease = Some(Term { id: id.clone(), until });
-        // Of a read-write lock, which it was until its leases were over.
+        // Leftovers of a read-write lock whose leases are over.
         name.readers.clear();
         name.to_come.clear();
         (name.let_in, name.shared_token) = (None, None);
@@ -165,12 +156,11 @@ impl Step<'_> {
         until.map_or(Duration::ZERO, |until| left(until, self.now))
     }
 
-    /// The other kind, if it is held as that.
     fn other_kind(&self, kind: LockKind) -> Option<LockKind> {
         self.name.held_as(self.now).filter(|held| *held != kind)
     }
 
-    /// No command makes a lease shorter.
+    /// No command shortens a lease.
     fn never_shorter(&self, until: Time, held_until: Time) -> Time {
         until.max(held_until)
     }
@@ -231,7 +221,6 @@ impl Step<'_> {
         }
     }
 
-    /// Takes the lease of `id` away. Whether it had one of this kind.
     fn take(&mut self, kind: LockKind, id: &LeaseId) -> bool {
         let (now, dead) = (self.now, self.releases_the_dead);
         let is_it = |term: &mut Term| term.id == *id && (dead || now < term.until);
@@ -255,7 +244,6 @@ impl Step<'_> {
         released
     }
 
-    /// Of plain and fair locks.
     pub(crate) fn renew_one(&mut self, id: &LeaseId, lease: Duration) -> bool {
         let (now, kind) = (self.now, self.name.kind);
         let held = self.name.lease.as_mut().filter(|term| term.id == *id && now < term.until);
@@ -282,7 +270,7 @@ impl Step<'_> {
 
     // === Fair ===
 
-    /// Leases the name, which is free, to the first of the line that can be told. Whether there is one.
+    /// Leases the free name to the first waiter that can be told. True if there is such a waiter.
     pub(crate) fn pass_on_fair(&mut self, not_behind: Option<&LeaseId>) -> bool {
         let first = self.name.fair.take_first(self.now, not_behind, self.told);
         let Some(Place { id, until, .. }) = first else { return false };

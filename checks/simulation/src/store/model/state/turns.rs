@@ -10,12 +10,12 @@ use super::name::{Name, Step, Term, left};
 use super::{NEVER, READERS_TURN, Time, nanos};
 
 impl Name {
-    /// It is free, and no reader is to come.
+    /// True if the lock is free, and no reader is still to come.
     fn is_free(&self, now: Time) -> bool {
         self.lease.is_none() && self.readers.is_empty() && self.turn_until(now).is_none()
     }
 
-    /// Until when no writer gets the lock, as readers that were let in have not come.
+    /// Returns the end of the readers' turn, which excludes writers, if readers are still to come.
     pub(crate) fn turn_until(&self, now: Time) -> Option<Time> {
         let is_on =
             |at: &Time| (*at..at + READERS_TURN).contains(&now) && self.to_come.kept(now).next().is_some();
@@ -33,7 +33,7 @@ impl Name {
 }
 
 impl Step<'_> {
-    /// Ends what is over, before a command on a read-write lock. The name is one from then on.
+    /// Removes expired leases before a command on a read-write lock, and makes the name one.
     pub(crate) fn begin_read_write(&mut self) -> Result<(), LockKind> {
         let now = self.now;
         if self.name.kind != LockKind::ReadWrite {
@@ -42,7 +42,7 @@ impl Step<'_> {
             }
             (self.name.kind, self.name.lease, self.name.shared_token) = (LockKind::ReadWrite, None, None);
         }
-        // A turn that is still to begin, after the clock was set back, is over.
+        // A turn in the future, after the clock was set back, counts as over.
         if !self.scripted_turns && self.name.let_in.is_none_or(|at| at + READERS_TURN <= now || now < at) {
             self.name.to_come.clear();
             self.name.let_in = None;
@@ -79,7 +79,7 @@ impl Step<'_> {
             }
         }
         if tokens > 0 {
-            // What reads from now on needs a greater one than this.
+            // Readers need a token greater than this writer's.
             self.name.shared_token = None;
         }
         Ok(self.reserve(tokens))
@@ -127,7 +127,7 @@ impl Step<'_> {
         let id = &read.id;
         if !self.renew_read(id, read.lease) {
             let invited = self.name.to_come.remove(id).is_some();
-            // Without a position it is behind all that wait.
+            // A reader without a position is behind all waiters.
             let since = read.position.map_or(NEVER, |position| self.now - nanos(position.waited));
             let admitted = match &self.name.lease {
                 Some(writer) if read.under.as_ref() == Some(&writer.id) => Ok(()),
@@ -182,7 +182,7 @@ impl Step<'_> {
 
     // === Turns ===
 
-    /// A writer has left: the readers that wait have their turn. False if there are none, nor any that reads.
+    /// Gives waiting readers their turn after a writer. False if no reader waits or reads.
     fn let_in(&mut self) -> bool {
         let is_waited_for = self.name.waiting_readers.kept(self.now).next().is_some();
         if is_waited_for {
@@ -198,7 +198,8 @@ impl Step<'_> {
         true
     }
 
-    /// Whether a reader that began to wait then may read, as there is no writer. Otherwise when to ask again.
+    /// Succeeds if a reader that has waited since `since` may read, while no writer holds the lock. Fails
+    /// with the time after which to ask again.
     fn may_read(&mut self, since: Time) -> Result<(), Duration> {
         if self.name.let_in.is_some_and(|at| since <= at) {
             return Ok(());
@@ -214,12 +215,11 @@ impl Step<'_> {
                 false => Ok(()),
             };
         }
-        // The writer may be gone without a word, too.
+        // The writer may also disappear silently.
         Err(self.left(self.name.held_until(self.now).map(|until| until.min(kept))))
     }
 
-    /// Grants the lock, if it is free, to the first writer, or says that any can have it if it came free just
-    /// now.
+    /// Grants the lock, if free, to the first writer, or else announces that the lock came free just now.
     pub(crate) fn pass_on(&mut self, came_free: bool) {
         if !self.name.is_free(self.now) || self.grant_first(None) || !came_free {
             return;
@@ -228,7 +228,7 @@ impl Step<'_> {
         self.news.message = Some(if readers_wait { Message::ReadUnlock } else { Message::Unlock });
     }
 
-    /// A writer waits no more: tells the readers that had to wait for it, if there is no other such writer.
+    /// Wakes the readers that waited only for this writer, which waits no longer.
     fn tell_readers_behind(&mut self, gone: &Place) {
         let next = self.first_writer().map(|writer| writer.since);
         let is_let_through =

@@ -1,12 +1,11 @@
-//! Commands, with words of all kinds, right and wrong ones; asked for by a connection, or by a script. Of
-//! commands that only the adapter sends, and always in the same words, wrong ones are left out.
+//! Calls of commands by connections and scripts, with right and wrong words of all kinds. Commands that only
+//! the adapter sends, always in the same words, have no wrong ones.
 
 use fastrand::Rng;
 
 use super::{Both, CALLS, Caller, Condition, Difference, LISTENERS};
 use crate::store::redis::server::Reply;
 
-/// What a word is.
 #[derive(Clone, Copy)]
 enum Word {
     Key,
@@ -18,19 +17,19 @@ enum Word {
     Score,
     Channel,
     Millis,
-    /// One of these.
+    /// One of these texts.
     One(&'static [&'static str]),
-    /// These, in any number and order.
+    /// Any number of these, in any order.
     Any(&'static [Word]),
-    /// So many times at most, once at least.
+    /// One to this many repetitions.
     Many(&'static [Word], usize),
-    /// None, or these.
+    /// Nothing, or these words.
     Maybe(&'static [Word]),
 }
 
 use Word::{Any, Channel, Index, Integer, Item, Key, Many, Maybe, Millis, One, Score, Value};
 
-/// The commands that scripts can call.
+/// Commands that scripts can call.
 const COMMANDS: &[(&str, &[Word])] = &[
     ("DEL", &[Many(&[Key], 3)]),
     ("EXISTS", &[Many(&[Key], 3)]),
@@ -90,7 +89,7 @@ const COMMANDS: &[(&str, &[Word])] = &[
     ("NOPE", &[]),
 ];
 
-/// The commands that only connections can call.
+/// Commands that only connections can call.
 const OF_CONNECTIONS: &[(&str, &[Word])] = &[
     ("SUBSCRIBE", &[Many(&[Channel], 3)]),
     ("UNSUBSCRIBE", &[Channel]),
@@ -110,8 +109,7 @@ const OF_CONNECTIONS: &[(&str, &[Word])] = &[
     ("ACL", &[One(&["whoami"])]),
 ];
 
-/// Scripts that end in all the ways that scripts can. (Tail calls of the server's functions are in
-/// parentheses: see `prelude.lua`.)
+/// Scripts with all kinds of ends. Parentheses prevent tail calls: see `prelude.lua`.
 const SCRIPTS: &[&str] = &[
     "return {1, 2.7, -2.7, {err = 'QQ q'}, 'x', true, false, 3}",
     "return {1, nil, 3}",
@@ -167,7 +165,6 @@ const SCRIPTS: &[&str] = &[
     "return 1 1",
 ];
 
-/// Run a command out of ARGV.
 const CALLS_OF_SCRIPTS: &[&str] = &[
     "return (redis.call(unpack(ARGV)))",
     "local reply = redis.call(unpack(ARGV)) return reply",
@@ -187,8 +184,7 @@ pub(super) fn round(both: &mut Both, rng: &mut Rng) -> Result<(), Difference> {
         let caller = if rng.u32(..4) == 0 { Caller::Limited } else { listener };
         if rng.u32(..8) == 0 {
             let (name, words) = OF_CONNECTIONS[rng.usize(..OF_CONNECTIONS.len())];
-            // A user with fewer rights is not told of messages any more, which a real server does when it has
-            // the time.
+            // A user with fewer rights loses subscriptions, which a real server ends only later.
             let caller = if name == "ACL" { Caller::Admin } else { listener };
             let (caller, words) = (caller, draw(rng, name, words));
             both.call(caller, &words)?;
@@ -216,7 +212,7 @@ pub(super) fn condition(rng: &mut Rng) -> Condition {
     }
 }
 
-/// Mostly little, so that ends of keys are met to the millisecond.
+/// Draws a time in microseconds, mostly short, to hit expiries to the millisecond.
 pub(super) fn passes(rng: &mut Rng) -> u64 {
     match rng.u32(..6) {
         0 => rng.u64(..1000),
@@ -228,7 +224,6 @@ pub(super) fn passes(rng: &mut Rng) -> u64 {
     }
 }
 
-/// Rules that leave something out.
 const RULES: &[&str] = &[
     "-hset",
     "-zadd",
@@ -265,12 +260,11 @@ const RULES: &[&str] = &[
     "+@all",
 ];
 
-/// The limited user has other rights from now on.
 pub(super) fn rights(both: &mut Both, rng: &mut Rng) -> Result<(), Difference> {
     let mut line = "ACL SETUSER limited reset on nopass +@all ~* &*".to_owned();
     for _ in 0..rng.usize(..5) {
         let rule = RULES[rng.usize(..RULES.len())];
-        // Patterns behind `*` are refused as idle ones.
+        // The server refuses patterns behind `*` as pointless.
         let patterns = match &rule[..1] {
             "~" => " resetkeys",
             "&" => " resetchannels",
@@ -290,7 +284,7 @@ fn draw(rng: &mut Rng, name: &str, kinds: &[Word]) -> Vec<Vec<u8>> {
         words[0].make_ascii_lowercase();
     }
     match rng.u32(..40) {
-        // One word is missing, or too many.
+        // A word less, or a word more.
         0 if words.len() > 1 && !words[0].ends_with(b"e") => _ = words.pop(),
         1 => words.push(value(rng)),
         _ => {}
@@ -390,7 +384,7 @@ fn item(rng: &mut Rng) -> Vec<u8> {
         1 => vec![b'l'; 64],
         2 => b"\xff\x00\r\n".to_vec(),
         3 => Vec::new(),
-        // Of this many there are a lot, so that a hash becomes a large one.
+        // Many different names, so that hashes grow large.
         4..12 => rng.u32(..2000).to_string().into_bytes(),
         _ => vec![b'a' + rng.u8(..6)],
     }

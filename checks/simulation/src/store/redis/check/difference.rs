@@ -1,11 +1,10 @@
-//! [`Difference`]: what the two servers do not agree on, in words; and what is none.
+//! [`Difference`]: describes disagreements of the two servers, and removes expected ones.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::store::redis::server::{Content, Key, Reply};
 
-/// What the two do not agree on.
 pub(super) struct Difference {
     what: &'static str,
     recent: Vec<String>,
@@ -13,7 +12,6 @@ pub(super) struct Difference {
     small: String,
 }
 
-/// How many of the last calls are shown.
 const SHOWN: usize = 30;
 
 impl Difference {
@@ -52,7 +50,6 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The words of a call. Of a script, its first line says enough.
 pub(super) fn line(words: &[Vec<u8>]) -> String {
     let word = |word: &Vec<u8>| {
         let text = word.escape_ascii().to_string();
@@ -88,7 +85,6 @@ fn show_key(key: &Key) -> String {
     format!("'{}', for {:?} ms: {content}", text(&key.name), key.left)
 }
 
-/// A hash without an order, in one.
 pub(super) fn order_key(key: &mut Key, unordered: &BTreeSet<Vec<u8>>) {
     if let Content::Hash(fields) = &mut key.content
         && unordered.contains(&key.name)
@@ -97,10 +93,10 @@ pub(super) fn order_key(key: &mut Key, unordered: &BTreeSet<Vec<u8>>) {
     }
 }
 
-/// What a command says of a hash without an order, in one.
+/// Sorts the reply to a command about a hash without an order.
 pub(super) fn in_order(words: &[Vec<u8>], reply: Reply, unordered: &BTreeSet<Vec<u8>>) -> Reply {
     let words = match words {
-        // `commands::SCRIPTS`: what it calls are its arguments.
+        // The command of `commands::CALLS_OF_SCRIPTS` is in the arguments.
         [name, _, _, words @ ..] if name.eq_ignore_ascii_case(b"eval") => words,
         words => words,
     };
@@ -115,7 +111,7 @@ pub(super) fn in_order(words: &[Vec<u8>], reply: Reply, unordered: &BTreeSet<Vec
             let all = pairs.into_iter().flat_map(|(field, value)| [field, value]).collect();
             Reply::Array(sorted(all, 2))
         }
-        // Its pages are by chance.
+        // Pages of a scan are arbitrary.
         (b"hscan", Reply::Array(parts)) => match &parts[..] {
             [Reply::Bulk(next), Reply::Array(fields)] if next == b"0" && has_all(words) => {
                 Reply::Array(sorted(fields.clone(), 2))
@@ -126,12 +122,12 @@ pub(super) fn in_order(words: &[Vec<u8>], reply: Reply, unordered: &BTreeSet<Vec
     }
 }
 
-/// The ends of all subscriptions of a connection, which have no order, in one.
+/// Sorts the confirmations that end all subscriptions of a connection, which have no order.
 pub(super) fn pushes_in_order(mut pushes: Vec<Vec<Reply>>) -> Vec<Vec<Reply>> {
     let is_end = |push: &Vec<Reply>| matches!(&push[0], Reply::Bulk(kind) if kind.ends_with(b"unsubscribe"));
     for run in pushes.chunk_by_mut(|one, other| is_end(one) && is_end(other) && one[0] == other[0]) {
         if run.len() > 1 {
-            // How many are left depends on the order.
+            // The number of remaining subscriptions depends on the order.
             run.iter_mut().for_each(|push| push[2] = Reply::Nil);
             run.sort_by_key(|push| show(&push[1]));
         }
@@ -139,7 +135,7 @@ pub(super) fn pushes_in_order(mut pushes: Vec<Vec<Reply>>) -> Vec<Vec<Reply>> {
     pushes
 }
 
-/// Whether a scan goes through all of a hash.
+/// True if the scan covers the whole hash.
 fn has_all(words: &[Vec<u8>]) -> bool {
     words.get(2).is_some_and(|cursor| cursor == b"0") && words.get(4).is_some_and(|count| count == b"100000")
 }

@@ -8,7 +8,7 @@ use crate::store::redis::server::{Content, Key, Reply};
 
 use super::difference;
 
-/// Speaks RESP, and takes every reply for what it is. It gives up at once if there is none.
+/// A RESP connection. Panics without a reply.
 pub(super) struct Wire {
     stream: BufReader<TcpStream>,
     pushes: Vec<Vec<Reply>>,
@@ -51,7 +51,7 @@ impl Wire {
         self.stream.get_mut().write_all(&bytes).expect("the server is there");
     }
 
-    /// The next reply. Pushes before it are kept.
+    /// Returns the next reply, and keeps pushes before the reply.
     pub(super) fn receive(&mut self) -> Reply {
         loop {
             match self.item() {
@@ -65,7 +65,7 @@ impl Wire {
         std::mem::take(&mut self.pushes)
     }
 
-    /// All keys, in the order of their names, and which of them are hashes without an order.
+    /// Returns all keys, sorted by name, and the names of hashes without an order.
     pub(super) fn keys(&mut self) -> (Vec<Key>, BTreeSet<Vec<u8>>) {
         self.send(&[b"EVAL".to_vec(), LOOK.as_bytes().to_vec(), b"0".to_vec()]);
         let Reply::Array(found) = self.receive() else { panic!("it returns an array") };
@@ -105,7 +105,7 @@ impl Wire {
             "," => Reply::Double(rest.parse().expect("it is a number")),
             "$" | "*" if rest == "-1" => Reply::Nil,
             "$" => Reply::Bulk(self.bytes(number())),
-            // A text that says what it is of.
+            // A verbatim string begins with its format.
             "=" => Reply::Bulk(self.bytes(number())[4..].to_vec()),
             "*" => Reply::Array(self.items(number())),
             "%" => {

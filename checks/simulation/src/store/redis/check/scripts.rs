@@ -1,4 +1,4 @@
-//! The lock's own scripts, called as the adapter calls them, among others that change the same keys.
+//! The lock's own scripts, called like the adapter does, among other calls that change the same keys.
 
 use fastrand::Rng;
 
@@ -12,7 +12,6 @@ macro_rules! script {
     };
 }
 
-/// In the order of the files.
 macro_rules! of {
     ($($file:literal)+) => {
         concat!($(script!($file)),+)
@@ -48,12 +47,12 @@ const NAMES: &[&str] = &["lock", "{lock}", "a:{lock}:b"];
 
 const CLIENTS: usize = LISTENERS;
 
-/// A round has one lock, mostly of one kind, and calls that come often or seldom.
+/// A round with one lock, mostly of one kind, and with frequent or rare odd calls.
 struct Round<'a> {
     rng: &'a mut Rng,
     name: &'static str,
     kind: ScriptKind,
-    /// In thousandths.
+    /// In hundredths.
     strangeness: u32,
     publish: &'static str,
     other: &'static str,
@@ -113,7 +112,7 @@ impl Round<'_> {
         }
     }
 
-    /// By hash, and in full if the servers do not know it.
+    /// Calls a script by hash, and in full if the server does not know the script.
     fn script(
         &mut self,
         both: &mut Both,
@@ -180,7 +179,6 @@ impl Round<'_> {
         }
     }
 
-    /// Of some locks at once, among which are some that are none.
     fn renew(&mut self, both: &mut Both) -> Result<(), Difference> {
         let is_shared = self.kind == ScriptKind::ReadWrite && self.rng.bool();
         let (mut keys, mut fields) = (Vec::new(), Vec::new());
@@ -198,7 +196,7 @@ impl Round<'_> {
         self.script(both, RENEW, &keys, &[args.to_vec(), fields].concat())
     }
 
-    /// Those keys and arguments of scripts with a queue that are in front.
+    /// The leading keys and arguments of scripts with a queue.
     fn words(&mut self, kind: ScriptKind, releases: bool) -> (Vec<String>, Vec<String>) {
         let name = self.name;
         let own = |what: &str| match name.contains('{') {
@@ -235,7 +233,7 @@ impl Round<'_> {
         format!("{}{id}:rwlock_timeout:1", self.read_leases())
     }
 
-    /// For how many ms a position is kept, its nonce, and for how many us it has waited.
+    /// Life of a position in ms, its nonce, and the time waited in us.
     fn position(&mut self) -> [String; 3] {
         let waited = [0, self.rng.u32(..10), self.rng.u32(..5_000_000)][self.rng.usize(..3)];
         [self.millis(), format!("{:016x}", self.rng.u64(..)), waited.to_string()]
@@ -308,7 +306,6 @@ impl Round<'_> {
         }
     }
 
-    /// A client listens to what it is told by, or no more.
     fn listen(&mut self, both: &mut Both) -> Result<(), Difference> {
         let client = self.rng.usize(..CLIENTS);
         let kind = if self.kind == ScriptKind::ReadWrite { ScriptKind::ReadWrite } else { ScriptKind::Fair };
@@ -323,7 +320,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Others, old versions, operators and servers that are short of memory do this to a lock's keys.
+    /// Harms a lock's keys, as foreign clients, old versions, operators and evictions do.
     fn interfere(&mut self, both: &mut Both) -> Result<(), Difference> {
         let kind = if self.kind == ScriptKind::ReadWrite { ScriptKind::ReadWrite } else { ScriptKind::Fair };
         let (mut keys, _) = self.words(kind, false);
@@ -365,7 +362,6 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// One of many that wait or read.
     fn crowd(&mut self, both: &mut Both, number: usize) -> Result<(), Difference> {
         let kind = if self.kind == ScriptKind::ReadWrite { ScriptKind::ReadWrite } else { ScriptKind::Fair };
         let (keys, _) = self.words(kind, false);

@@ -1,4 +1,4 @@
-//! The commands: what there is to know of each before it runs, and what runs it.
+//! The commands: their properties, and the functions that run them.
 
 mod connection;
 mod hashes;
@@ -11,60 +11,53 @@ mod strings;
 use super::data::{Data, Typed};
 use super::{Core, Micros, Reply, number};
 
-/// What a command answers; an error is in the server's words.
 pub(super) type Answer = Result<Reply, String>;
 
-/// One command of the server.
 pub(super) struct Command {
     name: &'static str,
-    /// With the name; if negative, so many at least.
+    /// Number of words including the name; if negative, the minimum.
     arity: i32,
     traits: u8,
     touches: Touches,
     runs: fn(&mut Call<'_>, &[&[u8]]) -> Answer,
 }
 
-/// It writes.
 const WRITES: u8 = 1;
-/// It may need memory.
 const GROWS: u8 = 2;
-/// It needs no data, and so is there while that is being loaded.
+/// Works without data, and so while the server loads.
 const LOADING: u8 = 4;
-/// Scripts may not call it.
 const NOT_IN_SCRIPTS: u8 = 8;
-/// It runs scripts, or is about them.
+/// Runs or manages scripts.
 const SCRIPT: u8 = 16;
-/// Any connection may call it.
+/// Allowed without a user.
 const ANYBODY: u8 = 32;
-/// All that it answers with are pushes.
+/// Answers with pushes only.
 const PUSHES: u8 = 64;
-/// Its first word says which of several it is.
+/// Selects a subcommand by the first argument.
 const CONTAINER: u8 = 128;
 
-/// Which of a command's words are keys or channels.
+/// The arguments that are keys or channels.
 #[derive(Clone, Copy)]
 enum Touches {
     Nothing,
     FirstKey,
     TwoKeys,
     AllKeys,
-    /// As many as its second word says.
+    /// As many as the second argument says.
     CountedKeys,
     FirstChannel,
     AllChannels,
 }
 
-/// The keys or channels of a call.
 pub(super) enum Touched<'a> {
     Nothing,
     Keys(&'a [&'a [u8]]),
     Channels(&'a [&'a [u8]]),
 }
 
-/// A call of a command.
 pub(super) struct Call<'a> {
     pub(super) core: &'a mut Core,
-    /// `None`: a script calls it.
+    /// `None` in scripts.
     pub(super) connection: Option<u64>,
     pub(super) is_resp3: bool,
 }
@@ -79,7 +72,7 @@ const fn command(
     Command { name, arity, traits, touches, runs }
 }
 
-/// By their names.
+/// Sorted by name.
 static COMMANDS: &[Command] = {
     use Touches::{AllChannels, AllKeys, CountedKeys, FirstChannel, FirstKey, Nothing, TwoKeys};
     &[
@@ -135,7 +128,7 @@ static COMMANDS: &[Command] = {
     ]
 };
 
-/// What containers contain, with their arities.
+/// Subcommands of containers, with their arities.
 static PARTS: &[(&str, i32)] = &[
     ("acl|setuser", -3),
     ("acl|whoami", 2),
@@ -151,7 +144,6 @@ static PARTS: &[(&str, i32)] = &[
     ("script|load", 3),
 ];
 
-/// In which way words are no call of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Misuse {
     Unknown,
@@ -164,7 +156,6 @@ fn fits(arity: i32, words: &[&[u8]]) -> bool {
     if arity < 0 { count >= least } else { count == least }
 }
 
-/// The longest name of a command.
 const LONGEST_NAME: usize = 12;
 
 impl Command {
@@ -181,7 +172,7 @@ impl Command {
         self.name
     }
 
-    /// With the word that says which of several it is.
+    /// The name, with the subcommand of a container.
     pub(super) fn full_name(&self, words: &[&[u8]]) -> String {
         match words.get(1) {
             Some(first) if self.has(CONTAINER) => {
@@ -219,7 +210,7 @@ impl Command {
         self.has(PUSHES)
     }
 
-    /// Whether these words are a call of it, as far as can be said by their number.
+    /// Checks the number of words, and the subcommand of a container.
     pub(super) fn check(&self, words: &[&[u8]]) -> Result<(), Misuse> {
         if !fits(self.arity, words) {
             return Err(Misuse::WrongNumber);
@@ -234,7 +225,6 @@ impl Command {
         Ok(())
     }
 
-    /// What a connection is told whose words are no call of it.
     pub(super) fn explain(&self, misuse: Misuse, words: &[&[u8]]) -> String {
         match misuse {
             Misuse::WrongNumber => wrong_number(self.name),
@@ -246,7 +236,6 @@ impl Command {
         }
     }
 
-    /// The keys or channels among the words.
     pub(super) fn touched<'a>(&self, words: &'a [&'a [u8]]) -> Touched<'a> {
         let words = &words[1.min(words.len())..];
         let first = |count: usize| &words[..count.min(words.len())];
@@ -258,7 +247,7 @@ impl Command {
             Touches::CountedKeys => {
                 let count = words.get(1).and_then(|count| number::integer(count).ok());
                 let count = count.and_then(|count| usize::try_from(count).ok()).unwrap_or_default();
-                // With more than there are, none is known, and the command itself refuses.
+                // With too large a count, no key is known, and the command itself reports an error.
                 Touched::Keys(words.get(2..).and_then(|words| words.get(..count)).unwrap_or_default())
             }
             Touches::FirstChannel => Touched::Channels(first(1)),
@@ -276,7 +265,6 @@ impl Call<'_> {
         self.core.now
     }
 
-    /// The key's value, and the time.
     fn get<T: Typed>(&mut self, key: &[u8]) -> Result<Option<&mut T>, String> {
         self.core.data.get(key, self.core.now)
     }
@@ -290,7 +278,6 @@ impl Call<'_> {
         &mut self.core.data
     }
 
-    /// The number of a connection that calls what no script may.
     fn caller(&self) -> u64 {
         self.connection.expect("no script may call it")
     }
@@ -300,13 +287,12 @@ fn by_interpreter(_: &mut Call<'_>, _: &[&[u8]]) -> Answer {
     unreachable!("the interpreter runs it")
 }
 
-/// A word in a text of C's, which ends with the first NUL.
+/// The word as a C string, which ends at the first NUL.
 fn c_text(word: &[u8]) -> String {
     let end = word.iter().position(|byte| *byte == 0).unwrap_or(word.len());
     String::from_utf8_lossy(&word[..end]).into_owned()
 }
 
-/// A name and words that are no command.
 pub(super) fn unknown(words: &[&[u8]]) -> String {
     let name = c_text(words[0]);
     let args: String = words[1..].iter().map(|word| format!("'{}' ", c_text(word))).collect();
@@ -321,7 +307,7 @@ fn syntax_error() -> String {
     "ERR syntax error".to_owned()
 }
 
-/// Which of `len` the numbers mean, of which negative ones count from the end.
+/// The range of indices from `first` to `last`, where negative numbers count from the end.
 fn range(first: i64, last: i64, len: usize) -> std::ops::Range<usize> {
     let len = i64::try_from(len).expect("it fits");
     let from_start = |at: i64| if at < 0 { at.saturating_add(len) } else { at };

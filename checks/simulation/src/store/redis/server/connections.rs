@@ -1,4 +1,4 @@
-//! [`Connections`]: which there are, and what they listen to.
+//! [`Connections`]: the connections, and their subscriptions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,19 +9,18 @@ use super::reply::{Push, Reply};
 pub(super) struct Connections {
     all: BTreeMap<u64, Connection>,
     last: u64,
-    /// The listeners to a channel, of either kind.
     listeners: BTreeMap<(Messages, Vec<u8>), BTreeSet<u64>>,
 }
 
 #[derive(Debug)]
 struct Connection {
-    /// `None`: not yet.
+    /// `None` before authentication.
     user: Option<Arc<str>>,
     is_resp3: bool,
     name: Vec<u8>,
 }
 
-/// The two kinds of messages, which know nothing of each other.
+/// The two kinds of messages, with separate channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Messages {
     Plain,
@@ -29,7 +28,7 @@ pub(super) enum Messages {
 }
 
 impl Messages {
-    /// As a push says which it is: a message, or that a subscription begins or ends.
+    /// The name of a push of this kind: a message, or the start or the end of a subscription.
     fn kind(self, plain: &str) -> Reply {
         Reply::bulk(if self == Self::Sharded { ["s", plain].concat() } else { plain.to_owned() })
     }
@@ -42,7 +41,7 @@ impl Connections {
         self.last
     }
 
-    /// False if it has ended before.
+    /// Returns false if already removed.
     pub(super) fn remove(&mut self, connection: u64) -> bool {
         self.listeners.retain(|_, listeners| {
             listeners.remove(&connection);
@@ -79,7 +78,6 @@ impl Connections {
         self.get(connection).name = name.to_vec();
     }
 
-    /// Where it comes from, as the server sees it.
     pub(super) fn address(connection: u64) -> String {
         format!("127.0.0.1:{}", 1024 + connection % 64_512)
     }
@@ -97,7 +95,7 @@ impl Connections {
         self.changed("subscribe", messages, connection, Some(channel))
     }
 
-    /// From one channel, or if that is `None` from all.
+    /// Unsubscribes from one channel, or from all if `channel` is `None`.
     pub(super) fn unsubscribe(
         &mut self,
         messages: Messages,

@@ -1,12 +1,9 @@
-//! [`Data`]: the keys.
-
 use std::collections::{BTreeMap, VecDeque};
 
 use super::Micros;
 use super::hash::Hash;
 use super::sorted_set::SortedSet;
 
-/// The keys of a server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Data {
     keys: BTreeMap<Vec<u8>, Entry>,
@@ -15,7 +12,7 @@ pub(crate) struct Data {
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) value: Value,
-    /// In ms since the epoch. It is there in this millisecond still, with a TTL of 0.
+    /// In ms since the epoch. In this last millisecond, the key still exists, with a TTL of 0.
     pub(super) ends: Option<u64>,
 }
 
@@ -27,12 +24,11 @@ pub(super) enum Value {
     SortedSet(SortedSet),
 }
 
-/// A key, for commands that look at all of them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Key {
     pub(crate) name: Vec<u8>,
     pub(crate) content: Content,
-    /// For how many ms it is there yet; `None` if it has no end.
+    /// Rest of the key's life in ms; `None` if unlimited.
     pub(crate) left: Option<u64>,
 }
 
@@ -40,25 +36,23 @@ pub(crate) struct Key {
 pub(crate) enum Content {
     String(Vec<u8>),
     List(Vec<Vec<u8>>),
-    /// Fields and values, in the order in which a scan has them.
+    /// Fields and values in scan order.
     Hash(Vec<(Vec<u8>, Vec<u8>)>),
-    /// Members and scores, in order.
+    /// Members and scores, sorted.
     SortedSet(Vec<(Vec<u8>, f64)>),
 }
 
-/// What the server says to a command that is for keys of another type.
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// A type of values that a command is for.
 pub(super) trait Typed: Default {
     fn of(value: &mut Value) -> Option<&mut Self>;
     fn into_value(self) -> Value;
-    /// A key that holds nothing is none.
+    /// True if empty: empty keys do not exist.
     fn is_vacant(&self) -> bool;
 }
 
 impl Data {
-    /// The key, if it has not expired. One that has is gone from now on.
+    /// Returns the key's entry. Removes an expired key.
     pub(super) fn entry(&mut self, key: &[u8], now: Micros) -> Option<&mut Entry> {
         if self.keys.get(key)?.has_ended(now) {
             self.keys.remove(key);
@@ -67,13 +61,13 @@ impl Data {
         self.keys.get_mut(key)
     }
 
-    /// Its value, if it has one, which must be of that type.
+    /// Returns the key's value, if the key exists. Fails if the value has another type.
     pub(super) fn get<T: Typed>(&mut self, key: &[u8], now: Micros) -> Result<Option<&mut T>, String> {
         let Some(entry) = self.entry(key, now) else { return Ok(None) };
         T::of(&mut entry.value).map(Some).ok_or_else(|| WRONG_TYPE.to_owned())
     }
 
-    /// Changes its value, which may be a new one, and which it loses if nothing is left of it.
+    /// Changes the key's value. Creates a missing key, and removes a key whose value becomes empty.
     pub(super) fn change<T: Typed, R>(
         &mut self,
         key: &[u8],

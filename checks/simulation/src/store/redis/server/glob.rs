@@ -1,6 +1,6 @@
 //! Patterns of keys, channels and fields.
 
-/// Whether the text is one that the pattern means: `*`, `?`, `[a-z]`, `[^a]`, and `\` before one of these.
+/// True if the text matches the pattern: `*`, `?`, `[a-z]`, `[^a]`, and `\` before one of these.
 pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let Some((first, rest)) = pattern.split_first() else { return text.is_empty() };
     match first {
@@ -15,7 +15,7 @@ pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// What stands in brackets, and what is behind them.
+/// Parses a class up to the bracket. Returns its predicate, and the rest of the pattern.
 fn class(pattern: &[u8]) -> (impl Fn(u8) -> bool, &[u8]) {
     let is_negated = pattern.first() == Some(&b'^');
     let mut at = usize::from(is_negated);

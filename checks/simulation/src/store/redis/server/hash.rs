@@ -2,26 +2,26 @@
 
 use std::collections::BTreeMap;
 
-/// A hash of more fields is a large one, and one with a longer field or value, as by a server's defaults.
+/// A hash with more fields, or with a longer field or value, is large, as by a server's defaults.
 const SMALL_FIELDS: usize = 512;
 const SMALL_BYTES: usize = 64;
 
-/// The least number of buckets of a real server's table.
+/// Minimum number of buckets of a real server's table.
 const FEWEST_BUCKETS: u64 = 4;
 
-/// A hash. A large one never becomes small again.
+/// A hash. A large hash never becomes small again.
 #[derive(Clone, Debug)]
 pub(super) enum Hash {
-    /// In the order in which the fields came, as a real server keeps it.
+    /// In order of insertion, as in a real server.
     Small(Vec<Field>),
-    /// By the field's hash. A real server's is keyed at random.
+    /// Ordered by the hashes of fields. A real server's hash function is keyed at random.
     Large(Table),
 }
 
 pub(super) type Field = (Vec<u8>, Vec<u8>);
 
-/// Fields by the bits of their hash, the last one first: in this order a scan visits the buckets of a table,
-/// however large that is meanwhile.
+/// Fields by the reversed bits of their hashes: a scan visits the buckets of a table in this order, even if
+/// the table grows or shrinks meanwhile.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     fields: BTreeMap<u64, Vec<Field>>,
@@ -50,14 +50,14 @@ impl Hash {
         fields.iter().find_map(|(its, value)| (its == field).then_some(value.as_slice()))
     }
 
-    /// Makes it large if one of these texts, which are about to come, is too long for a small one.
+    /// Makes the hash large if one of these texts is too long for a small hash.
     pub(super) fn make_room(&mut self, texts: &[&[u8]]) {
         if texts.iter().any(|text| text.len() > SMALL_BYTES) {
             self.grow();
         }
     }
 
-    /// True if the field was not there.
+    /// Returns true if the field is new.
     pub(super) fn set(&mut self, field: &[u8], value: &[u8]) -> bool {
         let fields = match self {
             Self::Small(fields) => fields,
@@ -77,7 +77,7 @@ impl Hash {
         true
     }
 
-    /// True if the field was there.
+    /// Returns true if the field existed.
     pub(super) fn remove(&mut self, field: &[u8]) -> bool {
         match self {
             Self::Small(fields) => {
@@ -95,8 +95,7 @@ impl Hash {
         }
     }
 
-    /// The fields from the cursor on, about so many, and the cursor of those behind them, 0 if there are
-    /// none.
+    /// Returns about `count` fields from the cursor on, and the next cursor, 0 at the end.
     pub(super) fn scan(&self, cursor: u64, count: u64) -> (u64, Vec<&Field>) {
         match self {
             Self::Small(fields) => (0, fields.iter().collect()),
@@ -128,7 +127,7 @@ impl Table {
         true
     }
 
-    /// As a real server's table: by buckets, the number of which has its bits counted from the last one on.
+    /// Scans by buckets, like a real server's table, and increments the reversed bits of a bucket's number.
     fn scan(&self, mut cursor: u64, count: u64) -> (u64, Vec<&Field>) {
         let buckets = (self.len as u64).next_power_of_two().max(FEWEST_BUCKETS);
         let (mask, bits) = (buckets - 1, buckets.trailing_zeros());
@@ -146,7 +145,7 @@ impl Table {
     }
 }
 
-/// The field's hash, its last bit first: FNV-1a, with its bits mixed by the last step of splitmix64.
+/// The field's reversed hash: FNV-1a, mixed by the last step of splitmix64.
 fn place(field: &[u8]) -> u64 {
     let fnv = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let mut hash = field.iter().fold(0xcbf2_9ce4_8422_2325, fnv);

@@ -1,9 +1,8 @@
 //! Numbers as Redis reads and writes them.
 
-/// What the server says to a text that is no integer.
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 
-/// An integer, written as the server would write it, and in no other way.
+/// Parses an integer in canonical form only.
 pub(super) fn integer(text: &[u8]) -> Result<i64, String> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let is_plain = match digits {
@@ -15,13 +14,13 @@ pub(super) fn integer(text: &[u8]) -> Result<i64, String> {
     parsed.ok_or_else(|| NOT_AN_INTEGER.to_owned())
 }
 
-/// A number of floating point, also an infinite one.
+/// Parses a floating-point number, possibly infinite.
 pub(super) fn double(text: &[u8]) -> Result<f64, String> {
     let parsed = str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
     parsed.filter(|number| !number.is_nan()).ok_or_else(|| "ERR value is not a valid float".to_owned())
 }
 
-/// C's `%.17g`.
+/// Formats like C's `%.17g`.
 pub(super) fn general(number: f64) -> String {
     if number.is_infinite() {
         return if number > 0.0 { "inf" } else { "-inf" }.to_owned();
@@ -44,7 +43,6 @@ pub(super) fn general(number: f64) -> String {
     }
 }
 
-/// Without zeros at the end of a fraction.
 fn trimmed(text: &str) -> &str {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }

@@ -1,4 +1,4 @@
--- What a script finds before it begins, and what runs it. The arguments are what Rust does for it.
+-- The environment of scripts, and the function that runs them. The arguments are functions in Rust.
 local run, may_run, sha1hex, origin = ...
 local error, rawset, tostring, type, xpcall = error, rawset, tostring, type, xpcall
 local sub, find = string.sub, string.find
@@ -12,7 +12,8 @@ redis = {
     sha1hex = sha1hex,
 }
 
--- (This is Lua, so if it is called last, as in `return redis.call(...)`, its caller is not known any more, and the line of an error is -1.)
+-- A tail call such as `return redis.call(...)` of this Lua function hides its caller, so that the line of an
+-- error is -1.
 function redis.call(...)
     local failed, reply = run(...)
     if failed then
@@ -34,7 +35,7 @@ function redis.acl_check_cmd(...)
     return may
 end
 
--- A text without a code gets one.
+-- Adds a default code to a text without one.
 function redis.error_reply(text)
     if type(text) ~= 'string' then
         return { err = 'ERR wrong number or type of arguments' }
@@ -56,7 +57,7 @@ end
 
 function redis.log() end
 
--- Where an error comes from: as a server does, which knows its own functions by being in C.
+-- Adds source and line to an error. A server recognizes its own functions as C functions.
 local function located(err)
     local level = 2
     local source, line, what = origin(level)
@@ -76,7 +77,7 @@ local function located(err)
     return err
 end
 
--- A script's own random numbers, files and environments are nothing that a lock needs.
+-- Random numbers, files and environments, which the lock's scripts do not use.
 for _, name in ipairs({ 'dofile', 'getfenv', 'loadfile', 'newproxy', 'print', 'setfenv', 'collectgarbage' }) do
     globals[name] = nil
 end

@@ -1,6 +1,6 @@
-//! [`Reply`], and what else comes of a command.
+//! [`Reply`], and the other effects of a command.
 
-/// One reply, of RESP3.
+/// A reply in RESP3.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reply {
     Nil,
@@ -14,21 +14,19 @@ pub(crate) enum Reply {
     Double(f64),
 }
 
-/// What is sent to a connection unasked: a message, or that it is subscribed.
+/// An unrequested item for a connection: a message, or a confirmation of a subscription.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Push {
     pub(crate) connection: u64,
     pub(crate) reply: Vec<Reply>,
 }
 
-/// All that comes of one command.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Effects {
     /// `None` if the command is answered by pushes.
     pub(crate) reply: Option<Reply>,
-    /// In this order, and before the reply.
+    /// In order, all before the reply.
     pub(crate) pushes: Vec<Push>,
-    /// Connections that the server has ended.
     pub(crate) killed: Vec<u64>,
 }
 

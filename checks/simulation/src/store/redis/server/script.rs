@@ -1,4 +1,4 @@
-//! [`Scripts`]: Lua, as a server has it.
+//! [`Scripts`]: Lua, as a server provides it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -10,16 +10,14 @@ use super::number::{self, general};
 use super::reply::Reply;
 use super::{Core, Running, lock};
 
-/// The scripts that the server knows, and their interpreter.
 pub(super) struct Scripts {
     lua: Lua,
     /// Runs a script: see `prelude.lua`.
     run: Function,
-    /// By their hash.
     known: BTreeMap<String, Function>,
 }
 
-/// What the interpreter itself says; it is no part of what is simulated.
+/// Panic message for errors of the interpreter itself, which are not simulated.
 const SOUND: &str = "the interpreter has memory";
 
 impl Scripts {
@@ -34,7 +32,6 @@ impl Scripts {
         self.known.clear();
     }
 
-    /// SCRIPT.
     pub(super) fn administer(&mut self, words: &[&[u8]]) -> Result<Reply, String> {
         match (words[1].to_ascii_lowercase().as_slice(), words) {
             (b"load", [_, _, text]) => Ok(Reply::bulk(self.learn(text)?)),
@@ -56,7 +53,6 @@ impl Scripts {
         }
     }
 
-    /// EVAL, or EVALSHA.
     pub(super) fn evaluate(
         &mut self,
         core: &Mutex<Core>,
@@ -64,7 +60,7 @@ impl Scripts {
         is_by_hash: bool,
         words: &[&[u8]],
     ) -> Result<Reply, String> {
-        // What cannot be a hash is refused before anything else is looked at.
+        // The length of the hash is checked before all other arguments.
         if is_by_hash && words[1].len() != HASH_LEN {
             return Err(NO_SCRIPT.to_owned());
         }
@@ -84,7 +80,7 @@ impl Scripts {
         self.run(script, keys, args).map_err(|failure| failure.explain(&hash))
     }
 
-    /// Its hash.
+    /// Compiles and stores a script. Returns its hash.
     fn learn(&mut self, text: &[u8]) -> Result<String, String> {
         let text = String::from_utf8_lossy(text);
         let hash = sha1(&text);
@@ -117,15 +113,13 @@ impl Scripts {
     }
 }
 
-/// How long a script's hash is, in hexadecimal digits.
 const HASH_LEN: usize = 40;
 
 const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 
-/// An error that a script has raised.
 struct Failure {
     text: String,
-    /// In which source, and at which line.
+    /// Source and line of the error.
     origin: Option<(String, i64)>,
 }
 
@@ -180,7 +174,7 @@ fn may_run(core: &Core, words: &[&[u8]]) -> Result<bool, String> {
     Ok(core.users.admit(&core.script.user, command, words).is_ok())
 }
 
-/// The words of a command, one behind the other.
+/// The words of a command, concatenated.
 #[derive(Default)]
 struct Words {
     bytes: Vec<u8>,
@@ -223,7 +217,7 @@ fn named(lua: &Lua, name: &str, text: &str) -> mlua::Result<Value> {
     Ok(Value::Table(table))
 }
 
-/// A reply as scripts see it, which is that of RESP2.
+/// Converts a reply to the form that scripts see, which is RESP2.
 fn to_lua(lua: &Lua, reply: Reply) -> mlua::Result<Value> {
     Ok(match reply {
         Reply::Nil => Value::Boolean(false),
@@ -246,7 +240,6 @@ fn sequence(lua: &Lua, replies: impl Iterator<Item = Reply>) -> mlua::Result<Val
     Ok(Value::Table(table))
 }
 
-/// What a script returns, as its client sees it.
 fn to_reply(value: &Value) -> mlua::Result<Reply> {
     Ok(match value {
         Value::String(text) => Reply::bulk(text.as_bytes()),
@@ -268,20 +261,20 @@ fn table_to_reply(table: &Table) -> mlua::Result<Reply> {
     let mut all = Vec::new();
     loop {
         match table.raw_get(all.len() + 1)? {
-            // It is the end, wherever it comes.
+            // The first nil ends an array.
             Value::Nil => return Ok(Reply::Array(all)),
             value => all.push(to_reply(&value)?),
         }
     }
 }
 
-/// As C casts it on the machines that servers run on.
+/// Truncates like a C cast on servers' hardware.
 fn truncated(number: f64) -> i64 {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     if (-LIMIT..LIMIT).contains(&number) { number as i64 } else { i64::MIN }
 }
 
-/// Neither a status nor an error goes over the end of a line.
+/// Statuses and errors fit on one line.
 fn one_line(text: &[u8]) -> String {
     String::from_utf8_lossy(text).replace(['\r', '\n'], " ")
 }

@@ -1,6 +1,6 @@
-//! [`SortedSet`]: members by their score.
+//! [`SortedSet`]: members by score.
 
-/// In order. A queue is short, or nothing of it is fast in a real server either.
+/// Sorted. A plain vector suffices: queues are short, or slow on a real server too.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SortedSet(Vec<Member>);
 
@@ -16,7 +16,7 @@ impl SortedSet {
         self.0.iter().find_map(|(score, its)| (its == name).then_some(*score))
     }
 
-    /// True if it was not there.
+    /// Returns true if the member is new.
     pub(super) fn set(&mut self, name: &[u8], score: f64) -> bool {
         let was_there = self.remove(name);
         let before =
@@ -25,7 +25,7 @@ impl SortedSet {
         !was_there
     }
 
-    /// True if it was there.
+    /// Returns true if the member existed.
     pub(super) fn remove(&mut self, name: &[u8]) -> bool {
         let at = self.0.iter().position(|(_, its)| its == name);
         at.map(|at| self.0.remove(at)).is_some()

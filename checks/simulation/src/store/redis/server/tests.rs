@@ -1,1 +1,1 @@
-//! What the comparison with a real server does not reach.
+//! Behaviour beyond the reach of the comparison with a real server.

@@ -1,4 +1,4 @@
-//! [`Users`]: what each user may do.
+//! [`Users`]: the rights of each user.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +16,15 @@ struct User {
     passwords: Vec<String>,
     keys: Patterns,
     channels: Patterns,
-    /// Of commands that no rule names.
+    /// Default for commands without a rule.
     may_run_others: bool,
-    /// By name, or by name, `|` and the first word.
+    /// Rules by name, or by name, `|` and subcommand.
     commands: BTreeMap<String, bool>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Patterns(Vec<Vec<u8>>);
 
-/// What a user has no right to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Denied {
     Command(String),
@@ -54,7 +53,6 @@ impl Denied {
 }
 
 impl Default for Users {
-    /// One, that may do everything.
     fn default() -> Self {
         let mut users = Self(BTreeMap::new());
         users.set(DEFAULT, &[b"on", b"nopass", b"~*", b"&*", b"+@all"]).expect("these are rules");
@@ -65,20 +63,17 @@ impl Default for Users {
 const DEFAULT: &str = "default";
 
 impl Users {
-    /// The user of a connection that has not said so.
     pub(super) fn at_first(&self) -> Option<Arc<str>> {
         let (name, user) = self.0.get_key_value(DEFAULT)?;
         (user.is_on && user.needs_no_password).then(|| Arc::clone(name))
     }
 
-    /// The user, if it is one with this password.
     pub(super) fn authenticated(&self, name: &str, password: &str) -> Option<Arc<str>> {
         let (name, user) = self.0.get_key_value(name)?;
         let is_known = user.needs_no_password || user.passwords.iter().any(|its| its == password);
         (user.is_on && is_known).then(|| Arc::clone(name))
     }
 
-    /// Changes a user, or makes it, by rules of `ACL SETUSER`.
     pub(super) fn set(&mut self, name: &str, rules: &[&[u8]]) -> Result<(), String> {
         let mut user = self.0.get(name).cloned().unwrap_or_default();
         for rule in rules {
@@ -89,7 +84,7 @@ impl Users {
     }
 
     pub(super) fn admit(&self, user: &str, command: &Command, words: &[&[u8]]) -> Result<(), Denied> {
-        // One that was deleted may do nothing.
+        // A deleted user has no rights.
         let Some(user) = self.0.get(user) else { return Err(Denied::Command(command.name().to_owned())) };
         if !command.needs_no_user() && !user.may_run(command, words) {
             return Err(Denied::Command(command.full_name(words)));
@@ -133,7 +128,7 @@ impl User {
     }
 
     fn set_command(&mut self, name: &str, may: bool) {
-        // A rule for all of a command comes after those for parts of it.
+        // A rule for a whole command overrides earlier rules for its parts.
         self.commands.retain(|other, _| !other.strip_prefix(name).is_some_and(|rest| rest.starts_with('|')));
         self.commands.insert(name.to_owned(), may);
     }

@@ -31,7 +31,7 @@ pub(super) fn time(call: &mut Call<'_>, _: &[&[u8]]) -> Answer {
     Ok(Reply::Array([now / 1_000_000, now % 1_000_000].map(|part| Reply::bulk(part.to_string())).into()))
 }
 
-/// There are no replicas.
+/// Returns the current number of replicas, without waiting.
 pub(super) fn wait(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
     let _ = integer(words[1])?;
     let timeout = integer(words[2]).map_err(|_| "ERR timeout is not an integer or out of range")?;
@@ -142,10 +142,10 @@ fn set_name(call: &mut Call<'_>, name: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Ends connections, by number or address, but the one that asks for it.
+/// Ends connections, by number or address, except for the caller's.
 fn kill(call: &mut Call<'_>, filters: &[&[u8]]) -> Answer {
     if filters.len() == 1 {
-        // The old form: it is an address, and the caller's may be that.
+        // The old form: an address, possibly the caller's own.
         let address = String::from_utf8_lossy(filters[0]);
         let ids = call.core.connections.ids();
         let found = ids.into_iter().find(|other| Connections::address(*other) == address);

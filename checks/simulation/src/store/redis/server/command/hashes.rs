@@ -53,7 +53,6 @@ pub(super) fn hgetall(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
     })
 }
 
-/// How many fields a scan looks at that does not say how many.
 const COUNT: i64 = 10;
 
 pub(super) fn hscan(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
@@ -80,7 +79,7 @@ pub(super) fn hscan(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
     Ok(page(next, fields.collect()))
 }
 
-/// As C reads it: what is below zero is counted from the end of all numbers, and nothing at all is 0.
+/// Parses a cursor like C: negative numbers wrap around, and an empty text is 0.
 fn cursor(text: &[u8]) -> Option<u64> {
     let text = str::from_utf8(text).ok()?;
     match text.strip_prefix('-') {

@@ -31,7 +31,7 @@ pub(super) fn persist(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
     Ok(Reply::Int(i64::from(entry.is_some_and(|entry| entry.ends.take().is_some()))))
 }
 
-/// When a key may get an end, by the one that it has. (A key without one lasts for longer than any.)
+/// Conditions on the key's present expiry. No expiry counts as later than any.
 #[derive(Clone, Copy, Default)]
 struct Conditions {
     unset: bool,
@@ -115,12 +115,10 @@ pub(super) fn type_of(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
     Ok(Reply::Status(name.to_owned()))
 }
 
-/// Whether the word is that option.
 pub(super) fn is(word: &[u8], option: &str) -> bool {
     word.eq_ignore_ascii_case(option.as_bytes())
 }
 
-/// The number behind an option.
 pub(super) fn behind(words: &[&[u8]], at: usize) -> Result<i64, String> {
     integer(words.get(at + 1).ok_or_else(syntax_error)?)
 }

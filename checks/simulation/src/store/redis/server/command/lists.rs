@@ -1,5 +1,3 @@
-//! Lists.
-
 use std::collections::VecDeque;
 
 use super::{Answer, Call, range};

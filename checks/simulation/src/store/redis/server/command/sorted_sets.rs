@@ -1,12 +1,10 @@
-//! Sorted sets.
-
 use super::keys::is;
 use super::{Answer, Call, range, syntax_error};
 use crate::store::redis::server::number::{double, general, integer};
 use crate::store::redis::server::reply::Reply;
 use crate::store::redis::server::sorted_set::SortedSet;
 
-/// Which members ZADD changes, and which of them it counts.
+/// Options of ZADD: the members to change, and those to count.
 #[derive(Clone, Copy, Default)]
 struct Options {
     only_new: bool,
@@ -17,7 +15,7 @@ struct Options {
 }
 
 impl Options {
-    /// And how many words they are.
+    /// Parses the options. Also returns the number of their words.
     fn of(words: &[&[u8]]) -> (Self, usize) {
         let mut all = Self::default();
         for (at, word) in words.iter().enumerate() {
@@ -43,7 +41,7 @@ impl Options {
         Ok(())
     }
 
-    /// Sets the member's score if it may; whether it counts.
+    /// Sets the member's score if allowed. True if the change counts.
     fn set(self, set: &mut SortedSet, name: &[u8], score: f64) -> bool {
         match set.score(name) {
             None => !self.only_old && set.set(name, score),

@@ -1,5 +1,3 @@
-//! Strings.
-
 use super::keys::{behind, is};
 use super::{Answer, Call, syntax_error};
 use crate::store::redis::server::data::{Entry, Value};
@@ -18,7 +16,6 @@ pub(super) fn incrby(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
     Ok(Reply::Int(new))
 }
 
-/// What stands behind key and value.
 #[derive(Default)]
 struct Options {
     only_new: bool,
@@ -42,7 +39,7 @@ impl Options {
                 all.keeps_end = true;
             } else if (is(word, "px") || is(word, "ex")) && !has_end {
                 let unit = if is(word, "ex") { 1000 } else { 1 };
-                // A number that is none is found after all words have been looked at.
+                // A bad number is reported only after all options have been parsed.
                 words.get(at + 1).ok_or_else(syntax_error)?;
                 all.lasts = Some(unit);
                 at += 1;
