@@ -1,4 +1,4 @@
-//! What does a waiter cost when a thousand wait at once?
+//! The cost of a waiter when a thousand wait at once.
 
 fn main() {
     benches::criterion::measure(benches::scenarios::burst_1000());

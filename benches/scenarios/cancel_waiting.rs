@@ -1,4 +1,4 @@
-//! What does it cost to give up waiting?
+//! The cost of giving up a wait.
 
 fn main() {
     benches::criterion::measure(benches::scenarios::cancel_waiting());

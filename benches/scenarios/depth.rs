@@ -1,4 +1,4 @@
-//! Does it cost more to join, to be served or to give up when many are queued already?
+//! The cost of joining, being served and giving up behind a long queue.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn main() {
     criterion.final_summary();
 }
 
-/// Both scenarios to one peer, at one depth. The line is built once, as it takes longer than the scenarios.
+/// Both scenarios for one peer, at one depth. The queue is built once, because building takes longer.
 fn measure<P: Queueing>(criterion: &mut Criterion, depth: usize) {
     let semaphore = P::new(1);
     let waker = Counting::new();

@@ -1,4 +1,4 @@
-//! What does it cost to wait for a permit, and to be given it?
+//! The cost of a wait for a permit, and of its hand-over.
 
 fn main() {
     benches::criterion::measure(benches::scenarios::hand_over());

@@ -1,4 +1,4 @@
-//! How long does the slowest release in ten thousand take? Not a mean, so not for criterion.
+//! The slowest release in ten thousand. A percentile, not a mean, so not for criterion.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,22 +12,22 @@ use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
 use hdrhistogram::Histogram;
 
-/// The tail of one release: the time that dropping a permit takes, under threads that wait for it
+/// The tail of a release: the time to drop a permit, beside waiting threads
 #[derive(Debug, Parser)]
 struct CommandLine {
-    /// Threads that take and drop permits, more than there are cores
+    /// Threads that acquire and release permits, more than there are cores
     #[arg(long, default_value_t = 8)]
     threads: usize,
-    /// Permits they share
+    /// Shared permits
     #[arg(long, default_value_t = 1)]
     permits: usize,
     /// Rounds; the peers take turns
     #[arg(long, default_value_t = 10)]
     rounds: usize,
-    /// Milliseconds of one peer in one round
+    /// Milliseconds of each peer in a round
     #[arg(long, default_value_t = 300)]
     millis: u64,
-    /// cargo bench says so; it changes nothing
+    /// Passed by cargo bench; changes nothing
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -44,7 +44,6 @@ fn main() {
     print(&rows);
 }
 
-/// One peer and its releases so far.
 struct Row {
     peer: &'static str,
     round: fn(&CommandLine) -> Histogram<u64>,
@@ -86,7 +85,6 @@ fn round<P: Peer>(options: &CommandLine) -> Histogram<u64> {
     nanos
 }
 
-/// One thread: takes a permit, asleep until it comes, and drops it by the clock.
 fn releases<P: Peer>(semaphore: &P, stop: &AtomicBool) -> Histogram<u64> {
     let mut nanos = histogram();
     let unparker = unparker();

@@ -1,6 +1,6 @@
-//! What does a waiter pay for its place in the registry, before and after all else that it does?
+//! The cost of a waiter's subscription in the registry.
 //!
-//! The transport does nothing, so this is the registry alone.
+//! The transport does nothing, so this measures the registry alone.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use criterion::BenchmarkId;
 use latchwork::subscription::{Inbox, Registry, Transport};
 
 const NAME: &str = "redisson_lock__channel:{orders:42}";
-/// So many other names are subscribed, so that the map does not fit into the first cache.
+/// Number of other subscribed names: too many for the first-level cache.
 const OTHERS: usize = 10_000;
 
 struct Nowhere;
@@ -47,7 +47,6 @@ fn main() {
     criterion.final_summary();
 }
 
-/// One round of one thread, while another does the same with another name.
 fn on_two_threads(registry: &Registry<Nowhere>, rounds: u64) -> Duration {
     let come_and_go = |name: &str| {
         let start = Instant::now();

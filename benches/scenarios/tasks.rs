@@ -1,4 +1,4 @@
-//! Tasks on a runtime: what does an acquisition cost where a semaphore usually lives?
+//! Tasks on a runtime: the cost of an acquisition in a semaphore's usual place.
 
 fn main() {
     benches::criterion::measure(benches::scenarios::tasks());

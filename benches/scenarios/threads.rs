@@ -1,4 +1,4 @@
-//! Two threads, permits to spare: what do they cost each other?
+//! Two threads with spare permits: the cost of each other's presence.
 
 fn main() {
     benches::criterion::measure(benches::scenarios::threads());

@@ -1,4 +1,4 @@
-//! A permit is free and there are no waiters: what does it cost to take it and to give it back?
+//! The cost of acquiring and releasing a free permit without waiters.
 
 fn main() {
     benches::criterion::measure(benches::scenarios::uncontended());

@@ -1,9 +1,9 @@
-//! A core for each thread.
+//! Pins each thread to a core.
 
-/// Keeps this thread on the `nth` core that it may run on, if there is one.
+/// Pins this thread to the `nth` of its allowed cores, if there is one.
 ///
-/// Beside a busy program the scheduler likes to put two short-lived threads onto the one core that is left,
-/// where they take turns instead of contending.
+/// Beside a busy program the scheduler tends to put two short-lived threads onto the only free core, where
+/// they take turns instead of contending.
 #[cfg(target_os = "linux")]
 pub fn pin(nth: usize) {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -12,11 +12,10 @@ pub fn pin(nth: usize) {
     let Some(core) = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).nth(nth) else { return };
     let mut only = CpuSet::new();
     only.set(core);
-    // Refused, the threads run where the system likes; the scenario that asks for this checks that they run
-    // at once.
+    // If the system refuses, the threads run anywhere; the scenario checks for real concurrency.
     let _ = sched_setaffinity(None, &only);
 }
 
-/// Left to the system here.
+/// Does nothing on this system.
 #[cfg(not(target_os = "linux"))]
 pub fn pin(_nth: usize) {}

@@ -1,4 +1,4 @@
-//! Criterion, set up the same way for every scenario.
+//! Criterion, with the same settings for every scenario.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 
 use crate::event::Event;
 
-/// A lean criterion that has read the command line: no plots, a few seconds per row.
+/// A criterion with the options of the command line: no plots, a few seconds per row.
 pub fn criterion() -> Criterion {
     Criterion::default()
         .without_plots()

@@ -1,16 +1,16 @@
-//! A scenario as a table has it: an event, and one row for each peer.
+//! An event of a scenario, with one row for each peer.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::peers::Peer;
 
-/// Something that happens to a semaphore, and how long each peer takes over it.
+/// An event in the life of a semaphore, and the time that each peer takes for it.
 #[derive(Debug)]
 pub struct Event {
     /// `scenario/event`.
     pub name: &'static str,
-    /// How many of the things that the figure is about one round holds: 1000 waiters in a burst, for example.
+    /// Number of measured units in a round: 1000 waiters in a burst, for example.
     pub per_round: u32,
     /// The peers.
     pub rows: Vec<Row>,
@@ -18,14 +18,13 @@ pub struct Event {
 
 /// One peer's measurement.
 pub struct Row {
-    /// The task or thread.
+    /// The peer's name.
     pub peer: &'static str,
     run: Box<dyn FnMut(u64) -> Option<Duration>>,
 }
 
 impl Row {
-    /// `run(n)` makes the event happen in `n` rounds, says how long they took, and checks that all is as
-    /// before.
+    /// `run(n)` makes the event happen in `n` rounds, returns their duration, and checks the final state.
     pub fn new<P: Peer>(mut run: impl FnMut(u64) -> Duration + 'static) -> Self {
         Self::new_if_undisturbed::<P>(move |rounds| Some(run(rounds)))
     }
@@ -35,7 +34,7 @@ impl Row {
         Self { peer: P::NAME, run: Box::new(run) }
     }
 
-    /// Lets the event happen in so many rounds. `None` if the machine was too busy with something else.
+    /// Makes the event happen in `rounds` rounds. `None` if the machine was too busy with something else.
     pub fn run(&mut self, rounds: u64) -> Option<Duration> {
         (self.run)(rounds)
     }

@@ -1,13 +1,12 @@
-//! What the benchmarks share: those of `latchwork::AsyncSemaphore`, and in [`lock`] those of the lock on
-//! Redis.
+//! Shared code of the benchmarks of `latchwork::AsyncSemaphore`, and in [`lock`] of the lock on Redis.
 //!
 //! * [`peers`]: the semaphores under comparison, behind one trait.
 //! * [`scenarios`]: the short scenarios, each written once, for criterion and for the `ratios` tool alike.
-//! * [`event`]: how a scenario and its rows look to those two.
+//! * [`event`]: a scenario and its rows, for both tools.
 //! * [`cores`], [`criterion`], [`mod@line`], [`queue`], [`wakers`]: tools.
-//! * [`record`], [`picture`]: what is measured, as JSON, and as bars and lines.
+//! * [`record`], [`picture`]: measurements as JSON, and as bars and lines.
 //!
-//! The long scenarios (`depth`, `tasks`, `release_tail`) stand in their bench files.
+//! The long scenarios (`depth`, `tasks`, `release_tail`) are in their bench files.
 
 pub mod cores;
 pub mod criterion;

@@ -1,10 +1,10 @@
-//! What the benchmark of the lock on Redis is made of; the program is `src/bin/lock.rs`.
+//! The benchmark of the lock on Redis; the program is `src/bin/lock.rs`.
 //!
 //! * [`clients`]: the locks under comparison, behind one trait.
-//! * [`scenarios`]: what is measured, one file each, as [`Figure`]s.
-//! * [`server`], [`monitor`]: the server they all meet on, and the count of what it is sent.
+//! * [`scenarios`]: the measurements, one file each, as [`Figure`]s.
+//! * [`server`], [`monitor`]: the shared server, and the count of its commands.
 //! * [`children`], [`board`], [`turns`], [`convoy`], [`reading`]: processes that take turns, or read
-//!   together, and what shows that they do.
+//!   together, and the board that proves it.
 
 pub mod board;
 pub mod children;
@@ -19,8 +19,7 @@ pub mod turns;
 
 pub use self::figure::Figure;
 
-/// A runtime on this thread, as the processes of most scenarios have it: two cores are shared by them and the
-/// server.
+/// A single-threaded runtime, as in the processes of most scenarios, which share two cores with the server.
 pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }

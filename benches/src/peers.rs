@@ -9,51 +9,46 @@ use std::task::{Context, Poll};
 pub use self::raw::{Raw, RawPermit};
 pub use self::seed::{Seed, SeedAcquire, SeedPermit};
 
-/// What every row can do.
+/// A row of every table.
 pub trait Peer: Send + Sync + Sized + 'static {
     /// The row's name.
     const NAME: &'static str;
 
-    /// Gives itself back when it is dropped.
+    /// Releases the permit on drop.
     type Permit<'a>: Send;
 
-    /// What `acquire`'s future gives: the permit, or a result with it inside. Unwrapped by the caller, as
-    /// users do it.
+    /// Output of `acquire`'s future: the permit, or a result with the permit, unwrapped by the caller.
     type Acquired<'a>: Send;
 
-    /// A semaphore with so many permits, first come first served if there is a choice.
+    /// A semaphore with `permits` permits, first come first served if there is a choice.
     fn new(permits: usize) -> Self;
 
-    /// Free permits.
+    /// The number of free permits.
     fn available(&self) -> usize;
 
-    /// Takes a permit if one is free.
+    /// Acquires a permit if one is free.
     fn try_acquire(&self) -> Option<Self::Permit<'_>>;
 
-    /// Takes a permit, waiting for it.
+    /// Acquires a permit, waiting if necessary.
     fn acquire(&self) -> impl Future<Output = Self::Acquired<'_>> + Send;
 
-    /// The permit in what `acquire` gave.
+    /// The permit in the output of `acquire`.
     fn permit(acquired: Self::Acquired<'_>) -> Self::Permit<'_>;
 }
 
-/// A row with a queue of waiters: every one but [`Raw`].
+/// A row with a queue of waiters: all but [`Raw`].
 pub trait Queueing: Peer {
     /// Adds permits.
     fn add(&self, n: usize);
 }
 
-/// A row that gives several permits at once.
+/// A row with acquisitions of several permits at once.
 pub trait Many: Peer {
-    /// Takes `n` permits, waiting for them.
+    /// Acquires `n` permits, waiting if necessary.
     fn acquire_many(&self, n: u32) -> impl Future<Output = Self::Acquired<'_>> + Send;
 }
 
-/// Polls an acquire that has to be ready.
-///
-/// # Panics
-///
-/// If it is not.
+/// Polls an acquire that has to be ready. Panics if the acquire is pending.
 #[inline]
 pub fn poll_ready<'a, P: Peer>(
     acquire: Pin<&mut impl Future<Output = P::Acquired<'a>>>,
@@ -65,11 +60,7 @@ pub fn poll_ready<'a, P: Peer>(
     }
 }
 
-/// Polls an acquire that has to wait.
-///
-/// # Panics
-///
-/// If it does not.
+/// Polls an acquire that has to wait. Panics if the acquire is ready.
 #[inline]
 pub fn poll_pending<'a, P: Peer>(
     acquire: Pin<&mut impl Future<Output = P::Acquired<'a>>>,
@@ -78,7 +69,7 @@ pub fn poll_pending<'a, P: Peer>(
     assert!(acquire.poll(context).is_pending(), "{}: there was no permit for this waiter", P::NAME);
 }
 
-/// Calls a generic function for each semaphore and makes an array of what it gives.
+/// Calls a generic function for each semaphore and returns an array of the results.
 #[macro_export]
 macro_rules! each_peer {
     ($function:ident($($argument:expr),*)) => {
@@ -93,7 +84,7 @@ macro_rules! each_peer {
     };
 }
 
-/// A row that is a semaphore of some crate's, each method by what that calls it.
+/// Implements a row for a crate's semaphore, with the crate's name of each method.
 macro_rules! peer {
     (
         $(#[$doc:meta])*
@@ -187,8 +178,7 @@ peer! {
 }
 
 peer! {
-    /// `async_lock::Semaphore`. Not fair: a permit that comes back is free for all, and a waiter is told to
-    /// try for it.
+    /// `async_lock::Semaphore`. Not fair: a released permit is free for all, and a waiter is woken to try.
     AsyncLock(async_lock::Semaphore) "async-lock",
     async_lock::SemaphoreGuard<'a>, Self::Permit<'a>;
     new: async_lock::Semaphore::new,
@@ -200,7 +190,7 @@ peer! {
 }
 
 peer! {
-    /// `futures_intrusive::sync::Semaphore`, told to be fair.
+    /// `futures_intrusive::sync::Semaphore`, in fair mode.
     Intrusive(pub(crate) futures_intrusive::sync::Semaphore) "intrusive",
     futures_intrusive::sync::SemaphoreReleaser<'a>, Self::Permit<'a>;
     new: |permits| futures_intrusive::sync::Semaphore::new(true, permits),

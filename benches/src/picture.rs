@@ -1,4 +1,4 @@
-//! Pictures of a [`Record`](crate::record::Record): SVG without a background, in colours that can be read on
+//! Pictures of a [`Record`](crate::record::Record): SVG without a background, in colours that are legible on
 //! light and dark pages alike. Each bar and each line has its name beside it.
 
 use std::error::Error;
@@ -24,19 +24,18 @@ const OTHERS: [RGBColor; 6] = [
     RGBColor(85, 140, 150),
 ];
 
-/// Rows of this crate, the one that a comparison is about first.
+/// Rows of this crate, in order of preference for a comparison.
 const OF_OURS: [&str; 4] = ["fair", "write", "read", "latchwork"];
 
-/// Whether a row is this crate's.
+/// True if a row is this crate's.
 pub fn is_ours(row: &str) -> bool {
     OF_OURS.contains(&row) || row.starts_with("latchwork")
 }
 
-/// Rows that show what is possible, and do not what ours does: the first of them is compared with where there
-/// is nothing else.
+/// Rows that do less than ours, as lower bounds: compared only where there is no other row.
 const FLOORS: [&str; 2] = ["raw", "bare"];
 
-/// Our value, and the best one of others.
+/// Our value, and the best of the others.
 pub fn compared(figure: &Figure) -> Option<(&Value, &Value)> {
     let of = |name: &str| figure.values.iter().find(|value| value.row == name);
     let ours = OF_OURS.iter().find_map(|name| of(name))?;
@@ -47,7 +46,7 @@ pub fn compared(figure: &Figure) -> Option<(&Value, &Value)> {
     Some((ours, best.or_else(|| of(FLOORS[0]))?))
 }
 
-/// How much worse than the best peer ours is: above one where it loses.
+/// The ratio of ours to the best peer: above one where ours is worse.
 pub fn ratio(figure: &Figure) -> Option<f64> {
     let (ours, best) = compared(figure)?;
     let ratio = if figure.more_is_better { best.mid / ours.mid } else { ours.mid / best.mid };
@@ -63,7 +62,7 @@ fn colour(row: &str, rows: &[&str]) -> RGBColor {
     OTHERS[at % OTHERS.len()]
 }
 
-/// A number with so many digits behind the point, and a thin space between each three before it.
+/// A number with so many digits after the point, and a thin space between groups of three before it.
 pub fn number(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
     let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
@@ -91,11 +90,7 @@ fn line(area: &Area<'_>, points: Vec<(i32, i32)>, colour: RGBColor, width: u32) 
     Ok(())
 }
 
-/// A panel of bars for each figure, in two columns; whiskers are quartiles.
-///
-/// # Errors
-///
-/// If the file cannot be written.
+/// Draws a panel of bars for each figure, in two columns; whiskers are quartiles.
 pub fn bars(file: &Path, figures: &[&Figure]) -> Drawn {
     const WIDTH: i32 = 520;
     const ROW: i32 = 17;
@@ -116,7 +111,7 @@ pub fn bars(file: &Path, figures: &[&Figure]) -> Drawn {
         let head = format!("{} ({unit}{better})", figure.name);
         write(&area, &head, (left + 4, top + 18), 13, TEXT, HPos::Left)?;
         let rows: Vec<&str> = figure.values.iter().map(|value| value.row.as_str()).collect();
-        // Some peers take hundreds of times as long: their bars are cut, and their numbers are there.
+        // Some peers take hundreds of times as long: their bars are cut, and labelled with the number.
         let mut all: Vec<f64> = figure.values.iter().map(|value| value.mid).collect();
         all.sort_by(f64::total_cmp);
         let most = (all[(all.len() - 1) / 2] * 4.0).min(all[all.len() - 1]).max(f64::MIN_POSITIVE);
@@ -143,11 +138,7 @@ pub fn bars(file: &Path, figures: &[&Figure]) -> Drawn {
     Ok(())
 }
 
-/// Both axes by powers of ten; each line has its name at its end, and whiskers that are quartiles.
-///
-/// # Errors
-///
-/// If the file cannot be written.
+/// Draws curves on logarithmic axes, with names at their ends and quartiles as whiskers.
 pub fn curves(file: &Path, curves: &[&Curve]) -> Drawn {
     const SIZE: (i32, i32) = (520, 330);
     let rows = (curves.len() as i32 + 1) / 2;
@@ -159,7 +150,7 @@ pub fn curves(file: &Path, curves: &[&Curve]) -> Drawn {
     Ok(())
 }
 
-/// From the least to the greatest that is above zero.
+/// The least and the greatest value above zero.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let range = values.filter(|value| *value > 0.0);
     range.fold((f64::INFINITY, 0.0), |(low, high), value| (value.min(low), value.max(high)))
@@ -214,7 +205,6 @@ fn panel(area: &Area<'_>, curve: &Curve, (left, top): (i32, i32)) -> Drawn {
             labels.push((y(value.mid), x(*at), row.row.as_str(), colour));
         }
     }
-    // Names that would lie upon each other are moved apart.
     labels.sort_unstable_by_key(|label| label.0);
     let mut free = i32::MIN;
     for (at, end, name, colour) in labels {

@@ -1,4 +1,4 @@
-//! A line of waiters that never gets shorter: what is done at its ends, however long it is.
+//! A queue of constant length: its operations at any length.
 
 use std::hint::black_box;
 use std::pin::pin;
@@ -8,26 +8,22 @@ use crate::line::Line;
 use crate::peers::{Peer, Queueing, poll_pending, poll_ready};
 use crate::wakers::Counting;
 
-/// A holder, and a line of waiters behind it that never gets shorter.
+/// A holder, and a queue of waiters behind it whose length is constant.
 pub struct Queue<'a, P: Peer, F, M> {
     acquire: M,
     waker: &'a Counting,
-    /// `None` only while the permit is on its way.
+    /// `None` only while the permit changes hands.
     held: Option<P::Permit<'a>>,
-    /// A ring: the waiters, and one place that is spare.
+    /// A ring: the waiters, and a spare place.
     line: Line<F>,
     places: usize,
     spare: usize,
-    /// Waiters that were cancelled since the line last moved on by its full length.
+    /// Waiters that were cancelled since the queue last moved on by its full length.
     dead: usize,
 }
 
 impl<'a, P: Queueing, F: Future<Output = P::Acquired<'a>>, M: Fn() -> F> Queue<'a, P, F, M> {
-    /// A line of so many.
-    ///
-    /// # Panics
-    ///
-    /// If a peer has no permit for its holder.
+    /// A queue of `depth` waiters. Panics if a peer has no permit for its holder.
     pub fn new(semaphore: &'a P, acquire: M, waker: &'a Counting, depth: usize) -> Self {
         let places = depth + 1;
         let mut line = Line::new(places);
@@ -38,7 +34,7 @@ impl<'a, P: Queueing, F: Future<Output = P::Acquired<'a>>, M: Fn() -> F> Queue<'
         Self { acquire, waker, held, line, places, spare: depth, dead: 0 }
     }
 
-    /// A waiter joins at the end; the permit goes from its holder to the head of the line.
+    /// A waiter joins at the end; the permit goes from its holder to the head of the queue.
     pub fn hand_over(&mut self, rounds: u64) -> Duration {
         let mut context = self.waker.context();
         let start = Instant::now();
@@ -77,14 +73,13 @@ impl<'a, P: Queueing, F: Future<Output = P::Acquired<'a>>, M: Fn() -> F> Queue<'
         took
     }
 
-    /// Outside the clock: lets the line move on by its full length, so that a queue which keeps its dead
-    /// meets them all.
+    /// Outside the timed span: moves the queue on by its length, past all dead waiters that a peer keeps.
     fn bury(&mut self) {
         self.hand_over(self.places as u64);
         self.dead = 0;
     }
 
-    /// All of them go, and the holder.
+    /// Drops all waiters, and the holder.
     pub fn leave(self) {
         drop(self.line);
         drop(self.held);

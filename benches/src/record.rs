@@ -1,4 +1,4 @@
-//! What a run has measured, as JSON: the one form that all tools write, and that `report` makes pages of.
+//! Measurements of a run as JSON: the common output of all tools, and the input of `report`.
 
 use std::fs;
 use std::path::Path;
@@ -7,57 +7,57 @@ use std::thread;
 
 use serde::{Deserialize, Serialize};
 
-/// What one tool has measured in one run.
+/// The measurements of one tool in one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Record {
     /// The section of `docs/benchmarks.md`.
     pub group: String,
-    /// The machine, the versions, and how long it took: a sentence each.
+    /// The machine, the versions, and the duration: a sentence each.
     pub facts: Vec<String>,
-    /// Bars.
+    /// Bar charts.
     pub figures: Vec<Figure>,
-    /// Lines.
+    /// Line charts.
     pub curves: Vec<Curve>,
-    /// What stands below the tables.
+    /// Lines below the tables.
     pub notes: Vec<String>,
 }
 
 /// One number of each row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Figure {
-    /// What is measured.
+    /// The measured quantity.
     pub name: String,
-    /// Of the values.
+    /// Unit of the values.
     pub unit: String,
-    /// Digits behind the point.
+    /// Digits after the point.
     pub digits: usize,
-    /// A rate, say; of times and costs less is better.
+    /// True for a rate; for times and costs less is better.
     pub more_is_better: bool,
-    /// Each row's.
+    /// The value of each row.
     pub values: Vec<Value>,
 }
 
-/// A row's number, with the quartiles of the runs or slices that it is the median of.
+/// A row's median, with the quartiles of its runs or slices.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Value {
-    /// The client's or the semaphore's name.
+    /// The name of the client or the semaphore.
     pub row: String,
-    /// A quarter is below.
+    /// The lower quartile.
     pub low: f64,
     /// The median.
     pub mid: f64,
-    /// A quarter is above.
+    /// The upper quartile.
     pub high: f64,
 }
 
-/// How a cost grows with the work.
+/// The growth of a cost with the work.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Curve {
-    /// What is measured, in words.
+    /// The measured quantity, in words.
     pub name: String,
-    /// Of the values.
+    /// Unit of the values.
     pub unit: String,
-    /// What grows.
+    /// The quantity on the horizontal axis.
     pub x: String,
     /// The rows.
     pub lines: Vec<Line>,
@@ -66,18 +66,14 @@ pub struct Curve {
 /// A row of a [`Curve`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
-    /// Its name.
+    /// The name.
     pub row: String,
-    /// How much work, and what it cost.
+    /// Amount of work, and its cost.
     pub points: Vec<(f64, Value)>,
 }
 
 impl Value {
-    /// The median and the quartiles of `all`.
-    ///
-    /// # Panics
-    ///
-    /// If there are none.
+    /// The median and the quartiles of `all`. Panics if `all` is empty.
     pub fn of(row: &str, mut all: Vec<f64>) -> Self {
         all.sort_by(f64::total_cmp);
         let at = |quarters: usize| all[(all.len() - 1) * quarters / 4];
@@ -86,16 +82,12 @@ impl Value {
 }
 
 impl Record {
-    /// Of this machine, and of so much time.
+    /// An empty record of this machine.
     pub fn new(group: &str) -> Self {
         Self { group: group.to_owned(), facts: facts(), ..Self::default() }
     }
 
-    /// Writes it to `<group>.json` in a directory that is made if it is missing.
-    ///
-    /// # Panics
-    ///
-    /// If it cannot be written.
+    /// Writes the record to `<group>.json` in a directory, which is created if it is missing.
     pub fn write(&self, directory: &Path) {
         fs::create_dir_all(directory).expect("a directory for records can be made");
         let file = directory.join(format!("{}.json", self.group));
@@ -104,7 +96,6 @@ impl Record {
     }
 }
 
-/// Versions of what is compared.
 fn versions() -> String {
     const COMPARED: [&str; 9] = [
         "tokio",

@@ -18,7 +18,7 @@ pub use self::tasks::tasks;
 pub use self::threads::threads;
 pub use self::uncontended::uncontended;
 
-/// All of them.
+/// All short scenarios.
 pub fn short() -> Vec<Event> {
     [uncontended(), first_wait(), hand_over(), cancel_waiting(), burst_1000(), threads(), tasks()]
         .into_iter()

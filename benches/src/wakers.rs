@@ -1,4 +1,4 @@
-//! The wakers under the hand-polled scenarios.
+//! The wakers of the hand-polled scenarios.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// A waker that counts: its wake-ups, and how many copies of it there are.
+/// A waker that counts its wake-ups and its clones.
 ///
-/// Not `Waker::noop`: a runtime's waker counts references, so each copy that a semaphore makes costs two
-/// atomic operations on a shared word, and a wake-up costs something too. With a no-op waker needless copies
-/// would be free. And the counts show that each task that should have been woken was, and that no task's
-/// waker was left behind.
+/// Not `Waker::noop`: a runtime's waker counts references, so each clone by a semaphore costs two atomic
+/// operations on a shared word, and a wake-up has a cost, too. With a no-op waker needless clones would be
+/// free. And the counts show that every due task was woken, and that no clone of a waker was left behind.
 #[derive(Debug)]
 pub struct Counting {
     wakes: Arc<Wakes>,
@@ -33,30 +32,26 @@ impl Wake for Wakes {
 }
 
 impl Counting {
-    /// A waker of its own.
+    /// A new waker.
     pub fn new() -> Self {
         let wakes = Arc::new(Wakes(AtomicU64::new(0)));
         Self { waker: Waker::from(Arc::clone(&wakes)), wakes }
     }
 
-    /// What to poll with.
+    /// A context to poll with.
     pub fn context(&self) -> Context<'_> {
         Context::from_waker(&self.waker)
     }
 
-    /// Wake-ups so far.
+    /// The number of wake-ups so far.
     pub fn wakes(&self) -> u64 {
         // Ordering: Relaxed, as in `wake_by_ref`.
         self.wakes.0.load(Ordering::Relaxed)
     }
 
-    /// Checks that no semaphore has kept a copy.
-    ///
-    /// # Panics
-    ///
-    /// If one has.
+    /// Checks that no semaphore has kept a clone. Panics if a semaphore has kept one.
     pub fn assert_no_copies(&self) {
-        // `wakes` and `waker`.
+        // Counts `wakes` and `waker`.
         assert_eq!(Arc::strong_count(&self.wakes), 2, "a copy of the waker was left behind");
     }
 }
@@ -79,13 +74,12 @@ impl Wake for Parked {
     }
 }
 
-/// A waker that unparks this thread. One for each thread, so that waiting allocates nothing that is not the
-/// semaphore's.
+/// A waker that unparks this thread. One for each thread: only the semaphore allocates.
 pub fn unparker() -> Waker {
     Waker::from(Arc::new(Parked(thread::current())))
 }
 
-/// Runs a future on this thread, which sleeps meanwhile; `unparker` is this thread's.
+/// Runs a future on this thread, blocking it; `unparker` is this thread's.
 pub fn block_on<F: Future>(future: F, unparker: &Waker) -> F::Output {
     let mut future = pin!(future);
     let mut context = Context::from_waker(unparker);

@@ -1,5 +1,4 @@
-//! Looks for a script that tells `AsyncSemaphore` from its sequential model, towards code that no script has
-//! reached.
+//! Looks for scripts on which `AsyncSemaphore` and its model differ, guided towards unreached code.
 
 #![no_main]
 
@@ -11,9 +10,8 @@ use libfuzzer_sys::fuzz_target;
 use model::{Script, run};
 
 impl<'a> Arbitrary<'a> for Script {
-    // Not derived: a derived one takes lengths from the end and integers of many bytes, so that one byte more
-    // in the middle makes another script of all that follows. It would also need its own copy of how often
-    // each operation is done.
+    // Not derived: derived code takes lengths from the end and integers of many bytes; a further byte in the
+    // middle would change all later operations. It would also need its own copy of their frequencies.
     fn arbitrary(bytes: &mut Unstructured<'a>) -> Result<Self> {
         Self::arbitrary_take_rest(Unstructured::new(bytes.bytes(bytes.len())?))
     }

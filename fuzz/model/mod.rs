@@ -1,7 +1,7 @@
-//! `AsyncSemaphore` against a sequential model, on one thread: what its documentation promises, one operation
-//! after the other.
+//! `AsyncSemaphore` against a sequential model, on one thread: the promises of its documentation, operation
+//! by operation.
 //!
-//! A script is made of bytes. What needs interleavings is in loom-tests.
+//! A script is a string of bytes. Properties of interleavings are in loom-tests.
 
 mod op;
 mod run;

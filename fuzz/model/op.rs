@@ -1,48 +1,37 @@
-//! What is done with a semaphore, and how it is written as bytes.
+//! The operations on a semaphore, and their encoding as bytes.
 
 use latchwork::AsyncSemaphore;
 
-/// One operation. `which` picks among those futures or permits that there are, and nothing is done if there
-/// are none.
+/// An operation. `which` picks among the existing futures or permits; without any, nothing happens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
-    /// Makes a future for `min` permits and up to `more`, and does not poll it.
+    /// Makes a future for `min` permits and up to `more`, without polling it.
     Acquire { min: usize, more: usize, owned: bool },
     /// Polls a future, with one of its two wakers.
     Poll { which: usize, bell: usize },
-    /// Drops a future.
     Cancel { which: usize },
-    /// Tries.
     Try { permits: usize, owned: bool },
     /// `blocking_acquire_timeout` with hardly any time: waits, and gives up at once.
     TryBriefly { permits: usize },
-    /// Drops permits.
     PendingRelease { which: usize },
-    /// Takes some off into permits of their own.
+    /// Splits some permits off.
     Split { which: usize, permits: usize },
-    /// Puts two together.
     Merge { which: usize, other: usize },
-    /// Takes permits that are held out of existence.
     Forget { which: usize },
-    /// Takes permits that are free out of existence.
     ForgetPermits { permits: usize },
-    /// Adds permits, or as many as may be added.
+    /// Adds permits, up to the maximum.
     AddPermits { permits: usize },
-    /// Sets the capacity.
     SetCapacity { permits: usize },
-    /// Makes `len` futures and polls them, so that the queue is longer than a wake batch, and than what is
-    /// swept at once.
+    /// Makes `len` futures and polls them: the queue grows longer than a wake batch, and than a sweep.
     Queue { len: usize, min: usize, owned: bool },
-    /// Drops `len` futures, going on from `which`.
+    /// Drops `len` futures, beginning at `which`.
     Disperse { which: usize, len: usize },
-    /// Closes.
     Close,
 }
 
 impl Op {
-    /// Any four bytes are an operation: so a fuzzer never changes a byte in vain, and lower ones are
-    /// something simpler. The first says which operation it is; the wider its range, the more often it is
-    /// done.
+    /// Any four bytes are an operation: a fuzzer never changes a byte in vain, and lower bytes are simpler.
+    /// The first byte selects the operation; the wider its range, the more frequent the operation.
     fn decode([op, which, first, second]: [u8; 4]) -> Self {
         let permits = amount(first);
         let owned = which % 2 == 1;
@@ -71,11 +60,10 @@ impl Op {
     }
 }
 
-/// Mostly few, where requests get into each other's way; now and then dozens, or about as many as fit into a
-/// number.
+/// Mostly small amounts, which interfere; now and then dozens, or about the maximum of a number.
 fn amount(byte: u8) -> usize {
     match byte {
-        // One is the simplest, and none the last: nothing comes of a request for none.
+        // 1 is the simplest, and 0 the last: a request for zero permits does nothing.
         0..=175 => usize::from(byte / 22 + 1) % 8,
         176..=239 => usize::from(byte - 168),
         240..=246 => (u32::MAX as usize - 2).saturating_add(usize::from(byte - 240)),
@@ -84,7 +72,7 @@ fn amount(byte: u8) -> usize {
     }
 }
 
-/// How many more than its least an `acquire_up_to` takes: mostly it is not one.
+/// Permits beyond the minimum of an `acquire_up_to`: mostly 0, for a plain acquire.
 fn more(byte: u8) -> usize {
     match byte {
         0..=159 => 0,
@@ -93,7 +81,6 @@ fn more(byte: u8) -> usize {
     }
 }
 
-/// So many permits to begin with, and what is then done.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     pub(crate) permits: usize,

@@ -1,5 +1,4 @@
-//! Does what a script says to a semaphore and to the model, and compares what can be seen of the two after
-//! each step.
+//! Applies a script to a semaphore and to the model, and compares both states after each step.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -11,10 +10,10 @@ use super::op::{Op, Script};
 use super::sequential::{Id, Model};
 use super::subject::{Bell, Future, Permit};
 
-/// Futures at a time; beyond it no more are made, because each step looks at all.
+/// Limit of the futures at a time, because each step checks all of them.
 const MOST_WAITS: usize = 100;
 
-/// Panics if the semaphore does not do what the model does.
+/// Panics if the semaphore and the model differ.
 pub(crate) fn run(script: &Script) {
     let semaphore = Arc::new(if script.permits.is_multiple_of(2) {
         AsyncSemaphore::new(script.permits)
@@ -36,8 +35,7 @@ pub(crate) fn run(script: &Script) {
     run.drop_all();
 }
 
-/// A semaphore with so many permits that has seen so many more that its numbers go round their end when it
-/// sees two of these.
+/// A semaphore with `permits` permits whose counters are about to wrap around.
 fn old(permits: usize) -> AsyncSemaphore {
     let semaphore = AsyncSemaphore::new(0);
     for _ in 0..2 {
@@ -51,7 +49,6 @@ fn old(permits: usize) -> AsyncSemaphore {
 struct Run<'a> {
     semaphore: &'a Arc<AsyncSemaphore>,
     model: Model,
-    /// Futures made so far.
     made: usize,
     waits: Vec<Wait<'a>>,
     permits: Vec<Permit<'a>>,
@@ -63,15 +60,14 @@ struct Wait<'a> {
     max: usize,
     future: Future<'a>,
     bells: [Arc<Bell>; 2],
-    /// How often each should have rung.
+    /// Expected wake-ups of each bell.
     rings: [usize; 2],
-    /// The one that it was last polled with.
+    /// The bell of the latest poll.
     last: usize,
-    /// Whether the semaphore should keep that one's waker.
+    /// True if the semaphore should keep the waker of that bell.
     asleep: bool,
 }
 
-/// The one of so many that `which` picks.
 fn pick(which: usize, len: usize) -> Option<usize> {
     (len > 0).then(|| which % len)
 }
@@ -92,7 +88,7 @@ impl<'a> Run<'a> {
                 self.keep(acquired, expected);
             }
             Op::TryBriefly { permits } => {
-                // It takes a place in the queue and gives it up, and nothing has changed then.
+                // The call enqueues and gives up, which changes nothing.
                 let expected = self.model.take(permits, permits);
                 let acquired = self.semaphore.blocking_acquire_timeout(permits, Duration::from_nanos(1));
                 self.keep(acquired.map(Permit::Borrowed), expected);
@@ -209,7 +205,7 @@ impl<'a> Run<'a> {
         if let Some(which) = pick(which, self.waits.len()) {
             let mut wait = self.waits.remove(which);
             self.model.cancel(wait.id);
-            // Its wakers are looked at afterwards, so it is replaced by one that was never polled.
+            // Replaced by an unpolled future, to check the wakers afterwards.
             wait.future = Future::new(self.semaphore, 0, 0, false);
             wait.assert_over();
             self.note_rings();
@@ -231,7 +227,7 @@ impl<'a> Run<'a> {
 
     // === Comparing ===
 
-    /// The waiters that the model has woken must have been, by the waker of the last poll.
+    /// Checks that the waiters woken by the model were woken, by the waker of their latest poll.
     fn note_rings(&mut self) {
         for id in self.model.take_woken() {
             let woken = self.waits.iter_mut().find(|wait| wait.id == id);
@@ -256,7 +252,7 @@ impl<'a> Run<'a> {
         assert_eq!(semaphore.is_closed(), model.is_closed(), "is_closed");
     }
 
-    /// In the end all permits are free.
+    /// Drops everything; then all permits are free.
     fn drop_all(mut self) {
         while !self.waits.is_empty() {
             self.cancel(0);
@@ -279,7 +275,7 @@ impl Wait<'_> {
         assert_eq!(rung, self.rings, "wake-ups of waiter {}, by each of its wakers", self.id);
     }
 
-    /// How many wakers the semaphore keeps: behind each can be a whole task.
+    /// The number of clones of each waker that the semaphore keeps: a whole task may be behind each.
     fn kept(&self) -> [usize; 2] {
         [0, 1].map(|bell| Arc::strong_count(&self.bells[bell]) - 1)
     }

@@ -1,32 +1,31 @@
-//! The model: a count of free permits and a queue, as plain as they can be written.
+//! The model: a count of free permits and a queue, written as plainly as possible.
 //!
-//! It can be cloned, compared and hashed: `checks/threads` checks histories of several threads against it,
-//! and includes it by its path. What only one of the two asks it is allowed to be dead in the other.
+//! The model can be cloned, compared and hashed: `checks/threads` checks histories of several threads against
+//! the model, and includes this file by its path. Code for one user of the file may be dead in the other.
 
 use std::task::Poll;
 
 use latchwork::{AsyncSemaphore, TryAcquireError};
 
-/// Tells the futures apart.
 pub(crate) type Id = usize;
 
-/// Permits are free or held. All other figures follow from that.
+/// Permits are free or held. All other figures follow.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Model {
-    /// Below zero: a deficit, made up for by what is released next.
+    /// Negative: a deficit, which the next releases make up for.
     free: i128,
-    /// Permits that are meant to exist. Below zero if permits were forgotten that a deficit waits for.
+    /// Intended number of permits. Negative if permits were forgotten while a deficit waits for them.
     capacity: i128,
     closed: bool,
-    /// Whether permits are a latch's notifications, which do not add up.
+    /// True if permits are a latch's notifications, which do not add up.
     is_latch: bool,
     /// Oldest first.
     queue: Vec<Waiter>,
-    /// The waiters that have been woken since the last look.
+    /// The waiters woken since the last `take_woken`.
     woken: Vec<Id>,
 }
 
-/// Stays until its future has been polled, or dropped, once more.
+/// A waiter stays in the queue until its future has been polled, or dropped, once more.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Waiter {
     id: Id,
@@ -61,7 +60,7 @@ impl Model {
 
     // === Acquiring ===
 
-    /// Takes what is free, from `min` to `max`. Only none are to be had past a waiter.
+    /// Takes the free permits, from `min` to `max`; beside a blocked waiter, only zero.
     pub(crate) fn take(&mut self, min: usize, max: usize) -> Result<usize, TryAcquireError> {
         let taken = max.min(self.available());
         if self.closed {
@@ -74,7 +73,7 @@ impl Model {
         }
     }
 
-    /// The error is "closed".
+    /// The error means closed.
     pub(crate) fn poll(&mut self, id: Id, min: usize, max: usize) -> Poll<Result<usize, ()>> {
         let Some(position) = self.position(id) else {
             return match self.take(min, max) {
@@ -99,8 +98,8 @@ impl Model {
         }
     }
 
-    /// As the first poll, but of one that has too few permits until it is in the queue: it is woken at once.
-    /// False if it has to wait.
+    /// A first poll that finds too few permits until the waiter is in the queue, and wakes the waiter at
+    /// once. Returns false if the waiter has to wait.
     pub(crate) fn grant_at_once(&mut self, id: Id, need: usize) -> bool {
         let is_granted = self.take(need, need).is_ok();
         if is_granted {
@@ -134,8 +133,8 @@ impl Model {
         self.settle();
     }
 
-    /// Of `n` notifications, so many are still to be given: wakes waiters, or keeps as many as are missing to
-    /// `n`. How many were given.
+    /// Gives the `left` remaining notifications of `n`: wakes waiters, or makes up to `n` pending. Returns
+    /// the number given.
     pub(crate) fn notify(&mut self, n: usize, left: usize) -> usize {
         if self.is_blocked() {
             self.free = left as i128;
@@ -175,8 +174,7 @@ impl Model {
         self.settle();
     }
 
-    /// Ends waits, from the oldest on, as far as the free permits go; all of them once the semaphore is
-    /// closed.
+    /// Ends waits, oldest first, as far as the free permits suffice; all waits once the semaphore is closed.
     fn settle(&mut self) {
         for waiter in self.queue.iter_mut().filter(|waiter| waiter.state == State::Waiting) {
             if self.closed {
@@ -201,7 +199,7 @@ impl Model {
         std::mem::take(&mut self.woken)
     }
 
-    /// Whether some waiter has neither been granted its permits nor been refused.
+    /// True if some waiter has neither been granted its permits nor been refused.
     fn is_blocked(&self) -> bool {
         self.sleepers() > 0
     }
@@ -210,7 +208,7 @@ impl Model {
         self.queue.iter().filter(|waiter| waiter.state == State::Waiting).count()
     }
 
-    /// What the first waiter has too few of is not free.
+    /// A blocked waiter makes the free permits unavailable.
     pub(crate) fn available(&self) -> usize {
         if self.is_blocked() { 0 } else { self.free.max(0) as usize }
     }
@@ -219,7 +217,7 @@ impl Model {
         self.queue.len()
     }
 
-    /// Permits in existence that are not free.
+    /// Existing permits that are not free.
     pub(crate) fn held(&self) -> usize {
         (self.capacity - self.free.min(self.available() as i128)).max(0) as usize
     }
@@ -228,7 +226,7 @@ impl Model {
         self.capacity.max(0) as usize
     }
 
-    /// How many may still be added.
+    /// Number of permits that may still be added.
     pub(crate) fn room(&self) -> usize {
         (AsyncSemaphore::MAX_PERMITS as i128 - self.capacity) as usize
     }

@@ -1,4 +1,4 @@
-//! The semaphore's futures and permits, borrowed or owned, each by the call that is made for its size.
+//! The semaphore's futures and permits, borrowed or owned, each made by the method for its size.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,7 +8,6 @@ use std::task::{Context, Poll, Wake, Waker};
 use latchwork::semaphore::{Acquire, AcquireOwned};
 use latchwork::{AsyncSemaphore, OwnedSemaphorePermit, SemaphorePermit, TryAcquireError};
 
-/// Counts its wake-ups.
 #[derive(Default)]
 pub(crate) struct Bell(AtomicUsize);
 
@@ -46,7 +45,7 @@ impl<'a> Future<'a> {
         }
     }
 
-    /// The error is "closed", the only one there is.
+    /// The error means closed, the only error.
     pub(crate) fn poll(&mut self, bell: &Arc<Bell>) -> Poll<Result<Permit<'a>, ()>> {
         let waker = Waker::from(Arc::clone(bell));
         let mut context = Context::from_waker(&waker);
@@ -97,7 +96,7 @@ impl<'a> Permit<'a> {
         }
     }
 
-    /// Gives `other` back where it is of the other kind.
+    /// Returns `other` if it is of the other kind.
     pub(crate) fn merge(&mut self, other: Self) -> Result<(), Self> {
         match (self, other) {
             (Self::Borrowed(permit), Self::Borrowed(other)) => permit.merge(other),

@@ -1,4 +1,3 @@
-//! The broken twins: loops that were published, or that a small change would make of ours, and that must
-//! fail.
+//! The broken twins: published loops, or small changes of ours. Their models must fail.
 
 pub mod try_run;

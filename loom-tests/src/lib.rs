@@ -1,6 +1,7 @@
-//! What the models share. See the README beside this crate for the table of models and how to run them.
+//! Shared code of the models. The README beside this crate has the table of models and the commands to run
+//! them.
 //!
-//! Without `--cfg latchwork_loom` this package is empty, so that it can be part of the workspace.
+//! This package is part of the workspace, and empty without `--cfg latchwork_loom`.
 #![cfg(latchwork_loom)]
 
 pub mod broken;
@@ -17,13 +18,12 @@ pub use latchwork::fault::Fault;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread::JoinHandle;
 
-/// Polls once. Models that end in *join, then assert* use this instead of `block_on`, which costs a hundred
-/// times as many executions.
+/// Polls once. For models that end in *join, then assert*: `block_on` costs a hundred times more.
 pub fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Whether the future is ready; what it gives is dropped.
+/// True if the future is ready; drops its output.
 pub fn is_ready<F: Future + Unpin>(future: &mut F) -> bool {
     poll_once(future).is_ready()
 }
@@ -37,17 +37,17 @@ pub fn spawn<T: 'static>(
     start(move || body(&semaphore))
 }
 
-/// The same, for bodies that bring what they need.
+/// Runs `body` on a thread of the model, without a semaphore.
 ///
-/// Both threads begin with a step on one atomic, so that loom runs each of them first. By itself it only goes
-/// back to where two steps conflict, and for a write it looks at the last access alone: a thread that loads a
-/// word before it writes hides from loom that another has read the word before. In the executions where that
-/// one reads later, it sees the conflict.
+/// Both threads begin with a step on one atomic, which makes loom run each of them first. loom by itself only
+/// backtracks to conflicting steps, and for a write considers the last access alone: a thread that loads a
+/// word before writing hides from loom that another has read the word before. In the executions where the
+/// other thread reads later, loom sees the conflict.
 pub fn start<T: 'static>(body: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
     let line = Arc::new(AtomicUsize::new(0));
     let other = Arc::clone(&line);
     let thread = loom::thread::spawn(move || {
-        // Ordering: Relaxed, the model's own, which must not order anything.
+        // Ordering: Relaxed, the model's own step, which must not order anything.
         other.swap(1, Ordering::Relaxed);
         body()
     });
@@ -56,8 +56,7 @@ pub fn start<T: 'static>(body: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
     thread
 }
 
-/// A model, with less preemptions than elsewhere if it is long, and its mutants: which fault, and what the
-/// failure says.
+/// A model, perhaps with fewer preemptions, and its mutants: each a fault, and a part of the failure.
 #[macro_export]
 macro_rules! model {
     ($(#[$doc:meta])* $name:ident $body:block $($mutants:tt)*) => {
@@ -91,8 +90,7 @@ macro_rules! model {
     };
 }
 
-/// Runs a model under a bound of so many preemptions less than asked for, but one at least: a model that has
-/// many more steps than others.
+/// Runs a model with `less` preemptions fewer than the bound, but at least one: for long models.
 pub fn model_with_less(less: usize, body: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.map(|bound| bound.saturating_sub(less).max(1));
@@ -102,9 +100,10 @@ pub fn model_with_less(less: usize, body: impl Fn() + Send + Sync + 'static) {
     });
 }
 
-/// Runs a model with a fault seeded into the real code, and sees to it that it fails, saying `expected`.
+/// Runs a model with a fault seeded into the real code, and checks that it fails with `expected` in its
+/// output.
 ///
-/// In a process of its own, as a model that fails may take the process with it: loom cannot always unwind.
+/// In a process of its own, because a failing model may abort the process: loom cannot always unwind.
 pub fn must_fail(test: &str, seeded: Fault, expected: &str, model: impl Fn()) {
     const MUTANT: &str = "LATCHWORK_MUTANT";
     if env::var(MUTANT).is_ok_and(|mutant| mutant == test) {

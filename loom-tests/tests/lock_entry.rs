@@ -1,5 +1,4 @@
-//! Models of `LockEntry`, the real code: how a call has the entry without its mutex, and what becomes of
-//! those that come meanwhile.
+//! Models of `LockEntry`, the real code: a call claims the entry without its mutex, while others come.
 #![cfg(latchwork_loom)]
 
 #[path = "../../tests/effects/mod.rs"]
@@ -16,7 +15,7 @@ use loom_tests::{model, start};
 
 use self::effects::{effects_of, noop, with};
 
-/// One that was held, and was left: the release is under way.
+/// An entry that was held and then released: the release is in flight.
 fn left() -> (Arc<LockEntry>, Moment) {
     let (entry, now) = (Arc::new(LockEntry::new(Rules::default())), Moment::from(Instant::now()));
     let (Turn::Head(head), _) = with(|effects| entry.enter(&Request::new(1), noop(), now, effects)) else {
@@ -31,7 +30,7 @@ fn left() -> (Arc<LockEntry>, Moment) {
 }
 
 model! {
-    /// A newcomer enters while a release is answered: it asks the store, or queues and is told to.
+    /// A newcomer enters while a release is answered: it asks the store, or queues and is woken.
     newcomer_is_told_of_the_release_that_it_waits_for {
         let (entry, now) = left();
         let releases = Arc::clone(&entry);
@@ -51,8 +50,7 @@ model! {
 }
 
 model! {
-    /// A newcomer's call claims the entry while another one enters: one of them asks the store, and the other
-    /// one waits for it.
+    /// A newcomer's call claims the entry while another enters: one asks the store, and the other waits.
     newcomer_asks_alone {
         let (entry, now) = left();
         drop(effects_of(|effects| entry.returned(0, now, effects)));
@@ -70,13 +68,13 @@ model! {
 }
 
 model! {
-    /// What a call has released, the next one that claims the entry does not find held, nor a queue head.
+    /// After a call's release, the next call that claims the entry finds neither a holder nor a queue head.
     release_happens_before_the_next_question {
         let (entry, now) = left();
         let store = Arc::new(loom::cell::UnsafeCell::new(true));
         let (releases, released) = (Arc::clone(&entry), Arc::clone(&store));
         let releaser = start(move || {
-            // SAFETY: the entry is this call's, and the other thread looks only once it has it.
+            // SAFETY: this call has claimed the entry, and the other thread reads only after claiming it.
             released.with_mut(|held| unsafe { *held = false });
             releases.returned(0, now, &mut Effects::default());
         });

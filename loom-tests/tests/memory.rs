@@ -1,8 +1,8 @@
-//! Models of the semaphore's memory, the real code: nodes are taken out of the queue and freed while other
-//! threads walk over them. A node that is freed too early is met by its dead canary, or the two accesses are
-//! not ordered, which loom sees as well.
+//! Models of the semaphore's memory, the real code: nodes are removed from the queue and freed while other
+//! threads walk over them. A walker finds the dead canary of a node that is freed too early, or loom reports
+//! two unordered accesses.
 //!
-//! In a model two nodes that were left are worth a sweep, and a sweep does as many epochs as it can.
+//! In a model two abandoned nodes trigger a sweep, and a sweep advances as many epochs as it can.
 #![cfg(latchwork_loom)]
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use latchwork::semaphore::AcquireOwned;
 use latchwork::{AsyncSemaphore, fault};
 use loom_tests::{is_ready, model, poll_once, start};
 
-/// A semaphore without permits, and so many waiters for one permit each.
+/// A semaphore without permits, and `waiters` waiters for one permit each.
 fn queue(waiters: usize) -> (Arc<AsyncSemaphore>, Vec<AcquireOwned>) {
     let semaphore = Arc::new(AsyncSemaphore::new(0));
     let mut queue: Vec<_> = (0..waiters).map(|_| Arc::clone(&semaphore).acquire_owned()).collect();
@@ -20,15 +20,15 @@ fn queue(waiters: usize) -> (Arc<AsyncSemaphore>, Vec<AcquireOwned>) {
     (semaphore, queue)
 }
 
-/// Takes the permit of a waiter that was granted one, out of existence.
+/// Consumes the permit of a granted waiter.
 fn consume(mut waiter: AcquireOwned) {
     let Poll::Ready(Ok(permit)) = poll_once(&mut waiter) else { panic!("the waiter has no permit") };
     permit.forget();
 }
 
 model! {
-    /// Two waiters leave, and their nodes are taken out and freed, while another thread walks over them to
-    /// the one behind: that is granted the permit. The walker has a record.
+    /// Two waiters leave, and their nodes are removed and freed, while another thread walks over them to the
+    /// waiter behind: the permit is granted to that waiter. The walker has a record.
     nodes_are_not_freed_under_walker with 2 less {
         let (semaphore, mut queue) = queue(3);
         let mut last = queue.pop().unwrap();
@@ -43,7 +43,7 @@ model! {
 }
 
 model! {
-    /// The same with a walker that has no record, as its thread has never waited.
+    /// The same with a walker without a record, whose thread has never waited.
     nodes_are_not_freed_under_unregistered_walk with 2 less {
         let (semaphore, mut queue) = queue(3);
         let mut last = queue.pop().unwrap();
@@ -61,8 +61,7 @@ model! {
 }
 
 model! {
-    /// Two waiters in the middle leave while a permit is released for the first one: the one behind them
-    /// stays in the queue.
+    /// Two waiters in the middle leave while a permit is released for the first: the last stays queued.
     sweep_in_the_middle_vs_release with 2 less {
         let (semaphore, mut queue) = queue(4);
         let (last, mut first) = (queue.pop().unwrap(), queue.remove(0));
@@ -78,7 +77,7 @@ model! {
 }
 
 model! {
-    /// Two waiters in the middle leave while another enqueues behind them: it is in the queue.
+    /// Two waiters in the middle leave while another enqueues behind them: the newcomer is in the queue.
     sweep_in_the_middle_vs_enqueue {
         let (semaphore, mut queue) = queue(3);
         let first = queue.remove(0);
@@ -95,8 +94,7 @@ model! {
 }
 
 model! {
-    /// Two threads leave two nodes each: one sweeps after the other, or leaves it to that one, and the first
-    /// waiter keeps its node.
+    /// Two threads leave two nodes each: one or both sweep, and the first waiter keeps its node.
     two_threads_sweep_in_turn with 2 less {
         let (semaphore, mut queue) = queue(5);
         let theirs = queue.split_off(3);
@@ -127,13 +125,12 @@ model! {
 }
 
 model! {
-    /// A walk sets the hint to a node when it has just been taken out, and another one begins there: neither
-    /// finds it freed.
+    /// A walk sets the hint to a just removed node, and another walk begins there: both find it unfreed.
     hint_does_not_outlive_its_node {
         let (semaphore, mut queue) = queue(3);
         let last = queue.pop().unwrap();
         semaphore.add_permits(1);
-        // In the middle, and left, but for one more it is not worth a sweep.
+        // In the middle, and abandoned; a sweep needs another.
         drop(queue.pop());
         let sweeper = start(move || queue.into_iter().for_each(consume));
         assert_eq!(semaphore.available_permits(), 0);
@@ -148,7 +145,7 @@ model! {
 }
 
 model! {
-    /// The queue's tail, as a walk has read it, is cancelled and taken out; the walk ends at the one behind.
+    /// The queue's tail, as read by a walk, is cancelled and removed; the walk ends at the node behind.
     walk_ends_though_its_tail_was_taken_out with 2 less {
         let (semaphore, mut queue) = queue(3);
         let changes = {
@@ -169,7 +166,7 @@ model! {
     fails_if_the_walk_goes_to_the_old_tail: WalkToOldTail, "exceeded maximum number of branches";
 }
 
-/// A semaphore whose queue is in use, but has no waiter: the one permit, if it is taken, ends the session.
+/// A semaphore whose queue is in use, but has no waiter: taking the only permit ends the session.
 fn session_about_to_end() -> Arc<AsyncSemaphore> {
     let (semaphore, mut queue) = queue(1);
     semaphore.add_permits(2);
@@ -178,8 +175,7 @@ fn session_about_to_end() -> Arc<AsyncSemaphore> {
 }
 
 model! {
-    /// A session ends while another thread walks: the walker finds an empty queue, or the node that was the
-    /// last.
+    /// A session ends while another thread walks: the walker finds an empty queue, or the former last node.
     end_of_session_vs_walker {
         let semaphore = session_about_to_end();
         let taker = {
@@ -195,8 +191,7 @@ model! {
 }
 
 model! {
-    /// A session ends while a waiter enqueues: it is behind the last node, or opens the next session; and is
-    /// granted the next permit.
+    /// A session ends while a waiter enqueues behind the last node, or in the next session: it is granted.
     end_of_session_vs_enqueue {
         let semaphore = session_about_to_end();
         let taker = {
@@ -215,8 +210,8 @@ model! {
 }
 
 model! {
-    /// Permits are taken behind a waiter that was granted its own and is not polled, and the thread that
-    /// takes them sweeps what that leaves, on a walk of its own, while another walks.
+    /// Permits are taken behind a granted waiter that is not polled, and the taking thread sweeps the
+    /// abandoned nodes, on a walk of its own, while another thread walks.
     takes_sweep_beside_walker with 1 less {
         let (semaphore, mut queue) = queue(1);
         semaphore.add_permits(4);
@@ -236,7 +231,7 @@ model! {
 }
 
 model! {
-    /// A thread ends, and its record becomes another's: walks are seen all the same.
+    /// A thread ends, and another thread takes its record over: walks are seen all the same.
     record_is_passed_on {
         let (semaphore, queue) = queue(1);
         let first = {
@@ -263,8 +258,8 @@ model! {
 }
 
 model! {
-    /// A thread walks over one semaphore and then over another, while the first one's nodes are freed: its
-    /// walk there is over before that, also to a thread that sees only what it does next.
+    /// A thread walks over one semaphore and then over another, while the first one's nodes are freed: the
+    /// first walk is over before the freeing, also for a thread that sees only the second walk.
     walk_elsewhere_orders_the_walk_before {
         let (semaphore, queue) = queue(2);
         let walker = {
@@ -283,8 +278,7 @@ model! {
 }
 
 model! {
-    /// The first waiter is given a deficit, leaves, and is taken out, while another thread stands before it:
-    /// that one sees the deficit as it is.
+    /// The first waiter is given a deficit, leaves, and is removed, before another thread reads the deficit.
     deficit_of_node_that_was_taken_out_is_read_whole with 1 less {
         let (semaphore, mut queue) = queue(3);
         let last = queue.pop().unwrap();
@@ -302,8 +296,8 @@ model! {
 }
 
 model! {
-    /// The first waiter's deficit is replaced by a larger one, and freed, while another thread walks: that
-    /// thread has read it before, or reads the other.
+    /// The first waiter's deficit is replaced by a larger one, and freed, while another thread walks and
+    /// reads the old deficit before, or the new one.
     replaced_deficit_is_not_freed_under_walker with 1 less {
         let semaphore = Arc::new(AsyncSemaphore::new(2));
         let held = semaphore.try_acquire_many(2).unwrap();
@@ -315,7 +309,7 @@ model! {
             start(move || assert_eq!(semaphore.available_permits(), 0))
         };
         semaphore.set_capacity(0);
-        // Worth a sweep, and as many epochs as it can do.
+        // Enough for a sweep, with as many epochs as possible.
         let mut passing = [(); 2].map(|()| Arc::clone(&semaphore).acquire_owned());
         assert!(!passing.iter_mut().any(is_ready));
         drop(passing);
@@ -327,8 +321,7 @@ model! {
 }
 
 model! {
-    /// The first waiter's deficit is replaced while another thread sweeps, which keeps it from being freed:
-    /// it is freed with the node then.
+    /// The first waiter's deficit is replaced beside a sweeper, and so freed only with its node.
     deficit_that_is_replaced_beside_a_sweeper_goes_with_its_node with 1 less {
         let semaphore = Arc::new(AsyncSemaphore::new(2));
         let held = semaphore.try_acquire_many(2).unwrap();
@@ -346,8 +339,8 @@ model! {
 }
 
 model! {
-    /// A walk finds the first waiter blocked, and sets the hint to it when it has just been taken out: it is
-    /// cleared before the node is freed.
+    /// A walk finds the first waiter blocked, and sets the hint to its node when that has just been removed:
+    /// the hint is cleared before the node is freed.
     marked_hint_does_not_outlive_its_node with 1 less {
         let (semaphore, mut queue) = queue(3);
         let mut last = queue.pop().unwrap();
@@ -355,10 +348,10 @@ model! {
             let semaphore = Arc::clone(&semaphore);
             start(move || assert_eq!(semaphore.available_permits(), 0))
         };
-        // Worth a sweep.
+        // Enough for a sweep.
         drop(queue);
         walker.join().unwrap();
-        // And another one: the nodes of the first wait for no more.
+        // Another sweep, which frees the nodes of the first.
         let mut passing = [(); 2].map(|()| Arc::clone(&semaphore).acquire_owned());
         assert!(!passing.iter_mut().any(is_ready));
         drop(passing);

@@ -1,4 +1,4 @@
-//! The published loop loses a wake-up, and the model checker finds it: the tool has teeth.
+//! The published loop loses a wake-up, and the model checker finds it: the tool can fail.
 #![cfg(latchwork_loom)]
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use loom::thread;
 use loom_tests::broken::try_run::{Fault, Published};
 
-/// One permit; its holder lets go while a newcomer joins.
+/// One permit; its holder releases while a newcomer joins.
 fn release_vs_acquire(fault: Fault) {
     loom::model(move || {
         let semaphore = Arc::new(Published::new(1, fault));

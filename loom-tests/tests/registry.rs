@@ -1,5 +1,5 @@
-//! Models of `Registry` and `ChannelEntry`, the real code, over a transport that the model plays:
-//! subscribing, unsubscribing, and being told. One channel, since channels share nothing but a stripe.
+//! Models of `Registry` and `ChannelEntry`, the real code, over a transport that the model plays: subscribe,
+//! unsubscribe, and deliver. One channel, since channels share nothing but a stripe.
 #![cfg(latchwork_loom)]
 
 use std::pin::Pin;
@@ -15,15 +15,15 @@ use loom_tests::{is_ready, model, poll_once};
 
 const CHANNEL: &str = "orders";
 
-/// The transport, and the server behind it. Its mutex is loom's, because a real transport takes an inbox from
-/// one thread to another by something of the kind, too.
+/// The transport, and the server behind it. Its mutex is loom's, because a real transport passes an inbox
+/// between threads under a similar synchronization.
 #[derive(Clone)]
 struct Server(Arc<Mutex<Channel>>);
 
 struct Channel {
-    /// Where messages go, if it is subscribed to.
+    /// The subscriber's inbox.
     inbox: Option<Inbox>,
-    /// How often it was unsubscribed though it was not subscribed to.
+    /// Number of unsubscribe calls without a subscription.
     pointless: usize,
 }
 
@@ -50,13 +50,11 @@ impl Server {
         self.0.lock().unwrap().pointless
     }
 
-    /// Where messages go. Confirmations and messages that are on the way come there even if it is
-    /// unsubscribed meanwhile.
+    /// The inbox. Confirmations and messages in flight reach it even after an unsubscribe.
     fn inbox(&self) -> Inbox {
         self.0.lock().unwrap().inbox.clone().expect("subscribed")
     }
 
-    /// Publishes a message: it reaches the subscribers.
     fn publish(&self) {
         let inbox = self.0.lock().unwrap().inbox.clone();
         if let Some(inbox) = inbox {
@@ -64,7 +62,7 @@ impl Server {
         }
     }
 
-    /// Refuses the subscription, if it is still wanted.
+    /// Refuses the subscription, if it still exists.
     fn refuse(&self) {
         let inbox = self.0.lock().unwrap().inbox.take();
         if let Some(inbox) = inbox {
@@ -78,7 +76,7 @@ fn registry() -> (Server, Registry<Server>) {
     (server.clone(), Registry::new(server))
 }
 
-/// Whether a call has come for this one; if so, it is answered.
+/// True if a notification has come; consumes it.
 fn answers<'a>(wait: &mut Pin<Box<impl Future<Output = Notification<'a>>>>) -> bool {
     match poll_once(wait) {
         Poll::Ready(call) => {
@@ -89,7 +87,7 @@ fn answers<'a>(wait: &mut Pin<Box<impl Future<Output = Notification<'a>>>>) -> b
     }
 }
 
-/// Whether it has been told that the subscription is refused. False if nothing was told.
+/// True if the subscription was refused. False while there is no answer.
 fn is_refused(subscription: &Subscription<Server>) -> bool {
     match poll_once(&mut Box::pin(subscription.subscribed())) {
         Poll::Ready(told) => told.is_err(),
@@ -104,8 +102,8 @@ fn assert_nothing_left(server: &Server, registry: &Registry<Server>) {
 }
 
 model! {
-    /// The last subscriber leaves while another joins: the joiner's messages come, by exactly one
-    /// subscription, and none is left when it has gone, too.
+    /// The last subscriber leaves while another joins: the joiner's messages come, over exactly one
+    /// subscription, and none is left after it leaves, too.
     last_unsubscribe_vs_subscribe {
         let (server, registry) = registry();
         let last = registry.subscribe(CHANNEL);
@@ -127,7 +125,7 @@ model! {
 }
 
 model! {
-    /// Two come at once to a channel without users: one of them subscribes, and both are in the same entry.
+    /// Two come at once to a channel without users: the first subscribes, and both share the entry.
     two_first_subscribers {
         let (server, registry) = registry();
         let other = {
@@ -146,8 +144,8 @@ model! {
 }
 
 model! {
-    /// A lock is let go of while a thread subscribes, looks at it, and goes to sleep: it sees the free lock,
-    /// or the message finds it, asleep or not yet.
+    /// A lock is released while a thread subscribes, checks the lock, and goes to sleep: the thread sees the
+    /// free lock, or gets the message, asleep or not yet.
     message_before_wait {
         let (server, registry) = registry();
         let locked = Arc::new(AtomicBool::new(true));
@@ -172,9 +170,8 @@ model! {
 }
 
 model! {
-    /// The server refuses the subscription while a second waiter joins: waiters in the refused entry are
-    /// told, awake or asleep; a later one subscribes afresh; and the refused ones take nothing of it with
-    /// them.
+    /// The server refuses the subscription while a second waiter joins: waiters in the refused entry get the
+    /// error, awake or asleep; a later waiter subscribes afresh, and is not affected by them.
     failed_subscribe_vs_second_waiter {
         let (server, registry) = registry();
         let first = registry.subscribe(CHANNEL);
@@ -214,8 +211,8 @@ model! {
 }
 
 model! {
-    /// One of two waiters gives up while the server refuses the subscription: the other one is told, and when
-    /// it leaves, nothing is left to be unsubscribed.
+    /// One of two waiters gives up while the server refuses the subscription: the other gets the error, and
+    /// when it leaves, nothing is left to unsubscribe.
     cancel_vs_failed_subscribe {
         let (server, registry) = registry();
         let (impatient, patient) = (registry.subscribe(CHANNEL), registry.subscribe(CHANNEL));
@@ -233,8 +230,8 @@ model! {
 }
 
 model! {
-    /// The only waiter gives up while the server refuses the subscription, and another one comes: it has a
-    /// subscription, or is told that it has none. (The refusal and the unsubscribing may cross each other.)
+    /// The only waiter gives up while the server refuses the subscription, and another comes: the newcomer
+    /// has a subscription, or gets the error. (The refusal and the unsubscribe may cross.)
     failed_subscribe_vs_last_and_first {
         let (server, registry) = registry();
         let impatient = registry.subscribe(CHANNEL);
@@ -255,8 +252,8 @@ model! {
 }
 
 model! {
-    /// One of two waiters gives up while the server confirms the subscription: the other one is told, and
-    /// keeps it.
+    /// One of two waiters gives up while the server confirms the subscription: the other gets the
+    /// confirmation, and keeps the subscription.
     cancel_while_subscribing {
         let (server, registry) = registry();
         let (impatient, patient) = (registry.subscribe(CHANNEL), registry.subscribe(CHANNEL));
@@ -281,8 +278,8 @@ model! {
 }
 
 model! {
-    /// Two waiters give up at once while the subscription is under way: one of them unsubscribes. The
-    /// confirmation that comes after all is not taken for the next one's.
+    /// Two waiters give up at once while the subscription is in flight: one unsubscribes. A late confirmation
+    /// does not count for the next subscription.
     all_cancel_while_subscribing {
         let (server, registry) = registry();
         let (one, other) = (registry.subscribe(CHANNEL), registry.subscribe(CHANNEL));
@@ -304,8 +301,7 @@ model! {
 }
 
 model! {
-    /// The transport has lost its connection and made it again while two go to sleep, each on what it saw
-    /// before: both are woken.
+    /// The transport reconnects while two waiters go to sleep, each on its check before: both are woken.
     resubscribe_vs_wait {
         let (server, registry) = registry();
         let (one, other) = (registry.subscribe(CHANNEL), registry.subscribe(CHANNEL));
@@ -327,10 +323,10 @@ model! {
 }
 
 model! {
-    /// A lock was let go of while the connection was lost, and taken by another. The transport makes its
-    /// connection again while a newcomer goes to sleep ahead of a waiter that has looked before all that. The
-    /// newcomer may have that one's call; but it has looked since, so it hears the next release, and passes
-    /// it on: no waiter is left asleep beside a free lock.
+    /// A lock was released while the connection was lost, and acquired by another client. The transport
+    /// reconnects while a newcomer goes to sleep ahead of a waiter whose check is older. The newcomer may get
+    /// the older waiter's notification; but its own check was later, so it hears the next release, and passes
+    /// the notification on: no waiter sleeps beside a free lock.
     resubscribe_vs_newcomer with 2 less {
         let (server, registry) = registry();
         let waiter = registry.subscribe(CHANNEL);
@@ -349,7 +345,7 @@ model! {
         let mut mine = Box::pin(lock_and_unlock(&waiter, &locked, &server, true));
         let mut done = [is_ready(&mut theirs), is_ready(&mut mine)];
         transport.join().unwrap();
-        // A waiter that has been called looks; two rounds, since the first one may call the other.
+        // A notified waiter checks the lock; two rounds, since the first waiter may notify the other.
         for _ in 0..2 {
             done = [done[0] || is_ready(&mut theirs), done[1] || is_ready(&mut mine)];
         }
@@ -362,20 +358,20 @@ model! {
 }
 
 fn unlock(locked: &AtomicBool, server: &Server) {
-    // Ordering: Release, so that a thread that sees it free sees what the holder did; the message comes by a
-    // mutex. Not a store: loom would let a later swap read what was there before it.
+    // Ordering: Release, so a thread that sees the lock free sees the holder's writes; a mutex orders the
+    // message. Not a store: loom would let a later swap read an older value.
     locked.swap(false, Ordering::Release);
     server.publish();
 }
 
-/// The loop of a lock, after its first look if that has been `looked` before.
+/// The loop of a lock; `looked`: the first check was made before.
 async fn lock_and_unlock(
     subscription: &Subscription<Server>,
     locked: &AtomicBool,
     server: &Server,
     looked: bool,
 ) {
-    // Ordering: AcqRel, a lock's.
+    // Ordering: AcqRel, as a lock's.
     if looked || locked.swap(true, Ordering::AcqRel) {
         loop {
             let call = subscription.latch().wait().await;
@@ -391,8 +387,8 @@ async fn lock_and_unlock(
 }
 
 model! {
-    /// A listener is dropped while its message comes: its callback has run, or the next in the queue is
-    /// called; not both, not neither.
+    /// A listener is dropped while its message comes: either its callback has run, or the next in the queue
+    /// is notified; never both, never neither.
     listener_removed_vs_message {
         let (server, registry) = registry();
         let subscription = registry.subscribe(CHANNEL);
@@ -435,7 +431,7 @@ model! {
     fails_without_the_look: NoLook, "the message was lost";
 }
 
-/// Whether a callback has run. Of std, so that it adds no order to the model.
+/// True once a callback has run. Of std, and so without an order in the model.
 #[derive(Clone, Default)]
 struct Ran(Arc<std::sync::atomic::AtomicBool>);
 
@@ -446,7 +442,7 @@ impl Ran {
     }
 }
 
-/// A listener, and what becomes of it. Its callback panics if it is run twice.
+/// A listener, and the flag of its callback, which panics if it runs twice.
 fn listen(subscription: &Subscription<Server>) -> (Ran, latchwork::subscription::Listener) {
     let ran = Ran::default();
     let listener = subscription.listen({
@@ -458,8 +454,8 @@ fn listen(subscription: &Subscription<Server>) -> (Ran, latchwork::subscription:
 }
 
 model! {
-    /// A waiter does not ask while an owner of its own process is known to have the lock, but listens. It
-    /// hears of the release, however soon that comes: the holder is struck off before anything is published.
+    /// A waiter listens instead of asking the store, while its own process is known to have the lock. It
+    /// hears of the release, however soon: the holder is removed before the message is published.
     look_at_own_holder_vs_release {
         let (server, registry) = registry();
         let next = registry.subscribe(CHANNEL);
@@ -468,7 +464,7 @@ model! {
         let holder = {
             let (server, held) = (server.clone(), Arc::clone(&held));
             thread::spawn(move || {
-                // Ordering: Relaxed, as nothing is read through it.
+                // Ordering: Relaxed, as nothing is read through the flag.
                 held.store(false, Ordering::Relaxed);
                 server.publish();
             })

@@ -1,5 +1,5 @@
-//! Models of `AsyncSemaphore`, the real code: permits, order, wakers. Each is named after the property that
-//! holds. Those of its memory are in `memory.rs`.
+//! Models of `AsyncSemaphore`, the real code: permits, order, wakers. The name of each says the property. The
+//! models of its memory are in `memory.rs`.
 #![cfg(latchwork_loom)]
 
 use std::pin::Pin;
@@ -32,7 +32,7 @@ model! {
 }
 
 model! {
-    /// The same without sleeping: when all is quiet, no waiter is pending beside a free permit.
+    /// The same without sleeping: in the end, no waiter is pending beside a free permit.
     no_waiter_beside_free_permit {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(1));
@@ -47,9 +47,8 @@ model! {
 }
 
 model! {
-    /// The same behind a waiter: what is released for both is assigned to both, whichever of the two threads
-    /// settles. If the waiter's thread is stopped between its CAS and its link, the releaser completes the
-    /// link.
+    /// The same behind a waiter: both released permits are granted, whichever of the two threads settles. If
+    /// the waiter's thread is stopped between its CAS and its link, the releaser completes the link.
     release_reaches_waiter_that_enqueues_behind {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let mut first = semaphore.acquire();
@@ -58,7 +57,7 @@ model! {
         let mut second = semaphore.acquire();
         let early = poll_once(&mut second);
         releaser.join().unwrap();
-        // The second waiter first: a waiter that was granted settles when it is polled.
+        // The second waiter first: a granted waiter settles when it is polled.
         let second = if early.is_ready() { early } else { poll_once(&mut second) };
         assert!(matches!(&second, Poll::Ready(Ok(_))), "pending beside a free permit");
         let first = poll_once(&mut first);
@@ -71,7 +70,7 @@ model! {
 }
 
 model! {
-    /// Two waiters enqueue at once: both are in the queue, and each is granted what it needs.
+    /// Two waiters enqueue at once: both are in the queue, and each is granted its need.
     two_waiters_enqueue_at_once {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let mut theirs = Arc::clone(&semaphore).acquire_many_owned(2);
@@ -95,7 +94,7 @@ model! {
 }
 
 model! {
-    /// A newcomer does not overtake a waiter, wherever the releaser is with the permit.
+    /// A newcomer does not overtake a waiter, at any step of the release.
     waiter_is_not_overtaken {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let releaser = spawn(&semaphore, |semaphore| semaphore.add_permits(1));
@@ -119,8 +118,7 @@ model! {
 // === Two releases ===
 
 model! {
-    /// Two releases of one permit each add up for a waiter that needs two, and do not reach the one behind
-    /// it.
+    /// Two releases of one permit add up for a waiter of two, and do not reach the waiter behind.
     two_releases_add_up_for_large_waiter {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let (mut large, mut small) = (semaphore.acquire_many(2), semaphore.acquire());
@@ -138,7 +136,7 @@ model! {
 }
 
 model! {
-    /// Each of two releases that find the same two waiters serves one of them.
+    /// Two releases that find the same two waiters grant one permit to each.
     two_releases_serve_two_waiters with 1 less {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let (mut first, mut second) = (semaphore.acquire(), semaphore.acquire());
@@ -157,7 +155,7 @@ model! {
 // === Cancel ===
 
 model! {
-    /// A waiter is dropped while it is granted a permit: the permit goes to the next one, once.
+    /// A waiter is dropped while it is granted a permit: the next waiter gets the permit, once.
     cancelled_waiter_passes_grant_on {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let (mut first, mut second) = (semaphore.acquire(), semaphore.acquire());
@@ -173,7 +171,7 @@ model! {
 }
 
 model! {
-    /// A waiter for two is dropped while one permit is released: it is enough for the waiter behind.
+    /// A waiter for two is dropped while one permit is released: the permit suffices for the waiter behind.
     release_passes_cancelled_large_head {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let (mut large, mut small) = (semaphore.acquire_many(2), semaphore.acquire());
@@ -191,9 +189,8 @@ model! {
 // === Wakers ===
 
 model! {
-    /// A waiter is polled with another waker while it is granted its permit: it is woken by the new one, or
-    /// the poll is ready. The first waker leads nowhere: if the wait went by that one alone, this would
-    /// deadlock.
+    /// A waiter is polled with another waker while it is granted its permit: the new waker is called, or the
+    /// poll is ready. The first waker leads nowhere: a wait for its call would deadlock.
     grant_wakes_latest_waker {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let waiter = spawn(&semaphore, |semaphore| {
@@ -211,7 +208,7 @@ model! {
     fails_if_the_waiter_is_not_woken: GrantedNotWoken, "deadlock";
 }
 
-/// A waker of which the copies can be counted.
+/// A waker whose clones can be counted.
 struct Counted;
 
 impl Wake for Counted {
@@ -219,7 +216,7 @@ impl Wake for Counted {
 }
 
 model! {
-    /// A wait that ends while its waker is changed keeps neither waker, though the node lives on.
+    /// A wait that ends while its waker is replaced keeps neither waker, though the node lives on.
     no_waker_outlives_its_wait {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let (first, second) = (Arc::new(Counted), Arc::new(Counted));
@@ -240,7 +237,7 @@ model! {
 }
 
 model! {
-    /// A waiter changes its waker while it is closed: the one or the other ends its sleep.
+    /// A waiter replaces its waker while it is closed: either waker ends its sleep.
     close_wakes_latest_waker {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let waiter = spawn(&semaphore, |semaphore| {
@@ -258,7 +255,7 @@ model! {
 }
 
 model! {
-    /// The first waiter changes its waker while the capacity is lowered: it waits on, behind the deficit.
+    /// The first waiter replaces its waker while the capacity is lowered: it still waits, behind the deficit.
     deficit_does_not_end_wait_of_changing_waker {
         let semaphore = Arc::new(AsyncSemaphore::new(1));
         let held = semaphore.try_acquire().unwrap();
@@ -280,8 +277,8 @@ model! {
 }
 
 model! {
-    /// The same, and the waiter is granted a permit at once: of the two threads one is at the waker's slot at
-    /// a time, and neither waker is left there.
+    /// The same, and the waiter is granted a permit at once: only one of the two threads accesses the waker's
+    /// slot at a time, and no waker is left there.
     grant_past_deficit_leaves_slot_to_its_owner {
         let semaphore = Arc::new(AsyncSemaphore::new(1));
         let held = semaphore.try_acquire().unwrap();
@@ -308,7 +305,7 @@ model! {
 // === Close ===
 
 model! {
-    /// The semaphore is closed while a waiter enqueues: it is refused, and does not sleep for ever.
+    /// The semaphore is closed while a waiter enqueues: the waiter is refused, and does not sleep for ever.
     close_ends_waiter_that_enqueues {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let waiter = spawn(&semaphore, |semaphore| block_on(semaphore.acquire()).is_err());
@@ -320,7 +317,7 @@ model! {
 }
 
 model! {
-    /// A settler that met a waiter which was closed grants nothing to those behind it.
+    /// A settler that met a closed waiter grants nothing to the waiters behind it.
     no_waiter_is_granted_behind_closed_waiter {
         let semaphore = Arc::new(AsyncSemaphore::new(1));
         let (mut large, mut small) = (semaphore.acquire_many(2), semaphore.acquire());
@@ -335,8 +332,7 @@ model! {
 }
 
 model! {
-    /// The semaphore is closed while a permit is released: the waiter has either, and the permit is free or
-    /// the waiter's.
+    /// The semaphore is closed while a permit is released: the waiter gets the error or the permit.
     close_vs_grant_counts_each_permit_once {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let mut waiter = semaphore.acquire();
@@ -357,7 +353,7 @@ model! {
 }
 
 model! {
-    /// A thread that is told `Closed` finds all waiters ended, though the thread that closes may be stopped.
+    /// A thread that gets `Closed` finds all waiters ended, though the closing thread may be stopped.
     closed_is_not_returned_beside_pending_waiter {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let mut waiter = semaphore.acquire();
@@ -376,7 +372,7 @@ model! {
 // === Trying and looking ===
 
 model! {
-    /// A released permit is taken by `try_acquire` or assigned to the waiter; never both, and never neither.
+    /// A released permit is taken by `try_acquire` or granted to the waiter; never both, and never neither.
     released_permit_is_taken_once {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let mut waiter = semaphore.acquire();
@@ -398,8 +394,7 @@ model! {
     }
 }
 
-/// A semaphore whose queue is in use, as after an earlier wait that was granted; it has no waiter. The next
-/// take without waiting ends that.
+/// A semaphore without a waiter whose queue is in use, until the next `try_acquire`.
 fn with_queue_in_use(permits: usize) -> Arc<AsyncSemaphore> {
     let semaphore = Arc::new(AsyncSemaphore::new(0));
     let mut earlier = semaphore.acquire();
@@ -415,8 +410,7 @@ fn with_queue_in_use(permits: usize) -> Arc<AsyncSemaphore> {
 }
 
 model! {
-    /// Two threads release a permit and try to take one: no try fails, since what each has released is free
-    /// until it is taken.
+    /// Two threads release a permit and try to acquire one: no try fails, as each permit is free until taken.
     try_acquire_fails_only_without_permits with 2 less {
         let semaphore = with_queue_in_use(0);
         let release_and_try = |semaphore: &AsyncSemaphore| {
@@ -432,8 +426,7 @@ model! {
 }
 
 model! {
-    /// One of two permits is released and another taken while a thread tries: at no moment is none free, so
-    /// the try does not fail.
+    /// One of two permits is released and another taken: one is free at any moment, so a try succeeds.
     try_succeeds_beside_release_and_take {
         let semaphore = Arc::new(AsyncSemaphore::new(1));
         let other = spawn(&semaphore, |semaphore| {
@@ -447,7 +440,7 @@ model! {
 }
 
 model! {
-    /// The same where the queue is in use.
+    /// The same while the queue is in use.
     try_succeeds_beside_release_and_take_in_used_queue with 2 less {
         let semaphore = with_queue_in_use(1);
         let other = spawn(&semaphore, |semaphore| {
@@ -461,7 +454,7 @@ model! {
     fails_if_tries_do_not_settle: TryWithoutSettle, "a permit was free all the time";
 }
 
-/// A semaphore whose queue stays in use: the waiter returned has its permit, and has not been polled since.
+/// A semaphore whose queue stays in use: the returned, granted waiter has not been polled since.
 fn with_queue_kept_in_use(permits: usize) -> (Arc<AsyncSemaphore>, AcquireOwned) {
     let semaphore = Arc::new(AsyncSemaphore::new(0));
     let mut granted = Arc::clone(&semaphore).acquire_owned();
@@ -472,7 +465,7 @@ fn with_queue_kept_in_use(permits: usize) -> (Arc<AsyncSemaphore>, AcquireOwned)
 }
 
 model! {
-    /// The same where takes do not end the queue's use, as a waiter that has its permit has not been polled.
+    /// The same while the queue stays in use, because a granted waiter has not been polled.
     try_succeeds_beside_release_and_take_in_kept_queue with 2 less {
         let (semaphore, granted) = with_queue_kept_in_use(1);
         let other = spawn(&semaphore, |semaphore| {
@@ -486,7 +479,7 @@ model! {
 }
 
 model! {
-    /// Of two tries at one permit exactly one succeeds, in a queue that is in use.
+    /// Exactly one of two tries for a permit succeeds, while the queue is in use.
     one_of_two_tries_succeeds {
         let semaphore = with_queue_in_use(1);
         let try_it = |it: &AsyncSemaphore| it.try_acquire().map(SemaphorePermit::forget).is_ok();
@@ -498,8 +491,7 @@ model! {
 }
 
 model! {
-    /// A permit is taken from a queue in use, directly, while a waiter enqueues for another: both have one,
-    /// or the waiter waits for none.
+    /// A permit is taken directly while the queue is in use and a waiter enqueues for another: both get one.
     direct_take_vs_enqueue with 1 less {
         let semaphore = with_queue_in_use(2);
         let taker = spawn(&semaphore, |it| it.try_acquire().map(SemaphorePermit::forget).is_ok());
@@ -514,8 +506,7 @@ model! {
 }
 
 model! {
-    /// Two permits are taken and released: `available_permits` is what was free at some moment, and never
-    /// more than there are.
+    /// Permits are taken and released: `available_permits` is the free count at some moment.
     available_permits_is_exact_at_some_moment {
         let semaphore = Arc::new(AsyncSemaphore::new(1));
         let taker = spawn(&semaphore, |semaphore| drop(semaphore.try_acquire().unwrap()));
@@ -530,7 +521,7 @@ model! {
 // === The capacity ===
 
 model! {
-    /// The capacity is lowered while permits are released: in the end as many are free as were meant to be.
+    /// The capacity is lowered while permits are released: in the end the free count is as intended.
     lowering_takes_released_permits_out {
         let semaphore = Arc::new(AsyncSemaphore::new(2));
         let held = semaphore.try_acquire_many(2).unwrap();
@@ -543,8 +534,7 @@ model! {
 }
 
 model! {
-    /// The capacity is lowered to what is held, while another thread raises it: no second permit exists at
-    /// any time.
+    /// One thread lowers the capacity to the held permits, another raises it: no second permit ever exists.
     lowering_vs_raising_admits_no_more {
         let semaphore = Arc::new(AsyncSemaphore::new(1));
         let held = semaphore.try_acquire().unwrap();
@@ -563,8 +553,7 @@ model! {
 }
 
 model! {
-    /// The capacity is lowered by two threads at once, to different numbers: it is one of these, and so many
-    /// permits are free.
+    /// Two threads lower the capacity at once: capacity and free permits are one of the two numbers.
     lowering_vs_lowering_takes_out_what_one_does {
         let semaphore = Arc::new(AsyncSemaphore::new(3));
         let other = spawn(&semaphore, |semaphore| semaphore.set_capacity(1));
@@ -577,8 +566,7 @@ model! {
 }
 
 model! {
-    /// The capacity is lowered while the first waiter is granted a permit: the deficit comes before the
-    /// waiter, or after it.
+    /// The capacity is lowered during a grant to the first waiter: the deficit is before the waiter or after.
     lowering_vs_grant_keeps_the_deficit {
         let semaphore = Arc::new(AsyncSemaphore::new(1));
         let held = semaphore.try_acquire().unwrap();
@@ -632,7 +620,7 @@ model! {
 }
 
 model! {
-    /// A latch without waiters is notified twice at once: one notification is pending, not two.
+    /// A latch without waiters is notified twice at once: a single notification is pending.
     two_notifications_do_not_add_up {
         let latch = Arc::new(Latch::new());
         let other = {
@@ -647,10 +635,10 @@ model! {
 }
 
 model! {
-    /// The same where the queue is in use.
+    /// The same while the queue is in use.
     two_notifications_do_not_add_up_in_used_queue {
         let latch = Arc::new(Latch::new());
-        // Its notification is passed on, and pending then.
+        // Its notification is passed on, and then pending.
         let mut earlier = Box::pin(latch.wait());
         assert!(!is_ready(&mut earlier));
         latch.release(1);
@@ -668,8 +656,7 @@ model! {
 }
 
 model! {
-    /// Of two threads one notifies twice, the other has taken what was pending, and has seen that nothing is:
-    /// two notifications are pending then.
+    /// A thread notifies twice; another takes the pending notification and sees none: two become pending.
     pending_is_no_part_of_a_notification {
         let latch = Arc::new(Latch::new());
         latch.release(1);
@@ -682,7 +669,7 @@ model! {
         };
         latch.release(2);
         let left = taker.join().unwrap();
-        // The notification came before the take, or before the look at what is left, or after it.
+        // The notification came before the take, or before the second read, or after it.
         assert!(latch.pending() >= if left == 0 { 2 } else { 1 }, "a notification was lost");
     }
     fails_if_what_was_pending_counts: PendingCountsAsGiven, "a notification was lost";
@@ -707,11 +694,10 @@ model! {
 
 // === What a permit orders ===
 
-/// A number that only the holder of the one permit touches.
+/// A number, touched only by the holder of the single permit.
 struct Protected(AsyncSemaphore, loom::cell::UnsafeCell<u32>);
 
-// SAFETY: the cell is only touched by the holder of the one permit; that this is enough is what the models
-// check.
+// SAFETY: only the permit's holder touches the cell; the semaphore's exclusion is under test.
 unsafe impl Sync for Protected {}
 // SAFETY: as above; a number may be sent.
 unsafe impl Send for Protected {}
@@ -728,7 +714,7 @@ impl Protected {
 }
 
 model! {
-    /// Two threads wait for one permit in turn; what each did under it happens before what the next does.
+    /// Two threads take turns at a permit; the first thread's writes happen before the second thread's.
     permit_orders_plain_memory_by_waiting {
         let shared = Protected::new();
         let take_turn = |shared: &Protected| {
@@ -793,15 +779,14 @@ model! {
 }
 
 model! {
-    /// What a thread did before it notifies a latch happens before what the waiter does.
+    /// A thread's writes before it notifies a latch happen before the waiter's reads.
     notification_orders_plain_memory {
         let shared = Arc::new((Latch::new(), loom::cell::UnsafeCell::new(0)));
         let waiter = {
             let shared = Arc::clone(&shared);
             start(move || {
                 block_on(shared.0.wait()).consume();
-                // SAFETY: the notifier does not touch it any more; that this is enough is what the model
-                // checks.
+                // SAFETY: the notifier no longer touches the number; the latch's order is under test.
                 shared.1.with(|number| unsafe { *number })
             })
         };
@@ -813,15 +798,15 @@ model! {
     fails_without_the_look: NoLook, "deadlock";
 }
 
-/// Tells, and notifies a latch that has a notification pending already, so nothing is added; while another
-/// thread takes that one. Either it has been told, or one is pending afterwards.
+/// Sets the flag, then notifies a latch with a pending notification, which adds nothing; another thread takes
+/// the pending notification. Either the taker sees the flag, or a notification is pending afterwards.
 fn notification_that_adds_nothing(latch: Latch) {
     let shared = Arc::new((latch, loom::sync::atomic::AtomicBool::new(false)));
     let taker = {
         let shared = Arc::clone(&shared);
         start(move || {
             shared.0.try_wait().expect("pending").consume();
-            // Ordering: Relaxed, so that only the notification orders it.
+            // Ordering: Relaxed, to leave the order to the notification.
             shared.1.load(loom::sync::atomic::Ordering::Relaxed)
         })
     };
@@ -833,8 +818,8 @@ fn notification_that_adds_nothing(latch: Latch) {
 }
 
 model! {
-    /// A notification adds nothing, as one is pending; another thread takes that one: it sees what was done
-    /// before both, or one is pending still.
+    /// A notification adds nothing to a pending one; another thread takes the pending notification: either
+    /// the taker sees the writes before both, or a notification is still pending.
     notification_that_adds_nothing_orders_memory {
         let latch = Latch::new();
         latch.release(1);
@@ -843,7 +828,7 @@ model! {
 }
 
 model! {
-    /// The same where the queue is in use.
+    /// The same while the queue is in use.
     notification_that_adds_nothing_orders_memory_in_used_queue {
         let latch = Latch::new();
         let mut earlier = Box::pin(latch.wait());
@@ -877,8 +862,7 @@ model! {
 // === Numbers that go round ===
 
 model! {
-    /// A reader tries beside a writer, after as many permits came and went as two acquisitions of all and two
-    /// of one are.
+    /// A reader tries beside a writer, after two acquisitions of all permits and two of one.
     count_does_not_come_back_under_a_step {
         const MAX: usize = AsyncSemaphore::MAX_PERMITS;
         let semaphore = Arc::new(AsyncSemaphore::new(MAX));
@@ -892,8 +876,7 @@ model! {
 }
 
 model! {
-    /// A waiter opens the queue while all permits that there can be are added: what it says late of the past
-    /// does not hide them.
+    /// A waiter opens the queue while the maximum is added: its stale count does not hide the permits.
     most_permits_are_not_hidden_by_a_late_opener {
         const MAX: usize = AsyncSemaphore::MAX_PERMITS;
         let semaphore = Arc::new(AsyncSemaphore::new(1));

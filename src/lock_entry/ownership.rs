@@ -157,10 +157,10 @@ pub enum Policy {
         /// process hears of the lease's return, the next tenure is twice as long, up to eight times.
         tenure: Duration,
     },
-    /// One owner at a time, as `Exclusive`, over a store whose release calls one waiter: a release that others
-    /// have heard of has called one of them, which is let go first.
+    /// As `Exclusive`, over a store whose release calls one waiter: after a release with receivers, the called
+    /// waiter goes first.
     Called {
-        /// As of `Exclusive`.
+        /// See `Exclusive`.
         tenure: Duration,
     },
     /// One owner at a time, by a queue at the store over all processes. Every lease goes back to the store

@@ -1,5 +1,4 @@
-//! `cargo xtask badges`: the documentation as docs.rs makes it, in which each item says the feature that it
-//! needs.
+//! `cargo xtask badges`: the documentation as docs.rs builds it; each item has to name its feature.
 
 use std::fs;
 use std::path::Path;
@@ -10,11 +9,11 @@ use xshell::cmd;
 use crate::steps::Steps;
 use crate::workspace::{Workspace, library};
 
-/// Modules all of whose pages need the feature.
+/// Modules whose pages all need the feature.
 const MODULES: [(&str, &str); 5] =
     [("backend", "lock"), ("blocking", "lock"), ("local", "local"), ("lock", "lock"), ("redis", "redis")];
 
-/// What needs a feature beside its page's, or on a page that needs none: page, anchor, feature.
+/// Items with a feature beside their page's, or on a page without a feature: page, anchor, feature.
 const PARTS: [(&str, &str, &str); 11] = [
     ("struct.LockClient.html", "main-content", "lock"),
     ("struct.LockClient.html", "method.local", "local"),
@@ -33,14 +32,14 @@ pub(crate) fn check(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     let Workspace { shell, cargo, .. } = workspace;
     steps.run("feature badges", || {
         let metadata = workspace.metadata()?;
-        // docs.rs reads the same.
+        // The keys that docs.rs reads.
         let docs_rs = &library(&metadata)?.metadata["docs"]["rs"];
         let words = |key: &str| -> Vec<&str> {
             docs_rs[key].as_array().into_iter().flatten().filter_map(|word| word.as_str()).collect()
         };
         let (features, flags) = (words("features").join(","), words("rustdoc-args").join(" "));
-        // docs.rs has a nightly toolchain. Build scripts ask for the variable, so what it is set for has a
-        // directory of its own: otherwise all would be built anew, here and by the next step.
+        // docs.rs has a nightly toolchain. Build scripts read the variable, so these builds have a directory
+        // of their own: otherwise this step and the next would rebuild everything.
         let target = workspace.target_dir().join("docs.rs");
         cmd!(
             shell,
@@ -58,7 +57,7 @@ pub(crate) fn check(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
             let text = read(&page)?;
             let part = text.split_once(&format!("id=\"{anchor}\""));
             let (_, part) = part.with_context(|| format!("{} has no {anchor}", page.display()))?;
-            // Up to the next part.
+            // Up to the next item.
             let part = part.split_once("id=\"method.").map_or(part, |(part, _)| part);
             ensure!(says(part, feature), "{}: {anchor} does not say {feature}", page.display());
         }
@@ -66,13 +65,13 @@ pub(crate) fn check(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     })
 }
 
-/// Whether the first badge in the text names the feature: beside others, if the item needs several.
+/// True if the first badge in the text names the feature, alone or among others.
 fn says(text: &str, feature: &str) -> bool {
     let badge = text.split_once("class=\"stab portability\"").and_then(|(_, rest)| rest.split_once("</div>"));
     badge.is_some_and(|(badge, _)| badge.contains(&format!("<code>{feature}</code>")))
 }
 
-/// Each page of the folder says the feature. Folders in it are private modules, whose pages lead elsewhere.
+/// Checks that each page of the folder names the feature. Subfolders are private modules.
 fn check_folder(folder: &Path, feature: &str) -> Result<()> {
     let mut pages = 0;
     for entry in fs::read_dir(folder).with_context(|| format!("there is no {}", folder.display()))? {

@@ -1,5 +1,4 @@
-//! `cargo xtask bench`: what the crate costs beside its peers, in the tables and pictures of
-//! `docs/benchmarks.md`.
+//! `cargo xtask bench`: the costs beside the peers', in the tables and pictures of `docs/benchmarks.md`.
 
 use std::path::{Path, PathBuf};
 
@@ -15,11 +14,11 @@ use crate::workspace::Workspace;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// What is measured
+    /// What to measure
     #[arg(value_enum)]
     groups: Vec<Group>,
-    /// Runs of seconds that show that it works, and whose figures mean nothing: the page stays as it is,
-    /// and a copy of it is written below cargo's target directory
+    /// Measures for seconds only, to show that everything runs, with meaningless figures: leaves the page as
+    /// it is, and writes a copy of the page below cargo's target directory
     #[arg(long)]
     try_out: bool,
 }
@@ -30,11 +29,11 @@ enum Group {
     Semaphore,
     /// The lock in memory beside tokio's mutex and lockable
     Local,
-    /// The lock over Redis beside other clients, of other languages where they can be run
+    /// The lock over Redis beside other clients, including other languages if they can run
     Redis,
-    /// How the costs grow with waiters, threads, names, clients and readers
+    /// The growth of costs with waiters, threads, names, clients and readers
     Scale,
-    /// All of them, in half an hour
+    /// All groups, in half an hour
     All,
 }
 
@@ -53,7 +52,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     let tool = |name: &str, long: &str, short: &str| {
         let Workspace { shell, cargo, .. } = workspace;
         let args = if options.try_out { short } else { long };
-        // Of the semaphore alone: with the locks over Redis it looks at tokio's budget as well.
+        // The semaphore alone: with feature `redis` it also checks tokio's budget.
         let features = if name == "ratios" { "" } else { "redis" };
         cmd!(
             shell,
@@ -92,7 +91,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     Ok(())
 }
 
-/// Names to the tool the peers in Java and Python that can be run here. It says which are left out.
+/// Adds the peers in Java and Python that can run here to the command, and reports the others as left out.
 fn with_other_languages<'a>(workspace: &Workspace, steps: &mut Steps, command: Cmd<'a>) -> Result<Cmd<'a>> {
     let mut command = command;
     match interop::java_side(workspace, steps) {
@@ -106,7 +105,7 @@ fn with_other_languages<'a>(workspace: &Workspace, steps: &mut Steps, command: C
     Ok(command)
 }
 
-/// Where the modules are.
+/// The directory of the Python modules.
 fn python_side(workspace: &Workspace) -> Result<PathBuf> {
     let shell = &workspace.shell;
     anyhow::ensure!(succeeds(shell, "python3"), "install Python 3 with pip");

@@ -1,4 +1,4 @@
-//! The test binaries: built by cargo, and run by us, so that they can run side by side.
+//! The test binaries: built by cargo, but run by xtask, side by side.
 
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -7,23 +7,22 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::{Message, TargetKind};
 
-/// A binary that cargo built for tests.
 #[derive(Debug)]
 pub(crate) struct Binary {
-    /// The target, and its package if that is not the one in the workspace's root.
+    /// The target, and its package if that is not the workspace's root package.
     pub(crate) name: String,
     pub(crate) path: PathBuf,
-    /// Its package's folder, which cargo runs tests in.
+    /// The package's folder, in which cargo would run the tests.
     folder: PathBuf,
 }
 
 impl Binary {
-    /// One that is no test, and runs in `folder`.
+    /// A binary without tests, to run in `folder`.
     pub(crate) fn new(name: &str, path: PathBuf, folder: &Path) -> Self {
         Self { name: name.to_owned(), path, folder: folder.to_owned() }
     }
 
-    /// What runs it, with the harness's arguments.
+    /// The command to run it, with the harness's arguments.
     pub(crate) fn command(&self, args: &[String]) -> Command {
         let mut command = Command::new(&self.path);
         command.args(args).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
@@ -31,7 +30,7 @@ impl Binary {
     }
 }
 
-/// Has cargo build what `command` would test, in the workspace at `root`. Prints what cargo says.
+/// Builds the tests of cargo's `command`, in the workspace at `root`. Prints cargo's messages.
 pub(crate) fn build(mut command: Command, root: &Path) -> Result<Vec<Binary>> {
     command.args(["--no-run", "--message-format", "json-render-diagnostics"]).stdout(Stdio::piped());
     let mut cargo = command.spawn().with_context(|| format!("cannot run {command:?}"))?;

@@ -5,14 +5,14 @@ use std::time::Instant;
 use anyhow::{Error, Result, bail, ensure};
 use xshell::Cmd;
 
-/// How many faults were seeded, and how many of them were found.
+/// Number of seeded faults, and of found ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) seeded: usize,
     pub(crate) killed: usize,
 }
 
-/// Runs that must fail, counted. One that does not is kept for the end: it says nothing about the others.
+/// Counts runs that must fail. A run that passes is reported at the end, after the other canaries.
 #[derive(Debug, Default)]
 pub(crate) struct Canaries {
     tally: Tally,
@@ -20,12 +20,12 @@ pub(crate) struct Canaries {
 }
 
 impl Canaries {
-    /// Runs `command` with a fault seeded into the library. It must fail, and say `expected`.
+    /// Runs `command` with a fault seeded into the library. The run must fail, and print `expected`.
     pub(crate) fn must_find(&mut self, command: Cmd<'_>, fault: &str, expected: &str) {
         self.must_fail(command.env("LATCHWORK_FAULT", fault), fault, expected);
     }
 
-    /// Runs `command`, in which `fault` is. It must fail, and say `expected`.
+    /// Runs `command`, in which `fault` is. The run must fail, and print `expected`.
     pub(crate) fn must_fail(&mut self, command: Cmd<'_>, fault: &str, expected: &str) {
         self.tally.seeded += 1;
         match fails(command, fault, expected) {
@@ -37,14 +37,11 @@ impl Canaries {
         }
     }
 
-    /// What was counted.
     pub(crate) fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// # Errors
-    ///
-    /// Those that were not found.
+    /// Fails if a fault was not found.
     pub(crate) fn result(&self) -> Result<()> {
         let survived: Vec<String> = self.survived.iter().map(|error| format!("{error:#}")).collect();
         ensure!(survived.is_empty(), "{}", survived.join("\n"));

@@ -13,12 +13,12 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     result
 }
 
-/// The quick checks first: what they find is the most common, and then known soonest.
+/// Quick checks first, to find the most common mistakes soonest.
 fn run_all(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     let Workspace { shell, cargo, .. } = workspace;
     steps.run("fmt", || Ok(cmd!(shell, "{cargo} fmt --all --check").run()?))?;
     steps.run("clippy", || {
-        // The example builds without Redis unless it is told.
+        // The quickstart's default features exclude Redis.
         let what = ["--workspace", "--all-targets", "--features", "quickstart/redis"];
         Ok(cmd!(shell, "{cargo} clippy {what...} -- -D warnings").run()?)
     })?;
@@ -34,9 +34,9 @@ fn run_all(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
 fn rustdoc(workspace: &Workspace) -> Result<()> {
     let Workspace { shell, cargo, .. } = workspace;
     let metadata = workspace.metadata()?;
-    // All pages that users will see: items of a feature that is off are not documented, and not checked.
+    // All public pages: rustdoc neither documents nor checks items of a disabled feature.
     let features = public_features(library(&metadata)?).into_iter();
-    // The library's, whatever other packages call their own.
+    // The library's own features, whatever features other packages have.
     let features = features.map(|feature| format!("latchwork/{feature}")).collect::<Vec<_>>().join(",");
     cmd!(shell, "{cargo} doc --workspace --no-deps --features {features}")
         .env("RUSTDOCFLAGS", "-D warnings")

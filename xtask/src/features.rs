@@ -1,5 +1,5 @@
-//! `cargo xtask features`: everywhere else all features are on, and one that needs another without saying so,
-//! in code or in a link of its documentation, goes unnoticed.
+//! `cargo xtask features`: checks each feature alone. All other builds enable all features, and so miss a
+//! feature that needs another without declaring it, in code or in a link of its documentation.
 
 use anyhow::Result;
 use xshell::cmd;
@@ -13,10 +13,10 @@ pub(crate) fn check(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
         let metadata = workspace.metadata()?;
         let (none, default) = ("", "default");
         for feature in [none, default].into_iter().chain(public_features(library(&metadata)?)) {
-            // Only the library: its tests would turn on what our dev-dependencies ask for.
+            // Only the library: its tests would enable the features of our dev-dependencies.
             let what = ["--package", "latchwork", "--lib", "--no-default-features", "--features", feature];
             cmd!(shell, "{cargo} clippy {what...} -- -D warnings").run()?;
-            // A link to what is not built in is broken. The dependencies were checked just now.
+            // Finds broken links to items that are not compiled. The dependencies were checked above.
             cmd!(shell, "{cargo} doc --no-deps {what...}").env("RUSTDOCFLAGS", "-D warnings").run()?;
         }
         Ok(())

@@ -12,7 +12,7 @@ use crate::workspace::Workspace;
 
 /// The profiles of `checks/interop/pom.xml`: the newest Redisson of each generation.
 const PROFILES: [&str; 2] = ["redisson-3", "redisson-4"];
-/// What of ours is broken, the command that must fail with it, and what is to be said of it.
+/// A defect of our side, the command that must fail with it, and a part of the failure's text.
 const TWINS: [(&str, &str, &str); 4] = [
     ("no-mode", "scenes --only=freed", "got, and not held"),
     ("no-read-lease", "scenes --only=cuts", "are left of the lock, and None"),
@@ -24,10 +24,10 @@ const SECONDS: u64 = 20;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only the scenes with this in their name; or `stage`, and no scene
+    /// Only the scenes with this in their name; or `stage`, for no scene
     #[arg(long, default_value = "")]
     only: String,
-    /// For how long there are faults, with each version of Redisson
+    /// Seconds with faults, for each version of Redisson
     #[arg(long, default_value_t = SECONDS)]
     seconds: u64,
     /// Repeats the faults
@@ -41,9 +41,7 @@ impl Default for Options {
     }
 }
 
-/// # Errors
-///
-/// [`Missing`] if there is no JDK or no Maven.
+/// Fails with [`Missing`] if there is no JDK or no Maven.
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let shell = &workspace.shell;
     look_for_tools(shell)?;
@@ -64,11 +62,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     Ok(())
 }
 
-/// The newest Redisson, as a program: the directory with its classes.
-///
-/// # Errors
-///
-/// [`Missing`] if there is no JDK or no Maven.
+/// Builds the newest Redisson; returns the directory with its classes. Fails with [`Missing`].
 pub(crate) fn java_side(workspace: &Workspace, steps: &mut Steps) -> Result<PathBuf> {
     look_for_tools(&workspace.shell)?;
     build(workspace, steps, PROFILES[1])
@@ -90,7 +84,7 @@ fn build(workspace: &Workspace, steps: &mut Steps, profile: &str) -> Result<Path
     Ok(target)
 }
 
-/// Runs that must fail, with what [`run`] has built.
+/// Runs that must fail, with the builds of [`run`].
 pub(crate) fn canaries(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     steps.canaries("interop canaries", |canaries| {
         for (twin, said, expected) in TWINS {
@@ -102,13 +96,12 @@ pub(crate) fn canaries(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     })
 }
 
-/// As it is built for the long run: what the code asserts is part of what is checked.
+/// With the profile of the long run, whose checks include debug assertions.
 fn command(workspace: &Workspace) -> Cmd<'_> {
     let Workspace { shell, cargo, .. } = workspace;
     cmd!(shell, "{cargo} run --quiet --package interop --")
 }
 
-/// Where the Java side is built.
 fn target(workspace: &Workspace, profile: &str) -> PathBuf {
     workspace.target_dir().join("interop").join(profile)
 }

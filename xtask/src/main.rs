@@ -1,5 +1,4 @@
-//! `cargo xtask`: the one entry to everything that is done with this repository. CI runs `cargo xtask ci`, so
-//! what is green here is green there.
+//! `cargo xtask`: the one entry to all tasks of this repository. CI runs `cargo xtask ci`.
 
 mod badges;
 mod bench;
@@ -32,7 +31,7 @@ use clap::{Parser, Subcommand};
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
-/// What is done with this repository, by you and by CI alike
+/// The tasks of this repository, for you and for CI alike
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct CommandLine {
@@ -46,36 +45,35 @@ enum Task {
     ///
     /// Installs a Redis server if there is none. Prints the time of each suite at the end.
     Test(test::Options),
-    /// Run the loom models alone
+    /// Run only the loom models
     ///
-    /// LOOM_MAX_PREEMPTIONS bounds the search; unset, it is 3.
+    /// LOOM_MAX_PREEMPTIONS bounds the search; the default is 3.
     Loom(HarnessArgs),
-    /// Check what loom cannot reach: larger models, sanitizers, real threads, hostile input, instruction
-    /// counts
+    /// Check more than loom can: larger models, sanitizers, real threads, hostile input, instruction counts
     ///
-    /// Each part also seeds faults that it must find; a table at the end says how many it has found, and what
-    /// was left out and why. Installs valgrind and gungraun-runner if they are missed.
+    /// Each part also seeds faults that it must find; a table at the end lists how many were found, and which
+    /// checks were left out and why. Installs valgrind and gungraun-runner if they are missing.
     Verify(verify::Options),
-    /// Run a command of the simulator, such as `run --store model`, in a build that has all seedable faults
+    /// Run a command of the simulator, such as `run --store model`, in a build with all seedable faults
     Sim(SimArgs),
     /// Run our lock beside the real Redisson, newest 3.x and 4.x, over one server: fact by fact, then
     /// processes of both under fault injection
     ///
-    /// Needs a JDK (17 or newer) and Maven, and ends with 2 where they are missing.
+    /// Needs a JDK (17 or newer) and Maven; exits with 2 if either is missing.
     Interop(interop::Options),
-    /// Measure what the crate costs beside its peers, and write docs/benchmarks.md and its pictures
+    /// Measure the crate's costs beside its peers', and write docs/benchmarks.md and its pictures
     ///
-    /// Peers that cannot be run here are left out by name.
+    /// Reports peers that cannot run here as left out.
     Bench(bench::Options),
     /// Check that no dependency declares a newer Rust than we do
     Msrv,
     /// Lint and document the library with each of its features alone, with none and with the default ones
     Features,
-    /// Document the library as docs.rs does, and check that each item says which feature it needs
+    /// Document the library as docs.rs does, and check that each item names its feature
     Badges,
     /// Run the quickstart, in one process and then in three over a Redis server
     Quickstart,
-    /// Run the recipes, all that wait for leases to end included, and the examples that are packages
+    /// Run the recipes, including those that wait for leases to expire, and the example packages
     ///
     /// Installs a Redis server if there is none.
     Recipes,
@@ -93,7 +91,7 @@ struct HarnessArgs {
 
 #[derive(Debug, clap::Args)]
 struct SimArgs {
-    /// As `--help` has them
+    /// As `--help` lists them
     #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
 }
@@ -109,14 +107,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Takes what cargo says of this package out of the environment. The build script of ring asks for some of
-/// it: cargo would run it anew, and build anew all that stands on it, whenever cargo itself has run before
-/// and not `cargo xtask`, and the other way round.
+/// Removes cargo's variables about this package from the environment. The build script of ring reads some of
+/// them: alternating between `cargo` and `cargo xtask` would rebuild ring and all its dependents each time.
 fn forget_own_package() {
     let is_own = |name: &String| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     let own: Vec<_> = env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(is_own).collect();
     for name in own {
-        // SAFETY: there is no other thread yet.
+        // SAFETY: no other thread runs yet.
         unsafe { env::remove_var(name) };
     }
 }

@@ -1,8 +1,8 @@
-//! [`Missing`]: a task or a part of one cannot be done here.
+//! [`Missing`]: a task, or a part of a task, cannot run here.
 
 use std::fmt;
 
-/// What is needed and is not installed by us. The process ends with 2.
+/// A needed program, not installed by xtask. The process exits with 2.
 #[derive(Debug)]
 pub(crate) struct Missing(pub(crate) &'static str);
 

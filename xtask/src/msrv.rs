@@ -1,4 +1,4 @@
-//! `cargo xtask msrv`: what a build of ours needs, by the word of its dependencies.
+//! `cargo xtask msrv`: the Rust versions of our dependencies.
 
 use std::collections::BTreeSet;
 
@@ -36,10 +36,10 @@ pub(crate) fn check(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     })
 }
 
-/// Names and versions of everything that a user's build of the library compiles.
+/// Names and versions of all packages in a user's build of the library.
 ///
-/// From `cargo tree`, because the graph in `cargo metadata` mixes in the features that our dev-dependencies
-/// and the other packages of the workspace turn on, and with them dependencies no user ever sees.
+/// From `cargo tree`, because the graph of `cargo metadata` includes the features that our dev-dependencies
+/// and the other packages of the workspace enable, and with them dependencies that no user ever sees.
 fn dependencies(workspace: &Workspace, features: &[&str]) -> Result<BTreeSet<(String, String)>> {
     let Workspace { shell, cargo, .. } = workspace;
     let features = features.join(",");
@@ -47,8 +47,7 @@ fn dependencies(workspace: &Workspace, features: &[&str]) -> Result<BTreeSet<(St
         ["--package", "latchwork", "--features", &features, "--edges", "normal,build", "--target", "all"];
     let format = ["--prefix", "none", "--format", "{p}"];
     let tree = cmd!(shell, "{cargo} tree {what...} {format...}").read()?;
-    // "name v1.2.3", and then perhaps "(proc-macro)", a path, or "(*)" for a repetition. The library itself
-    // comes first.
+    // "name v1.2.3", perhaps with "(proc-macro)", a path, or "(*)" for a repetition. The library is first.
     tree.lines()
         .filter(|line| !line.is_empty())
         .skip(1)

@@ -8,20 +8,19 @@ use crate::steps::Steps;
 use crate::workspace::Workspace;
 use crate::{binaries, redis_server, seeded};
 
-/// Tests of the suite `redis` for `verify scripts`: scripts that are refused at each of their commands, and
-/// scripts whose time on the server is measured. Their outcome changes when a script does, and they take
-/// longer than all others together.
+/// Tests of the suite `redis` for `verify scripts`: refused commands, and the scripts' time on the server.
+/// Their outcome changes only with a script, and they take longer than all other tests together.
 pub(crate) const SCRIPTS: [&str; 2] = ["scripts::refusals", "scripts::bounds"];
 
-/// Random calls of the scripts beside a reference.
+/// Compares random calls of the scripts with a reference.
 const DIFFERENTIAL: &str = "scripts::differential";
 
-/// The model of the ownership.
+/// The exhaustive model of the ownership.
 const MODEL: &str = "lock_entry::ownership::model";
-/// With optimizations the model takes a tenth of the time, which is worth a build of the library.
+/// With optimizations the model takes a tenth of the time, which is worth rebuilding the library.
 const OPTIMIZED: &str = "profile.dev.package.latchwork.opt-level=1";
 
-/// The model in its full depth, and the faults that it must find.
+/// Runs the model in its full depth, and with the faults to find.
 pub(crate) fn ownership(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     let copy = seeded::copy(workspace)?;
     let Workspace { shell, cargo, .. } = &copy;
@@ -52,7 +51,7 @@ pub(crate) fn scripts(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
             cmd!(shell, "{cargo} test --package latchwork --test redis -- {tests} --test-threads {threads}");
         steps.run(tests, || Ok(run.run()?))?;
     }
-    // The tests have some of its programs; here are twenty times as many.
+    // The usual tests run some of these programs; this runs twenty times as many.
     let deep = cmd!(shell, "{cargo} test --package latchwork --test redis -- {DIFFERENTIAL}");
     steps.run(DIFFERENTIAL, || Ok(deep.env("LATCHWORK_DEEP", "1").run()?))
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask quickstart`: the first thing a newcomer runs must work.
+//! `cargo xtask quickstart`: a newcomer's first program has to work.
 
 use anyhow::Result;
 use latchwork_testkit::RedisServer;

@@ -1,4 +1,4 @@
-//! `cargo xtask recipes`: what readers copy from must build, run, and do what it says.
+//! `cargo xtask recipes`: code that readers copy has to build, run, and work as described.
 
 use anyhow::Result;
 use xshell::cmd;
@@ -11,7 +11,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     let Workspace { shell, cargo, .. } = workspace;
     steps.run("recipes", || {
         redis_server::ensure(shell)?;
-        // Those that wait for leases to end as well.
+        // Including the recipes that wait for leases to expire.
         cmd!(shell, "{cargo} test --package recipes -- --include-ignored").run()?;
         Ok(())
     })?;

@@ -1,4 +1,4 @@
-//! Makes sure that there is a Redis server to test against.
+//! Makes sure that a Redis server is installed for the tests.
 
 use std::path::PathBuf;
 
@@ -8,8 +8,7 @@ use xshell::Shell;
 
 use crate::system_package::SystemPackage;
 
-/// The server's path, after installing one with the system's package manager if there is none. Commands that
-/// run in `shell` from now on find the same server.
+/// The server's path, after installing one if there is none. Later commands in `shell` find it, too.
 pub(crate) fn ensure(shell: &Shell) -> Result<PathBuf> {
     let server = match find_server() {
         Err(NotFound::NotInstalled) => {

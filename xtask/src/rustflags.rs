@@ -1,13 +1,13 @@
-//! Compiler flags on top of our caller's.
+//! Compiler flags in addition to the caller's.
 
 use std::env::{self, VarError};
 
 use anyhow::{Context, Result};
 
-/// The compiler flags of our caller and `more`, with the variable to pass them in.
+/// The caller's compiler flags and `more`, with the name of the variable for both.
 ///
-/// Cargo reads only the first of the two variables that is set. The flags in the other one would not arrive,
-/// and without them there are no models: the run would be green and empty.
+/// Cargo reads only the first of the two variables. Flags in the other would be ignored, and without flags
+/// there are no models: the run would be green and empty.
 pub(crate) fn with(more: &[&str]) -> Result<(&'static str, String)> {
     for (variable, separator) in [("CARGO_ENCODED_RUSTFLAGS", "\x1f"), ("RUSTFLAGS", " ")] {
         let flags = match env::var(variable) {

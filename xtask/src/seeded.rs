@@ -5,7 +5,7 @@ use defects::{copy, faults};
 
 use crate::workspace::Workspace;
 
-/// Brings the copy up to date. What has not changed is not built anew.
+/// Updates the copy. Unchanged files are not rebuilt.
 pub(crate) fn copy(workspace: &Workspace) -> Result<Workspace> {
     let root = workspace.target_dir().join("seeded");
     let mut files = copy::read(workspace.root())?;

@@ -1,4 +1,4 @@
-//! Steps of a task: each with a heading, a name to fail by, and the time it took.
+//! Steps of a task: each with a heading, a name for failures, and its duration.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ pub(crate) struct Steps {
 pub(crate) struct Step {
     pub(crate) name: String,
     pub(crate) time: Duration,
-    /// What there is to say of it besides, such as how many tests passed.
+    /// Further information, such as the number of passed tests.
     pub(crate) note: String,
 }
 
@@ -31,7 +31,7 @@ impl Default for Steps {
 
 impl Steps {
     pub(crate) fn run<T>(&mut self, name: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
-        // To stderr, where cargo and the echoed commands go: on stdout it could appear out of order.
+        // On stderr, like the output of cargo and the echoed commands: stdout could be out of order.
         eprintln!("\n==> {name}");
         let start = Instant::now();
         let result = step().with_context(|| format!("the step `{name}` failed"));
@@ -39,7 +39,7 @@ impl Steps {
         result
     }
 
-    /// A step of runs that must fail. All are run, and counted, whichever of them do not.
+    /// Runs a step of canaries. All run, and are counted, even after a survivor.
     pub(crate) fn canaries(
         &mut self,
         name: &str,
@@ -54,30 +54,29 @@ impl Steps {
         result
     }
 
-    /// Counts seeded faults of which a step has said itself how many it found.
+    /// Adds the counts of a step that has counted its own seeded faults.
     pub(crate) fn count(&mut self, tally: Tally) {
         self.tally.seeded += tally.seeded;
         self.tally.killed += tally.killed;
     }
 
-    /// Something that belongs to the task and cannot be done here, with the reason.
+    /// Reports a part of the task that cannot run here, with the reason.
     pub(crate) fn leave_out(&mut self, what_and_why: String) {
         eprintln!("\nleft out: {what_and_why}");
         self.left_out.push(what_and_why);
     }
 
-    /// What was counted and left out since the last call.
+    /// The counts and the left-out parts since the last call.
     pub(crate) fn take_report(&mut self) -> (Tally, Vec<String>) {
         (std::mem::take(&mut self.tally), std::mem::take(&mut self.left_out))
     }
 
-    /// A step that ran beside others.
     pub(crate) fn add(&mut self, step: Step) {
         self.done.push(step);
     }
 }
 
-/// The time of each step, a line each, and of all: steps that ran side by side add up to more than that.
+/// Prints the duration of each step, and of the task: steps side by side add up to more.
 impl fmt::Display for Steps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());

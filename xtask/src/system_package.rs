@@ -1,4 +1,4 @@
-//! Installing what the system's package manager has.
+//! Installs packages with the system's package manager.
 
 use std::env;
 use std::fs::File;
@@ -9,25 +9,25 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 use xshell::{Cmd, Shell, cmd};
 
-/// A package, under the names that package managers know it by.
+/// A package, with its name in each package manager.
 pub(crate) struct SystemPackage {
     pub(crate) apt: &'static str,
-    /// `None` where there is none.
+    /// `None` if Homebrew has no such package.
     pub(crate) brew: Option<&'static str>,
-    /// What else our user can do, as the end of a sentence.
+    /// The user's alternative, as the end of a sentence.
     pub(crate) otherwise: String,
 }
 
 impl SystemPackage {
     /// Installs the package unless `is_there`.
     pub(crate) fn install(&self, shell: &Shell, is_there: impl Fn() -> bool) -> Result<()> {
-        // Package managers do not wait for each other. Two of us, from different checkouts even, meet at the
-        // directory for temporary files: locking it leaves no file behind, and hinders no other use of it.
+        // Package managers do not wait for each other. Two runs of xtask, even of different checkouts, meet
+        // at the directory for temporary files: locking it leaves no file, and hinders no other use.
         let meeting_point = env::temp_dir();
         let lock = File::open(&meeting_point)
             .and_then(|dir| flock(&dir, FlockOperation::LockExclusive).map(|()| dir).map_err(io::Error::from))
             .with_context(|| format!("cannot lock {} to install {}", meeting_point.display(), self.apt))?;
-        // The one before us may just have done it.
+        // The previous run may have installed the package.
         let result = if is_there() { Ok(()) } else { self.install_with_package_manager(shell) };
         drop(lock);
         result
@@ -40,12 +40,11 @@ impl SystemPackage {
                 cmd!(shell, "brew install {brew}").run()?;
             }
             _ if succeeds(shell, "apt-get") => {
-                // A package list that is old in part may still know it, so only the installation has to
-                // succeed.
+                // An outdated package list may still suffice, so only the installation has to succeed.
                 if let Err(error) = apt_get(shell).arg("update").run() {
                     eprintln!("warning: {error}");
                 }
-                // The option waits for an apt-get that is not ours, such as the system's own updates.
+                // The option waits for another apt-get, such as the system's own updates.
                 apt_get(shell)
                     .args([
                         "install",
@@ -67,12 +66,12 @@ impl SystemPackage {
     }
 }
 
-/// Whether there is such a program, and it runs.
+/// True if the program exists and runs.
 pub(crate) fn succeeds(shell: &Shell, program: &str) -> bool {
     cmd!(shell, "{program} --version").quiet().ignore_stdout().ignore_stderr().run().is_ok()
 }
 
-/// apt-get as root, asking no questions.
+/// apt-get as root, without questions.
 fn apt_get(shell: &Shell) -> Cmd<'_> {
     let env = if geteuid().is_root() {
         cmd!(shell, "env")

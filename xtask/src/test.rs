@@ -1,5 +1,4 @@
-//! `cargo xtask test`: builds all tests at once, and runs what waits for most of its time beside what
-//! computes.
+//! `cargo xtask test`: builds all tests at once, and runs waiting tests beside computing tests.
 
 mod lanes;
 
@@ -17,7 +16,7 @@ use crate::{loom, redis_server, seeded, verify};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only what needs neither a server nor a model checker, of the library: for each save of a file
+    /// Only tests of the library without a server or a model checker: for each save of a file
     #[arg(long)]
     quick: bool,
     /// Names of tests to run (all that contain one of them), and options of the test harness such as
@@ -27,14 +26,12 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// All tests.
     pub(crate) fn all() -> Options {
         Options { quick: false, args: Vec::new() }
     }
 }
 
-/// Suites that wait for most of their time, the longest first, and how many of their tests run at a time:
-/// more than there are cores.
+/// Suites that mostly wait, the longest first, with the number of their tests at a time.
 const WAITING: [(&str, usize); 6] = [
     ("redis_faults", 24),
     ("redis", 8),
@@ -44,18 +41,17 @@ const WAITING: [(&str, usize); 6] = [
     ("local", 12),
 ];
 
-/// How many of these run at a time.
+/// Number of suites at a time.
 const WAITING_AT_A_TIME: usize = 2;
 
-/// A suite that runs once nothing else does: it counts what 2000 threads leave behind, which depends on how
-/// many of them begin at the same moment.
+/// A suite to run alone: the leftovers of 2000 threads depend on how many start at the same moment.
 const ALONE: &str = "semaphore_memory";
 
-/// Packages that are built elsewhere: loom models need a build of their own (below), benches measure, and
-/// what readers copy is run by `recipes` and `quickstart`. They stand on many crates that no test needs.
+/// Packages built elsewhere: loom models need a build of their own (below), benches measure, and `recipes`
+/// and `quickstart` run the examples, whose many dependencies no test needs.
 const ELSEWHERE: [&str; 5] = ["loom-tests", "benches", "recipes", "quickstart", "lock-mutants"];
 
-/// What `--quick` runs of the library.
+/// The library's tests for `--quick`.
 const QUICK: [&str; 9] = [
     "fork",
     "local",
@@ -68,7 +64,7 @@ const QUICK: [&str; 9] = [
     "tidy",
 ];
 
-/// What `--quick` leaves out: tests that need a server, and the model of the ownership.
+/// Tests left out by `--quick`: tests with a server, and the model of the ownership.
 const SLOW: [&str; 3] = ["needs_a_server", "on_a_server", "ownership::model"];
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
@@ -77,7 +73,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     result
 }
 
-/// Prints no times: a task of which this is a part does that.
+/// Runs the tests without printing times: `ci` prints its own.
 pub(crate) fn run_all(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let Workspace { shell, cargo, .. } = workspace;
     let Options { quick, args } = options;
@@ -98,7 +94,7 @@ pub(crate) fn run_all(workspace: &Workspace, steps: &mut Steps, options: &Option
     if !quick {
         computing.push(job("doc tests", cmd!(shell, "{cargo} test --doc --").args(&args)));
         computing.push(job("loom models", loom::bounded(workspace, loom::FEW)?.arg("--").args(&args)));
-        // Not tests with a name: a filter does not mean them.
+        // Unnamed tests, excluded by any filter.
         if args.is_empty() {
             let seeded = seeded::copy(workspace)?;
             computing
@@ -109,7 +105,7 @@ pub(crate) fn run_all(workspace: &Workspace, steps: &mut Steps, options: &Option
     eprintln!("\n==> tests, side by side; the output of each comes with its end if it fails");
     let loud = !options.args.is_empty();
     let outcome = lanes::run(steps, beside, loud);
-    // Known as well, though others have failed.
+    // Runs even after failures.
     let alone = lanes::run(steps, vec![Queue { jobs: alone, lanes: 1 }], loud);
     let Outcome { totals, failed } = [outcome, alone].into_iter().sum();
     println!("{} passed, {} failed", totals.passed, totals.failed);
@@ -118,7 +114,7 @@ pub(crate) fn run_all(workspace: &Workspace, steps: &mut Steps, options: &Option
     Ok(())
 }
 
-/// Which binaries run beside which.
+/// The binaries that run side by side, and alone.
 #[derive(Default)]
 struct Plan {
     /// The longest first.
@@ -140,7 +136,7 @@ impl Plan {
                 plan.alone.push(job_of(binary, args));
                 continue;
             }
-            // Of tests that the caller has chosen, none are left out.
+            // A caller's filter leaves no test out.
             if args.is_empty() && binary.name == "redis" {
                 own.extend(SCRIPTS.iter().flat_map(|tests| ["--skip".to_owned(), (*tests).to_owned()]));
             }
@@ -148,7 +144,7 @@ impl Plan {
                 plan.computing.push(job_of(binary, &own));
                 continue;
             };
-            // What the caller says goes first.
+            // The caller's option takes precedence.
             if !args.iter().any(|arg| arg.starts_with("--test-threads")) {
                 own.extend(["--test-threads".to_owned(), WAITING[at].1.to_string()]);
             }

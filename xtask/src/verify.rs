@@ -1,8 +1,8 @@
-//! `cargo xtask verify`: what loom cannot reach. Each part ends with canaries: faults seeded into the real
-//! code, which this very tool must find, or else its silence means nothing.
+//! `cargo xtask verify`: checks beyond loom's reach. Each part ends with canaries: faults seeded into the
+//! real code, to prove that the same tool can fail.
 //!
-//! A part that fails does not keep the others from running. At the end one table says of each what it covers,
-//! how many of the seeded faults it has found, how long it took, and what was left out and why.
+//! A failed part does not stop the others. At the end a table lists for each part its coverage, the number of
+//! seeded faults found, its duration, and the checks left out with the reasons.
 
 mod build;
 mod deny;
@@ -34,41 +34,40 @@ use crate::workspace::Workspace;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Which parts; all but lock-mutants if none is named
+    /// The parts to run; all but lock-mutants by default
     parts: Vec<Part>,
     /// Seconds of each run with real threads, by default 10; of the long run, of each sample of the model and
-    /// of each target of hostile input, 30; of the simulation, 600
+    /// of each target of hostile input, by default 30; of the simulation, by default 600
     #[arg(long)]
     seconds: Option<u32>,
-    /// The long run's faults and tasks
+    /// Seed of the long run's faults and tasks
     #[arg(long, default_value_t = 6)]
     seed: u64,
-    /// Of the first program that is simulated; drawn by default
+    /// Seed of the first simulated program; random by default
     #[arg(long)]
     sim_seed: Option<u64>,
-    /// Of the hostile input; drawn by default
+    /// Seed of the hostile input; random by default
     #[arg(long)]
     fuzz_seed: Option<u64>,
-    /// Of the lock's mutants, so many that are drawn, by default 200; 0: all
+    /// Number of random mutants of the lock, by default 200; 0: all
     #[arg(long)]
     sample: Option<usize>,
-    /// Which are drawn
+    /// Seed of the sample
     #[arg(long)]
     sample_seed: Option<u64>,
-    /// Of the lock's mutants, those with this in their names, which begin with the file
+    /// Only the lock's mutants with this in their names, which begin with the file
     #[arg(long)]
     only: Option<String>,
-    /// Of the lock's mutants, those that have survived a run before: there may be a test by now
+    /// Only the lock's mutants that survived an earlier run: a test may exist by now
     #[arg(long)]
     again: bool,
-    /// Of the lock's mutants: without the checks that take long. What survives these the rest may kill:
-    /// `--again` tells
+    /// Runs the lock's mutants without the slow checks, which may kill some of the survivors: see `--again`
     #[arg(long)]
     cheaply: bool,
 }
 
 impl Options {
-    /// Of a run with real threads.
+    /// Seconds of a run with real threads.
     fn seconds_of_threads(&self) -> String {
         self.seconds.unwrap_or(10).to_string()
     }
@@ -80,34 +79,31 @@ enum Part {
     Loom,
     /// Faults seeded into the ownership's engine, which its exhaustive model must find
     Ownership,
-    /// The scripts, refused at each of their commands, and how long a server takes for each
+    /// The scripts: each command refused, and the time on the server
     Scripts,
     /// The semaphore's algorithm through all states of small programs
     Model,
-    /// Any thread stopped for ever before any access to what threads share
+    /// Any thread stopped for ever before any access to shared memory
     Suspension,
-    /// The same, and real threads, under AddressSanitizer
+    /// Stopped threads, and real threads, under AddressSanitizer
     Asan,
     /// Real threads under ThreadSanitizer
     Tsan,
-    /// The whole lock in virtual time: programs that are drawn, over stores that do what a store may do
+    /// The whole lock in virtual time: random programs, over stores with all behaviours of the contract
     Sim,
-    /// Processes that compete for locks over a Redis server, under fault injection, with a judgement of their
-    /// history
+    /// Processes that compete for locks over a Redis server, under fault injection, with a judgement
     LongRun,
-    /// This crate's lock beside the real Redisson; left out where there is no JDK or no Maven, unless it is
-    /// named
+    /// This crate's lock beside the real Redisson; left out without a JDK or Maven, unless named
     Interop,
     /// Each ordering of the semaphore one step weaker under the loom models, which must fail
     Mutants,
-    /// The lock's code with one thing changed, which a test, a model or the simulation must see
+    /// The lock's code with one change, which a test, a model or the simulation must find
     LockMutants,
     /// Instructions of the hot paths against limits, by valgrind
     Instructions,
     /// Names, ids, URLs, replies and messages that no client of ours writes; scripts for the semaphore
     Fuzz,
-    /// Licenses, duplicates, sources and advisories of dependencies; left out where there is no cargo-deny,
-    /// unless it is named
+    /// Dependencies' licenses, duplicates, sources and advisories; left out without cargo-deny, unless named
     Deny,
 }
 
@@ -153,7 +149,7 @@ impl Part {
     }
 }
 
-/// What belongs to the tests, with names.
+/// The parts that belong to the tests, with names.
 pub(crate) fn quick_parts<'a>(
     workspace: &'a Workspace,
     seeded: &'a Workspace,
@@ -162,7 +158,7 @@ pub(crate) fn quick_parts<'a>(
 }
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
-    // All mutants of the lock take hours.
+    // Running all mutants of the lock takes hours.
     let is_quick = |part: &Part| *part != Part::LockMutants;
     let all = || Part::value_variants().iter().copied().filter(is_quick).collect();
     let parts = if options.parts.is_empty() { all() } else { options.parts.clone() };
@@ -181,13 +177,13 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     table.summarise()?;
     match errors.len() {
         0 => Ok(()),
-        // As it is: it may be one that the process ends with 2 for.
+        // Unchanged: the exit code depends on its type.
         1 => Err(errors.remove(0)),
         _ => bail!("{}", errors.iter().map(|error| format!("{error:#}")).collect::<Vec<_>>().join("\n")),
     }
 }
 
-/// How a part has ended. What could not be done is an error only if it was asked for by name.
+/// The outcome of a part. A missing tool is an error only if the part was named.
 fn judged(result: Result<()>, is_named: bool, check: &str, errors: &mut Vec<Error>) -> Outcome {
     let Err(error) = result else { return Outcome::Held };
     let is_missing = error.is::<Missing>();

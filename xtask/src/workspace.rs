@@ -1,4 +1,4 @@
-//! Where the repository is, and how commands run in it.
+//! The repository's location, and commands to run there.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,14 +8,13 @@ use anyhow::{Context, Result};
 use cargo_metadata::{Metadata, MetadataCommand, Package};
 use xshell::Shell;
 
-/// Features that are not for users of the library: `default` only names others, the rest is for our model
-/// checks.
+/// Features that are not for users of the library: `default` only names others, `loom` is for our models.
 const NOT_PUBLIC: [&str; 2] = ["default", "loom"];
 
 pub(crate) struct Workspace {
-    /// Runs commands in the workspace's root, wherever we were called.
+    /// Runs commands in the workspace's root, whatever the current directory was.
     pub(crate) shell: Shell,
-    /// The cargo that runs us, so that every step uses the same toolchain.
+    /// The cargo that runs xtask: every step uses the same toolchain.
     pub(crate) cargo: OsString,
     root: PathBuf,
 }
@@ -26,7 +25,6 @@ impl Workspace {
         Self::at(xtask.parent().context("xtask lies in the root directory, not in a workspace")?.to_owned())
     }
 
-    /// The one in this folder.
     pub(crate) fn at(root: PathBuf) -> Result<Workspace> {
         let shell = Shell::new().context("cannot find out the current directory")?;
         shell.change_dir(&root);
@@ -37,7 +35,6 @@ impl Workspace {
         &self.root
     }
 
-    /// Where cargo puts what it builds.
     pub(crate) fn target_dir(&self) -> PathBuf {
         self.root.join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
     }
@@ -51,12 +48,11 @@ impl Workspace {
     }
 }
 
-/// The library itself.
 pub(crate) fn library(metadata: &Metadata) -> Result<&Package> {
     metadata.root_package().context("the workspace's root has no package")
 }
 
-/// The features of the library that users may turn on.
+/// The library's features for users.
 pub(crate) fn public_features(library: &Package) -> Vec<&str> {
     library.features.keys().map(String::as_str).filter(|feature| !NOT_PUBLIC.contains(feature)).collect()
 }

@@ -1,4 +1,4 @@
-//! What the lock in memory costs, beside tokio's mutex and `lockable`: all rows in one run, in turns.
+//! The cost of the lock in memory, beside tokio's mutex and `lockable`: all rows in one run, in turns.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -15,16 +15,16 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Mutex;
 use tokio::task::{JoinSet, yield_now};
 
-/// What latchwork's lock in memory costs, beside its peers
+/// Measures latchwork's lock in memory beside its peers
 #[derive(Debug, Parser)]
 struct CommandLine {
     /// Slices of each row
     #[arg(long, default_value_t = 300)]
     slices: usize,
-    /// Only scenarios whose name has this in it
+    /// Only scenarios with this in their name
     #[arg(long, default_value = "")]
     scenario: String,
-    /// Only peers whose name begins so; the ratios are to the first ones then
+    /// Only peers whose name begins with this; ratios are then relative to the first of them
     #[arg(long, default_value = "")]
     peer: String,
     /// Also writes a record for `report` into this directory
@@ -32,11 +32,11 @@ struct CommandLine {
     json: Option<PathBuf>,
 }
 
-/// What a slice takes: short beside what disturbs it.
+/// Length of a slice: short compared with the gaps between disturbances.
 const SLICE: Duration = Duration::from_millis(2);
 const NAME: &str = "orders:42";
 
-/// One task takes the lock and gives it back, over and over.
+/// A lock to acquire and release, over and over.
 trait Peer: Clone + Send + Sync + 'static {
     fn turn(&self, yields: bool) -> impl Future<Output = ()> + Send;
 }
@@ -54,7 +54,7 @@ impl Peer for Ours {
     }
 }
 
-/// The guard is dropped.
+/// Releases by dropping the guard.
 #[derive(Clone)]
 struct OursDropped(latchwork::Lock);
 
@@ -101,7 +101,6 @@ impl Peer for ByKey {
     }
 }
 
-/// Runs so many tasks, for so many turns in all.
 type Run = Box<dyn Fn(&Runtime, usize, usize) -> Duration>;
 
 struct Row {
@@ -183,8 +182,7 @@ fn main() {
         }
         rows.iter_mut().for_each(|row| row.nanos.sort_by(f64::total_cmp));
         let at = |row: &Row, part: f64| row.nanos[((row.nanos.len() - 1) as f64 * part) as usize];
-        // What disturbs a slice makes it longer only, so on a busy machine the ratios of the best say more
-        // than those of medians.
+        // Disturbances only lengthen slices: on a busy machine the best slices' ratios say more than medians.
         let best: Vec<f64> = rows.iter().map(|row| at(row, 0.1)).collect();
         if let Some(record) = &mut record {
             record.figures.push(Figure {

@@ -1,7 +1,7 @@
-//! What the lock on Redis costs, beside its peers: every scenario of the lock in one table.
+//! The cost of the lock on Redis, beside its peers: every scenario of the lock in a single table.
 //!
-//! Starts a Redis server of its own, and processes of itself where a scenario is about several. The compared
-//! clients take turns, there and back, so that whatever else the machine does meets them all alike.
+//! Starts a Redis server of its own, and processes of this program for scenarios with several. The compared
+//! clients take turns, forwards and backwards, to meet the machine's disturbances alike.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -13,13 +13,13 @@ use benches::lock::server::Server;
 use benches::record::Record;
 use clap::Parser;
 
-/// What latchwork's lock on Redis costs, beside its peers, and whether that is what it should be
+/// Measures latchwork's lock on Redis beside its peers, against its goals
 #[derive(Debug, Parser)]
 struct CommandLine {
-    /// Only these scenarios; all of them if none is named
+    /// Only these scenarios; all by default
     #[arg(value_parser = names())]
     scenarios: Vec<String>,
-    /// Asks everything so often, and shows the medians
+    /// Runs everything so many times, and shows the medians
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     repeat: u16,
     /// Rounds in which the peers take turns, for each scenario
@@ -28,16 +28,16 @@ struct CommandLine {
     /// Also writes a record for `report` into this directory
     #[arg(long, value_name = "DIRECTORY")]
     json: Option<PathBuf>,
-    /// Where the classes of `interop` are, and their class path: the real Redisson is one of `others` then
+    /// Directory of the classes of `interop` and their class path: adds the real Redisson to `others`
     #[arg(long, value_name = "DIRECTORY")]
     redisson: Option<PathBuf>,
-    /// Where Python finds python-redis-lock, which is one of `others` then
+    /// Directory of python-redis-lock, for `others`
     #[arg(long, value_name = "DIRECTORY")]
     python: Option<PathBuf>,
-    /// Be one process of `others`: this client, of this server
+    /// Runs as a process of `others`: this client, with this server
     #[arg(long, hide = true, num_args = 2)]
     player: Option<Vec<String>>,
-    /// Be one of several processes, and do this
+    /// Runs as one of several processes, with this assignment
     #[arg(long, hide = true)]
     child: Option<String>,
 }

@@ -1,8 +1,8 @@
-//! The short scenarios in one table, in half a minute: the tool to optimise with.
+//! The short scenarios in a single table, in half a minute: the tool to optimise with.
 //!
-//! Each row runs in many slices of a millisecond or two, and the peers take turns slice by slice, so that
-//! whatever else the machine does meets them all alike. The figure is the median slice: it stays where it is
-//! until half of them are disturbed.
+//! Each row runs in many slices of a millisecond or two, and the peers take turns slice by slice, to meet the
+//! machine's disturbances alike. The figure is the median slice, which is stable until half of the slices are
+//! disturbed.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use benches::scenarios;
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
 
-/// What latchwork's semaphore costs, beside its peers, in nanoseconds and in ratios
+/// Measures latchwork's semaphore beside its peers, in nanoseconds and in ratios
 #[derive(Debug, Parser)]
 struct CommandLine {
     /// Only events whose name contains this
@@ -22,7 +22,7 @@ struct CommandLine {
     /// Slices of each row
     #[arg(long, default_value_t = 201)]
     slices: usize,
-    /// Microseconds of one slice, about
+    /// Approximate microseconds of a slice
     #[arg(long, default_value_t = 1500)]
     slice_micros: u64,
     /// Also writes a record for `report` into this directory
@@ -56,13 +56,11 @@ fn main() {
     );
 }
 
-/// Nanoseconds of each peer.
 struct Measurement {
     event: &'static str,
     nanos: Vec<(&'static str, Spread)>,
 }
 
-/// What the slices of a row say: half of them lie between the quartiles.
 #[derive(Clone, Copy)]
 struct Spread {
     median: f64,
@@ -96,7 +94,7 @@ impl Measurement {
     }
 }
 
-/// What a picture says above an event's bars.
+/// The title above an event's bars in a picture.
 fn words(event: &'static str) -> &'static str {
     match event {
         "burst_1000/at_once" => "1000 wait, 1000 are served at once",
@@ -117,10 +115,9 @@ fn words(event: &'static str) -> &'static str {
     }
 }
 
-/// A row that failed to happen so often, on a machine that is too busy, has no figure.
+/// A row with this many failed slices, on a machine that is too busy, has no figure.
 const MOST_FAILURES: usize = 5;
 
-/// The slices of one row.
 struct Slices<'a> {
     row: &'a mut Row,
     rounds: u64,
@@ -129,7 +126,7 @@ struct Slices<'a> {
 }
 
 impl<'a> Slices<'a> {
-    /// Finds how many rounds fill a slice. By doubling, which warms the row up as well.
+    /// Finds the number of rounds that fill a slice, by doubling, which warms the row up as well.
     fn new(row: &'a mut Row, slice: Duration) -> Self {
         let mut slices = Self { row, rounds: 1, nanos: Vec::new(), failures: 0 };
         while let Some(took) = slices.run() {
@@ -163,7 +160,7 @@ impl<'a> Slices<'a> {
 fn measurement(event: &mut Event, slices: usize, slice: Duration) -> Measurement {
     let mut peers: Vec<Slices<'_>> = event.rows.iter_mut().map(|row| Slices::new(row, slice)).collect();
     for turn in 0..slices {
-        // There and back, so that no peer always comes after the same one.
+        // Forwards and backwards: no peer always follows the same one.
         if turn % 2 == 0 {
             peers.iter_mut().for_each(|peer| peer.take_one(event.per_round));
         } else {

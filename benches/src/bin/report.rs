@@ -1,4 +1,4 @@
-//! Makes the tables and pictures of `docs/benchmarks.md` of what the other tools have measured.
+//! Makes the tables and pictures of `docs/benchmarks.md` from the records of the other tools.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,10 +8,10 @@ use benches::picture::{self, number, ratio};
 use benches::record::{Figure, Record, Value};
 use clap::Parser;
 
-/// Writes what was measured into docs/benchmarks.md, with pictures
+/// Writes the measurements into docs/benchmarks.md, with pictures
 #[derive(Debug, Parser)]
 struct CommandLine {
-    /// Where the other tools have written their JSON
+    /// Directory of the other tools' JSON records
     records: PathBuf,
     /// The repository's `docs`
     docs: PathBuf,
@@ -39,7 +39,7 @@ fn main() {
     fs::write(&page, text).expect("docs/benchmarks.md can be written");
 }
 
-/// The page with another text between a group's marks.
+/// The page with `block` between the marks of a group.
 fn replaced(page: &str, group: &str, block: &str) -> String {
     let (begin, end) = (format!("<!-- measured: {group} -->"), format!("<!-- end: {group} -->"));
     let (before, rest) = page.split_once(&begin).expect("the page has a mark for each group");
@@ -50,7 +50,7 @@ fn replaced(page: &str, group: &str, block: &str) -> String {
 fn block(record: &Record, pictures: &Path) -> String {
     let group = &record.group;
     let mut text = format!("{}.\n\n", record.facts.join("; "));
-    // Where ours loses comes first; what has no peer comes last.
+    // Figures in which ours loses come first, figures without a peer last.
     let mut figures: Vec<&Figure> = record.figures.iter().collect();
     figures.sort_by(|a, b| ratio(b).unwrap_or(-1.0).total_cmp(&ratio(a).unwrap_or(-1.0)));
     if !figures.is_empty() {
@@ -84,8 +84,7 @@ fn block(record: &Record, pictures: &Path) -> String {
     text
 }
 
-/// What the picture shows of the group: all, or of the lock over Redis, which has too many figures for one,
-/// what its users ask for first.
+/// The figures in a group's picture: all, or of the many over Redis those of most interest to users.
 fn drawn<'a>(group: &str, figures: &[&'a Figure]) -> Vec<&'a Figure> {
     const OVER_REDIS: [&str; 14] = [
         "hand-off to another process: p50",
@@ -114,7 +113,7 @@ fn digits(value: f64) -> usize {
     if value < 10.0 { 2 } else { usize::from(value < 100.0) }
 }
 
-/// The cost at most work, of that at least work.
+/// The cost at the most work, relative to the cost at the least.
 fn growth(points: &[(f64, Value)]) -> String {
     match (points.first(), points.last()) {
         (Some((from, first)), Some((to, last))) if first.mid > 0.0 && to > from => {

@@ -1,4 +1,4 @@
-//! How the costs grow with the work: waiters, threads, names, clients, readers; and memory beside each.
+//! Growth of the costs with the work: waiters, threads, names, clients, readers; and memory beside each.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::PathBuf;
@@ -19,19 +19,19 @@ use lockable::LockPool;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinSet, yield_now};
 
-/// How latchwork's costs grow with the work, beside its peers
+/// Measures how latchwork's costs grow with the work, beside its peers
 #[derive(Debug, Parser)]
 struct CommandLine {
     /// Only curves with this in their name
     #[arg(long, default_value = "")]
     only: String,
-    /// How often each point is measured; the figure is the median
+    /// Measurements of each point; the figure is their median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// No point with more work than this
+    /// Omits points with more work than this
     #[arg(long, default_value_t = 100_000)]
     most: usize,
-    /// Milliseconds of one measurement over Redis
+    /// Milliseconds of each measurement over Redis
     #[arg(long, default_value_t = 1000)]
     millis: u64,
     /// Also writes a record for `report` into this directory
@@ -39,7 +39,7 @@ struct CommandLine {
     json: Option<PathBuf>,
 }
 
-/// The system's allocator, and how many bytes are out.
+/// The system's allocator, with a count of the allocated bytes.
 struct Counted;
 
 static BYTES: AtomicI64 = AtomicI64::new(0);
@@ -47,7 +47,7 @@ static BYTES: AtomicI64 = AtomicI64::new(0);
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
 
-// SAFETY: the system's allocator does all of it.
+// SAFETY: all calls are forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // Ordering: Relaxed, a count.
@@ -69,10 +69,9 @@ fn bytes() -> i64 {
     BYTES.load(Ordering::Relaxed)
 }
 
-/// What one measurement says: of one row, by one amount of work, the figure of each curve.
+/// A measurement of a row with some amount of work: a figure for each curve.
 type Point<const N: usize> = (&'static str, [f64; N]);
 
-/// The curves of one scenario.
 fn curves<const N: usize>(
     options: &CommandLine,
     named: [(&str, &str); N],
@@ -172,10 +171,10 @@ fn main() {
     }
 }
 
-/// Long enough that a clock's step is none of it.
+/// Long enough that the clock's resolution does not matter.
 const ROUNDS: u64 = 2000;
 
-/// On a thread of its own: what a thread keeps of earlier waiters' memory would not be seen.
+/// Measures on a new thread, which has no memory of earlier waiters to reuse.
 fn depth_on_new_thread<P: Queueing>(waiters: usize) -> Point<3> {
     std::thread::spawn(move || depth::<P>(waiters)).join().expect("nothing panics here")
 }
@@ -184,7 +183,7 @@ fn depth<P: Queueing>(waiters: usize) -> Point<3> {
     let (semaphore, waker) = (P::new(1), Counting::new());
     let before = bytes();
     let mut queue = Queue::<P, _, _>::new(&semaphore, || semaphore.acquire(), &waker, waiters);
-    // One place more than there are waiters is for the next one.
+    // A place for each waiter, and one for the next waiter.
     let heap = (bytes() - before) as f64 / (waiters + 1) as f64;
     queue.hand_over(ROUNDS);
     let hand_over = queue.hand_over(ROUNDS).as_nanos() as f64 / ROUNDS as f64;
@@ -218,7 +217,7 @@ fn threads_take_turns<P: Peer>(runtime: &Runtime) -> Point<1> {
 
 const NAME: &str = "orders:42";
 
-/// The lock of a name in memory, as each peer has it.
+/// A peer's lock of a name in memory.
 trait InMemory: Clone + Send + Sync + 'static {
     const NAME: &'static str;
     type Guard: Send;
@@ -242,7 +241,7 @@ impl InMemory for Ours {
     }
 }
 
-/// Lives as long as the program: a guard borrows it.
+/// Lives as long as the program, because guards borrow it.
 #[derive(Clone)]
 struct Lockable(&'static LockPool<String>);
 
@@ -269,7 +268,7 @@ fn local_waiters(runtime: &Runtime, tasks: usize) -> Vec<Point<2>> {
                 let peer = peer.clone();
                 waiting.spawn(async move { drop(peer.lock(NAME).await) });
             }
-            // The runtime has one thread: all of them are polled before this task again.
+            // The runtime has a single thread, which polls all tasks before this one again.
             yield_now().await;
             yield_now().await;
             let heap = (bytes() - before) as f64 / tasks as f64;
@@ -333,7 +332,7 @@ fn memory(server: &mut Server) -> f64 {
     used.unwrap_or(0.0)
 }
 
-/// Many clients of this process, as far as the server can tell many processes.
+/// Many clients in this process, which the server cannot tell from many processes.
 fn crowd<C: Client>(server: &mut Server, clients: usize, time: Duration) -> Point<3> {
     let runtime = benches::lock::runtime();
     let before = memory(server);
@@ -359,11 +358,11 @@ fn crowd<C: Client>(server: &mut Server, clients: usize, time: Duration) -> Poin
                 (turns, longest, client)
             });
         }
-        // All wait by then, with the connections that they wait on.
+        // All tasks wait by then, with open connections.
         tokio::time::sleep(time / 2).await;
         let after = memory(server);
         let all = tasks.join_all().await;
-        // Those that wait when the time is over have their turns still.
+        // Tasks that wait when the time is over still get their turn.
         let took = begun.elapsed();
         let turns = all.iter().map(|(turns, ..)| turns).sum::<u64>();
         let longest = all.iter().map(|(_, longest, _)| *longest).max().unwrap_or_default();

@@ -1,5 +1,4 @@
-//! [`Board`]: what all takers of turns can see, in whichever process they are. It lies in memory and not in
-//! Redis, so that looking at it costs the server nothing.
+//! [`Board`]: state shared by the tasks of all processes. In memory, where it costs the server nothing.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -12,18 +11,18 @@ use std::time::Duration;
 use fleet::clock;
 use memmap2::MmapRaw;
 
-// Ordering: SeqCst everywhere in this file. That a holder is alone must show in these numbers by themselves,
-// and not lean on what the lock under test orders.
+// Ordering: SeqCst everywhere in this file. The numbers alone must prove that a holder is exclusive, without
+// the ordering that the lock under test provides.
 use Ordering::SeqCst;
 
-/// Longer than this without an acquisition while there are waiters is a stall.
+/// A longer time without an acquisition while there are waiters is a stall.
 pub const STALL: Duration = Duration::from_millis(100);
 
-/// The waiters, the holder, and since when. All zero to begin with.
+/// The waiters, the holder, and their times. Initially all zero.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Board {
-    /// When no task shall begin anything new, by [`clock::now`].
+    /// Time after which no task begins anything new, by [`clock::now`].
     end: AtomicU64,
     waiting: AtomicU64,
     inside: AtomicU64,
@@ -33,58 +32,53 @@ pub struct Board {
     handed_off: AtomicU64,
     last_process: AtomicU64,
     remote: AtomicU64,
-    /// When the lock was acquired last, or a wait began while there were no waiters.
+    /// Time of the latest acquisition, or of the latest arrival of a first waiter.
     last_event: AtomicU64,
     largest_gap: AtomicU64,
     stalls: AtomicU64,
     reading: AtomicU64,
     reads: AtomicU64,
-    /// Which time it is that readers wait for a writer, and which of them they need read no longer.
+    /// Number of the readers' round, and of the latest round whose readers may release.
     round: AtomicU64,
     dismissed: AtomicU64,
-    /// How long after the writer the first and the last reader of the round got in.
+    /// Nanoseconds from the writer's release to the first and the last read of the round.
     first_read: AtomicU64,
     last_read: AtomicU64,
 }
 
-/// After the last round.
 const NO_MORE: u64 = u64::MAX;
 
-/// What a new holder finds.
+/// Result of [`Board::enter`].
 #[derive(Debug)]
 pub struct Entry {
-    /// Nanoseconds since the one before began to let go, if it waited for a task to hand off to.
+    /// Nanoseconds since the previous holder began its release, if the release was a hand-off.
     pub after: Option<u64>,
 }
 
 impl Board {
-    /// Gives all tasks so much time from now.
+    /// Gives all tasks this time from now.
     pub fn begin(&self, time: Duration) {
         self.end.store(clock::now() + time.as_nanos() as u64, SeqCst);
     }
 
-    /// Whether the time is over.
+    /// True if the time is over.
     pub fn is_over(&self) -> bool {
         self.end.load(SeqCst) <= clock::now()
     }
 
-    /// A task asks for the lock.
+    /// Records that a task asks for the lock.
     pub fn arrive(&self) {
         if self.waiting.fetch_add(1, SeqCst) == 0 {
             self.last_event.fetch_max(clock::now(), SeqCst);
         }
     }
 
-    /// How many have asked and not got in yet.
+    /// The number of tasks that have asked and wait.
     pub fn waiting(&self) -> u64 {
         self.waiting.load(SeqCst)
     }
 
-    /// A task has the lock.
-    ///
-    /// # Panics
-    ///
-    /// If another has it too.
+    /// Records that a task has the lock. Panics if another task has the lock, too.
     pub fn enter(&self, process: u64) -> Entry {
         let now = clock::now();
         assert_eq!(self.inside.swap(1, SeqCst), 0, "two are inside at once");
@@ -95,7 +89,7 @@ impl Board {
         if self.last_process.swap(process + 1, SeqCst) != process + 1 {
             self.remote.fetch_add(1, SeqCst);
         }
-        // Of two tasks that are told apart by nanoseconds the later one may come first here.
+        // Of two tasks that arrive within nanoseconds, the later one may swap first.
         let gap = now.saturating_sub(self.last_event.swap(now, SeqCst));
         self.largest_gap.fetch_max(gap, SeqCst);
         if Duration::from_nanos(gap) > STALL {
@@ -105,23 +99,18 @@ impl Board {
         Entry { after: (handed_off != 0).then(|| now.saturating_sub(handed_off)) }
     }
 
-    /// The holder is about to let go.
+    /// Records that the holder is about to release.
     pub fn leave(&self) {
         assert_eq!(self.inside.swap(0, SeqCst), 1, "another has left meanwhile");
     }
 
-    /// The holder is about to let go, to a waiter.
+    /// Records that the holder is about to release to a waiter.
     pub fn hand_off(&self) {
         self.leave();
         self.handed_off.store(clock::now(), SeqCst);
     }
 
-    /// A reader has the lock together with others. Says how many nanoseconds after the last one began to let
-    /// go.
-    ///
-    /// # Panics
-    ///
-    /// If a writer has it.
+    /// Records a reader with the lock; returns the time since the last release. Panics if a writer has it.
     pub fn begin_reading(&self) -> u64 {
         let now = clock::now();
         self.reading.fetch_add(1, SeqCst);
@@ -135,7 +124,7 @@ impl Board {
         after
     }
 
-    /// A reader is about to let go.
+    /// Records that a reader is about to release.
     pub fn end_reading(&self) {
         self.reading.fetch_sub(1, SeqCst);
     }
@@ -145,24 +134,24 @@ impl Board {
         self.reads.load(SeqCst)
     }
 
-    /// A writer is inside, for which all readers shall wait.
+    /// Begins a round: a writer holds the lock, and all readers shall wait for it.
     pub fn begin_round(&self) {
         self.first_read.store(u64::MAX, SeqCst);
         self.last_read.store(0, SeqCst);
         self.round.fetch_add(1, SeqCst);
     }
 
-    /// The readers may let go, and wait for the next round.
+    /// Lets the readers release, and wait for the next round.
     pub fn dismiss(&self) {
         self.dismissed.store(self.round.load(SeqCst), SeqCst);
     }
 
-    /// There is no other round.
+    /// Ends the last round.
     pub fn end_rounds(&self) {
         self.round.store(NO_MORE, SeqCst);
     }
 
-    /// The round after that one, if it has begun; `Some(None)` if there is none.
+    /// The round after `round`, if it has begun; `Some(None)` if there is none.
     pub fn round_after(&self, round: u64) -> Option<Option<u64>> {
         match self.round.load(SeqCst) {
             NO_MORE => Some(None),
@@ -170,12 +159,12 @@ impl Board {
         }
     }
 
-    /// Whether the readers of that round may let go.
+    /// True if the readers of the round may release.
     pub fn is_dismissed(&self, round: u64) -> bool {
         self.dismissed.load(SeqCst) >= round
     }
 
-    /// How long after the writer the first and the last reader of the round got in.
+    /// Time from the writer's release to the first and the last read of the round.
     pub fn woken(&self) -> (Duration, Duration) {
         let [first, last] =
             [&self.first_read, &self.last_read].map(|at| Duration::from_nanos(at.load(SeqCst)));
@@ -187,26 +176,22 @@ impl Board {
         self.entered.load(SeqCst)
     }
 
-    /// How often the holder was of another process than the one before.
+    /// The number of acquisitions by another process than the previous one.
     pub fn remote(&self) -> u64 {
         self.remote.load(SeqCst)
     }
 
-    /// The longest time in which there was no holder although there were waiters.
+    /// The longest time without a holder while there were waiters.
     pub fn largest_gap(&self) -> Duration {
         Duration::from_nanos(self.largest_gap.load(SeqCst))
     }
 
-    /// How often that was a [stall](STALL).
+    /// The number of [stalls](STALL).
     pub fn stalls(&self) -> u64 {
         self.stalls.load(SeqCst)
     }
 
-    /// Sees that there are no holders and waiters any more, and that each acquisition was exclusive.
-    ///
-    /// # Panics
-    ///
-    /// If not.
+    /// Checks that no holders and waiters are left, and that each acquisition was exclusive.
     pub fn assert_right(&self, entered: u64) {
         let left = (self.inside.load(SeqCst), self.reading.load(SeqCst), self.waiting());
         assert_eq!(left, (0, 0, 0), "not all have left");
@@ -220,11 +205,7 @@ impl Board {
 pub struct SharedBoard(MmapRaw);
 
 impl SharedBoard {
-    /// The board at `path`, made if it is not there.
-    ///
-    /// # Errors
-    ///
-    /// Those of the file system.
+    /// The board at `path`, created if it does not exist. Fails with the file system's error.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         file.set_len(size_of::<Board>() as u64)?;
@@ -237,8 +218,8 @@ impl Deref for SharedBoard {
 
     fn deref(&self) -> &Board {
         // SAFETY: the mapping is as large as a `Board`, begins a page, lives as long as `self`, and is zero
-        // or what other processes have made of it by the same type; a `Board` has nothing but atomics, for
-        // which any bits will do.
+        // or written by other processes as the same type; a `Board` has only atomics, for which all bits are
+        // valid.
         unsafe { &*self.0.as_ptr().cast::<Board>() }
     }
 }

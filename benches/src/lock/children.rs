@@ -1,8 +1,8 @@
-//! Processes of this same program that take turns on one lock.
+//! Processes of this program that take turns on one lock.
 //!
-//! A child is told what to do on its command line, says `ready` when it is connected, begins when it is told
-//! to, and then reports in one line of JSON. It keeps its connections until it is killed, so that their end
-//! is not part of the count.
+//! A child reads its assignment from the command line, says `ready` when it is connected, begins at `go`, and
+//! then reports in one line of JSON. The child keeps its connections until it is killed, because closing is
+//! not to be counted.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,20 +24,19 @@ use crate::{each_client, each_client_beside};
 /// The option that makes this program a child.
 pub const CHILD: &str = "--child";
 
-/// What it is told then, and the thread that reports.
+/// The order to begin, and the thread that reports.
 const GO: &str = "go";
 const REPORTS: &str = "child";
-/// How long a child may take to begin, and to end when its time is over.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the children do.
+/// The children's work.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Part {
-    /// Each has one task, and they take turns.
+    /// Each child has one task, and they take turns.
     Turns(Turns),
-    /// Each has some tasks, and they all crowd.
+    /// Each child has some tasks, and all of them crowd.
     Convoy(Convoy),
-    /// Each has some tasks, which read together.
+    /// Each child has some tasks, which read together.
     Reading(Reading),
 }
 
@@ -51,16 +50,16 @@ struct Assignment {
     part: Part,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What the tasks went through.
+    /// The tasks' counts and times.
     pub taken: Taken,
-    /// How often each process got the lock.
+    /// Acquisitions of each process.
     pub by_process: Vec<u64>,
-    /// What they left on the board.
+    /// The board at the end.
     pub board: SharedBoard,
-    /// What the server was sent, if it was counted.
+    /// The commands sent to the server, if they were counted.
     pub sent: Option<Sent>,
 }
 
@@ -69,33 +68,25 @@ pub struct Outcome {
 pub struct Run<'a> {
     /// The client's name.
     pub client: &'a str,
-    /// The lock's.
+    /// The lock's name.
     pub name: &'a str,
-    /// How many processes.
+    /// Number of processes.
     pub processes: u64,
-    /// What each of them does.
+    /// The work of each.
     pub part: Part,
-    /// For how long.
+    /// Duration.
     pub time: Duration,
-    /// Whether to count what the server is sent; what it takes is not to be believed then.
+    /// True to count the commands, which distorts the times.
     pub counted: bool,
 }
 
 impl Run<'_> {
-    /// Runs it, and sees that there was one holder at a time, and that nothing is left on the server.
-    ///
-    /// # Panics
-    ///
-    /// If it was otherwise, or a process failed.
+    /// Runs the processes; checks for a single holder at a time, and for leftovers on the server.
     pub fn run(&self, server: &mut Server) -> Outcome {
         self.run_beside(server, |_, _| Taken::default())
     }
 
-    /// Runs it beside what `does` is, which says how often it got the lock itself.
-    ///
-    /// # Panics
-    ///
-    /// As [`run`](Self::run).
+    /// Runs the processes beside `does`, which returns its own acquisitions. Panics as [`run`](Self::run).
     pub fn run_beside(
         &self,
         server: &mut Server,
@@ -142,11 +133,7 @@ impl Run<'_> {
     }
 }
 
-/// What this program does as a child.
-///
-/// # Panics
-///
-/// If anything goes wrong; the parent sees that.
+/// Runs this program as a child. Panics on any error, which the parent sees.
 pub fn be_child(assignment: &str) {
     let assignment: Assignment = serde_json::from_str(assignment).expect("from our parent");
     let mut entries = Vec::from(each_client!(entry()));
@@ -202,6 +189,6 @@ fn run<C: Client>(assignment: &Assignment) {
         taken
     });
     answer(REPORTS, serde_json::to_string(&taken).expect("nothing that JSON has not"));
-    // Nothing more is said, and so the connections are kept.
+    // Keeps the connections open until stdin closes.
     while told.blocking_recv().is_some() {}
 }

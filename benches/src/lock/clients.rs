@@ -16,40 +16,40 @@ pub use self::raw::Raw;
 pub use self::rlock::Rlock;
 pub use self::rslock::Rslock;
 
-/// The lease of all clients that have leases: longer than any scenario.
+/// The lease of all clients with leases: longer than any scenario.
 pub const LEASE: Duration = Duration::from_secs(30);
 
-/// How long a client that has such an option waits for a reply; as ours does.
+/// Reply timeout of the clients that have the option; the same as ours.
 pub const PATIENCE: Duration = Duration::from_secs(3);
 
-/// One process's way to one lock. Any number of its tasks may use it at once.
+/// A process's client of a lock. Any number of its tasks may use the client at once.
 pub trait Client: Send + Sync + Sized + 'static {
     /// The row's name.
     const NAME: &'static str;
 
-    /// How long a waiter that is not woken sleeps at most before it asks again.
+    /// Interval at which a waiter asks again without being woken.
     const POLLS: Option<Duration>;
 
-    /// Has the lock.
+    /// Holds the lock.
     type Guard: Send;
 
-    /// A client of the server at `url` for the lock called `name`, whose connections live on this runtime.
+    /// Connects to the server at `url` for the lock called `name`, on the current runtime.
     fn connect(url: &str, name: &str) -> impl Future<Output = Self> + Send;
 
-    /// Takes the lock, waiting for it as long as it takes.
+    /// Acquires the lock, without a time limit.
     fn lock(&self) -> impl Future<Output = Self::Guard> + Send;
 
-    /// Gives it back.
+    /// Releases the lock.
     fn unlock(&self, guard: Self::Guard) -> impl Future<Output = ()> + Send;
 }
 
-/// A client of which one process has many locks over the same connection.
+/// A client with many locks over one connection.
 pub trait Many: Client {
-    /// A client of the server at `url` for each of the locks called `names`, over one connection.
+    /// Connects to the server at `url` for each of the locks called `names`, over one connection.
     fn connect_all(url: &str, names: &[String]) -> impl Future<Output = Vec<Self>> + Send;
 }
 
-/// As [`each_client!`](crate::each_client), for one more of ours and those that it is held against.
+/// As [`each_client!`](crate::each_client), for another lock of ours and the peers of that.
 #[macro_export]
 macro_rules! each_client_beside {
     ($of_ours:ident, $function:ident($($argument:expr),*)) => {
@@ -61,8 +61,7 @@ macro_rules! each_client_beside {
     };
 }
 
-/// Calls a generic function for each lock and makes an array of what it gives. Ours comes first, and [`Raw`]
-/// is not among them: it cannot wait.
+/// Calls a generic function for each lock but [`Raw`], which cannot wait; returns an array, ours first.
 #[macro_export]
 macro_rules! each_client {
     ($function:ident($($argument:expr),*)) => {

@@ -11,19 +11,19 @@ use super::board::Board;
 use super::clients::Client;
 use super::turns::Taken;
 
-/// What one of the processes does.
+/// The work of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Convoy {
-    /// How many tasks it has.
+    /// Number of tasks.
     pub tasks: u64,
-    /// Microseconds that each holds the lock. Tokio's timers count milliseconds, so it is one, more or less.
+    /// Microseconds of each hold: about a millisecond, the resolution of tokio's timers.
     pub hold: u64,
-    /// Microseconds that it does without it, at random from this range; comes again at once if it is empty.
+    /// Random range of the microseconds between two holds; empty to come again at once.
     pub think: Range<u64>,
 }
 
 impl Convoy {
-    /// What each task does until the board's time is over.
+    /// Runs a task until the board's time is over.
     pub async fn walk<C: Client>(&self, client: &C, board: &Board, process: u64) -> Taken {
         let mut taken = Taken::default();
         while !board.is_over() {

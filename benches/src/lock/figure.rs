@@ -1,4 +1,4 @@
-//! [`Figure`]: one number of each row, and whether ours is what it should be; and the table of them.
+//! [`Figure`]: a number of each row, with the goal of ours; and the table of figures.
 
 use std::fmt;
 
@@ -7,68 +7,68 @@ use comfy_table::{CellAlignment, Table, presets};
 use super::clients::{Client, Latchwork, Raw};
 use crate::record;
 
-/// One number of each row.
+/// A number of each row.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// The scenario's name.
     pub scenario: &'static str,
-    /// What is said, and its unit.
+    /// The quantity and its unit.
     pub what: &'static str,
-    /// How many digits behind the point are shown; [`Goal`]s are judged by what is shown.
+    /// Printed digits after the point; [`Goal`]s are judged by the printed number.
     pub digits: usize,
-    /// What ours is to reach.
+    /// The goal of ours.
     pub goal: Option<Goal>,
-    /// Each row's.
+    /// The number of each row.
     pub values: Vec<(&'static str, f64)>,
 }
 
-/// What our figure is to reach.
+/// The goal of our figure.
 #[derive(Clone, Copy, Debug)]
 pub enum Goal {
-    /// So much at most.
+    /// At most this.
     AtMost(f64),
-    /// So much at least.
+    /// At least this.
     AtLeast(f64),
-    /// So many times the best peer's at most; less is better.
+    /// At most this multiple of the best peer's figure; less is better.
     OfBestPeer(f64),
-    /// Of another row than ours: so many times a peer's at most.
+    /// For another row than ours: at most a multiple of a peer's figure.
     OfRow {
         /// The row.
         row: &'static str,
         /// The peer's row.
         peer: &'static str,
-        /// How many times.
+        /// The factor.
         times: f64,
     },
-    /// Of another row than ours: so much at most.
+    /// For another row than ours: at most this.
     AtMostBy {
         /// The row.
         row: &'static str,
-        /// How much.
+        /// The limit.
         most: f64,
     },
-    /// Of another row than ours: so much at least.
+    /// For another row than ours: at least this.
     AtLeastBy {
         /// The row.
         row: &'static str,
-        /// How much.
+        /// The limit.
         least: f64,
     },
-    /// So many times the raw row's rate at least; the figures are times.
+    /// At least this multiple of the raw row's rate; the figures are times.
     RateOfRaw(f64),
 }
 
-/// What a scenario says.
+/// The result of a scenario.
 #[derive(Debug, Default)]
 pub struct Measurement {
     /// The rows of the table.
     pub figures: Vec<Figure>,
-    /// What stands below it.
+    /// Lines below the table.
     pub notes: Vec<String>,
 }
 
 impl Measurement {
-    /// This, and what the other one says.
+    /// Appends the figures and notes of another measurement.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.figures.extend(other.figures);
@@ -77,29 +77,29 @@ impl Measurement {
     }
 }
 
-/// What one client has gone through in a scenario.
+/// A client's results in a scenario.
 pub trait Row {
     /// The client's name.
     fn client(&self) -> &'static str;
 }
 
-/// The rows of a scenario, and what it says of them.
+/// The rows of a scenario, and the measurement made of them.
 #[derive(Debug)]
 pub struct Rows<R> {
     scenario: &'static str,
     rows: Vec<R>,
-    /// What is said so far.
+    /// The figures and notes so far.
     pub measurement: Measurement,
 }
 
 impl<R: Row> Rows<R> {
-    /// With a note on each.
+    /// Begins with a note on each row.
     pub fn new(scenario: &'static str, rows: Vec<R>, note: impl Fn(&R) -> String) -> Self {
         let notes = rows.iter().map(note).collect();
         Self { scenario, rows, measurement: Measurement { figures: Vec::new(), notes } }
     }
 
-    /// Says one number of each.
+    /// Adds a number of each row.
     pub fn push(&mut self, what: &'static str, digits: usize, goal: Option<Goal>, of: fn(&R) -> f64) {
         let values = self.rows.iter().map(|row| (row.client(), of(row))).collect();
         self.measurement.figures.push(Figure { scenario: self.scenario, what, digits, goal, values });
@@ -124,7 +124,7 @@ impl Figure {
         peers.copied().min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// What is reached of what, and whether that will do.
+    /// The comparison with the goal as text, and true if the goal is reached.
     fn verdict(&self) -> Option<(String, bool)> {
         let ours = self.of(Latchwork::NAME);
         Some(match self.goal? {
@@ -150,7 +150,6 @@ impl Figure {
         })
     }
 
-    /// The medians of the same figure from several runs, and ours from the least to the greatest.
     fn median(runs: &[Figure]) -> (Figure, (f64, f64)) {
         let mut median = runs[0].clone();
         let mut spread = (f64::NAN, f64::NAN);
@@ -169,7 +168,7 @@ impl Figure {
 /// Each figure of several runs of the same scenarios, with quartiles over the runs.
 pub fn records(runs: &[Measurement]) -> Vec<record::Figure> {
     let Some(first) = runs.first() else { return Vec::new() };
-    // Of all else that is measured here less is better.
+    // For all other figures here less is better.
     let is_rate = |what: &str| ["a second", "Jain", "served least"].iter().any(|word| what.contains(word));
     let record = |(at, figure): (usize, &Figure)| {
         let (what, unit) = figure.what.rsplit_once(", ").unwrap_or((figure.what, ""));
@@ -191,7 +190,6 @@ pub fn records(runs: &[Measurement]) -> Vec<record::Figure> {
     first.figures.iter().enumerate().map(record).collect()
 }
 
-/// A scenario, for readers of the page and of its pictures.
 fn in_words(scenario: &str) -> &str {
     match scenario {
         "commands" | "uncontended" => "no contention",
@@ -222,7 +220,6 @@ impl fmt::Display for Report<'_> {
                 rows.push(row);
             }
         }
-        // Ours first, what it is held against next.
         rows.sort_by_key(|row| (*row != Latchwork::NAME, *row != Raw::NAME));
         let mut table = Table::new();
         table.load_preset(presets::ASCII_MARKDOWN);

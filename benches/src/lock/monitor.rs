@@ -1,8 +1,7 @@
-//! [`Monitor`]: what the server is sent, by its own word.
+//! [`Monitor`]: counts the commands sent to the server, by MONITOR.
 //!
-//! `INFO commandstats` also counts what scripts do inside of the server, and cannot tell that from what
-//! clients send. MONITOR can. It costs the server something for each command, so what is counted is never
-//! what is timed.
+//! `INFO commandstats` also counts the commands inside scripts, and cannot tell them from clients' commands.
+//! MONITOR can. It slows the server down, so no run is both counted and timed.
 
 use std::collections::BTreeMap;
 use std::thread::{self, JoinHandle};
@@ -12,19 +11,19 @@ use redis::{Connection, FromRedisValue, cmd};
 
 use super::server::{Server, connect};
 
-/// What belongs to a connection and not to a lock: it comes with the connection, or goes by the clock. (So a
-/// PING in front of a release, which makes the server write the message first, is not seen here.)
+/// Commands that belong to a connection and not to a lock: sent on connecting, or periodically. (The PING
+/// before a release, which makes the server write the message first, is not counted either.)
 const NOT_COUNTED: [&str; 4] = ["HELLO", "CLIENT", "PING", "SELECT"];
 
 /// Counts until it is [ended](Self::end).
 #[derive(Debug)]
 pub struct Monitor {
-    /// What is sent last.
+    /// The last command to read.
     mark: String,
     reader: JoinHandle<Sent>,
 }
 
-/// How often each command was sent, those inside of scripts left out.
+/// Counts of the commands sent, without those inside scripts.
 #[derive(Clone, Debug, Default)]
 pub struct Sent(BTreeMap<String, u64>);
 
@@ -33,7 +32,7 @@ impl Monitor {
     pub fn begin(server: &Server) -> Self {
         let mut connection = connect(&server.url());
         let mark = format!("mark-{}", clock::now());
-        // Counts from the answer on.
+        // The count begins after the reply.
         let () = cmd("MONITOR").query(&mut connection).expect("the server says what it is sent");
         let reader = thread::spawn({
             let mark = mark.clone();
@@ -42,7 +41,7 @@ impl Monitor {
         Self { mark, reader }
     }
 
-    /// Ends, and says what was sent until now.
+    /// Ends, and returns the commands sent until now.
     pub fn end(self, server: &mut Server) -> Sent {
         let _: String = server.control(&["ECHO", &self.mark]);
         self.reader.join().expect("every line could be read")
@@ -62,8 +61,7 @@ fn read(mut connection: Connection, mark: &str) -> Sent {
 }
 
 impl Sent {
-    /// Counts a line such as `1700000000.123456 [0 127.0.0.1:5000] "EVALSHA" "…"`; a script's own say
-    /// `[0 lua]`.
+    /// Counts a line such as `1700000000.123456 [0 127.0.0.1:5000] "EVALSHA" "…"`; a script's has `[0 lua]`.
     fn count(&mut self, line: &str) {
         let Some((client, what)) = line.split_once("] \"") else { return };
         let name = what.split('"').next().unwrap_or_default().to_uppercase();
@@ -72,12 +70,12 @@ impl Sent {
         }
     }
 
-    /// All of them.
+    /// The number of all commands.
     pub fn total(&self) -> u64 {
         self.0.values().sum()
     }
 
-    /// Each with its share of `events`, as in `EVALSHA 2.00, SUBSCRIBE 1.00`.
+    /// Each command's share of `events`, as in `EVALSHA 2.00, SUBSCRIBE 1.00`.
     pub fn per(&self, events: u64) -> String {
         let share = |(name, calls): (&String, &u64)| format!("{name} {:.2}", *calls as f64 / events as f64);
         self.0.iter().map(share).collect::<Vec<_>>().join(", ")

@@ -1,4 +1,4 @@
-//! Tasks that read together, and are waited for by a writer or wait for one.
+//! Tasks that read together, and a writer before or behind them.
 
 use std::time::Duration;
 
@@ -9,18 +9,17 @@ use super::board::Board;
 use super::clients::Client;
 use super::turns::{LOOK, Taken};
 
-/// What the readers of a process do.
+/// The work of a process's readers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Reading {
-    /// How many tasks it has.
+    /// Number of tasks.
     pub tasks: u64,
-    /// Microseconds that each reads before it comes again at once, until the board's time is over. `None`:
-    /// until it is dismissed, in each round that there is.
+    /// Microseconds of each read, repeated until the time is over. `None`: a read in each round.
     pub hold: Option<u64>,
 }
 
 impl Reading {
-    /// What each of the tasks does.
+    /// Runs one task.
     pub async fn read<C: Client>(&self, client: &C, board: &Board) -> Taken {
         match self.hold {
             Some(hold) => stream(client, board, Duration::from_micros(hold)).await,

@@ -1,4 +1,4 @@
-//! What is measured, one file each.
+//! The scenarios, one file each.
 
 mod commands;
 mod convoy;
@@ -19,13 +19,13 @@ use super::server::Server;
 /// A scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// Measures it.
+    /// Runs the scenario.
     pub measure: fn(&mut Server, rounds: usize) -> Measurement,
 }
 
-/// All of them.
+/// All scenarios.
 pub const SCENARIOS: [Scenario; 11] = [
     Scenario { name: commands::NAME, measure: commands::measure },
     Scenario { name: uncontended::NAME, measure: uncontended::measure },
@@ -40,8 +40,7 @@ pub const SCENARIOS: [Scenario; 11] = [
     Scenario { name: watched::NAME, measure: watched::measure },
 ];
 
-/// Does something to the rows in one order, and in the next round in the other, so that no row always comes
-/// after the same one.
+/// Calls `each` for the rows forwards, and in the next round backwards: no row always follows the same one.
 fn there_and_back<T>(round: usize, rows: &mut [T], each: impl FnMut(&mut T)) {
     match round % 2 {
         0 => rows.iter_mut().for_each(each),

@@ -1,4 +1,4 @@
-//! [`Server`]: the Redis server that all locks meet on, and a connection that only looks.
+//! [`Server`]: the Redis server of all locks, and a control connection.
 
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, Sub};
@@ -8,24 +8,24 @@ use std::time::{Duration, Instant};
 use latchwork_testkit::RedisServer;
 use redis::{Client, Connection, FromRedisValue, InfoDict, cmd};
 
-/// A server of this run's own.
+/// A Redis server of this run.
 pub struct Server {
     redis: RedisServer,
     control: Connection,
-    /// The bytes of one look at what was spent, and of all looks so far.
+    /// The bytes of one call of `spent`, and of all calls so far.
     look: [u64; 2],
 }
 
-/// What a server has spent.
+/// Resources that a server has used.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
-    /// CPU time, of whatever it does.
+    /// CPU time of the whole server.
     pub cpu: Duration,
-    /// How often a script was called by its hash.
+    /// Number of EVALSHA calls.
     pub calls: u64,
-    /// The time that these calls took, by the server's own clock.
+    /// The duration of these calls, by the server's own clock.
     pub evalsha: Duration,
-    /// What came and went over the network, without what it takes to ask for this.
+    /// Network traffic in bytes, without that of `spent` itself.
     pub bytes: u64,
 }
 
@@ -51,34 +51,34 @@ impl AddAssign for Spent {
     }
 }
 
-/// How long the last commands of ended clients may take to arrive, and a key to go that was given a second.
+/// Time for the last commands of ended clients to arrive, and for a key with one second to expire.
 const SOON: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// Starts it.
+    /// Starts a server.
     pub fn start() -> Self {
         let redis = RedisServer::start();
         let control = connect(&redis.url());
         let mut server = Self { redis, control, look: [0; 2] };
-        // The first answer is shorter, as it has fewer commands to count.
+        // The first reply is shorter, since it has fewer commands to count.
         server.spent();
         let [before, after] = [server.spent(), server.spent()];
         server.look[0] = after.bytes - before.bytes;
         server
     }
 
-    /// Its URL.
+    /// The URL.
     pub fn url(&self) -> String {
         self.redis.url()
     }
 
-    /// Its version.
+    /// The version.
     pub fn version(&mut self) -> String {
         let info: InfoDict = self.control(&["INFO", "server"]);
         info.get("redis_version").unwrap_or_default()
     }
 
-    /// How often each command has run, those inside of scripts included, by the server's own count.
+    /// Calls of each command, including calls inside scripts, by the server's own count.
     pub fn calls(&mut self) -> BTreeMap<String, u64> {
         let info: String = self.control(&["INFO", "commandstats"]);
         let count = |line: &str| {
@@ -88,7 +88,7 @@ impl Server {
         info.lines().filter_map(count).collect()
     }
 
-    /// What it has spent so far.
+    /// Resources used so far.
     pub fn spent(&mut self) -> Spent {
         let network: InfoDict = self.control(&["INFO", "stats"]);
         let bytes = |name| network.get::<u64>(name).unwrap_or_default();
@@ -111,17 +111,13 @@ impl Server {
         }
     }
 
-    /// Runs a command over the connection that only looks.
+    /// Runs a command over the control connection.
     pub fn control<T: FromRedisValue>(&mut self, words: &[&str]) -> T {
         let (name, args) = words.split_first().expect("a command");
         cmd(name).arg(args).query(&mut self.control).expect("the server answers")
     }
 
-    /// Sees that no key and no subscription is left.
-    ///
-    /// # Panics
-    ///
-    /// If there is.
+    /// Checks that no key and no subscription is left. Panics if any is left.
     pub fn assert_empty(&mut self, client: &str) {
         let start = Instant::now();
         loop {

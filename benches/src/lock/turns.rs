@@ -1,4 +1,4 @@
-//! Tasks that take turns on one lock, each of which waits for the others to wait before it lets go.
+//! Tasks that take turns on one lock; a holder releases only when the others wait.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,28 +9,28 @@ use tokio::time::sleep;
 use super::board::Board;
 use super::clients::Client;
 
-/// How the turns go.
+/// The rules of the turns.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Turns {
-    /// How many others have to wait before the holder lets go.
+    /// Number of waiting others required for a release.
     pub waiting: u64,
-    /// Microseconds that they have waited by then, at random from this range.
+    /// Random range of their wait before the release, in microseconds.
     pub hold: Range<u64>,
 }
 
-/// What one task, or all of them, went through.
+/// Counts and times of one task, or of all.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Taken {
-    /// How often it got the lock.
+    /// Number of acquisitions.
     pub entered: u64,
-    /// Nanoseconds from before the one before let go, each time it was handed off.
+    /// Nanoseconds from before the previous holder's release, for each hand-off.
     pub nanos: Vec<u64>,
     /// The longest wait of a crowd, in nanoseconds.
     pub longest: u64,
 }
 
 impl Taken {
-    /// Adds what another task went through.
+    /// Adds the counts and times of another task.
     pub fn add(&mut self, mut other: Taken) {
         self.entered += other.entered;
         self.nanos.append(&mut other.nanos);
@@ -38,8 +38,7 @@ impl Taken {
     }
 }
 
-/// How often the others are looked at. Not between a release and the next acquisition, which asks for
-/// nothing here.
+/// Interval of looks at the board, which never delay a measured acquisition.
 pub(super) const LOOK: Duration = Duration::from_millis(1);
 
 /// Takes turns until the board's time is over.
@@ -63,7 +62,7 @@ pub async fn take<C: Client>(client: &C, board: &Board, process: u64, turns: &Tu
         let entered = board.entered();
         board.hand_off();
         client.unlock(guard).await;
-        // Coming back at once would be a race with the waiter that was handed it.
+        // Asking at once would race with the waiter that was handed the lock.
         while board.entered() == entered {
             sleep(LOOK).await;
         }

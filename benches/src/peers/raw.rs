@@ -1,4 +1,4 @@
-//! What a permit costs at least on this machine.
+//! A lower bound for the cost of a permit on this machine.
 
 use std::future::{self, Future};
 use std::sync::atomic::{AtomicIsize, Ordering::AcqRel, Ordering::Acquire};
@@ -6,12 +6,11 @@ use std::task::Poll;
 
 use super::{Many, Peer};
 
-/// One `fetch_sub` to take, one `fetch_add` to give back. No semaphore: it never looks whether there is a
-/// permit.
+/// A `fetch_sub` to acquire, a `fetch_add` to release. No semaphore: a permit need not be free.
 #[derive(Debug)]
 pub struct Raw(AtomicIsize);
 
-/// What [`Raw`] gives.
+/// The permit of [`Raw`].
 #[derive(Debug)]
 pub struct RawPermit<'a> {
     counter: &'a AtomicIsize,

@@ -1,4 +1,4 @@
-//! The published loop, as directly as Rust can say it: what latchwork grew from.
+//! The published loop, as directly as Rust can express it: the origin of latchwork's semaphore.
 //!
 //! A counter, a queue, and Redisson's `tryRun` between them with its lost wake-up repaired. Every acquire
 //! joins the queue, even beside a free permit. Orderings are AcqRel throughout, close to Java's.
@@ -101,7 +101,7 @@ impl Drop for SeedAcquire<'_> {
     }
 }
 
-/// Gives itself back to [`Seed`].
+/// A permit of [`Seed`], released on drop.
 #[derive(Debug)]
 pub struct SeedPermit<'a>(&'a Seed);
 

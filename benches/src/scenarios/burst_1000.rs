@@ -11,15 +11,13 @@ use crate::wakers::Counting;
 
 const WAITERS: u32 = 1000;
 
-/// How the permits come.
 #[derive(Clone, Copy, Debug)]
 enum Added {
     OneByOne,
     AtOnce,
 }
 
-/// All waiters are polled and wait, the permits are added, all are polled and have one, which they drop. Per
-/// waiter.
+/// All waiters are polled and wait, the permits are added, all are polled and drop theirs. Per waiter.
 pub fn burst_1000() -> Vec<Event> {
     vec![
         Event {
@@ -31,7 +29,7 @@ pub fn burst_1000() -> Vec<Event> {
     ]
 }
 
-/// Each round has a semaphore of its own, born without permits, and only the waiting is inside the clock.
+/// Each round has a new semaphore without permits, and only the waiting is timed.
 fn row<P: Queueing>(added: Added) -> Row {
     let waker = Counting::new();
     let waiters = WAITERS as usize;
@@ -62,7 +60,8 @@ fn row<P: Queueing>(added: Added) -> Row {
             }
             took += start.elapsed();
             assert_eq!(semaphore.available(), waiters);
-            // Exactly once each, where a permit is handed over. async-lock lets newcomers pass the word on.
+            // A semaphore that hands over wakes each waiter once. With async-lock, newcomers pass the wake-up
+            // on.
             let woken = waker.wakes() - woken_before;
             assert!((1..=u64::from(WAITERS)).contains(&woken), "{}: {woken} were woken", P::NAME);
             assert!(P::NAME == "async-lock" || woken == u64::from(WAITERS), "{}: {woken}", P::NAME);

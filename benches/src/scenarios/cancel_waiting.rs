@@ -11,13 +11,12 @@ use crate::wakers::Counting;
 
 const CANCELS: u32 = 1000;
 
-/// Behind a holder and one patient waiter, waiters are polled and dropped, one after the other.
+/// Behind a holder and a patient waiter, other waiters are polled and dropped, one after the other.
 pub fn cancel_waiting() -> Vec<Event> {
     vec![Event { name: "cancel_waiting", per_round: CANCELS, rows: each_peer!(row()).into() }]
 }
 
-/// A round ends with the patient waiter's turn, inside the clock: a queue that keeps its dead until then pays
-/// for it here.
+/// A round ends with the patient waiter's turn, in the timed span, when a queue meets its dead waiters.
 fn row<P: Queueing>() -> Row {
     let semaphore = P::new(1);
     let waker = Counting::new();

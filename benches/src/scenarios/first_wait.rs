@@ -1,5 +1,4 @@
-//! A permit is taken, one task waits for it, and then none does any more: the changes between idle and
-//! queued.
+//! A permit is acquired, a task waits, and then none: the changes between idle and queued.
 
 use std::hint::black_box;
 use std::pin::pin;
@@ -10,7 +9,7 @@ use crate::event::{Event, Row};
 use crate::peers::{Queueing, poll_pending, poll_ready};
 use crate::wakers::Counting;
 
-/// Take, wait, hand over, free; take, wait, cancel, free; and wait, cancel behind a holder.
+/// Acquire, wait, hand over, release; acquire, wait, cancel, release; and wait, cancel behind a holder.
 pub fn first_wait() -> Vec<Event> {
     vec![
         Event { name: "first_wait/hand_over", per_round: 1, rows: each_peer!(hand_over()).into() },

@@ -9,14 +9,12 @@ use crate::event::{Event, Row};
 use crate::peers::{Queueing, poll_pending, poll_ready};
 use crate::wakers::Counting;
 
-/// The one permit is held; a waiter is polled and waits; the permit is dropped; the waiter is polled and has
-/// it.
+/// The only permit is held; a waiter waits; the permit is dropped; the waiter is polled and has it.
 pub fn hand_over() -> Vec<Event> {
     vec![Event { name: "hand_over", per_round: 1, rows: each_peer!(row()).into() }]
 }
 
-/// The waiter that has the permit is the next round's holder, so that a round is one hand-off and nothing
-/// else.
+/// The waiter with the permit is the next round's holder: a round is exactly one hand-off.
 fn row<P: Queueing>() -> Row {
     let semaphore = P::new(1);
     let waker = Counting::new();

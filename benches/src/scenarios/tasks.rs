@@ -1,4 +1,4 @@
-//! Tasks on a runtime: what does an acquisition cost where a semaphore usually lives?
+//! Tasks on a runtime: the cost of an acquisition in a semaphore's usual place.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,11 +13,10 @@ use crate::event::{Event, Row};
 use crate::peers::Peer;
 
 const WORKERS: usize = 2;
-/// Of each task in a round: enough that its being spawned is no matter.
+/// Turns of each task in a round: enough that the cost of spawning does not matter.
 const TURNS: u32 = 20;
 
-/// Tasks of a runtime with two threads, each on its core, take a permit, yield with it in hand and drop it.
-/// Per acquisition.
+/// Tasks on two pinned threads acquire a permit, yield while holding it and drop it. Per acquisition.
 pub fn tasks() -> Vec<Event> {
     let runtime = Arc::new(runtime());
     [("tasks/64_on_1", 64, 1), ("tasks/64_on_8", 64, 8), ("tasks/1000_on_10", 1000, 10)]
@@ -34,7 +33,7 @@ fn runtime() -> Runtime {
     let started = AtomicUsize::new(0);
     Builder::new_multi_thread()
         .worker_threads(WORKERS)
-        // Ordering: Relaxed, a number of its own.
+        // Ordering: Relaxed, only the uniqueness of the number matters.
         .on_thread_start(move || cores::pin(started.fetch_add(1, Ordering::Relaxed) % WORKERS))
         .build()
         .expect("a runtime can be made")

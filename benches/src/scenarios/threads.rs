@@ -1,4 +1,4 @@
-//! Two threads, permits to spare.
+//! Two threads with spare permits.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,18 +15,17 @@ const THREADS: usize = 2;
 const ONE: usize = 0;
 const OTHER: usize = 1;
 const PERMITS: usize = 16;
-/// Short enough to be over, most times, before the system takes one of the threads off its core.
+/// Short enough to end, most times, before the system preempts one of the threads.
 const PERMITS_PER_ROUND: u32 = 1000;
 
-/// Two threads take and drop permits in a loop; there always is one. Per permit of one thread.
+/// Two threads acquire and drop permits in a loop; a permit is always free. Per permit of a thread.
 pub fn threads() -> Vec<Event> {
     let mut rows = Vec::from(each_peer!(row()));
     rows.push(row::<Raw>());
     vec![Event { name: "threads_2/try_acquire", per_round: PERMITS_PER_ROUND, rows }]
 }
 
-/// Only rounds in which both threads ran at once count; on a busy machine others are many, and show no
-/// contention.
+/// Only rounds with both threads at once count; on a busy machine many others show no contention.
 fn row<P: Peer>() -> Row {
     let semaphore = P::new(PERMITS);
     Row::new_if_undisturbed::<P>(move |rounds| {
@@ -42,7 +41,7 @@ fn row<P: Peer>() -> Row {
                     meeting.attend(&mut meetings);
                 }
             });
-            // Not on the caller's thread, which must not stay pinned.
+            // Not on the caller's thread, which must stay unpinned.
             let one = scope.spawn(|| {
                 cores::pin(ONE);
                 let mut together = Together::new();
@@ -61,12 +60,11 @@ fn row<P: Peer>() -> Row {
     })
 }
 
-/// What the threads do after they have met.
 #[derive(Clone, Copy)]
 enum RoundStep {
     Work,
-    /// Sleep until then, each until its own time, and work. On a swamped machine the threads may have fallen
-    /// into a beat in which each has its core while the other has not; this breaks it.
+    /// Sleep, each until its own time, then work. On a swamped machine the threads may have fallen into a
+    /// beat in which each has its core while the other has not; sleeping breaks the beat.
     RestAndWork([Instant; THREADS]),
     GoHome,
 }
@@ -102,8 +100,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where the threads wait for each other. They spin: a sleeper comes late, and for that long the other is
-/// alone.
+/// Meeting point of the threads. They spin: a sleeper would come late, and the other would run alone so long.
 struct Meeting {
     arrived: AtomicUsize,
 }
@@ -113,18 +110,16 @@ impl Meeting {
         Self { arrived: AtomicUsize::new(0) }
     }
 
-    /// `before` is how many meetings this thread attended.
+    /// `before` is the number of meetings that this thread attended.
     fn attend(&self, before: &mut usize) {
         *before += 1;
-        // Ordering: Release and Acquire, so that what one did before the meeting is seen by the other after
-        // it.
+        // Ordering: Release and Acquire: a thread sees all writes of the other before the meeting.
         self.arrived.fetch_add(1, Ordering::AcqRel);
         let mut spins = 0_u32;
         // Ordering: as above.
         while self.arrived.load(Ordering::Acquire) < *before * THREADS {
             spins = spins.wrapping_add(1);
-            // The other one may be waiting for this very core. Not at once: any other thread about would take
-            // it for long.
+            // The other thread may need this very core. Not at once: any third thread would take it for long.
             if spins.is_multiple_of(100_000) {
                 thread::yield_now();
             }
@@ -133,7 +128,7 @@ impl Meeting {
     }
 }
 
-/// The rounds so far, and those of them that count.
+/// The rounds so far, and the good ones among them.
 struct Together {
     begun: Instant,
     tried: u64,
@@ -146,7 +141,7 @@ impl Together {
         Self { begun: Instant::now(), tried: 0, good: 0, good_time: Duration::ZERO }
     }
 
-    /// All rounds are tried, unless that takes too long; if none was good, some more.
+    /// Tries all rounds, unless they take too long; without a good round, some more.
     ///
     /// A round is good if the threads ran at once for two thirds of the time from the first start to the last
     /// end.
@@ -166,15 +161,13 @@ impl Together {
         } else if good {
             RoundStep::Work
         } else {
-            // By 0 to 6 milliseconds apart: a beat's parts last for some of the system's ticks, and those are
-            // 1 to 4.
+            // 0 to 6 ms apart: the parts of a beat last for some of the system's ticks, of 1 to 4 ms each.
             let until = Instant::now() + Duration::from_millis(8);
             RoundStep::RestAndWork([until, until + Duration::from_millis(self.tried % 4 * 2)])
         }
     }
 
-    /// So many good rounds would have taken this long. No figure is better than that of threads which took
-    /// turns.
+    /// The time of `rounds` good rounds, extrapolated. Threads that took turns would have a better figure.
     fn time_of(&self, rounds: u64) -> Option<Duration> {
         (self.good > 0).then(|| self.good_time.mul_f64(rounds as f64 / self.good as f64))
     }

@@ -11,7 +11,7 @@ use crate::wakers::Counting;
 
 const PERMITS: usize = 16;
 
-/// `try_acquire`, `acquire` polled once, `acquire_many(8)` polled once; each with the drop of what it gave.
+/// `try_acquire`, `acquire` polled once, `acquire_many(8)` polled once; each with the drop of the permit.
 pub fn uncontended() -> Vec<Event> {
     let mut try_rows = Vec::from(each_peer!(try_acquire()));
     try_rows.push(try_acquire::<Raw>());
@@ -76,7 +76,7 @@ fn acquire_many<P: Many>() -> Row {
     })
 }
 
-/// Gives the peers named their [`Many`], and a row each.
+/// Implements [`Many`] for the named peers, and returns a row of each.
 macro_rules! acquire_many {
     ($($peer:ty => |$semaphore:ident, $n:ident| $acquire:expr;)*) => {
         $(

@@ -1,4 +1,4 @@
-//! Commands that a test gives a store by itself, one by one; for tests beside the suite.
+//! Single commands of a test to a store, for tests beside the suite.
 
 use std::time::{Duration, Instant};
 
@@ -7,18 +7,18 @@ use latchwork::backend::{
 };
 use latchwork::{Holder, LeaseId};
 
-/// What a release of a lock that has a queue comes to.
+/// The outcome of releasing a lock that no waiter is granted.
 pub const RELEASED: ReleaseOutcome = ReleaseOutcome::Released { receivers: 0 };
 
 /// Short forms of a backend's commands.
 #[allow(async_fn_in_trait, reason = "it has one implementation")]
 pub trait Commands: Backend {
-    /// For a lease from now on, without a token and without a position.
+    /// A request for a lease from now on, without a token or a position.
     fn request(&self, id: &LeaseId, lease: Duration) -> AcquireRequest {
         request_at(self.runtime().now(), id, lease)
     }
 
-    /// The one lease of a lock that many cannot have.
+    /// The only holder of a lock that has one holder at a time.
     ///
     /// # Errors
     ///
@@ -26,7 +26,7 @@ pub trait Commands: Backend {
     ///
     /// # Panics
     ///
-    /// If there are more.
+    /// If the store reports several holders.
     async fn holder(&self, mode: Mode, name: &LockName) -> Result<Option<Holder>, Self::Error> {
         Ok(only(mode, self.holders(mode, name).await?))
     }
@@ -34,28 +34,26 @@ pub trait Commands: Backend {
 
 impl<B: Backend> Commands for B {}
 
-/// For a lease from `now` on, without a token and without a position.
 pub(crate) fn request_at(now: Instant, id: &LeaseId, lease: Duration) -> AcquireRequest {
     AcquireRequest::new(id.clone(), lease, now.into())
 }
 
-/// The one lease of a lock that many cannot have.
 pub(crate) fn only(mode: Mode, mut holders: Vec<Holder>) -> Option<Holder> {
     assert!(holders.len() <= 1, "{mode}: {holders:?}");
     holders.pop()
 }
 
-/// Leases of one name.
+/// The keys of a name's leases.
 pub fn keys(name: &LockName, ids: &[&LeaseId]) -> Vec<LeaseKey> {
     ids.iter().map(|id| LeaseKey { name: name.clone(), id: (*id).clone() }).collect()
 }
 
-/// Whether an attempt has the lock.
+/// True if the attempt acquired the lock.
 pub fn is_acquired(outcome: AcquireOutcome) -> bool {
     matches!(outcome, AcquireOutcome::Acquired { .. })
 }
 
-/// How long to wait; `None` if there is nothing to wait for.
+/// The remaining lease of the holder; `None` if the attempt acquired the lock.
 pub fn left(outcome: AcquireOutcome) -> Option<Duration> {
     match outcome {
         AcquireOutcome::Held { left } | AcquireOutcome::HeldUncalled { left } => Some(left),
@@ -63,11 +61,11 @@ pub fn left(outcome: AcquireOutcome) -> Option<Duration> {
     }
 }
 
-/// The last token of a lock that was to be free.
+/// The last token of an attempt on a free lock.
 ///
 /// # Panics
 ///
-/// If it was held.
+/// If the lock was held.
 pub fn token(outcome: AcquireOutcome) -> u64 {
     match outcome {
         AcquireOutcome::Acquired { last_token } => last_token,
@@ -75,11 +73,11 @@ pub fn token(outcome: AcquireOutcome) -> u64 {
     }
 }
 
-/// Whether a reader had the lock that was released.
+/// True if the released id was a reader.
 ///
 /// # Panics
 ///
-/// If the release says what none of a reader does.
+/// If no release of a reader has this outcome.
 pub fn did_read(outcome: ReleaseOutcome) -> bool {
     match outcome {
         RELEASED => true,

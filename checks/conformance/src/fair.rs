@@ -1,4 +1,4 @@
-//! What a fair lock promises beyond what every [lock](crate::lock) does: the order of all clients.
+//! Promises of a fair lock beyond those of every [lock](crate::lock): the order of all clients' waiters.
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,15 +13,13 @@ use crate::lock::{DropAfter, assert_nothing_left, fresh_name, head_sleeps, waiti
 use crate::store::Subject;
 use crate::tasks::{JoinHandle, eventually, now, since, sleep, soon, spawn, timeout};
 
-/// A third of the default watchdog's timeout, which is how long a position is kept that is not asked for. A
-/// shorter wait was not held up by one.
+/// A third of the default watchdog's timeout: the store keeps the position of a silent client for this time.
+/// A shorter wait was not held up by a silent client.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// Between two arrivals: a store learns of them by messages, which take some milliseconds on a busy machine,
-/// and come the later in the store's order.
+/// Pause between two arrivals: on a busy machine, closer ones could reach the store in either order.
 const APART: Duration = Duration::from_millis(50);
 
-/// Several clients of a store, each with the lock of one name.
 struct Clients<'s> {
     store: &'s Subject<'s>,
     clients: Vec<LockClient>,
@@ -43,8 +41,7 @@ impl<'s> Clients<'s> {
         Self { store, clients, locks }
     }
 
-    /// A task waits through this client, and the store knows if it is the client's first. `got`: what it
-    /// does then.
+    /// Spawns a task that waits through this client; returns when the task is queued.
     async fn waiter<T: 'static, F: Future<Output = T> + 'static>(
         &self,
         client: usize,
@@ -76,17 +73,16 @@ impl<'s> Clients<'s> {
     }
 }
 
-/// Waits, says that it has the lock, and holds it until it is told to go on.
+/// Waits for the lock, sets `has_it`, and holds the lock until `go_on` is set.
 async fn holds(lock: Lock, has_it: Arc<AtomicBool>, go_on: Arc<AtomicBool>) -> Guard {
     let guard = lock.lock().await.unwrap();
-    // Ordering: SeqCst, the least that is to be understood of a test.
+    // Ordering: SeqCst, the easiest to reason about in a test.
     has_it.store(true, Ordering::SeqCst);
     // Ordering: as above.
     eventually("being told to go on", async || go_on.load(Ordering::SeqCst)).await;
     guard
 }
 
-/// Polls a future until something is so, and not again.
 async fn poll_until<F: Future>(mut future: Pin<&mut F>, what: &str, mut ask: impl FnMut() -> bool) {
     eventually(what, async || {
         std::future::poll_fn(|context| {
@@ -103,7 +99,7 @@ pub(crate) async fn waiters_of_several_clients_are_served_in_the_order_in_which_
     store: &Subject<'_>,
 ) {
     const WAITERS: usize = 12;
-    // The first of its client, and one in the middle.
+    // The head of a client's queue, and a waiter in the middle.
     const LEAVE: [usize; 2] = [1, 6];
     let all = Clients::new(store, 4).await;
     let held = all.locks[3].lock().await.unwrap();
@@ -114,7 +110,6 @@ pub(crate) async fn waiters_of_several_clients_are_served_in_the_order_in_which_
         let waiter = all.waiter(number % 3, async move |lock| {
             let guard = lock.lock().await.unwrap();
             served.lock().unwrap().push(number);
-            // Each way to give it back.
             match number % 2 {
                 0 => drop(guard),
                 _ => guard.unlock().await.unwrap(),
@@ -140,13 +135,13 @@ pub(crate) async fn waiters_of_several_clients_are_served_in_the_order_in_which_
 
 pub(crate) async fn newcomer_does_not_overtake(store: &Subject<'_>) {
     let all = Clients::new(store, 3).await;
-    // Behind a holder of another client; and of its own one, whose release names it as the next, where grants
-    // suffice.
+    // Behind a holder of another client; then, where grants suffice, behind a holder of its own client, whose
+    // release names this waiter as the next.
     let names_the_next = store.backend(&all.clients[1]).grants_suffice();
     for holder in [0, 1].into_iter().take(if names_the_next { 2 } else { 1 }) {
         let held = all.locks[holder].lock().await.unwrap();
         let (has_it, go_on) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
-        // If the holder is of the same client, no waiter here has asked the store before the release.
+        // Behind a holder of the same client, the waiter has not asked the store before the release.
         let waiter = spawn(holds(all.locks[1].clone(), Arc::clone(&has_it), Arc::clone(&go_on)));
         eventually("waiting", async || match holder {
             0 => head_sleeps(store, &all.clients[1], &all.locks[1]),
@@ -159,7 +154,7 @@ pub(crate) async fn newcomer_does_not_overtake(store: &Subject<'_>) {
         }
         let mut last = pin!(all.locks[holder].lock());
         poll_until(last.as_mut(), "the next wait", || all.waiting(holder) > 0).await;
-        // Ordering: SeqCst, the least that is to be understood of a test.
+        // Ordering: SeqCst, the easiest to reason about in a test.
         eventually("the waiter's turn", async || has_it.load(Ordering::SeqCst)).await;
         // Ordering: as above.
         go_on.store(true, Ordering::SeqCst);
@@ -185,7 +180,7 @@ pub(crate) async fn waiter_that_leaves_costs_the_others_nothing(store: &Subject<
 
 pub(crate) async fn waiter_that_leaves_when_it_is_granted_the_lock_passes_it_on(store: &Subject<'_>) {
     let all = Clients::new(store, 3).await;
-    // By a message, and by the release of its own client.
+    // Once the head leaves through a message, once through a release of its own client.
     for leaves in [1, 0] {
         let held = all.locks[0].lock().await.unwrap();
         let mut waits = Box::pin(all.locks[leaves].lock());
@@ -228,7 +223,7 @@ pub(crate) async fn hold_that_was_granted_unasked_lasts(store: &Subject<'_>) {
     let waiter = all.waiter(1, async |lock| lock.lock().await.unwrap()).await;
     held.unlock().await.unwrap();
     let guard = soon("the grant", waiter).await.unwrap();
-    // Longer than the position would have been kept, and than a lease lasts that is not renewed.
+    // Longer than the store keeps a position, and than an unrenewed lease lasts.
     let patience = watchdog + watchdog / 9;
     assert!(all.locks[2].try_lock_for(patience, Lease::Watched).await.unwrap().is_none());
     guard.ensure_held().await.unwrap();
@@ -279,8 +274,7 @@ pub(crate) async fn tokens_rise_however_the_lock_is_granted(store: &Subject<'_>)
     let first = all.locks[0].fenced().lock().await.unwrap();
     let tokens = Arc::new(Mutex::new(vec![first.fencing_token().unwrap()]));
     let mut waiters = Vec::new();
-    // Of the releasing client or another one, with a lease of its own or without, with tokens or without; and
-    // forced.
+    // Waiters of this client and others, with and without a lease time and tokens; and a forced release.
     for (number, client) in [0, 0, 1, 2, 2, 2, 0, 1, 1, 0].into_iter().enumerate() {
         let tokens = Arc::clone(&tokens);
         let wait = |lock: Lock| async move {
@@ -321,11 +315,9 @@ pub(crate) async fn kinds_refuse_each_other(store: &Subject<'_>) {
         assert!(soon("the refusal", refused.lock()).await.unwrap_err().is_other_kind());
         assert!(refused.force_unlock().await.unwrap_err().is_other_kind());
         guard.ensure_held().await.unwrap();
-        // The name is locked, whatever asks; one side of a read-write lock need not say so, but nor does it
-        // say that it is free.
+        // `is_locked` of the other kind may fail, but never returns false.
         assert!(refused.is_locked().await.unwrap_or_else(|error| error.is_other_kind()));
         guard.unlock().await.unwrap();
-        // Free, it may be either.
         refused.lock().await.unwrap().unlock().await.unwrap();
     }
     assert_nothing_left(store, &one, &store.lock(&one, &name)).await;
@@ -374,7 +366,7 @@ pub(crate) async fn shutdown_tells_the_waiters(store: &Subject<'_>) {
     let all = Clients::new(store, 3).await;
     let held = all.locks[0].lock().await.unwrap();
     let mut told = Vec::new();
-    // One in the store's queue, and one behind it; and behind a holder of its own client.
+    // A waiter in the store's queue, another behind it, and a third behind a holder of its own client.
     for client in [1, 1, 0] {
         let lock = all.locks[client].clone();
         let before = all.waiting(client);

@@ -1,4 +1,4 @@
-//! [`Intercept`]: a store whose commands and answers a test changes on their way.
+//! [`Intercept`]: a store whose commands and replies a test changes in transit.
 
 use std::error::Error;
 use std::time::Duration;
@@ -9,57 +9,57 @@ use latchwork::backend::{
 };
 use latchwork::{Holder, LeaseId, NameError};
 
-/// A test's code between a client and its store. By default each method passes its command on; a method of
-/// the test may change the command or the answer, send nothing, wait, fail or panic.
+/// A test's code between a client and its store. By default each method forwards its command; an override may
+/// change the command or the reply, send nothing, wait, fail or panic.
 pub trait Interceptor<B: Backend>: Send + Sync + Sized + 'static {
-    /// The error that the client gets.
+    /// The error type that the client sees.
     type Error: Error + Send + Sync + 'static;
 
-    /// As of a [`Backend`].
+    /// See [`Backend`].
     const ANSWERS_AT_ONCE: bool = false;
 
-    /// The client's error, of an error of the store.
+    /// Converts an error of the store into the client's error.
     fn error(&self, error: B::Error) -> Self::Error;
 
-    /// As of a [`Backend`].
+    /// See [`Backend`].
     fn failure(&self, backend: &B, error: &Self::Error) -> Failure {
         let _ = (backend, error);
         Failure::Indeterminate
     }
 
-    /// Called before each question that is no command: for the registry, the runtime, a channel.
+    /// Called before each call that is no command: for the registry, the runtime, a channel.
     fn asked(&self) {}
 
-    /// As of a [`Backend`].
+    /// See [`Backend`].
     fn channels(&self, backend: &B, mode: Mode, name: &LockName, client: &str) -> Channels {
         backend.channels(mode, name, client)
     }
 
-    /// As of a [`Backend`].
+    /// See [`Backend`].
     fn grants_suffice(&self, backend: &B) -> bool {
         backend.grants_suffice()
     }
 
-    /// As of a [`Backend`].
+    /// See [`Backend`].
     fn calls_waiters(&self, backend: &B) -> bool {
         backend.calls_waiters()
     }
 
-    /// As of a [`Backend`].
+    /// See [`Backend`].
     ///
     /// # Errors
     ///
-    /// If there can be no lock of this name.
+    /// If no lock can have this name.
     fn check_name(&self, backend: &B, name: &LockName) -> Result<(), NameError> {
         backend.check_name(name)
     }
 
-    /// As of a [`Backend`].
+    /// See [`Backend`].
     fn renewal_group(&self, backend: &B, name: &LockName) -> u64 {
         backend.renewal_group(name)
     }
 
-    /// As of a [`Backend`].
+    /// See [`Backend`].
     fn acquire(
         &self,
         backend: &B,
@@ -70,7 +70,7 @@ pub trait Interceptor<B: Backend>: Send + Sync + Sized + 'static {
         async move { backend.acquire(mode, name, request).await.map_err(|error| self.error(error)) }
     }
 
-    /// As of a [`Backend`].
+    /// See [`Backend`].
     fn release(
         &self,
         backend: &B,
@@ -82,7 +82,7 @@ pub trait Interceptor<B: Backend>: Send + Sync + Sized + 'static {
         async move { backend.release(mode, name, id, next).await.map_err(|error| self.error(error)) }
     }
 
-    /// As of a [`Backend`].
+    /// See [`Backend`].
     fn roll_back(
         &self,
         backend: &B,
@@ -93,7 +93,7 @@ pub trait Interceptor<B: Backend>: Send + Sync + Sized + 'static {
         async move { backend.roll_back(mode, name, id).await.map_err(|error| self.error(error)) }
     }
 
-    /// As of a [`Backend`].
+    /// See [`Backend`].
     fn renew(
         &self,
         backend: &B,
@@ -104,7 +104,7 @@ pub trait Interceptor<B: Backend>: Send + Sync + Sized + 'static {
         async move { backend.renew(mode, leases, lease).await.map_err(|error| self.error(error)) }
     }
 
-    /// As of a [`Backend`].
+    /// See [`Backend`].
     fn force_release(
         &self,
         backend: &B,
@@ -114,7 +114,7 @@ pub trait Interceptor<B: Backend>: Send + Sync + Sized + 'static {
         async move { backend.force_release(mode, name).await.map_err(|error| self.error(error)) }
     }
 
-    /// As of a [`Backend`].
+    /// See [`Backend`].
     fn holders(
         &self,
         backend: &B,
@@ -167,7 +167,7 @@ pub struct Intercept<B: Backend, I, T: Transport = <B as Backend>::Transport> {
 }
 
 impl<B: Backend, I: Interceptor<B>> Intercept<B, I> {
-    /// With the backend's own messages.
+    /// Intercepts `backend`, with the backend's own messages.
     pub fn new(backend: B, interceptor: I) -> Self {
         let registry = backend.registry().clone();
         Self { backend, interceptor, registry }
@@ -175,7 +175,7 @@ impl<B: Backend, I: Interceptor<B>> Intercept<B, I> {
 }
 
 impl<B: Backend, I: Interceptor<B>, T: Transport> Intercept<B, I, T> {
-    /// With messages that come over `transport`.
+    /// Intercepts `backend`, with messages that arrive over `transport`.
     pub fn with_transport(backend: B, interceptor: I, transport: T) -> Self {
         Self { backend, interceptor, registry: Registry::new(transport) }
     }

@@ -1,5 +1,4 @@
-//! What the tables of [`Backend`](latchwork::backend::Backend) say, command by command, of the modes that one
-//! id has at a time.
+//! The tables of [`Backend`](latchwork::backend::Backend), for the modes that one id holds at a time.
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use crate::tasks::{eventually, now, since, soon};
 const LEASE: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(200);
 
-/// A name, and the commands on it, in the mode of the property.
+/// A name, and the commands on the name in the property's mode.
 struct Stage<'s> {
     of: &'s Subject<'s>,
     client: LockClient,
@@ -63,7 +62,6 @@ impl<'s> Stage<'s> {
         LeaseKey { name: self.name.clone(), id: id.clone() }
     }
 
-    /// Which id has the lease, and for how long.
     async fn lease(&self) -> Option<(LeaseId, Duration)> {
         let holder = self.backend().holder(self.of.mode, &self.name).await.unwrap()?;
         Some((holder.id.expect("the store knows which id it leased the name to"), holder.left))
@@ -78,7 +76,7 @@ impl<'s> Stage<'s> {
         self.backend().acquire(self.of.mode, &self.name, &request).await.unwrap()
     }
 
-    /// The client of `id` can be told that it was granted the lock.
+    /// Subscribes to the channel on which the client of `id` is granted the lock.
     async fn can_tell(&self, id: &LeaseId) -> Subscription<dyn Transport> {
         let channel = self.backend().channels(self.of.mode, &self.name, &id.client_id()).own;
         let listens = self.client.registry().subscribe(&channel);
@@ -95,7 +93,7 @@ impl<'s> Stage<'s> {
     }
 }
 
-/// It has waited for so many seconds, and is remembered for far longer than a property takes.
+/// The position of an id after a wait of some seconds, kept for far longer than a property takes.
 fn waited(seconds: u64) -> QueuePosition {
     QueuePosition { waited: Duration::from_secs(seconds), kept: Duration::from_secs(20) }
 }

@@ -1,7 +1,7 @@
-//! The test suite for lock backends of [`latchwork`]: what the contract of
-//! [`Backend`](latchwork::backend::Backend) says, property by property.
+//! The test suite for lock backends of [`latchwork`]: the contract of
+//! [`Backend`](latchwork::backend::Backend), property by property.
 //!
-//! A backend of your own is tested by one line, in a test target or in a module of tests:
+//! One line tests a backend of your own, in a test target or in a module of tests:
 //!
 //! ```
 //! # use latchwork::local::Local;
@@ -9,25 +9,24 @@
 //! latchwork_conformance::suite!(plain: || STORE.clone());
 //! ```
 //!
-//! Each property becomes a `#[test]`, in a module for the locks that it is about:
-//! `plain::lease_ends_by_itself`. The expression is a [`Store`]: a closure that makes one more backend over
-//! the same store, or a value of your own type, which may also say how many subscriptions are left, and which
-//! executor the properties need. It is evaluated in each test.
+//! Each property becomes a `#[test]`, in a module for its kind of lock: `plain::lease_ends_by_itself`. The
+//! expression is a [`Store`], evaluated in each test: a closure that makes one more backend over the same
+//! store, or a value of your own type, which may also count subscriptions and choose the executor.
 //!
 //! # By mode
 //!
 //! | the backend supports | say | properties |
 //! |---|---|---|
-//! | plain locks | `plain` | the tables of `Backend`, command by command; what every lock promises; what plain locks do |
-//! | fair locks | `fair` | the same tables; what every lock promises; the order of all clients |
-//! | read-write locks | `read_write` | what the page says of them, sentence by sentence; what both sides promise; the write side, as a fair lock |
+//! | plain locks | `plain` | the tables of `Backend`; the promises of every lock; those of plain locks |
+//! | fair locks | `fair` | the same tables; the promises of every lock; the order of all clients |
+//! | read-write locks | `read_write` | the sentences about them in `Backend`; both sides; the write side, as a fair lock |
 //!
-//! `suite!(plain fair read_write: …)` is all of it. One test of its own compares what is said with
+//! `suite!(plain fair read_write: …)` runs all properties. A test of its own compares the list with
 //! [`Backend::supports`](latchwork::backend::Backend::supports), so no mode goes untested by mistake.
-//! [`part!`] makes the tests of one part alone, [`properties`] returns them as values: to run them under a
-//! harness of your own, or over a backend that is broken on purpose.
+//! [`part!`] makes the tests of one part alone; [`properties`] returns the properties as values, to run them
+//! under a harness of your own, or over a backend that is broken on purpose.
 //!
-//! # What a failure says
+//! # A failure's message
 //!
 //! ```text
 //! `release_by_another_id_finds_nothing` does not hold for the plain locks of `my::FileLocks`
@@ -38,15 +37,15 @@
 //!  right: NotHeld
 //! ```
 //!
-//! # What it needs
+//! # Clock and faults
 //!
-//! Time goes by the clock of the backend's own [`Runtime`](latchwork::backend::Runtime), on any executor: a
-//! simulated clock does, and then the whole suite takes seconds ([`drive`]). On a real clock the slowest
-//! property takes some 15 s, as positions and leases have to end. A machine that stands still for seconds may
-//! fail a property that is about time.
+//! The clock is that of the backend's own [`Runtime`](latchwork::backend::Runtime), on any executor. With a
+//! simulated clock the whole suite takes seconds ([`drive`]). On a real clock the slowest property takes some
+//! 15 s, because positions and leases have to expire. A machine that stands still for seconds may fail a
+//! property about time.
 //!
-//! The suite sends each command once and waits for its answer. That commands which are late, lost or doubled
-//! do no harm has to be seen by faults that are injected into the store's network.
+//! The suite sends each command once and waits for its answer. To test that late, lost or doubled commands do
+//! no harm, inject faults into the store's network.
 
 pub mod commands;
 mod fair;
@@ -94,7 +93,8 @@ pub fn properties(part: Part) -> Vec<Property> {
 ///
 /// # Panics
 ///
-/// If it does not hold, with the text of the [`Violation`]; or if there is none of this name and mode.
+/// If the property does not hold, with the text of the [`Violation`]; or if no property has this name and
+/// mode.
 #[doc(hidden)]
 #[track_caller]
 pub fn check<S: Store>(store: &S, mode: Mode, name: &str) {
@@ -107,7 +107,7 @@ pub fn check<S: Store>(store: &S, mode: Mode, name: &str) {
     }
 }
 
-/// Checks that a store supports the locks that are tested, and no others.
+/// Checks that a store supports exactly the locks that are tested.
 #[doc(hidden)]
 #[track_caller]
 pub fn check_modes<S: Store>(store: &S, tested: &[Part]) {
@@ -122,8 +122,7 @@ pub fn check_modes<S: Store>(store: &S, tested: &[Part]) {
     }
 }
 
-/// Makes a `#[test]` of each property of the parts that are named: `plain`, `fair`, `read_write`, one or more
-/// of them.
+/// Makes a `#[test]` of each property of the named parts: one or more of `plain`, `fair`, `read_write`.
 ///
 /// After the colon comes an expression of a type that implements [`Store`], evaluated in each test. See the
 /// [page of the crate](crate).
@@ -139,8 +138,7 @@ macro_rules! suite {
     };
 }
 
-/// Makes a `#[test]` of each property of one part, `plain`, `fair` or `read_write`, in the module that it is
-/// used in.
+/// Makes a `#[test]` of each property of one part, `plain`, `fair` or `read_write`, in the current module.
 #[macro_export]
 macro_rules! part {
     (plain: $store:expr) => {
@@ -155,7 +153,7 @@ macro_rules! part {
         $crate::__read_write_commands! { __tests (($store) Read) }
         $crate::__read_write! { __tests (($store) Read) }
 
-        /// To write, a read-write lock is a fair lock.
+        /// The write side of a read-write lock is a fair lock.
         mod write {
             #[allow(unused_imports, reason = "the store may be named by a path")]
             use super::*;
@@ -195,7 +193,7 @@ macro_rules! __part {
     };
 }
 
-/// The entries of a list as tests.
+/// Expands a list into tests.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! __tests {
@@ -212,7 +210,7 @@ macro_rules! __tests {
     };
 }
 
-/// The entries of a list as values.
+/// Expands a list into values.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! __table {

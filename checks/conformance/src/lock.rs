@@ -1,5 +1,4 @@
-//! What a lock promises, whatever its mode and whatever it is kept in; and what plain locks promise beyond
-//! that.
+//! Promises of every lock, whatever its mode and its store; and promises of plain locks beyond those.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,34 +15,32 @@ use latchwork::{
 use crate::store::Subject;
 use crate::tasks::{SOON, eventually, now, since, soon, spawn, yield_now};
 
-/// A name that no other property uses.
 pub(crate) fn fresh_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    // Ordering: Relaxed, only the number's being used once matters.
+    // Ordering: Relaxed, only the uniqueness of the number matters.
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     format!("conformance:{}:{number}", std::process::id())
 }
 
-/// How many want the lock through this client and have not got it: the queue, and its head if that waits for
-/// the store.
+/// The number of waiters of this client: its local queue, and its queue head if the head waits for the store.
 pub(crate) fn waiting(store: &Subject<'_>, client: &LockClient, lock: &Lock) -> usize {
     lock.waiters() + usize::from(client.registry().join(&store.channel(client, lock.name())).is_some())
 }
 
-/// Whether this client's queue head has asked, and sleeps until it is told something.
+/// True if this client's queue head has asked the store, and sleeps until a message.
 pub(crate) fn head_sleeps(store: &Subject<'_>, client: &LockClient, lock: &Lock) -> bool {
     let look = client.registry().join(&store.channel(client, lock.name()));
     look.is_some_and(|look| look.latch().waiters() > 0)
 }
 
-/// Lease ids as no client makes them.
+/// Lease ids of no client.
 pub(crate) fn lease_ids<const N: usize>() -> [LeaseId; N] {
     std::array::from_fn(|number| format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap())
 }
 
 pub(crate) async fn assert_nothing_left(store: &Subject<'_>, client: &LockClient, lock: &Lock) {
     let channel = store.channel(client, lock.name());
-    // A runtime with threads of its own ends a wait there, beside the call that it woke.
+    // A multi-threaded runtime may drop the waiter's subscription after `soon` has returned.
     eventually("the end of every interest in a channel", async || client.registry().is_empty()).await;
     eventually("the end of the subscription", async || store.subscribers(&channel).await == 0).await;
     eventually("the lock's becoming free", async || !lock.is_locked().await.unwrap()).await;
@@ -96,7 +93,7 @@ async fn wakes_a_waiter(store: &Subject<'_>, let_go: impl AsyncFnOnce(Guard, Loc
         async move { theirs.lock().await.unwrap().unlock().await.unwrap() }
     });
     eventually("waiting", async || head_sleeps(store, &other, &theirs)).await;
-    // The lease has half a minute to go: only a message can be this quick.
+    // The lease has half a minute to go: only a message can wake the waiter so early.
     let_go(guard, mine.clone()).await;
     soon("the hand-off", waiter).await.unwrap();
     assert_nothing_left(store, &other, &theirs).await;
@@ -128,7 +125,7 @@ pub(crate) async fn inner_hold_does_not_shorten_the_lease(store: &Subject<'_>) {
     outer.unlock().await.unwrap();
 }
 
-/// What a backend sends again after a lost reply.
+/// Commands that a backend repeats after a lost reply.
 pub(crate) async fn commands_that_run_twice_mean_the_same(store: &Subject<'_>) {
     const LEASE: Duration = Duration::from_secs(30);
     const TAKEN: AcquireOutcome = AcquireOutcome::Acquired { last_token: 0 };
@@ -156,13 +153,12 @@ pub(crate) async fn commands_that_run_twice_mean_the_same(store: &Subject<'_>) {
         );
         assert!(holder().await.unwrap().left > LEASE);
     }
-    // Neither a renewal nor to acquire anew shortens a lease: both may come late.
+    // Neither a renewal nor another acquisition shortens a lease: both may arrive late.
     assert_eq!(backend.renew(Mode::Plain, &[key(&one)], LEASE / 3).await.unwrap(), [true]);
     assert_eq!(take(&one, LEASE / 3, 0).await, TAKEN);
     assert!(holder().await.unwrap().left > LEASE);
     assert_eq!(take(&one, LEASE * 3, 0).await, TAKEN);
     assert!(holder().await.unwrap().left > LEASE * 2);
-    // Tokens are reserved in blocks, and rise.
     let block = async |id, tokens| match take(id, LEASE, tokens).await {
         AcquireOutcome::Acquired { last_token } => last_token,
         held => panic!("{held:?}"),
@@ -190,10 +186,10 @@ pub(crate) async fn commands_that_run_twice_mean_the_same(store: &Subject<'_>) {
     assert_eq!(holder().await, None);
 }
 
-/// No lease is made shorter, so the lock goes back to the store in between: a waiter of another client that
-/// has seen a lease of half a minute does not sleep for as long.
+/// No command shortens a lease, so the client releases the lock in between: a waiter of another client that
+/// saw a lease of half a minute would otherwise sleep for half a minute.
 pub(crate) async fn short_lease_after_a_long_one_ends_in_time_for_other_clients(store: &Subject<'_>) {
-    // However slow the machine, the lease stays here for the next one.
+    // However slow the machine, the lease stays with this client for its next waiter.
     let options = LockOptions::default().tenure(Duration::from_secs(3600));
     let (client, other) = (store.client_with(&options).await, store.client().await);
     let lock = store.lock(&client, &fresh_name());
@@ -211,7 +207,7 @@ pub(crate) async fn short_lease_after_a_long_one_ends_in_time_for_other_clients(
     eventually("sleep", async || head_sleeps(store, &other, &theirs)).await;
     watched.unlock().await.unwrap();
     let short = soon("the short lease", short).await.unwrap();
-    // It is neither given back nor renewed.
+    // The short lease is neither released nor renewed.
     soon("the end of the short lease", waits).await.unwrap();
     soon("the loss", short.lost()).await;
     soon("the lock", theirs.lock()).await.unwrap().unlock().await.unwrap();
@@ -236,7 +232,7 @@ pub(crate) async fn tokens_rise_from_one_acquisition_to_the_next(store: &Subject
         inner.unlock().await.unwrap();
         unfenced.unlock().await.unwrap();
         if round == 1 {
-            // However an acquisition ends.
+            // Tokens rise after every kind of end.
             assert!(lock.force_unlock().await.unwrap());
             let next = lock.lock().await.unwrap();
             assert!(next.fencing_token() > last);
@@ -247,7 +243,7 @@ pub(crate) async fn tokens_rise_from_one_acquisition_to_the_next(store: &Subject
         }
     }
 
-    // An owner that asks for one only on the way in has not had one before, and cannot be told another's.
+    // An owner whose outer hold has no token gets a new token for the inner hold, not another owner's.
     let me = clients[0].owner();
     let lock = store.lock(&clients[0], &name).owned_by(&me);
     let outer = lock.lock().await.unwrap();
@@ -259,8 +255,6 @@ pub(crate) async fn tokens_rise_from_one_acquisition_to_the_next(store: &Subject
     assert!(!lock.is_locked().await.unwrap());
 }
 
-/// An owner that has lost its holds and takes the lock again has a first hold, which the guards from before
-/// do not touch.
 pub(crate) async fn holds_that_are_lost_are_all_lost(store: &Subject<'_>) {
     let client = store.client().await;
     let me = client.owner();
@@ -269,7 +263,7 @@ pub(crate) async fn holds_that_are_lost_are_all_lost(store: &Subject<'_>) {
     assert!(lock.force_unlock().await.unwrap());
     let new = lock.lock().await.unwrap();
     assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
-    // Not only once the watchdog has asked: for it the owner has the lock again.
+    // The earlier guards report the loss at once, although a renewal would find the owner's new lease.
     assert_eq!((outer.is_held(), inner.is_held(), new.is_held()), (false, false, true));
     assert_eq!(soon("the notice", outer.lost()).await, LossReason::Gone);
     assert!(outer.unlock().await.unwrap_err().is_not_held());
@@ -278,7 +272,6 @@ pub(crate) async fn holds_that_are_lost_are_all_lost(store: &Subject<'_>) {
     assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "a lost hold's guard gave back another hold");
     new.unlock().await.unwrap();
 
-    // The same if another had it in between.
     let outer = lock.lock().await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
     let theirs = store.lock(&client, lock.name().as_str()).lock().await.unwrap();
@@ -328,7 +321,7 @@ pub(crate) async fn tasks_of_one_owner_count_right(store: &Subject<'_>) {
     assert!(!lock.is_locked().await.unwrap());
 }
 
-/// Both tasks of an owner wait; when one gets in, the other can as well, and no message tells it.
+/// Both tasks of an owner wait; when one gets in, the other gets in too, without a message.
 pub(crate) async fn task_gets_in_when_its_owner_does(store: &Subject<'_>) {
     let client = store.client().await;
     for holder in [client.clone(), store.client().await] {
@@ -349,8 +342,7 @@ pub(crate) async fn task_gets_in_when_its_owner_does(store: &Subject<'_>) {
     }
 }
 
-/// What is known in a process may be wrong: another has forced the lock free, and its holder has not
-/// heard of it.
+/// A client may be wrong about the lock: another client has forced it free without the holder's notice.
 pub(crate) async fn short_wait_asks_the_store(store: &Subject<'_>) {
     let (client, other) = (store.client().await, store.client().await);
     let lock = store.lock(&client, &fresh_name());
@@ -367,7 +359,7 @@ pub(crate) async fn unpolled_future_keeps_no_task_of_its_owner_waiting(store: &S
     let lock = store.lock(&client, &fresh_name()).owned_by(&client.owner());
     let guard = lock.lock().await.unwrap();
     let mut rests = Box::pin(lock.lock());
-    // Its command is under way now, and its reply is not awaited.
+    // The command is in flight now, and its reply is not awaited.
     let _ = rests.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()));
     soon("the unlock", guard.unlock()).await.unwrap();
     drop(rests);
@@ -380,7 +372,7 @@ pub(crate) async fn owner_of_another_client_is_refused(store: &Subject<'_>) {
     let stranger = other.owner();
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lock.owned_by(&stranger))).is_err());
     let theirs = store.lock(&other, lock.name().as_str()).owned_by(&stranger).lock().await.unwrap();
-    // How often the other owner has it is for its own client to know.
+    // Only its own client knows the hold count of another owner.
     assert!(lock.unlock(&stranger).await.unwrap_err().is_not_held());
     assert!(!lock.is_held_by(&stranger).await.unwrap());
     assert!(theirs.is_held());
@@ -437,7 +429,7 @@ pub(crate) async fn lease_ends_by_itself(store: &Subject<'_>) {
 }
 
 pub(crate) async fn watchdog_keeps_the_lease(store: &Subject<'_>) {
-    // A machine that stands still for two thirds of it loses the lock, and is right to.
+    // A machine that stands still for two thirds of this time loses the lock, rightly.
     let lease = Duration::from_secs(3);
     let client = store.client_with(&LockOptions::default().watchdog_timeout(lease)).await;
     let lock = store.lock(&client, &fresh_name());
@@ -483,14 +475,14 @@ pub(crate) async fn asking_tells_the_loss(store: &Subject<'_>) {
     let guard = lock.lock_with_lease(Duration::from_millis(200)).await.unwrap();
     assert_eq!(soon("the end of the lease", guard.lost()).await, LossReason::Expired);
     lost(guard.ensure_held().await.unwrap_err(), LossReason::Expired);
-    // The store counts from later.
+    // The store's lease began later.
     eventually("the end of the lease in the store", async || !lock.is_locked().await.unwrap()).await;
     lost(guard.unlock().await.unwrap_err(), LossReason::Expired);
 }
 
 pub(crate) async fn lock_is_not_held_for_longer_than_allowed(store: &Subject<'_>) {
     let limit = Duration::from_secs(2);
-    // A watchdog that has renewed it by then, and one that would not have had to.
+    // The first watchdog has renewed the lease by then, the second has not needed to.
     for watchdog in [Duration::from_millis(1500), Duration::from_secs(30)] {
         let options = LockOptions::default().watchdog_timeout(watchdog).max_hold(limit);
         let client = store.client_with(&options).await;
@@ -502,7 +494,7 @@ pub(crate) async fn lock_is_not_held_for_longer_than_allowed(store: &Subject<'_>
             let lock = store.lock(&client, lock.name().as_str());
             async move { lock.lock().await.unwrap() }
         });
-        // An inner hold is no way around it.
+        // An inner hold does not evade the limit.
         let inner = lock.lock().await.unwrap();
         assert_eq!(soon("the limit", guard.lost()).await, LossReason::HeldTooLong);
         let held = since(begun);
@@ -512,7 +504,7 @@ pub(crate) async fn lock_is_not_held_for_longer_than_allowed(store: &Subject<'_>
         assert!(guard.unlock().await.unwrap_err().is_not_held());
         next.unlock().await.unwrap();
         drop(inner);
-        // A lease of one's own has its own end.
+        // The limit does not apply to a guard with its own lease.
         let guard = lock.lock_with_lease(Duration::from_secs(60)).await.unwrap();
         assert!(guard.remaining() > Duration::from_secs(30));
         guard.unlock().await.unwrap();
@@ -574,13 +566,13 @@ pub(crate) async fn names_are_mapped(store: &Subject<'_>) {
     let guard = lock.lock().await.unwrap();
     assert!(theirs.try_lock().await.unwrap().is_none());
     assert!(!plain.get_lock(&name).unwrap().is_locked().await.unwrap());
-    // The channel is mapped, too.
+    // The channel name is mapped, too.
     let same = theirs.clone();
     let waits = spawn(async move { theirs.lock().await.unwrap() });
     eventually("sleep", async || head_sleeps(store, &plain, &same)).await;
     guard.unlock().await.unwrap();
     soon("the message", waits).await.unwrap().unlock().await.unwrap();
-    // What it comes to is checked like any other name.
+    // The mapped name is checked like any other name.
     let options = LockOptions::default().name_mapper(|_| String::new());
     assert_eq!(name_error(store.client_with(&options).await.get_lock("fine")), NameError::Empty);
 }
@@ -595,14 +587,13 @@ pub(crate) async fn dropped_unlock_still_unlocks(store: &Subject<'_>) {
     }
 }
 
-/// A waiter is dropped after its n-th poll, for every n that it takes to get the lock: it leaves no
-/// subscription, no interest and no lock behind, and a message that it was woken by reaches the waiter behind
-/// it.
+/// Drops a waiter after its n-th poll, for every n until the waiter gets the lock: the waiter leaves no
+/// subscription and no lock behind, and passes a message that woke it on to the next waiter.
 pub(crate) async fn future_dropped_at_any_poll_leaves_nothing(store: &Subject<'_>) {
     dropped_at_any_poll(store, async |_| store.client().await).await;
 }
 
-/// The same, if the releaser can hand it to the waiter.
+/// As above, with a holder of the same client, which can hand the lock to the waiter.
 pub(crate) async fn successor_dropped_at_any_poll_leaves_nothing(store: &Subject<'_>) {
     dropped_at_any_poll(store, async |client| client.clone()).await;
 }
@@ -640,7 +631,7 @@ async fn dropped_at_any_poll(store: &Subject<'_>, holder: impl AsyncFn(&LockClie
     panic!("the lock was not to be had in a thousand polls");
 }
 
-/// Polls a future so many times, then drops it. `None` if it was dropped.
+/// Polls a future `polls` times, then drops it; returns `None` if the future was dropped.
 pub(crate) struct DropAfter<F: Future> {
     future: Option<Pin<Box<F>>>,
     polls: usize,
@@ -671,8 +662,7 @@ impl<F: Future> Future for DropAfter<F> {
     }
 }
 
-/// A holder and eight waiters of one client, until all have had the lock: how often it was handed off in
-/// memory.
+/// A holder and eight waiters of one client take the lock; returns the number of hand-offs in memory.
 async fn hand_offs(store: &Subject<'_>, options: LockOptions, some_owned: bool) -> u64 {
     const WAITERS: usize = 8;
     let client = store.client_with(&options).await;
@@ -680,13 +670,12 @@ async fn hand_offs(store: &Subject<'_>, options: LockOptions, some_owned: bool) 
     let head = lock.lock().await.unwrap();
     let mut queue = Vec::new();
     for number in 0..=WAITERS {
-        // An explicit owner can be handed the lock as well.
         let next = if some_owned && number % 3 == 1 { lock.owned_by(&client.owner()) } else { lock.clone() };
         queue.push(spawn(async move { next.lock().await.unwrap() }));
         eventually("waiting", async || waiting(store, &client, &lock) == number + 1).await;
     }
     let mut queue = queue.into_iter();
-    // Its block of tokens is for itself alone, as there were no waiters. The next one asks for more.
+    // The head acquired without waiters, so its block has one token. The next acquisition reserves more.
     let mut token = head.fencing_token();
     head.unlock().await.unwrap();
     let mut guard = soon("the first", queue.next().unwrap()).await.unwrap();
@@ -733,7 +722,7 @@ pub(crate) async fn waiters_are_served_in_the_order_in_which_they_came(store: &S
         eventually("waiting", async || waiting(store, &client, &lock) == number + 1).await;
     }
     guard.unlock().await.unwrap();
-    // The one that has just had it, and comes again at once, is the last.
+    // The task that has just released, and asks again at once, is the last.
     waiter(WAITERS).await;
     soon("every waiter's turn", async {
         for waiter in waiters {
@@ -745,7 +734,7 @@ pub(crate) async fn waiters_are_served_in_the_order_in_which_they_came(store: &S
     assert_nothing_left(store, &client, &lock).await;
 }
 
-/// Many tasks of two clients add to a number by reading it, awaiting, and writing it back.
+/// Many tasks of two clients increment a number by reading it, yielding, and writing it back.
 pub(crate) async fn tasks_take_turns(store: &Subject<'_>) {
     const TASKS: u64 = 16;
     const ROUNDS: u64 = 25;
@@ -759,7 +748,7 @@ pub(crate) async fn tasks_take_turns(store: &Subject<'_>) {
             spawn(async move {
                 for _ in 0..ROUNDS {
                     let guard = lock.lock().await.unwrap();
-                    // Ordering: Relaxed, because only the lock may be what keeps the number right.
+                    // Ordering: Relaxed, because only the lock may keep the number right.
                     let read = number.load(Ordering::Relaxed);
                     yield_now().await;
                     // Ordering: Relaxed, as above.

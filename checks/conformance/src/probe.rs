@@ -1,5 +1,4 @@
-//! [`Probe`]: a backend without its type, so that the properties are compiled here, and not once more for
-//! each store.
+//! [`Probe`]: a backend without its type, to compile the properties once, and not for each store.
 
 use std::error::Error;
 use std::fmt;
@@ -17,7 +16,7 @@ use crate::commands::{only, request_at};
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 type Answer<'a, T> = Boxed<'a, Result<T, Failed>>;
 
-/// The answer of a store that could not do what was asked.
+/// The error of a store that could not run a command.
 pub(crate) struct Failed {
     pub(crate) failure: Failure,
     error: Box<dyn Error + Send + Sync>,
@@ -29,7 +28,7 @@ impl fmt::Debug for Failed {
     }
 }
 
-/// What of a [`Backend`] is no command, and the clock of its runtime.
+/// The methods of a [`Backend`] that are no commands, and the clock of its runtime.
 pub(crate) trait Probe: ProbeCommands {
     fn now(&self) -> Instant;
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -40,7 +39,7 @@ pub(crate) trait Probe: ProbeCommands {
 
 macro_rules! commands {
     ($(fn $name:ident($($argument:ident: $of:ty),*) -> $output:ty;)*) => {
-        /// The commands of a [`Backend`], whose errors say what they mean.
+        /// The commands of a [`Backend`], with errors that say their [`Failure`].
         pub(crate) trait ProbeCommands {
             $(fn $name<'a>(&'a self, $($argument: $of),*) -> Answer<'a, $output>;)*
         }
@@ -92,12 +91,10 @@ impl<B: Backend> Probe for B {
 }
 
 impl dyn Probe + '_ {
-    /// For a lease from now on, without a token and without a position.
     pub(crate) fn request(&self, id: &LeaseId, lease: Duration) -> AcquireRequest {
         request_at(self.now(), id, lease)
     }
 
-    /// The one lease of a lock that many cannot have.
     pub(crate) async fn holder(&self, mode: Mode, name: &LockName) -> Result<Option<Holder>, Failed> {
         Ok(only(mode, self.holders(mode, name).await?))
     }

@@ -12,11 +12,11 @@ use crate::probe::Boxed;
 use crate::store::{Store, Subject};
 use crate::tasks;
 
-/// A part of the suite: the locks that one answer of
-/// [`Backend::supports`](latchwork::backend::Backend::supports) stands for.
+/// A part of the suite: the locks behind one answer of
+/// [`Backend::supports`](latchwork::backend::Backend::supports).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// Plain locks, which every backend keeps.
+    /// Plain locks, which every backend has.
     Plain,
     /// Fair locks.
     Fair,
@@ -25,10 +25,10 @@ pub enum Part {
 }
 
 impl Part {
-    /// All of them.
+    /// All parts.
     pub const ALL: [Self; 3] = [Self::Plain, Self::Fair, Self::ReadWrite];
 
-    /// The modes that a backend supports which keeps these locks.
+    /// The modes of a backend that supports this part.
     pub fn modes(self) -> &'static [Mode] {
         match self {
             Self::Plain => &[Mode::Plain],
@@ -40,7 +40,7 @@ impl Part {
 
 pub(crate) type Run = for<'a> fn(&'a Subject<'a>) -> Boxed<'a, ()>;
 
-/// What the suite expects of a store, with the run that checks it.
+/// One expectation of a store, with the run that checks the store.
 #[derive(Clone, Copy)]
 pub struct Property {
     pub(crate) name: &'static str,
@@ -56,27 +56,27 @@ impl fmt::Debug for Property {
 }
 
 impl Property {
-    /// Its name, which is also that of the test: unique for its [`mode`](Self::mode).
+    /// The name of the property and of its test: unique for its [`mode`](Self::mode).
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The locks that it is about. Of read-write locks, [`Mode::Read`] stands for both sides, and
-    /// [`Mode::Write`] for the write side as the fair lock that it is.
+    /// The locks under test. For read-write locks, [`Mode::Read`] stands for both sides, and [`Mode::Write`]
+    /// for the write side as a fair lock.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// What the contract says.
+    /// The sentence of the contract.
     pub fn contract(&self) -> String {
         self.says.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
     }
 
-    /// Checks it, by clients that are made for it.
+    /// Checks the property with new clients.
     ///
     /// # Errors
     ///
-    /// [`Violation`] says what was seen instead. The panic that it comes from was shown by the panic hook,
+    /// [`Violation`] says what was seen instead. The panic behind the violation was shown by the panic hook,
     /// with its place in the suite.
     pub fn check<S: Store>(&self, store: &S) -> Result<(), Violation> {
         let subject = Subject { store, mode: self.mode };
@@ -122,13 +122,13 @@ fn text(panic: &(dyn Any + Send)) -> String {
 pub struct Violation {
     /// The name of the property.
     pub property: &'static str,
-    /// The locks that it is about.
+    /// The locks under test.
     pub mode: Mode,
     /// The type of the backend.
     pub store: &'static str,
-    /// What the contract says.
+    /// The sentence of the contract.
     pub contract: String,
-    /// What was seen instead.
+    /// The observed behaviour.
     pub seen: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a read-write lock promises beyond what its write side does as a [fair lock](crate::fair).
+//! Promises of a read-write lock beyond those of its write side as a [fair lock](crate::fair).
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -17,17 +17,16 @@ use crate::lock::{DropAfter, assert_nothing_left, fresh_name};
 use crate::store::Subject;
 use crate::tasks::{JoinHandle, eventually, now, on_a_thread, since, sleep, soon, spawn, timeout, yield_now};
 
-/// Shorter than a third of the default watchdog's timeout, and than any lease here: a shorter wait was
-/// told, and did not look by itself.
+/// Shorter than a third of the default watchdog's timeout, and than any lease here: a waiter that needed less
+/// time was woken by a message, not by its timer.
 const AT_ONCE: Duration = Duration::from_secs(5);
-/// For how long a store keeps the lock for readers that do not come.
+/// How long a store keeps the lock for readers that do not come.
 const TURN: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(300);
-/// Between two looks, or two arrivals: a store learns of them by messages, and counts in milliseconds.
+/// Pause between two checks, or two arrivals: requests take time to the store, which counts in milliseconds.
 const APART: Duration = Duration::from_millis(10);
 
-/// A client of a store, with the lock of one name.
 struct One<'s> {
     store: &'s Subject<'s>,
     client: LockClient,
@@ -82,13 +81,12 @@ impl<'s> One<'s> {
         gives_back(self.lock.write().try_lock().await.unwrap()).await
     }
 
-    /// How many have it to read, as the store knows it.
     async fn readers(&self) -> usize {
         self.store.backend(&self.client).holders(Mode::Read, self.lock.name()).await.unwrap().len()
     }
 
-    /// How many wait through this client: asleep for the store, or behind one that is. A store in memory is
-    /// all clients' one.
+    /// The number of waiters of this client: heads that sleep, and waiters queued behind a head. With a store
+    /// in memory, the number for all clients.
     fn waiting(&self) -> usize {
         let (backend, name) = (self.store.backend(&self.client), self.lock.name());
         let heads = [Mode::Read, Mode::Write]
@@ -100,7 +98,7 @@ impl<'s> One<'s> {
         heads + self.lock.read().waiters() + self.lock.write().waiters()
     }
 
-    /// The same, when all that were woken in vain sleep again: all of them hear of everything.
+    /// The number of waiters, once all waiters woken in vain sleep again: a message wakes all of them.
     async fn settled(&self) -> usize {
         let mut before = None;
         soon("quiet", async {
@@ -115,7 +113,7 @@ impl<'s> One<'s> {
         .await
     }
 
-    /// A task waits through this client, and sleeps.
+    /// Spawns a task that waits through this client; returns when the task sleeps.
     async fn waiter<T: 'static>(&self, wait: impl Future<Output = T> + 'static) -> JoinHandle<T> {
         let before = self.settled().await;
         let polled = Arc::new(AtomicBool::new(false));
@@ -125,7 +123,7 @@ impl<'s> One<'s> {
                 let mut wait = pin!(wait);
                 poll_fn(|context| {
                     let outcome = wait.as_mut().poll(context);
-                    // Ordering: SeqCst, the least that is to be understood of a test.
+                    // Ordering: SeqCst, the easiest to reason about in a test.
                     polled.store(true, Ordering::SeqCst);
                     outcome
                 })
@@ -151,9 +149,9 @@ impl<'s> One<'s> {
         for side in [self.read(), self.write()] {
             assert_nothing_left(self.store, &self.client, &side).await;
         }
-        // Nor are there leases of readers, or waiters that have gone: a newcomer of another client gets in.
-        // Not at its first attempt where a rollback is still on its way, which later commands may overtake,
-        // but before the store ends the turn of a reader that was not rolled back.
+        // No read lease or departed waiter is left: a newcomer of another client gets in. A rollback may
+        // still be in flight, and later commands may overtake it, so the newcomer retries until the store
+        // would have ended the turn of a reader that was not rolled back.
         let other = Self::with(self.store, self.lock.name().as_str(), &LockOptions::default()).await;
         let begun = now();
         while !(self.readers().await == 0 && other.may_read().await && other.may_write().await) {
@@ -173,13 +171,13 @@ async fn gives_back(guard: Option<Guard>) -> bool {
     }
 }
 
-/// Its turn comes now, and not by its own timer.
+/// Asserts that the waiter gets its turn now, not by its own timer.
 async fn at_once<T>(waiter: JoinHandle<T>) -> T {
     timeout(AT_ONCE, waiter).await.expect("it was not told").unwrap()
 }
 
-/// The same of several, in whatever order: by how long each has waited, as its command says it, up to the
-/// time that this is on its way.
+/// Asserts the same of several waiters, in any order: the store orders commands by how long their waiters
+/// have waited, minus the time in transit.
 async fn all_at_once<const N: usize>(waiters: [JoinHandle<Guard>; N]) {
     let turns = waiters.map(|waiter| async { at_once(waiter).await.unlock().await.unwrap() });
     join_all(turns).await;
@@ -211,7 +209,7 @@ pub(crate) async fn many_read_at_once(store: &Subject<'_>) {
     other.assert_nothing_left().await;
 }
 
-/// Each of them would get in by itself; that another one's question is on its way keeps none out.
+/// Each attempt would succeed alone; another attempt in flight does not keep a reader out.
 pub(crate) async fn readers_that_try_at_once_all_get_in(store: &Subject<'_>) {
     let [one, other] = One::several(store).await;
     let try_together = async || {
@@ -231,14 +229,14 @@ pub(crate) async fn readers_that_try_at_once_all_get_in(store: &Subject<'_>) {
     one.assert_nothing_left().await;
 }
 
-/// It would wait for itself, though it came first.
+/// The owner would wait for itself, even as the first in the queue.
 pub(crate) async fn owner_that_waits_to_write_is_told_that_it_reads(store: &Subject<'_>) {
     let [one, other] = One::several(store).await;
     let me = one.client.owner();
     let reader = other.reads().await;
     let waits = one.write().owned_by(&me);
     let waits = one.waiter(async move { waits.lock().await.map(drop) }).await;
-    // Behind a writer that waits, no other may read; so it has it to read first.
+    // While a writer waits no other may read, so the owner reads first.
     assert!(!one.may_read().await);
     reader.unlock().await.unwrap();
     at_once(waits).await.unwrap();
@@ -319,7 +317,7 @@ pub(crate) async fn readers_of_several_clients_are_woken_by_one_release(store: &
     const EACH: usize = 8;
     let clients: [One<'_>; 4] = One::several(store).await;
     let writer = clients[0].writes().await;
-    // All of them have it at once, or none goes on.
+    // No reader goes on before all of them hold the lock at once.
     let (readers_of_all, inside) = (EACH * clients.len(), Arc::new(AtomicUsize::new(0)));
     let mut readers = Vec::new();
     for client in &clients {
@@ -327,7 +325,7 @@ pub(crate) async fn readers_of_several_clients_are_woken_by_one_release(store: &
             let (read, inside) = (client.read(), Arc::clone(&inside));
             let reads = client.waiter(async move {
                 let guard = read.lock().await.unwrap();
-                // Ordering: SeqCst, the least that is to be understood of a test.
+                // Ordering: SeqCst, the easiest to reason about in a test.
                 inside.fetch_add(1, Ordering::SeqCst);
                 // Ordering: as above.
                 eventually("all others' reading", async || inside.load(Ordering::SeqCst) == readers_of_all)
@@ -347,7 +345,7 @@ pub(crate) async fn readers_of_several_clients_are_woken_by_one_release(store: &
 }
 
 pub(crate) async fn readers_of_one_client_share_one_hold(store: &Subject<'_>) {
-    // However slow the machine, newcomers join.
+    // However slow the machine, newcomers join the lease.
     let options = LockOptions::default().tenure(Duration::from_secs(3600));
     let [one, other] = One::several_with(store, &options).await;
     let mut guards = Vec::new();
@@ -365,7 +363,7 @@ pub(crate) async fn readers_of_one_client_share_one_hold(store: &Subject<'_>) {
     theirs.unlock().await.unwrap();
     one.assert_nothing_left().await;
     other.assert_nothing_left().await;
-    // Nor does a lease pile up with each tenure.
+    // Nor do leases accumulate, one for each tenure.
     let options = LockOptions::default().tenure(Duration::ZERO);
     let one = One::with(store, &fresh_name(), &options).await;
     let guards = [one.reads().await, one.reads().await, one.reads().await];
@@ -377,7 +375,7 @@ pub(crate) async fn readers_of_one_client_share_one_hold(store: &Subject<'_>) {
     one.assert_nothing_left().await;
 }
 
-/// Many that read again and again, each a while, so that some read at any time.
+/// Many tasks read again and again, each for a while, so that some task reads at any time.
 async fn stream_of_readers(reads: &One<'_>, writes: &One<'_>) {
     const READERS: usize = 8;
     let (enough, times) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
@@ -386,7 +384,7 @@ async fn stream_of_readers(reads: &One<'_>, writes: &One<'_>) {
         let (read, enough, times) = (reads.read(), Arc::clone(&enough), Arc::clone(&times));
         stream.push(spawn(async move {
             sleep(Duration::from_millis(number as u64)).await;
-            // Ordering: Relaxed, they only count and end the stream.
+            // Ordering: Relaxed, both atomics only count and end the stream.
             while !enough.load(Ordering::Relaxed) {
                 let guard = read.lock().await.unwrap();
                 sleep(Duration::from_millis(READERS as u64)).await;
@@ -460,7 +458,7 @@ pub(crate) async fn reader_waits_for_one_writer(store: &Subject<'_>) {
     }
 }
 
-/// The store does not keep the lock for them.
+/// The store does not keep the lock for readers that gave up.
 pub(crate) async fn readers_that_give_up_delay_no_writer(store: &Subject<'_>) {
     let [one, other, third] = One::several(store).await;
     for by_dropping in [true, false] {
@@ -475,7 +473,7 @@ pub(crate) async fn readers_that_give_up_delay_no_writer(store: &Subject<'_>) {
             assert!(read.try_lock_for(SHORT, Lease::Watched).await.unwrap().is_none());
         }
         eventually("the end of the wait", async || third.lock.read().waiters() == 0).await;
-        // What it had at the store is given back in the background.
+        // The client rolls back in the background.
         sleep(SHORT).await;
         let begun = now();
         held.unlock().await.unwrap();
@@ -612,14 +610,13 @@ pub(crate) async fn writer_may_give_its_reads_back_first(store: &Subject<'_>) {
     other.assert_nothing_left().await;
 }
 
-/// It has asked for both, and would wait for itself.
+/// The owner asked for both sides, and its reader would wait for its writer.
 pub(crate) async fn owner_whose_write_lock_comes_first_reads_at_once(store: &Subject<'_>) {
     let [one, other] = One::several(store).await;
     let me = one.client.owner();
     let held = other.reads().await;
     let (read, write) = (one.read().owned_by(&me), one.write().owned_by(&me));
     let writes = one.waiter(async move { write.lock().await.unwrap() }).await;
-    // Behind the writer.
     let reads = one.waiter(async move { read.lock().await.unwrap() }).await;
     held.unlock().await.unwrap();
     let writes = at_once(writes).await;
@@ -641,7 +638,7 @@ pub(crate) async fn owner_that_reads_is_refused_to_write(store: &Subject<'_>) {
         assert!(error.is_upgrade(), "{error:?}");
         assert!(matches!(error, LockError::Upgrade { owner, .. } if owner == me));
     };
-    // Before anything is sent: it is ready when it is polled first.
+    // The first poll is ready: no command was sent.
     let polled = pin!(write.lock()).poll(&mut Context::from_waker(Waker::noop()));
     match polled {
         Poll::Ready(refusal) => refused(refusal.map(drop).unwrap_err()),
@@ -651,14 +648,14 @@ pub(crate) async fn owner_that_reads_is_refused_to_write(store: &Subject<'_>) {
     refused(write.try_lock_for(SHORT, Lease::Watched).await.map(drop).unwrap_err());
     refused(write.lock_with_lease(LONG).await.map(drop).unwrap_err());
     reads.ensure_held().await.unwrap();
-    // Also when it reads only because it wrote.
+    // Also after a downgrade.
     reads.unlock().await.unwrap();
     theirs.unlock().await.unwrap();
     let writes = write.lock().await.unwrap();
     let reads = one.read().owned_by(&me).lock().await.unwrap();
     writes.unlock().await.unwrap();
     refused(write.try_lock().await.map(drop).unwrap_err());
-    // Another owner waits as ever, and the same one may write when it reads no more.
+    // Another owner waits as ever, and the same owner may write once it has stopped reading.
     assert!(one.write().owned_by(&you).try_lock().await.unwrap().is_none());
     reads.unlock().await.unwrap();
     soon("writing", write.lock()).await.unwrap().unlock().await.unwrap();
@@ -682,7 +679,6 @@ pub(crate) async fn force_unlock_ends_both_sides(store: &Subject<'_>) {
         }
         at_once(waits).await.unlock().await.unwrap();
         at_once(writer).await.unlock().await.unwrap();
-        // Readers of several clients.
         let (mine, theirs) = (one.reads().await, other.reads().await);
         assert!(forces().force_unlock().await.unwrap());
         assert!(!mine.is_held());
@@ -704,7 +700,7 @@ pub(crate) async fn loss_is_told_to_all_readers(store: &Subject<'_>) {
         assert!(!guard.is_held());
         assert!(guard.unlock().await.unwrap_err().is_not_held());
     }
-    // A writer, and what it reads.
+    // A writer that also reads.
     let writes = one.write().owned_by(&me).lock().await.unwrap();
     let reads = one.read().owned_by(&me).lock().await.unwrap();
     assert!(other.read().force_unlock().await.unwrap());
@@ -740,7 +736,6 @@ pub(crate) async fn tokens_of_readers_fence_writers_off_and_no_reader(store: &Su
         last = token;
         writes.unlock().await.unwrap();
     }
-    // Beside one's own write.
     let me = one.client.owner();
     let writes = one.write().owned_by(&me).fenced().lock().await.unwrap();
     let reads = one.read().owned_by(&me).fenced().lock().await.unwrap();
@@ -753,7 +748,7 @@ pub(crate) async fn tokens_of_readers_fence_writers_off_and_no_reader(store: &Su
 pub(crate) async fn lease_of_a_readers_own_is_its_own(store: &Subject<'_>) {
     for tenure in [Duration::ZERO, Duration::from_secs(3600)] {
         let [one, other] = One::several_with(store, &LockOptions::default().tenure(tenure)).await;
-        // Beside one that is renewed, before it and after it.
+        // A short lease beside a renewed one, the renewed one first or last.
         for comes_first in [true, false] {
             let first = if comes_first { None } else { Some(one.reads().await) };
             let begun = now();
@@ -770,10 +765,10 @@ pub(crate) async fn lease_of_a_readers_own_is_its_own(store: &Subject<'_>) {
             watched.ensure_held().await.unwrap();
             assert!(watched.remaining() > SHORT && !other.may_write().await);
             watched.unlock().await.unwrap();
-            // The store counts from later.
+            // The store's lease began later.
             eventually("the end of the short lease in the store", async || other.may_write().await).await;
         }
-        // Alone, and together with another one of its kind: neither is renewed.
+        // A short lease alone, and two together: none is renewed.
         let short = [
             one.read().lock_with_lease(SHORT).await.unwrap(),
             one.read().lock_with_lease(SHORT).await.unwrap(),
@@ -816,7 +811,7 @@ pub(crate) async fn long_lease_of_a_reader_outlasts_the_others(store: &Subject<'
 }
 
 pub(crate) async fn watchdog_keeps_what_is_read_and_written(store: &Subject<'_>) {
-    // A machine that stands still for two thirds of it loses the lock, and is right to.
+    // A machine that stands still for two thirds of this time loses the lock, rightly.
     let lease = Duration::from_secs(3);
     let [one, other] = One::several_with(store, &LockOptions::default().watchdog_timeout(lease)).await;
     let me = one.client.owner();
@@ -866,7 +861,7 @@ pub(crate) async fn reader_is_lost_alone_when_it_has_read_for_too_long(store: &S
 pub(crate) async fn unpolled_reader_keeps_no_waiter_back(store: &Subject<'_>) {
     let [one, other] = One::several(store).await;
     let held = other.writes().await;
-    // Polled until it sleeps, and not again.
+    // Polled until asleep, then never again.
     let read = one.read();
     let mut rests = Box::pin(read.lock());
     eventually("its sleep", async || {
@@ -882,16 +877,16 @@ pub(crate) async fn unpolled_reader_keeps_no_waiter_back(store: &Subject<'_>) {
     let (elsewhere, writer) = (other.waits_to_read().await, other.waits_to_write().await);
     held.unlock().await.unwrap();
     at_once(elsewhere).await.unlock().await.unwrap();
-    // The turn is over without it. The reader behind it has waited for longer than the writer: if its attempt
-    // overtakes the rollback of the one in front, it reads before the writer.
+    // The turn ends without the sleeping reader. The reader behind it has waited longer than the writer, so
+    // it reads before the writer if its attempt overtakes the rollback of the sleeping reader.
     all_at_once([writer, behind]).await;
     soon("its turn", rests).await.unwrap().unlock().await.unwrap();
     one.assert_nothing_left().await;
     other.assert_nothing_left().await;
 }
 
-/// Each is dropped after its n-th poll, for every n that it takes to get the lock, behind a writer of its own
-/// client and of another one.
+/// Drops each attempt after its n-th poll, for every n until the attempt gets the lock, behind a writer of
+/// its own client and of another one.
 pub(crate) async fn readers_dropped_at_any_poll_leave_nothing(store: &Subject<'_>) {
     for same in [false, true] {
         for polls in 0.. {
@@ -936,7 +931,7 @@ pub(crate) async fn reader_dropped_at_any_poll_keeps_no_waiter_back(store: &Subj
         let read = one.read();
         let dropped = spawn(async move { DropAfter::polls(polls, read.lock()).await.is_some() });
         eventually("waiting", async || dropped.is_finished() || one.waiting() > 0).await;
-        // Behind it in the client's queue, if it waits still; and elsewhere.
+        // A waiter behind the dropped reader, if that still waits; and another client's waiter.
         let behind = [one.waits_to_read().await, other.waits_to_read().await];
         held.unlock().await.unwrap();
         for reader in behind {
@@ -964,7 +959,6 @@ pub(crate) async fn downgrade_dropped_at_any_poll_leaves_nothing(store: &Subject
         drop(reads);
         eventually("the end of its read", async || one.readers().await == 0).await;
         writes.unlock().await.unwrap();
-        // The release is dropped, too.
         let writes = one.write().owned_by(&me).lock().await.unwrap();
         let reads = one.read().owned_by(&me).lock().await.unwrap();
         _ = DropAfter::polls(polls, writes.unlock()).await;
@@ -1062,7 +1056,7 @@ pub(crate) async fn threads_read_and_write(store: &Subject<'_>) {
         assert!(lock.write().owned_by(&me).lock().unwrap_err().is_upgrade());
         reads.unlock().unwrap();
     });
-    // It has come to where it waits to write.
+    // The writer has reached its wait.
     eventually("waiting", async || {
         let channel = store.backend(&one.client).channels(Mode::Write, one.lock.name(), one.client.id()).own;
         one.client.registry().join(&channel).is_some_and(|look| look.latch().waiters() > 0)
@@ -1093,11 +1087,10 @@ pub(crate) async fn kinds_refuse_each_other(store: &Subject<'_>) {
     other.assert_nothing_left().await;
 }
 
-/// Many tasks of two clients, and never a writer beside another.
 pub(crate) async fn readers_and_writers_take_turns(store: &Subject<'_>) {
     const WRITER: usize = 1000;
     let clients: [One<'_>; 2] = One::several(store).await;
-    // Readers inside, and a thousand for a writer.
+    // The number of readers inside; a writer counts as a thousand.
     let inside = Arc::new(AtomicUsize::new(0));
     let mut tasks = Vec::new();
     for task in 0..16 {
@@ -1108,7 +1101,7 @@ pub(crate) async fn readers_and_writers_take_turns(store: &Subject<'_>) {
                 let writes = (task + round) % 4 == 0;
                 let (side, weight) = if writes { (lock.write(), WRITER) } else { (lock.read(), 1) };
                 let guard = side.lock().await.unwrap();
-                // Ordering: SeqCst, the least that is to be understood of a test.
+                // Ordering: SeqCst, the easiest to reason about in a test.
                 let before = inside.fetch_add(weight, Ordering::SeqCst);
                 assert!(if writes { before == 0 } else { before < WRITER }, "{before} are inside");
                 yield_now().await;

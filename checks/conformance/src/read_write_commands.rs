@@ -1,5 +1,4 @@
-//! What [`Backend`](latchwork::backend::Backend) says of read-write locks, sentence by sentence, with the
-//! store's own messages.
+//! The read-write locks of [`Backend`](latchwork::backend::Backend)'s page, sentence by sentence.
 
 use std::time::Duration;
 
@@ -17,39 +16,36 @@ use crate::tasks::{eventually, now, since, sleep, soon};
 
 const LEASE: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(300);
-/// Between the end of a writer and what comes after it: a store counts in milliseconds, and one of the same
-/// is no newcomer.
+/// Pause after a writer's end: an arrival in the same millisecond is no newcomer to the store.
 const APART: Duration = Duration::from_millis(10);
-/// For how long no writer gets in after readers were let in.
+/// How long no writer gets in after readers were let in.
 const TURN: Duration = Duration::from_secs(1);
 
-/// Ids of one client each.
 fn ids<const N: usize>() -> [LeaseId; N] {
     std::array::from_fn(|number| format!("8743c9c0-0795-4907-87fd-6c719a6b45{number:02}:1").parse().unwrap())
 }
 
-/// It has waited for so many seconds, and is remembered for far longer than a test takes.
+/// The position of an id after a wait of some seconds, kept for far longer than a test takes.
 fn waited(seconds: u64) -> Option<QueuePosition> {
     Some(QueuePosition { waited: Duration::from_secs(seconds), kept: Duration::from_secs(20) })
 }
 
 const NO_WAIT: Option<QueuePosition> = None;
 
-/// What is published.
 #[derive(Clone, Copy, Debug)]
 enum Said {
     Unlock,
     ReadUnlock,
-    /// One of the two: a store need not know its other waiters for a writer.
+    /// Either of the two: a store need not know the waiting readers when it frees the lock for a writer.
     Free,
     Granted,
 }
 
-/// To write, and to read.
+/// The writers, and the readers.
 type Holders = (Vec<Holder>, Vec<Holder>);
 const FREE: Holders = (Vec::new(), Vec::new());
 
-/// A lock, and a listener to all that is said of it.
+/// A lock, and a subscription to all its messages.
 struct Stage<'s> {
     of: &'s Subject<'s>,
     client: LockClient,
@@ -71,7 +67,7 @@ impl<'s> Stage<'s> {
         self.of.backend(&self.client)
     }
 
-    /// The client of `id` can be told that it was granted the lock.
+    /// Subscribes to the channel on which the client of `id` is granted the lock.
     async fn listens(&self, id: &LeaseId) -> Subscription<dyn Transport> {
         let channel = self.store().channels(Mode::Write, &self.name, &id.client_id()).own;
         let listens = self.client.registry().subscribe(&channel);
@@ -85,7 +81,6 @@ impl<'s> Stage<'s> {
         eventually("the end of the subscription", async || self.of.subscribers(&channel).await == 0).await;
     }
 
-    /// Does something, and waits until that is said.
     async fn says<T>(&self, said: Said, act: impl Future<Output = T>) -> T {
         let count = || {
             let stats = self.client.registry().stats();
@@ -124,7 +119,6 @@ impl<'s> Stage<'s> {
         self.acquire(Mode::Read, &self.store().request(id, lease).position(position)).await
     }
 
-    /// Its token.
     async fn read_fenced(&self, id: &LeaseId, under: Option<&LeaseId>) -> u64 {
         token(
             self.acquire(Mode::Read, &self.store().request(id, LEASE).tokens(1).under(under.cloned())).await,
@@ -184,7 +178,7 @@ impl<'s> Stage<'s> {
         self.store().renew(Mode::Read, &keys(&self.name, ids), lease).await.unwrap()
     }
 
-    /// It is free, and all of its waiters can be told.
+    /// Asserts that the lock is free, and that all of its waiters can be notified.
     async fn is_free_for(&self, newcomer: &LeaseId) {
         assert_eq!(self.holders().await, FREE);
         assert!(self.writes(newcomer, NO_WAIT).await, "something is left");
@@ -231,7 +225,7 @@ pub(crate) async fn writers_commands_that_run_twice_mean_the_same(store: &Subjec
         assert_eq!(stage.renew_reads(LEASE * 3, &[&one]).await, [false]);
         assert!(ends().await > LEASE && ends().await <= LEASE * 2);
     }
-    // Neither a renewal nor to write anew shortens a lease: both may come late.
+    // Neither a renewal nor another acquisition to write shortens a lease: both may arrive late.
     assert_eq!(stage.renew_writes(LEASE / 3, &[&one]).await, [true]);
     assert!(is_acquired(stage.try_write(&one, LEASE / 3, NO_WAIT).await));
     assert!(ends().await > LEASE);
@@ -266,7 +260,7 @@ pub(crate) async fn readers_commands_that_run_twice_mean_the_same(store: &Subjec
         assert_eq!(stage.renew_writes(LEASE * 3, &[&one]).await, [false]);
         assert!(ends().await > LEASE && ends().await <= LEASE * 2);
     }
-    // Neither a renewal nor to read anew shortens a lease.
+    // Neither a renewal nor another acquisition to read shortens a lease.
     assert_eq!(stage.renew_reads(LEASE / 3, &[&one]).await, [true]);
     assert!(is_acquired(stage.try_read(&one, LEASE / 3, None).await));
     assert!(ends().await > LEASE);
@@ -306,7 +300,7 @@ pub(crate) async fn each_lease_ends_by_itself(store: &Subject<'_>) {
     let begun = now();
     assert!(is_acquired(stage.try_read(&short, SHORT, None).await));
     assert!(stage.reads(&long, None).await);
-    // What others do to theirs does not keep it.
+    // Commands on other leases do not extend the short lease.
     eventually("the end of a reader's lease", async || {
         assert_eq!(stage.renew_reads(LEASE, &[&long]).await, [true]);
         stage.readers().await == [long.clone()]
@@ -316,7 +310,6 @@ pub(crate) async fn each_lease_ends_by_itself(store: &Subject<'_>) {
     assert_eq!(stage.renew_reads(LEASE, &[&short, &long]).await, [false, true]);
     assert!(!stage.release_read(&short).await);
     assert!(!stage.writes(&writer, NO_WAIT).await, "one reads still");
-    // The last reader's, and a writer's.
     assert!(stage.release_read(&long).await);
     assert!(is_acquired(stage.try_read(&short, SHORT, None).await));
     eventually("the end of the last reader's lease", async || {
@@ -342,7 +335,7 @@ pub(crate) async fn writer_reads_beside_itself(store: &Subject<'_>) {
         assert_eq!((stage.writer().await, stage.readers().await), (Some(writer.clone()), vec![own.clone()]));
         assert!(!stage.reads(&other, None).await && !stage.writes(&newcomer, NO_WAIT).await);
     }
-    // A writer that waits for it is no obstacle.
+    // A waiting writer is no obstacle.
     let _told = stage.listens(&newcomer).await;
     assert!(!stage.writes(&newcomer, waited(0)).await);
     assert!(stage.release_read(&own).await);
@@ -416,7 +409,7 @@ pub(crate) async fn token_rises_with_each_change_between_reading_and_writing(sto
         }
         assert!(stage.release_read(&one).await && stage.release_read(&other).await);
     }
-    // There is no reader in between.
+    // No reader comes in between.
     let (one_write, other_write) = (write(1).await, write(1).await);
     assert!(last < one_write && one_write < other_write);
     assert_eq!(write(0).await, 0);
@@ -434,7 +427,7 @@ pub(crate) async fn reader_waits_behind_writers_that_came_before_it(store: &Subj
     assert!(stage.reads(&older, waited(6)).await, "it began to wait before the writer");
     assert!(stage.reads(&reader, None).await, "it reads already");
     assert!(stage.release_read(&older).await);
-    // Nor does one that comes when there are no readers any more.
+    // Nor does an older reader that comes after the last reader left.
     stage.says(Said::Granted, stage.release_read(&reader)).await;
     assert_eq!(stage.writer().await, Some(writer.clone()));
     assert!(!stage.reads(&older, waited(60)).await, "another writes");
@@ -456,14 +449,14 @@ pub(crate) async fn position_of_a_writer_ends_by_itself(store: &Subject<'_>) {
     assert!(since(begun) > SHORT / 2);
     assert!(stage.release_read(&newcomer).await && stage.release_read(&reader).await);
     assert_eq!(stage.writer().await, None, "it has gone");
-    // Kept for as long as the last question says.
+    // Kept for as long as the last attempt says.
     assert!(stage.reads(&reader, None).await);
     assert!(!stage.writes(&writer, Some(position)).await);
     assert!(!stage.writes(&writer, waited(0)).await);
     sleep(SHORT * 2).await;
     assert!(!stage.reads(&newcomer, None).await);
     stage.says(Said::Granted, stage.release_read(&reader)).await;
-    // A lease that is granted unasked ends when the position would have.
+    // A granted lease ends when the position would have ended.
     assert!(stage.lease_to_write().await.unwrap().left <= waited(0).unwrap().kept);
     stage.release_write(&writer).await;
     stage.is_free_for(&newcomer).await;
@@ -485,20 +478,18 @@ pub(crate) async fn readers_that_wait_are_let_in_when_a_writer_leaves(store: &Su
     for reader in [&one, &other] {
         assert!(stage.reads(reader, waited(2)).await, "it was let in");
     }
-    // A later one waits behind the writer.
     assert!(!stage.reads(&newcomer, None).await && !stage.reads(&newcomer, waited(0)).await);
     assert!(!stage.writes(&next, waited(5)).await);
     assert!(stage.release_read(&one).await);
     stage.says(Said::Granted, stage.release_read(&other)).await;
     assert_eq!(stage.writer().await, Some(next.clone()));
-    // And is let in by that one.
     stage.says(Said::ReadUnlock, stage.release_write(&next)).await;
     assert!(stage.reads(&newcomer, waited(0)).await);
     assert!(stage.release_read(&newcomer).await);
     stage.is_free_for(&one).await;
 }
 
-/// A writer, one behind it, and readers behind that; the first one leaves. The one behind.
+/// Queues two writers, then readers; the first writer leaves. Returns the second's grant channel.
 async fn let_in(
     stage: &Stage<'_>,
     writer: &LeaseId,
@@ -549,11 +540,11 @@ pub(crate) async fn turn_of_readers_ends_after_a_second(store: &Subject<'_>) {
     for by_reader in [false, true] {
         let begun = now();
         let _told = let_in(&stage, &writer, &next, &[&reader]).await;
-        // The one that was let in does not come.
+        // The reader that was let in does not come.
         let granted = stage.says(
             Said::Granted,
             eventually("the end of the second", async || {
-                // Another asks: a reader that has to wait behind the writer, or another writer.
+                // Another id asks: a reader that has to wait behind the writer, or another writer.
                 let asked = match by_reader {
                     true => stage.try_read(&newcomer, LEASE, None).await,
                     false => stage.try_write(&newcomer, LEASE, NO_WAIT).await,
@@ -574,13 +565,13 @@ pub(crate) async fn writers_are_granted_the_lock_in_order(store: &Subject<'_>) {
     let stage = Stage::new(store).await;
     let [holder, first, second, third, newcomer] = ids();
     assert!(stage.writes(&holder, NO_WAIT).await);
-    // Ordered by how long they have waited, and not by when they asked.
+    // The order is by time waited, not by time of the request.
     let mut told = Vec::new();
     for (writer, seconds) in [(&second, 5), (&first, 7), (&third, 3)] {
         told.push(stage.listens(writer).await);
         assert!(!stage.writes(writer, waited(seconds)).await);
     }
-    // Asked again, a position stays where it is, and does not go by when it was asked.
+    // A repeated request does not move a position: the time of the request does not count.
     assert!(!stage.writes(&first, waited(0)).await);
     let mut holds = holder;
     for (writer, told) in [&first, &second, &third].into_iter().zip([&told[1], &told[0], &told[2]]) {
@@ -627,13 +618,12 @@ pub(crate) async fn next_writer_of_the_releasing_client_gets_the_lock_or_a_posit
         ReleaseOutcome::GrantedToNext { last_token } => last_token,
         other => panic!("{other:?}"),
     };
-    // There are no other waiters.
     assert!(stage.writes(&holder, NO_WAIT).await);
     let first = is_granted(release(&holder, &named(&next, 0)).await);
     assert_eq!(stage.writer().await, Some(next.clone()));
     let left = stage.lease_to_write().await.unwrap().left;
     assert!(left <= LEASE / 2 && left > LEASE / 4, "{left:?}");
-    // Another client's came later, and then earlier.
+    // A waiter of another client that came later, then an earlier one.
     let told = (stage.listens(&other).await, stage.listens(&next).await);
     assert!(!stage.writes(&other, waited(2)).await);
     let second = is_granted(release(&next, &named(&holder, 5)).await);
@@ -642,7 +632,6 @@ pub(crate) async fn next_writer_of_the_releasing_client_gets_the_lock_or_a_posit
     assert_eq!(stage.writer().await, Some(other.clone()));
     stage.says(Said::Granted, stage.release_write(&other)).await;
     assert_eq!(stage.writer().await, Some(next.clone()), "it was put into the queue");
-    // Readers wait.
     assert!(!stage.reads(&reader, waited(0)).await);
     let released = stage.says(Said::ReadUnlock, release(&next, &named(&holder, 9))).await;
     assert_eq!(released, RELEASED);
@@ -650,7 +639,7 @@ pub(crate) async fn next_writer_of_the_releasing_client_gets_the_lock_or_a_posit
     let _told = (told, stage.listens(&holder).await);
     stage.says(Said::Granted, stage.release_read(&reader)).await;
     assert_eq!(stage.writer().await, Some(holder.clone()));
-    // A release by an owner that did not have it changes nothing in the queue.
+    // A release by an owner that did not have the lock changes nothing in the queue.
     assert_eq!(release(&other, &named(&next, 9)).await, ReleaseOutcome::NotHeld);
     stage.says(Said::Free, stage.release_write(&holder)).await;
     stage.is_free_for(&reader).await;
@@ -670,7 +659,7 @@ pub(crate) async fn writer_that_listens_no_more_is_passed_over(store: &Subject<'
     assert!(!stage.writes(&second, waited(5)).await);
     stage.says(Said::Granted, stage.release_read(&holder)).await;
     assert_eq!(stage.writer().await, Some(second.clone()));
-    // It has kept its position.
+    // The deaf writer has kept its position.
     let _listens = stage.listens(&deaf).await;
     stage.says(Said::Granted, stage.release_write(&second)).await;
     assert_eq!(stage.writer().await, Some(deaf.clone()));
@@ -686,7 +675,7 @@ pub(crate) async fn lock_that_is_granted_to_no_waiter_is_free_and_a_message_says
     assert!(stage.reads(&holder, None).await && stage.reads(&reader, None).await);
     assert!(stage.release_read(&reader).await);
     stage.says(Said::Unlock, stage.release_read(&holder)).await;
-    // A writer waits that cannot be told.
+    // A waiting writer that cannot be notified.
     for by_reader in [false, true] {
         let listens = stage.listens(&writer).await;
         assert!(if by_reader {
@@ -741,7 +730,6 @@ pub(crate) async fn kinds_are_not_mixed(store: &Subject<'_>) {
         let request = backend.request(id, LEASE).position(position);
         backend.acquire(mode, name, &request).await
     };
-    // Held plain or fair.
     for (mode, kind) in [(Mode::Plain, LockKind::Plain), (Mode::Fair, LockKind::Fair)] {
         assert!(is_acquired(acquire(mode, &holder, None).await.unwrap()));
         for id in [&holder, &stranger] {
@@ -763,7 +751,6 @@ pub(crate) async fn kinds_are_not_mixed(store: &Subject<'_>) {
         assert!(there.id == Some(holder.clone()) && there.left <= LEASE);
         assert!(backend.force_release(mode, name).await.unwrap());
     }
-    // Held to write, to read, and kept for readers that were let in.
     for held in ["written", "read", "kept"] {
         let kept = now();
         match held {
@@ -805,7 +792,6 @@ pub(crate) async fn kinds_are_not_mixed(store: &Subject<'_>) {
             _ => assert!(!stage.release_read(&stranger).await),
         }
     }
-    // Free, it may be any.
     stage.is_free_for(&stranger).await;
     for mode in [Mode::Plain, Mode::Fair] {
         assert!(is_acquired(acquire(mode, &stranger, None).await.unwrap()));
@@ -819,27 +805,23 @@ pub(crate) async fn forced_release_goes_to_the_waiters(store: &Subject<'_>) {
     let stage = Stage::new(store).await;
     let [holder, other, waits] = ids();
     let force = async || stage.store().force_release(Mode::Write, &stage.name).await.unwrap();
-    // There are no waiters.
     assert!(stage.writes(&holder, NO_WAIT).await && stage.reads_under(&other, &holder).await);
     assert!(stage.says(Said::Free, force()).await);
     assert!(!force().await);
     assert_eq!(stage.holders().await, FREE);
     assert_eq!(stage.renew_writes(LEASE, &[&holder]).await, [false]);
     assert_eq!(stage.renew_reads(LEASE, &[&other]).await, [false]);
-    // A writer waits for readers.
     assert!(stage.reads(&holder, None).await && stage.reads(&other, None).await);
     let told = stage.listens(&waits).await;
     assert!(!stage.writes(&waits, waited(1)).await);
     assert!(stage.says(Said::Granted, force()).await);
     assert_eq!((stage.writer().await, stage.readers().await), (Some(waits.clone()), Vec::new()));
     soon("the message", told.latch().wait()).await.consume();
-    // And for a writer.
     assert!(!stage.writes(&other, waited(1)).await);
     let _told = stage.listens(&other).await;
     assert!(stage.says(Said::Granted, force()).await);
     assert_eq!(stage.writer().await, Some(other.clone()));
     assert_eq!(stage.release_write(&waits).await, ReleaseOutcome::NotHeld);
-    // A reader waits.
     assert!(!stage.reads(&waits, waited(1)).await);
     assert!(stage.says(Said::ReadUnlock, force()).await);
     assert!(stage.reads(&waits, waited(1)).await);

@@ -1,4 +1,4 @@
-//! [`Store`]: how the suite comes to clients of the store under test.
+//! [`Store`]: how the suite obtains clients of the store under test.
 
 use latchwork::backend::Backend;
 use latchwork::lock::{LockName, Mode};
@@ -9,8 +9,8 @@ use crate::tasks;
 
 /// A store of locks, as the suite reaches it.
 ///
-/// A closure that makes a backend is one: `|| FileLocks::new(&directory)`. Locks of the suite are called
-/// `conformance:<process>:<number>`, and no name is used twice by a process.
+/// Every closure that makes a backend is a `Store`: `|| FileLocks::new(&directory)`. Locks of the suite are
+/// called `conformance:<process>:<number>`, and no process uses a name twice.
 pub trait Store {
     /// The backend under test.
     type Backend: Backend;
@@ -19,9 +19,9 @@ pub trait Store {
     /// store. A backend that lives in one process returns a clone.
     fn connect(&self) -> impl Future<Output = Self::Backend>;
 
-    /// How many subscriptions to `channel` the store itself knows of, or 0 if it cannot tell. Where it can,
-    /// each property also checks that no subscription is left, and those of passing over waiters that listen
-    /// no more wait for the store to know.
+    /// The number of subscriptions to `channel` in the store, or 0 if the store cannot tell. With a store
+    /// that can tell, each property also checks that no subscription is left, and the properties about
+    /// unsubscribed waiters wait until the store knows.
     fn subscribers(&self, channel: &str) -> impl Future<Output = usize> {
         let _ = channel;
         async { 0 }
@@ -29,9 +29,9 @@ pub trait Store {
 
     /// Runs a property to its end on this thread.
     ///
-    /// To be written by a store whose backend needs an executor around it
-    /// (`tokio::runtime::Runtime::block_on`), or whose clock is simulated: then this lets the time go on
-    /// whenever `property` is pending and nothing wakes it, as [`drive`](crate::drive) does.
+    /// Override this if the backend needs an executor around it (`tokio::runtime::Runtime::block_on`), or if
+    /// its clock is simulated: then advance the clock whenever `property` is pending and nothing wakes it, as
+    /// [`drive`](crate::drive) does.
     fn block_on<T>(&self, property: impl Future<Output = T>) -> T {
         tasks::block_on(property)
     }
@@ -51,7 +51,7 @@ pub(crate) trait AnyStore {
 
     fn subscribers<'a>(&'a self, channel: &'a str) -> Boxed<'a, usize>;
 
-    /// What finds the backend in a client.
+    /// The function that finds the backend in a client.
     fn probe(&self) -> for<'c> fn(&'c LockClient) -> &'c dyn Probe;
 }
 
@@ -73,15 +73,13 @@ impl<S: Store> AnyStore for S {
     }
 }
 
-/// The locks of a store that a property is about.
 pub(crate) struct Subject<'s> {
     pub(crate) store: &'s dyn AnyStore,
     pub(crate) mode: Mode,
 }
 
 impl Subject<'_> {
-    /// A client with the default watchdog. Clients of one store see the same locks, as different processes
-    /// would.
+    /// A client with the default watchdog. Clients of one store stand for processes.
     pub(crate) async fn client(&self) -> LockClient {
         self.client_with(&LockOptions::default()).await
     }
@@ -92,7 +90,6 @@ impl Subject<'_> {
         client
     }
 
-    /// A lock of the mode that the property is about.
     pub(crate) fn lock(&self, client: &LockClient, name: &str) -> Lock {
         let lock = match self.mode {
             Mode::Plain => client.get_lock(name),
@@ -107,7 +104,7 @@ impl Subject<'_> {
         (self.store.probe())(client)
     }
 
-    /// The channel on which a queue head of `client` waits for it.
+    /// The channel on which a queue head of `client` waits for the lock.
     pub(crate) fn channel(&self, client: &LockClient, name: &LockName) -> String {
         self.backend(client).channels(self.mode, name, client.id()).own
     }

@@ -1,6 +1,5 @@
-//! The tasks, the timers and the clock of a property. They are parts of one future, so that it runs on
-//! whichever executor polls it; and time is that of the backend's own
-//! [`Runtime`](latchwork::backend::Runtime), which may be a simulated one.
+//! The tasks, timers and clock of a property, all parts of a single future for any executor. The time is that
+//! of the backend's [`Runtime`](latchwork::backend::Runtime), which may be simulated.
 
 use std::cell::{Cell, RefCell};
 use std::pin::{Pin, pin};
@@ -17,9 +16,9 @@ use latchwork::LockClient;
 
 use crate::probe::Probe;
 
-/// How long a property may take.
+/// Time limit of a property.
 const LIMIT: Duration = Duration::from_secs(180);
-/// Between two evaluations of a condition that is waited for.
+/// Pause between two evaluations of an awaited condition.
 const AGAIN: Duration = Duration::from_millis(1);
 
 type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -60,12 +59,12 @@ fn clock() -> Clock {
     scope().clock.borrow().clone().expect("a property makes a client first")
 }
 
-/// From now on the property's time is that of this client's backend, unless it has one.
+/// Makes the clock of this client's backend the property's, unless the property has a clock.
 pub(crate) fn use_clock_of(client: &LockClient, probe: for<'c> fn(&'c LockClient) -> &'c dyn Probe) {
     scope().clock.borrow_mut().get_or_insert_with(|| Clock { client: client.clone(), probe });
 }
 
-/// Runs a property and the tasks that it spawns, which end with it. `None` if it does not end in time.
+/// Runs a property and the tasks that it spawns, which end with it; returns `None` at the time limit.
 pub(crate) async fn run<T>(property: impl Future<Output = T>) -> Option<T> {
     let scope = Rc::new(Scope::default());
     let mut tasks: FuturesUnordered<Task<'_, T>> = FuturesUnordered::new();
@@ -95,7 +94,7 @@ pub(crate) async fn run<T>(property: impl Future<Output = T>) -> Option<T> {
     .await
 }
 
-/// While it lasts, this thread polls a property of that scope.
+/// While this value lives, the thread polls a property of the scope.
 struct Entered(Option<Rc<Scope>>);
 
 impl Entered {
@@ -110,7 +109,6 @@ impl Drop for Entered {
     }
 }
 
-/// What a task comes to.
 struct Joined<T> {
     output: Option<T>,
     ended: bool,
@@ -119,10 +117,9 @@ struct Joined<T> {
     runs: Option<Waker>,
 }
 
-/// A task that was spawned. A panic in it is one of the property.
+/// A spawned task. If the task panics, the property panics.
 pub(crate) struct JoinHandle<T>(Arc<Mutex<Joined<T>>>);
 
-/// The task was aborted.
 #[derive(Debug)]
 pub(crate) struct JoinError;
 
@@ -151,7 +148,6 @@ impl<T> JoinHandle<T> {
         self.joined().ended
     }
 
-    /// Drops the task's future where it is.
     pub(crate) fn abort(&self) {
         let runs = {
             let mut joined = self.joined();
@@ -184,7 +180,6 @@ impl<T> Future for JoinHandle<T> {
     }
 }
 
-/// Runs a future beside the one that calls this.
 pub(crate) fn spawn<T: 'static>(future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
     let handle = JoinHandle::new();
     let task = handle.same();
@@ -212,7 +207,7 @@ pub(crate) fn spawn<T: 'static>(future: impl Future<Output = T> + 'static) -> Jo
     handle
 }
 
-/// Runs a call that blocks. If it panics, the task counts as aborted.
+/// Runs a blocking call on a thread. If the call panics, the task counts as aborted.
 pub(crate) fn on_a_thread<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     struct End<T>(JoinHandle<T>, Option<T>);
     impl<T> Drop for End<T> {
@@ -229,7 +224,7 @@ pub(crate) fn on_a_thread<T: Send + 'static>(call: impl FnOnce() -> T + Send + '
     handle
 }
 
-/// The time by the backend's clock.
+/// The time of the backend's clock.
 pub(crate) fn now() -> Instant {
     clock().now()
 }
@@ -243,7 +238,6 @@ pub(crate) async fn sleep(time: Duration) {
     clock.sleep_until(clock.now() + time).await;
 }
 
-/// The time was over first.
 #[derive(Debug)]
 pub(crate) struct Elapsed;
 
@@ -256,7 +250,6 @@ pub(crate) async fn timeout<F: Future>(time: Duration, future: F) -> Result<F::O
     .await
 }
 
-/// Lets the other tasks run.
 pub(crate) async fn yield_now() {
     let yielded = Cell::new(false);
     std::future::poll_fn(|context| match yielded.replace(true) {
@@ -269,14 +262,14 @@ pub(crate) async fn yield_now() {
     .await;
 }
 
-/// Far longer than anything here takes, and far shorter than the leases that a lost wake-up would wait for.
+/// Far longer than any step here takes, and far shorter than the leases that a lost wake-up would wait for.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what} did not happen within {SOON:?}"))
 }
 
-/// Asks again and again until the answer is yes.
+/// Polls `ask` until it returns true.
 pub(crate) async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
     soon(what, async {
         while !ask().await {
@@ -286,10 +279,10 @@ pub(crate) async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
     .await;
 }
 
-/// Polls `future` until it is ready. Whenever it is pending and was not woken, calls `idle`, which lets the
-/// time go on: it advances a simulated clock to the next timer, or by a millisecond.
+/// Polls `future` until it is ready. Whenever the future is pending and was not woken, calls `idle`, which
+/// advances a simulated clock to the next timer, or by a millisecond.
 ///
-/// For [`Store::block_on`](crate::Store::block_on) of a store whose clock is simulated:
+/// For [`Store::block_on`](crate::Store::block_on) of a store with a simulated clock:
 ///
 /// ```
 /// # use latchwork::local::{Local, ThreadRuntime};
@@ -311,7 +304,7 @@ pub fn drive<T>(future: impl Future<Output = T>, mut idle: impl FnMut()) -> T {
     struct Woken(AtomicBool);
     impl Wake for Woken {
         fn wake(self: Arc<Self>) {
-            // Ordering: Release, so that the poll sees what was written before it was woken.
+            // Ordering: Release: the poll sees all writes before the wake-up.
             self.0.store(true, Ordering::Release);
         }
     }
@@ -319,7 +312,7 @@ pub fn drive<T>(future: impl Future<Output = T>, mut idle: impl FnMut()) -> T {
     let waker = Waker::from(Arc::clone(&woken));
     let mut future = pin!(future);
     loop {
-        // Ordering: Acquire, with the store of the wake-up.
+        // Ordering: Acquire, pairs with the store of the wake-up.
         if !woken.0.swap(false, Ordering::Acquire) {
             idle();
             continue;
@@ -330,7 +323,6 @@ pub fn drive<T>(future: impl Future<Output = T>, mut idle: impl FnMut()) -> T {
     }
 }
 
-/// Polls a future until it is ready, and parks the thread in between.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
     impl Wake for Unpark {

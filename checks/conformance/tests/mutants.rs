@@ -1,5 +1,5 @@
-//! The suite on itself, in simulated time: the store in memory keeps the contract, and each mutant of it is
-//! found by the property that it breaks.
+//! The suite on itself, in simulated time: the store in memory keeps the contract, and each mutant of the
+//! store fails the property that it breaks.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use latchwork::backend::Mode;
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork_conformance::{Intercept, Part, Property, Store, Violation, drive, properties};
 
-/// Each with the locks of a property that finds it, and the property's name.
+/// Each mutant with the mode and the name of a property that finds it.
 const FOUND_BY: [(Twin, Mode, &str); 25] = [
     (TakesWhatIsHeld, Mode::Plain, "name_is_leased_to_one_id"),
     (AcquiresInName, Mode::Plain, "name_is_leased_to_one_id"),
@@ -38,7 +38,6 @@ const FOUND_BY: [(Twin, Mode, &str); 25] = [
     (SaysOneReader, Mode::Read, "holder_of_many_that_read_has_the_longest_lease"),
 ];
 
-/// The store in memory, with a clock that the suite advances.
 struct Simulated {
     clock: ThreadRuntime,
     local: Local,
@@ -64,7 +63,7 @@ impl Store for Simulated {
     }
 }
 
-/// All but those that block a real thread, for which simulated time does not wait.
+/// All properties but those blocking a real thread: simulated time does not wait for threads.
 fn all() -> impl Iterator<Item = Property> {
     let all = Part::ALL.into_iter().flat_map(properties);
     all.filter(|property| property.name() != "threads_read_and_write")

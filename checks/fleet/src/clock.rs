@@ -1,14 +1,13 @@
-//! A clock that processes on one machine can compare, which `Instant` does not promise to be.
+//! A monotonic clock that processes on one machine can compare, unlike `Instant`.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds on the monotonic clock, which all processes share and none sets. Java's `System.nanoTime` is
-/// the same.
+/// Nanoseconds on the monotonic clock, shared by all processes; the same as Java's `System.nanoTime`.
 pub fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
-    // Neither is negative, and the sum fits for 584 years after the machine was started.
+    // Neither field is negative, and the sum fits for 584 years after boot.
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
@@ -18,12 +17,12 @@ pub fn of_process() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// A duration as the clock counts.
+/// A duration in nanoseconds.
 pub const fn nanos(duration: Duration) -> u64 {
     duration.as_nanos() as u64
 }
 
-/// For people.
+/// Seconds, for printing.
 pub fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }

@@ -1,5 +1,4 @@
-//! Journals: one line of JSON for each record, written at once, so that a process which is killed takes no
-//! more than its last line with it.
+//! Journals: a line of JSON for each record, written at once. A kill loses the last line at most.
 
 use std::fs::{File, OpenOptions, read_to_string};
 use std::io::{self, Write};
@@ -13,34 +12,21 @@ use serde::de::DeserializeOwned;
 pub struct Journal(File);
 
 impl Journal {
-    /// A new file.
-    ///
-    /// # Errors
-    ///
-    /// Those of the operating system.
+    /// Creates a file. Fails with the operating system's error.
     pub fn create(path: &Path) -> io::Result<Self> {
         Ok(Self(OpenOptions::new().create_new(true).append(true).open(path)?))
     }
 
-    /// Writes a line.
-    ///
-    /// # Panics
-    ///
-    /// If the file cannot be written.
+    /// Writes a line. Panics if the file cannot be written.
     pub fn write(&self, record: &impl Serialize) {
         let mut line = serde_json::to_vec(record).expect("nothing that JSON has not");
         line.push(b'\n');
-        // One system call, so that lines of several threads do not mix, and none waits in this process to be
-        // lost with it.
+        // One system call: lines of several threads do not mix, and no line is buffered in a killed process.
         (&self.0).write_all(&line).expect("cannot write the journal");
     }
 }
 
-/// Reads a journal.
-///
-/// # Errors
-///
-/// If it cannot be read, or a line makes no sense that was not cut off by the end of its process.
+/// Reads a journal. Fails on an invalid line, unless it is the last and cut off.
 pub fn read<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, String> {
     let of_file = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let text = read_to_string(path).map_err(|error| of_file(&error))?;

@@ -1,11 +1,11 @@
-//! Processes of one fleet: how each is started, told what to do, stopped and killed, and what it writes down.
+//! Processes of one fleet: starting, ordering about, stopping and killing them, and their journals.
 //!
 //! # The protocol
 //!
 //! A line of words to a process, `THREAD WORDS …`; a line of words back, `THREAD ANSWER …`. A thread does one
 //! thing after another. A process says `ready …` when it listens, ends when its stdin is closed, and dies
-//! with the process that started it. [`Member`] is the one end of the pipes, [`orders`] and [`answer`] are
-//! the other; `Player.java` of `checks/interop` and a script of `benches` speak the same.
+//! with its parent. [`Member`] is one end of the pipes, [`orders`] and [`answer`] are the other;
+//! `Player.java` of `checks/interop` and a script of `benches` speak the same protocol.
 
 pub mod clock;
 pub mod journal;

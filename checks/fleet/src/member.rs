@@ -11,22 +11,15 @@ use std::{env, fs, thread};
 
 use crate::READY;
 
-/// This very program, with other arguments.
-///
-/// # Panics
-///
-/// If its path is unknown.
+/// The current program, with other arguments. Panics if the program's path is unknown.
 pub fn this_program(args: impl IntoIterator<Item: AsRef<OsStr>>) -> Command {
     let mut command = Command::new(env::current_exe().expect("this is a program"));
     command.args(args);
     command
 }
 
-/// A program in Java: a class, in a directory with `classes`, and in the file `classpath` its jars.
-///
-/// # Panics
-///
-/// If there is no such file.
+/// A Java program: `class` in the subdirectory `classes` of a directory, with the jars that its file
+/// `classpath` lists. Panics if the file cannot be read.
 pub fn java(directory: &Path, class: &str) -> Command {
     let file = directory.join("classpath");
     let jars =
@@ -46,12 +39,12 @@ pub struct Member {
 
 #[derive(Debug, Default)]
 struct Answers {
-    /// The last answer of each thread, until it is taken; and whether no more will come.
+    /// The last answer of each thread, until it is taken; and true if no answer can follow.
     known: Mutex<(HashMap<String, String>, bool)>,
     more: Condvar,
 }
 
-/// A thread that was told something, and has not answered yet.
+/// A thread with an unanswered order.
 #[derive(Debug)]
 #[must_use]
 pub struct Asked<'a> {
@@ -60,11 +53,7 @@ pub struct Asked<'a> {
 }
 
 impl Member {
-    /// Starts it, and does not wait until it is ready.
-    ///
-    /// # Panics
-    ///
-    /// If it cannot be started.
+    /// Starts the process, without waiting until it is ready. Panics if the process cannot be started.
     pub fn start(mut command: Command) -> Self {
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = spawned.unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
@@ -86,48 +75,40 @@ impl Member {
         Self { child: Mutex::new(child), stdin: Mutex::new(stdin), answers }
     }
 
-    /// The words of the process about itself, after its word for being ready.
-    ///
-    /// # Errors
-    ///
-    /// If the process does not become ready.
+    /// The words of the process after `ready`. Fails if the process does not become ready.
     pub fn greeting(&self, limit: Duration) -> Result<String, String> {
         self.asked(READY).answer(limit)
     }
 
-    /// Tells a thread to do something.
+    /// Sends an order to a thread.
     pub fn begin(&self, thread: &str, said: &str) -> Asked<'_> {
         let line = format!("{thread} {said}\n");
-        // A process that is dead is found when its answer is waited for.
+        // Waiting for the answer finds that a process is dead.
         let _ = self.stdin.lock().expect("no thread panics with it").write_all(line.as_bytes());
         self.asked(thread)
     }
 
-    /// A thread that was told something before.
+    /// A thread with an earlier order.
     pub fn asked(&self, thread: &str) -> Asked<'_> {
         Asked { member: self, thread: thread.to_owned() }
     }
 
-    /// Does something to the process.
-    ///
-    /// # Panics
-    ///
-    /// If that fails.
+    /// Calls `does` with the process. Panics if the call fails.
     pub fn with_child<T>(&self, does: impl FnOnce(&mut Child) -> std::io::Result<T>) -> T {
         does(&mut self.child.lock().expect("no thread panics with it")).expect("it is our child")
     }
 
-    /// Stops it where it stands, with SIGSTOP.
+    /// Stops the process with SIGSTOP.
     pub fn pause(&self) {
         self.with_child(|child| latchwork_testkit::pause(child));
     }
 
-    /// Lets it go on, with SIGCONT.
+    /// Resumes the process with SIGCONT.
     pub fn resume(&self) {
         self.with_child(|child| latchwork_testkit::resume(child));
     }
 
-    /// Ends it with SIGKILL, if it has not ended.
+    /// Kills the process with SIGKILL, if it has not ended.
     pub fn kill(&self) {
         self.with_child(|child| child.kill().and_then(|()| child.wait()));
     }
@@ -137,7 +118,7 @@ impl Member {
         self.with_child(Child::try_wait)
     }
 
-    /// Its id, for `/proc`.
+    /// The process id, for `/proc`.
     pub fn id(&self) -> u32 {
         self.with_child(|child| Ok(child.id()))
     }
@@ -150,11 +131,7 @@ impl Drop for Member {
 }
 
 impl Asked<'_> {
-    /// The answer, if it has come within the time.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot come any more.
+    /// The answer, or `None` at the limit. Fails if the process can no longer answer.
     pub fn within(&self, limit: Duration) -> Result<Option<String>, String> {
         let deadline = Instant::now() + limit;
         let answers = &self.member.answers;
@@ -174,11 +151,7 @@ impl Asked<'_> {
         }
     }
 
-    /// The answer, which has to come.
-    ///
-    /// # Errors
-    ///
-    /// If it does not.
+    /// The answer. Fails if the answer does not come within the limit.
     pub fn answer(&self, limit: Duration) -> Result<String, String> {
         self.within(limit)?.ok_or_else(|| format!("thread {} did not answer within {limit:?}", self.thread))
     }

@@ -1,4 +1,4 @@
-//! The end of the pipes that is told what to do.
+//! The process's end of the pipes.
 
 use std::fmt::Display;
 use std::io::{self, BufRead, Write};
@@ -10,21 +10,17 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 /// The first word of a process.
 pub const READY: &str = "ready";
 
-/// What this process is told: a thread, and its words. From now on a panic of any task ends the process, and
-/// so do the end of stdin and the death of the process that started this one.
-///
-/// # Panics
-///
-/// If the operating system does not promise the latter.
+/// The orders to this process: a thread, and its words. From now on the process ends with a panic of any
+/// task, with stdin, and with its parent. Panics if the system cannot signal the parent's death.
 pub fn orders() -> UnboundedReceiver<(String, String)> {
-    // However the parent dies, and also while this process is stopped.
+    // However the parent dies, and even while this process is stopped.
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Signal, set_parent_process_death_signal};
         set_parent_process_death_signal(Some(Signal::KILL))
             .expect("cannot ask for the parent's death signal");
     }
-    // A runtime would keep the panic of a task to itself.
+    // A runtime would swallow the panic of a task.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
         hook(panic);
@@ -34,7 +30,7 @@ pub fn orders() -> UnboundedReceiver<(String, String)> {
     thread::spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
             let (thread, words) = line.split_once(' ').unwrap_or((&line, ""));
-            // A receiver that is gone wants to hear nothing more.
+            // The receiver may be dropped.
             let _ = says.send((thread.to_owned(), words.to_owned()));
         }
         exit(0);

@@ -1,11 +1,10 @@
-//! How many instructions the hot paths take, by valgrind's count, against limits that a change must not
+//! Instruction counts of the hot paths, as valgrind counts them, against limits that a change must not
 //! exceed.
 //!
-//! Each path is gone [`ROUNDS`] times, by one thread and after a first time: what is made only once is not
-//! counted.
+//! One thread runs each path [`ROUNDS`] times after a warm-up: one-time initialisation is not counted.
 //!
-//! A change that costs more on purpose raises the limit, and says why; one that saves lowers it. The count is
-//! the same on every machine, but not under every compiler.
+//! A change that costs more on purpose raises the limit, and says why; a change that saves lowers it. The
+//! count is the same on every machine, but not with every compiler.
 #![expect(missing_docs, reason = "what gungraun's macros make has no docs")]
 
 use std::hint::black_box;
@@ -21,14 +20,13 @@ use latchwork::{AsyncSemaphore, Guard, Lock, LockClient, SemaphorePermit};
 
 const ROUNDS: u64 = 100;
 
-/// Waiters in a burst.
 const BURST: u64 = 1000;
 
-/// Instructions of one look at tokio's budget.
+/// Instructions of a check of tokio's budget.
 const BUDGET: u64 = if cfg!(feature = "cooperative") { 55 } else { 0 };
 
-/// What all rounds together may take: so many instructions, those of their looks at tokio's budget, and 3 %
-/// for the next compiler. For a canary, half as many, which every run must exceed.
+/// Instruction limit of all rounds: the instructions, the checks of tokio's budget, and 3 % for the next
+/// compiler. A canary gets half as many, a limit exceeded by every run.
 fn at_most(instructions: u64, looks: u64) -> LibraryBenchmarkConfig {
     let instructions = instructions + looks * BUDGET;
     let canary = std::env::var_os("LATCHWORK_HALF_THE_LIMITS").is_some();
@@ -50,8 +48,7 @@ struct Bench {
     waker: Waker,
 }
 
-/// A semaphore that many have waited for, so that this thread has a record, and memory of nodes that are gone
-/// for those that come.
+/// A semaphore with a history of many waiters: this thread has a record, and freed nodes to reuse.
 fn bench(permits: usize) -> Bench {
     let bench = Bench { semaphore: AsyncSemaphore::new(permits), waker: Waker::from(Arc::new(Counted)) };
     for _ in 0..2 {
@@ -76,7 +73,6 @@ impl Bench {
     }
 }
 
-// A free permit is taken and given back.
 #[library_benchmark]
 #[bench::one(args = (bench(1)), config = at_most(4_326, 0))]
 fn try_acquire(bench: Bench) -> Bench {
@@ -86,7 +82,7 @@ fn try_acquire(bench: Bench) -> Bench {
     bench
 }
 
-// The same by a future that is ready at once.
+// The same, by a future that is ready at once.
 #[library_benchmark]
 #[bench::one(args = (bench(1)), config = at_most(7_575, ROUNDS))]
 fn acquire_ready(bench: Bench) -> Bench {
@@ -96,7 +92,6 @@ fn acquire_ready(bench: Bench) -> Bench {
     bench
 }
 
-// The same for eight at once.
 #[library_benchmark]
 #[bench::eight(args = (bench(8)), config = at_most(7_575, ROUNDS))]
 fn acquire_many(bench: Bench) -> Bench {
@@ -106,7 +101,7 @@ fn acquire_many(bench: Bench) -> Bench {
     bench
 }
 
-// The permit is held; a waiter comes; the permit is given back; the waiter has it.
+// The permit is held; a waiter comes; the permit is released to the waiter.
 #[library_benchmark]
 #[bench::one(args = (bench(1)), config = at_most(56_509, 2 * ROUNDS))]
 fn hand_over(bench: Bench) -> Bench {
@@ -136,7 +131,6 @@ fn cancel_waiting(bench: Bench) -> Bench {
     bench
 }
 
-// A thousand wait, and a thousand permits come at once.
 #[library_benchmark]
 #[bench::thousand(args = (bench(0)), config = at_most(459_701, BURST))]
 fn burst(bench: Bench) -> Bench {
@@ -152,8 +146,7 @@ fn burst(bench: Bench) -> Bench {
     bench
 }
 
-/// A lock in memory that was taken before: what only the first time costs, such as the watchdog's thread, is
-/// not counted.
+/// A lock in memory with an earlier acquisition: one-time costs, such as a thread, are not counted.
 struct LockBench {
     lock: Lock,
     waker: Waker,
@@ -188,7 +181,6 @@ impl LockBench {
     }
 }
 
-// The lock is taken and unlocked.
 #[library_benchmark]
 #[bench::one(args = (lock_bench()), config = at_most(208_632, ROUNDS))]
 fn lock_and_unlock(bench: LockBench) -> LockBench {
@@ -199,7 +191,6 @@ fn lock_and_unlock(bench: LockBench) -> LockBench {
     bench
 }
 
-// The lock is taken, and its guard dropped.
 #[library_benchmark]
 #[bench::one(args = (lock_bench()), config = at_most(195_932, ROUNDS))]
 fn lock_and_drop(bench: LockBench) -> LockBench {
@@ -209,7 +200,7 @@ fn lock_and_drop(bench: LockBench) -> LockBench {
     bench
 }
 
-// The lock is held; a waiter comes; the guard is dropped; the waiter has the lock.
+// The lock is held; a waiter comes; dropping the guard hands the lock off to the waiter.
 #[library_benchmark]
 #[bench::one(args = (lock_bench()), config = at_most(253_691, 2 * ROUNDS))]
 fn lock_hand_off(bench: LockBench) -> LockBench {

@@ -1,8 +1,8 @@
-//! [`Checks`]: what was checked, and what came of it.
+//! [`Checks`]: the checks made so far, and their results.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a check came to, if not to what it should.
+/// The result of a check; the error says what the check saw instead.
 pub(crate) type Checked<T = ()> = Result<T, String>;
 
 #[derive(Debug, Default)]
@@ -17,7 +17,6 @@ impl Checks {
         Self { only: only.to_owned(), ..Self::default() }
     }
 
-    /// Whether a check of this name is to be made.
     pub(crate) fn wants(&self, name: &str) -> bool {
         name.contains(&self.only)
     }
@@ -35,7 +34,7 @@ impl Checks {
         }
     }
 
-    /// With nothing checked, nothing was found out.
+    /// No check at all is a failure, too.
     pub(crate) fn result(&self) -> Checked {
         let said = format!("{} checks passed, {} failed", self.passed, self.failed);
         println!("\n{said}");
@@ -43,7 +42,7 @@ impl Checks {
     }
 }
 
-/// A process that is gone may be a panic; the checks after it go on.
+/// The end of a process may show as a panic; the remaining checks go on.
 pub(crate) fn guarded(check: impl FnOnce() -> Checked) -> Checked {
     catch_unwind(AssertUnwindSafe(check)).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().cloned();

@@ -1,5 +1,5 @@
-//! What is done to the stage: at random, out of a seed, with many faults and with few by turns, so that what
-//! the wild one may excuse has time to end.
+//! The faults, drawn from a seed. Wild phases with many faults alternate with mild ones, in which the faults
+//! of the wild phase recover, so that the judge has something to judge.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,10 +15,9 @@ use crate::stage::{MEMBERS, Stage};
 
 const WILD: Duration = Duration::from_secs(6);
 const MILD: Duration = Duration::from_secs(8);
-/// How often what came over the links is forgotten, which would fill the memory.
+/// Interval at which the proxies forget their commands, which would fill the memory.
 const FORGET: Duration = Duration::from_secs(1);
 
-/// A fault that lasts.
 struct Open {
     kind: FaultKind,
     member: Option<usize>,
@@ -26,26 +25,25 @@ struct Open {
     until: Instant,
 }
 
-/// Whose faults they are.
 pub(crate) struct Weather<'a> {
     stage: &'a mut Stage,
     rng: Rng,
     open: Vec<Open>,
 }
 
-/// Faults until the time is over, and then none any more.
+/// Injects faults until the time is over, then heals all of them.
 pub(crate) fn rage(stage: &mut Stage, rng: Rng, time: Duration) -> Checked {
     let mut weather = Weather { stage, rng, open: Vec::new() };
     let start = Instant::now();
     let mut forget = start;
-    // The members are to get going first.
+    // The members start undisturbed.
     let mut next = start + Duration::from_secs(1);
     while start.elapsed() < time {
         let now = Instant::now();
         weather.heal(now);
         if now >= next {
             let cycle = start.elapsed().as_nanos() % (MILD + WILD).as_nanos();
-            // Redisson's members feel nothing but cuts and deaths, and have nothing to recover from.
+            // Only cuts and deaths disturb Redisson's members, so they need no mild phase.
             if cycle >= MILD.as_nanos() || weather.stage.is_beside_redisson() {
                 weather.wild();
                 next = now + weather.millis(100, 500);
@@ -72,7 +70,6 @@ impl Weather<'_> {
         Duration::from_millis(self.rng.u64(from..=to))
     }
 
-    /// Ends what has lasted long enough.
     fn heal(&mut self, now: Instant) {
         while let Some(place) = self.open.iter().position(|open| open.until <= now) {
             let Open { kind, member, since, .. } = self.open.swap_remove(place);
@@ -93,21 +90,20 @@ impl Weather<'_> {
             .all(|open| open.kind != FaultKind::ServerKilled && open.kind != FaultKind::ServerPaused)
     }
 
-    /// A member that no fault keeps busy. Redisson's member that plays fair locks is spared: in their queue
-    /// a dead thread holds up the threads behind it for five minutes, and a thread that was cut off swallows
-    /// its call.
+    /// A member without an open fault. Redisson's member with fair locks is spared: in Redisson's fair queue
+    /// a dead thread delays its successors by five minutes, and a disconnected thread's call never returns.
     fn a_member(&mut self) -> Option<usize> {
         let member = self.rng.usize(..MEMBERS);
         let is_spared = self.stage.is_redisson(member) && member == 1;
         (!is_spared && self.open.iter().all(|open| open.member != Some(member))).then_some(member)
     }
 
-    /// What is over at once, and is felt for no longer than a connection takes.
+    /// Injects a fault that is over at once; its effect lasts no longer than a reconnect.
     fn mild(&mut self) {
         if !self.is_server_up() {
             return;
         }
-        // Beside Redisson, nothing that its members would feel in common.
+        // Beside Redisson, no fault that all members would feel.
         match self.rng.u8(..100) {
             _ if self.stage.is_beside_redisson() => self.cut_links(),
             0..45 => self.at_once(FaultKind::SubscriptionsKilled, &["CLIENT", "KILL", "TYPE", "pubsub"]),
@@ -164,7 +160,7 @@ impl Weather<'_> {
         }
     }
 
-    /// Begins what lasts for so many milliseconds.
+    /// Begins a fault with a random duration in milliseconds.
     fn last(&mut self, kind: FaultKind, member: Option<usize>, from: u64, to: u64) {
         let until = Instant::now() + self.millis(from, to);
         self.open.push(Open { kind, member, since: now(), until });

@@ -1,4 +1,4 @@
-//! What happened, as each process saw it, line by line in its journal.
+//! The history: what each process saw, line by line in its journal.
 
 use std::path::Path;
 
@@ -6,62 +6,60 @@ use fleet::clock::now;
 use fleet::journal;
 use serde::{Deserialize, Serialize};
 
-/// One line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// When, by the clock that all processes share.
+    /// Time of the event, by the clock that all processes share.
     pub(crate) at: u64,
     pub(crate) event: Event,
 }
 
-/// What a line tells. `id` is an acquisition's, counted by its process.
+/// The event of a line. `id` numbers the acquisitions of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Event {
     // === Of all ===
-    /// A fault is over that began then: of that member, or of all; in a member's journal, its own.
+    /// End of a fault that began at `since`, for one member or all of them; in a member's journal, its own.
     Fault { kind: FaultKind, member: Option<usize>, since: u64 },
 
     // === Of a member ===
-    /// Is about to ask for a lock.
+    /// The task is about to ask for a lock.
     Wants { id: u64, name: u32, wish: Wish },
-    /// Has a guard.
+    /// The acquisition has a guard.
     Acquired { id: u64, owner: String, token: Option<u64> },
-    /// `at` was taken, and then the guard said that it is held, for so long.
+    /// Just after `at`, the guard said that the lock is held, for `left` more nanoseconds.
     Believes { id: u64, left: u64 },
-    /// The guard has told its loss.
+    /// The guard reported its loss.
     Lost { id: u64, why: Why },
-    /// Is about to give the lock back, or to forget it.
+    /// The task is about to release the lock, or to forget the guard.
     LetsGo { id: u64, by: By },
-    /// That has come to this.
+    /// The outcome of the release.
     LetGo { id: u64, outcome: Outcome },
-    /// Will not get a guard.
+    /// The acquisition ended without a guard.
     Without { id: u64, why: Without },
-    /// Told to stop, and nothing is going on any more; this is left in the registry.
+    /// The member was told to stop and has no work left; the counts are those of its registry.
     Quiet { entries: u64, interest: u64, subscriptions: u64 },
-    /// Told to stop, and this is still going on.
+    /// The member was told to stop, and this still goes on.
     Stuck { what: String },
 
     // === Of the stage ===
-    /// A lock was forced free, since then at most.
+    /// A lock was forced free, at some time after `since`.
     Forced { name: u32, since: u64 },
-    /// When all is over, this is on the server.
+    /// The keys and channels left on the server at the end.
     Remains { what: Vec<String> },
 }
 
-/// What is asked for.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Wish {
-    /// For how long it is waited; `None`: as long as it takes.
+    /// Time limit of the wait; `None` for no limit.
     pub(crate) wait: Option<u64>,
-    /// How long the lease is, each time.
+    /// Lease time, of each renewal too.
     pub(crate) lease: u64,
     pub(crate) watched: bool,
-    /// By an owner that was there before, and is used again.
+    /// The owner is an explicit one, which may hold other locks already.
     pub(crate) explicit: bool,
     pub(crate) fenced: bool,
-    /// It is polled once, and then left alone for a while.
+    /// The future is polled once, and then not polled for a while.
     pub(crate) unpolled: bool,
-    /// Together with others that read; all others want the lock alone.
+    /// The read side; all other acquisitions are exclusive.
     pub(crate) reads: bool,
 }
 
@@ -76,9 +74,9 @@ pub(crate) enum Why {
 pub(crate) enum By {
     Unlock,
     Drop,
-    /// It stays held.
+    /// The guard is forgotten, and the lock stays held.
     Forget,
-    /// Of what was forgotten.
+    /// A release by the owner of a forgotten guard.
     UnlockForgotten,
 }
 
@@ -86,25 +84,23 @@ pub(crate) enum By {
 pub(crate) enum Outcome {
     Free,
     NotHeld,
-    /// It may have been given back or not.
+    /// The release may have had its effect or not.
     Failed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Without {
-    /// The store said that another owner has it.
+    /// Another owner has the lock, as the store said.
     Refused,
-    /// Its owner reads, and so may not write.
+    /// The owner reads, and so may not write.
     Upgrade,
-    /// The time was over.
+    /// The time limit was over.
     Late,
-    /// The future was dropped.
     Dropped,
-    /// An error; what was asked for may have been done or not.
+    /// An error; the acquisition may have had its effect or not.
     Failed,
 }
 
-/// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum FaultKind {
     CommandsKilled,
@@ -125,17 +121,16 @@ pub(crate) enum FaultKind {
 }
 
 impl FaultKind {
-    /// How many milliseconds after its end it can still be felt: until then no process is blamed for being
-    /// late.
+    /// Milliseconds of a fault's effect after its end: until then no process is blamed for being late.
     const fn recovery_millis(self) -> u64 {
         match self {
             // Noticed at once; a new connection takes 20 ms and a few round trips.
             Self::CommandsKilled | Self::SubscriptionsKilled | Self::LinksCut => 300,
             Self::ScriptsFlushed | Self::Chopped | Self::Stalled => 300,
-            // What came late has to be worked off.
+            // The delayed commands have to be processed.
             Self::Delay | Self::Paused | Self::Killed => 1000,
-            // A second to the next heartbeat and another to give up on it, and up to a second until the next
-            // connection; or a reply that was waited for, and the next command over a dead connection.
+            // A second to the next heartbeat, another to its timeout, and up to a second until the next
+            // connection; or the timeout of a reply, and the next command over a dead connection.
             Self::Silence | Self::DeadLinks | Self::RepliesLost => 3500,
             Self::ServerKilled | Self::ServerPaused => 3500,
         }
@@ -145,20 +140,19 @@ impl FaultKind {
         self.recovery_millis() * 1_000_000
     }
 
-    /// Whether a command can be held back whose caller has gone, to take, prolong or free something later. (A
-    /// command that was sent again because its connection had broken was not: its end came with the
-    /// connection's.)
+    /// True if the fault can delay a command beyond the life of its caller, so that the command acquires,
+    /// renews or releases something later. (A command that was repeated after its connection broke is not
+    /// delayed: the connection's end was the command's end.)
     pub(crate) const fn strands_commands(self) -> bool {
         self.recovery_millis() > 300
     }
 
-    /// Whether commands go on as if nothing had happened.
+    /// True if the fault does not affect commands.
     pub(crate) const fn spares_commands(self) -> bool {
         matches!(self, Self::SubscriptionsKilled | Self::ScriptsFlushed)
     }
 }
 
-/// Appends to a file.
 #[derive(Debug)]
 pub(crate) struct Journal(journal::Journal);
 
@@ -167,18 +161,16 @@ impl Journal {
         Self(journal::Journal::create(path).expect("cannot make a journal"))
     }
 
-    /// Writes a line about this moment.
     pub(crate) fn tell(&self, event: Event) {
         self.tell_of(now(), event);
     }
 
-    /// Writes a line about a moment that is over.
+    /// Writes a line about the earlier moment `at`.
     pub(crate) fn tell_of(&self, at: u64, event: Event) {
         self.0.write(&Record { at, event });
     }
 }
 
-/// All journals of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     pub(crate) stage: Vec<Record>,
@@ -186,7 +178,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Counts all times from the first one.
+    /// Makes all times relative to the first one.
     pub(crate) fn since_its_start(mut self) -> Self {
         let records = || self.lives.iter().flat_map(|life| &life.records).chain(&self.stage);
         let start = records().map(|record| record.at).min().unwrap_or(0);
@@ -201,13 +193,13 @@ impl History {
     }
 }
 
-/// One process's.
+/// The journal of one process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Life {
-    /// In which place. A member that was killed has a next life.
+    /// The index of the member. A killed member has another life.
     pub(crate) member: usize,
     pub(crate) is_redisson: bool,
     pub(crate) records: Vec<Record>,
-    /// When it was killed, if it was.
+    /// Time of the kill, if the process was killed.
     pub(crate) killed: Option<u64>,
 }

@@ -1,5 +1,4 @@
-//! The judgement of a history. It sees nothing but the journals, so it can be put before histories that are
-//! made up, and has to find what is wrong with them.
+//! The judgement of a history, from the journals alone: tests judge made-up histories.
 
 mod alternation;
 mod exclusion;
@@ -21,16 +20,13 @@ use crate::names::{CROWDED, LEASE};
 use crate::spans::Spans;
 use crate::story::{Acquisition, Story};
 
-/// A process that stands still for less than that does not say so, and begins to wait as much later than it
-/// says.
+/// A shorter standstill is not reported; a wait may begin as much later than the journal says.
 const UNNOTICED: u64 = nanos(Duration::from_millis(200));
 
-/// How long one of a crowd may wait: some three times what is promised, which is five tenures of 30 ms for
-/// each of the four processes: on a machine that has other things to do as well, and where connections are
-/// killed meanwhile.
+/// Limit of a wait in a crowd: some three times the promise of five tenures of 30 ms for each of the four
+/// processes, on a busy machine whose connections are killed meanwhile.
 const TURN: u64 = nanos(Duration::from_secs(2));
 
-/// Something that must not be.
 #[derive(Debug)]
 pub(crate) struct Violation {
     at: u64,
@@ -43,16 +39,15 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Looks at a story, rule by rule.
 struct Judge<'a> {
     story: &'a Story,
     violations: Vec<Violation>,
-    /// How much each rule had to look at: without that, its silence says nothing.
+    /// Number of cases that each rule has checked: without cases, finding no violation proves nothing.
     seen: BTreeMap<&'static str, u64>,
 }
 
-/// A summary, and everything that must not be. Redisson wakes its waiters when it likes, and its queues are
-/// its own, so beside its processes nothing is said of how long a waiter waits and in which order.
+/// Returns a summary, and all violations. Redisson wakes its waiters when it likes, and has queues of its
+/// own, so the judge checks no wait times and no order beside its processes.
 pub(crate) fn judge(history: &History) -> (String, Vec<Violation>) {
     let story = Story::of(history);
     let mut judge = Judge { story: &story, violations: Vec::new(), seen: BTreeMap::new() };
@@ -75,10 +70,10 @@ impl Judge<'_> {
         self.violations.push(Violation { at, what });
     }
 
-    /// Where no queue is ever empty, every process has its turn.
+    /// In a crowd, whose queue is never empty, every process gets its turn.
     fn turns(&mut self) {
-        // The lock may be with any of them, so what goes wrong with one keeps all waiting; and what it leaves
-        // at the store, for a lease.
+        // Any process may hold the lock, so one process's fault delays all; its stranded commands, by a
+        // lease.
         let troubles = Spans::union(self.story.troubles.iter().map(|trouble| {
             let left = if trouble.kind.strands_commands() { nanos(LEASE) } else { 0 };
             (trouble.from, trouble.to + trouble.kind.recovery() + left)
@@ -96,7 +91,6 @@ impl Judge<'_> {
         }
     }
 
-    /// Nothing is left when all is over.
     fn leftovers(&mut self, history: &History) {
         let mut left = Vec::new();
         let mut was_looked_at = false;

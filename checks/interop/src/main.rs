@@ -1,10 +1,10 @@
-//! Processes that compete for locks over a Redis server: of this crate alone or beside the real Redisson,
-//! under faults at random; and both side by side, fact by fact.
+//! Processes that compete for locks over a Redis server under random faults: of this crate alone, or beside
+//! the real Redisson; and both compared fact by fact.
 //!
-//! [`member`] is a process of this crate, `Player.java` one of Redisson; both are told what to do in the same
-//! words. [`stage`] lets some of them play [`tasks`] while [`faults`] does harm to them; they write a
-//! [`history`], which [`story`] puts together and [`judge`] judges. [`scenes`] is a list of facts on the
-//! wire, and [`stream`] measures for how long readers keep a writer out.
+//! [`member`] is a process of this crate, `Player.java` one of Redisson; both understand the same orders.
+//! [`stage`] runs some of them with [`tasks`] while [`faults`] disturbs them; the processes write a
+//! [`history`], which [`story`] assembles and [`judge`] judges. [`scenes`] is a list of facts on the wire,
+//! and [`stream`] measures how long readers keep a writer out.
 
 mod checks;
 mod faults;
@@ -34,45 +34,44 @@ use self::stage::Stage;
 /// Lets processes compete for locks over a Redis server
 #[derive(Debug, Parser)]
 enum CommandLine {
-    /// Tasks of four processes, under fault injection, and a judgement of what they have written down
+    /// Runs tasks of four processes under fault injection, and judges their journals
     Stage(StageOptions),
-    /// What this crate and the real Redisson have to show to each other
+    /// Compares this crate with the real Redisson, scene by scene
     Scenes {
-        /// Where the classes of the Java side are, and its `classpath`; once for each version of Redisson
+        /// Directory of the Java side's classes and its `classpath`; once for each version of Redisson
         #[arg(long, required = true)]
         redisson: Vec<PathBuf>,
-        /// Only those with this in their name
+        /// Only the scenes with this in their name
         #[arg(long, default_value = "")]
         only: String,
-        /// With a side of ours that is broken: the scenes must find out
+        /// Breaks our side: the scenes must find out
         #[arg(long)]
         twin: Option<scenes::Twin>,
     },
-    /// One of the processes
+    /// Runs one of the processes
     #[command(hide = true)]
     Member(member::Orders),
 }
 
 #[derive(Debug, clap::Args)]
 struct StageOptions {
-    /// With every other process one of Redisson: where its classes are, and its `classpath`
+    /// Makes every other process one of Redisson: directory of the classes and the `classpath`
     #[arg(long)]
     redisson: Option<PathBuf>,
-    /// For how long there are faults
+    /// Seconds with faults
     #[arg(long, default_value_t = 180.0)]
     seconds: f64,
     /// Repeats the faults and the tasks of an earlier run, though not their timing
     #[arg(long)]
     seed: Option<u64>,
-    /// Over a store that is broken: the run must find out
+    /// Breaks the store: the run must find out
     #[arg(long)]
     twin: Option<Twin>,
-    /// Keeps the journals, whatever they say
+    /// Keeps the journals of a run without violations, too
     #[arg(long)]
     keep: bool,
 }
 
-/// As many as one wants to read.
 const SHOWN: usize = 50;
 
 fn main() -> ExitCode {
@@ -111,7 +110,7 @@ fn stage_and_judge(options: &StageOptions) -> Checked {
         .map_err(|error| format!("no directory for the journals: {error}"))?;
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut stage = Stage::set(directory.path().to_owned(), options.redisson.clone(), options.twin, &mut rng);
-    // A process that died is in the history, too.
+    // A dead process is in the history, too.
     let raged = faults::rage(&mut stage, rng, Duration::from_secs_f64(options.seconds));
     let (summary, violations) = judge::judge(&stage.end()?);
     println!("{summary}");

@@ -1,24 +1,24 @@
-//! A process of this crate: what `Player.java` does with Redisson, with ours.
+//! A process of this crate: does with our locks what `Player.java` does with Redisson's.
 //!
-//! # What is said
+//! # Orders
 //!
 //! In the protocol of [`fleet`]; a thread is one owner.
 //!
-//! | said | does | answers |
+//! | order | effect | answer |
 //! |---|---|---|
-//! | `lock KIND NAME LEASE` | takes the lock; the lease is in ms, −1: watched | `got`, `got TOKEN` |
-//! | `try KIND NAME WAIT LEASE` | the same, waiting for so many ms | the same, `held` |
-//! | `unlock KIND NAME` | | `done`, `not-held` |
-//! | `force KIND NAME` | frees it, whichever owner has it | `freed`, `free` |
-//! | `locked KIND NAME` | | `true`, `false` |
-//! | `holds KIND NAME` | how often this thread has it | a number |
-//! | `left KIND NAME` | how long its lease lasts | ms, −2: it is free |
-//! | `pace KIND NAME MS TURN` | takes the lock for up to so many ms, again and again, for MS in all | `waited`; Redisson: `waited NSxTIMES …` |
-//! | `play JOURNAL SEED PLACE BESIDE` | the tasks of the [`stage`](crate::stage), until `stop` | `quiet` |
-//! | `stop` | | |
+//! | `lock KIND NAME LEASE` | acquires the lock; the lease is in ms, −1: watched | `got`, `got TOKEN` |
+//! | `try KIND NAME WAIT LEASE` | acquires the lock with a time limit in ms | `got`, `got TOKEN`, `held` |
+//! | `unlock KIND NAME` | releases the lock | `done`, `not-held` |
+//! | `force KIND NAME` | frees the lock, whichever owner has it | `freed`, `free` |
+//! | `locked KIND NAME` | true if any owner has the lock | `true`, `false` |
+//! | `holds KIND NAME` | this thread's hold count | a number |
+//! | `left KIND NAME` | the remaining lease | ms, −2: the lock is free |
+//! | `pace KIND NAME MS TURN` | acquires the lock for up to TURN ms, again and again, for MS in all | `waited`; Redisson: `waited NSxTIMES …` |
+//! | `play JOURNAL SEED PLACE BESIDE` | runs the tasks of the [`stage`](crate::stage), until `stop` | `quiet` |
+//! | `stop` | ends the tasks | |
 //!
-//! Besides there are `other-kind` and `upgrade`, the typed errors, and `error …`. Kinds: `plain`, `fenced`,
-//! `fair`, `read`, `write`; Redisson's `spin`.
+//! Further answers are `other-kind` and `upgrade`, for the typed errors, and `error …`. Kinds: `plain`,
+//! `fenced`, `fair`, `read`, `write`; Redisson's `spin`.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -68,11 +68,10 @@ async fn obey(options: &Orders, mut lines: UnboundedReceiver<(String, String)>) 
     }
 }
 
-/// Starts anew until it is there: the member before may have been killed in the middle of other faults.
+/// Retries until connected: another fault may last while a killed member is replaced.
 async fn connect(options: &Orders) -> LockClient {
     let watchdog = Duration::from_millis(options.watchdog_millis);
-    // As short as the lease is, beside what users have: 1 s for a reply and 150 ms without a poll, if that is
-    // the stage's.
+    // In proportion to the lease: with the stage's, 1 s for a reply and 150 ms without a poll.
     let response = (watchdog / 10).max(Duration::from_secs(1));
     let unpolled = (watchdog / 16).min(Duration::from_secs(1));
     let redis = loop {
@@ -87,7 +86,7 @@ async fn connect(options: &Orders) -> LockClient {
     LockClient::with_options(backend, &lock_options).expect("it can be a lease")
 }
 
-/// An owner, whose operations come one after another.
+/// An owner, whose operations run one after another.
 struct Thread {
     client: LockClient,
     owner: Owner,

@@ -2,21 +2,18 @@
 
 use std::time::Duration;
 
-/// The watched lease: short, so that many end.
+/// The watched lease: short, so that many expire.
 pub(crate) const LEASE: Duration = Duration::from_millis(2400);
-/// Of the caller's own, now and then: a release that is lost is noticed by it.
+/// An occasional lease time of the caller's own: long enough to notice a lost release.
 pub(crate) const LONG_LEASE: Duration = Duration::from_secs(10);
 
-/// The locks that all compete for. Those with greater numbers are some task's own.
+/// Number of shared locks. Greater numbers are the locks of single tasks.
 pub(crate) const NAMES: u32 = 20;
-/// The names that all members compete for beside Redisson: fewer names, as there are fewer tasks.
-/// `Player.java` knows their kinds, too.
+/// The shared locks of a run beside Redisson: fewer, for fewer tasks. `Player.java` knows their kinds, too.
 pub(crate) const BESIDE_REDISSON: [u32; 8] = [0, 1, 2, 3, 6, 16, 17, 18];
-/// The locks before which some of each process crowd, so that no queue is ever empty: a plain one, a fair one
-/// and a read-write lock.
+/// The crowded locks: of each kind one, with several tasks of every process; no queue is ever empty.
 pub(crate) const CROWDED: [u32; 3] = [100, 101, 102];
 
-/// As what a name is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockKind {
     Plain,
@@ -31,24 +28,22 @@ impl LockKind {
             101 => Self::Fair,
             102 | 16..NAMES => Self::ReadWrite,
             0..16 if name % 8 >= 6 => Self::Fair,
-            // One of each process's own.
+            // One private lock of each process.
             NAMES.. if name % 4 == 3 => Self::ReadWrite,
             _ => Self::Plain,
         }
     }
 
-    /// Whether the store keeps a queue of its exclusive waiters.
+    /// True if the store keeps a queue of the lock's exclusive waiters.
     pub(crate) fn queues(self) -> bool {
         self != Self::Plain
     }
 }
 
-/// The lock's name on the server.
 pub(crate) fn lock_name(name: u32) -> String {
     format!("stage:{name}")
 }
 
-/// An owner of one of these asks for a token.
 pub(crate) fn is_fenced(name: u32) -> bool {
     name.is_multiple_of(4) || name == 7
 }

@@ -1,4 +1,4 @@
-//! Whether the server, and the machine under it, stand still: asked all the time, past all faults.
+//! Detects stalls of the server and its machine, by continuous requests that bypass all faults.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -10,18 +10,17 @@ use fleet::clock::{nanos, now};
 
 use crate::history::{Event, FaultKind, Journal};
 
-/// How often a pulse is felt, and what counts as standing still.
+/// Interval of the requests, and the delay that counts as a stall.
 pub(crate) const PULSE: Duration = Duration::from_millis(50);
 pub(crate) const STALL: Duration = Duration::from_millis(150);
 
-/// Asks until the journal is closed.
 pub(crate) fn start(port: u16, journal: &Arc<Journal>) {
     let journal = Arc::downgrade(journal);
     thread::spawn(move || {
         let mut server = None;
         while let Some(journal) = journal.upgrade() {
             let before = now();
-            // While the server is down, the stage tells of that.
+            // While the server is down, the stage reports the fault.
             let connected = server.take().or_else(|| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok());
             server = connected.filter(|server| answers(server).is_ok());
             thread::sleep(PULSE);

@@ -1,5 +1,5 @@
-//! What the two sides have to show to each other: each scene with two roles, a holder and another that wants
-//! the lock. They are written in `scenes.txt`; here are the words that they are written in.
+//! The comparison of both sides: each scene has two roles, a holder and another owner that wants the lock.
+//! The scenes are in `scenes.txt`; this module defines the words they are written in.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -12,16 +12,16 @@ use fleet::{Member, java, this_program};
 use crate::checks::{Checked, Checks, guarded};
 use crate::server::{AT_ALL, SOON, Server};
 
-/// As both have it if nothing is said.
+/// Both sides' default.
 pub(crate) const WATCHDOG: Duration = Duration::from_secs(30);
-/// For what is not to be answered: long enough to ask the server many times.
+/// Wait for the absence of an answer: long enough to ask the server many times.
 const A_WHILE: Duration = Duration::from_millis(300);
-/// How our side may be broken, right after it has got a lock.
+/// A defect of our side, applied right after the lock was acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Twin {
-    /// Its locks do not say their kind.
+    /// Our locks lack the mode field.
     NoMode,
-    /// Its readers have no leases of their own.
+    /// Our readers have no leases of their own.
     NoReadLease,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Side {
 impl Side {
     pub(crate) const BOTH: [Self; 2] = [Self::Ours, Self::Redisson];
 
-    /// A process of this side, and with what the ids of its owners begin.
+    /// Starts a process of this side; returns it with the prefix of its owners' ids.
     pub(crate) fn start(self, redisson: &Path, url: &str) -> (Member, String) {
         let mut command = match self {
             Self::Ours => this_program(["member"]),
@@ -57,7 +57,6 @@ impl Side {
     }
 }
 
-/// A player of a side, with a kind of lock.
 #[derive(Clone, Copy, Debug)]
 struct Role {
     side: Side,
@@ -70,7 +69,6 @@ impl fmt::Display for Role {
     }
 }
 
-/// A scene with its roles cast, in words.
 struct Scene {
     what: String,
     is_slow: bool,
@@ -79,7 +77,6 @@ struct Scene {
     steps: String,
 }
 
-/// Those of the text, once for each cast.
 fn scenes() -> Vec<Scene> {
     let mut scenes: Vec<Scene> = Vec::new();
     let mut first = 0;
@@ -115,13 +112,12 @@ fn expect(is_so: bool, otherwise: impl FnOnce() -> String) -> Checked {
     if is_so { Ok(()) } else { Err(otherwise()) }
 }
 
-/// A server, and two members of each side.
 struct Stage<'a> {
     server: Server,
     redisson: &'a Path,
     twin: Option<Twin>,
     members: HashMap<Side, [Member; 2]>,
-    /// With what the ids of Redisson's owners begin.
+    /// The prefixes of the ids of Redisson's owners.
     ids: [String; 2],
 }
 
@@ -130,8 +126,7 @@ impl Stage<'_> {
         &self.members[&side][which]
     }
 
-    /// That the name is gone at once, but for the leases of readers that Redisson leaves to their time if one
-    /// was forced free.
+    /// Checks that the name's keys go at once, except leases that Redisson leaves after a forced release.
     fn leaves_nothing_of(&self, name: &str) -> Checked {
         let theirs = |key: &str| self.ids.iter().any(|id| key.contains(id));
         let left = self.server.remains(name, SOON, |key| key.contains(":rwlock_timeout:") && theirs(key));
@@ -167,15 +162,12 @@ pub(crate) fn play(redisson: &Path, twin: Option<Twin>, checks: &mut Checks) {
     }
 }
 
-/// A scene that is played.
 struct Act<'a> {
     stage: &'a Stage<'a>,
     scene: Scene,
-    /// The lock's.
     name: String,
-    /// The last one that was had.
     token: Cell<u64>,
-    /// When it was `from here`, the shortest time from there, and how often more it is played.
+    /// Time of the step `from here`, the shortest duration since then, and the number of repetitions left.
     begun: Cell<Instant>,
     quickest: Cell<Duration>,
     more: Cell<u32>,
@@ -196,9 +188,9 @@ impl Act<'_> {
         format!("{}-{role}", self.name)
     }
 
-    /// Tells a thread: a verb, and what comes after kind and name. `role` is `holder` or `other`, or another
-    /// thread of the process of either, `second` or `third`; with a `/` and another kind, `holder` for the
-    /// side of a read-write lock that the holder has.
+    /// Sends an order to a thread: a verb, and the words after kind and name. `role` is `holder` or `other`,
+    /// or `second` or `third`: another thread of the holder's or the other's process. With a `/` and another
+    /// kind, `holder` stands for another side of the holder's read-write lock.
     fn tell(&self, role: &str, said: &str) -> (Role, fleet::Asked<'_>) {
         let (thread, kind) = role.split_once('/').unwrap_or((role, ""));
         let (mut role, which) = match thread {
@@ -220,8 +212,8 @@ impl Act<'_> {
         (role, member.begin(&thread, line.trim_end()))
     }
 
-    /// Plays steps, each `ROLE WORDS: ANSWER`, or `! ANSWER` if it has to come soon. `ROLE WORDS waits`: the
-    /// thread becomes a waiter, and is not answered; its answer is that of a later step without words.
+    /// Plays steps, each `ROLE WORDS: ANSWER`, or `! ANSWER` for a prompt answer. `ROLE WORDS waits` makes
+    /// the thread a waiter without an answer; a later step without words has its answer.
     fn play(&self, steps: &str) -> Checked {
         let steps = steps.split(';').map(str::trim).filter(|step| !step.is_empty());
         steps.into_iter().try_for_each(|step| self.step(step).map_err(|error| format!("`{step}`: {error}")))
@@ -252,7 +244,7 @@ impl Act<'_> {
                 return self.until_renewed(&watched.ok_or("no reader is there")?);
             }
             "one lease is left" => return server.until("the end of a lease", || self.leases().len() == 1),
-            // Of twice the watchdog's.
+            // Of twice the watchdog's time.
             "lease is whole" => {
                 return server.until("the whole lease", || {
                     let left = Duration::from_millis(self.left().unsigned_abs());
@@ -268,7 +260,7 @@ impl Act<'_> {
         if let Some(most) = step.strip_prefix("at most ") {
             return expect(took <= millis(most), || format!("{took:?}"));
         }
-        // One of three times is to be within the limit: the machine may be busy.
+        // One of three attempts has to meet the limit: the machine may be busy.
         if let Some(most) = step.strip_prefix("quickest ") {
             self.quickest.set(took.min(self.quickest.get()));
             let is_well = self.more.get() > 0 || self.quickest.get() <= millis(most);
@@ -292,7 +284,6 @@ impl Act<'_> {
                 let number = |text: &str| text.parse::<i64>().ok();
                 number(&answer).is_some() && (number(least)..=number(most)).contains(&number(&answer))
             }
-            // A token or not.
             None if expected == "got" => answer.split(' ').next() == Some("got"),
             None if expected == "token" => {
                 let token = answer.strip_prefix("got ").and_then(|token| token.parse().ok()).unwrap_or(0);
@@ -308,7 +299,6 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// What the twin has done.
     fn break_it(&self, kind: &str) {
         let server = &self.stage.server;
         match self.stage.twin {
@@ -323,16 +313,16 @@ impl Act<'_> {
         }
     }
 
-    /// Until a waiter is told what is published, and for a while longer.
+    /// Waits until the thread has subscribed to its channel, and for a while longer.
     fn waits(&self, said: &str) -> Checked {
         let (role, words) = said.split_once(' ').unwrap_or((said, ""));
         let (role, asked) = self.tell(role, words);
         let channel = match (role.side, role.kind) {
             (_, "spin") => None,
-            // Each client has one of its own.
+            // Each client has its own channel.
             (Side::Ours, "fair") => Some(format!("{0}:latchwork:{{{0}}}:fair_grant:*", self.name)),
             (_, "read" | "write") => Some(format!("redisson_rwlock:{{{}}}", self.name)),
-            // In Redisson's fair lock, each thread.
+            // In Redisson's fair lock, each thread has its own.
             _ => Some(format!("redisson_lock__channel:{{{}}}*", self.name)),
         };
         if let Some(channel) = channel {
@@ -354,7 +344,7 @@ impl Act<'_> {
         expect(answer.starts_with("got"), || answer)?;
         self.waits("other lock -1")?;
         victim.kill();
-        // In this order: on a busy machine the answer takes a while.
+        // In this order: the answer may take a while on a busy machine.
         let (asked, left) = (Instant::now(), self.left());
         let left = left.try_into().map_err(|_| format!("no lease is left, but {left}"))?;
         let left = Duration::from_millis(left);
@@ -369,21 +359,20 @@ impl Act<'_> {
         self.stage.server.left(&self.name)
     }
 
-    /// The keys that are readers' leases.
     fn leases(&self) -> Vec<String> {
         self.stage.server.run(&["KEYS", &format!("{{{}}}:*:rwlock_timeout:*", self.name)])
     }
 
-    /// That the lock lasts at least as long as each of its readers' leases.
+    /// Checks that the lock lasts at least as long as each of its readers' leases.
     fn covers_its_readers(&self) -> Checked {
         let longest = self.leases().iter().map(|key| self.stage.server.left(key)).max();
-        // The lock is asked last, and has no more time left than it had.
+        // The lock is read last, so its remaining time is the shortest.
         let left = self.left();
         let is_so = longest.is_some_and(|longest| left + 1000 >= longest);
         expect(is_so, || format!("{left} ms are left of the lock, and {longest:?} of its longest reader"))
     }
 
-    /// Until a key of the lock has more time left than before.
+    /// Waits until a key of the lock has more time left than before.
     fn until_renewed(&self, key: &str) -> Checked {
         let left = || self.stage.server.left(key);
         let mut lowest = left();

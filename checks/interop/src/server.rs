@@ -1,4 +1,4 @@
-//! [`Server`]: a Redis server, and a look at it past all networks.
+//! [`Server`]: a Redis server, and a connection that bypasses all proxies.
 
 use std::sync::Mutex;
 use std::thread::sleep;
@@ -9,7 +9,7 @@ use redis::{Connection, FromRedisValue};
 
 use crate::checks::Checked;
 
-/// Far longer than anything takes that works, and longer than a watched lease, so that the check fails.
+/// Far longer than any working step takes, and longer than a watched lease, so that the check fails.
 pub(crate) const AT_ALL: Duration = Duration::from_secs(60);
 
 pub(crate) struct Server {
@@ -22,7 +22,7 @@ impl Server {
         Self { server: RedisServer::start(), connection: Mutex::default() }
     }
 
-    /// Fails if the server is not there.
+    /// Fails if the server is down.
     pub(crate) fn try_run<T: FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
         let mut connection = self.connection.lock().expect("no thread panics with it");
         let mut command = redis::cmd(words[0]);
@@ -32,7 +32,7 @@ impl Server {
         {
             return Ok(answer);
         }
-        // The server may have been started anew.
+        // The server may have been restarted.
         let opened = redis::Client::open(self.server.url())?.get_connection_with_timeout(SOON)?;
         command.query(connection.insert(opened))
     }
@@ -41,19 +41,17 @@ impl Server {
         self.try_run(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
-    /// Looks again and again until it is so.
     pub(crate) fn until(&self, what: &str, is_so: impl FnMut() -> bool) -> Checked {
         until(AT_ALL, what, is_so)
     }
 
-    /// Milliseconds that a key has left; −1 for ever, −2 not there.
+    /// Remaining milliseconds of a key; −1: no expiry, −2: no such key.
     pub(crate) fn left(&self, key: &str) -> i64 {
         self.run(&["PTTL", key])
     }
 
-    /// The channels that have subscribers, and all keys with this in their name, if they do not go in time;
-    /// but for counters of tokens, and keys that Redisson leaves to their time, in some versions for each
-    /// unlock.
+    /// The channels with subscribers, and the keys with `of` in their name, that are left after `limit`;
+    /// except token counters, and keys that Redisson leaves to expire, in some versions for each unlock.
     pub(crate) fn remains(&self, of: &str, limit: Duration, but: impl Fn(&str) -> bool) -> Vec<String> {
         let stays = |key: &String| match self.left(key) {
             -1 => !key.starts_with("redisson_lock_token:"),
@@ -73,7 +71,7 @@ impl Server {
     }
 }
 
-/// What a message takes on a busy machine, and far less than a lease.
+/// Enough for a message on a busy machine, and far shorter than a lease.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
 fn until(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) -> Checked {

@@ -1,11 +1,11 @@
 //! [`Spans`]: a set of moments.
 
-/// Half-open stretches of time, apart from each other and in order.
+/// Disjoint half-open intervals, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spans(Vec<(u64, u64)>);
 
 impl Spans {
-    /// The moments that are in any of `spans`, which may overlap and be empty.
+    /// The union of `spans`, which may overlap and be empty.
     pub(crate) fn union(spans: impl IntoIterator<Item = (u64, u64)>) -> Self {
         let mut sorted: Vec<_> = spans.into_iter().filter(|(from, to)| from < to).collect();
         sorted.sort_unstable();
@@ -47,18 +47,17 @@ impl Spans {
         self.0.iter().copied()
     }
 
-    /// How long all of it is.
     pub(crate) fn total(&self) -> u64 {
         self.0.iter().map(|(from, to)| to - from).sum()
     }
 
-    /// The end of the last stretch that has a moment from `from` to `to`.
+    /// The last interval that has a moment from `from` to `to`.
     pub(crate) fn last_within(&self, from: u64, to: u64) -> Option<(u64, u64)> {
         let after = self.0.partition_point(|(begin, _)| *begin <= to);
         self.0[..after].last().copied().filter(|(_, end)| *end >= from)
     }
 
-    /// The first stretch that has a moment from `from` to `to`.
+    /// The first interval that has a moment from `from` to `to`.
     pub(crate) fn first_within(&self, from: u64, to: u64) -> Option<(u64, u64)> {
         let first = self.0.partition_point(|(_, end)| *end < from);
         self.0.get(first).copied().filter(|(begin, _)| *begin <= to)

@@ -1,4 +1,4 @@
-//! [`Stage`]: a server, a bad network before it for each member, and the members; and what is done to them.
+//! [`Stage`]: a server, the members, and a faulty network between the server and each member.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,28 +18,27 @@ use crate::probe;
 use crate::server::{AT_ALL, SOON, Server};
 
 pub(crate) const MEMBERS: usize = 4;
-/// Of Redisson's members, for what each death of a holder costs; far longer than any of them stands still.
+/// Watchdog's timeout of Redisson's members: a dead holder costs as much; no standstill is as long.
 const WATCHDOG: Duration = Duration::from_secs(10);
-/// The thread of a member that plays.
+/// The name of a member's playing thread.
 const PLAYS: &str = "stage";
 
 pub(crate) struct Stage {
     pub(crate) server: Server,
     pub(crate) proxies: Vec<ChaosProxy>,
-    /// Not through any proxy, so that what is forced free is so at once or never.
+    /// Bypasses the proxies, so that a forced release succeeds at once or never.
     forcer: LockClient,
     pub(crate) journal: Arc<Journal>,
     directory: PathBuf,
     redisson: Option<PathBuf>,
     twin: Option<Twin>,
     pub(crate) members: Vec<Member>,
-    /// Of all members there were: the place, the journal, and when it was killed.
+    /// All members so far: the index, the journal, and the time of the kill.
     lives: Vec<(usize, PathBuf, Option<u64>)>,
 }
 
 impl Stage {
-    /// Starts everything; `seed` is drawn from for each member. With `redisson`, where its classes are, every
-    /// other member is one of it.
+    /// Starts everything. With `redisson`, the directory of its classes, every other member is Redisson's.
     pub(crate) fn set(
         directory: PathBuf,
         redisson: Option<PathBuf>,
@@ -65,7 +64,7 @@ impl Stage {
             let member = stage.start(place, seed.u64(..));
             stage.members.push(member);
         }
-        // A JVM takes a second.
+        // A JVM takes a second to start.
         for member in &stage.members {
             member.greeting(AT_ALL).expect("the server is up");
         }
@@ -99,7 +98,7 @@ impl Stage {
         member
     }
 
-    /// A fault is over that began then.
+    /// Records the end of a fault that began at `since`.
     pub(crate) fn over(&self, kind: FaultKind, member: Option<usize>, since: u64) {
         self.journal.tell(Event::Fault { kind, member, since });
     }
@@ -118,17 +117,15 @@ impl Stage {
         self.journal.tell(Event::Forced { name, since });
     }
 
-    /// Kills a member, and puts a new one in its place.
     pub(crate) fn replace(&mut self, place: usize, seed: u64) {
         let life = self.lives.iter().rposition(|life| life.0 == place).expect("it was started");
         let killed = now();
         self.members[place].kill();
-        // What it did between the two is not judged; what it did until then counts.
+        // Events after `killed` are not judged; earlier ones count.
         self.lives[life].2 = Some(killed);
         self.members[place] = self.start(place, seed);
     }
 
-    /// Looks whether all members live.
     pub(crate) fn look_after_members(&self) -> Checked {
         for (place, member) in self.members.iter().enumerate() {
             if let Some(status) = member.ended() {
@@ -142,23 +139,23 @@ impl Stage {
 
     // === The end ===
 
-    /// Lets all members come to an end, and looks at what is left. There are no faults any more.
+    /// Lets all members end, and records what is left. No fault is open.
     pub(crate) fn end(mut self) -> Result<History, String> {
         for member in &self.members {
             let _ = member.begin("all", "stop");
         }
         for member in &self.members {
-            // A member that does not become quiet is in its journal, or is missing there.
+            // A member that does not become quiet says so in its journal, or has no last line there.
             let _ = member.asked(PLAYS).within(AT_ALL);
         }
-        // What was forgotten lasts for a lease.
+        // A forgotten hold lasts for a lease.
         let limit = if self.is_beside_redisson() { AT_ALL } else { LONG_LEASE + SOON };
         self.journal.tell(Event::Remains { what: self.server.remains("", limit, |_| false) });
         self.members.clear();
         let mut history =
             History { stage: journal::read(&self.directory.join("stage.jsonl"))?, ..History::default() };
         for (member, path, killed) in &self.lives {
-            // A member that was killed at once may not have come so far.
+            // A member that was killed early may have no journal.
             let mut records: Vec<crate::history::Record> =
                 if path.exists() { journal::read(path)? } else { Vec::new() };
             records.retain(|record| killed.is_none_or(|killed| record.at <= killed));

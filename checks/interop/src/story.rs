@@ -1,4 +1,4 @@
-//! [`Story`]: a history put together: what became of each acquisition, and what went wrong meanwhile.
+//! [`Story`]: a history put together: the course of each acquisition, and the faults meanwhile.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,21 +9,20 @@ use crate::history::{By, Event, FaultKind, History, Life, Outcome, Record, Why, 
 use crate::names::LONG_LEASE;
 use crate::spans::Spans;
 
-/// What a process that feels no fault needs to give back what has no waiters: a guard that was dropped, an
-/// acquisition that was abandoned. Short, as most of those that are abandoned are queued and hold nothing,
-/// and beside a lock that is stuck there are many of them.
+/// Time in which an undisturbed process releases a dropped guard or rolls back an abandoned acquisition.
+/// Short: most abandoned acquisitions are queued and hold nothing, and they are many beside a stuck lock.
 const CLEANING_UP: u64 = nanos(Duration::from_millis(50));
-/// For how long readers of a process join its present readers.
+/// How long readers of a process join its present readers.
 pub(crate) const TENURE: u64 = nanos(Duration::from_millis(30));
-/// Until a process that has lost the lock learns of it, if some of it wait: it asks each second.
+/// Time in which a process with waiters, which ask each second, learns that its lease is gone.
 const TO_NOTICE: u64 = nanos(Duration::from_millis(1500));
-/// Between two clocks' reading the same lease.
+/// Difference between two clocks' readings of the same lease.
 const SLACK: u64 = nanos(Duration::from_millis(100));
 
-/// One acquisition, from its first word to its last.
+/// One acquisition, from its first event to its last.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Acquisition {
-    /// Which process's, as an index of the history's.
+    /// Index of the process in the history.
     pub(crate) life: usize,
     pub(crate) member: usize,
     pub(crate) is_redisson: bool,
@@ -34,51 +33,51 @@ pub(crate) struct Acquisition {
     pub(crate) acquired: Option<u64>,
     pub(crate) owner: String,
     pub(crate) token: Option<u64>,
-    /// The first and the last moment at which the guard is known to have said that it is held. All between
-    /// are, too: it never takes a loss back.
+    /// The first and the last moment at which the guard said that the lock is held. The lock was held in
+    /// between, too: a guard never takes a loss back.
     pub(crate) beliefs: Option<(u64, u64)>,
-    /// Until when it was sure that no other would have the lock.
+    /// Time until which the owner was sure to exclude all others.
     pub(crate) deadline: u64,
     pub(crate) lost: Option<(u64, Why)>,
     pub(crate) lets_go: Option<(u64, By)>,
     pub(crate) let_go: Option<(u64, Outcome)>,
     pub(crate) without: Option<(u64, Without)>,
-    /// When its process was killed, if that was its end; or else when the run was over.
+    /// Time at which the process was killed, or else the end of the run.
     cut_short: u64,
 }
 
-/// Something that goes wrong, and for which process.
+/// A fault, and the process that it disturbs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trouble {
     pub(crate) kind: FaultKind,
-    /// `None`: all.
+    /// `None`: all members.
     member: Option<usize>,
     pub(crate) from: u64,
     pub(crate) to: u64,
 }
 
-/// When things are wrong with one member.
+/// The times in which a member is disturbed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Woes {
-    /// It may be late with anything.
+    /// The member may be late with anything.
     pub(crate) any: Spans,
-    /// It may be late with commands.
+    /// The member may be late with commands.
     pub(crate) commands: Spans,
-    /// Its commands may run when they are not expected any more.
+    /// The member's commands may outlive their callers.
     stranded: Spans,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Story {
     pub(crate) acquisitions: Vec<Acquisition>,
-    /// The places of those of each name.
+    /// Indices of the acquisitions of each name.
     by_name: HashMap<u32, Vec<usize>>,
     pub(crate) troubles: Vec<Trouble>,
-    /// By member.
+    /// Indexed by member.
     pub(crate) woes: Vec<Woes>,
-    /// When things are wrong with all.
+    /// The times in which all members are disturbed.
     common: Spans,
-    /// When locks were taken from their holders: the name, or all with the server, and between which moments.
+    /// Removals of locks: the name, or `None` for all locks of the server, and the earliest and latest time.
     pub(crate) cuts: Vec<(Option<u32>, u64, u64)>,
     pub(crate) end: u64,
 }
@@ -156,7 +155,7 @@ impl Story {
         }
     }
 
-    /// From the beginning of a trouble to where nothing is felt of it any more.
+    /// The time from the beginning of each fault to its last effect.
     fn spans(&self, counts: impl Fn(&Trouble) -> bool) -> Spans {
         let troubles = self.troubles.iter().filter(|trouble| counts(trouble));
         Spans::union(troubles.map(|trouble| (trouble.from, trouble.to + trouble.kind.recovery())))
@@ -173,29 +172,27 @@ impl Story {
         }
     }
 
-    /// The acquisitions that count, name by name, by when the lock was had.
+    /// The acquisitions that `counts` accepts, grouped by name, ordered by acquisition time.
     pub(crate) fn of_names(&self, counts: impl Fn(&Acquisition) -> bool) -> Vec<Vec<&Acquisition>> {
         let mut all: Vec<_> = self.acquisitions.iter().filter(|it| counts(it)).collect();
         all.sort_by_key(|it| (it.name, it.acquired));
         all.chunk_by(|a, b| a.name == b.name).map(<[_]>::to_vec).collect()
     }
 
-    /// The first time after `from` that `name` was, or may have been, taken from its holder, if that is not
-    /// later than `to`.
+    /// The first removal of `name`, certain or possible, that overlaps `from..=to`.
     pub(crate) fn cut_within(&self, name: u32, from: u64, to: u64) -> Option<(u64, u64)> {
         let of_name = self.cuts.iter().filter(|(cut, ..)| cut.is_none_or(|cut| cut == name));
         let mut of_name = of_name.map(|(_, from, to)| (*from, *to));
         of_name.find(|(begin, end)| *end >= from && *begin <= to)
     }
 
-    /// The first time, not later than `to`, that the lease was, or may have been, taken away by which
-    /// `acquisition` has the lock. It may be older than the acquisition, if that joined its owner, or others
-    /// that read.
+    /// The first removal until `to`, certain or possible, of the lease that `acquisition` holds. The lease
+    /// may be older than the acquisition, which may have joined its owner's or other readers' lease.
     pub(crate) fn taken_away_by(&self, acquisition: &Acquisition, to: u64) -> Option<(u64, u64)> {
         let cut = |since| self.cut_within(acquisition.name, since, to);
         let may_join = acquisition.wish.explicit || acquisition.wish.reads;
         cut(acquisition.wanted).or_else(|| {
-            // Most are told from these at once.
+            // Spares most acquisitions the search below.
             cut(acquisition.wanted.saturating_sub(nanos(LONG_LEASE))).filter(|_| may_join)?;
             let others = self.by_name.get(&acquisition.name)?.iter().map(|place| &self.acquisitions[*place]);
             let joined = others.filter(|it| {
@@ -204,27 +201,25 @@ impl Story {
             let joined =
                 joined.filter(|it| it.acquired <= acquisition.acquired && it.deadline >= acquisition.wanted);
             let since = joined.map(|it| it.wanted).min()?;
-            // Those may have joined others that have left since.
+            // The joined acquisitions may have joined departed ones.
             cut(since.min(acquisition.wanted.saturating_sub(TENURE)))
         })
     }
 
-    /// Until when it waited for its turn as usual, and nothing was wrong with its process, or with
-    /// all: a position is lost with the server, and a message with the link of a process that is cut off, and
-    /// those that are not let others go first.
+    /// End of the undisturbed time in the queue. A position is lost with the server, and a message with the
+    /// link of a disconnected process; disturbed waiters let others go first.
     pub(crate) fn in_line_until(&self, acquisition: &Acquisition) -> Option<u64> {
         let (from, to) = acquisition.waited().filter(|_| acquisition.stands_in_line())?;
         let troubled = [&self.woes[acquisition.member].any, &self.common];
         let first = troubled.iter().filter_map(|woes| woes.first_within(from, to));
-        // A waiter in the process that had the lock waits for it still.
+        // A waiter in a process whose lease was removed still waits for that lease.
         let cut = self.cut_within(acquisition.name, from.saturating_sub(TO_NOTICE), to);
         let first = first.chain(cut).map(|(begin, _)| begin).min();
         first.map_or(Some(to), |first| Some(first).filter(|first| *first > from))
     }
 
-    /// Until when a lease may last that was not given back, and that was its holder's at `from`. Readers of a
-    /// process have one together: it lasts for the one of them that needs it longest, and what is forgotten
-    /// goes on with it, though not past the next writer.
+    /// The latest end of an unreleased lease, held by `acquisition` at `from`. Readers of a process share a
+    /// lease, which lasts for the longest of them and for forgotten ones, though not past the next writer.
     fn lease_lasts(&self, acquisition: &Acquisition, from: u64) -> u64 {
         let mut until = from + acquisition.wish.lease;
         if !acquisition.wish.reads {
@@ -245,7 +240,7 @@ impl Story {
         next.map_or(until, |next| until.min(next))
     }
 
-    /// By when it was free again, if it was given back for sure.
+    /// The time by which the lock was free again, if the release certainly succeeded.
     pub(crate) fn given_back(&self, acquisition: &Acquisition) -> Option<u64> {
         if self.woes[acquisition.member]
             .stranded
@@ -261,19 +256,18 @@ impl Story {
         }
     }
 
-    /// Whether its process can do so right after `at`.
+    /// True if the process can clean up right after `at`.
     fn cleans_up(&self, acquisition: &Acquisition, at: u64) -> bool {
         self.woes[acquisition.member].commands.last_within(at, at + CLEANING_UP).is_none()
     }
 
-    /// From when to when the store may have kept the lock for `acquisition`, at the most; for all that the
-    /// history tells.
+    /// The longest time in which the store may have kept the lock for `acquisition`, given the history.
     pub(crate) fn may_be_held(&self, acquisition: &Acquisition) -> Option<(u64, u64)> {
         let woes = &self.woes[acquisition.member];
         let last = acquisition.last_word();
         let stranded = woes.stranded.last_within(acquisition.wanted, last);
         let healthy = |at| self.cleans_up(acquisition, at);
-        // Whatever may still come to the store, comes until then, and counts from then.
+        // A command in flight reaches the store by then, and its lease counts from then.
         let lease_after = |at: u64| {
             let worse = woes.commands.last_within(acquisition.wanted, at + CLEANING_UP);
             let until = stranded.into_iter().chain(worse).map(|(_, end)| end).max();
@@ -281,7 +275,7 @@ impl Story {
             self.lease_lasts(acquisition, until) + SLACK
         };
         let since = |at: u64| {
-            // It may have been taken long before that was known.
+            // A delayed reply: the lock may have been acquired long before.
             let late = woes.commands.first_within(at.saturating_sub(CLEANING_UP), at);
             late.map_or(at, |(begin, _)| begin.clamp(acquisition.wanted, at))
         };
@@ -321,23 +315,20 @@ impl Acquisition {
         }
     }
 
-    /// For a sentence about it.
     pub(crate) fn tag(&self) -> String {
         let whose = if self.is_redisson { "Redisson's " } else { "" };
         format!("acquisition {} of {whose}process {}", self.id, self.life)
     }
 
-    /// Whether the two may have a lock at once: readers, and what one owner has.
+    /// True if both may have a lock at once: readers, and holds of one owner.
     pub(crate) fn goes_with(&self, other: &Self) -> bool {
         self.wish.reads && other.wish.reads || self.owner == other.owner
     }
 
-    /// For a sentence about it.
     pub(crate) fn does(&self) -> &'static str {
         if self.wish.reads { "reads" } else { "has" }
     }
 
-    /// The last moment that is known of it.
     fn last_word(&self) -> u64 {
         let known = [
             self.let_go.map(|(at, _)| at),
@@ -348,16 +339,16 @@ impl Acquisition {
         last.or(self.lets_go.map(|(at, _)| at)).unwrap_or(self.cut_short)
     }
 
-    /// Whether it waits for its turn as usual. An owner that has the lock already does not queue, and
-    /// one that is not polled loses its place.
+    /// True if the acquisition waits in the queue. An owner that has the lock already does not queue, and an
+    /// unpolled future loses its position.
     pub(crate) fn stands_in_line(&self) -> bool {
         self.wish.wait != Some(0) && !self.wish.explicit && !self.wish.unpolled
     }
 
-    /// How long it waited, and is to be served.
+    /// The time in which the acquisition waited to be served.
     pub(crate) fn waited(&self) -> Option<(u64, u64)> {
         let until = self.acquired.or(self.without.map(|(at, _)| at)).unwrap_or(self.cut_short);
-        // A waiter that is not polled is not to be served.
+        // An unpolled waiter need not be served.
         (self.wish.wait != Some(0) && !self.wish.unpolled).then_some((self.wanted, until))
     }
 }

@@ -1,4 +1,4 @@
-//! How long a writer waits while others never cease to read.
+//! Measures how long a writer waits while others read without a pause.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,15 +7,14 @@ use crate::checks::Checked;
 use crate::scenes::Side;
 use crate::server::{AT_ALL, Server};
 
-/// How many threads read, each for how long at a time at most, and for how long in all.
+/// Number of reading threads, longest read, and duration of the stream.
 const READERS: usize = 4;
 const READ: Duration = Duration::from_millis(40);
 const STREAM: Duration = Duration::from_secs(12);
-/// For how long a writer waits behind them at most, and how often it is to have its turn.
+/// Time limit of each write attempt, and the number of attempts.
 const PATIENCE: Duration = Duration::from_secs(8);
 const WRITES: usize = 5;
 
-/// Prints it, for readers and writers of both sides.
 pub(crate) fn measure(redisson: &Path) {
     for reader in Side::BOTH {
         for writer in Side::BOTH {
@@ -25,7 +24,7 @@ pub(crate) fn measure(redisson: &Path) {
     }
 }
 
-/// How long the writer waited each time, until it did not get in, or others might cease to read.
+/// The writer's wait of each attempt, up to the first attempt that failed or the end of the stream.
 fn behind(redisson: &Path, reader: Side, writer: Side) -> Checked<String> {
     let server = Server::start();
     let [(readers, _), (writer, _)] = [reader, writer].map(|side| side.start(redisson, &server.server.url()));

@@ -1,5 +1,4 @@
-//! A task: takes a lock at random, in any of the ways there are, keeps it for a while and gives it back in
-//! any of the ways there are; and tells the journal.
+//! A task: acquires a random lock in a random way, holds it, releases it, and writes the journal.
 
 use std::future::poll_fn;
 use std::path::Path;
@@ -19,36 +18,32 @@ use crate::history::{By, Event, FaultKind, Journal, Outcome, Why, Wish, Without}
 use crate::names::{BESIDE_REDISSON, CROWDED, LEASE, LONG_LEASE, LockKind, NAMES, is_fenced, lock_name};
 use crate::probe::{PULSE, STALL};
 
-/// How many tasks play with all locks, alone or beside Redisson, whose fair queue knows nothing of ours: the
-/// one that never empties keeps the other out.
+/// Number of tasks that use all locks, alone or beside Redisson, whose fair queue does not know ours: a queue
+/// that never empties keeps the other side out.
 const TASKS: [usize; 2] = [28, 10];
-/// How many more crowd before each of the crowded locks.
+/// Number of further tasks for each crowded lock.
 const CROWD: [usize; 2] = [4, 0];
-/// How many of the first have a lock of their own.
+/// Number of tasks with a private lock.
 const REGULARS: [usize; 2] = [4, 0];
-/// What the tasks may take to end when nothing is wrong any more; a wait for a dead process's lease, and all
-/// queued behind it.
+/// Time in which the tasks end without faults: a wait for a dead process's lease, and for all waiters ahead.
 const TO_END: Duration = Duration::from_secs(30);
-/// For what is still on its way then.
+/// Time for the commands still in flight then.
 const TO_BE_QUIET: Duration = Duration::from_secs(5);
 
-/// What the tasks of a process share.
 struct Shared {
     client: LockClient,
     journal: Journal,
-    /// The locks that all compete for.
     names: Vec<u32>,
     stops: watch::Receiver<bool>,
     next: AtomicU64,
 }
 
-/// A guard, and the acquisition's number.
 struct HeldLock {
     id: u64,
     guard: Guard,
 }
 
-/// Plays until it stops, and all is quiet.
+/// Plays until `stops`, then until nothing is in flight.
 pub(crate) async fn play(
     client: LockClient,
     journal: &Path,
@@ -67,8 +62,8 @@ pub(crate) async fn play(
         let (shared, rng) = (Arc::clone(&shared), rng.fork());
         if let Some(number) = task.checked_sub(own_way) {
             let name = CROWDED[number % CROWDED.len()];
-            // One of each process wants to write where the others read. A process that takes both by turns
-            // would leave no reader before long.
+            // A task of each process writes where the others read. If all alternated, no reader would be
+            // left.
             let reads = LockKind::of(name) == LockKind::ReadWrite && number >= CROWDED.len();
             tasks.spawn(shared.crowd(name, reads, rng));
         } else {
@@ -78,10 +73,10 @@ pub(crate) async fn play(
     }
     let _ = stops.wait_for(|stops| *stops).await;
     if timeout(TO_END, async { while tasks.join_next().await.is_some() {} }).await.is_err() {
-        // Which acquisitions, the journal tells.
+        // The journal tells the acquisitions.
         shared.journal.tell(Event::Stuck { what: format!("{} tasks of {:?}", tasks.len(), shared.client) });
     }
-    // Drops and abandoned acquisitions are still on their way.
+    // Dropped guards and abandoned acquisitions are still in flight.
     let since = Instant::now();
     loop {
         let stats = shared.client.registry().stats();
@@ -96,7 +91,7 @@ pub(crate) async fn play(
 }
 
 impl Shared {
-    /// Notes when the runtime does not run, be it that the machine is busy or that this process was stopped.
+    /// Records stalls of the runtime, because the machine is busy or the process was stopped.
     async fn feel_the_pulse(self: Arc<Self>) {
         loop {
             let before = now();
@@ -107,21 +102,20 @@ impl Shared {
         }
     }
 
-    /// With a lock of its `own`, it uses no other, and always by the same owner: so that what is left of its
-    /// last hold on the way can meet the next one.
+    /// Plays with random locks, or with its `own` lock alone and always by the same owner, so that leftovers
+    /// of the last hold in flight can meet the next one.
     async fn play(self: Arc<Self>, own: Option<u32>, mut rng: Rng) {
         let odd: Vec<u32> = self.names.iter().copied().filter(|name| name % 2 == 1).collect();
         let (me, home) =
             (self.client.owner(), own.unwrap_or_else(|| *rng.choice(&odd).expect("some are odd")));
-        // A release of its own whose outcome it does not know: that may still come while it has the lock
-        // anew.
+        // True after a release of unknown outcome, which may take effect during this task's next hold.
         let mut unknown = false;
         while !*self.stops.borrow() {
             sleep(millis(&mut rng, 0, 30)).await;
             let again = own.is_some() || unknown || rng.u8(..100) < 10;
             let name = if again { home } else { *rng.choice(&self.names).expect("there are some") };
-            // On the odd ones some go out of line, as an owner does that was there before; on the even ones
-            // all stand in it, so that none hides, by coming along, that the first one was not woken.
+            // On odd names some acquisitions bypass the queue, like a returning owner's. On even names all
+            // queue: no bypass can hide a lost wake-up of the first waiter.
             if again {
                 unknown = self.enter_again(name, &me, unknown, &mut rng).await;
             } else {
@@ -135,7 +129,7 @@ impl Shared {
         }
     }
 
-    /// The lock called so, of its kind, for that wish.
+    /// The lock of this number, of its kind, with the options of the wish.
     fn lock(&self, name: u32, wish: &Wish) -> Lock {
         let (client, text) = (&self.client, lock_name(name));
         let lock = match LockKind::of(name) {
@@ -149,30 +143,30 @@ impl Shared {
         if wish.fenced { lock.fenced() } else { lock }
     }
 
-    /// One of a crowd before that lock: comes again at once.
+    /// A task of a crowd: asks for the lock again at once.
     async fn crowd(self: Arc<Self>, name: u32, reads: bool, mut rng: Rng) {
-        // Of two neighbours where the lock is granted, one asks for a token: what it is granted unasked does
-        // not suffice for it.
+        // Neighbours in the queue differ: a grant without a token does not suffice for a task that asks for
+        // one.
         let fenced = !LockKind::of(name).queues() || rng.bool();
         while !*self.stops.borrow() {
             let wish = Wish { lease: nanos(LEASE), watched: true, fenced, reads, ..Wish::default() };
             let lock = self.lock(name, &wish);
             match self.take(name, &lock, wish, &mut rng).await {
                 Some(held) => {
-                    // Readers for so long that some of them always do.
+                    // Readers hold long enough for some of them to read at any time.
                     self.hold(&held, millis(&mut rng, 0, if reads { 20 } else { 4 })).await;
-                    // Not forgotten: all would wait for the lease.
+                    // Never forgotten: all waiters would wait for the lease.
                     let by = if rng.bool() { By::Unlock } else { By::Drop };
                     self.let_go(held, by).await;
                 }
-                // An error comes at once.
+                // An error returns at once.
                 None => sleep(millis(&mut rng, 5, 20)).await,
             }
         }
     }
 
-    /// Holds inside of holds of one owner, given back in any order, so that a writer that reads may read on.
-    /// Says whether the outcome of any of that is unknown.
+    /// Nests holds of one owner, and releases them in any order: a writer that reads may read on. Returns
+    /// true if the outcome of a release is unknown.
     async fn enter_again(&self, name: u32, me: &Owner, for_long: bool, rng: &mut Rng) -> bool {
         let mut inside = Vec::new();
         for _ in 0..rng.usize(1..=3) {
@@ -187,7 +181,7 @@ impl Shared {
         let mut unknown = false;
         for held in inside {
             self.hold(&held, millis(rng, 0, 10)).await;
-            // Not forgotten: it would still be its owner's when that comes again.
+            // Never forgotten: the hold would still be its owner's at the next acquisition.
             let by = if rng.bool() { By::Unlock } else { By::Drop };
             unknown |= self.let_go(held, by).await == Some(Outcome::Failed);
         }
@@ -195,7 +189,7 @@ impl Shared {
     }
 
     async fn take(&self, name: u32, lock: &Lock, wish: Wish, rng: &mut Rng) -> Option<HeldLock> {
-        // Ordering: Relaxed; only that it is used once matters.
+        // Ordering: Relaxed, only the uniqueness of the number matters.
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (length, wait) = (Duration::from_nanos(wish.lease), wish.wait.map(Duration::from_nanos));
         let (watched, unpolled) = (wish.watched, wish.unpolled);
@@ -209,7 +203,7 @@ impl Shared {
             }
         };
         let drop_after = if rng.u8(..100) < 8 { millis(rng, 0, 200) } else { Duration::MAX };
-        // Boxed, and dropped here: before the line that says so.
+        // Boxed, and dropped here: before the journal says so.
         let came = {
             let mut wants = Box::pin(wants);
             match poll_fn(|task| Poll::Ready(wants.as_mut().poll(task))).await {
@@ -239,9 +233,8 @@ impl Shared {
         None
     }
 
-    /// Whether the guard still believes in it.
     fn look(&self, id: u64, guard: &Guard) -> bool {
-        // Taken before it is asked: then, at least, it believed, and until so much later it is sure.
+        // Read first: the lock was held at this time, and is held until `left` after it at least.
         let at = now();
         let left = guard.remaining();
         let held = guard.is_held();
@@ -251,7 +244,7 @@ impl Shared {
         held
     }
 
-    /// Keeps it for a while, looking at it all the time, or until it is lost.
+    /// Holds the lock for a while, checking the guard all the time, or until the lock is lost.
     async fn hold(&self, held: &HeldLock, time: Duration) {
         const STEP: Duration = Duration::from_millis(10);
         let until = now() + nanos(time);
@@ -315,7 +308,7 @@ fn wish(name: u32, out_of_line: bool, rng: &mut Rng) -> Wish {
         _ => millis(rng, 80, 1500),
     };
     let unpolled = rng.u8(..100) < 6;
-    // Most do, where that is something else than to have the lock alone.
+    // Most acquisitions of a read-write lock read.
     let reads = LockKind::of(name) == LockKind::ReadWrite && rng.u8(..3) > 0;
     Wish { wait, lease: nanos(lease), watched, explicit: false, fenced: is_fenced(name), unpolled, reads }
 }

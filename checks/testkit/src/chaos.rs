@@ -1,8 +1,8 @@
-//! A [`ChaosProxy`]: the network between a client and its server, on a bad day.
+//! A [`ChaosProxy`]: a faulty network between a client and its server.
 //!
-//! It forwards whole commands to the server and bytes to the client. Every fault is one that a network can
-//! have: bytes come late or in pieces, or not until the silence is over, or the link is cut. None comes out
-//! of order, and none is missing from the middle of a link that goes on.
+//! The proxy forwards whole commands to the server and bytes to the client. Every fault is one of real
+//! networks: bytes arrive late, in pieces, or only after a silence, or the link is cut. No bytes are
+//! reordered, and none are missing from the middle of an open link.
 
 mod frame;
 mod link;
@@ -18,7 +18,7 @@ pub use self::link::Link;
 use self::state::{Shared, State};
 use crate::port::Port;
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// From the client to the server: commands.
@@ -30,23 +30,22 @@ pub enum Way {
 /// How a link is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// With a FIN, as by a peer that ends in good order.
+    /// With a FIN, like a peer that closes in good order.
     Close,
-    /// With an RST, as by a peer that is gone.
+    /// With an RST, like a peer that is gone.
     Reset,
 }
 
-/// What becomes of a link after a reply was lost on it.
+/// The fate of a link after a lost reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Afterwards {
-    /// It is cut with an RST.
+    /// The link is cut with an RST.
     Reset,
-    /// It stays open, and nothing comes to the client any more.
+    /// The link stays open, and the client receives nothing more.
     Silence,
 }
 
-/// A TCP proxy on a loopback port of its own, between Redis clients and one server. Gone, with all its links,
-/// on drop.
+/// A TCP proxy on a loopback port, between Redis clients and one server. Dropping it closes all links.
 #[derive(Debug)]
 pub struct ChaosProxy {
     port: Port,
@@ -55,11 +54,7 @@ pub struct ChaosProxy {
 }
 
 impl ChaosProxy {
-    /// Starts a proxy before the server on `server_port` of 127.0.0.1; it need not be up.
-    ///
-    /// # Panics
-    ///
-    /// If the operating system refuses a port.
+    /// Starts a proxy for `server_port` of 127.0.0.1, where a server may start later.
     #[must_use]
     #[track_caller]
     pub fn start(server_port: u16) -> ChaosProxy {
@@ -89,25 +84,21 @@ impl ChaosProxy {
 
     // === Looking ===
 
-    /// Every link that was made so far, open or not, in the order in which they were made.
+    /// All links so far, open or not, oldest first.
     #[must_use]
     pub fn links(&self) -> Vec<Link> {
         let links = self.shared.lock().links.len();
         (0..links).map(|number| Link::new(Arc::clone(&self.shared), number)).collect()
     }
 
-    /// The newest open link over which a command with `bytes` in it came, such as `SUBSCRIBE`.
+    /// The newest open link that carried a command containing `bytes`, such as `SUBSCRIBE`.
     #[must_use]
     pub fn link_of(&self, bytes: impl AsRef<[u8]>) -> Option<Link> {
         let bytes = bytes.as_ref();
         self.links().into_iter().rev().find(|link| link.is_open() && link.count(bytes) > 0)
     }
 
-    /// As [`link_of`](Self::link_of); waits until there is one.
-    ///
-    /// # Panics
-    ///
-    /// As [`wait_for`](Self::wait_for).
+    /// As [`link_of`](Self::link_of), but waits for such a link. Panics as [`wait_for`](Self::wait_for) does.
     #[track_caller]
     pub fn wait_for_link_of(&self, bytes: impl AsRef<[u8]>) -> Link {
         let bytes = bytes.as_ref();
@@ -118,18 +109,14 @@ impl ChaosProxy {
         Link::new(Arc::clone(&self.shared), number)
     }
 
-    /// How many commands with `bytes` in them have gone on to the server, over all links. Case is not told
-    /// apart.
+    /// The number of forwarded commands that contain `bytes`, over all links. Ignores case.
     #[must_use]
     pub fn count(&self, bytes: impl AsRef<[u8]>) -> usize {
         self.shared.lock().count(bytes.as_ref())
     }
 
-    /// Waits until at least `count` commands with `bytes` in them have gone on to the server, over all links.
-    ///
-    /// # Panics
-    ///
-    /// If that takes unreasonably long; says which commands came instead.
+    /// Waits until at least `count` commands that contain `bytes` were forwarded to the server, over all
+    /// links. Panics if the wait takes unreasonably long; the message lists the commands that came instead.
     #[track_caller]
     pub fn wait_for(&self, bytes: impl AsRef<[u8]>, count: usize) {
         let bytes = bytes.as_ref();
@@ -137,11 +124,8 @@ impl ChaosProxy {
         self.shared.wait_until(&what, |state| state.count(bytes) >= count);
     }
 
-    /// Waits until a command with `bytes` in it is held back, by a silence on its way to the server.
-    ///
-    /// # Panics
-    ///
-    /// As [`wait_for`](Self::wait_for).
+    /// Waits until a command that contains `bytes` is held back by a silence. Panics as
+    /// [`wait_for`](Self::wait_for) does.
     #[track_caller]
     pub fn wait_until_held_back(&self, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
@@ -149,21 +133,14 @@ impl ChaosProxy {
         self.shared.wait_until(&what, |state| state.holds_back(bytes));
     }
 
-    /// Waits until `count` links were made in all, open or not.
-    ///
-    /// # Panics
-    ///
-    /// As [`wait_for`](Self::wait_for).
+    /// Waits until `count` links were made, open or not. Panics as [`wait_for`](Self::wait_for) does.
     #[track_caller]
     pub fn wait_for_links(&self, count: usize) {
         self.shared.wait_until(&format!("{count} links"), |state| state.links.len() >= count);
     }
 
-    /// Waits until every reply that was to be lost is.
-    ///
-    /// # Panics
-    ///
-    /// As [`wait_for`](Self::wait_for).
+    /// Waits until every reply passed to [`lose_reply`](Self::lose_reply) is lost. Panics as
+    /// [`wait_for`](Self::wait_for) does.
     #[track_caller]
     pub fn wait_until_replies_are_lost(&self) {
         self.shared.wait_until("the replies' being lost", |state| {
@@ -171,40 +148,39 @@ impl ChaosProxy {
         });
     }
 
-    /// When each client came so far, those included that found no server.
+    /// The times of all connection attempts so far, including those that found no server.
     #[must_use]
     pub fn arrivals(&self) -> Vec<Instant> {
         self.shared.lock().arrivals.clone()
     }
 
-    /// Forgets which commands came so far: [`count`](Self::count) begins anew, and [`link_of`](Self::link_of)
-    /// knows of no link by what came over it before. Otherwise a proxy keeps them all, as long as it lives.
+    /// Forgets all commands so far: [`count`](Self::count) begins anew, and [`link_of`](Self::link_of)
+    /// ignores earlier commands. Otherwise a proxy keeps all commands as long as it lives.
     pub fn forget(&self) {
         self.shared.change(|state| state.links.iter_mut().for_each(|link| link.commands = Vec::new()));
     }
 
     // === Faults ===
 
-    /// Leads new links to the server on another port of 127.0.0.1, as a virtual address or a name does that
-    /// is given to another server. The links there are stay as they are.
+    /// Leads new links to another port of 127.0.0.1, like a virtual address or a name that moves to another
+    /// server. Existing links stay as they are.
     pub fn lead_to(&self, server_port: u16) {
         self.shared.change(|state| state.elsewhere = Some(server_port));
     }
 
-    /// Cuts every link there is. New ones can be made.
+    /// Cuts every open link. New links can be made.
     pub fn cut(&self, how: Cut) {
         for link in self.links() {
             link.cut(how);
         }
     }
 
-    /// Stops forwarding, on the links there are and on those that are made from now on. Sockets stay open,
-    /// and what arrives is held back until [`heal`](Self::heal).
+    /// Stops forwarding, on present and future links; [`heal`](Self::heal) forwards the held-back bytes.
     pub fn silence(&self, way: Way) {
         self.shared.change(|state| state.silent[way as usize] = true);
     }
 
-    /// Ends every silence, of single links too, and lets go of what was held back; ends delay and chopping.
+    /// Ends every silence, of single links too, and forwards the held-back bytes; ends delay and chopping.
     pub fn heal(&self) {
         self.shared.change(|state| {
             state.silent = [false; 2];
@@ -216,7 +192,7 @@ impl ChaosProxy {
         });
     }
 
-    /// Lets whatever comes from now on wait this long before it goes on, each time that something comes.
+    /// Delays everything that arrives from now on by this long.
     pub fn delay(&self, way: Way, by: Duration) {
         self.shared.change(|state| state.delay[way as usize] = by);
     }
@@ -226,9 +202,8 @@ impl ChaosProxy {
         self.shared.change(|state| state.chop = true);
     }
 
-    /// Loses the reply to the next command with `bytes` in it: the server runs the command, and all that came
-    /// over its link before, and the client hears nothing more over that link. Called again, one more reply
-    /// is lost after that.
+    /// Loses the reply to the next command that contains `bytes`: the server runs it and all earlier commands
+    /// of its link, but the client receives nothing more over the link. Repeated calls queue further losses.
     pub fn lose_reply(&self, bytes: impl AsRef<[u8]>, afterwards: Afterwards) {
         let bytes = bytes.as_ref().to_owned();
         self.shared.change(|state| state.losses.push_back((bytes, afterwards)));
@@ -238,16 +213,16 @@ impl ChaosProxy {
 impl Drop for ChaosProxy {
     fn drop(&mut self) {
         self.shared.change(State::close);
-        // Wakes the acceptor, which then sees that it is to end.
+        // Wakes the acceptor, which then sees `closed` and ends.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port.number()));
         if let Some(acceptor) = self.acceptor.take() {
-            // A panic of the proxy's own has been printed already.
+            // The panic of an acceptor was printed already.
             let _ = acceptor.join();
         }
     }
 }
 
-/// Makes a link of each connection, until the proxy closes; then waits for all of them to end.
+/// Makes a link of each connection until the proxy closes; then joins all pumps.
 fn accept(listener: &TcpListener, server_port: u16, shared: &Arc<Shared>) {
     let mut pumps = Vec::new();
     for client in listener.incoming() {
@@ -259,11 +234,11 @@ fn accept(listener: &TcpListener, server_port: u16, shared: &Arc<Shared>) {
         if closed {
             break;
         }
-        // A server that is down: the client's connection ends as soon as it was made.
+        // The server is down: the client's connection ends at once.
         let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, elsewhere.unwrap_or(server_port))) else {
             continue;
         };
-        // No link is worth less than a test that says why.
+        // A test with a missing link would fail without a reason.
         pumps.extend(pump::start(client, server, shared).expect("cannot make a link"));
     }
     for pump in pumps {

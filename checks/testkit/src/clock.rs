@@ -1,4 +1,4 @@
-//! A clock that can be set.
+//! A server's clock that a test can set.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,17 +13,17 @@ use crate::StartError;
 
 const SOURCE: &str = include_str!("clock.c");
 
-/// A server's time of day, which can be set as that of its machine could be. Linux only; needs the C compiler
-/// that also links Rust programs there.
+/// The time of day of a server, which a test can set like the clock of a machine. Linux only; needs the C
+/// compiler that also links Rust programs there.
 #[derive(Clone, Debug)]
 pub struct ServerClock {
-    /// With the library that the server is started with, and how far off it is. The server reads that each
-    /// time.
+    /// Directory of the library that the server is started with, and of the file with the offset, which the
+    /// server reads on each look at the time.
     dir: Arc<TempDir>,
 }
 
 impl ServerClock {
-    /// A clock that is right so far.
+    /// A correct clock.
     pub(crate) fn build() -> Result<Self, StartError> {
         let dir = tempfile::Builder::new().prefix("latchwork-clock-").tempdir();
         let clock = Self { dir: Arc::new(dir.map_err(StartError::io("make a directory for a clock"))?) };
@@ -44,28 +44,20 @@ impl ServerClock {
         Ok(clock)
     }
 
-    /// From now on the server's time is so many seconds later than this machine's, or earlier.
-    ///
-    /// # Panics
-    ///
-    /// If the directory for temporary files cannot be written to any more.
+    /// Sets the server's time to `seconds` later than this machine's. Panics if the file is not writable.
     #[track_caller]
     pub fn set(&self, seconds: i64) {
         self.write_or_panic(&seconds.to_string());
     }
 
-    /// From now on the server's time stands still, at so many microseconds since the epoch, until it is set
-    /// again.
-    ///
-    /// # Panics
-    ///
-    /// If the directory for temporary files cannot be written to any more.
+    /// Stops the server's time at `micros` since the epoch, until the next call. Panics as
+    /// [`set`](Self::set).
     #[track_caller]
     pub fn stop_at(&self, micros: u64) {
         self.write_or_panic(&format!("={micros}"));
     }
 
-    /// What a server is to load before its own libraries.
+    /// The library that a server preloads.
     pub(crate) fn library(&self) -> PathBuf {
         self.path("clock.so")
     }
@@ -81,7 +73,7 @@ impl ServerClock {
         }
     }
 
-    /// In one step: a server that reads it meanwhile finds either.
+    /// Replaces the file atomically: a server that reads meanwhile finds the old or the new time.
     fn write(&self, time: &str) -> io::Result<()> {
         let new = self.path("new");
         fs::write(&new, time)?;

@@ -11,40 +11,32 @@ use crate::{RedisServer, StartError, is_older_than_7};
 
 const SLOTS: usize = 16_384;
 const MASTERS: usize = 3;
-/// How often a node may lose its port for the other nodes to another process.
+/// Number of attempts to start a node whose bus port another process takes.
 const PORTS_TO_TRY: u32 = 20;
-/// Far beyond what the nodes take to agree, even on a busy machine.
+/// Far longer than the nodes take to agree, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
-/// Keys to a MIGRATE.
+/// Keys of one MIGRATE.
 const KEYS: usize = 100;
 
-/// Three masters, each with a third of the slots, and if wanted one replica of the first; killed on drop.
-/// Needs Redis 7.0 or newer, which can be told the port that the nodes talk to each other over.
+/// Three masters, each with a third of the slots, and optionally one replica of the first; killed on drop.
+/// Needs Redis 7.0 or newer, which can be told the port of the cluster bus.
 ///
-/// Nothing here fails softly: what goes wrong is a panic that says what.
+/// Every failure here is a panic that names it.
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
 }
 
 impl RedisCluster {
-    /// Three masters. `args` as for [`RedisServer::start_with`].
-    ///
-    /// # Panics
-    ///
-    /// If a node does not start, or the nodes do not come together.
+    /// Starts three masters. `args` as for [`RedisServer::start_with`]. Panics if no cluster forms.
     #[must_use]
     #[track_caller]
     pub fn start_with(args: &[&str]) -> RedisCluster {
         RedisCluster::of(MASTERS, args)
     }
 
-    /// Three masters, and a replica of the first. `args` as for [`RedisServer::start_with`].
-    ///
-    /// # Panics
-    ///
-    /// As [`start_with`](RedisCluster::start_with).
+    /// Starts three masters, and a replica of the first, as [`start_with`](RedisCluster::start_with).
     #[must_use]
     #[track_caller]
     pub fn start_replicated_with(args: &[&str]) -> RedisCluster {
@@ -55,14 +47,14 @@ impl RedisCluster {
     fn of(count: usize, args: &[&str]) -> RedisCluster {
         let cluster = RedisCluster { nodes: (0..count).map(|_| start_node(args)).collect() };
         for number in 0..MASTERS {
-            // One by one: servers before 7.0 know no ranges.
+            // One slot at a time: servers before 7.0 know no ranges.
             let slots: Vec<String> = (SLOTS * number / MASTERS..SLOTS * (number + 1) / MASTERS)
                 .map(|slot| slot.to_string())
                 .collect();
             let slots = slots.iter().map(|slot| &**slot);
             let () =
                 cluster.ask(number, &["CLUSTER", "ADDSLOTS"].into_iter().chain(slots).collect::<Vec<_>>());
-            // Otherwise all of them begin at 0, and the first elections have to sort that out.
+            // Otherwise all epochs begin at 0, and the first elections have to resolve the conflict.
             let () = cluster.ask(number, &["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
         }
         for other in &cluster.nodes[1..] {
@@ -75,7 +67,7 @@ impl RedisCluster {
         });
         for replica in MASTERS..count {
             let master = cluster.id(0);
-            // Refused until it has heard that the master is one.
+            // Refused until the replica has heard that its master is a master.
             eventually("the replica has a master", || {
                 cluster.try_ask::<()>(replica, &["CLUSTER", "REPLICATE", &master]).is_ok()
             });
@@ -102,18 +94,18 @@ impl RedisCluster {
         format!("redis-cluster://{}", hosts.join(","))
     }
 
-    /// The nodes: three masters to begin with, then the replica if there is one.
+    /// The nodes: first the three masters, then the replica if there is one.
     #[must_use]
     pub fn nodes(&self) -> &[RedisServer] {
         &self.nodes
     }
 
-    /// A node, to be killed.
+    /// A node, mutably: to kill it.
     pub fn node_mut(&mut self, node: usize) -> &mut RedisServer {
         &mut self.nodes[node]
     }
 
-    /// Which node has `slot`, as node `asked` sees it.
+    /// The node that owns `slot`, as node `asked` sees it.
     #[must_use]
     pub fn owner(&self, asked: usize, slot: u16) -> Option<usize> {
         let nodes: String = self.ask(asked, &["CLUSTER", "NODES"]);
@@ -130,20 +122,20 @@ impl RedisCluster {
             .find(|node| self.try_ask::<String>(*node, &["CLUSTER", "MYID"]).is_ok_and(|other| other == id))
     }
 
-    /// Begins to move a slot: from now on it is with two nodes, and no key has moved.
+    /// Begins to move a slot: it is now importing at `to` and migrating at `from`, and no key has moved.
     pub fn begin_to_move(&self, slot: u16, from: usize, to: usize) {
         let (slot, source, target) = (slot.to_string(), self.id(from), self.id(to));
         let () = self.ask(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source]);
         let () = self.ask(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]);
     }
 
-    /// Moves one key of a slot that is being moved.
+    /// Moves a key of a moving slot.
     pub fn move_key(&self, key: &str, from: usize, to: usize) {
         let port = self.nodes[to].port().to_string();
         let () = self.ask(from, &["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
     }
 
-    /// Moves the keys that are left, and then the slot.
+    /// Moves the remaining keys, and then the slot.
     pub fn finish_to_move(&self, slot: u16, from: usize, to: usize) {
         let (number, port) = (slot.to_string(), self.nodes[to].port().to_string());
         loop {
@@ -156,15 +148,15 @@ impl RedisCluster {
             let () = self.ask(from, &migrate);
         }
         let target = self.id(to);
-        // First of all its new node, so that there is no moment at which no node has it.
+        // The new node first: the slot always has a node.
         let others = (0..self.nodes.len()).filter(|node| ![to, from].contains(node));
         for node in [to, from].into_iter().chain(others) {
-            // A replica takes none.
+            // A replica refuses this.
             let _ = self.try_ask::<()>(node, &["CLUSTER", "SETSLOT", &number, "NODE", &target]);
         }
     }
 
-    /// Has clients told that `node` takes connections on `port`; all nodes say so when this returns.
+    /// Makes all nodes announce `port` as the port of `node`; all nodes have heard of it when this returns.
     pub fn announce(&self, node: usize, port: u16) {
         let () = self.ask(node, &["CONFIG", "SET", "cluster-announce-port", &port.to_string()]);
         let id = self.id(node);
@@ -176,14 +168,13 @@ impl RedisCluster {
         });
     }
 
-    /// Kills the first master and makes its replica the master, without waiting for the others' votes.
+    /// Kills the first master and makes its replica the master, without a vote of the others.
     pub fn fail_over(&mut self) {
         self.nodes[0].kill_9();
         self.promote_replica();
     }
 
-    /// Makes the replica the master, without waiting for the others' votes; they have all heard of it when
-    /// this returns.
+    /// Makes the replica the master, without a vote of the others; all have heard of it when this returns.
     fn promote_replica(&self) {
         let replica = MASTERS;
         let () = self.ask(replica, &["CLUSTER", "FAILOVER", "TAKEOVER"]);
@@ -192,18 +183,13 @@ impl RedisCluster {
         });
     }
 
-    /// Waits until every node that answers says that all is well.
     fn wait_until_ok(&self) {
         eventually("cluster_state:ok", || {
             (0..self.nodes.len()).all(|node| self.info(node, "cluster_state") == "ok")
         });
     }
 
-    /// Runs a command on a node.
-    ///
-    /// # Panics
-    ///
-    /// If that fails.
+    /// Runs a command on a node. Panics if the command fails.
     #[track_caller]
     pub fn ask<T: FromRedisValue>(&self, node: usize, command: &[&str]) -> T {
         match self.try_ask(node, command) {
@@ -212,11 +198,7 @@ impl RedisCluster {
         }
     }
 
-    /// As [`ask`](RedisCluster::ask), for a node that may be down.
-    ///
-    /// # Errors
-    ///
-    /// If that fails.
+    /// As [`ask`](RedisCluster::ask), for a node that may be down. Fails if the command fails.
     pub fn try_ask<T: FromRedisValue>(&self, node: usize, command: &[&str]) -> RedisResult<T> {
         let (name, args) = command.split_first().expect("a command has a name");
         cmd(name).arg(args).query(&mut self.connection(node)?)
@@ -247,9 +229,9 @@ fn start_node(args: &[&str]) -> RedisServer {
             Err(error) => panic!("cannot find a free port on 127.0.0.1: {error}"),
         };
         let number = bus.number().to_string();
-        // A node is given up soon, so that a failover can be waited for.
+        // The nodes declare a silent node dead after one second, to make a test's failover quick.
         let mut all = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
-        // Before, it is its first port and ten thousand.
+        // Before 7.0, the bus port is always the first port plus ten thousand.
         if !is_older_than_7() {
             all.extend(["--cluster-port", &*number]);
         }
@@ -258,7 +240,7 @@ fn start_node(args: &[&str]) -> RedisServer {
         let args = all.into_iter().map(str::to_owned).collect();
         match RedisServer::set_up(Setup { args, _bus: Some(bus), ..Setup::default() }) {
             Ok(node) => return node,
-            // Its other port was taken; `set_up` looks after the first by itself.
+            // The bus port was taken; `set_up` handles the first port by itself.
             Err(StartError::PortTaken { .. }) if tries < PORTS_TO_TRY => {}
             Err(error) => panic!("{error}"),
         }

@@ -9,17 +9,17 @@ use crate::NotFound;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// There is no server to run.
+    /// No server to run was found.
     #[error(transparent)]
     NotFound(#[from] NotFound),
 
-    /// The operating system refused something on the way.
+    /// The operating system refused a step of the start.
     #[error("cannot {doing}: {source}")]
     #[non_exhaustive]
     Io {
-        /// What was refused, as in "cannot ...".
+        /// The refused step, as in "cannot ...".
         doing: &'static str,
-        /// The refusal.
+        /// The error of the operating system.
         source: io::Error,
     },
 
@@ -31,11 +31,11 @@ pub enum StartError {
         port: u16,
     },
 
-    /// The server ended before it answered.
+    /// The server exited before it answered.
     #[error("the Redis server ended ({status}) before it answered; its log ends with:\n{log}")]
     #[non_exhaustive]
     Ended {
-        /// How it ended.
+        /// The exit status.
         status: ExitStatus,
         /// The last lines of its log.
         log: String,
@@ -45,7 +45,7 @@ pub enum StartError {
     #[error("the Redis server did not answer within {seconds} s; its log ends with:\n{log}")]
     #[non_exhaustive]
     Silent {
-        /// How long it was waited for.
+        /// The time that the start waited.
         seconds: u64,
         /// The last lines of its log.
         log: String,
@@ -53,7 +53,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// For `map_err`: names what was being done when the operating system refused.
+    /// For `map_err`: names the step that the operating system refused.
     pub(crate) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> StartError {
         move |source| StartError::Io { doing, source }
     }

@@ -1,12 +1,12 @@
 //! Real Redis servers for tests, benches and `cargo xtask`.
 //!
-//! A [`RedisServer`] listens on a loopback port of its own, keeps nothing on disk, and is gone when its owner
-//! is: on drop, on a panic, on `process::exit`, and when the owner is killed with SIGKILL. Any number of
-//! them, in any number of processes, run side by side. Unix only, as Redis is.
+//! A [`RedisServer`] listens on a loopback port of its own, keeps nothing on disk, and ends with its owner:
+//! on drop, on a panic, on `process::exit`, and when the owner is killed with SIGKILL. Any number of servers,
+//! in any number of processes, run side by side. Unix only, as Redis is.
 //!
-//! Several of them make a [`RedisCluster`]. A [`ChaosProxy`] is the bad network before one, a [`ServerClock`]
-//! a clock that is set while it runs. A [`SentinelSet`] is a master with a replica, and three Sentinels that
-//! watch over both.
+//! A [`RedisCluster`] consists of several servers. A [`ChaosProxy`] is a faulty network before a server, a
+//! [`ServerClock`] a clock that a test sets while the server runs. A [`SentinelSet`] is a master with a
+//! replica, and three Sentinels that monitor both.
 
 mod chaos;
 mod clock;

@@ -1,4 +1,4 @@
-//! Ports that a server can be killed on and come back to.
+//! Ports that a killed server can come back to.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
@@ -6,30 +6,29 @@ use std::ops::Range;
 
 /// Below every usual range of ephemeral ports (gVisor's starts at 16000, Linux's at 32768, macOS's at 49152).
 /// While a server is down, the system may give an ephemeral port to an outgoing connection: the server could
-/// not come back, and a client that keeps trying to reconnect could even connect to itself.
+/// not come back, and a reconnecting client could even connect to itself.
 const PORTS: Range<u16> = 10_000..16_000;
 
-/// A loopback port that no other process of this harness takes, whether or not a server listens on it.
+/// A loopback port that no other process of this harness takes, even while no server listens on it.
 #[derive(Debug)]
 pub(crate) struct Port {
     number: u16,
-    /// Bound to the same number as long as the port is reserved: servers listen by TCP only, and the system
-    /// lets go of it however this process ends.
+    /// Bound to the same number for as long as the port is reserved: servers listen on TCP only, and the
+    /// system closes the socket however this process ends.
     _reservation: UdpSocket,
 }
 
 impl Port {
-    /// Reserves a port that nothing listens on. The caller must be ready to lose it to a foreign process.
+    /// Reserves a port without a listener. A foreign process may still take the port.
     pub(crate) fn reserve() -> io::Result<Port> {
         Port::listen().map(|(port, _)| port)
     }
 
-    /// Reserves a port, and listens on it.
     pub(crate) fn listen() -> io::Result<(Port, TcpListener)> {
         loop {
             let number = fastrand::u16(PORTS);
             let reservation = UdpSocket::bind((Ipv4Addr::LOCALHOST, number));
-            // In this order: two that try the same number at once do not both see it free.
+            // In this order: of two processes with the same number, only one sees the port free.
             let listener =
                 |it| TcpListener::bind((Ipv4Addr::LOCALHOST, number)).map(|listener| (it, listener));
             match reservation.and_then(listener) {

@@ -1,25 +1,20 @@
-//! Whether a server answers yet.
+//! The check that a server answers.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// Whether the server behind `socket` answers a PING.
+/// True if the server behind `socket` answers a PING.
 ///
-/// Not asked over TCP: the server that answers there may be another process' that was faster to take the
-/// port. The socket lies in a directory only our server knows, and a server opens it after its port, so an
-/// answer speaks for both.
-///
-/// # Errors
-///
-/// Only what waiting longer would not cure.
+/// The check avoids TCP: another process may have taken the port first, and its server would answer there.
+/// The socket lies in a directory that only our server knows, and a server opens the socket after its port,
+/// so an answer proves both. Fails only with errors that waiting longer would not cure.
 pub(crate) fn answers(socket: &Path, patience: Duration) -> io::Result<bool> {
     match ping(socket, patience) {
-        // An error reply is an answer too (a server started with a password says NOAUTH), except for "not
-        // yet".
+        // An error reply is an answer (with a password, the server says NOAUTH), except for "not yet".
         Ok(reply) => Ok(!reply.is_empty() && !reply.starts_with("-LOADING")),
-        // The path does not fit into a socket address.
+        // The path is too long for a socket address.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(error),
         // No socket yet, no listener on it yet, or silence.
         Err(_) => Ok(false),
@@ -28,7 +23,7 @@ pub(crate) fn answers(socket: &Path, patience: Duration) -> io::Result<bool> {
 
 fn ping(socket: &Path, patience: Duration) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
-    // A zero timeout would be refused as invalid, and invalid input is what `answers` gives up on.
+    // A zero timeout would be refused as invalid input, on which `answers` gives up.
     stream.set_read_timeout(Some(patience.max(Duration::from_millis(1))))?;
     stream.write_all(b"PING\r\n")?;
     let mut reply = String::new();

@@ -1,12 +1,12 @@
 //! One life of a server process: from its start until it is killed and reaped.
 //!
-//! Three processes take part. The *owner* is the process this code runs in. The *server* is its child. The
-//! *guardian* is another child, a shell that sleeps reading a pipe whose other end only the owner holds.
+//! Three processes take part. The *owner* is the process that runs this code. The *server* is its child. The
+//! *guardian* is another child, a shell that blocks reading a pipe whose other end only the owner holds.
 //! However the owner ends, the kernel closes that end, and the guardian wakes, kills the server and removes
 //! its directory.
 //!
-//! The guardian kills by process id, so that id must not pass to another process while the guardian lives. An
-//! id is free for reuse only once its process is reaped: hence nothing here reaps the server before the
+//! The guardian kills by process id, so the id must not pass to another process while the guardian lives. The
+//! kernel reuses an id only after its process is reaped: hence nothing here reaps the server before the
 //! guardian has ended.
 
 use std::fs::{self, File};
@@ -26,8 +26,8 @@ use crate::port::Port;
 use crate::process;
 use crate::ready;
 
-/// Becomes the server, and keeps its own process id, once told to. An owner that dies before the guardian is
-/// there closes the pipe instead, and no server ever starts.
+/// Waits for a line, then becomes the server under the same process id. If the owner dies before the guardian
+/// runs, the pipe closes instead, and no server ever starts.
 const STARTER: &str = r#"read -r go && exec "$@" </dev/null"#;
 
 /// Nothing is ever written to the pipe: `read` returns when the owner is gone, or drops its end.
@@ -37,19 +37,19 @@ const SOCKET: &str = "server.sock";
 const LOG: &str = "log";
 const CONFIG: &str = "server.conf";
 
-/// Far beyond what a start takes, even on a busy machine: it is the bound for a server that never answers.
+/// Far longer than a start takes, even on a busy machine: the limit for a server that never answers.
 const START_DEADLINE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(2);
 
-/// What is special about a server; the same for each of its lives.
+/// The settings of a server; the same for each of its lives.
 #[derive(Debug, Default)]
 pub(crate) struct Setup {
     pub(crate) args: Vec<String>,
-    /// The text of a configuration file, which is the server's own to write to, as a Sentinel must.
+    /// The text of a configuration file in the server's own directory: a Sentinel rewrites its file.
     pub(crate) config: Option<String>,
-    /// Not the machine's, but one that can be set.
+    /// A settable clock, instead of the machine's.
     pub(crate) clock: Option<ServerClock>,
-    /// Reserved for the other nodes of its cluster.
+    /// Reserved for the bus of the server's cluster.
     pub(crate) _bus: Option<Port>,
 }
 
@@ -57,15 +57,14 @@ pub(crate) struct Setup {
 pub(crate) struct Run {
     server: Child,
     guardian: Child,
-    /// Removed by the guardian too, which alone is left to do so after a SIGKILL.
+    /// Also removed by the guardian, which alone is left to do so after a SIGKILL.
     dir: TempDir,
 }
 
 impl Run {
-    /// Starts `program` on `port` and waits until it answers.
     pub(crate) fn start(program: &Path, port: u16, setup: &Setup) -> Result<Run, StartError> {
         let mut run = Run::spawn(program, port, setup)?;
-        // The guardian is in place: now the starter may become the server.
+        // The guardian runs: now the starter may become the server.
         run.server
             .stdin
             .take()
@@ -91,7 +90,7 @@ impl Run {
         let mut server = Command::new("sh")
             .args(["-c", STARTER, "latchwork-starter"])
             .arg(program)
-            // It counts as one in the first place only.
+            // Redis reads a configuration file from the first argument only.
             .args(setup.config.as_ref().map(|_| CONFIG))
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--unixsocket", SOCKET])
             .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
@@ -101,7 +100,7 @@ impl Run {
             .stdin(Stdio::piped())
             .stdout(log)
             .stderr(log_too)
-            // Ctrl-C goes to the owner's whole process group. It is for the owner to decide what that means.
+            // Ctrl-C goes to the owner's whole process group; the owner decides about its server.
             .process_group(0)
             .spawn()
             .map_err(StartError::io("run `sh`, which starts the Redis server"))?;
@@ -112,18 +111,17 @@ impl Run {
             .arg(dir.path())
             .current_dir("/")
             .stdin(Stdio::piped())
-            // The owner's own output would stay open as long as the guardian lives, and so would a pipe
-            // behind it.
+            // An inherited output, or a pipe behind it, would stay open for as long as the guardian lives.
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // A guardian that dies of the owner's Ctrl-C would guard nothing.
+            // The owner's Ctrl-C must not kill the guardian.
             .process_group(0)
             .spawn();
 
         match guardian {
             Ok(guardian) => Ok(Run { server, guardian, dir }),
             Err(source) => {
-                // Closes the starter's pipe, so that it ends without having become a server.
+                // `wait` closes the starter's pipe, and the starter ends without becoming a server.
                 let _ = server.wait();
                 Err(StartError::Io { doing: "run `sh`, which guards the Redis server", source })
             }
@@ -140,7 +138,7 @@ impl Run {
             }
             if self.has_ended().map_err(StartError::io("look after the Redis server"))? {
                 let log = self.log_tail();
-                // The one English sentence that every version, Redis or Valkey, logs for it.
+                // Every version of Redis and Valkey logs this English sentence.
                 if log.contains("Address already in use") {
                     return Err(StartError::PortTaken { port });
                 }
@@ -158,7 +156,6 @@ impl Run {
         self.server.id()
     }
 
-    /// Stops the server where it stands; it has stopped when this returns.
     pub(crate) fn pause(&self) -> io::Result<()> {
         process::pause(&self.server)
     }
@@ -167,7 +164,7 @@ impl Run {
         process::resume(&self.server)
     }
 
-    /// Whether the server has ended by itself. Leaves it unreaped, unlike [`Child::try_wait`].
+    /// True if the server has ended by itself. Leaves the server unreaped, unlike [`Child::try_wait`].
     fn has_ended(&self) -> io::Result<bool> {
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         Ok(waitid(WaitId::Pid(self.server_pid()), ended)?.is_some())
@@ -199,8 +196,8 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // After `end` this finds both processes reaped already and does nothing. It cannot fail otherwise: a
-        // process may always kill and reap its own children.
+        // After `end` both processes are reaped already, and this does nothing. Otherwise the call cannot
+        // fail: a process may always kill and reap its own children.
         let _ = self.end();
     }
 }

@@ -1,4 +1,4 @@
-//! A [`SentinelSet`]: a master, its replica, and the Sentinels that watch over both.
+//! A [`SentinelSet`]: a master, its replica, and the Sentinels that monitor both.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -9,49 +9,41 @@ use crate::run::Setup;
 use crate::{RedisServer, StartError};
 
 const SENTINELS: usize = 3;
-/// How many must agree on a new master.
 const MAJORITY: usize = 2;
-/// After how many milliseconds each of them finds the master down. One alone then begins to replace it;
-/// several that begin at the same time can split the votes, and would only try again seconds later.
+/// Milliseconds of silence after which each Sentinel declares the master down. The first begins the failover
+/// alone; several that begin at the same time can split the votes, and would only retry seconds later.
 const DOWN_AFTER: [u32; SENTINELS] = [800, 1600, 2400];
 
-/// Far beyond what any of it takes, even on a busy machine.
+/// Far longer than any step takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(5);
-/// A server that is asked something and does not answer is one that the test has stopped.
+/// Time limit of a reply: a server that takes longer was stopped by the test.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// A Sentinel's own pace is for machines that are far apart: it would take ten seconds to know its fellows
-/// and the replica.
+/// A Sentinel's default periods suit distant machines: it would discover the others in ten seconds.
 const HASTE: [&str; 3] = ["info-period 100", "publish-period 100", "ask-period 100"];
-/// After its clock has jumped, as it does to a Sentinel that a busy machine has not let run for two seconds,
-/// it does nothing for half a minute by itself.
+/// After a jump of its clock, as on a busy machine, a Sentinel does nothing for half a minute by default.
 const COMPOSURE: &str = "tilt-period 1000";
-/// Their own pace again. What a Sentinel knows of a replica is too old to promote it after three of the first
-/// period; and how long a former master that came back may call itself one is four of the second, which a
-/// test may want to look at.
+/// The default periods. A Sentinel promotes no replica whose data is older than three info periods; and a
+/// returned former master may call itself the master for four publish periods, which a test may want to see.
 const UNHURRIED: [&str; 2] = ["info-period 10000", "publish-period 2000"];
 
 /// A master with one replica, and three Sentinels that replace the master a second after it stops answering.
-/// All of them end as every [`RedisServer`] does.
+/// All processes end as every [`RedisServer`] does.
 #[derive(Debug)]
 pub struct SentinelSet {
-    /// The two servers; the first one is the master when they start.
+    /// The two servers; the first is the master at the start.
     pub servers: [RedisServer; 2],
     /// The Sentinels.
     pub sentinels: [RedisServer; SENTINELS],
 }
 
 impl SentinelSet {
-    /// What the Sentinels call the master.
+    /// The Sentinels' name for the master.
     pub const NAME: &str = "mymaster";
 
-    /// Starts all of them. When this returns, each Sentinel knows the others and the replica, and could
-    /// replace the master.
-    ///
-    /// # Panics
-    ///
-    /// If one of them does not start.
+    /// Starts all servers. When this returns, each Sentinel knows the others and the replica, and could
+    /// replace the master. Panics if a server does not start.
     #[must_use]
     #[track_caller]
     pub fn start() -> SentinelSet {
@@ -59,18 +51,14 @@ impl SentinelSet {
     }
 
     /// As [`start`](Self::start), with more arguments for the two servers, and more lines for the Sentinels'
-    /// configuration.
-    ///
-    /// # Panics
-    ///
-    /// If one of them does not start.
+    /// configuration. Panics if a server does not start.
     #[must_use]
     #[track_caller]
     pub fn start_with(args: &[&str], config: &str) -> SentinelSet {
         let master = replicating(args, None);
         let replica = replicating(args, Some(&master));
-        // Until they know each other, they have half a minute to find a master down: one that tried to
-        // replace it too early would try again only seconds later.
+        // Until the Sentinels know each other, they need half a minute of silence to declare the master down:
+        // a Sentinel that began a failover too early would retry only seconds later.
         let config = format!(
             "sentinel monitor {name} 127.0.0.1 {port} 1\n\
              sentinel failover-timeout {name} 3000\n\
@@ -94,11 +82,8 @@ impl SentinelSet {
         format!("redis+sentinel://{}/{}", sentinels.join(","), Self::NAME)
     }
 
-    /// Which of the [`servers`](Self::servers) most of the Sentinels call the master.
-    ///
-    /// # Panics
-    ///
-    /// If they do not agree on one in reasonable time.
+    /// The index of the server ([`servers`](Self::servers)) that most Sentinels call the master. Panics if
+    /// the Sentinels do not agree in reasonable time.
     #[must_use]
     #[track_caller]
     pub fn master(&self) -> usize {
@@ -109,11 +94,8 @@ impl SentinelSet {
         })
     }
 
-    /// Waits until all Sentinels that answer call that one of the [`servers`](Self::servers) the master.
-    ///
-    /// # Panics
-    ///
-    /// If that takes unreasonably long.
+    /// Waits until all Sentinels that answer call this server ([`servers`](Self::servers)) the master. Panics
+    /// if the wait takes unreasonably long.
     #[track_caller]
     pub fn wait_for_master(&self, server: usize) {
         let port = self.servers[server].port();
@@ -123,12 +105,8 @@ impl SentinelSet {
         });
     }
 
-    /// Has the Sentinels make the replica the master, although nothing is wrong with the one there is. It is
-    /// under way when this returns.
-    ///
-    /// # Panics
-    ///
-    /// If they refuse for an unreasonably long time, as they do without a replica that is in order.
+    /// Makes the Sentinels promote the replica, although the master is healthy. The failover is in progress
+    /// when this returns. Panics if the Sentinels refuse for long, as without a healthy replica.
     #[track_caller]
     pub fn fail_over(&self) {
         let command = format!("SENTINEL FAILOVER {}", Self::NAME);
@@ -140,11 +118,7 @@ impl SentinelSet {
         });
     }
 
-    /// Waits until a server that follows another has all of its data.
-    ///
-    /// # Panics
-    ///
-    /// If that takes unreasonably long.
+    /// Waits until a replica has all data of its master. Panics if the wait takes unreasonably long.
     #[track_caller]
     pub fn wait_until_in_sync(&self, replica: usize) {
         wait_for("the replica's being in sync", || is_in_sync(&self.servers[replica]).then_some(()));
@@ -166,12 +140,8 @@ impl SentinelSet {
         self.set_down_after(DOWN_AFTER);
     }
 
-    /// From now on the Sentinels leave the master in its place for an hour, however late it answers: for a
-    /// test of something else, on a machine that may be busy.
-    ///
-    /// # Panics
-    ///
-    /// If one of them does not take it.
+    /// Makes the Sentinels keep the master for an hour, however late it answers: for a test of something
+    /// else, on a machine that may be busy. Panics if a Sentinel refuses.
     #[track_caller]
     pub fn be_patient(&self) {
         self.set_down_after([3_600_000; SENTINELS]);
@@ -187,14 +157,14 @@ impl SentinelSet {
         }
     }
 
-    /// A server that does not know the command is only slower.
+    /// Ignores a server that does not know the command: it is only slower.
     fn tell_all(&self, command: &str) {
         for sentinel in &self.sentinels {
             let _ = ask(sentinel, command, 1);
         }
     }
 
-    /// The port that the Sentinel would send a client to, if it answers.
+    /// The port that the Sentinel would send a client to; `None` if the Sentinel does not answer.
     fn master_by(&self, sentinel: &RedisServer) -> Option<u16> {
         let command = format!("SENTINEL GET-MASTER-ADDR-BY-NAME {}", Self::NAME);
         // *2, $9, 127.0.0.1, $<length>, the port.
@@ -206,7 +176,7 @@ impl SentinelSet {
 fn replicating(args: &[&str], master: Option<&RedisServer>) -> RedisServer {
     let port = master.map(|master| master.port().to_string());
     let follow = port.iter().flat_map(|port| ["--replicaof", "127.0.0.1", port]);
-    // By itself it waits for five seconds for more replicas to come.
+    // By default the master waits five seconds for more replicas.
     let at_once = ["--repl-diskless-sync-delay", "0"];
     let args: Vec<&str> = at_once.into_iter().chain(follow).chain(args.iter().copied()).collect();
     RedisServer::start_with(&args)
@@ -217,7 +187,7 @@ fn sentinel(config: String) -> Result<RedisServer, StartError> {
     RedisServer::set_up(Setup { args, config: Some(config), ..Setup::default() })
 }
 
-/// Whether the Sentinel knows its fellows and the replica, and finds all of them in order.
+/// True if the Sentinel knows its fellows and the replica, and finds all of them healthy.
 fn knows_all(sentinel: &RedisServer) -> io::Result<bool> {
     let name = SentinelSet::NAME;
     let usable = ask(sentinel, &format!("SENTINEL CKQUORUM {name}"), 1)?;
@@ -226,12 +196,11 @@ fn knows_all(sentinel: &RedisServer) -> io::Result<bool> {
 }
 
 fn is_in_sync(server: &RedisServer) -> bool {
-    // *5, $5, slave, $9, 127.0.0.1, :<port>, $9, connected. A master has fewer lines, and does not answer
-    // with more.
+    // *5, $5, slave, $9, 127.0.0.1, :<port>, $9, connected. A master's reply has fewer lines.
     ask(server, "ROLE", 8).is_ok_and(|role| role.last().is_some_and(|state| state == "connected"))
 }
 
-/// The first lines of the reply to a command, without their ends; fewer if the server says no more.
+/// The first lines of the reply to a command, without their ends; fewer if the reply ends early.
 fn ask(server: &RedisServer, command: &str, lines: usize) -> io::Result<Vec<String>> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port()))?;
     stream.set_read_timeout(Some(ANSWER))?;

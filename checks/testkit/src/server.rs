@@ -5,7 +5,7 @@ use crate::port::Port;
 use crate::run::{Run, Setup};
 use crate::{StartError, find_server};
 
-/// How often a start may lose its port to another process. Once is already rare.
+/// Number of attempts to start on another port. Losing a port is rare.
 const PORTS_TO_TRY: u32 = 20;
 
 /// A Redis (or Valkey) server on a loopback port of its own, empty at every start, killed on drop.
@@ -18,47 +18,31 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts a server; it answers when this returns.
-    ///
-    /// # Panics
-    ///
-    /// If it does not start, with the sentence of the [`StartError`].
+    /// Starts a server, which answers when this returns. Panics with the text of the [`StartError`].
     #[must_use]
     #[track_caller]
     pub fn start() -> RedisServer {
         RedisServer::start_with(&[])
     }
 
-    /// Starts a server with additional arguments, such as `["--requirepass", "secret"]`. They come last, and
-    /// so win over the harness's own; port, address, socket and directory are not to be changed.
-    ///
-    /// # Panics
-    ///
-    /// If it does not start, with the sentence of the [`StartError`].
+    /// Starts a server with additional arguments, such as `["--requirepass", "secret"]`. They override the
+    /// harness's own; do not change port, address, socket or directory. Panics as [`start`](Self::start).
     #[must_use]
     #[track_caller]
     pub fn start_with(args: &[&str]) -> RedisServer {
-        // Not `unwrap_or_else`: a closure would hide the caller's line, which `track_caller` is to show.
+        // Not `unwrap_or_else`: a closure would hide the caller's line from `track_caller`.
         match RedisServer::try_start_with(args) {
             Ok(server) => server,
             Err(error) => panic!("{error}"),
         }
     }
 
-    /// Like [`start`](RedisServer::start), for callers that want to word the failure themselves.
-    ///
-    /// # Errors
-    ///
-    /// If there is no server to run, or if it does not come up.
+    /// Like [`start`](RedisServer::start), for callers that word the failure themselves.
     pub fn try_start() -> Result<RedisServer, StartError> {
         RedisServer::try_start_with(&[])
     }
 
-    /// Like [`start_with`](RedisServer::start_with), for callers that want to word the failure themselves.
-    ///
-    /// # Errors
-    ///
-    /// If there is no server to run, or if it does not come up.
+    /// Like [`start_with`](RedisServer::start_with), for callers that word the failure themselves.
     pub fn try_start_with(args: &[&str]) -> Result<RedisServer, StartError> {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
         RedisServer::set_up(Setup { args, ..Setup::default() })
@@ -90,29 +74,20 @@ impl RedisServer {
         self.port.number()
     }
 
-    /// The process id of the server itself; another one after a restart.
-    ///
-    /// # Panics
-    ///
-    /// If the server is down after [`kill_9`](RedisServer::kill_9).
+    /// The process id, which a restart changes. Panics after [`kill_9`](RedisServer::kill_9).
     #[must_use]
     #[track_caller]
     pub fn pid(&self) -> u32 {
         self.running().pid()
     }
 
-    /// Kills the server with SIGKILL and reaps it: when this returns, its port refuses connections. Killing
-    /// it again is harmless.
+    /// Kills the server with SIGKILL and reaps it: its port refuses connections when this returns.
     pub fn kill_9(&mut self) {
         self.run = None;
     }
 
-    /// Starts an empty server on the same port, with the same arguments; kills the running one first, if
-    /// there is one.
-    ///
-    /// # Panics
-    ///
-    /// If it does not start, with the sentence of the [`StartError`].
+    /// Starts an empty server on the same port, with the same arguments, after killing the running server if
+    /// there is one. Panics as [`start`](Self::start).
     #[track_caller]
     pub fn restart(&mut self) {
         self.kill_9();
@@ -125,12 +100,8 @@ impl RedisServer {
         }
     }
 
-    /// Stops the server with SIGSTOP: connections stay open, and nothing is answered until
-    /// [`resume`](RedisServer::resume). It has stopped when this returns.
-    ///
-    /// # Panics
-    ///
-    /// If the server is down after [`kill_9`](RedisServer::kill_9).
+    /// Stops the server with SIGSTOP: connections stay open, and the server answers nothing until
+    /// [`resume`](RedisServer::resume). Panics after [`kill_9`](RedisServer::kill_9).
     #[track_caller]
     pub fn pause(&self) {
         if let Err(error) = self.running().pause() {
@@ -138,11 +109,7 @@ impl RedisServer {
         }
     }
 
-    /// Lets a paused server go on, with SIGCONT.
-    ///
-    /// # Panics
-    ///
-    /// If the server is down after [`kill_9`](RedisServer::kill_9).
+    /// Resumes a paused server with SIGCONT. Panics after [`kill_9`](RedisServer::kill_9).
     #[track_caller]
     pub fn resume(&self) {
         if let Err(error) = self.running().resume() {
@@ -160,11 +127,7 @@ impl RedisServer {
 }
 
 impl ServerClock {
-    /// Starts a server by a clock of its own, which is right so far.
-    ///
-    /// # Panics
-    ///
-    /// If it does not start, with the sentence of the [`StartError`].
+    /// Starts a server with a clock of its own, correct at first. Panics as [`RedisServer::start`].
     #[must_use]
     #[track_caller]
     pub fn start_server() -> (RedisServer, ServerClock) {

@@ -1,4 +1,4 @@
-//! What a test may rely on when it makes the network bad.
+//! Guarantees of the chaos proxy to a test.
 
 mod client;
 
@@ -10,7 +10,7 @@ use latchwork_testkit::{Afterwards, ChaosProxy, Cut, RedisServer, Way};
 
 use crate::client::Client;
 
-/// Far less than a fault lasts, and enough for a loopback that has none.
+/// Far shorter than a fault lasts, and enough for a round trip over loopback.
 const MOMENT: Duration = Duration::from_millis(100);
 
 fn before(server: &RedisServer) -> (ChaosProxy, Client) {
@@ -79,7 +79,7 @@ fn silence_holds_back_one_way_until_it_is_healed() {
     proxy.wait_for("INCR", 2);
     assert!(client.is_silent_for(MOMENT));
     assert_eq!(Client::connect(proxy.port()).ask("PING"), "+PONG", "the other links are none the worse");
-    // Not even the server's end comes through.
+    // The silence holds back even the end of the server's connection.
     direct.ask("CLIENT KILL TYPE normal SKIPME yes");
     assert!(client.is_silent_for(MOMENT));
     proxy.heal();
@@ -139,7 +139,7 @@ fn delay_is_waited_for_and_chopping_changes_no_byte() {
     let text = "chopped".repeat(100);
     let mut stream = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
     let mut pieces = 0;
-    // A reader that the machine runs late finds all pieces there.
+    // A reader that is scheduled late finds all pieces at once.
     for _ in 0..20 {
         write!(stream, "ECHO {text}\r\n").unwrap();
         let mut got = Vec::new();

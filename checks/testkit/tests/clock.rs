@@ -1,4 +1,4 @@
-//! What a test may rely on when it sets a server's clock.
+//! Guarantees of a server's clock to a test.
 #![cfg(target_os = "linux")]
 
 mod client;
@@ -15,7 +15,7 @@ const HOUR: i64 = 3600;
 fn clock_is_the_machines_until_it_is_set_and_what_expires_goes_by_it() {
     let (server, clock) = ServerClock::start_server();
     let mut client = Client::connect(server.port());
-    // By how many seconds it is off, give or take what a busy machine needs to ask.
+    // The offset in seconds, give or take a round trip on a busy machine.
     let off = |client: &mut Client| {
         let time = client.ask("EVAL \"return tonumber(redis.call('time')[1])\" 0");
         let ours = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;

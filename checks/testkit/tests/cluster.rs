@@ -1,4 +1,4 @@
-//! What the owner of a cluster may rely on.
+//! Guarantees of a cluster to its owner.
 
 use latchwork_testkit::RedisCluster;
 

@@ -1,4 +1,4 @@
-//! What an owner may rely on while it lives.
+//! Guarantees of a server to its living owner.
 
 mod client;
 
@@ -63,7 +63,7 @@ fn a_killed_server_has_no_pid() {
 fn a_paused_server_answers_only_after_it_is_resumed() {
     let server = RedisServer::start();
     let mut client = Client::connect(server.port());
-    // Twice: a second pause must not be satisfied by what is left of the first.
+    // Twice: the second pause must not return because of the first stop.
     for _ in 0..2 {
         server.pause();
         client.send("PING");

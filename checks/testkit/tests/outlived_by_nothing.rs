@@ -1,5 +1,4 @@
-//! A server ends with its owner, however the owner ends. The owner is this test binary run a second time, as
-//! a process of its own that can be killed.
+//! A server ends with its owner, however the owner ends. The owner is this test binary, run again.
 
 mod client;
 
@@ -21,21 +20,20 @@ use crate::client::Client;
 const IS_OWNER: &str = "LATCHWORK_TESTKIT_IS_OWNER";
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// What the second process runs. Does nothing as a test of the first.
+/// Runs in the second process. Does nothing as a test of the first.
 #[test]
 fn owner() {
     if env::var_os(IS_OWNER).is_none() {
         return;
     }
     let server = RedisServer::start();
-    // On a line of its own: the harness's "test owner ... " has no end yet.
+    // On a line of its own: the harness's "test owner ... " has not ended its line.
     println!("\nport {}", server.port());
     io::copy(&mut io::stdin(), &mut io::sink()).unwrap();
-    // Runs no destructors, so that `server` is never dropped.
+    // Runs no destructors: `server` is never dropped.
     process::exit(0);
 }
 
-/// The second process, as the first sees it.
 struct Owner {
     process: Child,
     port: u16,
@@ -69,7 +67,7 @@ impl Owner {
     /// Waits for the owner's end, and then for its server's.
     #[track_caller]
     fn assert_takes_its_server_along(mut self) {
-        // Closes the owner's stdin first, at which an owner that still lives exits.
+        // `wait` closes the owner's stdin first; an owner that still lives exits then.
         self.process.wait().unwrap();
         let deadline = Instant::now() + DEADLINE;
         while listens(self.port) || Path::new(&self.dir).exists() {
@@ -83,7 +81,7 @@ fn listens(port: u16) -> bool {
     match TcpStream::connect(("127.0.0.1", port)) {
         Ok(_) => true,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => false,
-        // The server may die between the two halves of a connection's start.
+        // The server may die during the handshake.
         Err(error) if error.kind() == ErrorKind::ConnectionReset => true,
         Err(error) => panic!("cannot see whether port {port} is open: {error}"),
     }

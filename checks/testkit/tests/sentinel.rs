@@ -27,15 +27,15 @@ fn a_master_that_is_killed_is_replaced() {
     assert_eq!(role(set.servers[1].port()), "master");
 }
 
-/// A Sentinel whose own clock jumps, as it does to one that did not run for two seconds, trusts nothing that
-/// it measures for half a minute, and replaces no master meanwhile.
+/// A Sentinel whose clock jumps, such as after two seconds without CPU, distrusts its measurements for half a
+/// minute by default, and replaces no master meanwhile.
 #[test]
 fn sentinels_that_did_not_run_for_a_while_replace_a_master_all_the_same() {
     let mut set = SentinelSet::start();
     for sentinel in &set.sentinels {
         sentinel.pause();
     }
-    // The fault itself: more than the jump by which a Sentinel distrusts its clock.
+    // The fault itself: more than the jump after which a Sentinel distrusts its clock.
     std::thread::sleep(Duration::from_millis(2500));
     for sentinel in &set.sentinels {
         sentinel.resume();

@@ -1,10 +1,10 @@
-//! [`Bell`]: a waker that tells whether it was called, and how many copies of it there are.
+//! [`Bell`]: a waker that records calls, and counts its clones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, Wake, Waker};
 
-/// What a future is polled with.
+/// A source of wakers for polls.
 #[derive(Clone, Debug)]
 pub struct Bell(Arc<Rung>);
 
@@ -16,35 +16,35 @@ impl Wake for Rung {
         // A thread may be stopped in a waker as well.
         #[cfg(latchwork_suspend)]
         latchwork::suspension::wakes();
-        // Ordering: Relaxed, so that a bell lends the code under test no order that it does not make itself.
+        // Ordering: Relaxed, so a bell lends the code under test no order.
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 impl Bell {
-    /// A bell that was not rung.
+    /// A silent bell.
     pub fn new() -> Self {
         Self(Arc::new(Rung(AtomicBool::new(false))))
     }
 
-    /// Rings it. All wakers of one bell are the same waker.
+    /// A waker that rings the bell. All wakers of one bell are equal.
     pub fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.0))
     }
 
-    /// Whether it was rung.
+    /// True if the bell was rung since the last [`silence`](Self::silence).
     pub fn is_rung(&self) -> bool {
         // Ordering: Relaxed, see `wake`.
         self.0.0.load(Ordering::Relaxed)
     }
 
-    /// It was heard; from now on it is not rung.
+    /// Resets the bell to not rung.
     pub fn silence(&self) {
         // Ordering: Relaxed, see `wake`.
         self.0.0.store(false, Ordering::Relaxed);
     }
 
-    /// Wakers that still could ring it.
+    /// The number of wakers that could still ring the bell.
     pub fn copies(&self) -> usize {
         Arc::strong_count(&self.0) - 1
     }

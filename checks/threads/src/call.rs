@@ -1,65 +1,65 @@
-//! [`Call`] and [`Answer`]: what a thread of a round asks its semaphore, and what it is told.
+//! [`Call`] and [`Answer`]: a thread's call to its semaphore, and the reply.
 
-/// One call. Requests are those of the caller's hand, by their number.
+/// A call. `request` is an index into the requests of the caller's hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Makes a future and polls it, or polls one again, with another waker.
+    /// Polls a new future, or an existing future again with another waker.
     Poll {
-        /// Whose future it is.
+        /// The future's request.
         request: usize,
-        /// Permits that it waits for.
+        /// Permits needed by the future.
         need: usize,
     },
-    /// Drops a future that waits.
+    /// Drops a pending future.
     Cancel {
-        /// Whose future it is.
+        /// The future's request.
         request: usize,
     },
-    /// Tries.
+    /// Tries to acquire.
     Try {
-        /// The waiters that are to have them.
+        /// The request for the permits.
         request: usize,
-        /// So many or none.
+        /// Number of permits, all or nothing.
         permits: usize,
     },
-    /// `acquire_up_to` at least one, and gives all back at once, or gives up.
+    /// `acquire_up_to` at least one, and releases all at once, or gives up.
     PassBy(usize),
-    /// Gives permits back.
+    /// Releases permits.
     PendingRelease {
-        /// The waiters that have them.
+        /// The request with the permits.
         request: usize,
-        /// How many.
+        /// Number of permits.
         permits: usize,
     },
-    /// Makes permits.
+    /// Adds permits.
     Add(usize),
-    /// Makes the permits so many in all.
+    /// Sets the total number of permits.
     SetCapacity(usize),
-    /// Takes free permits out of existence, up to so many.
+    /// Removes free permits, up to this number.
     ForgetPermits(usize),
     /// Notifies a latch.
     Notify(usize),
-    /// Asks how many are free.
+    /// Asks for the number of free permits.
     Free,
-    /// Walks along the line.
+    /// Walks over the queue.
     Look,
     /// Closes the semaphore.
     Close,
 }
 
-/// What came of it.
+/// The reply to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Nothing is said.
+    /// No value.
     Done,
-    /// So many permits are the caller's.
+    /// The caller holds this number of permits.
     Holds(usize),
-    /// The future waits.
+    /// The future is pending.
     Pending,
-    /// Too few are free.
+    /// Too few permits are free.
     NoPermits,
     /// The semaphore is closed.
     Closed,
-    /// A figure.
+    /// A number.
     Number(usize),
 }

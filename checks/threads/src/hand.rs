@@ -1,4 +1,4 @@
-//! [`Hand`]: what one thread of a round has in its hand.
+//! [`Hand`]: the futures and permits of one thread of a round.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,16 +12,16 @@ use crate::bell::Bell;
 use crate::call::{Answer, Call};
 use crate::script::{Script, Step};
 
-/// A thread's steps, and what came of them.
+/// A thread's steps, and their results.
 #[derive(Debug)]
 pub struct Hand {
     semaphore: Arc<AsyncSemaphore>,
     script: Script,
-    /// One for each step that asks for permits, in their order.
+    /// A request for each acquiring step, in order.
     requests: Vec<Request>,
-    /// How many of them have been made.
+    /// Number of requests made.
     made: usize,
-    /// Bells to come, and those that were replaced.
+    /// Unused bells, and replaced ones.
     spare: Vec<Bell>,
     replaced: Vec<Bell>,
 }
@@ -38,9 +38,9 @@ enum Stage {
     New(AcquireOwned),
     Waits(AcquireOwned),
     Holds(OwnedSemaphorePermit),
-    /// It was granted, and given back.
+    /// Granted and released.
     GaveBack,
-    /// It asks no more: cancelled, refused, or not to be had.
+    /// Cancelled, refused or impossible.
     Over,
 }
 
@@ -79,14 +79,13 @@ impl Request {
         matches!(self.stage, Stage::Waits(_))
     }
 
-    /// Permits in its hand.
     fn held(&self) -> usize {
         if let Stage::Holds(permit) = &self.stage { permit.num_permits() } else { 0 }
     }
 }
 
 impl Hand {
-    /// Makes all that the steps need beforehand, so that nothing stands between one and the next.
+    /// Creates all futures and bells beforehand, to keep the steps dense.
     pub fn new(semaphore: &Arc<AsyncSemaphore>, script: Script) -> Self {
         let requests = script.iter().filter_map(|step| match *step {
             Step::Acquire(n) => Some((n, Stage::New(Arc::clone(semaphore).acquire_weight_owned(n)))),
@@ -105,7 +104,7 @@ impl Hand {
         }
     }
 
-    /// The call that a step is. `None` if it picks one of several, and there is none.
+    /// The call of a step. `None` if the step picks a request, and there is none.
     pub fn plan(&self, step: Step) -> Option<Call> {
         let made = &self.requests[..self.made];
         let waits = |pick| pick_one(made, Request::waits, pick);
@@ -132,7 +131,7 @@ impl Hand {
         })
     }
 
-    /// Makes a call that was planned.
+    /// Makes a planned call.
     pub fn make(&mut self, call: Call) -> Answer {
         match call {
             Call::Poll { request, .. } => return self.poll(request),
@@ -148,8 +147,7 @@ impl Hand {
                 }
             }
             Call::PassBy(n) => {
-                // Not a bell, which would be freed here: of all that an `Arc` does, ThreadSanitizer does not
-                // understand that.
+                // Not a bell: freeing it here involves an `Arc`, which ThreadSanitizer does not understand.
                 let mut context = Context::from_waker(Waker::noop());
                 drop(Pin::new(&mut self.semaphore.acquire_up_to(1..=n)).poll(&mut context));
             }
@@ -168,8 +166,7 @@ impl Hand {
         Answer::Done
     }
 
-    /// For the first time with the request's own bell, then with another one each time that the script has
-    /// one for that.
+    /// Polls for the first time with the request's own bell, then with a spare bell while the script has one.
     fn poll(&mut self, request: usize) -> Answer {
         if request == self.made {
             self.made += 1;
@@ -179,14 +176,14 @@ impl Hand {
         self.requests[request].poll()
     }
 
-    /// The polls of those that were woken.
+    /// The polls of woken futures.
     pub fn woken(&self) -> impl Iterator<Item = Call> {
         let woken = |(_, request): &(usize, &Request)| request.waits() && request.bell.is_rung();
         let poll = |(number, request): (usize, &Request)| Call::Poll { request: number, need: request.need };
         self.requests.iter().enumerate().filter(woken).map(poll)
     }
 
-    /// The calls that let go of what is waited for and held.
+    /// The calls that cancel all pending futures and release all permits.
     pub fn last_calls(&self) -> impl Iterator<Item = Call> {
         self.requests.iter().enumerate().filter_map(|(request, of)| match &of.stage {
             Stage::Waits(_) => Some(Call::Cancel { request }),
@@ -195,24 +192,24 @@ impl Hand {
         })
     }
 
-    /// Futures that wait.
+    /// The number of pending futures.
     pub fn waiting(&self) -> usize {
         self.requests.iter().filter(|request| request.waits()).count()
     }
 
-    /// Its steps.
+    /// The steps.
     pub fn script(&self) -> &Script {
         &self.script
     }
 
-    /// Wakers that were kept.
+    /// The number of leaked wakers.
     pub fn copies(&self) -> usize {
         let bells = self.requests.iter().map(|request| &request.bell).chain(&self.replaced);
         bells.map(Bell::copies).sum()
     }
 }
 
-/// Of those that are `eligible`, number `pick`, counted round.
+/// Request number `pick`, modulo their number, of the `eligible` ones.
 fn pick_one(requests: &[Request], eligible: impl Fn(&Request) -> bool, pick: usize) -> Option<usize> {
     let many = requests.iter().filter(|request| eligible(request)).count();
     let pick = pick.checked_rem(many)?;

@@ -1,13 +1,12 @@
-//! [`History`]: what several threads have asked and were answered, and whether a sequential semaphore
-//! explains it.
+//! [`History`]: the calls and answers of several threads, and the search for a sequential explanation.
 //!
 //! The search is Wing and Gong's (*Testing and verifying concurrent objects*, 1993): a call takes effect at
-//! some moment between its beginning and its end, so it goes through all orders in which each call comes
-//! after those that had ended when it began. States that were seen are not gone through again.
+//! some moment between its beginning and its end, so the search visits all orders in which each call comes
+//! after the calls that had ended when it began. No state is visited twice.
 //!
 //! A request that has to wait takes effect in two moments: when it enters the queue, and when it finds that
-//! it was granted. What `forget_permits` takes, `acquire_up_to` beyond its least, and `Latch::release` gives,
-//! is taken and given in one or more. No other call may be divided.
+//! it was granted. `forget_permits`, `acquire_up_to` beyond its minimum, and `Latch::release` take and give
+//! their permits in one or more moments. Other calls are indivisible.
 
 #[path = "../../../fuzz/model/sequential.rs"]
 mod sequential;
@@ -20,37 +19,37 @@ use latchwork::TryAcquireError;
 use self::sequential::Model;
 use crate::call::{Answer, Call};
 
-/// A call, and when.
+/// A call with its times.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
-    /// The thread that calls.
+    /// The calling thread.
     pub thread: usize,
-    /// Whose requests the call is about; another thread may poll them later.
+    /// The hand of the call's request; another thread may poll the future later.
     pub hand: usize,
     /// The call.
     pub call: Call,
-    /// `None` of one that was not answered: it may have taken effect, or not, or in part.
+    /// `None` for an unanswered call, which may have taken effect, or not, or in part.
     pub answer: Option<Answer>,
-    /// When it was made, and answered, by one clock for all threads.
+    /// Time of the call, by one clock for all threads.
     pub from: u64,
-    /// See above.
+    /// Time of the answer.
     pub to: u64,
 }
 
-/// All that became of a semaphore.
+/// All calls to a semaphore.
 #[derive(Clone, Debug)]
 pub struct History {
     start: Model,
-    /// By threads, each in its order.
+    /// Indexed by thread, each in its order.
     threads: Vec<Vec<Event>>,
 }
 
-/// How far a call has taken effect.
+/// The part of a call that has taken effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     NotYet,
     Waits,
-    /// So many permits were taken, or given.
+    /// This number of permits was taken, or given.
     InPart(usize),
 }
 
@@ -60,26 +59,25 @@ impl Phase {
     }
 }
 
-/// A state of the search.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     model: Model,
-    /// Of each thread, its next call, and how far that has come.
+    /// Each thread's next call, and the phase of that call.
     at: Vec<(usize, Phase)>,
 }
 
 impl History {
-    /// The semaphore's beginning.
+    /// A history that begins with `permits` free permits.
     pub fn of_permits(permits: usize) -> Self {
         Self { start: Model::new(permits), threads: Vec::new() }
     }
 
-    /// A latch's semaphore.
+    /// A history of a latch's semaphore.
     pub fn of_latch() -> Self {
         Self { start: Model::new_latch(), threads: Vec::new() }
     }
 
-    /// Adds an event, behind those of its thread.
+    /// Appends an event to its thread's events.
     pub fn add(&mut self, event: Event) {
         if self.threads.len() <= event.thread {
             self.threads.resize_with(event.thread + 1, Vec::new);
@@ -87,7 +85,7 @@ impl History {
         self.threads[event.thread].push(event);
     }
 
-    /// Whether there is an order that explains all answers, and in which, in the end, at least so many wait.
+    /// True if an order of the calls explains all answers, and leaves at least so many waiting in the end.
     pub fn is_explained(&self, waiting: usize) -> bool {
         let start = State { model: self.start.clone(), at: vec![(0, Phase::NotYet); self.threads.len()] };
         let mut seen = HashSet::new();
@@ -107,7 +105,6 @@ impl History {
         self.threads[thread].get(state.at[thread].0)
     }
 
-    /// Whether all that was answered has taken effect.
     fn is_over(&self, state: &State) -> bool {
         (0..self.threads.len())
             .all(|thread| self.next(state, thread).is_none_or(|next| next.answer.is_none()))
@@ -123,7 +120,7 @@ impl History {
             }
             let mut go_to = |model: Model, phase: Option<Phase>| {
                 let mut next = State { model, at: state.at.clone() };
-                // Which thread wakes which is seen elsewhere.
+                // Other checks see which thread wakes which.
                 next.model.take_woken();
                 match phase {
                     Some(phase) => next.at[thread].1 = phase,
@@ -136,7 +133,7 @@ impl History {
     }
 }
 
-/// Where a call's next moment leads: to what model, and which phase; `None` if that was its last.
+/// Calls `go_to` with each model and phase that a call's next moment leads to; `None` after its last moment.
 fn step(event: &Event, phase: Phase, before: &Model, go_to: &mut impl FnMut(Model, Option<Phase>)) {
     let mut model = before.clone();
     let answers = |answer| event.answer.is_none_or(|answered| answered == answer);
@@ -209,7 +206,7 @@ fn poll(
 ) {
     let answers = |answer| event.answer.is_none_or(|answered| answered == answer);
     if answers(Answer::Pending) {
-        // It had too few, and then enough as soon as it was in the queue: it is told to wait, and woken.
+        // The request had too few permits, and enough once in the queue: pending, and its waker is called.
         let mut granted = model.clone();
         if !granted.has(id) && granted.grant_at_once(id, need) {
             go_to(granted, None);
@@ -220,7 +217,7 @@ fn poll(
             if answers(Answer::Pending) {
                 go_to(model.clone(), None);
             }
-            // It may find before it is answered that it was granted.
+            // The request may find its grant before it is answered.
             if phase == Phase::NotYet && event.answer != Some(Answer::Pending) {
                 go_to(model, Some(Phase::Waits));
             }
@@ -231,7 +228,7 @@ fn poll(
     }
 }
 
-/// What it takes is not told, so any way is right that the model can go.
+/// The answer does not tell the number of permits, so any step of the model is right.
 fn pass_by(
     id: usize,
     most: usize,
@@ -265,7 +262,6 @@ fn pass_by(
 mod tests {
     use super::*;
 
-    /// A call of `thread`'s, with the time of its beginning and of its end.
     fn event(thread: usize, call: Call, answer: Answer, from: u64, to: u64) -> Event {
         Event { thread, hand: thread, call, answer: Some(answer), from, to }
     }
@@ -316,7 +312,7 @@ mod tests {
         let waits = event(0, POLL, Answer::Pending, 0, 1);
         let add = event(1, Call::Add(1), Answer::Done, 2, 3);
         assert!(!history(0, &[waits, add]).is_explained(1));
-        // One that was not answered may have been without effect.
+        // An unanswered call may have had no effect.
         assert!(history(0, &[waits, Event { answer: None, to: u64::MAX, ..add }]).is_explained(1));
     }
 

@@ -1,16 +1,12 @@
-//! Waiting for another thread without std's help, and without waiting for ever.
+//! Waiting for another thread without std's help, with a time limit.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than any thread is ever suspended.
+/// Longer than a thread is ever suspended.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Until `done`.
-///
-/// # Errors
-///
-/// If it never is.
+/// Spins until `done` returns true. Fails if the time limit is over.
 pub fn spin_until(done: impl Fn() -> bool) -> Result<(), String> {
     let mut until = None;
     for spins in 1_u32.. {
@@ -21,7 +17,7 @@ pub fn spin_until(done: impl Fn() -> bool) -> Result<(), String> {
             std::hint::spin_loop();
             continue;
         }
-        // There may be more threads than cores.
+        // Threads may outnumber cores.
         thread::yield_now();
         if spins.is_multiple_of(256) && Instant::now() > *until.get_or_insert_with(|| Instant::now() + LIMIT)
         {

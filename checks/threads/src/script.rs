@@ -1,34 +1,33 @@
-//! [`Script`]: what a thread of a round does, step by step.
+//! [`Script`]: the steps of a thread of a round.
 
 use fastrand::Rng;
 
-/// One step. Where it picks one of several, it counts round them; with nothing to pick from, the step is left
-/// out.
+/// A step. An index into several requests counts modulo their number; without requests, the step is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Begins to wait for so many permits.
+    /// Begins to wait for this number of permits.
     Acquire(usize),
-    /// Takes what is free up to so many permits, and gives it back at once; gives up if none is.
+    /// Acquires up to this number of free permits, and releases them at once; gives up if none is free.
     PassBy(usize),
-    /// Takes so many permits if they are free.
+    /// Acquires this number of permits if they are free.
     TryAcquire(usize),
-    /// Polls one of those that wait, with another waker.
+    /// Polls a pending future, with another waker.
     ChangeWaker(usize),
-    /// Drops one of those that wait.
+    /// Drops a pending future.
     Cancel(usize),
-    /// Gives permits back that were taken.
+    /// Releases acquired permits.
     Release(usize),
-    /// Makes so many permits.
+    /// Adds this number of permits.
     Add(usize),
-    /// Makes the permits so many in all.
+    /// Sets the total number of permits.
     SetCapacity(usize),
-    /// Takes free permits out of existence, up to so many.
+    /// Removes free permits, up to this number.
     ForgetPermits(usize),
     /// Notifies a latch.
     Notify(usize),
-    /// Asks how many are free.
+    /// Asks for the number of free permits.
     Free,
-    /// Walks along the line.
+    /// Walks over the queue.
     Look,
     /// Closes the semaphore.
     Close,
@@ -52,10 +51,10 @@ pub(crate) enum StepKind {
     Close,
 }
 
-/// A number that every small one divides, so that each of a few is picked as often.
+/// A multiple of every small number, so that each of a few requests is picked as often.
 const PICKS: usize = 60;
 
-/// The steps of one thread.
+/// The steps of a thread.
 pub type Script = Vec<Step>;
 
 impl Step {
@@ -69,7 +68,7 @@ impl Step {
             found
         });
         match kind.expect("the number is less than the sum of the weights").0 {
-            // Mostly one: large requests are few, or all queue behind one of them.
+            // Mostly single permits: many large requests would make all queue behind one of them.
             StepKind::Acquire => Self::Acquire([1, 1, 1, 2, 3][rng.usize(..5)]),
             StepKind::AcquireOne => Self::Acquire(1),
             StepKind::TryAcquire => Self::TryAcquire(rng.usize(1..=2)),

@@ -1,11 +1,10 @@
-//! [`Start`]: where threads spin until all are there, so that they begin within nanoseconds of each other.
+//! [`Start`]: threads spin there until all have arrived, to begin within nanoseconds of each other.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::patience::spin_until;
 
-/// std's barrier wakes its threads one after the other: on it, the published lost wake-up is not found in a
-/// million rounds.
+/// std's barrier wakes its threads one by one: a million rounds miss the published lost wake-up.
 #[derive(Debug)]
 pub struct Start {
     threads: usize,
@@ -13,19 +12,14 @@ pub struct Start {
 }
 
 impl Start {
-    /// For so many threads.
+    /// A start for this number of threads.
     pub fn new(threads: usize) -> Self {
         Self { threads, arrived: AtomicUsize::new(0) }
     }
 
-    /// Waits for the others; `round` counts from 0.
-    ///
-    /// # Errors
-    ///
-    /// If one does not come.
+    /// Waits for the others; `round` counts from 0. Fails if a thread does not arrive.
     pub fn line_up(&self, round: usize) -> Result<(), String> {
-        // Ordering: Relaxed, here and below: what the threads do before and after is not to be ordered by the
-        // way they start.
+        // Ordering: Relaxed, here and below: the start must not order the threads' other accesses.
         self.arrived.fetch_add(1, Ordering::Relaxed);
         // Ordering: as above.
         spin_until(|| self.arrived.load(Ordering::Relaxed) >= (round + 1) * self.threads)

@@ -1,7 +1,7 @@
-//! Small rounds of which each call is timed, and whose history must be that of a sequential semaphore.
+//! Small rounds with timed calls, whose history must be that of a sequential semaphore.
 //!
-//! What the documentation excepts is not drawn: only one thread changes the capacity where it can fall; and
-//! where the semaphore is closed, no call gives more permits than one waiter needs.
+//! The documented exceptions are not drawn: only one thread changes the capacity while it can fall; and if
+//! the semaphore is closed, no call gives more permits than a single waiter needs.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::script::StepKind::{
 use crate::script::{Script, Step};
 use crate::start::Start;
 
-/// Threads of a round. One more looks on, before them and after them.
+/// Threads of a round. A further thread observes, before and after the round.
 pub const THREADS: usize = 3;
 const STEPS: usize = 3;
 
@@ -61,7 +61,7 @@ pub struct Timed {
     events: Vec<Event>,
 }
 
-/// What one thread plays, and what came of it.
+/// A thread's part of a round.
 #[derive(Debug)]
 pub struct Part {
     thread: usize,
@@ -70,7 +70,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Makes all calls, and notes when by `clock`, which all threads share.
+    /// Makes all calls, and records their times by the shared `clock`.
     pub fn play(&mut self, clock: &impl Fn() -> u64) {
         for index in 0..self.hand.script().len() {
             if let Some(call) = self.hand.plan(self.hand.script()[index]) {
@@ -85,7 +85,7 @@ impl Part {
 }
 
 impl Timed {
-    /// A random one, and the threads' parts.
+    /// A random round, and the threads' parts.
     pub fn new(rng: &mut Rng) -> (Self, Vec<Part>) {
         let permits = rng.usize(..=2);
         let semaphore = Arc::new(AsyncSemaphore::new(permits));
@@ -104,12 +104,8 @@ impl Timed {
         (Self { semaphore, permits, early: early.hand, events: early.events }, parts)
     }
 
-    /// Looks at what came of it, when no thread is inside any more: the woken waiters are polled, and then
-    /// all let go.
-    ///
-    /// # Errors
-    ///
-    /// If no order of the calls explains the answers, or that a waiter sleeps.
+    /// Checks the round after all threads have returned: polls the woken futures, and then releases
+    /// everything. Fails if no order of the calls explains the answers and the sleeping waiters.
     pub fn judge(self, parts: Vec<Part>) -> Result<(), String> {
         let Self { semaphore, permits, early, mut events } = self;
         let mut hands = vec![(THREADS, early)];
@@ -175,11 +171,7 @@ fn report(wrong: &str, permits: usize, events: &[Event]) -> String {
     report
 }
 
-/// Plays so many rounds with real threads.
-///
-/// # Errors
-///
-/// What is wrong with one of them.
+/// Plays this number of rounds with real threads. Fails with the violation of a round.
 pub fn batch(rounds: usize, rng: &mut Rng) -> Result<u64, String> {
     let mut timed = Vec::with_capacity(rounds);
     let mut parts: Vec<Vec<Part>> = (0..THREADS).map(|_| Vec::with_capacity(rounds)).collect();
@@ -195,7 +187,7 @@ pub fn batch(rounds: usize, rng: &mut Rng) -> Result<u64, String> {
         .map(|mut parts| {
             let (start, mut rng) = (Arc::clone(&start), rng.fork());
             thread::spawn(move || {
-                // Not a number that all count up: that would order what is to meet.
+                // Not a shared counter, which would order the accesses under test.
                 let clock = || began.elapsed().as_nanos() as u64 + 1;
                 for round in 0..=parts.len() {
                     start.line_up(round)?;

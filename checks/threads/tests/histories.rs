@@ -1,5 +1,4 @@
-//! What real threads ask a semaphore, and are answered, is explained by a sequential one. A small part of
-//! what `cargo xtask verify stress` does.
+//! A sequential semaphore explains the calls of real threads. A part of `cargo xtask verify stress`.
 
 #![cfg(not(latchwork_loom))]
 

@@ -1,33 +1,30 @@
-//! A lock backend over a directory of files: where to start when the locks are to be kept in a store of your
-//! own.
+//! A lock backend over a directory of files: a starting point for a backend over a store of your own.
 //!
-//! A backend is four things. For another store, replace them one by one and keep the suite green (`tests.rs`
-//! here runs the suite that every backend has to pass):
+//! A backend consists of four parts. For another store, replace them one by one and keep the suite green
+//! (`tests.rs` here runs the suite that every backend has to pass):
 //!
-//! | what | here |
+//! | part | here |
 //! |---|---|
 //! | a step that is atomic against all other processes | [`Files::step`]: renaming a file, which is a compare-and-swap |
-//! | a lease that ends by itself | the time in the file's name, by the system's clock |
-//! | messages that wake waiters | [`Watch`]: looks every few milliseconds; take the store's notifications if it has any |
-//! | a clock, timers, background work | the library's own [`ThreadRuntime`]; take your executor if you have one |
+//! | a lease that expires by itself | the time in the file's name, by the system's clock |
+//! | messages that wake waiters | [`Watch`]: polls every few milliseconds; use the store's notifications if it has any |
+//! | a clock, timers, background work | the library's own [`ThreadRuntime`]; use your executor if you have one |
 //!
-//! # How a lock is kept
+//! # Representation of a lock
 //!
-//! A name has a directory, and in it is exactly one file, empty, whose *name* says which lease has the lock:
-//! `free.<token>`, or `<token>.<seconds>.<nanoseconds>.<lease's id>`, where the time is the lease's end. To
-//! change that is to rename the file, and renaming fails if the file has another name by now: then the step
-//! is made again, on what is there now. No process can die in the middle of a step, so there is nothing to
+//! A name has a directory with exactly one file, empty, whose *name* says which lease has the lock:
+//! `free.<token>`, or `<token>.<seconds>.<nanoseconds>.<lease's id>`, where the time is the lease's end.
+//! Every change renames the file, and renaming fails if another process has renamed the file first: then the
+//! step is repeated with the new state. No process can die in the middle of a step, so there is nothing to
 //! repair.
 //!
-//! # What it does not do
+//! # Limitations
 //!
-//! * Processes of one machine only: over a network, `rename` may have been done though it says that it
-//!   failed.
-//! * If the system's clock is set, leases become longer or shorter.
-//! * A file system that hangs, hangs the caller. A store that can be slow belongs behind a time limit, and
-//!   off the caller's thread.
-//! * The directory of a name stays when the lock is free, and a name of more than 127 bytes is more than a
-//!   file system takes.
+//! * Processes of one machine only: over a network, `rename` may report a failure although it succeeded.
+//! * Setting the system's clock makes leases longer or shorter.
+//! * A hanging file system blocks the caller. A store that can be slow needs a time limit, and a thread of
+//!   its own.
+//! * The directory of a name stays when the lock is free, and file systems refuse lock names over 127 bytes.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -44,7 +41,6 @@ use latchwork::backend::{
 use latchwork::local::ThreadRuntime;
 use latchwork::{Holder, LeaseId};
 
-/// Locks kept in a directory.
 #[derive(Clone)]
 pub(crate) struct FileLocks {
     files: Files,
@@ -53,7 +49,7 @@ pub(crate) struct FileLocks {
 }
 
 impl FileLocks {
-    /// `directory` is there, and nothing else is in it.
+    /// `directory` must exist and be used for nothing else.
     pub(crate) fn new(directory: &Path) -> Self {
         let (files, runtime) = (Files(Arc::from(directory)), ThreadRuntime::new());
         let watch = Watch { files: files.clone(), runtime: runtime.clone(), watched: Mutex::default() };
@@ -67,7 +63,7 @@ impl FileLocks {
 
 // === The atomic step ===
 
-/// Which lease is on a lock, and until when, counted from 1970.
+/// The token and the lease of a lock, with times counted from 1970.
 #[derive(Clone, PartialEq)]
 struct State {
     /// The last fencing token.
@@ -81,7 +77,7 @@ struct Lease {
     id: String,
 }
 
-/// How the id is written: Windows takes no colon in a file's name.
+/// The id as text: Windows allows no colon in a file's name.
 fn text(id: &LeaseId) -> String {
     id.to_string().replace(':', "_")
 }
@@ -97,7 +93,7 @@ fn to_file_name(State { token, lease }: &State) -> String {
     }
 }
 
-/// `None`: this is none of our files.
+/// `None` for a foreign file.
 fn from_file_name(name: &str) -> Option<State> {
     if let Some(token) = name.strip_prefix("free.") {
         return Some(State { token: token.parse().ok()?, lease: None });
@@ -112,14 +108,13 @@ fn from_file_name(name: &str) -> Option<State> {
 struct Files(Arc<Path>);
 
 impl Files {
-    /// The name of the lock's directory, in hexadecimal digits: a lock's name may have slashes.
+    /// The name of the lock's directory, in hexadecimal digits: a lock's name may contain slashes.
     fn directory_name(name: &LockName) -> String {
         name.as_str().bytes().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Changes the holder of a lock, in one step: `change` is given the time and the lease that is not over,
-    /// and says what shall be there instead, and the answer. It is called again if another process was
-    /// quicker.
+    /// Changes the holder of a lock, in one step: `change` gets the time and the state without an expired
+    /// lease, and returns the new state and the answer. It is called again if another process was quicker.
     fn step<T>(&self, directory: &str, change: impl Fn(Duration, State) -> (State, T)) -> io::Result<T> {
         let place = self.0.join(directory);
         loop {
@@ -135,19 +130,18 @@ impl Files {
             }
             match fs::rename(place.join(&file), place.join(to_file_name(&next))) {
                 Ok(()) => return Ok(answer),
-                // Another process has changed it: look again.
+                // Another process has renamed the file: look again.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// The name of the one file.
     fn current(&self, place: &Path) -> io::Result<String> {
         loop {
             match fs::read_dir(place).map(|mut files| files.next()) {
                 Ok(Some(file)) => return Ok(file?.file_name().to_string_lossy().into_owned()),
-                // It was renamed while we listed, and so missed: look again.
+                // The file was renamed during the listing, and so missed: list again.
                 Ok(None) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => self.create(place)?,
                 Err(error) => return Err(error),
@@ -155,17 +149,15 @@ impl Files {
         }
     }
 
-    /// Makes the directory of a lock, with its file in it from the beginning: it is made elsewhere, and then
-    /// renamed. That fails if another process was quicker, as no directory takes the place of one that is not
-    /// empty.
+    /// Creates the directory of a lock together with its file: under another name, and then renamed. The
+    /// renaming fails if another process was quicker, because no directory replaces one that is not empty.
     fn create(&self, place: &Path) -> io::Result<()> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        // Ordering: Relaxed, only the number's being used once matters.
+        // Ordering: Relaxed, only the uniqueness of the number matters.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let fresh: PathBuf = self.0.join(format!("new-{}-{number}", std::process::id()));
         match fs::create_dir(&fresh) {
-            // Left by a process that died here and had the same number. We are asked again, and take the next
-            // one.
+            // Left by a process that died here and had the same id. The caller retries with the next number.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
             made => made?,
         }
@@ -179,14 +171,14 @@ impl Files {
 
 // === The messages ===
 
-/// How often a waiter looks whether the lock is free.
+/// How often a waiter checks for a free lock.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// Brings a message for as long as a lock is free. That is more than needed: a needless message costs a look.
+/// Delivers messages for as long as a lock is free. A superfluous message costs only an attempt.
 pub(crate) struct Watch {
     files: Files,
     runtime: ThreadRuntime,
-    /// Dropping what is under a channel ends its task.
+    /// Dropping the value of a channel ends the channel's task.
     pub(crate) watched: Mutex<HashMap<Arc<str>, Arc<()>>>,
 }
 
@@ -195,13 +187,13 @@ impl Transport for Watch {
         let wanted = Arc::new(());
         let still_wanted = Arc::downgrade(&wanted);
         self.watched.lock().unwrap().insert(Arc::clone(channel), wanted);
-        // What is free from now on will be seen. With a server, this is said when the server has confirmed.
+        // From now on a free lock is noticed. With a server, call this when the server has confirmed.
         inbox.ready();
         let (files, runtime, channel) = (self.files.clone(), self.runtime.clone(), Arc::clone(channel));
         self.runtime.spawn(async move {
             while still_wanted.strong_count() > 0 {
                 runtime.sleep_until(runtime.now() + LOOK_AGAIN).await;
-                // An error is for the waiters: they look, and meet it.
+                // On an error, wake the waiters: their attempts meet the error, too.
                 if files.step(&channel, |_, state| (state.clone(), state.lease.is_none())).unwrap_or(true) {
                     inbox.deliver(Message::Unlock);
                 }
@@ -264,8 +256,7 @@ impl Backend for FileLocks {
     ) -> io::Result<ReleaseOutcome> {
         let id = text(id);
         self.step(name, |_, state| match state.lease {
-            // That it is free is what its watchers are waiting for. With a server, it is published in this
-            // very step.
+            // The watchers notice the free lock. With a server, publish the message in this very step.
             Some(ours) if ours.id == id => {
                 (State { lease: None, ..state }, ReleaseOutcome::Released { receivers: 0 })
             }

@@ -1,10 +1,10 @@
-//! A backend of one's own: locks in a directory of files, shared by three processes.
+//! A backend of your own: locks in a directory of files, shared by three processes.
 //!
 //! ```sh
 //! cargo run -p own_backend
 //! ```
 //!
-//! Each process adds to a number in a file, by reading it and writing it back, under the lock.
+//! Each process increments a number in a file, by reading it and writing it back, under the lock.
 //! `file_locks.rs` is the backend.
 
 mod file_locks;
@@ -30,7 +30,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// One of the processes.
 async fn work(directory: &Path) -> Result<(), Box<dyn Error>> {
     let client = LockClient::new(FileLocks::new(&directory.join("locks")));
     let lock = client.get_lock("number")?;
@@ -45,7 +44,6 @@ async fn work(directory: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The process that starts the others.
 fn watch_them_work() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     fs::create_dir(directory.path().join("locks"))?;

@@ -1,5 +1,4 @@
-//! The suite for every backend, each client with a backend to itself: as in processes that share nothing but
-//! the directory.
+//! The suite for every backend. Each client has a backend of its own, like a process.
 
 use std::sync::Mutex;
 
@@ -25,7 +24,7 @@ impl Store for InDirectory {
         backend
     }
 
-    /// The files know of no subscribers; it is the tasks that watch them that have to end.
+    /// The files know no subscribers; instead, the watching tasks have to end.
     async fn subscribers(&self, channel: &str) -> usize {
         let made = self.made.lock().unwrap();
         let watches =

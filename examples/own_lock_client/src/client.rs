@@ -1,4 +1,4 @@
-//! The client: one `LockEntry`, for its one name.
+//! The client: one `LockEntry`, for its only name.
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -19,13 +19,12 @@ fn now() -> Moment {
     Instant::now().into()
 }
 
-/// One process.
 pub(crate) struct Client {
     id: u64,
     store: Arc<Store>,
     pub(crate) entry: LockEntry,
     next: AtomicU64,
-    /// When to look at the entry, and a call if that has come nearer.
+    /// Time of the next look at the entry, and a notification that the time has changed.
     look_at: (Mutex<Moment>, Notify),
 }
 
@@ -63,7 +62,7 @@ impl Client {
                     unreachable!("the caller may wait, and the entry is not closed")
                 }
             };
-            // A head that is not polled gives its place away, and learns it here.
+            // An unpolled head is superseded, and learns so here.
             let mut competes = pin!(self.compete(&head));
             let got = poll_fn(|context| {
                 match self.event(|entry, effects| entry.poll_head(&head, context.waker(), effects)) {
@@ -77,11 +76,11 @@ impl Client {
         }
     }
 
-    /// As the queue head: the only one of this client that talks to the store.
+    /// Competes as the queue head: the only task of this client that talks to the store.
     async fn compete(&self, head: &HeadTicket) -> Option<Grant> {
         tokio::time::sleep(head.back_off()).await;
         loop {
-            // Ordering: Relaxed, only the number's being used once matters.
+            // Ordering: Relaxed, only the uniqueness of the number matters.
             let fresh = self.next.fetch_add(1, Ordering::Relaxed);
             let attempt = self.entry.attempt(head, fresh, now(), LEASE)?;
             let held = self.store.try_acquire(self.id, attempt.number()).err();
@@ -94,7 +93,7 @@ impl Client {
                 AttemptOutcome::Superseded => return None,
                 AttemptOutcome::TooLate | AttemptOutcome::Refused => {}
             }
-            // Until a message comes, or the lease is over.
+            // Sleeps until a message arrives, or the lease expires.
             if let Some(left) = held
                 && let Some(call) = self.entry.latch().wait_unless(tokio::time::sleep(left)).await
             {
@@ -112,7 +111,7 @@ impl Client {
         }
     }
 
-    /// A real store would be asked by a task of its own, again and again until it answers.
+    /// With a real store, a task of its own would repeat the command until the store answers.
     fn pending_release(&self, pending_release: PendingRelease) {
         let heard = self.store.release(self.id, pending_release.number);
         if pending_release.appoints {
@@ -122,7 +121,7 @@ impl Client {
         }
     }
 
-    /// Looks when it is time: a lease is renewed, or a waiter passed over.
+    /// Looks at the entry when it is due: renews the lease, or supersedes a waiter.
     pub(crate) async fn keep(&self) {
         loop {
             let at = self.look_at.0.lock().unwrap().instant();
@@ -140,7 +139,7 @@ impl Client {
         }
     }
 
-    /// Runs an event, and does what it leaves to be done.
+    /// Runs an event, and carries out its effects.
     fn event<T>(&self, event: impl FnOnce(&LockEntry, &mut Effects) -> T) -> T {
         let mut effects = Effects::default();
         let outcome = event(&self.entry, &mut effects);

@@ -1,14 +1,14 @@
-//! A lock client of one's own, over `LockEntry`: for a store, or a way of waiting, that the crate's own
-//! client does not fit.
+//! A lock client of your own, over `LockEntry`: for a store, or a way of waiting, that the crate's client
+//! does not fit.
 //!
 //! ```sh
 //! cargo run -p own_lock_client
 //! ```
 //!
-//! The store here is one lease that clients share, as if each were a process; a call carries its messages.
-//! The queue head of each client asks the store, all others wait in memory. A task of each client renews the
-//! lease, and passes over waiters that are not polled. Any executor will do. `client.rs` is what to start
-//! from.
+//! The store here is one lease that clients share, as if each were a process; function calls carry its
+//! messages. The queue head of each client asks the store, all other tasks wait in memory. A task of each
+//! client renews the lease, and supersedes waiters that are not polled. Any executor works. Start from
+//! `client.rs`.
 
 mod client;
 mod store;
@@ -41,9 +41,9 @@ async fn main() {
             let (client, number) = (Arc::clone(&client), Arc::clone(&number));
             tasks.spawn(async move {
                 for turn in 0..TURNS {
-                    // An owner for each turn: none is inside twice.
+                    // A new owner for each turn: no owner re-enters.
                     let grant = client.lock(task * TURNS + turn).await;
-                    // Ordering: Relaxed, because only the lock may be what keeps the number right.
+                    // Ordering: Relaxed, because only the lock may keep the number right.
                     let read = number.load(Ordering::Relaxed);
                     tokio::task::yield_now().await;
                     // Ordering: Relaxed, as above.

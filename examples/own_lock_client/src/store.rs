@@ -1,11 +1,11 @@
-//! The store: what a server would be.
+//! The store: stands for a server.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-/// Which lease is on the lock, by the client's number and the lease's, and who hears of its release.
+/// The lease on the lock, by the numbers of the client and the lease, and the subscribers to releases.
 #[derive(Default)]
 pub(crate) struct Store {
     lease: Mutex<Option<(u64, u64, Instant)>>,
@@ -13,12 +13,11 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Calls a client whenever the lock was released.
     pub(crate) fn subscribe(&self, hears: impl Fn() + Send + 'static) {
         self.hears.lock().unwrap().push(Box::new(hears));
     }
 
-    /// Leases the lock, if it is free or leased to the same.
+    /// Leases the lock, if it is free or leased to the same id.
     pub(crate) fn try_acquire(&self, client: u64, number: u64) -> Result<(), Duration> {
         let (mut lease, now) = (self.lease.lock().unwrap(), Instant::now());
         match *lease {
@@ -30,14 +29,14 @@ impl Store {
         }
     }
 
-    /// Leases it for as long again. False if another has it.
+    /// Extends the lease by its full time. False if another id has the lock.
     pub(crate) fn renew(&self, client: u64, number: u64) -> bool {
         let mut lease = self.lease.lock().unwrap();
         let its = lease.as_mut().filter(|(other, its, _)| (*other, *its) == (client, number));
         its.map(|(_, _, until)| *until = Instant::now() + LEASE).is_some()
     }
 
-    /// Frees it, and tells each client. How many others have heard of it.
+    /// Frees the lock, and notifies each client. Returns the number of other clients.
     pub(crate) fn release(&self, client: u64, number: u64) -> usize {
         {
             let mut lease = self.lease.lock().unwrap();

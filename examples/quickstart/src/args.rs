@@ -5,26 +5,26 @@ use clap::{CommandFactory, Parser, value_parser};
 
 use crate::plan::Plan;
 
-/// Count to 20000 with 64 tasks on 4 named locks, and see whether every increment is there
+/// Count to 20000 with 64 tasks on 4 named locks, and check that no increment is lost
 ///
-/// Each lock protects a plain number. A task takes its lock, reads the number, lets other tasks run, writes
-/// the number plus one, and gives the lock back. Two holders at once would overwrite each other's increments,
-/// and would meet inside.
+/// Each lock protects a plain number. A task acquires its lock, reads the number, lets other tasks run,
+/// writes the number plus one, and releases the lock. Two holders at once would overwrite each other's
+/// increments, and would meet inside.
 ///
-/// Without --redis all of it happens in this process, and needs no server. With --redis the locks and the
+/// Without --redis all of this happens in one process, without a server. With --redis the locks and the
 /// numbers are on a Redis server, and the tasks are divided among child processes.
 #[derive(Debug, Parser)]
 #[command(name = "quickstart", verbatim_doc_comment, after_long_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// How many tasks there are; task T works on lock T modulo LOCKS
+    /// Number of tasks; task T works on lock T modulo LOCKS
     #[arg(long, value_name = "TASKS", default_value_t = 64, value_parser = value_parser!(u32).range(1..=10_000))]
     tasks: u32,
 
-    /// How many locks there are, each with a number of its own
+    /// Number of locks, each with a number of its own
     #[arg(long, value_name = "LOCKS", default_value_t = 4, value_parser = value_parser!(u32).range(1..=1_000))]
     locks: u32,
 
-    /// How many increments all tasks make together
+    /// Number of increments of all tasks together
     #[arg(
         long, value_name = "INCREMENTS", default_value_t = 20_000,
         value_parser = value_parser!(u64).range(1..=1_000_000_000)
@@ -34,19 +34,18 @@ pub(crate) struct Args {
     /// Keep the locks and the numbers on the Redis server at URL; needs a build with `--features redis`
     ///
     /// `redis://[user:password@]host[:port][/database]`; Redis 6.0 or newer. All keys begin with
-    /// `latchwork-quickstart:`
-    /// and something unique, and are deleted at the end.
+    /// `latchwork-quickstart:` and a unique run id, and are deleted at the end.
     #[arg(long, value_name = "URL", verbatim_doc_comment)]
     pub(crate) redis: Option<String>,
 
-    /// Among how many child processes to divide the tasks; only with --redis
+    /// Number of child processes that share the tasks; only with --redis
     #[arg(
         long, value_name = "PROCESSES", default_value_t = 1, requires = "redis",
         value_parser = value_parser!(u32).range(1..=64)
     )]
     pub(crate) processes: u32,
 
-    /// Be one of these child processes: read from stdin what there is to do
+    /// Run as a child process, with an assignment from stdin
     #[arg(long, hide = true, exclusive = true)]
     pub(crate) child: bool,
 }
@@ -70,7 +69,7 @@ Example:
   cargo run --release -p quickstart --features redis -- --redis redis://127.0.0.1:6379 --processes 3";
 
 impl Args {
-    /// Parses the command line. Ends the process if there is a mistake in it.
+    /// Parses the command line. Exits on a mistake.
     pub(crate) fn parse_and_check() -> Self {
         let args = Self::parse();
         if cfg!(not(feature = "redis")) && (args.redis.is_some() || args.child) {

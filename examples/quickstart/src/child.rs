@@ -1,5 +1,4 @@
-//! One of several processes that do the job together. It is told what to do on stdin, and reports on stdout,
-//! in lines of JSON.
+//! A child process of the job: reads its assignment from stdin, reports on stdout in lines of JSON.
 
 use std::io::{self, BufRead, Read, Write};
 use std::ops::Range;
@@ -17,24 +16,21 @@ use crate::plan::Plan;
 use crate::redis_numbers::{RedisNumbers, Run};
 use crate::{Error, WRONG_COUNT_OR_FAILURE, job, progress, with_causes};
 
-/// What a child has to do. Not on its command line: all users can see that, and the URL may hold a password.
+/// The assignment of a child. Not on its command line, which all users can see: the URL may hold a password.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Assignment {
     pub(crate) url: String,
     pub(crate) run: Run,
     pub(crate) plan: Plan,
-    /// Which of the plan's tasks are this child's.
     pub(crate) tasks: Range<u32>,
 }
 
-/// What a child tells its parent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
-    /// So many more increments are made.
+    /// So many more increments are done.
     Progress(u64),
-    /// All of them are. One outcome for each lock.
+    /// All increments are done. One outcome for each lock.
     Done(Vec<LockOutcome>),
-    /// Something went wrong.
     Failed(String),
 }
 
@@ -84,11 +80,11 @@ async fn clean_up(assignment: Assignment) -> Result<(), Error> {
     RedisNumbers::connect(&url, run, plan.locks).await?.delete().await
 }
 
-/// Waits until stdin closes. The parent holds the other end and never writes to it again, so that is when it
-/// ends, however it ends.
+/// Waits until stdin closes. The parent holds the other end and does not write to it again, so stdin closes
+/// when the parent ends, however it ends.
 async fn parent_is_gone() {
     let (gone, told) = oneshot::channel();
-    // A thread of its own, as reading stdin blocks; it ends with the process.
+    // A thread of its own, because reading stdin blocks; it ends with the process.
     thread::spawn(move || {
         let _ = io::stdin().lock().read_to_end(&mut Vec::new());
         let _ = gone.send(());
@@ -103,6 +99,6 @@ fn give_up(error: &dyn std::error::Error) -> ExitCode {
 
 fn tell(report: &Report) {
     let line = serde_json::to_string(report).expect("a report has nothing that JSON has not");
-    // Fails only when the parent is gone, and that is noticed elsewhere.
+    // Fails only when the parent is gone, which `parent_is_gone` notices.
     let _ = writeln!(io::stdout(), "{line}");
 }

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Nanoseconds since 1970. Goes on steadily even if the system's clock is set while we run.
+/// Nanoseconds since 1970. Steady even if the system's clock is set while the process runs.
 pub(crate) fn now() -> u64 {
     static START: LazyLock<(SystemTime, Instant)> = LazyLock::new(|| (SystemTime::now(), Instant::now()));
     let (wall, steady) = *START;

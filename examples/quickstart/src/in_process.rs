@@ -13,9 +13,8 @@ use crate::{Error, clock, progress};
 
 /// A plain number in memory.
 ///
-/// The atomics are what safe Rust has for memory that several threads write. Everything here is Relaxed, and
-/// the number is never changed in one step: that each holder sees what the one before it wrote is the lock's
-/// doing.
+/// Safe Rust requires atomics for memory that several threads write. Everything here is Relaxed, and the
+/// number is never changed in one step: only the lock makes each holder see the previous holder's write.
 #[derive(Clone, Default)]
 struct PlainNumber(Arc<Cells>);
 

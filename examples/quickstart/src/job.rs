@@ -11,17 +11,17 @@ use crate::outcome::{EnterOutcome, LockOutcome, Tally};
 use crate::plan::Plan;
 use crate::{Error, clock};
 
-/// A number that comes out right only if one task at a time is at it, and traces by which to tell if two are.
+/// A number that comes out right only for one task at a time, and traces of a second task.
 pub(crate) trait Number: Send + Sync + 'static {
-    /// Leaves a trace for as long as the caller is inside, and looks at those of others.
+    /// Leaves a trace while the caller is inside, and checks for traces of others.
     fn enter(&self) -> impl Future<Output = Result<EnterOutcome, Error>> + Send;
     fn read(&self) -> impl Future<Output = Result<u64, Error>> + Send;
     fn write(&self, number: u64) -> impl Future<Output = Result<(), Error>> + Send;
-    /// Takes the trace back, and notes the time: the lock is given back right after.
+    /// Removes the trace, and notes the time: the release follows at once.
     fn leave(&self) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
-/// A lock, the number that it protects, and what the tasks that came by have seen.
+/// A lock, its number, and the observations of its tasks.
 struct Contended<N> {
     lock: Lock,
     number: N,
@@ -41,7 +41,7 @@ impl<N: Number> Contended<N> {
         self.number.write(number + 1).await?;
         self.number.leave().await?;
 
-        // Dropping the guard gives the lock back as well, but cannot say whether it was ours to the end.
+        // Dropping the guard releases the lock as well, but cannot report that it was lost.
         guard.unlock().await?;
 
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
@@ -51,7 +51,7 @@ impl<N: Number> Contended<N> {
 }
 
 /// Runs `tasks` of `plan` to their end: the first error ends them all. `behind` are the locks, in the plan's
-/// order, each with its number; `done` is counted up with each increment.
+/// order, each with its number; `done` counts the increments.
 pub(crate) async fn run<N: Number>(
     plan: &Plan,
     tasks: Range<u32>,
@@ -63,7 +63,7 @@ pub(crate) async fn run<N: Number>(
         .map(|(lock, number)| Arc::new(Contended { lock, number, tally: Mutex::default() }))
         .collect();
 
-    // A return in between, by an error or with this future, ends the tasks by dropping the set.
+    // An early return, by an error or by dropping this future, ends the tasks by dropping the set.
     let mut running = JoinSet::new();
     for task in tasks {
         let contended = Arc::clone(&contended[plan.lock_of(task)]);
@@ -73,8 +73,8 @@ pub(crate) async fn run<N: Number>(
             for _ in 0..increments {
                 contended.increment().await?;
                 done.fetch_add(1, Ordering::Relaxed);
-                // The lock is not fair: a task that came back at once would have it again before the waiter
-                // that was just called gets to run, and each task would make all its increments in a row.
+                // The lock is not fair: a task that asked again at once would get it before the woken waiter
+                // runs, and each task would make all its increments in a row.
                 yield_now().await;
             }
             Ok::<(), Error>(())

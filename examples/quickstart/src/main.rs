@@ -1,4 +1,4 @@
-//! Many tasks, a few named locks, and one plain number behind each lock that only the lock keeps right.
+//! Many tasks, a few named locks, and behind each lock one plain number that only the lock keeps right.
 //!
 //! ```text
 //! cargo run --release -p quickstart
@@ -6,7 +6,7 @@
 //! cargo run --release -p quickstart --features redis -- --redis redis://127.0.0.1:6379 --processes 3
 //! ```
 //!
-//! Start reading at [`job`]: how a lock is made, taken and given back. [`in_process`] runs the job in this
+//! Start reading at [`job`]: creating, acquiring and releasing a lock. [`in_process`] runs the job in this
 //! process alone; `parent` and `child` run it in several processes at once, over `redis_numbers`, with the
 //! feature `redis`.
 
@@ -31,7 +31,7 @@ use self::args::Args;
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 const WRONG_COUNT_OR_FAILURE: u8 = 1;
-/// As clap does for flags that make no sense.
+/// The exit code of clap for invalid arguments.
 #[cfg(feature = "redis")]
 const WRONG_USAGE: u8 = 2;
 
@@ -43,7 +43,7 @@ async fn main() -> ExitCode {
     if args.child {
         return child::run().await;
     } else if let Some(url) = &args.redis {
-        // Before any process is started: this is the mistake that is made first.
+        // Before any process starts: a wrong URL is the most common mistake.
         if let Err(error) = latchwork::redis::Redis::connect(url).await {
             return fail(WRONG_USAGE, &error);
         }
@@ -67,12 +67,12 @@ fn fail(code: u8, error: &dyn std::error::Error) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// The error and what it came from, on one line.
+/// The error and its causes, on one line.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut line = String::new();
     for cause in std::iter::successors(Some(error), |error| error.source()) {
         let text = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-        // Some errors say themselves what they came from.
+        // Some errors include their cause in their text.
         if line.ends_with(&text) {
             continue;
         }

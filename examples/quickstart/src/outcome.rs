@@ -1,4 +1,4 @@
-//! What came of it: per lock, added up, and as a table.
+//! The outcome: per lock, added up, and as a table.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,18 +10,16 @@ use latchwork::lock::LockStats;
 #[cfg(feature = "redis")]
 use serde::{Deserialize, Serialize};
 
-/// What a task found when it came in.
 pub(crate) struct EnterOutcome {
     pub(crate) alone: bool,
-    /// When the last one left, by [`clock::now`](crate::clock::now); 0 before the first.
+    /// Time at which the previous holder left, by [`clock::now`](crate::clock::now); 0 before the first.
     pub(crate) last_left: u64,
 }
 
-/// What the tasks saw at one lock.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "redis", derive(Serialize, Deserialize))]
 pub(crate) struct Tally {
-    /// How often a holder found another one inside.
+    /// Number of times that a holder found another one inside.
     overlaps: u64,
     hand_offs: HandOffs,
 }
@@ -29,14 +27,13 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn add_turn(&mut self, waiting_since: u64, acquired: u64, entered: &EnterOutcome) {
         self.overlaps += u64::from(!entered.alone);
-        // A later one found the lock free, and was handed nothing.
+        // A later task found the lock free, without a hand-off.
         if waiting_since < entered.last_left {
             self.hand_offs.record(acquired.saturating_sub(entered.last_left), 1);
         }
     }
 }
 
-/// What came of one lock.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "redis", derive(Serialize, Deserialize))]
 pub(crate) struct LockOutcome {
@@ -52,7 +49,7 @@ impl LockOutcome {
         Self { acquisitions, wakes_useful, wakes_spurious, tally }
     }
 
-    /// Adds what another process saw of the same lock, or what came of another lock.
+    /// Adds another process's outcome of the same lock, or the outcome of another lock.
     pub(crate) fn add(&mut self, other: &Self) {
         self.acquisitions += other.acquisitions;
         self.wakes_useful += other.wakes_useful;
@@ -101,7 +98,7 @@ impl Default for HandOffs {
     }
 }
 
-/// Between processes: each value that was met, and how often.
+/// The form sent between processes: each recorded value, with its count.
 #[cfg(feature = "redis")]
 impl From<HandOffs> for Vec<(u64, u64)> {
     fn from(hand_offs: HandOffs) -> Self {
@@ -121,7 +118,7 @@ impl From<Vec<(u64, u64)>> for HandOffs {
     }
 }
 
-/// What came of the whole job. Displayed, it ends with the line that says whether all is well.
+/// The outcome of the whole job. Displayed, it ends with a line of success or failure.
 pub(crate) struct Outcome {
     pub(crate) expected: u64,
     pub(crate) counted: u64,

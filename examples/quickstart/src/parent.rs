@@ -1,4 +1,4 @@
-//! The job in several processes over Redis: starts them, gathers what they report, and cleans up after them.
+//! The job in several processes over Redis: starts children, gathers reports, and cleans up.
 
 use std::env;
 use std::io;
@@ -27,7 +27,7 @@ pub(crate) async fn run(url: &str, plan: &Plan, processes: u32) -> Result<Outcom
     });
 
     let outcome = count(plan, assignments, &numbers).await;
-    // Whether it went well or not; but why it did not is the more interesting error.
+    // Delete the keys after a failure, too; but the job's error is the more interesting one.
     let deleted = numbers.delete().await;
     let outcome = outcome?;
     deleted?;
@@ -43,7 +43,7 @@ async fn count(
     let mut children = Vec::new();
     let gathered = gather(plan, assignments, &mut children).await;
     let took = started.elapsed();
-    // Of those that have not failed themselves, some still run after a failure.
+    // After a failure, other children may still run.
     for child in &mut children {
         end(child).await?;
     }
@@ -51,8 +51,8 @@ async fn count(
     Ok(Outcome { expected: plan.increments, counted: numbers.counted().await?, took, locks })
 }
 
-/// Starts a child for each assignment and adds up what they report. The first failure ends it, and leaves the
-/// others running.
+/// Starts a child for each assignment and adds up their reports. The first failure ends the gathering, and
+/// leaves the other children running.
 async fn gather(
     plan: &Plan,
     assignments: impl Iterator<Item = Assignment>,
@@ -99,8 +99,7 @@ fn start() -> io::Result<Child> {
         // The child ends when this end of the pipe closes: at the latest with this process.
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        // Ctrl-C goes to a whole process group. In one of its own, a child outlives us for long enough to
-        // clean up.
+        // Ctrl-C goes to a whole process group. In a group of its own, a child outlives us to clean up.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
@@ -108,13 +107,13 @@ fn start() -> io::Result<Child> {
 
 async fn assign(child: &mut Child, assignment: &Assignment) -> Result<(), Error> {
     let line = serde_json::to_string(assignment)? + "\n";
-    // Not taken out, which would close it.
+    // Borrowed, because dropping stdin would close it.
     let stdin = child.stdin.as_mut().expect("stdin is a pipe");
     stdin.write_all(line.as_bytes()).await?;
     Ok(stdin.flush().await?)
 }
 
-/// Moves the bar by what the child reports, up to its last report; `None` if it ends without one.
+/// Moves the bar by the child's reports; returns the last report, or `None` if the child ends without one.
 async fn last_report(stdout: ChildStdout, bar: ProgressBar) -> Result<Option<Report>, Error> {
     let mut lines = BufReader::new(stdout).lines();
     while let Some(line) = lines.next_line().await? {
@@ -126,7 +125,6 @@ async fn last_report(stdout: ChildStdout, bar: ProgressBar) -> Result<Option<Rep
     Ok(None)
 }
 
-/// Kills the child if it still runs, and reaps it.
 async fn end(child: &mut Child) -> io::Result<ExitStatus> {
     if let Some(status) = child.try_wait()? {
         return Ok(status);

@@ -1,4 +1,4 @@
-//! Which task does how much, and on which lock.
+//! The distribution of increments and locks over the tasks.
 
 #[cfg(feature = "redis")]
 use std::ops::Range;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Plan {
     pub(crate) tasks: u32,
     pub(crate) locks: u32,
-    /// Of all tasks together.
+    /// Increments of all tasks together.
     pub(crate) increments: u64,
 }
 
@@ -20,7 +20,7 @@ impl Plan {
         (task % self.locks) as usize
     }
 
-    /// An equal part; the first tasks make one more each until nothing is left over.
+    /// An equal part; the remainder goes to the first tasks, one each.
     pub(crate) fn increments_of(&self, task: u32) -> u64 {
         let tasks = u64::from(self.tasks);
         self.increments / tasks + u64::from(u64::from(task) < self.increments % tasks)

@@ -1,4 +1,4 @@
-//! The progress bar, and what moves it.
+//! The progress bar, and its updates.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ pub(crate) fn bar(increments: u64) -> ProgressBar {
     ProgressBar::new(increments).with_style(style.expect("the template is well-formed"))
 }
 
-/// Awaits `job`; meanwhile, and once more at its end, tells how much was `done` since the last time.
+/// Awaits `job`; meanwhile, and once more at its end, reports the growth of `done`.
 pub(crate) async fn while_running<T>(
     job: impl Future<Output = T>,
     done: &AtomicU64,

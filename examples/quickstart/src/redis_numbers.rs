@@ -1,4 +1,4 @@
-//! Numbers on a Redis server, over a connection of their own: the locks know nothing of them.
+//! Numbers on a Redis server, over a connection of their own, unknown to the locks.
 
 use std::process;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::job::Number;
 use crate::outcome::EnterOutcome;
 use crate::{Error, clock};
 
-/// What all keys of one run of the example begin with.
+/// The common prefix of all keys of one run of the example.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Run(String);
 
 impl Run {
-    /// One that no other run has.
+    /// A unique prefix.
     pub(crate) fn unique() -> Self {
         Self(format!("latchwork-quickstart:{}-{}", process::id(), clock::now()))
     }
@@ -31,7 +31,6 @@ impl Run {
     }
 }
 
-/// The numbers of one run.
 pub(crate) struct RedisNumbers {
     run: Run,
     locks: u32,
@@ -41,10 +40,10 @@ pub(crate) struct RedisNumbers {
 impl RedisNumbers {
     pub(crate) async fn connect(url: &str, run: Run, locks: u32) -> Result<Self, Error> {
         let info = url.into_connection_info()?;
-        // Small commands, each of which a task waits for.
+        // Small commands, each awaited by a task.
         let tcp = info.tcp_settings().clone().set_nodelay(true);
         let client = Client::open(info.set_tcp_settings(tcp))?;
-        // As patient as the lock itself.
+        // The reply timeout of the lock.
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(3)));
         let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         Ok(Self { run, locks, connection })
@@ -59,7 +58,6 @@ impl RedisNumbers {
         }
     }
 
-    /// The sum of all numbers.
     pub(crate) async fn counted(&self) -> Result<u64, Error> {
         let mut sum = 0;
         for lock in 0..self.locks {
@@ -68,13 +66,12 @@ impl RedisNumbers {
         Ok(sum)
     }
 
-    /// Deletes all keys of the run, the locks included: those of a process that was killed would stay until
-    /// their leases end.
+    /// Deletes all keys of the run, with the locks of killed processes, which would stay for a lease.
     pub(crate) async fn delete(&self) -> Result<(), Error> {
         let kinds = ["lock", "number", "inside", "last-left"];
         let keys: Vec<String> =
             kinds.iter().flat_map(|kind| (0..self.locks).map(|lock| self.run.key(kind, lock))).collect();
-        // The last commands of a process that was killed may still be on their way, so once is not enough.
+        // The last commands of a killed process may still be in flight, so once is not enough.
         while self.connection.clone().del(&keys).await? > 0 {
             sleep(Duration::from_millis(50)).await;
         }
@@ -82,7 +79,7 @@ impl RedisNumbers {
     }
 }
 
-/// A number under a key. A key that is not there counts as 0.
+/// A number under a key. A missing key counts as 0.
 pub(crate) struct RedisNumber {
     number: String,
     inside: String,

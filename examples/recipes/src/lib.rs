@@ -1,10 +1,10 @@
-//! What the recipes share: a Redis server. All else is in the file of each, so that it can be copied.
+//! Shared by the recipes: a Redis server. All other code is in each recipe's file, to be copied.
 
 use std::env;
 
 use latchwork_testkit::RedisServer;
 
-/// A Redis server to run against: the one at `REDIS_URL`, or one of this process's own, which ends with it.
+/// A Redis server: the one at `REDIS_URL`, or one of this process's own, which ends with it.
 #[derive(Debug)]
 pub struct Redis {
     url: String,
@@ -12,11 +12,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts a server, unless `REDIS_URL` names one.
-    ///
-    /// # Panics
-    ///
-    /// If `REDIS_URL` is not set, and there is no server to start.
+    /// Starts a server, unless `REDIS_URL` names one. Panics if no server can be started.
     pub fn start() -> Redis {
         match env::var("REDIS_URL") {
             Ok(url) => Redis { url, _own: None },
@@ -27,7 +23,7 @@ impl Redis {
         }
     }
 
-    /// Where it listens.
+    /// The server's URL.
     pub fn url(&self) -> &str {
         &self.url
     }

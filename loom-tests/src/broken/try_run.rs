@@ -1,5 +1,4 @@
-//! Redisson's `AsyncSemaphore` as it stood in releases 3.16.1 to 4.6.0: a counter, a queue, and the loop
-//! `tryRun`.
+//! Redisson's `AsyncSemaphore` as in releases 3.16.1 to 4.6.0: a counter, a queue, and the loop `tryRun`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,12 +7,12 @@ use std::sync::atomic::Ordering::AcqRel;
 use loom::sync::atomic::AtomicIsize;
 use loom::sync::{Mutex, Notify};
 
-/// What is broken about the twin.
+/// The defect of the twin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing: the repaired loop, to show that the model itself can pass.
+    /// No defect: the repaired loop, to show that the model itself can pass.
     None,
-    /// After an empty poll the permit is given back and the loop ends, without another look at the queue.
+    /// After an empty poll the loop returns the permit and ends, without another look at the queue.
     NoSecondLook,
 }
 
@@ -26,12 +25,12 @@ pub struct Published {
 }
 
 impl Published {
-    /// Makes a semaphore with so many permits and that fault.
+    /// A semaphore with so many permits and this fault.
     pub fn new(permits: isize, fault: Fault) -> Self {
         Self { counter: AtomicIsize::new(permits), queue: Mutex::new(VecDeque::new()), fault }
     }
 
-    /// Takes a permit, asleep until one comes.
+    /// Acquires a permit, blocking until then.
     pub fn acquire(&self) {
         let waiter = Arc::new(Notify::new());
         self.queue.lock().unwrap().push_back(Arc::clone(&waiter));
@@ -39,7 +38,7 @@ impl Published {
         waiter.wait();
     }
 
-    /// Gives a permit back.
+    /// Releases a permit.
     pub fn release(&self) {
         // Ordering: AcqRel throughout, as strong as Java's: the fault is in the loop, not in the orderings.
         self.counter.fetch_add(1, AcqRel);

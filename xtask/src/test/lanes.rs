@@ -1,6 +1,6 @@
-//! Commands that run side by side, in lanes: one command at a time in each, as they stand in its queue. When
-//! all of a queue has ended, one of its lanes helps with the others; no sooner, as what waits in the one
-//! would be late beside more of what computes in the other.
+//! Commands side by side, in lanes: each lane runs one command at a time, in the order of its queue. When a
+//! whole queue has ended, one of its lanes helps with the others; no sooner, because the waiting tests would
+//! be late beside more computing tests.
 
 use std::collections::VecDeque;
 use std::iter::Sum;
@@ -12,15 +12,14 @@ use std::time::Instant;
 
 use crate::steps::{Step, Steps};
 
-/// A command whose output is printed at once when it has ended: of several that run, lines of one would stand
-/// between lines of another.
+/// A command whose output is printed when it has ended: otherwise the lines of several commands would mix.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) command: Command,
 }
 
-/// What lanes work off first. They share its jobs.
+/// Jobs, and the number of lanes that begin with them.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) jobs: Vec<Job>,
@@ -34,7 +33,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// What the harnesses of a run say at their ends, added up.
+    /// Adds up the results that the test harnesses print at their ends.
     fn of(output: &str) -> Totals {
         let mut totals = Totals::default();
         for line in output.lines().filter_map(|line| line.strip_prefix("test result: ")) {
@@ -49,11 +48,9 @@ impl Totals {
     }
 }
 
-/// What became of jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) totals: Totals,
-    /// The names of the jobs that failed.
     pub(crate) failed: Vec<String>,
 }
 
@@ -68,7 +65,7 @@ impl Sum for Outcome {
     }
 }
 
-/// Runs all, whichever fail. `loud`: prints what those say that succeed, too.
+/// Runs all jobs, even after a failure. `loud`: prints the output of successful jobs, too.
 pub(crate) fn run(steps: &mut Steps, queues: Vec<Queue>, loud: bool) -> Outcome {
     let done = Mutex::new((steps, Vec::new()));
     let work_off = |queues: &[Mutex<VecDeque<Job>>]| {
@@ -88,7 +85,7 @@ pub(crate) fn run(steps: &mut Steps, queues: Vec<Queue>, loud: bool) -> Outcome 
                 let (jobs, work_off) = (&jobs, &work_off);
                 scope.spawn(move || {
                     work_off(&jobs[own..=own]);
-                    // Ordering: Relaxed, as the jobs are behind mutexes.
+                    // Ordering: Relaxed, as mutexes protect the jobs.
                     if at_work.fetch_sub(1, Ordering::Relaxed) == 1 {
                         work_off(jobs);
                     }
@@ -100,12 +97,11 @@ pub(crate) fn run(steps: &mut Steps, queues: Vec<Queue>, loud: bool) -> Outcome 
     outcomes.into_iter().sum()
 }
 
-/// The next one, of the first queue that has any.
 fn next(queues: &[Mutex<VecDeque<Job>>]) -> Option<Job> {
     queues.iter().find_map(|jobs| jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front())
 }
 
-/// The step, and what became of its job.
+/// Runs the job; returns the step, and the job's results.
 fn carry_out(job: Job, loud: bool) -> (Step, Outcome) {
     let Job { name, mut command } = job;
     let start = Instant::now();
@@ -130,14 +126,14 @@ fn carry_out(job: Job, loud: bool) -> (Step, Outcome) {
         (false, false) => without_successes(&said),
         (_, true) => said.clone(),
     };
-    // In one go: another lane may print as well.
+    // In one call: another lane may print as well.
     eprintln!("{text}==> {name}: {result} after {:.1} s  {count}", time.as_secs_f64());
     let note = if succeeded { count } else { format!("{count} FAILED").trim_start().to_owned() };
     let failed = if succeeded { Vec::new() } else { vec![name.clone()] };
     (Step { name, time, note }, Outcome { totals, failed })
 }
 
-/// Without a line for each test that has passed: of hundreds, what failed is hard to find.
+/// Removes the lines of passed tests: among hundreds, a failure is hard to find.
 fn without_successes(said: &str) -> String {
     let is_success = |line: &str| line.starts_with("test ") && line.trim_end().ends_with("... ok");
     said.split_inclusive('\n').filter(|line| !is_success(line)).collect()

@@ -6,20 +6,19 @@ use xshell::{Cmd, cmd};
 use crate::rustflags;
 use crate::workspace::Workspace;
 
-/// How the package is compiled.
 #[derive(Clone, Copy)]
 pub(crate) struct Build {
-    /// What the library stands on.
+    /// The cfg for the library's substitutes.
     pub(crate) cfg: &'static str,
     /// A sanitizer, if any.
     pub(crate) sanitizer: Option<&'static str>,
-    /// A directory of its own below cargo's, because the flags concern every crate: in the usual one, each
-    /// switch would build everything anew.
+    /// A directory of its own below cargo's, because the flags apply to every crate: switching in the usual
+    /// directory would rebuild everything.
     pub(crate) target_dir: &'static str,
 }
 
 impl Build {
-    /// cargo's `subcommand` on the package, so built.
+    /// cargo's `subcommand` on the package, with these settings.
     pub(crate) fn cargo<'a>(
         &self,
         workspace: &'a Workspace,
@@ -38,22 +37,22 @@ impl Build {
         let mut command =
             cmd!(shell, "{cargo} {subcommand} --release --package {package} --target-dir {target_dir}")
                 .env(variable, flags)
-                // They run for long, so they are optimised; what the code asserts is part of what is checked.
+                // Optimised, for long checks; with debug assertions, as further checks.
                 .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
         if self.sanitizer.is_some() {
             command = command
-                // With a target named, build scripts and macros are built without the sanitizer.
+                // Naming the target keeps the sanitizer out of build scripts and macros.
                 .args(["--target", &host(workspace)?])
                 // Sanitizers are unstable.
                 .env("RUSTC_BOOTSTRAP", "1")
-                // Lines in the reports.
+                // Line numbers in the reports.
                 .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");
         }
         Ok(command)
     }
 }
 
-/// The target that we run on.
+/// The target of this machine.
 pub(super) fn host(workspace: &Workspace) -> Result<String> {
     let Workspace { shell, cargo, .. } = workspace;
     let version = cmd!(shell, "{cargo} -vV").quiet().read()?;

@@ -1,5 +1,4 @@
-//! `cargo xtask verify deny`: licenses, duplicates, sources and advisories of what we stand on, by
-//! `deny.toml`.
+//! `cargo xtask verify deny`: our dependencies' licenses, duplicates, sources and advisories.
 
 use anyhow::Result;
 use xshell::cmd;
@@ -8,9 +7,7 @@ use crate::missing::Missing;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
-/// # Errors
-///
-/// [`Missing`] if there is no cargo-deny: it is as large as all that we build, so it is not installed for us.
+/// Fails with [`Missing`] without cargo-deny: its build is as large as ours, so xtask does not install it.
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     let Workspace { shell, cargo, .. } = workspace;
     let is_there =

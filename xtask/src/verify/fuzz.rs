@@ -1,5 +1,5 @@
-//! `cargo xtask verify fuzz`: what is read from outside (names, ids, URLs, replies, messages) against input
-//! that is drawn, and the semaphore against its sequential model.
+//! `cargo xtask verify fuzz`: parsers of outside input (names, ids, URLs, replies, messages) against random
+//! input, and the semaphore against its sequential model.
 
 use anyhow::Result;
 use xshell::{Cmd, cmd};
@@ -10,10 +10,10 @@ use crate::rustflags;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
-/// For each target, if nothing else is asked for.
+/// Default time for each target.
 const SECONDS: u32 = 30;
 
-/// Coverage of each edge, for libFuzzer to be led by, on a stable compiler; and faults that can be seeded.
+/// Edge coverage, which leads libFuzzer, on a stable compiler; and seedable faults.
 const FLAGS: [&str; 9] = [
     "--cfg",
     "fuzzing",
@@ -26,14 +26,14 @@ const FLAGS: [&str; 9] = [
     "-Cllvm-args=-sanitizer-coverage-pc-table",
 ];
 
-/// Faults of the semaphore that a script of one thread shows.
+/// Faults of the semaphore that a single-threaded script shows.
 const CANARIES: [&str; 3] = ["OnlyFreeReduced", "GrantDiesWithWaiter", "GrantedNotWoken"];
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let Workspace { shell, cargo, .. } = workspace;
     let seconds = options.seconds.unwrap_or(SECONDS).to_string();
     let said = steps.run("hostile input", || {
-        // Their seeds are in what they print.
+        // Their output contains the seeds.
         let args = ["--lib", "--test", "hostile", "--", "hostile", "twin_that", "--show-output"];
         let command = cmd!(shell, "{cargo} test --package latchwork {args...}");
         let command = match options.fuzz_seed {
@@ -58,8 +58,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     })
 }
 
-/// The fuzz target, without cargo-fuzz: with a target named, build scripts and macros are built without the
-/// coverage.
+/// The fuzz target, without cargo-fuzz: naming the target keeps the coverage out of build scripts and macros.
 fn scripts<'a>(workspace: &'a Workspace, seconds: &str) -> Result<Cmd<'a>> {
     let Workspace { shell, cargo, .. } = workspace;
     let (host, target_dir) = (build::host(workspace)?, workspace.target_dir().join("fuzz"));

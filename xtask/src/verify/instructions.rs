@@ -41,14 +41,13 @@ fn valgrind(workspace: &Workspace) -> Result<()> {
     SystemPackage { apt: "valgrind", brew: None, otherwise }.install(&workspace.shell, is_there)
 }
 
-/// Installs the runner among what cargo builds, in the library's version; they talk to each other in a
-/// language of their own.
+/// Installs the runner below cargo's directory, in the library's version: their protocol is private.
 fn gungraun_runner(workspace: &Workspace) -> Result<PathBuf> {
     let Workspace { shell, cargo, .. } = workspace;
     let library = cmd!(shell, "{cargo} pkgid gungraun").read()?;
     let (_, version) = library.rsplit_once('@').with_context(|| format!("no version in {library}"))?;
     let root = workspace.target_dir().join("tools");
-    // Does nothing if it is there in this version.
+    // Does nothing if this version is installed.
     cmd!(shell, "{cargo} install --locked gungraun-runner --version ={version} --root {root}").run()?;
     Ok(root.join("bin").join("gungraun-runner"))
 }

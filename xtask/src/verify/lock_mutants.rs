@@ -1,12 +1,13 @@
-//! `cargo xtask verify lock-mutants`: the lock's code with one thing changed, as often as there is a thing to
-//! change. Something has to fail each time: a test that is not there is a line that may be lost.
+//! `cargo xtask verify lock-mutants`: the lock's code with one change at a time, for every possible change. A
+//! check has to fail each time: otherwise a line could be lost unnoticed.
 //!
-//! All mutants are in one build (`checks/mutants`), where an environment variable picks one. First each check
-//! runs as it is, and notes which mutants it comes by; then each mutant is run by those that come by it, from
-//! cheap to dear, up to the first that fails. What none kills has a reason in `checks/mutants/survivors.txt`.
+//! All mutants are in one build (`checks/mutants`), selected by an environment variable. First each check
+//! runs unmutated, and records the mutants it reaches; then each mutant runs in the checks that reach it,
+//! from cheap to expensive, up to the first failure. A survivor needs a reason in
+//! `checks/mutants/survivors.txt`.
 //!
-//! What was killed is kept below cargo's directory, and not run again while its file stays as it is. What has
-//! survived is kept there as well, for `--again`.
+//! Killed mutants are recorded below cargo's directory, and not run again until their file changes. Survivors
+//! are recorded as well, for `--again`.
 
 mod checks;
 mod process;
@@ -29,18 +30,18 @@ use crate::redis_server;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
-/// Mutants at a time, on two cores: the dear checks wait for most of their time.
+/// Mutants at a time, on two cores: the expensive checks mostly wait.
 const AT_A_TIME: usize = 4;
 
-/// So many are drawn if nothing else is asked for.
+/// Default size of the sample.
 const SAMPLE: usize = 200;
 
-/// The names of those that have survived, beside the copy.
+/// The names of the survivors, beside the copy.
 const SURVIVED: &str = "survived.txt";
 
 struct Mutant {
     number: u32,
-    /// Of the file that it is in.
+    /// Hash of the mutant's file.
     hash: String,
     name: String,
 }
@@ -71,7 +72,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     result
 }
 
-/// Those of the list that are asked for.
+/// The mutants of the list that the options select.
 fn chosen(scratch: &Path, options: &Options) -> Result<Vec<Mutant>> {
     let list = scratch.join("mutants.tsv");
     let list = fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;
@@ -95,7 +96,7 @@ fn chosen(scratch: &Path, options: &Options) -> Result<Vec<Mutant>> {
     if sample > 0 && sample < mutants.len() {
         let mut state = options.sample_seed.unwrap_or_else(|| std::process::id().into());
         eprintln!("{sample} of {} mutants, drawn from seed {state}", mutants.len());
-        // The order of keys that splitmix64 makes.
+        // Random order: sorted by splitmix64 keys.
         mutants.sort_by_cached_key(|_| {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -107,7 +108,7 @@ fn chosen(scratch: &Path, options: &Options) -> Result<Vec<Mutant>> {
     Ok(mutants)
 }
 
-/// How many were killed, and an error if others have no reason.
+/// Runs all mutants; returns the number of killed ones, and an error if a survivor has no reason.
 fn judge_all(
     workspace: &Workspace,
     scratch: &Path,

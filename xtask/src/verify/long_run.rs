@@ -8,7 +8,7 @@ use crate::redis_server;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
-/// Which of the store's broken twins, for how many seconds, and what is to be said of it.
+/// A broken twin of the store, the seconds to run, and a part of the failure's text.
 const TWINS: [(&str, u32, &str); 14] = [
     ("takes-what-is-held", 3, "two holders of lock"),
     ("renews-nothing", 8, "two holders of lock"),
@@ -38,8 +38,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     })
 }
 
-/// As it is built for the tests: it waits for most of its time, and what the code asserts is part of what is
-/// checked.
+/// With the profile of the tests: the run mostly waits, and debug assertions are checks, too.
 fn command(workspace: &Workspace, seconds: u32, seed: u64) -> Cmd<'_> {
     let Workspace { shell, cargo, .. } = workspace;
     let (seconds, seed) = (seconds.to_string(), seed.to_string());

@@ -10,19 +10,19 @@ use crate::workspace::Workspace;
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let seconds = options.seconds.unwrap_or(30).to_string();
-    // The run begins with the mutants, and ends with the first that survives.
+    // The run begins with the mutants, and ends with the first survivor.
     let said = steps.run("model", || tee::run(command(workspace).args(["--seconds", &seconds])))?;
     let seeded = said.number_before("mutants are found out").unwrap_or_default();
     steps.count(Tally { seeded, killed: seeded });
     said.result()
 }
 
-/// What belongs to the tests: it takes seconds.
+/// The part for the tests, which takes seconds.
 pub(crate) fn quick(workspace: &Workspace) -> Cmd<'_> {
     command(workspace).arg("quick")
 }
 
-/// Nothing of the library is in it, so it needs no build of its own.
+/// The model contains nothing of the library, and so needs no build of its own.
 fn command(workspace: &Workspace) -> Cmd<'_> {
     let Workspace { shell, cargo, .. } = workspace;
     cmd!(shell, "{cargo} run --quiet --release --package model --")

@@ -1,9 +1,8 @@
-//! `cargo xtask verify mutants`: each ordering of the semaphore one step weaker, and whether a loom model
-//! fails then.
+//! `cargo xtask verify mutants`: each ordering of the semaphore one step weaker; a loom model has to fail.
 //!
-//! One build serves all: `src/support/sync/loom` weakens the ordering at one place that the environment
-//! names. A mutant that no model kills, and a place that no model runs, must be in `loom-tests/survivors.txt`
-//! with a reason.
+//! One build serves all: `src/support/sync/loom` weakens the ordering at the place named by the environment.
+//! A mutant that no model kills, and a place that no model runs, must be in `loom-tests/survivors.txt` with a
+//! reason.
 
 mod models;
 mod sites;
@@ -23,15 +22,13 @@ use crate::canary::Tally;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
-/// Models run at a time.
+/// Models at a time.
 const AT_A_TIME: usize = 2;
 
-/// Bounds of preemptions. The second one is for what survives the first, and for models that are short under
-/// that.
+/// Preemption bounds; the second for survivors of the first, and for models that are short under it.
 const BOUNDS: [&str; 2] = ["2", "3"];
 const SHORT: Duration = Duration::from_millis(400);
 
-/// One ordering, weakened.
 #[derive(Debug)]
 struct Mutant {
     site: Site,
@@ -41,16 +38,15 @@ struct Mutant {
 }
 
 impl Mutant {
-    /// How it is called in the list of survivors.
+    /// The mutant's name in the list of survivors.
     fn name(&self) -> String {
         format!("{}: {} {} -> {}", self.site.name, self.part, self.from, self.to)
     }
 }
 
-/// What came of a mutant.
 enum MutantOutcome {
     KilledBy(String),
-    /// The orderings are the same to loom.
+    /// loom treats both orderings alike.
     NotSeen,
     Survived,
 }
@@ -63,7 +59,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     result
 }
 
-/// How many were killed, and an error if others have no reason.
+/// Runs all mutants; returns the number of killed ones, and an error if a survivor has no reason.
 fn weaken(workspace: &Workspace, models: &Models, executed: &Executed) -> Result<(Tally, Result<()>)> {
     let mut survivors = Survivors::read(&workspace.root().join("loom-tests/survivors.txt"))?;
     let sites = sites::in_sources(workspace.root(), "src/semaphore")?;
@@ -125,7 +121,7 @@ fn weaken(workspace: &Workspace, models: &Models, executed: &Executed) -> Result
     Ok((Tally { seeded: total, killed }, result))
 }
 
-/// Whether a model that runs the place fails.
+/// Runs the models of the place, until one fails.
 fn judge(models: &Models, mutant: &Mutant, by: &[(&Model, Duration)]) -> Result<MutantOutcome> {
     if mutant.from == "SeqCst"
         && ["Acquire", "Release", "AcqRel"].contains(&mutant.to)
@@ -157,8 +153,8 @@ impl Mutant {
     }
 }
 
-/// Each ordering of a place, in all its next weaker forms. What is weaker than `SeqCst` to loom is weakened
-/// further at once.
+/// Each ordering of a place, in all its next weaker forms; of `SeqCst`, which loom may treat like its next
+/// form, also in the forms after next.
 fn mutants<'a>(site: &'a Site, orderings: &'a [String]) -> impl Iterator<Item = Mutant> + 'a {
     ["success", "failure"].into_iter().zip(orderings).flat_map(move |(part, from)| {
         let kind = if part == "failure" { sites::AccessKind::Load } else { site.kind() };
@@ -174,7 +170,6 @@ fn mutants<'a>(site: &'a Site, orderings: &'a [String]) -> impl Iterator<Item = 
     })
 }
 
-/// A file of this run's own, below cargo's directory.
 fn scratch(workspace: &Workspace, name: &str) -> PathBuf {
     workspace.target_dir().join("loom").join(name)
 }
@@ -183,8 +178,7 @@ fn scratch(workspace: &Workspace, name: &str) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// A function that is renamed takes its lines of the list along. The run itself would say so, but takes
-    /// longer than a change waits for.
+    /// Renaming a function requires renaming it in the list. The run would find stale lines, but is slow.
     #[test]
     fn survivors_are_of_places_that_there_are() {
         let workspace = Workspace::open().unwrap();

@@ -40,7 +40,7 @@ pub(crate) fn address(workspace: &Workspace, steps: &mut Steps, options: &Option
 
 pub(crate) fn thread(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let command = |seconds: &str| {
-        // The first report is enough.
+        // Stop at the first report.
         Ok::<_, anyhow::Error>(threads(THREAD, workspace, seconds)?.env("TSAN_OPTIONS", "halt_on_error=1"))
     };
     steps.run("real threads under tsan", || Ok(command(&options.seconds_of_threads())?.run()?))?;
@@ -51,7 +51,6 @@ pub(crate) fn thread(workspace: &Workspace, steps: &mut Steps, options: &Options
     })
 }
 
-/// Real threads, in some build.
 fn threads<'a>(build: Build, workspace: &'a Workspace, seconds: &str) -> Result<Cmd<'a>> {
     let run = build.cargo(workspace, "run", "threads")?;
     Ok(run.args(["--quiet", "--bin", "real", "--", "--seconds", seconds]))

@@ -13,15 +13,14 @@ use crate::workspace::Workspace;
 
 const BUILD: Build = Build { cfg: "latchwork_simulation", sanitizer: None, target_dir: "simulation" };
 
-/// Ten minutes of fresh seeds, if nothing else is asked for.
+/// Default time: ten minutes of fresh seeds.
 const SECONDS: u32 = 600;
 
-/// Programs of fixed seeds, in two processes whose histories must be the same: in the tests, where they take
-/// some 5 s, and in `verify`.
+/// Numbers of programs with fixed seeds, in two processes whose histories must be equal: in the tests, where
+/// they take some 5 s, and in `verify`.
 const FIXED_PROGRAMS: [&str; 2] = ["240", "720"];
 
-/// Twins of the model that seconds of programs find. (`sim faults` looks for all, and for each fault of the
-/// library's.)
+/// Twins of the model that seconds of programs find. (`sim faults` looks for all, and for all faults.)
 const TWINS: [&str; 25] = [
     "takes-what-is-held",
     "acquires-in-name",
@@ -84,13 +83,13 @@ pub(crate) fn run_command(workspace: &Workspace, args: &[String]) -> Result<()> 
     Ok(command(&seeded::copy(workspace)?)?.args(args).run()?)
 }
 
-/// What belongs to the tests: programs that have found something once, and fixed seeds. In a copy with
-/// faults, since each program stands for one.
+/// The part for the tests: programs that once found a fault, and fixed seeds. In a copy with seedable faults,
+/// since each program stands for one.
 pub(crate) fn quick(workspace: &Workspace) -> Result<[(&'static str, Cmd<'_>); 2]> {
     fixed(workspace, 0)
 }
 
-/// `size`: 0 as in the tests, 1 as in `verify`.
+/// `size`: 0 for the tests, 1 for `verify`.
 fn fixed(workspace: &Workspace, size: usize) -> Result<[(&'static str, Cmd<'_>); 2]> {
     let same = ["same", "--programs", FIXED_PROGRAMS[size], "--twice"];
     Ok([
@@ -99,7 +98,6 @@ fn fixed(workspace: &Workspace, size: usize) -> Result<[(&'static str, Cmd<'_>);
     ])
 }
 
-/// Builds it, and says where it is.
 pub(super) fn build(workspace: &Workspace) -> Result<PathBuf> {
     BUILD
         .cargo(workspace, "build", "simulation")?

@@ -1,4 +1,4 @@
-//! A list of mutants that nothing kills, with a reason each.
+//! A list of mutants that no check kills, each with a reason.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,11 +6,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// Names, and whether they were asked for.
+/// Names, and true if the name was looked up.
 pub(super) struct Survivors(BTreeMap<String, bool>);
 
 impl Survivors {
-    /// A name on a line of its own, and indented below it the reason; `#` begins a comment.
+    /// Each name is on a line of its own, with the reason indented below; `#` begins a comment.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let mut names = BTreeMap::new();

@@ -1,5 +1,4 @@
-//! `cargo xtask verify suspension`: threads that are stopped for ever; and, in the same build, the code
-//! against the model.
+//! `cargo xtask verify suspension`: threads stopped for ever; and the code against the model.
 
 use anyhow::Result;
 use xshell::Cmd;
@@ -10,7 +9,7 @@ use crate::workspace::Workspace;
 
 const BUILD: Build = Build { cfg: "latchwork_suspend", sanitizer: None, target_dir: "suspension" };
 
-/// Which fault, the program that finds it, and what is said of it.
+/// A fault, the program to find it, and a part of the failure's text.
 const CANARIES: [(&str, &str, &str); 14] = [
     ("SettlesUnderLock", "released to waiters", "does not finish"),
     ("LinkNotCompleted", "released to waiters", "does not finish"),
@@ -28,7 +27,7 @@ const CANARIES: [(&str, &str, &str); 14] = [
     ("WakerOutlivesWait", "wakers change", "copies of wakers are left"),
 ];
 
-/// Faults that make the code answer what the model does not.
+/// Faults that make the code's answers differ from the model's.
 const REPLAY_CANARIES: [&str; 4] = ["NoLook", "FreeReadOnce", "GrantDiesWithWaiter", "TryWithoutSettle"];
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
@@ -42,7 +41,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
         Ok(())
     })?;
     steps.canaries("suspended threads canaries", |canaries| {
-        // A release under a lock, which writes a word more.
+        // A release under a lock, which writes another word.
         let counted = command(BUILD, workspace)?.arg("--count");
         canaries.must_find(counted, "SettlesUnderLock", "not what docs/benchmarks.md says");
         for (fault, program, expected) in CANARIES {
@@ -58,7 +57,6 @@ fn replay(workspace: &Workspace) -> Result<Cmd<'_>> {
     Ok(BUILD.cargo(workspace, "run", "model")?.args(["--quiet", "--bin", "model", "--", "replay"]))
 }
 
-/// Stopped threads, in some build.
 pub(crate) fn command(build: Build, workspace: &Workspace) -> Result<Cmd<'_>> {
     Ok(build.cargo(workspace, "run", "threads")?.args(["--quiet", "--bin", "suspension", "--"]))
 }

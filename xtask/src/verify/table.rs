@@ -1,4 +1,4 @@
-//! [`Table`]: one row for each part, whichever way it ended.
+//! [`Table`]: a row for each part, however the part ended.
 
 use std::env;
 use std::fmt;
@@ -17,7 +17,7 @@ pub(super) struct Row {
     pub(super) tally: Tally,
     pub(super) time: Duration,
     pub(super) result: Outcome,
-    /// Of what belongs to the part: what could not be done here, and why.
+    /// Checks of the part that could not run here, with the reasons.
     pub(super) left_out: Vec<String>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Row {
 pub(super) enum Outcome {
     Held,
     Failed,
-    /// With the reason.
+    /// The reason.
     Skipped(String),
 }
 
@@ -33,7 +33,7 @@ pub(super) enum Outcome {
 pub(super) struct Table(pub(super) Vec<Row>);
 
 impl Table {
-    /// Appends it to the summary of the job, where CI has one.
+    /// Appends the table to the job's summary, if CI provides one.
     pub(super) fn summarise(&self) -> Result<()> {
         let Some(path) = env::var_os("GITHUB_STEP_SUMMARY") else { return Ok(()) };
         let mut file = OpenOptions::new().append(true).create(true).open(&path)?;
@@ -60,7 +60,7 @@ impl Row {
     }
 }
 
-/// As Markdown, in columns.
+/// As Markdown, with aligned columns.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = ["check", "covers", "mutants killed / seeded", "time", "result"].map(str::to_owned);

@@ -1,4 +1,4 @@
-//! [`run`]: a command whose output is seen while it runs, and counted when it has ended.
+//! [`run`]: a command whose output is shown while it runs, and available afterwards.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -6,19 +6,14 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use xshell::Cmd;
 
-/// What a command has printed to stdout, line by line.
 pub(super) struct Said {
     pub(super) lines: Vec<String>,
     succeeded: bool,
     command: String,
 }
 
-/// Runs a command to its end, and passes on what it says, as it comes.
-///
-/// # Errors
-///
-/// If it cannot be run. Whether it succeeded is asked of what is returned, since what it said is to be
-/// counted either way.
+/// Runs a command to its end, and shows its output as it comes. Fails if the command cannot be run. A failure
+/// of the command is reported by [`Said::result`], since its output counts either way.
 pub(super) fn run(command: Cmd<'_>) -> Result<Said> {
     let text = command.to_string();
     eprintln!("$ {text}");
@@ -37,9 +32,7 @@ pub(super) fn run(command: Cmd<'_>) -> Result<Said> {
 }
 
 impl Said {
-    /// # Errors
-    ///
-    /// If the command has failed.
+    /// Fails if the command has failed.
     pub(super) fn result(&self) -> Result<()> {
         if !self.succeeded {
             bail!("`{}` has failed", self.command);
@@ -47,7 +40,7 @@ impl Said {
         Ok(())
     }
 
-    /// The number before `what` in the first line that has one there.
+    /// The number before `what` in the first line with such a number.
     pub(super) fn number_before(&self, what: &str) -> Option<usize> {
         let before = |line: &String| {
             let (before, _) = line.split_once(what)?;

@@ -1,12 +1,12 @@
-//! Our own scripts, without the rest of us.
+//! Our own scripts, without our client.
 
 use std::time::Duration;
 
 use super::raw::Pair;
 use super::{Client, Many};
 
-/// The scripts that ours sends, with the same words, each by EVALSHA over a connection like ours: between it
-/// and ours lies what the client costs, between it and [`Raw`](super::Raw) what the scripts do.
+/// Sends our scripts with the same arguments, each by EVALSHA over a connection like ours: the difference to
+/// ours is the client's cost, the difference to [`Raw`](super::Raw) that of the scripts.
 #[derive(Debug)]
 pub struct Bare(Pair);
 

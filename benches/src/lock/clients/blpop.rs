@@ -1,4 +1,4 @@
-//! The lock whose waiters sleep in BLPOP: the fastest way of others to be woken.
+//! A lock whose waiters sleep in BLPOP: the fastest wake-up among the peers.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use redis::{Script, cmd};
 use super::raw::connection;
 use super::{Client, LEASE, PATIENCE};
 
-/// In the manner of python-redis-lock: SET NX takes the lock, giving it back pushes one token onto a list of
-/// signals, and a waiter pops it over a connection of its own. No watchdog, no position in a queue.
+/// In the manner of python-redis-lock: SET NX acquires the lock, a release pushes one token onto a list of
+/// signals, and a waiter pops it over a connection of its own. No watchdog, no queue.
 pub struct Blpop {
     url: String,
     name: String,
     signal: String,
     commands: MultiplexedConnection,
-    /// Connections without a sleeper just now.
+    /// Connections without a sleeping waiter.
     sleepers: Mutex<Vec<MultiplexedConnection>>,
     release: Script,
 }
 
-/// One token at most, and not for long if it is not taken.
+/// At most one token, which expires soon if it is not popped.
 const RELEASE: &str = "
 if redis.call('get', KEYS[1]) ~= ARGV[1] then
     return 0

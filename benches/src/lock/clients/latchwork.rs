@@ -1,4 +1,4 @@
-//! Ours, of each kind.
+//! Our locks, of each kind.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use latchwork::{Guard, Lock, LockClient, LockError};
 
 use super::{Client, Many};
 
-/// A row of ours: a lock over Redis, watched, as it comes.
+/// A row of ours: a watched lock over Redis, with default options.
 macro_rules! ours {
     ($(#[$doc:meta])* $client:ident, $name:literal, $lock:expr) => {
         $(#[$doc])*
@@ -59,6 +59,6 @@ ours! {
 }
 
 ours! {
-    /// The read lock of the same.
+    /// The read lock of `latchwork::LockClient::get_read_write_lock`.
     LatchworkRead, "read", |client, name| client.get_read_write_lock(name).map(|both| both.read().clone())
 }

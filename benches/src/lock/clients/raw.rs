@@ -1,4 +1,4 @@
-//! No lock, but what one costs at least.
+//! Not a lock, but a lower bound for its cost.
 
 use std::time::Duration;
 
@@ -10,12 +10,11 @@ use redis::{
 
 use super::{Client, LEASE, Many, PATIENCE};
 
-/// Two scripts that do what Redisson's do without contention, each sent by EVALSHA and awaited, over a
-/// connection like ours.
+/// Two scripts equal to Redisson's without contention, sent by EVALSHA over a connection like ours.
 #[derive(Debug)]
 pub struct Raw(Pair);
 
-/// Two scripts about one name, and what they are called over.
+/// Two scripts for one name, and their connection.
 pub(super) struct Pair {
     connection: MultiplexedConnection,
     name: String,
@@ -45,7 +44,7 @@ redis.call(ARGV[4], KEYS[2], ARGV[3])
 redis.call('del', KEYS[1])
 return 1";
 
-/// A connection as latchwork makes it: RESP3, without Nagle's delay, and no bound of commands under way.
+/// A connection like latchwork's: RESP3, without Nagle's delay, and no limit of commands in flight.
 pub(super) async fn connection(url: &str, response_timeout: Option<Duration>) -> MultiplexedConnection {
     let info = url.into_connection_info().expect("a URL");
     let tcp = info.tcp_settings().clone().set_nodelay(true);
@@ -58,7 +57,6 @@ pub(super) async fn connection(url: &str, response_timeout: Option<Duration>) ->
 }
 
 impl Pair {
-    /// For each of the names, over one connection.
     pub(super) async fn all(url: &str, names: &[String], [acquire, release]: [&str; 2]) -> Vec<Self> {
         let connection = connection(url, Some(PATIENCE)).await;
         let pair = |name: &String| Self {
@@ -76,7 +74,7 @@ impl Pair {
         Self::all(url, &[name.to_owned()], scripts).await.swap_remove(0)
     }
 
-    /// `last`: the third word of the script, if it has one.
+    /// `last`: the script's third argument, if any.
     pub(super) async fn lock(&self, last: Option<u64>) {
         let mut acquire = self.acquire.key(&self.name);
         acquire.arg(LEASE.as_millis() as u64).arg(&self.owner);
@@ -87,7 +85,7 @@ impl Pair {
         assert_eq!(left, None, "this row cannot wait");
     }
 
-    /// `words`: adds the script's words behind the lock's name.
+    /// `words`: adds the script's arguments after the lock's name.
     pub(super) async fn unlock<T: FromRedisValue>(&self, words: impl FnOnce(&mut ScriptInvocation<'_>)) -> T {
         let mut release = self.release.key(&self.name);
         words(&mut release);
@@ -101,7 +99,7 @@ impl std::fmt::Debug for Pair {
     }
 }
 
-/// As long as a uuid and a number.
+/// As long as a UUID and a number.
 pub(super) fn owner() -> String {
     format!("{:036}:1", fastrand::u64(..))
 }

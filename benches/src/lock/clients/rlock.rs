@@ -1,4 +1,4 @@
-//! rlock: watched leases, told when they are lost.
+//! rlock: watched leases, with a notice of their loss.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ impl Client for Rlock {
     type Guard = RLockGuard;
 
     async fn connect(url: &str, name: &str) -> Self {
-        // By default it gives up after half a second, which a swamped machine can take.
+        // The default timeout is half a second, which a swamped machine can exceed.
         let config = ConnectionManagerConfig::new().set_response_timeout(Some(PATIENCE));
         let server = Server::open(url).expect("a URL");
         let manager = server.get_connection_manager_with_config(config).await.expect("a server");

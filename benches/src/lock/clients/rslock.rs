@@ -6,7 +6,7 @@ use rslock::{LockGuard, LockManager};
 
 use super::{Client, LEASE};
 
-/// Asks again after a random time, and gives back what it did not get.
+/// Asks again after a random time, and releases partial acquisitions.
 #[derive(Debug)]
 pub struct Rslock {
     manager: LockManager,

@@ -1,4 +1,4 @@
-//! What is sent to take a lock that is free, and to give it back.
+//! The commands that acquire and release a free lock.
 
 use super::super::clients::{Client, Raw};
 use super::super::figure::{Figure, Goal, Measurement};
@@ -39,7 +39,7 @@ pub(super) fn row<C: Client>(server: &mut Server) -> (&'static str, f64, String)
         let guard = client.lock().await;
         client.unlock(guard).await;
     };
-    // From here on the server knows the scripts.
+    // Now the server knows the scripts.
     runtime.block_on(pair());
     let monitor = Monitor::begin(server);
     for _ in 0..PAIRS {

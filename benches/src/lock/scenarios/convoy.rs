@@ -1,4 +1,4 @@
-//! Four processes with eight tasks each crowd before one lock; each thinks for a while between its turns.
+//! Four processes with eight tasks each crowd before one lock; each task pauses between its turns.
 
 use std::time::Duration;
 
@@ -30,11 +30,10 @@ pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
     walked.measurement
 }
 
-/// What all processes of a client do.
 pub(super) struct Walk {
     pub(super) name: &'static str,
     pub(super) convoy: Convoy,
-    /// Of one client in one round.
+    /// Time of a client in a round.
     pub(super) time: Duration,
 }
 
@@ -65,7 +64,7 @@ impl figure::Row for Row {
 
 pub(super) struct Row {
     client: &'static str,
-    /// What was sent, and for how many acquisitions.
+    /// The commands sent, and the acquisitions meanwhile.
     sent: (Sent, u64),
     entered: u64,
     remote: u64,
@@ -73,9 +72,9 @@ pub(super) struct Row {
     largest_gap: Duration,
     stalls: u64,
     pub(super) longest_wait: Duration,
-    /// Which part of a round's turns a process had at least.
+    /// The least share that a process had of a round's turns.
     pub(super) least: f64,
-    /// The least of Jain's indices of the processes' turns in a round: 1 if all had as many.
+    /// The least of the rounds' Jain's indices over the processes' turns: 1 if all had as many.
     pub(super) jain: f64,
 }
 
@@ -95,7 +94,7 @@ pub(super) fn row<C: Client>() -> Row {
 }
 
 impl Row {
-    /// Of a hand-off.
+    /// Commands of a hand-off.
     pub(super) fn commands(&self) -> f64 {
         self.sent.0.total() as f64 / self.sent.1 as f64
     }

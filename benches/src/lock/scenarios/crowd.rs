@@ -1,4 +1,4 @@
-//! Four processes with eight tasks each, whose queues are never empty: whether each of them has its turns.
+//! Four processes with eight tasks each, whose queues are never empty: each process has to get its turns.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The fair lock beside the plain one, and beside BLPOP: what its order costs, and whether it is one.
+//! The fair lock beside the plain one, and beside BLPOP: the cost of its order, and a check of the order.
 
 use super::super::clients::{Client, LatchworkFair};
 use super::super::figure::{Goal, Measurement};
@@ -16,7 +16,7 @@ pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
     let rows = [each_client_beside!(LatchworkFair, two()), each_client_beside!(LatchworkFair, eight())];
     let handed_off = granted(NAME, FAIR, rows.map(Vec::from), server, rounds);
 
-    // Those of `crowd`, which never think: the queues are never empty.
+    // The tasks of `crowd`, which never pause: the queues are never empty.
     let walk = Walk { name: NAME, ..crowd::WALK };
     let mut crowd = walk.walked(each_client_beside!(LatchworkFair, walker()).into(), server, rounds);
     let at_most = Some(Goal::AtMostBy { row: FAIR, most: 1.2 });

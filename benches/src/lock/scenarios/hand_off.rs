@@ -1,4 +1,4 @@
-//! Two processes, or more: one has the lock, the others sleep until it is let go of.
+//! Two processes, or more: one has the lock, the others sleep until its release.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use crate::each_client;
 
 pub(super) const NAME: &str = "hand_off";
 
-/// Of one client in one round.
+/// Time of a client in a round.
 const TIME: Duration = Duration::from_millis(1500);
 
-/// How long the other one sleeps before it is called, in microseconds: enough to have fallen asleep.
+/// Microseconds that a waiter sleeps at least before the release: enough to fall asleep.
 const ASLEEP: u64 = 3_000;
-/// And how much longer at most.
+/// Microseconds added at most.
 const LONGER: u64 = 10_000;
 
 pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
@@ -49,7 +49,7 @@ fn handed_off(name: &'static str, mut rows: Vec<Row>, server: &mut Server, round
     })
 }
 
-/// Among two processes and among eight, of a lock that the store grants; the `ours` of its rows.
+/// Hand-offs among two processes and among eight, of a lock that the store grants; `ours` names our row.
 pub(super) fn granted(
     name: &'static str,
     ours: &'static str,
@@ -58,7 +58,7 @@ pub(super) fn granted(
     rounds: usize,
 ) -> Measurement {
     let of_blpop = |times| Some(Goal::OfRow { row: ours, peer: Blpop::NAME, times });
-    // The waiter's question, and the release. (Behind a PING, which is not counted.)
+    // The waiter's attempt, and the release. (After a PING, which is not counted.)
     let commands = Some(Goal::AtMostBy { row: ours, most: 2.0 });
 
     let mut two = handed_off(name, two, server, rounds);
@@ -75,7 +75,7 @@ pub(super) fn granted(
     two.measurement.and(eight.measurement)
 }
 
-/// What a hand-off costs the server, the making of connections included.
+/// Adds the server's cost of a hand-off, with the cost of connecting.
 fn push_spent(rows: &mut Rows<Row>, [bytes, cpu]: [&'static str; 2]) {
     rows.push(bytes, 0, None, |row| row.spent.0.bytes as f64 / row.spent.1 as f64);
     rows.push(cpu, 0, None, |row| row.spent.0.cpu.as_secs_f64() * 1e6 / row.spent.1 as f64);
@@ -90,12 +90,12 @@ impl figure::Row for Row {
 pub(super) struct Row {
     client: &'static str,
     processes: u64,
-    /// A client that asks at intervals is called at a moment that has nothing to do with them.
+    /// Random extra time, to keep releases out of step with clients that ask at intervals.
     longer: u64,
     nanos: Histogram<u64>,
-    /// What was sent, and for how many acquisitions.
+    /// The commands sent, and the acquisitions meanwhile.
     sent: (Sent, u64),
-    /// What the server has spent, and for how many acquisitions.
+    /// The server's resources, and the acquisitions meanwhile.
     spent: (Spent, u64),
 }
 
@@ -145,7 +145,7 @@ impl Row {
         let outcome = self.run(name, false).run(server);
         self.spent.0 += server.spent() - before;
         self.spent.1 += outcome.taken.entered;
-        // Otherwise a task of this process would have been timed.
+        // Otherwise the hand-off went to a task of the same process.
         assert_eq!(outcome.board.remote(), outcome.taken.entered, "{}: turns were not taken", self.client);
         for nanos in outcome.taken.nanos {
             self.nanos.saturating_record(nanos);

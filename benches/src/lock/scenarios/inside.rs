@@ -1,4 +1,4 @@
-//! Hand-offs between tasks of one process: with one waiter, and with a line of seven.
+//! Hand-offs between tasks of one process: with one waiter, and with a queue of seven.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +19,15 @@ use crate::each_client;
 
 pub(super) const NAME: &str = "inside";
 
-/// Of one client in one round.
+/// Time of a client in a round.
 const TIME: Duration = Duration::from_millis(700);
-/// Of the round that is counted: a tenure grows while there is no contention.
+/// Time of the counted round: a tenure grows without contention.
 const COUNTED: Duration = Duration::from_millis(2100);
-/// How long a waiter sleeps before it is called, in microseconds: enough to have fallen asleep.
+/// Microseconds that a waiter sleeps before the release: enough to fall asleep.
 const ASLEEP: u64 = 2_000;
 
-/// How many tasks, and what their figures are called.
 const LINES: [(u64, &str, &str, Option<Goal>); 2] = [
-    // Within the tenure there are none; the hold is a tenth of the shortest.
+    // No commands within the tenure; the hold is a tenth of the shortest tenure.
     (2, "2 tasks: commands", "2 tasks: p50, us", Some(Goal::AtMost(0.1))),
     (8, "8 tasks: commands", "8 tasks: p50, us", Some(Goal::AtMost(0.1))),
 ];

@@ -1,7 +1,7 @@
-//! Locks of other crates and languages beside ours: two processes of four threads or tasks each, which all
-//! want the lock always, and hold it for a millisecond at most.
+//! Locks of other crates and languages beside ours: two processes of four threads or tasks each, which always
+//! want the lock, and hold it for a millisecond at most.
 //!
-//! Each process is told `pace plain NAME MS TURN`, and answers `waited NSxTIMES …`, as in `checks/interop`.
+//! Each process is sent `pace plain NAME MS TURN`, and answers `waited NSxTIMES …`, as in `checks/interop`.
 
 use std::fs;
 use std::path::Path;
@@ -26,9 +26,8 @@ pub const NAME: &str = "others";
 const PROCESSES: usize = 2;
 const THREADS: usize = 4;
 const TIME: Duration = Duration::from_secs(2);
-/// How long a process may take beyond its time.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Milliseconds that a turn lasts at most.
+/// Longest turn in milliseconds.
 const TURN: u64 = 1;
 
 /// A program that takes turns.
@@ -38,7 +37,7 @@ pub struct Peer {
     command: Command,
 }
 
-/// Those that can be run here. Says which cannot.
+/// The peers that can run here. Prints which cannot.
 pub fn peers(redisson: Option<&Path>, python: Option<&Path>) -> Vec<Peer> {
     let ours = |name| Peer { name, command: this_program(["--player", name]) };
     let mut peers: Vec<Peer> = each_client!(named()).into_iter().chain(["fair"]).map(ours).collect();
@@ -62,15 +61,11 @@ fn named<C: Client>() -> &'static str {
     C::NAME
 }
 
-/// Measures it.
-///
-/// # Panics
-///
-/// If a peer's process fails.
+/// Runs the scenario. Panics if a peer's process fails.
 pub fn measure(server: &mut Server, rounds: usize, peers: Vec<Peer>) -> Measurement {
     let mut rows: Vec<Row> = peers.into_iter().map(|peer| Row::start(peer, server)).collect();
     for row in &mut rows {
-        // What a compiler at run time has to learn is learnt here, too; so it is done twice.
+        // Twice: a just-in-time compiler has to warm up.
         row.round(TIME);
         row.forget();
         let monitor = Monitor::begin(server);
@@ -99,7 +94,7 @@ pub fn measure(server: &mut Server, rounds: usize, peers: Vec<Peer>) -> Measurem
     all.measurement
 }
 
-/// Seconds of the server's CPU.
+/// Seconds of the server's CPU time.
 fn server_cpu(server: &mut Server) -> f64 {
     let info: String = server.control(&["INFO", "cpu"]);
     let of = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
@@ -130,7 +125,7 @@ impl Row {
             command.args(peer.command.get_args()).arg(server.url());
             command.envs(peer.command.get_envs().filter_map(|(name, value)| Some((name, value?))));
             if peer.name == "redisson" {
-                // Its watchdog's timeout.
+                // The timeout of its watchdog.
                 command.arg("30000");
             }
             let process = Member::start(command);
@@ -196,7 +191,7 @@ impl Row {
     }
 }
 
-/// Seconds of CPU of a process, of all its threads; nothing where there is no `/proc`.
+/// Seconds of CPU time of a process, with all its threads; zero without `/proc`.
 fn cpu(process: &Member) -> f64 {
     // The unit of `/proc`, whatever the kernel's own is.
     const TICKS_A_SECOND: f64 = 100.0;
@@ -206,11 +201,7 @@ fn cpu(process: &Member) -> f64 {
     ticks / TICKS_A_SECOND
 }
 
-/// What this program does as a process of a Rust client.
-///
-/// # Panics
-///
-/// If anything goes wrong; the parent sees that.
+/// Runs this program as a process of a Rust client. Panics on any error, which the parent sees.
 pub fn be_player(client: &str, url: &str) {
     let mut players = Vec::from(each_client!(player()));
     players.extend(each_client_beside!(LatchworkFair, player()));

@@ -1,5 +1,4 @@
-//! The read-write lock: its writers beside the plain lock and BLPOP, and what its readers cost and how they
-//! are woken.
+//! The read-write lock: its writers beside the plain lock and BLPOP; its readers' cost and wake-up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,17 +26,16 @@ pub(super) const NAME: &str = "read_write";
 const READ: &str = LatchworkRead::NAME;
 const WRITE: &str = LatchworkWrite::NAME;
 
-/// The readers.
 const PROCESSES: u64 = 4;
 const TASKS: u64 = 8;
 const READERS: u64 = PROCESSES * TASKS;
-/// Of one round.
+/// Time of a round.
 const TIME: Duration = Duration::from_millis(1500);
-/// How long readers sleep before they are woken: enough for the last of them to have fallen asleep.
+/// Sleep of the readers before the wake-up: enough for the last of them to fall asleep.
 const ASLEEP: Duration = Duration::from_millis(20);
-/// What readers that a writer has to wait for read for, in microseconds.
+/// Microseconds of a read that a writer has to wait for.
 const READ_FOR: u64 = 20_000;
-/// How long the writer stays away.
+/// Microseconds between two writes.
 const AWAY: std::ops::Range<u64> = 20_000..60_000;
 
 pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
@@ -55,7 +53,6 @@ fn figure(what: &'static str, digits: usize, most: Option<f64>, row: &'static st
     Figure { scenario: NAME, what, digits, goal, values: vec![(row, value)] }
 }
 
-/// No others use the lock.
 fn alone(server: &mut Server) -> Measurement {
     let mut measurement = Measurement::default();
     for (row, commands, sent) in
@@ -67,7 +64,7 @@ fn alone(server: &mut Server) -> Measurement {
     measurement
 }
 
-/// Readers of several processes wait for a writer; it leaves.
+/// Readers of several processes wait for a writer, which releases.
 fn woken(server: &mut Server, rounds: usize) -> Measurement {
     let [mut first, mut last] = [(); 2].map(|()| histogram());
     let (mut commands, mut messages, mut times) = (0, 0, 0);
@@ -93,7 +90,7 @@ fn woken(server: &mut Server, rounds: usize) -> Measurement {
             figure("32 readers woken: the first, p50, us", 0, None, READ, micros(&first, 0.5)),
             figure("32 readers woken: the last, p50, us", 0, None, READ, micros(&last, 0.5)),
             figure("32 readers woken: the last, p99, us", 0, None, READ, micros(&last, 0.99)),
-            // The writer's, and one of each process.
+            // The writer's command, and one of each process.
             figure("32 readers woken: commands", 1, Some(PROCESSES as f64 + 1.0), READ, a_time(commands)),
             figure("32 readers woken: messages", 1, Some(1.0), READ, a_time(messages)),
         ],
@@ -101,7 +98,7 @@ fn woken(server: &mut Server, rounds: usize) -> Measurement {
     }
 }
 
-/// Says how many commands and how many messages it took.
+/// Returns the numbers of commands and of messages.
 async fn wake_all(server: &mut Server, board: &Board, writer: &LatchworkWrite, round: u64) -> (u64, u64) {
     board.arrive();
     let guard = writer.lock().await;
@@ -123,14 +120,13 @@ async fn wake_all(server: &mut Server, board: &Board, writer: &LatchworkWrite, r
     (after.0 - before.0, after.1 - before.1)
 }
 
-/// Scripts and messages so far. A message is published by a script, which the server counts as well.
+/// Scripts and messages so far. A script publishes a message, and the server counts its commands as well.
 fn calls(server: &mut Server) -> (u64, u64) {
     let calls = server.calls();
     let sum = |names: &[&str]| names.iter().filter_map(|name| calls.get(*name)).sum();
     (sum(&["evalsha", "eval"]), sum(&["publish", "spublish"]))
 }
 
-/// A writer comes while there is always a reader.
 fn behind_readers(server: &mut Server, rounds: usize) -> Measurement {
     let mut measurement = Measurement::default();
     let lines = [
@@ -165,7 +161,7 @@ fn behind_readers(server: &mut Server, rounds: usize) -> Measurement {
     measurement
 }
 
-/// Runs what a writer does here while other processes read.
+/// Runs a writer's work while other processes read.
 fn beside_readers(
     server: &mut Server,
     part: Part,
@@ -176,13 +172,12 @@ fn beside_readers(
     let writer = runtime.block_on(LatchworkWrite::connect(&server.url(), NAME));
     run.run_beside(server, |server, board| {
         let taken = runtime.block_on(does(server, board, &writer));
-        // Its subscriptions end with it.
+        // Ends the writer's subscriptions.
         drop((writer, runtime));
         taken
     });
 }
 
-/// Readers of one process come and go.
 fn inside(server: &mut Server) -> Measurement {
     let runtime = runtime();
     let client = Arc::new(runtime.block_on(LatchworkRead::connect(&server.url(), NAME)));

@@ -1,4 +1,4 @@
-//! An owner that has the lock takes it once more, and gives that back. The peers cannot.
+//! An owner acquires and releases its own lock again. The peers cannot.
 
 use std::time::Instant;
 

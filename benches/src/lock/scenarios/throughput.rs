@@ -1,5 +1,4 @@
-//! Tasks of one process, each of which takes a lock of its own and gives it back, over and over, over the one
-//! connection that they share.
+//! Tasks of a process, each with a lock of its own, acquire and release over one shared connection.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,13 +15,12 @@ use super::there_and_back;
 
 pub(super) const NAME: &str = "throughput";
 
-/// Slices of each row in a round, and their length at least.
+/// Slices of each row in a round, and their least length.
 const SLICES: usize = 10;
 const SLICE: Duration = Duration::from_millis(20);
-/// Pairs of each task in a slice at least, so that most of it has all of them under way.
+/// Least number of pairs of each task in a slice, so that all tasks run for most of the slice.
 const FEWEST: u64 = 6;
 
-/// How many tasks, and what their figures are called.
 const LINES: [(usize, [&str; 3]); 4] = [
     (1, ["1 task: lock + unlock, us", "1 task: CPU of the client, us", "1 task: CPU of the server, us"]),
     (8, ["8 tasks: lock + unlock, us", "8 tasks: CPU of the client, us", "8 tasks: CPU of the server, us"]),
@@ -63,10 +61,10 @@ pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
 
 struct Row {
     client: &'static str,
-    /// All tasks, with so many pairs each.
+    /// Runs all tasks, with a number of pairs each.
     slice: Box<dyn Fn(u64) -> Duration>,
     tasks: u64,
-    /// Of each task in a slice.
+    /// Pairs of each task in a slice.
     pairs: u64,
     micros: Vec<f64>,
     client_cpu: Duration,
@@ -83,7 +81,7 @@ fn row<C: Many>(server: &Server, tasks: usize) -> Row {
     let (client_cpu, spent) = (Duration::ZERO, Spent::default());
     let mut row =
         Row { client: C::NAME, slice: Box::new(slice), tasks, pairs: FEWEST, micros, client_cpu, spent };
-    // From here on the server knows the scripts.
+    // Now the server knows the scripts.
     (row.slice)(FEWEST);
     let took = (row.slice)(FEWEST);
     row.pairs = FEWEST.max((FEWEST as f64 * SLICE.as_secs_f64() / took.as_secs_f64()) as u64);
@@ -116,7 +114,6 @@ impl Row {
         self.micros.push(took.as_secs_f64() * 1e6 / (self.tasks * self.pairs) as f64);
     }
 
-    /// Of the slices.
     fn median(&mut self) -> f64 {
         self.micros.sort_by(f64::total_cmp);
         self.micros[(self.micros.len() - 1) / 2]

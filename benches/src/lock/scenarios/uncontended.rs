@@ -1,4 +1,4 @@
-//! One task takes a lock that is free and gives it back, over and over.
+//! One task acquires and releases a free lock, over and over.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::each_client;
 
 pub(super) const NAME: &str = "uncontended";
 
-/// Slices of each row in a round, and their length: short beside what disturbs them, so that most are not.
+/// Slices of each row in a round, and their length: shorter than the gaps between disturbances.
 const SLICES: usize = 100;
 const SLICE: Duration = Duration::from_millis(2);
 const WARM_UP: u64 = 100;
@@ -35,7 +35,7 @@ pub(super) fn measure(server: &mut Server, rounds: usize) -> Measurement {
     Measurement { figures: figures.into(), notes: Vec::new() }
 }
 
-/// The median slice of each row, in microseconds for one pair.
+/// The median slice of each row, in microseconds per pair.
 fn times(runtime: &Runtime, server: &Server, slices: usize) -> Vec<(&'static str, f64)> {
     let mut rows = Vec::from(each_client!(row(runtime, server)));
     rows.push(row::<Raw>(runtime, server));
@@ -54,7 +54,7 @@ type Slice = Pin<Box<dyn Future<Output = Duration> + Send>>;
 
 struct Row {
     client: &'static str,
-    /// So many pairs.
+    /// Runs a number of pairs.
     slice: Box<dyn Fn(u64) -> Slice>,
     pairs: u64,
     micros: Vec<f64>,
@@ -83,7 +83,7 @@ fn row<C: Client>(runtime: &Runtime, server: &Server) -> Row {
 
 impl Row {
     fn run(&self, runtime: &Runtime) -> Duration {
-        // As a task, and not in `block_on`: that is where most code is.
+        // As a task, not in `block_on`: most code of users runs in tasks.
         let slice = runtime.spawn((self.slice)(self.pairs));
         runtime.block_on(slice).expect("no task failed")
     }

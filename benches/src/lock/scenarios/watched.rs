@@ -1,4 +1,4 @@
-//! Ten thousand locks of one process, each of them watched.
+//! Ten thousand watched locks of one process.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ pub(super) const NAME: &str = "watched";
 
 const LOCKS: usize = 10_000;
 const LEASE: Duration = Duration::from_secs(3);
-/// A renewal is due each time a third of the lease is over.
+/// Length of a round: each lease is renewed when a third of it is over.
 const ROUND: Duration = Duration::from_secs(1);
 const ROUNDS: u32 = 6;
-/// How often all leases are looked at in a round.
+/// Number of looks at all leases in a round.
 const LOOKS: u32 = 10;
 
-/// The least that any of the leases lasts, in milliseconds, all in one look; -2 if one is gone.
+/// The shortest remaining lease in milliseconds, in one script; -2 if a lease is gone.
 const LEAST_LEFT: &str = "
 local least = redis.call('pttl', KEYS[1] .. 0)
 for i = 1, ARGV[1] - 1 do
@@ -67,7 +67,7 @@ struct Seen {
     took: Duration,
     /// Commands of each round.
     rounds: Vec<u64>,
-    /// Milliseconds.
+    /// In milliseconds.
     least_on_server: i64,
     least_here: Duration,
     lost: usize,
@@ -85,8 +85,7 @@ async fn take_all(url: &str, prefix: &str) -> Vec<Guard> {
     taking.join_all().await
 }
 
-/// Looks on for [`ROUNDS`]. By the server's own count: only the watchdog sends EVALSHA, and the observer
-/// sends EVAL.
+/// Observes for [`ROUNDS`], by the server's count: only the watchdog sends EVALSHA; the observer, EVAL.
 async fn watch(server: &mut Server, prefix: &str, guards: &[Guard]) -> Seen {
     let locks = LOCKS.to_string();
     let mut seen = Seen { least_on_server: i64::MAX, least_here: LEASE, ..Seen::default() };
@@ -109,7 +108,7 @@ async fn watch(server: &mut Server, prefix: &str, guards: &[Guard]) -> Seen {
     seen
 }
 
-/// Gives all back, and counts those that were lost before.
+/// Releases all, and counts the locks that were lost before.
 async fn give_back(guards: Vec<Guard>) -> usize {
     let mut giving = JoinSet::new();
     for guard in guards {

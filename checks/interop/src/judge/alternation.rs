@@ -1,4 +1,4 @@
-//! Before a read-write lock, readers and writers take turns.
+//! Readers and writers of a read-write lock take turns.
 
 use fleet::clock::seconds;
 
@@ -7,14 +7,14 @@ use crate::names::LockKind;
 use crate::spans::Spans;
 use crate::story::{Acquisition, Story, TENURE};
 
-/// An owner has the lock alone.
+/// The time in which an owner has the lock alone.
 struct Writing<'a> {
     owner: &'a str,
     from: u64,
-    /// It ends between these two.
+    /// The write ends between `leaves` and `to`.
     leaves: u64,
     to: u64,
-    /// It was given back, and the readers were let in by that.
+    /// The writer released the lock, which let the readers in.
     ended_well: bool,
 }
 
@@ -26,7 +26,7 @@ impl Judge<'_> {
             for read in &reads {
                 self.read(read, &writing);
             }
-            // What a process gives back may come to the store as much later, too.
+            // The release may reach the store as much later, too.
             let ends = Spans::union(writing.iter().map(|it| (it.leaves, it.to + UNNOTICED)));
             for write in &writes {
                 self.write(write, &reads, &ends);
@@ -34,14 +34,14 @@ impl Judge<'_> {
         }
     }
 
-    /// A reader waits for one writer.
+    /// A reader waits for at most one writer.
     fn read(&mut self, read: &Acquisition, writing: &[Writing<'_>]) {
         let Some(until) = self.story.in_line_until(read) else { return };
         *self.seen.entry("reads").or_default() += 1;
         let known = read.wanted + UNNOTICED;
         let before = &writing[..writing.partition_point(|it| it.from < until)];
         let came = before.len().saturating_sub(writing.partition_point(|it| it.from <= known));
-        // One that died, or lost the lock, has let no other in.
+        // A writer that died, or lost the lock, has let no reader in.
         let ended_badly = before.iter().filter(|it| !it.ended_well && read.wanted < it.to).count();
         if came > 1 + ended_badly {
             let what = format!(
@@ -54,8 +54,7 @@ impl Judge<'_> {
         }
     }
 
-    /// No reader that comes later reads before a writer, but with those whose turn it is, or with present
-    /// readers.
+    /// No later reader passes a waiting writer, except in a turn of readers, or with present readers.
     fn write(&mut self, write: &Acquisition, reads: &[&Acquisition], ends: &Spans) {
         let Some(until) = self.story.in_line_until(write) else { return };
         *self.seen.entry("writes").or_default() += 1;
@@ -65,7 +64,7 @@ impl Judge<'_> {
             let last = reads.partition_point(|it| it.acquired < Some(to));
             reads[first..last.max(first)].iter()
         };
-        // Its turn began with the end of a writer, while it waited.
+        // The reader's turn began with the end of a writer, while the reader waited.
         let is_let_in = |read: &Acquisition, at| ends.first_within(read.wanted, at).is_some();
         let later =
             between(known + TENURE, until).filter(|read| read.wanted > known && read.stands_in_line());
@@ -89,7 +88,7 @@ impl Judge<'_> {
     }
 }
 
-/// By when they began. What an owner has several times is once.
+/// The writes, ordered by their beginning. Overlapping holds of one owner count as one.
 fn writing<'a>(story: &Story, writes: &[&'a Acquisition]) -> Vec<Writing<'a>> {
     let mut all: Vec<Writing<'_>> = Vec::new();
     for write in writes {

@@ -71,7 +71,7 @@ impl Judge<'_> {
     }
 }
 
-/// Until when `acquisition` kept all others out, as far as it knew, unless the stage took its lock away.
+/// The time until which the owner believed to exclude others, unless the stage took the lock away.
 fn claimed_until(acquisition: &Acquisition) -> u64 {
     let told = acquisition.lost.filter(|(_, why)| *why == Why::Gone).map(|(at, _)| at);
     let gave = acquisition.lets_go.filter(|(_, by)| *by != By::Forget).map(|(at, _)| at);

@@ -1,4 +1,4 @@
-//! A holder learns of each loss in time, and of none that is not one.
+//! A holder learns of each loss in time, and reports no false loss.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::Judge;
 use crate::history::{Outcome, Why};
 use crate::story::Acquisition;
 
-/// From a lock's being taken away to a renewal's answer that does not know of it yet.
+/// Time from the removal of a lock to the last renewal's answer that missed the removal.
 const UNDER_WAY: u64 = nanos(Duration::from_millis(500));
 
 impl Judge<'_> {
@@ -41,15 +41,14 @@ impl Judge<'_> {
     }
 
     fn never_told(&self, it: &Acquisition) -> Option<(u64, &'static str)> {
-        // An explicit owner may have got the lock anew.
+        // An explicit owner may have acquired the lock anew.
         let (first, last) = it.beliefs.filter(|_| !it.wish.explicit)?;
         let (begin, end) = self.story.cut_within(it.name, first, last)?;
         let is_wrong = begin >= first && last > end + it.wish.lease + UNDER_WAY;
         is_wrong.then_some((last, "still believed in, though it was taken away a lease ago"))
     }
 
-    /// Whether a renewal could have come too late, from the one that should have been made to the end of the
-    /// lease.
+    /// True if a fault could have delayed a renewal, from when it was due to the end of the lease.
     fn is_late(&self, it: &Acquisition, at: u64) -> bool {
         let since = at.saturating_sub(it.wish.lease * 3 / 2);
         self.story.woes[it.member].commands.last_within(since, at).is_some()

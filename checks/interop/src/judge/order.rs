@@ -1,4 +1,4 @@
-//! A waiter for a fair lock, or to write, that meets with no fault has it in the order of arrival.
+//! Waiters for a fair lock, or to write, that meet no fault acquire it in the order of arrival.
 
 use fleet::clock::seconds;
 
@@ -9,7 +9,7 @@ use crate::story::Acquisition;
 impl Judge<'_> {
     pub(super) fn order(&mut self) {
         for of_name in self.story.of_names(queues) {
-            // From the last acquisition back: the arrivals and grants of all acquisitions before it.
+            // From the last acquisition back: the arrivals and grants of all earlier acquisitions.
             let mut earlier: Vec<(u64, u64)> =
                 of_name.iter().map(|it| (it.wanted, it.acquired.unwrap_or(it.wanted))).collect();
             for acquisition in of_name.iter().rev() {
@@ -18,7 +18,7 @@ impl Judge<'_> {
                     continue;
                 }
                 *self.seen.entry("waits in line compared").or_default() += 1;
-                // Only acquisitions that were served during this wait have overtaken it.
+                // Only acquisitions served during this wait have overtaken it.
                 let since = earlier.partition_point(|(_, at)| *at <= acquisition.wanted);
                 let last = earlier[since..].iter().map(|(wanted, _)| *wanted).max().unwrap_or(0);
                 let by = last.saturating_sub(acquisition.wanted);
@@ -36,7 +36,7 @@ impl Judge<'_> {
     }
 }
 
-/// Whether it took its place in the queue, and got the lock by it.
+/// True if the acquisition entered the queue, and got the lock from there.
 fn queues(acquisition: &Acquisition) -> bool {
     LockKind::of(acquisition.name).queues()
         && !acquisition.wish.reads

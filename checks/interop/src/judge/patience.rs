@@ -10,14 +10,13 @@ use crate::names::{LEASE, LockKind};
 use crate::spans::Spans;
 use crate::story::{Acquisition, Story};
 
-/// For how long a position in a fair lock's queue is kept: a third of the watched lease.
+/// How long the store keeps a position in a fair lock's queue: a third of the watched lease.
 const POSITION: u64 = nanos(LEASE) / 3;
 
-/// For how long readers have their turn, whether they come or not.
+/// Length of a turn of readers that do not come.
 const TURN: u64 = nanos(Duration::from_secs(1));
 
-/// A round trip, on a machine that has other things to do as well; and far less than a watched lease, which
-/// is what a wake-up that is lost costs.
+/// A round trip on a busy machine; far shorter than a watched lease, which is the cost of a lost wake-up.
 const LIMIT: u64 = nanos(Duration::from_millis(750));
 
 impl Judge<'_> {
@@ -35,12 +34,13 @@ impl Judge<'_> {
         }
     }
 
-    /// The lock was `free` for a waiter.
+    /// Checks the times in which the lock was `free` for a waiter.
     fn free(&mut self, of_name: &[&Acquisition], free: &Spans) {
-        // What an abandoned acquisition may have held meanwhile does not begin the wait anew.
+        // Free times between the same two grants add up: an abandoned acquisition in between may have held
+        // the lock, and must not restart the wait.
         let mut by_gap: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
         for (from, to) in free.iter() {
-            // Those that never had the lock are the first.
+            // Acquisitions without a grant are sorted first.
             let gap = of_name.partition_point(|it| it.acquired.is_none_or(|at| at <= from));
             by_gap.entry(gap).or_insert((0, from)).0 += to - from;
         }
@@ -53,11 +53,11 @@ impl Judge<'_> {
     }
 }
 
-/// When no reader, or no exclusive owner, could have the lock.
+/// The times in which no reader, or no exclusive owner, could have the lock.
 fn kept_from(story: &Story, of_name: &[&Acquisition], reads: bool) -> Spans {
     let held = of_name.iter().filter(|it| !reads || !it.wish.reads).filter_map(|it| story.may_be_held(it));
-    // A lock may be granted to a waiter that does not take it, as it stands still or is cut off, and stays
-    // with it for as long as a position is kept; and readers may be let in that do not come.
+    // A waiter that stands still or is cut off may be granted the lock without taking it, for as long as its
+    // position is kept; and readers that were let in may not come.
     let granted = of_name.iter().filter(|it| LockKind::of(it.name).queues()).flat_map(|acquisition| {
         let (waits, kept) = (acquisition.waited(), if acquisition.wish.reads { TURN } else { POSITION });
         let woes = &story.woes[acquisition.member].any;

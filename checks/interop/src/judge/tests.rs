@@ -1,5 +1,4 @@
-//! Histories that are made up, sound ones and such as must not be: those of `tales.txt`, and the words that
-//! they are written in.
+//! Made-up histories, sound and faulty ones: the stories of `tales.txt`, and the words of their language.
 
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
@@ -10,15 +9,13 @@ use crate::history::{By, Event, FaultKind, History, Life, Outcome, Record, Why, 
 
 const MS: u64 = 1_000_000;
 const LEASE: u64 = 2400;
-/// When all is over.
 const END: u64 = 20_000;
 
 fn named<'a, T: Deserialize<'a>>(name: Option<&&'a str>) -> Option<T> {
     name.map(|name| T::deserialize(IntoDeserializer::<Error>::into_deserializer(*name)).unwrap())
 }
 
-/// What the steps tell, each `AT ACTOR WHAT …`. An acquisition has a number, of its process; the lock is
-/// number 0 unless another is named.
+/// The history of the steps, each `AT ACTOR WHAT …`. The default lock is number 0.
 fn told(steps: &str) -> History {
     let life = |member| Life { member, ..Life::default() };
     let mut history = History { stage: Vec::new(), lives: vec![life(0), life(1)] };
@@ -34,7 +31,7 @@ fn told(steps: &str) -> History {
         let believes = Event::Believes { id, left: LEASE * MS };
         let fault = |kind| Event::Fault { kind, member, since: at * MS };
         let (of_stage, events) = match *verb {
-            // `@LOCK`; `r`: to read it; `#`: with a token; `*LEASES`.
+            // `@LOCK`; `r`: to read; `#`: with a token; `*LEASES`.
             "wants" => {
                 let wish = Wish {
                     lease: number('*').unwrap_or(1) * LEASE * MS,
@@ -45,7 +42,7 @@ fn told(steps: &str) -> History {
                 };
                 (false, vec![(at, Event::Wants { id, name: number('@').unwrap_or(0) as u32, wish })])
             }
-            // `=ID`: by the owner of that one; `#TOKEN`. It is asked at once.
+            // `=ID`: with the owner of acquisition ID; `#TOKEN`. The guard is asked at once.
             "has" => (false, vec![(at, Event::Acquired { id, owner, token: number('#') }), (at, believes)]),
             "holds" => (false, vec![(at, believes)]),
             "lost" => (false, vec![(at, Event::Lost { id, why: named::<Why>(rest.get(1)).unwrap() })]),
@@ -70,7 +67,6 @@ fn told(steps: &str) -> History {
                 history.lives[member.unwrap()].is_redisson = true;
                 continue;
             }
-            // Until that time.
             kind => (true, vec![(id, fault(named(Some(&kind)).unwrap()))]),
         };
         let records = if of_stage { &mut history.stage } else { &mut history.lives[member.unwrap()].records };
@@ -79,7 +75,7 @@ fn told(steps: &str) -> History {
     history
 }
 
-/// What is found if it comes to a good end.
+/// The violations that the judge finds, if the run ends in good order.
 fn found(steps: &str) -> Vec<String> {
     let mut history = told(steps);
     for life in history.lives.iter_mut().filter(|life| life.killed.is_none()) {
@@ -90,7 +86,7 @@ fn found(steps: &str) -> Vec<String> {
     judge(&history).1.iter().map(ToString::to_string).collect()
 }
 
-/// This and nothing else, or nothing.
+/// Asserts that the judge finds exactly this violation, or none.
 fn assert_found(what: &str, expected: Option<&str>, steps: &str) {
     let found = found(steps);
     let is_right = match expected {
@@ -124,8 +120,7 @@ fn end_that_was_not_seen_is_found() {
     assert!(said.contains("process 1 did not become quiet"), "{said}");
 }
 
-/// One process has the crowded lock turn after turn, while another one waits for three seconds; and at some
-/// time the server stands still.
+/// A process takes turn after turn, another waits for three seconds; and again, with a stalled server.
 #[test]
 fn process_that_has_no_turn_in_a_crowd_is_found_unless_a_fault_is_to_blame() {
     let turn = |id: u64| {

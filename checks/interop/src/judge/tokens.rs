@@ -11,8 +11,8 @@ impl Judge<'_> {
                 self.wrong(it.wanted, format!("lock {}: {} {what}", it.name, it.tag()));
             }
         }
-        // What it believed in at its first look it had without a break since the token was made: unless the
-        // stage took it away before the guard could know.
+        // The order is that of the first beliefs: until then an acquisition has held its lock without a break
+        // since it got the token, unless the stage took the lock away before the guard could know.
         let of_names = self.story.of_names(|it| {
             it.token.is_some()
                 && it.beliefs.is_some_and(|(at, _)| story.taken_away_by(it, at.max(it.wanted)).is_none())
@@ -22,7 +22,7 @@ impl Judge<'_> {
             for two in of_name.windows(2) {
                 let [before, after] = two else { unreachable!() };
                 let at = after.beliefs.map_or(after.wanted, |(at, _)| at);
-                // With an empty server, its counter begins anew.
+                // An empty server begins the counter anew.
                 let restarted = story
                     .cuts
                     .iter()

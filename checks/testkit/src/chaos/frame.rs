@@ -1,6 +1,6 @@
-//! Cuts what a client sends into commands.
+//! Splits a client's bytes into commands.
 
-/// Gathers bytes until they are a whole command.
+/// Gathers bytes until they form a whole command.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     gathered: Vec<u8>,
@@ -11,7 +11,7 @@ impl Frames {
         self.gathered.extend_from_slice(bytes);
     }
 
-    /// The next whole command, as it came.
+    /// The next whole command, verbatim.
     pub(super) fn take(&mut self) -> Option<Vec<u8>> {
         let length = command_length(&self.gathered)?;
         let rest = self.gathered.split_off(length);
@@ -19,7 +19,7 @@ impl Frames {
     }
 }
 
-/// How long the command is that `bytes` begin with: an array of bulk strings, or a line of words.
+/// The length of the command at the start of `bytes`: an array of bulk strings, or a line of words.
 fn command_length(bytes: &[u8]) -> Option<usize> {
     let (first, mut at) = line(bytes, 0)?;
     if let Some(words) = first.strip_prefix(b"*") {
@@ -31,14 +31,14 @@ fn command_length(bytes: &[u8]) -> Option<usize> {
     (at <= bytes.len()).then_some(at)
 }
 
-/// The line that begins at `from`, without its end, and where the next one begins.
+/// The line that begins at `from`, without its end, and the start of the next line.
 fn line(bytes: &[u8], from: usize) -> Option<(&[u8], usize)> {
     let rest = bytes.get(from..)?;
     let length = rest.windows(2).position(|two| two == b"\r\n")?;
     Some((&rest[..length], from + length + 2))
 }
 
-/// What is no number counts as 0: it is for the server to complain.
+/// An invalid number counts as 0: the server complains about it.
 fn number(digits: &[u8]) -> usize {
     std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }

@@ -17,31 +17,31 @@ impl Link {
         Link { shared, number }
     }
 
-    /// Which link of the proxy's it is: the first has 0.
+    /// The index of the link in the proxy, from 0.
     #[must_use]
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// Whether neither side has ended it, and it was not cut. A silent link is open.
+    /// True if neither side has ended the link, and the proxy has not cut it. A silent link is open.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.shared.lock().links[self.number].is_open()
     }
 
-    /// How many commands with `bytes` in them have gone on to the server. Case is not told apart.
+    /// The number of forwarded commands that contain `bytes`. Ignores case.
     #[must_use]
     pub fn count(&self, bytes: impl AsRef<[u8]>) -> usize {
         self.shared.lock().links[self.number].count(bytes.as_ref())
     }
 
-    /// How many bytes have gone on to the client.
+    /// The number of bytes forwarded to the client.
     #[must_use]
     pub fn bytes_to_client(&self) -> usize {
         self.shared.lock().links[self.number].bytes_to_client
     }
 
-    /// Cuts it. Cutting it again is harmless.
+    /// Cuts the link. Cutting it again is harmless.
     pub fn cut(&self, how: Cut) {
         self.shared.change(|state| state.links[self.number].cut(how));
     }
@@ -51,11 +51,7 @@ impl Link {
         self.shared.change(|state| state.links[self.number].silent[way as usize] = true);
     }
 
-    /// Waits until it is no longer open.
-    ///
-    /// # Panics
-    ///
-    /// If that takes unreasonably long; says what came over the links.
+    /// Waits until the link is no longer open. Panics after an unreasonably long time.
     #[track_caller]
     pub fn wait_for_end(&self) {
         let what = format!("the end of link {}", self.number);

@@ -12,13 +12,12 @@ use super::{Afterwards, Cut, Way};
 
 const BUFFER: usize = 16 * 1024;
 
-/// Makes a link of two sockets.
 pub(super) fn start(
     client: TcpStream,
     server: TcpStream,
     shared: &Arc<Shared>,
 ) -> io::Result<[JoinHandle<()>; 2]> {
-    // Otherwise the operating system would hold single bytes back until they are many.
+    // Otherwise the operating system would combine single bytes.
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let sockets = Sockets { client: Arc::new(client), server: Arc::new(server) };
@@ -50,8 +49,8 @@ impl From<io::Error> for Ended {
 impl Pump {
     fn pump_commands(self) {
         match self.forward_commands() {
-            // The reply to the last one is to be lost. The server runs what it has got, finds the end behind
-            // it, and ends the link, which the other pump sees.
+            // The last command's reply is lost on purpose. The server runs the commands, then reads the end
+            // of the stream and ends the link, which the other pump sees.
             Ok(()) => {
                 let _ = self.sockets.server.shutdown(Shutdown::Write);
             }
@@ -59,7 +58,7 @@ impl Pump {
         }
     }
 
-    /// Forwards until a reply is to be lost.
+    /// Forwards commands up to one whose reply is lost.
     fn forward_commands(&self) -> Result<(), Ended> {
         let mut frames = Frames::default();
         let mut buffer = [0; BUFFER];
@@ -74,7 +73,7 @@ impl Pump {
             while let Some(command) = frames.take() {
                 self.shared.change(|state| state.links[self.link].under_way = Some(command.clone()));
                 self.hold_back(Way::ToServer)?;
-                // Settled before the server can answer.
+                // Decided before the server can answer.
                 let lose = self.shared.change(|state| {
                     let lose = state.take_loss(&command);
                     let link = &mut state.links[self.link];
@@ -96,12 +95,12 @@ impl Pump {
     }
 
     fn pump_replies(self) {
-        // However it ended; and the end itself comes through a silence no better than bytes do.
+        // However forwarding ended; a silence holds back the end of the stream like bytes.
         let _ = self.forward_replies();
         let losing = self.shared.lock().links[self.link].losing;
         match losing {
             Some(Afterwards::Reset) => self.cut(Cut::Reset),
-            // The sockets stay, with no thread to serve them.
+            // The sockets stay open, without a thread.
             Some(Afterwards::Silence) => {}
             None => self.cut(Cut::Close),
         }
@@ -129,7 +128,6 @@ impl Pump {
         }
     }
 
-    /// Waits for the end of a silence.
     fn hold_back(&self, way: Way) -> Result<(), Ended> {
         let mut state = self.shared.lock();
         while state.links[self.link].is_open() && state.is_silent(self.link, way) {
@@ -138,7 +136,7 @@ impl Pump {
         if state.links[self.link].is_open() { Ok(()) } else { Err(Ended) }
     }
 
-    /// A client that has its reply may look whether its command was counted.
+    /// Waits until a forwarded command is counted: a client that has its reply may check the count.
     fn wait_until_counted(&self) {
         let mut state = self.shared.lock();
         while state.links[self.link].writing {

@@ -1,4 +1,4 @@
-//! What a proxy's threads share: the faults there are to be, and what came.
+//! State shared by the threads of a proxy: the faults, and the commands seen.
 
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
@@ -10,7 +10,7 @@ use rustix::net::sockopt::set_socket_linger;
 
 use super::{Afterwards, Cut, Way};
 
-/// Far beyond what anything takes that is waited for, even on a busy machine.
+/// Far longer than any awaited event takes, even on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Default)]
@@ -22,35 +22,32 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) links: Vec<LinkState>,
-    /// By [`Way`], for all links.
+    /// Indexed by [`Way`], for all links.
     pub(super) silent: [bool; 2],
     pub(super) delay: [Duration; 2],
     pub(super) chop: bool,
-    /// Which replies are to be lost, in this order.
+    /// Replies to lose, in this order.
     pub(super) losses: VecDeque<(Vec<u8>, Afterwards)>,
-    /// When each client came.
     pub(super) arrivals: Vec<Instant>,
-    /// Where new links lead, if not to the first server.
+    /// Port that new links lead to, if not the first server's.
     pub(super) elsewhere: Option<u16>,
-    /// The proxy is going.
+    /// The proxy is being dropped.
     pub(super) closed: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct LinkState {
-    /// The two sockets, which close once the pumps have let go of them too. `None` after a cut.
+    /// The two sockets, which close once the pumps drop theirs too. `None` after a cut.
     pub(super) sockets: Option<Sockets>,
-    /// What has gone on to the server.
+    /// Commands forwarded to the server.
     pub(super) commands: Vec<Vec<u8>>,
-    /// What is on its way there.
+    /// A command that has arrived and is not forwarded yet.
     pub(super) under_way: Option<Vec<u8>>,
-    /// A command is being written to the server.
     pub(super) writing: bool,
-    /// How many bytes have gone on to the client.
     pub(super) bytes_to_client: usize,
-    /// By [`Way`].
+    /// Indexed by [`Way`].
     pub(super) silent: [bool; 2],
-    /// Nothing comes to the client any more, and this happens when the server is done.
+    /// The client receives nothing more; the fate of the link when the server has ended it.
     pub(super) losing: Option<Afterwards>,
 }
 
@@ -62,7 +59,7 @@ pub(super) struct Sockets {
 
 impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // A test that panicked has left nothing half done here.
+        // A test that panicked leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,7 +69,6 @@ impl Shared {
         result
     }
 
-    /// Sleeps until something changes.
     pub(super) fn sleep<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
@@ -82,7 +78,7 @@ impl Shared {
         self.wait_for(what, |state| is_so(state).then_some(()));
     }
 
-    /// Waits until there is something to be found.
+    /// Waits until `find` returns a value.
     #[track_caller]
     pub(super) fn wait_for<T>(&self, what: &str, mut find: impl FnMut(&State) -> Option<T>) -> T {
         let deadline = Instant::now() + DEADLINE;
@@ -107,7 +103,7 @@ impl State {
         self.links.iter().map(|link| link.count(bytes)).sum()
     }
 
-    /// Whether a command with `bytes` in it waits for the end of a silence.
+    /// True if a command that contains `bytes` waits for the end of a silence.
     pub(super) fn holds_back(&self, bytes: &[u8]) -> bool {
         self.links.iter().enumerate().any(|(number, link)| {
             self.is_silent(number, Way::ToServer)
@@ -119,7 +115,7 @@ impl State {
         self.silent[way as usize] || self.links[link].silent[way as usize]
     }
 
-    /// Whether, and how, the reply to `command` is to be lost.
+    /// The fate of the link if the reply to `command` is the next to lose.
     pub(super) fn take_loss(&mut self, command: &[u8]) -> Option<Afterwards> {
         let (bytes, _) = self.losses.front()?;
         if !contains(command, bytes) {
@@ -171,11 +167,11 @@ impl LinkState {
 
     pub(super) fn cut(&mut self, how: Cut) {
         let Some(Sockets { client, server }) = self.sockets.take() else { return };
-        // All of this also ends the reads that the pumps are in. It fails only on a socket that is gone.
+        // A shutdown also ends the pumps' reads. It fails only on a dead socket.
         let _ = server.shutdown(Shutdown::Both);
         let _ = match how {
             Cut::Close => client.shutdown(Shutdown::Both),
-            // With no time to linger, closing says RST. Shutting down for writing would say FIN first.
+            // Without time to linger, closing sends RST. Shutting down for writing would send FIN first.
             Cut::Reset => {
                 let _ = set_socket_linger(&client, Some(Duration::ZERO));
                 client.shutdown(Shutdown::Read)
@@ -184,7 +180,7 @@ impl LinkState {
     }
 }
 
-/// Whether `bytes` are somewhere in `command`, in upper or lower case.
+/// True if `command` contains `bytes`, ignoring case.
 fn contains(command: &[u8], bytes: &[u8]) -> bool {
     command.windows(bytes.len().max(1)).any(|window| window.eq_ignore_ascii_case(bytes))
 }

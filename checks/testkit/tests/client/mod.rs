@@ -21,7 +21,6 @@ impl Client {
         write!(self.0.get_mut(), "{command}\r\n").unwrap();
     }
 
-    /// One line: a whole simple reply, or a part of a longer one.
     pub(crate) fn receive(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
@@ -35,7 +34,6 @@ impl Client {
         silent
     }
 
-    /// One field of the INFO reply's section about the server.
     pub(crate) fn info(&mut self, field: &str) -> String {
         let length = self.ask("INFO server").trim_start_matches('$').parse().unwrap();
         let mut text = vec![0; length];

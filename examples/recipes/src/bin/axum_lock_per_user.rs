@@ -1,5 +1,5 @@
-//! A lock for each user in an axum handler, with a limit of the waiting, and HTTP statuses that say what the
-//! caller can do.
+//! A lock for each user in an axum handler, with a limit on waiting, and HTTP statuses that tell the caller
+//! what to do.
 //!
 //! ```sh
 //! cargo run -p recipes --bin axum_lock_per_user
@@ -8,12 +8,12 @@
 //! | status | when | the caller |
 //! |---|---|---|
 //! | 200 | the work was done under the lock | goes on |
-//! | 400 | the user's name cannot be a lock's | mends the request |
-//! | 409 | the lock was lost while the work ran | looks whether the work was done |
-//! | 423 | the lock was held for as long as the handler waits | tries again later |
-//! | 429 | too many requests of this user wait already | sends fewer |
-//! | 500 | Redis refuses, or a name is used for two kinds of lock | cannot help it: see the log |
-//! | 503 | Redis does not say in time whether the lock is held, or this process shuts down | tries again, at another process perhaps |
+//! | 400 | the user's name cannot be a lock's | corrects the request |
+//! | 409 | the lock was lost while the work ran | checks whether the work was done |
+//! | 423 | the lock was held for as long as the handler waits | retries later |
+//! | 429 | too many requests of this user already wait | sends fewer |
+//! | 500 | Redis refuses, or a name is used for two kinds of lock | can do nothing: see the log |
+//! | 503 | Redis does not answer in time, or this process shuts down | retries, perhaps at another process |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,20 +29,20 @@ use latchwork::{AsyncSemaphore, Lease, LockClient, LockError};
 use latchwork_testkit::RedisServer;
 use tower::ServiceExt;
 
-/// For how long a request waits for the requests of the same user before it.
+/// Time limit of a request's wait for earlier requests of the same user.
 const WAIT: Duration = Duration::from_millis(500);
-/// How many requests of one user wait in this process.
+/// Limit of one user's waiting requests in this process.
 const MOST_WAITERS: usize = 4;
 
-/// A clone for each request: it shares the connections.
+/// Cloned for each request: the clones share the connections.
 #[derive(Clone)]
 struct App {
     locks: LockClient,
-    /// Of all users, in this process: the database takes no more.
+    /// Limits the requests of all users in this process: the database takes no more.
     orders: Arc<AsyncSemaphore>,
 }
 
-/// A status, and a sentence for the log of the caller.
+/// A status, and a sentence for the caller's log.
 struct Refusal(StatusCode, String);
 
 impl From<LockError> for Refusal {
@@ -50,7 +50,7 @@ impl From<LockError> for Refusal {
         let status = match &error {
             LockError::Name(_) => StatusCode::BAD_REQUEST,
             error if error.is_lost() => StatusCode::CONFLICT,
-            // Nothing was done, or it is undone in the background.
+            // Nothing was done, or it is rolled back in the background.
             error if error.is_retryable() || error.is_shut_down() => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
@@ -71,7 +71,7 @@ async fn order(State(app): State<App>, Path(user): Path<String>) -> Result<Strin
     }
     let guard = lock.try_lock_for(WAIT, Lease::Watched).await?;
     let guard = guard.ok_or_else(|| Refusal(StatusCode::LOCKED, "another request is served".into()))?;
-    // When the caller hangs up, axum drops this future: the work ends, and the lock is given back.
+    // When the caller hangs up, axum drops this future: the work ends, and the lock is released.
     let placed = guard.run(async {
         let _permit = app.orders.acquire().await.expect("nothing closes it");
         format!("ordered for {user}")
@@ -89,7 +89,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let locks = LockClient::new(Redis::connect(&server.url()).await?);
     let orders = Arc::new(AsyncSemaphore::new(10));
     let app = router(App { locks: locks.clone(), orders: Arc::clone(&orders) });
-    // In earnest: axum::serve(listener, app).with_graceful_shutdown(…), and then locks.shutdown(…).
+    // In production: axum::serve(listener, app).with_graceful_shutdown(…), and then locks.shutdown(…).
     let post = |user: &str| {
         let request = Request::post(format!("/users/{user}/orders")).body(Body::empty()).unwrap();
         let response = app.clone().oneshot(request);
@@ -103,20 +103,20 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let elsewhere = LockClient::new(Redis::connect(&server.url()).await?);
     let held = elsewhere.get_lock("recipes:user:ada")?.lock().await?;
     let waiting: Vec<_> = (0..MOST_WAITERS).map(|_| tokio::spawn(post("ada"))).collect();
-    // One of them asks Redis, and the others wait behind it.
+    // One request asks Redis, and the others wait behind it.
     while locks.get_lock("recipes:user:ada")?.waiting() < MOST_WAITERS {
         tokio::task::yield_now().await;
     }
     assert_eq!(post("ada").await, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(post("grace").await, StatusCode::OK);
-    // All of their times end at once. What Redis said to the one that asked holds for those behind it.
+    // All time limits end at once. Redis's answer to the first request holds for the others.
     for request in waiting {
         assert_eq!(request.await?, StatusCode::LOCKED);
     }
     held.unlock().await?;
     assert_eq!(post("ada").await, StatusCode::OK);
 
-    // A name is one kind of lock: a mistake in the program, and no fault of the caller.
+    // A name belongs to a single kind of lock: a mistake in the program, not of the caller.
     let other_kind = elsewhere.get_fair_lock("recipes:user:ada")?.lock().await?;
     assert_eq!(post("ada").await, StatusCode::INTERNAL_SERVER_ERROR);
     other_kind.unlock().await?;

@@ -1,11 +1,11 @@
-//! A cache that one process refreshes and all read: when it is empty, one of them computes the value, and the
-//! others wait for that instead of computing it as well.
+//! A cache that one process refreshes and all read: when it is empty, one process computes the value, and the
+//! others wait for the result instead of computing it as well.
 //!
 //! ```sh
 //! cargo run -p recipes --bin cache_refresh
 //! ```
 //!
-//! It starts four readers, each a process of its own.
+//! The program starts four readers, each a process of its own.
 
 use std::env;
 use std::error::Error;
@@ -35,7 +35,7 @@ impl Cache {
         Ok(redis::cmd("GET").arg(key).query_async(&mut self.values).await?)
     }
 
-    /// The value under `key`, computed by `compute` if there is none, and kept for `lasts`.
+    /// The value under `key`; if there is none, computed by `compute` and kept for `lasts`.
     async fn get_or_compute(
         &mut self,
         key: &str,
@@ -50,7 +50,7 @@ impl Cache {
         let mut values = self.values.clone();
         loop {
             let refreshed = lock.run(async {
-                // Once more: another process may have computed it while this one waited for the lock.
+                // Once more: another process may have computed the value while this one waited for the lock.
                 if let Some(value) = self.get(key).await? {
                     return Ok(value);
                 }
@@ -61,7 +61,7 @@ impl Cache {
                 Ok(value)
             });
             match refreshed.await {
-                // A value that is computed twice does no harm to a cache, so this needs no token.
+                // Computing a value twice does not harm a cache, so this needs no token.
                 Err(error) if error.is_lost() => {}
                 outcome => return outcome?,
             }
@@ -93,12 +93,11 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// One process of the four.
 async fn reader(url: &str, key: &str) -> Result<()> {
     let mut cache = Cache::connect(url).await?;
     let value = cache.get_or_compute(key, Duration::from_secs(60), async || {
         println!("computed");
-        // Long enough for the other processes to come.
+        // Long enough for the other processes to start waiting.
         tokio::time::sleep(Duration::from_millis(300)).await;
         Ok("42".to_owned())
     });

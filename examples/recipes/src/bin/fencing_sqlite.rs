@@ -5,9 +5,9 @@
 //! cargo run -p recipes --bin fencing_sqlite
 //! ```
 //!
-//! A holder can be paused between its last look at the lock and its write, and no lock service can prevent
-//! that. So each write carries the token of its lock, and the store keeps the greatest token that it has
-//! seen, and refuses a smaller one. The same `UPDATE … WHERE` does it in PostgreSQL and MySQL.
+//! A holder can be paused between its last check of the lock and its write, and no lock service can prevent
+//! that. So each write carries the token of its lock; the store keeps the greatest token that it has seen,
+//! and refuses a smaller one. The same `UPDATE … WHERE` works in PostgreSQL and MySQL.
 
 use std::error::Error;
 use std::time::Duration;
@@ -26,12 +26,11 @@ const SCHEMA: &str = "
     INSERT INTO account (name, balance) VALUES ('ada', 100);
 ";
 
-/// Writes the balance, unless a later holder of the lock has written it. False if it has: then what this
-/// holder has read is out of date as well, and all of its work is to be begun anew.
+/// Writes the balance, unless a later holder of the lock has written it. Returns false if a later holder has:
+/// then this holder's reads are stale as well, and it has to start over.
 fn write(store: &Connection, guard: &Guard, balance: i64) -> Result<bool, Box<dyn Error>> {
     let token = i64::try_from(guard.fencing_token().ok_or("the lock is not fenced")?)?;
-    // One statement compares and writes: no other writer comes between the two. `<=`, as a holder
-    // may write more than once.
+    // A single statement compares and writes atomically. `<=`, as a holder may write more than once.
     let written = store.execute(
         "UPDATE account SET balance = ?1, token = ?2 WHERE name = 'ada' AND token <= ?2",
         params![balance, token],
@@ -48,29 +47,29 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let store = Connection::open_in_memory()?;
     store.execute_batch(SCHEMA)?;
     let server = recipes::Redis::start();
-    // Each would be a process. All of them ask for tokens: one that does not has none, and is not fenced.
+    // Each would be a process. All ask for tokens: a holder without a token is not fenced.
     let slow = LockClient::new(Redis::connect(server.url()).await?);
     let quick = LockClient::new(Redis::connect(server.url()).await?);
     let slow_lock = slow.get_lock("recipes:account:ada")?.fenced();
     let quick_lock = quick.get_lock("recipes:account:ada")?.fenced();
 
-    // The slow process reads, and is paused before it writes: its lease ends meanwhile.
+    // The slow process reads, and is paused before it writes: its lease expires meanwhile.
     let late = slow_lock.lock_with_lease(Duration::from_millis(500)).await?;
     let read_by_late = read(&store)?;
 
-    // Waits until that lease is over.
+    // Waits until the slow process's lease has expired.
     let next = quick_lock.lock().await?;
     assert!(next.fencing_token() > late.fencing_token());
     assert!(write(&store, &next, read(&store)? + 50)?);
     next.unlock().await?;
 
-    // The slow process goes on where it was. Without a token its write would undo the other one's.
+    // The slow process goes on where it was. Without a token its write would undo the other's.
     assert!(!write(&store, &late, read_by_late - 30)?);
     assert_eq!(read(&store)?, 150);
-    // Had it asked before, it would have been told as well, though not in time for sure.
+    // The lock reports the loss, too, though not always in time.
     assert!(late.unlock().await.unwrap_err().is_lost());
 
-    // It begins anew, and reads what is there now. The work has the guard, and with it the token.
+    // The slow process starts over, with a new read. The work has the guard, and with it the token.
     let again = slow_lock.run_with(async |guard| -> Result<(), Box<dyn Error>> {
         assert!(write(&store, guard, read(&store)? - 30)?);
         assert!(write(&store, guard, read(&store)?)?);

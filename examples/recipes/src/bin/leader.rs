@@ -6,9 +6,8 @@
 //! REDIS_URL=redis://127.0.0.1 cargo run -p recipes --bin leader         # in some terminals; then end one
 //! ```
 //!
-//! `tests/recipes/leader.rs` kills, pauses and ends leaders. Two processes may both believe that they lead
-//! while one of them is paused: what must be done by one only has to be refused by its term, as in
-//! `fencing_sqlite`.
+//! `tests/recipes/leader.rs` kills, pauses and ends leaders. While a leader is paused, two processes may both
+//! believe that they lead: to do something only once, let its target check the term, as in `fencing_sqlite`.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -23,10 +22,9 @@ use tokio::time::sleep;
 async fn main() -> Result<(), Box<dyn Error>> {
     let server = recipes::Redis::start();
     let options = LockOptions::default()
-        // A dead leader is replaced after so much. A shorter time makes it sooner, and deposes a leader that
-        // is paused for that long.
+        // A dead leader is replaced after this time, and a leader that is paused for so long is deposed.
         .watchdog_timeout(Duration::from_secs(2))
-        // The followers look the leader up by it: in earnest an address.
+        // Followers find the leader by its label: an address, in production.
         .label(&format!("pid {}", std::process::id()));
     let client = LockClient::with_options(Redis::connect(server.url()).await?, &options)?;
     // A token for each acquisition: the number of the term.
@@ -39,7 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
     };
-    // A leader resigns by that: the next one leads at once.
+    // This makes a leader resign: the next one leads at once.
     client.shutdown(Duration::from_secs(5)).await?;
     println!("resigned");
     Ok(outcome?)
@@ -63,17 +61,17 @@ async fn campaign(office: &Lock) -> Result<Infallible, LockError> {
     }
 }
 
-/// What a leader does, until it is dropped. Each request that it sends to other systems has its term in it.
+/// A leader's work, until it is dropped. Each of its requests to other systems contains its term.
 async fn lead(term: u64) -> Infallible {
     println!("leads in term {term}");
     std::future::pending().await
 }
 
-/// What each process does: prints the leader when that is another one.
+/// Every process's work: prints the leader whenever it changes.
 async fn follow(office: &Lock) {
     let mut last = None;
     loop {
-        // If Redis cannot be asked, the leader stays the one that it was.
+        // If Redis does not answer, the last known leader stays.
         if let Ok(holder) = office.holder().await {
             let leader = holder.and_then(|holder| holder.id?.label().map(str::to_owned));
             if leader != last {

@@ -1,5 +1,5 @@
-//! Memory in tests and Redis in production, behind one type: what uses the locks does not know where they are
-//! kept.
+//! Memory in tests and Redis in production, behind one type: code that uses the locks does not know the
+//! store.
 //!
 //! ```sh
 //! cargo run -p recipes --bin memory_or_redis
@@ -18,7 +18,7 @@ struct Shop {
 }
 
 impl Shop {
-    /// `memory` is the configuration for a machine of one's own: no server is needed there.
+    /// `memory` is the configuration of a developer's machine, without a server.
     async fn new(locks: &str) -> Result<Shop, Box<dyn Error>> {
         let options = LockOptions::default().name_mapper(|name| format!("shop:{name}"));
         let locks = match locks {
@@ -49,7 +49,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 mod tests {
     use super::*;
 
-    /// Each test has locks of its own: a new client in memory shares nothing with another one.
+    /// Each test has locks of its own: a new client in memory shares nothing with another.
     #[tokio::test]
     async fn order_is_shipped_once_its_lock_is_free() {
         let shop = Shop { locks: LockClient::local() };
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(shipping.await.unwrap(), "shipped 42");
     }
 
-    /// What the production code does when a lock is lost can be tried without a server as well.
+    /// Tests can try the production code's reaction to a lost lock without a server, too.
     #[tokio::test]
     async fn loss_is_told_in_memory_as_well() {
         let lock = LockClient::local().get_lock("orders:42").unwrap();

@@ -21,34 +21,34 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let steps = std::env::args().nth(1).map_or(Ok(10), |steps| steps.parse())?;
     let server = recipes::Redis::start();
     let options = LockOptions::default()
-        // When this process is killed, the next one begins at most so much later. A process that is paused,
+        // When this process is killed, the next one begins at most this much later. A process that is paused,
         // or cut off from Redis, for longer loses the lock.
         .watchdog_timeout(Duration::from_secs(6))
-        // What `Lock::holder` says of this process.
+        // `Lock::holder` returns this label.
         .label(&format!("pid {}", std::process::id()));
     let client = LockClient::with_options(Redis::connect(server.url()).await?, &options)?;
 
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let outcome = tokio::select! {
         outcome = one_at_a_time(&client, steps) => outcome,
-        // The job is dropped at its next `await`, and with it the guard.
+        // The job is dropped at its current `await`, and the guard with it.
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
     };
-    // The guard's release is under way in the background. Without this the runtime's end would cut it off,
-    // and the next process would wait for the lease to end.
+    // The guard's release is in flight in the background. Without this the runtime's end would cut it off,
+    // and the next process would wait for the lease to expire.
     client.shutdown(Duration::from_secs(5)).await?;
     println!("the lock is free");
     Ok(outcome?)
 }
 
-/// Runs the job to its end, in this process or, if another one was faster, after that one's.
+/// Runs the job to its end, in this process, after the job of any other process.
 async fn one_at_a_time(client: &LockClient, steps: u32) -> Result<(), LockError> {
     let lock = client.get_lock("recipes:one_process")?;
     loop {
         match lock.run(job(steps)).await {
-            // The job was dropped at the `await` at which it was. Another process may have the lock by now,
-            // so this one waits for it again, and begins from the start.
+            // The job was dropped at its current `await`. Another process may have the lock by now, so this
+            // one waits for the lock again, and starts over.
             Err(LockError::Lost { reason, .. }) => println!("aborted: {reason}"),
             Err(error) if error.is_retryable() => {
                 println!("{error}");
@@ -59,8 +59,8 @@ async fn one_at_a_time(client: &LockClient, steps: u32) -> Result<(), LockError>
     }
 }
 
-/// The work. It can be dropped at any `await`, as by a crash: what it has done by then must not be in the way
-/// of the next run. What it does in tasks or threads of its own goes on without the lock.
+/// The work. It can be dropped at any `await`, as by a crash: its partial results must not hinder the next
+/// run. Tasks and threads that it spawns would go on without the lock.
 async fn job(steps: u32) {
     println!("begun");
     for _ in 0..steps {

@@ -1,5 +1,5 @@
-//! The metrics of a client as Prometheus text, for a `/metrics` handler; and which locks they are about, for
-//! a page or a log of the service's own.
+//! The metrics of a client as Prometheus text, for a `/metrics` handler; and the locks behind them, for a
+//! page or a log of the service's own.
 //!
 //! ```sh
 //! cargo run -p recipes --bin prometheus
@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 
     // Names are no labels: there may be as many as orders. They are listed for this process, without a
-    // command; `Lock::holder` asks the store for one name's holder in any process.
+    // command; `Lock::holder` asks the store for a name's holder in any process.
     for held in client.held() {
         println!(
             "{} ({}): {} has it for {:?}, for {:?} more unless it is renewed; {} wait",
@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         );
     }
     for wait in client.waiting() {
-        // Of waiters behind a holder of this process none competes at the store.
+        // No waiter behind a holder of this process competes at the store.
         println!(
             "{} ({}): {} wait, competing for {:?}",
             wait.name, wait.mode, wait.waiters, wait.competes_for
@@ -47,7 +47,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     drop(guard);
     waits.await??;
 
-    // The labels tell the clients of a process apart.
+    // The labels distinguish the clients of a process.
     let text = client.metrics().to_prometheus(&[("client", "orders")]);
     print!("{text}");
     let value = |series: &str| -> f64 {
@@ -58,7 +58,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(value("latchwork_lock_wait_seconds_count"), 102.0);
     assert_eq!(value("latchwork_lock_hold_seconds_count"), 102.0);
     assert_eq!(value("latchwork_lock_given_up_total"), 1.0);
-    // The one to alert on: work went on without its lock, or was aborted.
+    // The series to alert on: work went on without its lock, or was aborted.
     assert_eq!(value("latchwork_lock_leases_lost_total"), 1.0);
     assert_eq!(value("latchwork_lock_held"), 0.0);
     Ok(())

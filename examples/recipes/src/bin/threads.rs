@@ -4,8 +4,8 @@
 //! cargo run -p recipes --bin threads
 //! ```
 //!
-//! The client has one thread in the background for its connections; what it offers is what the async one has,
-//! but for `run`: a thread cannot be made to drop its work, and looks at `Guard::is_held` between its steps.
+//! The client has one thread in the background for its connections, and all functions of the async one except
+//! `run`: a thread cannot be made to drop its work, and checks `Guard::is_held` between its steps.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let client = LockClient::connect(server.url())?;
     let lock = client.get_lock("recipes:threads")?;
 
-    // A number that is read and written in two steps, which only the lock keeps together.
+    // A number that is read and written in two steps, which only the lock makes atomic.
     let number = AtomicUsize::new(0);
     let work = || -> Result<(), latchwork::LockError> {
         for _ in 0..TURNS {
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let seen = number.load(Ordering::SeqCst);
             thread::yield_now();
             number.store(seen + 1, Ordering::SeqCst);
-            // Work that takes long looks now and then whether it still has the lock.
+            // Long work checks now and then for the loss of the lock.
             if !guard.is_held() {
                 break;
             }
@@ -46,14 +46,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
     assert_eq!(number.into_inner(), THREADS * TURNS);
 
-    // With a limit of the waiting: `None` if another owner has the lock for all of it.
+    // With a time limit: `None` if another owner has the lock all the time.
     let guard = lock.lock()?;
     assert!(lock.try_lock_for(Duration::from_millis(50), Duration::from_secs(10))?.is_none());
-    // A loss ends this wait early; the work looks at it between its steps.
+    // A loss ends this wait early; the work checks for it between its steps.
     assert_eq!(guard.lost_timeout(Duration::from_millis(50)), None);
     drop(guard);
 
-    // At most two threads at a time, and tasks, if there are some: they wait in one queue.
+    // At most two threads or tasks at a time: both kinds wait in one queue.
     let limit = AsyncSemaphore::new(2);
     let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
     assert!(most.into_inner() <= 2);
 
-    // The guard was dropped, so its release may be under way: this waits for it.
+    // Waits for the release of the dropped guard, which may be in flight.
     client.shutdown(Duration::from_secs(5))?;
     println!("{THREADS} threads took the lock {TURNS} times each, and no step was lost");
     Ok(())

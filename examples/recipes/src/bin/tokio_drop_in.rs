@@ -1,4 +1,4 @@
-//! A drop-in for tokio's semaphore: change one line, and what the change brings.
+//! A drop-in for tokio's semaphore: the one line to change, and the gains.
 //!
 //! ```sh
 //! cargo run -p recipes --bin tokio_drop_in
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use latchwork::{AsyncSemaphore, TryAcquireError};
 
-/// The same code over the semaphore that `$semaphore` imports: that line is all that changes.
+/// The same code over the semaphore that `$semaphore` imports: only that line changes.
 macro_rules! downloader {
     ($module:ident, $($semaphore:tt)+) => {
         mod $module {
@@ -17,12 +17,11 @@ macro_rules! downloader {
 
             $($semaphore)+;
 
-            /// Ten downloads, of which at most three are under way at a time.
             pub(crate) async fn download_all() -> usize {
                 let limit = Arc::new(Semaphore::new(3));
                 let mut downloads = Vec::new();
                 for url in 0..10 {
-                    // Waits here, so that no more tasks are made than run.
+                    // Waits here, to spawn no more tasks than run.
                     let permit: OwnedSemaphorePermit = Arc::clone(&limit).acquire_owned().await.unwrap();
                     downloads.push(tokio::spawn(async move {
                         tokio::task::yield_now().await;
@@ -30,7 +29,7 @@ macro_rules! downloader {
                         url
                     }));
                 }
-                // All three at once: there is no download under way then.
+                // All three permits at once: no download is in flight then.
                 let all = limit.acquire_many(3).await.unwrap();
                 assert!(matches!(limit.try_acquire(), Err(TryAcquireError::NoPermits)));
                 drop(all);
@@ -49,7 +48,7 @@ downloader!(after, use latchwork::{AsyncSemaphore as Semaphore, OwnedSemaphorePe
 async fn main() {
     assert_eq!(before::download_all().await, after::download_all().await);
 
-    // What tokio's has not: threads wait in the same queue, with a time limit if they like …
+    // Beyond tokio's: threads wait in the same queue, with a time limit if they like …
     let limit = Arc::new(AsyncSemaphore::new(1));
     let held = limit.acquire().await.unwrap();
     let thread = tokio::task::spawn_blocking({
@@ -64,14 +63,14 @@ async fn main() {
         let limit = Arc::clone(&limit);
         move || limit.blocking_acquire().unwrap().forget()
     });
-    // … the queue can be looked at …
+    // … the queue can be inspected …
     while limit.waiters() == 0 {
         tokio::task::yield_now().await;
     }
     drop(held);
     thread.await.unwrap();
 
-    // … one call takes as many as there are, up to a number …
+    // … one call acquires as many permits as are free, up to a limit …
     limit.add_permits(3);
     let some = limit.acquire_up_to(1..=10).await.unwrap();
     assert_eq!(some.num_permits(), 3);

@@ -1,11 +1,11 @@
-//! Limit the concurrency of a service: a tower `Layer` over `PollSemaphore`.
+//! Limits the concurrency of a service: a tower `Layer` over `PollSemaphore`.
 //!
 //! ```sh
 //! cargo run -p recipes --bin tower_limit
 //! ```
 //!
 //! Unlike `tower::limit`, the limit can be shared with threads and with other code, can be changed while
-//! requests are served, and says how many requests wait.
+//! requests are served, and counts the waiting requests.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::task::{Context, Poll, ready};
 use latchwork::{AcquireError, AsyncSemaphore, OwnedSemaphorePermit, PollSemaphore};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
-/// At most as many requests at a time as `permits` has permits, over all services that it wraps.
+/// Limits the requests of all wrapped services to the permits of `permits`.
 #[derive(Clone)]
 struct LimitLayer {
     permits: Arc<AsyncSemaphore>,
@@ -33,7 +33,7 @@ struct Limit<S> {
     inner: S,
     /// Keeps the position in the queue from one `poll_ready` to the next.
     waiting: PollSemaphore,
-    /// Of the request that comes next. A service that is dropped before its `call` gives it back.
+    /// The next request's permit. Dropping the service before `call` releases it.
     permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -50,14 +50,14 @@ where
 {
     type Response = S::Response;
     type Error = BoxError;
-    // A box for each request; with pin-project-lite it takes none.
+    // A box for each request; pin-project-lite would avoid it.
     type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         if self.permit.is_none() {
             match ready!(self.waiting.poll_acquire(context)) {
                 Some(permit) => self.permit = Some(permit),
-                // `close()` refuses all requests that wait, and all new ones: for a shutdown.
+                // `close()` refuses all waiting and all new requests: for a shutdown.
                 None => return Poll::Ready(Err("the service takes no more requests".into())),
             }
         }
@@ -68,7 +68,7 @@ where
         let permit = self.permit.take().expect("`poll_ready` comes before each `call`");
         let response = self.inner.call(request);
         Box::pin(async move {
-            // Until the response is there, or its future is dropped.
+            // Held until the response is ready, or its future is dropped.
             let _permit = permit;
             response.await.map_err(Into::into)
         })
@@ -77,7 +77,7 @@ where
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    // A service that counts the requests inside of it, and answers once the gate lets it.
+    // A service that counts the requests inside of it, and answers once the gate opens.
     let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let gate = Arc::new(AsyncSemaphore::new(0));
     let service = service_fn({
@@ -101,7 +101,7 @@ async fn main() -> Result<(), BoxError> {
     }
     println!("3 requests are served, {} wait", permits.waiters());
 
-    // Lowered at once: the next request is served when fewer than one is.
+    // The limit falls at once: the next request is served when none is inside.
     permits.set_capacity(1);
     gate.add_permits(2);
     while permits.held() > 1 {

@@ -1,8 +1,4 @@
-//! What `tracing` shows of one contended acquisition: B waits for the lock that A has.
-//!
-//! ```sh
-//! cargo run -p recipes --bin tracing_a_wait
-//! ```
+//! The `tracing` output of a contended acquisition: B waits for A's lock.
 
 use std::error::Error;
 use std::io;
@@ -13,8 +9,8 @@ use latchwork::LockClient;
 use latchwork::redis::Redis;
 use tracing_subscriber::filter::LevelFilter;
 
-/// The lines of the span `acquire`: level, span, the event and its fields. The ids of the clients are put
-/// short, and times are left out, as they differ from run to run.
+/// The lines of the span `acquire`: level, span, the event and its fields. The clients' ids are shortened,
+/// and times are left out, as they differ from run to run.
 const SHOWN: &str = r#"
 DEBUG acquire{lock="orders:42"}: latchwork: acquired lock="orders:42" owner=A:1 watched=true
 TRACE acquire{lock="orders:42"}: latchwork: held by another lock="orders:42" left=…
@@ -24,7 +20,6 @@ TRACE acquire{lock="orders:42"}: latchwork: woken lock="orders:42" notified=true
 DEBUG acquire{lock="orders:42"}: latchwork: acquired lock="orders:42" owner=B:1 watched=true
 "#;
 
-/// Keeps what is written.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -44,11 +39,11 @@ impl io::Write for Lines {
     }
 }
 
-// One thread, so that the lines come in one order.
+// One thread, for a fixed order of the lines.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let lines = Lines::default();
-    // In earnest: tracing_subscriber::fmt().init(), and RUST_LOG=latchwork=debug with the feature
+    // In production: tracing_subscriber::fmt().init(), and RUST_LOG=latchwork=debug with the feature
     // `env-filter`.
     let writer = lines.clone();
     tracing_subscriber::fmt()
@@ -65,7 +60,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let lock = b.get_lock("orders:42")?;
     let waits = tokio::spawn(async move { lock.lock().await?.unlock().await });
-    // The second time B finds the lock held, it listens already: no release can be missed, and it sleeps.
+    // When B finds the lock held for the second time, it is subscribed and cannot miss a release: it sleeps.
     while lines.text().matches("held by another").count() < 2 {
         tokio::task::yield_now().await;
     }
@@ -76,7 +71,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     b.shutdown(Duration::from_secs(5)).await?;
     print!("{}", lines.text());
     let mut seen = String::new();
-    // `connected` and `released` come by themselves, sooner or later than what is around them.
+    // `connected` and `released` come from other tasks, at varying places.
     for line in lines.text().lines().filter(|line| line.contains("acquire{")) {
         let timeless = line.split_once("left=").map(|(before, _)| format!("{before}left=…"));
         seen += &(timeless.unwrap_or_else(|| line.to_owned()) + "\n");

@@ -12,7 +12,7 @@ fn start(server: &RedisServer) -> Process {
     Process::start(Command::new(env!("CARGO_BIN_EXE_leader")).env("REDIS_URL", server.url()))
 }
 
-/// The process that leads, by what followers are told, and its term, by its own word: greater than `before`.
+/// The leading process, as followers see it, and its printed term: greater than `before`.
 fn leader(lock: &Lock, processes: &mut Vec<Process>, before: u64) -> (Process, u64) {
     loop {
         let holder = lock.holder().unwrap().and_then(|holder| holder.id?.label().map(str::to_owned));
@@ -49,7 +49,7 @@ fn one_leads_after_the_other_however_each_ends() {
     resigned.signal(Signal::TERM);
     resigned.wait_for("resigned");
     assert!(resigned.wait().success());
-    // The one that was paused is a follower as any other.
+    // The paused process is now a follower like the others.
     followers.push(paused);
     let (mut last, _) = leader(&lock, &mut followers, term);
     last.signal(Signal::INT);

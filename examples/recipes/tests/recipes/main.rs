@@ -1,4 +1,4 @@
-//! Runs each recipe as its first lines say. Those that prove themselves do it by assertions.
+//! Runs each recipe as documented. The recipes prove themselves by assertions.
 
 mod leader;
 mod one_process;
@@ -37,7 +37,7 @@ recipes! {
     tracing_a_wait
 }
 
-/// `leader` ends by a signal only, and has a test of its own.
+/// `leader` ends only on a signal, and has a test of its own.
 #[test]
 fn each_recipe_is_run_and_listed() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::support::Process;
 
-/// The lease that the recipe asks for: what a process must not wait for whose predecessor has ended well.
+/// The recipe's lease: a process must not wait for so long if its predecessor has ended well.
 const LEASE: Duration = Duration::from_secs(6);
 
 fn start(server: &RedisServer, steps: &str) -> Process {
@@ -54,7 +54,7 @@ fn job_is_aborted_on_loss_and_begun_anew_once_the_lock_is_free() {
     let lock = lock(&server);
     let robbed = start(&server, "100000");
     robbed.wait_for("begun");
-    // Another process takes the lock away, and has it.
+    // Another process takes the lock away, and holds it.
     lock.force_unlock().unwrap();
     let guard = lock.lock().unwrap();
     robbed.wait_for("aborted: ");
@@ -71,6 +71,6 @@ fn job_is_taken_over_from_a_process_that_was_killed() {
     killed.wait_for("begun");
     let next = start(&server, "1");
     killed.signal(Signal::KILL);
-    // When the lease has ended.
+    // Once the lease has expired.
     next.wait_for("done");
 }

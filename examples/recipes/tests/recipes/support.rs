@@ -1,4 +1,4 @@
-//! A recipe as a process: its lines, its end, and signals to it.
+//! A recipe as a process: its output, its end, and signals to it.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Far more than any line takes, leases that end by themselves included.
+/// Far longer than any line takes, including leases that expire.
 const SOON: Duration = Duration::from_secs(30);
 
-/// Killed when it is dropped, if it runs still.
+/// A process, killed on drop if it still runs.
 pub(crate) struct Process {
     pub(crate) child: Child,
     lines: Receiver<String>,
@@ -22,12 +22,12 @@ impl Process {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let (told, lines) = channel();
         let output = BufReader::new(child.stdout.take().unwrap());
-        // Ends with the process.
+        // The thread ends with the process.
         thread::spawn(move || output.lines().map_while(Result::ok).all(|line| told.send(line).is_ok()));
         Process { child, lines }
     }
 
-    /// The rest of the next line that begins so; others are passed over.
+    /// Waits for a line with this beginning, skipping others; returns the rest of the line.
     pub(crate) fn wait_for(&self, beginning: &str) -> String {
         let end = Instant::now() + SOON;
         loop {
@@ -40,7 +40,7 @@ impl Process {
         }
     }
 
-    /// Whether a line that begins so has come already. Those before it are passed over.
+    /// True if a line with this beginning has come already. Skips all lines before it.
     pub(crate) fn has_said(&self, beginning: &str) -> bool {
         self.lines.try_iter().any(|line| line.starts_with(beginning))
     }
@@ -67,7 +67,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         _ = self.child.kill();
         _ = self.child.wait();
     }

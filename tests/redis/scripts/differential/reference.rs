@@ -162,10 +162,7 @@ impl Reference {
     /// A position away from all others.
     pub(super) fn position(&self, id: &LeaseId, (waited, kept): (u64, u64)) -> QueuePosition {
         let since = self.now - nanos(Duration::from_millis(waited));
-        let others = self
-            .places(Time::MIN)
-            .filter(|place| place.id != *id && place.id != state::client(id))
-            .map(|place| place.since);
+        let others = self.places(Time::MIN).filter(|place| place.id != *id).map(|place| place.since);
         let is_near = |at: Time| at.abs_diff(since) <= BLUR.as_nanos() as u64;
         match others.chain(self.name.let_in).any(is_near) {
             true => self.position(id, (waited + BLUR.as_millis() as u64, kept)),

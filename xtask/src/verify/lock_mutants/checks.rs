@@ -1,4 +1,4 @@
-//! [`Checks`]: what may kill a mutant, from cheap to dear.
+//! [`Checks`]: the checks that may kill a mutant, from cheap to expensive.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -19,40 +19,40 @@ use crate::binaries::{self, Binary};
 use crate::verify::sim;
 use crate::workspace::Workspace;
 
-/// Names the mutant, and the file for the numbers of those that a check comes by: see `switch.rs`.
+/// Variables for the mutant, and for the file of the mutant numbers that a check reaches: see `switch.rs`.
 const MUTATION: &str = "LATCHWORK_MUTATION";
 const REACHED: &str = "LATCHWORK_REACHED";
 
-/// A check is given five times what it took as it was, and this.
+/// Added to the time limit, which is five times the check's unmutated duration.
 const SLACK: Duration = Duration::from_secs(10);
 
-/// As it is, a check may take so long.
+/// Time limit of an unmutated check.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// One that takes longer is dear: most mutants are killed by a cheap one, of whichever stage.
+/// Slower checks are expensive: most mutants die in cheap checks, of whichever stage.
 const DEAR: Duration = Duration::from_millis(600);
 
-/// Of one binary: tests that run in one process for a mutant, or a run of the simulator.
+/// Checks of a binary: tests that run in one process per mutant, or a run of the simulator.
 struct Stage {
-    /// How the names of the mutants begin that it is for: one of these.
+    /// Path prefixes of the mutants that this stage covers.
     of: &'static [&'static str],
     binary: &'static str,
     tests: Tests,
-    /// So many of its tests at a time, as some wait.
+    /// Number of tests that run at a time, as some wait.
     at_a_time: usize,
 }
 
 enum Tests {
-    /// Those whose names have this, or have it not.
+    /// Tests whose names contain the word, or do not.
     With(&'static str),
     Without(&'static str),
-    /// None: these words.
+    /// No tests, but a run with these arguments.
     Run(&'static str),
 }
 
-/// From cheap to dear, once for the cheap checks of all and once for the rest. A script has tests of its own;
-/// for the rest, virtual time comes before real time: there it shows at once that a task waits for ever. What
-/// is above the adapter to Redis is the same over all stores, of which that is the dearest.
+/// From cheap to expensive, once for the cheap checks of all stages and once for the rest. A script has tests
+/// of its own; otherwise virtual time comes before real time, because it shows at once that a task waits for
+/// ever. Code above the Redis adapter is the same over all stores, of which Redis is the most expensive.
 const STAGES: [Stage; 27] = [
     tests(SCRIPTS, "redis", Tests::With("scripts::fair"), 4),
     tests(SCRIPTS, "redis", Tests::With("scripts::plain"), 4),
@@ -89,9 +89,9 @@ const SIM: &str = "sim";
 const ALL: &[&str] = &[""];
 const REDIS: &[&str] = &["src/redis"];
 const SCRIPTS: &[&str] = &["src/redis/scripts"];
-/// What depends on how many servers there are.
+/// Code about the number of servers.
 const TOPOLOGY: &[&str] = &["src/redis/topology", "src/redis/pubsub", "src/redis/queue", "src/redis/backend"];
-/// What depends on how a link fares.
+/// Code about the state of a link.
 const LINKS: &[&str] = &[
     "src/redis/connection",
     "src/redis/pubsub",
@@ -112,9 +112,7 @@ const fn run(of: &'static [&'static str], arguments: &'static str) -> Stage {
     Stage { of, binary: SIM, tests: Tests::Run(arguments), at_a_time: 1 }
 }
 
-/// One test, or one run of the simulator.
 struct Check {
-    /// Of a test.
     name: Option<String>,
     took: Duration,
     reached: BTreeSet<u32>,
@@ -123,19 +121,19 @@ struct Check {
 pub(super) struct Checks {
     binaries: Vec<Binary>,
     scratch: PathBuf,
-    /// Of each stage, once a mutant has come to it.
+    /// The checks of each stage, once a mutant has reached the stage.
     recorded: [Mutex<Option<Arc<Vec<Check>>>>; STAGES.len()],
 }
 
 impl Checks {
-    /// Builds them in the copy. `scratch`: where it is kept what they come by.
+    /// Builds the checks in the copy. `scratch`: directory of the records of reached mutants.
     pub(super) fn build(copy: &Workspace, scratch: &Path) -> Result<Self> {
         let Workspace { shell, cargo, .. } = copy;
         let tests: BTreeSet<_> = STAGES.iter().map(|stage| stage.binary).collect();
         let tests = tests.into_iter().filter(|name| ![UNIT, SIM].contains(name));
         let build = cmd!(shell, "{cargo} test --package latchwork --lib")
             .args(tests.flat_map(|name| ["--test", name]))
-            // Its model takes all its time to its states.
+            // The model is computation only.
             .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
             .env("CARGO_PROFILE_DEV_DEBUG", "false");
         let mut binaries = binaries::build(build.into(), copy.root())?;
@@ -143,7 +141,7 @@ impl Checks {
         Ok(Self { binaries, scratch: scratch.to_owned(), recorded: Default::default() })
     }
 
-    /// The checks of a stage, with the mutants that each comes by.
+    /// The checks of a stage, with the mutants that each reaches.
     fn of(&self, stage: usize) -> Result<Arc<Vec<Check>>> {
         let mut recorded = self.recorded[stage].lock().expect("not poisoned");
         if let Some(recorded) = &*recorded {
@@ -152,8 +150,7 @@ impl Checks {
         Ok(recorded.insert(Arc::new(self.record(stage)?)).clone())
     }
 
-    /// Runs each as it is, and notes how long that takes, and which mutants it comes by. What a binary has
-    /// noted is kept until it is built anew.
+    /// Runs each check unmutated; records its duration and the mutants it reaches, until the next build.
     fn record(&self, stage: usize) -> Result<Vec<Check>> {
         let path = self.scratch.join(format!("reached-{}.tsv", self.label(stage)));
         let before = fs::read_to_string(&path).unwrap_or_default();
@@ -190,7 +187,7 @@ impl Checks {
                     process::run(command.env(REACHED, &reached), PATIENCE)
                 };
                 let start = Instant::now();
-                // Beside others it may have been late.
+                // The first failure may be due to the checks beside it.
                 if run()? != Ended::Passed && run()? != Ended::Passed {
                     eprintln!("left out, as it fails as it is: {:?}", check.arguments(stage));
                     continue;
@@ -211,7 +208,7 @@ impl Checks {
         Ok(done.into_inner().context("a worker has panicked")?.1)
     }
 
-    /// The tests of a stage, or one run.
+    /// The tests of a stage, or a single run.
     fn names(&self, stage: usize) -> Result<Vec<Option<String>>> {
         let (word, with) = match STAGES[stage].tests {
             Tests::With(word) => (word, true),
@@ -221,7 +218,7 @@ impl Checks {
         let list = String::from_utf8(Command::new(&self.binary(stage).path).arg("--list").output()?.stdout)?;
         let names: Vec<_> = list.lines().filter_map(|line| line.strip_suffix(": test")).collect();
         if names.is_empty() {
-            // Without a harness it is one test, and has no name.
+            // A binary without a harness is a single test without a name.
             return Ok(vec![None]);
         }
         let names = names.into_iter().filter(|name| name.contains(word) == with);
@@ -232,8 +229,8 @@ impl Checks {
         self.binaries.iter().find(|it| it.name == STAGES[stage].binary).expect("it was built")
     }
 
-    /// Runs a mutant by those that come by it, stage by stage: by the cheap ones of all stages first, and
-    /// then, unless it is `cheaply`, by the others.
+    /// Runs a mutant in the checks that reach it, stage by stage: first in the cheap checks of all stages,
+    /// and then, unless `cheaply`, in the others.
     pub(super) fn judge(&self, mutant: u32, name: &str, cheaply: bool) -> Result<Outcome> {
         let mut outcome = Outcome::NotReached;
         let stages =
@@ -255,7 +252,7 @@ impl Checks {
                 let arguments: Vec<_> = checks.iter().flat_map(|check| check.arguments(stage)).collect();
                 match process::run(&mut self.mutant(mutant, stage, &arguments), limit)? {
                     Ended::Passed => break,
-                    // Beside others, and on a busy machine, it may have failed as it is.
+                    // Beside others on a busy machine, the test may fail unmutated, too.
                     Ended::Failed(Some(name)) => {
                         let alone = process::run(&mut self.mutant(mutant, stage, &[&name]), limit)?;
                         if alone != Ended::Passed {
@@ -277,7 +274,7 @@ impl Checks {
         Ok(outcome)
     }
 
-    /// With the words that pick its tests: a binary may have several stages.
+    /// The stage's name, with the words that select its tests: a binary may have several stages.
     fn name(&self, stage: usize) -> String {
         let Stage { binary, tests, .. } = &STAGES[stage];
         match tests {
@@ -287,7 +284,7 @@ impl Checks {
         }
     }
 
-    /// That, for the name of a file.
+    /// The name as a file name.
     fn label(&self, stage: usize) -> String {
         self.name(stage).replace(|it: char| !it.is_alphanumeric(), "-")
     }
@@ -305,14 +302,14 @@ impl Checks {
             arguments.extend(["--exact".to_owned(), format!("--test-threads={}", at_a_time)]);
         }
         let mut command = self.binary(stage).command(&arguments);
-        // What is measured would fail beside others.
+        // Timing tests would fail beside others.
         command.env("LATCHWORK_UNTIMED", "1").env("LATCHWORK_DEEP", "1");
         command
     }
 }
 
 impl Check {
-    /// What its binary is told, for a test to run only that.
+    /// The binary's arguments for this check alone.
     fn arguments(&self, stage: usize) -> Vec<&str> {
         match (&self.name, &STAGES[stage].tests) {
             (Some(name), _) => vec![name],

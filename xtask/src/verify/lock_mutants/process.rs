@@ -8,16 +8,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// How a check has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Passed,
-    /// Of a test binary, the first test that failed. The others were not waited for.
+    /// The binary's first failed test. The remaining tests were not awaited.
     Failed(Option<String>),
     TooLate,
 }
 
-/// Runs `command` until it has ended, a test has failed, or its time is over.
+/// Runs `command` until it has ended, a test has failed, or the time limit is over.
 pub(super) fn run(command: &mut Command, limit: Duration) -> Result<Ended> {
     let deadline = Instant::now() + limit;
     let mut child = command
@@ -45,7 +44,7 @@ pub(super) fn run(command: &mut Command, limit: Duration) -> Result<Ended> {
             end(&mut child)?;
             Ok(Ended::TooLate)
         }
-        // It has closed its output; what it does after that is short, or hangs.
+        // The process has closed its output, and ends soon or hangs.
         Err(RecvTimeoutError::Disconnected) => loop {
             if let Some(status) = child.try_wait()? {
                 break Ok(if status.success() { Ended::Passed } else { Ended::Failed(None) });

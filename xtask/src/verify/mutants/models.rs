@@ -15,10 +15,10 @@ use super::sites::Executed;
 use crate::loom;
 use crate::workspace::Workspace;
 
-/// Tests with models of the semaphore.
+/// Test targets with models of the semaphore.
 const TESTS: [&str; 2] = ["semaphore", "memory"];
 
-/// A model that takes so much longer with a mutant has no verdict.
+/// Limit of the excess over the unmutated time; beyond it a model has no verdict.
 const LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) struct Model {
@@ -59,7 +59,7 @@ impl Models {
         Ok(Self { models, sites: scratch(workspace, "sites"), root: workspace.root().to_owned() })
     }
 
-    /// Runs all as they are, and says which places of the sources each has run.
+    /// Runs all models unmutated, and returns the places of the sources run by each.
     pub(super) fn record(&self, bound: &str) -> Result<Executed> {
         let mut executed = Executed::default();
         for (number, model) in self.models.iter().enumerate() {
@@ -82,7 +82,7 @@ impl Models {
         by.into_iter().map(|(number, took)| (&self.models[*number], *took)).collect()
     }
 
-    /// Whether `model` holds with the ordering weakened.
+    /// True if `model` passes with the ordering weakened.
     pub(super) fn holds(&self, model: &Model, bound: &str, weaken: &str) -> Result<bool> {
         let holds = self.run(model, bound, ("LATCHWORK_WEAKEN", weaken))?;
         if holds.is_none() {
@@ -91,7 +91,7 @@ impl Models {
         Ok(holds.unwrap_or(true))
     }
 
-    /// `None` if it does not end.
+    /// `None` if the model exceeds the limit.
     fn run(&self, model: &Model, bound: &str, (variable, value): (&str, &str)) -> Result<Option<bool>> {
         let mut child = Command::new(&model.executable)
             .args([&model.name, "--exact"])

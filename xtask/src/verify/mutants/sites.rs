@@ -1,4 +1,4 @@
-//! Places of the sources that use an atomic.
+//! Places of the sources with an atomic.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 pub(super) struct Site {
     /// `FILE:LINE:COLUMN` of the method's name.
     pub(super) location: String,
-    /// `FILE FUNCTION RECEIVER.METHOD`, which stays when lines move, and a number if there are several.
+    /// `FILE FUNCTION RECEIVER.METHOD`, which is stable when lines move, and a number if there are several.
     pub(super) name: String,
     method: String,
 }
@@ -34,7 +34,6 @@ impl Site {
     }
 }
 
-/// All of them in the files below `folder`.
 pub(super) fn in_sources(root: &Path, folder: &str) -> Result<Vec<Site>> {
     let mut entries = fs::read_dir(root.join(folder))?
         .map(|entry| entry?.file_name().into_string().ok().context("a file's name is no text"))
@@ -88,7 +87,7 @@ fn in_text(path: &str, text: &str, sites: &mut Vec<Site>) {
     }
 }
 
-/// Whether an ordering is among the arguments themselves of a call that begins with `(`.
+/// True if the arguments of a call that begins with `(` contain an ordering, not counting nested calls.
 fn names_ordering(call: &str, more: &[&str]) -> bool {
     let mut depth = 0_usize;
     let mut arguments = String::new();
@@ -108,13 +107,12 @@ fn names_ordering(call: &str, more: &[&str]) -> bool {
     false
 }
 
-/// What the models have run: at each place, with which orderings, which models by number, and how long those
-/// took.
+/// For each place: its orderings in the models' runs, and the numbers and durations of those models.
 #[derive(Debug, Default)]
 pub(super) struct Executed(BTreeMap<String, (Vec<String>, BTreeMap<usize, Duration>)>);
 
 impl Executed {
-    /// From what `src/support/sync/loom/sites.rs` has written.
+    /// Adds the output of `src/support/sync/loom/sites.rs`.
     pub(super) fn add(&mut self, model: usize, took: Duration, lines: &str) -> Result<()> {
         for line in lines.lines() {
             let mut words = line.split_whitespace();

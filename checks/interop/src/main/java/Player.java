@@ -23,23 +23,20 @@ import org.redisson.client.RedisException;
 import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 
-/**
- * Redisson at the end of a pipe. What is said here, and what is answered, is written down in {@code checks/interop/src/member.rs}, which
- * does the same for this crate.
- */
+/** Redisson at the end of a pipe, with the orders of {@code checks/interop/src/member.rs}. */
 public final class Player {
     private static final int THREADS = 6;
-    /** The locks that all compete for; their kinds are in {@code names.rs}. */
+    /** The shared locks, whose kinds are in {@code names.rs}. */
     private static final int[] NAMES = {0, 1, 2, 3, 6, 16, 17, 18};
-    /** For how many ms a thread has a lock, and does without one, at most. */
+    /** Longest hold, and longest pause between two holds, in ms. */
     private static final long TURN = 10;
     private static final long THINK = 30;
-    /** What a hold that is not longer than that has left of its lease by far. */
+    /** Remaining lease in ms of any hold: far less than the true remainder. */
     private static final long LEFT_MILLIS = 5000;
 
     private final RedissonClient redisson;
     private final long watchdogMillis;
-    /** A thread for each name: Redisson's owners are threads. */
+    /** Threads by name: Redisson's owners are threads. */
     private final Map<String, ExecutorService> threads = new ConcurrentHashMap<>();
     private final AtomicLong acquisitions = new AtomicLong();
     private volatile boolean stopping;
@@ -49,7 +46,7 @@ public final class Player {
         this.watchdogMillis = watchdogMillis;
     }
 
-    /** Tries until it is there: its links may be cut meanwhile. */
+    /** Retries until connected: the proxy may cut links meanwhile. */
     private static RedissonClient client(String address, long watchdogMillis) throws InterruptedException {
         Config config = new Config();
         config.setLockWatchdogTimeout(watchdogMillis);
@@ -81,7 +78,7 @@ public final class Player {
                 player.thread(words[0]).execute(() -> answer(words[0], player.obey(words)));
             }
         }
-        // Whoever speaks to us is gone.
+        // The parent is gone.
         Runtime.getRuntime().halt(0);
     }
 
@@ -145,16 +142,16 @@ public final class Player {
             Long token = fenced.tryLockAndGetToken(waitMillis, leaseMillis, TimeUnit.MILLISECONDS);
             return token == null ? "held" : "got " + token;
         }
-        // The form without times is a command of its own in the fair lock.
+        // In the fair lock, tryLock() without times is another command.
         boolean got = waitMillis == 0 && leaseMillis < 0
             ? lock.tryLock()
             : lock.tryLock(waitMillis, leaseMillis, TimeUnit.MILLISECONDS);
         return got ? "got" : "held";
     }
 
-    /** Turns of some threads until they are to stop, each told in the journal. */
+    /** Runs turns of some threads until told to stop, and writes each to the journal. */
     private String play(String path, int place) throws Exception {
-        // One write for each line, which is then out of this process.
+        // One unbuffered write for each line, which survives a kill.
         OutputStream journal = Files.newOutputStream(Path.of(path), StandardOpenOption.CREATE_NEW, StandardOpenOption.APPEND);
         ExecutorService players = Executors.newFixedThreadPool(THREADS);
         for (int thread = 0; thread < THREADS; thread++) {
@@ -178,7 +175,7 @@ public final class Player {
             ThreadLocalRandom random = ThreadLocalRandom.current();
             int name = NAMES[random.nextInt(NAMES.length)];
             boolean fair = name < 16 && name % 8 >= 6;
-            // One member is struck, and does without fair locks; see faults.rs.
+            // Only the spared member plays fair locks; see faults.rs.
             if (fair && place != 1) {
                 return;
             }
@@ -191,7 +188,7 @@ public final class Player {
             try {
                 hold(journal, lock, id, fair || random.nextBoolean() ? null : random.nextLong(1500));
             } catch (RuntimeException error) {
-                // Its link was cut.
+                // The link was cut.
                 tell(journal, System.nanoTime(), "Without", id + ",\"why\":\"Failed\"");
             }
             release(lock);
@@ -224,7 +221,7 @@ public final class Player {
         tell(journal, System.nanoTime(), "LetGo", id + ",\"outcome\":\"" + outcome + "\"");
     }
 
-    /** Whether the server says that this thread has it still: it did so after this moment. */
+    /** Asks the server; a yes means that this thread had the lock after the noted moment. */
     private static void look(OutputStream journal, RLock lock, String id) throws IOException {
         long at = System.nanoTime();
         try {
@@ -234,7 +231,7 @@ public final class Player {
                 tell(journal, System.nanoTime(), "Lost", id + ",\"why\":\"Gone\"");
             }
         } catch (RuntimeException error) {
-            // Its link was cut.
+            // The link was cut.
         }
     }
 
@@ -242,14 +239,14 @@ public final class Player {
         journal.write(("{\"at\":" + at + ",\"event\":{\"" + event + "\":{" + fields + "}}}\n").getBytes(StandardCharsets.UTF_8));
     }
 
-    /** For up to so many ms. */
+    /** Sleeps for a random time of up to {@code millis}. */
     private static void pause(long millis) throws InterruptedException {
         if (millis > 0) {
             Thread.sleep(ThreadLocalRandom.current().nextLong(millis + 1));
         }
     }
 
-    /** Until the server says that this thread has no hold: a reply that was lost may stand for one more. */
+    /** Unlocks until the server reports no hold: a lost reply may have left a second hold. */
     private static void release(RLock lock) {
         for (;;) {
             try {
@@ -258,12 +255,12 @@ public final class Player {
                 }
                 lock.unlock();
             } catch (RuntimeException error) {
-                // Its link was cut, or its lease is over.
+                // The link was cut, or the lease has expired.
             }
         }
     }
 
-    /** As many turns, of up to so many ms, as there is time for: how many nanoseconds were waited how often. */
+    /** Takes turns of up to {@code turn} ms for {@code millis}; returns the waits in ns, with counts. */
     private static String pace(RLock lock, long millis, long turn) throws InterruptedException {
         Map<Long, Integer> waits = new TreeMap<>();
         long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
@@ -278,7 +275,7 @@ public final class Player {
         return answer.toString();
     }
 
-    /** To seven binary digits, so that there are few different ones. */
+    /** Rounds to seven binary digits, for few different values. */
     private static long rounded(long nanos) {
         int digits = Math.max(0, 57 - Long.numberOfLeadingZeros(Math.max(nanos, 1)));
         return nanos >> digits << digits;

@@ -1,8 +1,8 @@
-//! Real threads, as fast as they go, until the time is over: for the sanitizers, which see what a thread does
-//! to memory beside others.
+//! Real threads at full speed until the time is over: for the sanitizers, which see each thread's accesses to
+//! memory.
 //!
-//! The shared path is the semaphore's and nothing else's: no lock, no channel and no parking of std's, which
-//! ThreadSanitizer does not understand, and which would order what is to meet.
+//! The threads share only the semaphore: no lock, channel or parking of std, which ThreadSanitizer does not
+//! understand, and which would order the accesses under test.
 
 mod quitters;
 mod turns;
@@ -16,18 +16,18 @@ use threads::timed;
 /// Plays with latchwork's semaphore by real threads
 #[derive(Debug, Parser)]
 struct CommandLine {
-    /// For how long
+    /// Seconds to play
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
-    /// Repeats the scripts of an earlier run, though not its timing
+    /// Repeats the scripts of an earlier run, though not the timing
     #[arg(long)]
     seed: Option<u64>,
-    /// Of the semaphore that protects plain memory: with more than one there is a data race to be found
+    /// Permits of the semaphore that protects plain memory: with more than one there is a data race to find
     #[arg(long, default_value_t = 1)]
     permits: usize,
 }
 
-/// As many as there are cores, and more, so that threads are suspended anywhere.
+/// As many threads as cores, and more: then the scheduler suspends threads anywhere.
 const CROWDS: [usize; 2] = [2, 8];
 
 fn main() {

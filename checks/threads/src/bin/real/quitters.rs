@@ -1,5 +1,4 @@
-//! Crowds that come and give up, without a pause, while permits go by: nodes are taken out and freed all the
-//! time, under threads that walk over them.
+//! Crowds come and give up while permits go by: nodes are removed and freed under walking threads.
 
 use std::sync::Arc;
 use std::thread;
@@ -7,15 +6,11 @@ use std::thread;
 use latchwork::AsyncSemaphore;
 use threads::Bell;
 
-/// Waiters of one crowd: more than are worth a sweep.
+/// Waiters of a crowd: enough for a sweep.
 const CROWD: usize = 48;
 const CROWDS: usize = 100;
 
-/// Some threads bring the crowds, and one the permits; says how many have come.
-///
-/// # Errors
-///
-/// If a permit, a waiter or a waker is left behind.
+/// Some threads bring the crowds, and one the permits; returns the number of waiters. Fails on leftovers.
 pub(crate) fn batch(threads: usize) -> Result<u64, String> {
     let semaphore = Arc::new(AsyncSemaphore::new(0));
     let bell = Bell::new();
@@ -47,7 +42,7 @@ fn serve(semaphore: &AsyncSemaphore) {
     for _ in 0..CROWDS * CROWD / 8 {
         semaphore.add_permits(1);
         std::hint::black_box(semaphore.waiters());
-        // Or else none would have to wait.
+        // Otherwise no waiter would have to wait.
         semaphore.forget_permits(1);
     }
 }

@@ -1,4 +1,4 @@
-//! Turns at one permit, which protects plain memory.
+//! Turns at a single permit, which protects plain memory.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -17,15 +17,10 @@ struct Shared {
     taken: UnsafeCell<u64>,
 }
 
-// SAFETY: the number is touched by the holder of the one permit alone; that this is enough is what is checked
-// here.
+// SAFETY: only the permit's holder touches the number; the semaphore's exclusion is under test.
 unsafe impl Sync for Shared {}
 
-/// Each thread takes its turns; says how many there were.
-///
-/// # Errors
-///
-/// If a thread sleeps for ever, or not all turns were counted.
+/// Each thread takes its turns; returns their number. Fails if a thread sleeps for ever.
 pub(crate) fn batch(threads: usize, permits: usize) -> Result<u64, String> {
     let shared = Arc::new(Shared { semaphore: AsyncSemaphore::new(permits), taken: UnsafeCell::new(0) });
     let players: Vec<_> = (0..threads)
@@ -38,7 +33,7 @@ pub(crate) fn batch(threads: usize, permits: usize) -> Result<u64, String> {
     for player in players {
         bells.push(player.join().map_err(|_| "a thread has panicked")??);
     }
-    // Not before all have ended: the thread that rings a bell has a copy in its hand a moment longer.
+    // Not before all threads have ended: a thread that rings a bell keeps a clone a moment longer.
     let copies: usize = bells.iter().map(Bell::copies).sum();
     if copies > 0 {
         return Err(format!("{copies} copies of wakers were left behind"));

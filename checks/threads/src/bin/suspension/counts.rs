@@ -1,10 +1,9 @@
-//! What each operation does to memory that threads share, counted in the real code, and held against what
-//! `docs/benchmarks.md` says of it: with many cores its cost is that of the cache lines that it takes away
-//! from others.
+//! Accesses of each operation to shared memory, counted in the real code, and compared with
+//! `docs/benchmarks.md`: with many cores an operation costs as much as the cache lines that it takes from
+//! others.
 //!
-//! One thread does all of it, in the same order each time, so the counts are exact; which thread does a step
-//! makes no difference to which words the step is about. Threads that race repeat a compare-and-swap, which
-//! is not counted.
+//! One thread does all operations, in the same order each time, so the counts are exact; the words of a step
+//! do not depend on the thread. Retries of a compare-and-swap under contention are not counted.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -16,11 +15,9 @@ use latchwork::AsyncSemaphore;
 use latchwork::suspension::{Access, before_each_access};
 use threads::Bell;
 
-/// So many times each, for what is done once in a while: a sweep, which is due after two nodes that were left
-/// in this build, and after 32 in others.
+/// Repetitions, for occasional work: a sweep is due after two abandoned nodes here, 32 elsewhere.
 const ROUNDS: usize = 100;
 
-/// In lines of its own.
 #[repr(align(64))]
 struct Aligned(AsyncSemaphore);
 
@@ -28,15 +25,14 @@ thread_local! {
     static SEEN: RefCell<Vec<Access>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What one operation did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Counts {
     /// Read-modify-writes.
     steps: usize,
-    /// Words of the semaphore that it wrote, and lines that they are in.
+    /// Words of the semaphore written by the operation, and their lines.
     words: usize,
     lines: usize,
-    /// Words of nodes that it wrote.
+    /// Words of nodes written by the operation.
     of_nodes: usize,
 }
 
@@ -46,7 +42,7 @@ impl Counts {
         let within = within.addr()..within.addr() + size_of::<AsyncSemaphore>();
         let writes = accesses.iter().filter(|access| !["load", "wake"].contains(&access.method));
         let steps = writes.clone().filter(|access| !["store", "with_mut"].contains(&access.method)).count();
-        // A thread's own record is read by sweepers alone.
+        // Only sweepers of other threads read a thread's own record.
         let is_record = |access: &Access| access.place.file().ends_with("epoch.rs");
         let (mut words, mut lines, mut of_nodes) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for access in writes {
@@ -66,7 +62,6 @@ impl Counts {
     }
 }
 
-/// Runs `operation`, and counts what it does.
 fn counted<T>(semaphore: &AsyncSemaphore, all: &mut BTreeSet<Counts>, operation: impl FnOnce() -> T) -> T {
     SEEN.with_borrow_mut(Vec::clear);
     before_each_access(Some(|access| SEEN.with_borrow_mut(|seen| seen.push(*access))));
@@ -76,7 +71,6 @@ fn counted<T>(semaphore: &AsyncSemaphore, all: &mut BTreeSet<Counts>, operation:
     done
 }
 
-/// Permits are free: taken, and given back.
 fn free() -> [BTreeSet<Counts>; 2] {
     let (semaphore, mut counts) = (Aligned(AsyncSemaphore::new(1)), <[BTreeSet<Counts>; 2]>::default());
     let semaphore = &semaphore.0;
@@ -87,7 +81,6 @@ fn free() -> [BTreeSet<Counts>; 2] {
     counts
 }
 
-/// One waits, and is handed the permit: enqueued, released to, polled.
 fn handed_over() -> [BTreeSet<Counts>; 3] {
     let (semaphore, mut counts) = (Aligned(AsyncSemaphore::new(1)), <[BTreeSet<Counts>; 3]>::default());
     let (semaphore, bell) = (&semaphore.0, Bell::new());
@@ -103,8 +96,8 @@ fn handed_over() -> [BTreeSet<Counts>; 3] {
     counts
 }
 
-/// What `docs/benchmarks.md` says, from the least on: read-modify-writes, words of the semaphore that it
-/// writes, lines that they are in, words of nodes that it writes.
+/// The counts of `docs/benchmarks.md`, least first: read-modify-writes, words of the semaphore written, lines
+/// of those words, words of nodes written.
 const EXPECTED: [(&str, &[[usize; 4]]); 5] = [
     ("acquire, a permit is free", &[[1, 1, 1, 0]]),
     ("release, no waiter", &[[1, 1, 1, 0]]),

@@ -1,11 +1,10 @@
-//! Any thread stopped for ever, before any access to what threads share: all others finish what they do, no
-//! waiter sleeps beside permits that cover its need, and what is held back is bounded. Then the thread goes
-//! on, and all must be well.
+//! Stops any thread for ever, before any access to shared memory: all others complete their calls, no waiter
+//! sleeps beside permits that cover its need, and the memory held back is bounded. Then the thread goes on,
+//! and all must be well.
 //!
-//! Each program of `programs` is played under each schedule with each of its threads stopped before its first
-//! access, its second one, and so on, until it ends without coming so far. What the threads were answered,
-//! and that some of them sleep, must be explained by an order of their calls, where the call of a stopped
-//! thread may have taken effect or not.
+//! Each program of `programs` runs under each schedule with each of its threads stopped before its first
+//! access, its second one, and so on, until the thread ends earlier. An order of the calls must explain the
+//! answers and the sleeping threads; the call of a stopped thread may have taken effect or not.
 
 #[cfg(latchwork_suspend)]
 #[allow(dead_code, reason = "what the memory tests count, too: how often something was allocated")]

@@ -1,4 +1,4 @@
-//! What the threads do: each operation beside those that it can meet.
+//! The programs of the threads: each operation beside all interfering operations.
 
 use threads::Step::{
     self, Acquire, Add, Cancel, ChangeWaker, Close, ForgetPermits, Free, Look, Notify, PassBy, Release,
@@ -8,9 +8,9 @@ use threads::Step::{
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
-    /// Permits at first; `None` for a latch.
+    /// Initial permits; `None` for a latch.
     pub(crate) permits: Option<usize>,
-    /// Done before the threads begin.
+    /// Steps before the threads begin.
     pub(crate) early: &'static [Step],
     pub(crate) threads: &'static [&'static [Step]],
 }
@@ -167,7 +167,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ),
 ];
 
-/// Those in which two threads are stopped as well.
+/// Programs for runs with two stopped threads, too.
 pub(crate) const OF_PAIRS: &[&str] = &[
     "taken and given back",
     "released to waiters",

@@ -1,5 +1,4 @@
-//! One run: a program, with threads stopped for ever; what the others can still do, what is held back; and
-//! the end, once they go on.
+//! A run of a program with stopped threads: the others' progress, the memory held back, and the end.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,37 +11,34 @@ use crate::counting;
 use crate::programs::Program;
 use crate::stage::{self, Schedule, Stage, Victim};
 
-/// Waiters that come and go beside a stopped thread, for a look at the memory.
+/// Waiters that come and go beside a stopped thread, to measure memory.
 const WAITERS: isize = 200;
 
-/// What each of them may hold back: its node, and its place in a list of those that have left, which may have
-/// room for as many again.
+/// Bytes held back by each waiter: its node, and a place in a list with up to twice the capacity.
 const HELD_BACK: isize = 40 + 2 * 8;
 
-/// What each call that lowers the capacity beside a waiter may hold back: a deficit, and its place.
+/// Bytes held back by each lowering of the capacity beside a waiter: a deficit, and its place.
 const HELD_BACK_BY_LOWERING: isize = 64 + 2 * 8;
 
-/// Bytes that do not grow with their number.
+/// Bytes independent of the number of waiters.
 const SLACK: isize = 4096;
 
-/// What is run.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) program: &'static Program,
     pub(crate) victims: Vec<Victim>,
     pub(crate) schedule: Schedule,
-    /// Whether to look at the memory that a stopped thread holds back.
+    /// True to measure the memory that a stopped thread holds back.
     pub(crate) weigh: bool,
 }
 
-/// What came of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcome {
-    /// Victims that were stopped: they came so far.
+    /// Number of victims that reached their access and were stopped.
     pub(crate) stopped: usize,
     /// Bytes held back for each waiter that has left.
     pub(crate) held_back: isize,
-    /// Waiters that were granted their permits and not woken, because a victim was stopped.
+    /// Waiters with granted permits that were not woken, because a victim was stopped.
     pub(crate) unwoken: usize,
 }
 
@@ -58,26 +54,24 @@ impl fmt::Display for Run {
     }
 }
 
-/// Whose sleep has to be explained.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sleepers {
-    /// That of futures that were told to wait.
+    /// Pending futures.
     Pending,
-    /// That of all in the queue: a call has settled it.
+    /// All nodes of the settled queue.
     All,
 }
 
-/// The observer: it has done what was done early, and goes on with the futures of threads that have
-/// ended.
+/// The observer: made the early calls, and continues with the futures of threads that have ended.
 struct Onlooker {
     stage: Arc<Stage>,
     semaphore: Arc<AsyncSemaphore>,
     start: History,
-    /// Of threads that have ended; the last one is its own.
+    /// Hands of ended threads; the last hand is the observer's.
     hands: Vec<(usize, Hand)>,
     number: usize,
     is_latch: bool,
-    /// Waiters in all: while they fit into a batch, all are served before any is woken.
+    /// Number of waiters: while all fit into a wake batch, all are granted before any is woken.
     waiters: usize,
 }
 
@@ -147,7 +141,7 @@ impl Onlooker {
         }
     }
 
-    /// Polls those that were woken, until none is any more.
+    /// Polls all woken futures until all have been polled.
     fn poll_woken(&mut self) {
         loop {
             let woken = |(at, (_, hand)): (usize, &(usize, Hand))| Some((at, hand.woken().next()?));
@@ -162,11 +156,11 @@ impl Onlooker {
         self.hands.iter().map(|(_, hand)| hand.waiting()).sum()
     }
 
-    /// Fails unless some order of all calls explains the answers, and that so many sleep.
+    /// Fails unless some order of all calls explains the answers and the number of sleepers.
     fn judge(&self, when: &str, sleepers: Sleepers) {
         let mut sleeping = suspension::sleepers(&self.semaphore);
         if sleepers == Sleepers::Pending {
-            // A stopped thread's own request may be in the queue, to be settled by itself.
+            // A stopped thread's own request may be in the queue, unsettled.
             let own = |call: &Event| matches!(call.call, Call::Poll { .. } | Call::PassBy(_));
             let stopped = self.stage.stopped().into_iter();
             sleeping = sleeping.saturating_sub(stopped.filter_map(|(.., call)| call).filter(own).count());
@@ -174,7 +168,7 @@ impl Onlooker {
         let mut history = self.start.clone();
         let in_a_waker = self.in_a_waker();
         for mut event in self.stage.events() {
-            // All is where it belongs by then, though the caller does not know.
+            // The call has taken effect by then, though the caller has no answer.
             if event.answer.is_none() && in_a_waker.contains(&event.thread) {
                 event.answer = Some(Answer::Done);
             }
@@ -190,8 +184,7 @@ impl Onlooker {
         }
     }
 
-    /// Threads that are stopped in a waker, in calls that call wakers when all is done. Others settle before
-    /// their own step, too.
+    /// Threads stopped in a waker, in calls that call wakers last; other calls settle before, too.
     fn in_a_waker(&self) -> Vec<usize> {
         let wakes_at_last = |call: Event| match call.call {
             Call::Add(_) | Call::PendingRelease { .. } | Call::Cancel { .. } => !self.is_latch,
@@ -207,7 +200,7 @@ impl Onlooker {
         in_a_waker.map(|(thread, ..)| thread).collect()
     }
 
-    /// While victims are stopped: the others have ended, and none of them sleeps beside permits.
+    /// Checks the others while victims are stopped: all others have ended, and none sleeps beside permits.
     fn look_at_others(&mut self) -> Outcome {
         let stopped = self.stage.stopped().len();
         self.poll_woken();
@@ -229,8 +222,7 @@ impl Onlooker {
         self.poll_woken();
     }
 
-    /// Waiters come and go, by a thread that brings no memory along and takes none with it; by how much the
-    /// heap has grown then.
+    /// Waiters come and go on a fresh thread, which keeps no memory; returns the growth of the heap.
     fn come_and_go(semaphore: &Arc<AsyncSemaphore>) -> isize {
         let before = counting::in_use();
         let semaphore = Arc::clone(semaphore);
@@ -244,8 +236,7 @@ impl Onlooker {
         counting::in_use() - before
     }
 
-    /// The capacity is lowered and raised again beside a waiter, as often; by how much the heap has grown
-    /// then.
+    /// The capacity is lowered and raised again beside a waiter, as often; returns the growth of the heap.
     fn lower_and_raise(semaphore: &Arc<AsyncSemaphore>) -> isize {
         let before = counting::in_use();
         let semaphore = Arc::clone(semaphore);
@@ -265,7 +256,7 @@ impl Onlooker {
         counting::in_use() - before
     }
 
-    /// What the stopped threads hold back, for each waiter that leaves.
+    /// Bytes held back by the stopped threads, for each leaving waiter.
     fn weigh(&mut self) -> isize {
         let another = Arc::new(AsyncSemaphore::new(0));
         Self::come_and_go(&another);
@@ -285,7 +276,6 @@ impl Onlooker {
         held_back / WAITERS
     }
 
-    /// When no thread is stopped any more.
     fn look_at_the_end(&mut self, was_weighed: bool) {
         self.poll_woken();
         let (waiting, sleepers) = (self.waiting(), suspension::sleepers(&self.semaphore));
@@ -294,7 +284,7 @@ impl Onlooker {
         }
         self.judge("in the end", Sleepers::All);
         if was_weighed {
-            // What was held back goes as others come.
+            // Held-back memory is freed as other waiters come.
             let held_back = Self::come_and_go(&self.semaphore);
             if held_back > SLACK {
                 self.stage.fail(&format!("{held_back} bytes are still held back in the end"));

@@ -1,9 +1,8 @@
-//! [`Stage`]: real threads of which one runs at a time, and of which some are stopped for ever before an
-//! access.
+//! [`Stage`]: real threads running in turns, some of them stopped for ever before an access.
 //!
-//! Which thread runs next is drawn, so a run can be repeated. A thread that runs is not disturbed until it is
-//! the next one's turn: a thread that needs another thread's next step to go on makes more accesses than any
-//! call may, and is found.
+//! The next thread is drawn from a seed, so a run is repeatable. A thread runs undisturbed until the next
+//! switch: a thread that depends on another thread's next step makes more accesses than any call may, and
+//! fails the run.
 
 use std::cell::RefCell;
 use std::panic::Location;
@@ -14,14 +13,12 @@ use fastrand::Rng;
 use latchwork::suspension::{self, Access};
 use threads::{Answer, Call, Event, Hand};
 
-/// Accesses of one call: the longest one of the programs makes a tenth of them.
+/// Limit of the accesses of a call: the longest call of the programs makes a tenth of them.
 const MOST: u64 = 5_000;
 
-/// A thread that makes no access either, but is asleep somewhere. In slices, since the whole process may have
-/// been stopped in one.
+/// Time limit of a sleeping thread. In slices, since the whole process may have been stopped in one.
 const PATIENCE: (u32, Duration) = (20, Duration::from_secs(1));
 
-/// What is being played, for the report of a failure.
 static PLAYED: Mutex<String> = Mutex::new(String::new());
 
 pub(crate) fn play(run: String) {
@@ -32,18 +29,17 @@ pub(crate) fn played() -> String {
     PLAYED.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// The thread to stop, and before which of its accesses.
+/// The thread to stop, and the number of its access to stop before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Victim {
     pub(crate) thread: usize,
     pub(crate) access: u64,
 }
 
-/// How threads take turns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
     pub(crate) seed: u64,
-    /// One in so many accesses is followed by another thread's turn; none, if it is zero.
+    /// The average number of accesses between two switches; zero for no switches.
     pub(crate) switches: u64,
 }
 
@@ -66,20 +62,19 @@ struct State {
     switches: u64,
     turn: Option<usize>,
     threads: Vec<Status>,
-    /// What has ended, and what is still going on, by threads.
+    /// The answered calls, and each thread's call in progress.
     events: Vec<Event>,
     calls: Vec<Option<Event>>,
-    /// Of those that have ended.
+    /// Hands of ended threads.
     hands: Vec<Option<Hand>>,
     clock: u64,
     is_over: bool,
 }
 
-/// A thread's part.
 struct Player {
     stage: Arc<Stage>,
     thread: usize,
-    /// Accesses until it is stopped, until it is another one's turn, and of this call.
+    /// Accesses until the thread is stopped, until the next switch, and since the call began.
     until_stop: u64,
     until_switch: u64,
     of_call: u64,
@@ -89,7 +84,6 @@ std::thread_local! {
     static PLAYER: RefCell<Option<Player>> = const { RefCell::new(None) };
 }
 
-/// Before an access of a thread that plays.
 fn on_access(&Access { place, .. }: &Access) {
     PLAYER.with_borrow_mut(|player| {
         let Some(player) = player else { return };
@@ -132,7 +126,7 @@ impl State {
         if self.switches == 0 { u64::MAX } else { self.rng.u64(1..=2 * self.switches) }
     }
 
-    /// Lets one of those that run go on.
+    /// Draws the next thread.
     fn pass_on(&mut self) {
         let runs: Vec<_> = (0..self.threads.len()).filter(|at| self.threads[*at] == Status::Runs).collect();
         self.turn = self.rng.choice(runs);
@@ -169,7 +163,6 @@ impl Stage {
         self.changed.wait_while(state, |state| state.turn != Some(thread)).expect("no thread panics with it")
     }
 
-    /// A thread's whole part: all steps of its script.
     pub(crate) fn play(self: &Arc<Self>, thread: usize, mut hand: Hand, victims: &[Victim]) {
         let victim = victims.iter().find(|victim| victim.thread == thread);
         let mut state = self.wait_for_turn(self.lock(), thread);
@@ -189,11 +182,11 @@ impl Stage {
         state.hands[thread] = Some(hand);
         state.pass_on();
         self.changed.notify_all();
-        // Its end is not part of what is repeated.
+        // The end of the thread is not part of the repeatable run.
         drop(self.changed.wait_while(state, |state| !state.is_over).expect("as above"));
     }
 
-    /// A call, by a thread whose turn it is, or by the observer when no other runs.
+    /// Makes a call, on the running thread, or on the observer when no other runs.
     pub(crate) fn call(&self, thread: usize, hand: &mut Hand, of: usize, call: Call) -> Answer {
         let mut state = self.lock();
         let event = Event { thread, hand: of, call, answer: None, from: state.now(), to: u64::MAX };
@@ -218,15 +211,14 @@ impl Stage {
         answer
     }
 
-    /// For the thread that looks on: counts its accesses, too.
+    /// For the observer: counts its accesses, too.
     pub(crate) fn look_on(self: &Arc<Self>, thread: usize) {
         let stage = Arc::clone(self);
         let player = Player { stage, thread, until_stop: u64::MAX, until_switch: u64::MAX, of_call: 0 };
         PLAYER.set(Some(player));
     }
 
-    /// Lets those that run go on until all have ended or were stopped. Gives the hands of those that have
-    /// ended.
+    /// Runs the threads until all have ended or were stopped. Returns the hands of the ended threads.
     pub(crate) fn run(&self) -> Vec<(usize, Hand)> {
         let mut state = self.lock();
         state.pass_on();
@@ -245,7 +237,6 @@ impl Stage {
         state.hands.iter_mut().enumerate().filter_map(|(thread, hand)| Some((thread, hand.take()?))).collect()
     }
 
-    /// Where threads are stopped, and in which calls.
     pub(crate) fn stopped(&self) -> Vec<(usize, &'static Location<'static>, Option<Event>)> {
         let state = self.lock();
         let stopped = |(thread, status): (usize, &Status)| match status {
@@ -255,7 +246,6 @@ impl Stage {
         state.threads.iter().enumerate().filter_map(stopped).collect()
     }
 
-    /// Wakes the stopped.
     pub(crate) fn resume(&self) {
         for status in &mut self.lock().threads {
             if matches!(status, Status::Stopped(_)) {
@@ -264,20 +254,18 @@ impl Stage {
         }
     }
 
-    /// All that was answered, and what goes on.
     pub(crate) fn events(&self) -> Vec<Event> {
         let state = self.lock();
         state.events.iter().chain(state.calls.iter().flatten()).copied().collect()
     }
 
-    /// The threads may end.
     pub(crate) fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_all();
         PLAYER.set(None);
     }
 
-    /// Says what is wrong, and what led to it.
+    /// Reports a failure and the history before it, and ends the process.
     pub(crate) fn fail(&self, wrong: &str) -> ! {
         eprintln!("FOUND: {wrong}");
         for (thread, place, call) in self.stopped() {

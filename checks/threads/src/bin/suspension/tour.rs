@@ -13,21 +13,21 @@ use crate::stage::{self, Schedule, Victim};
 /// Stops threads of latchwork's semaphore for ever
 #[derive(Debug, Parser)]
 struct CommandLine {
-    /// How many schedules of each program; the first lets one thread after the other run
+    /// Schedules of each program; the first runs the threads one after the other
     #[arg(long, default_value_t = 8)]
     schedules: u64,
-    /// How many, where two threads are stopped
+    /// Schedules of the programs with two stopped threads
     #[arg(long, default_value_t = 1)]
     of_pairs: u64,
-    /// Stops no thread, but counts what each operation does to memory that threads share
+    /// Stops no thread, but counts each operation's accesses to shared memory
     #[arg(long)]
     count: bool,
-    /// Only those programs whose name contains this
+    /// Only the programs whose name contains this
     #[arg(default_value = "")]
     filter: String,
 }
 
-/// Between two switches, on average; zero for none.
+/// Average number of accesses between two switches; zero for no switches.
 const SWITCHES: [u64; 4] = [0, 32, 8, 2];
 
 impl Schedule {
@@ -36,7 +36,6 @@ impl Schedule {
     }
 }
 
-/// What came of many runs.
 #[derive(Default)]
 struct Sum {
     runs: usize,
@@ -45,7 +44,7 @@ struct Sum {
 }
 
 impl Sum {
-    /// Whether so many threads came to where they were to be stopped.
+    /// Adds a run; returns true if all victims were stopped.
     fn add(&mut self, run: &Run) -> bool {
         let Outcome { stopped, held_back, unwoken } = run.run();
         self.runs += 1;
@@ -56,7 +55,7 @@ impl Sum {
 }
 
 pub(crate) fn main() {
-    // A thread that panics would be missed, without a word why.
+    // Otherwise the process would wait for a panicked thread, without a reason.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
@@ -93,8 +92,8 @@ pub(crate) fn main() {
 fn stop_one(program: &'static Program, schedule: Schedule, sum: &mut Sum) {
     for thread in 0..program.threads.len() {
         for access in 1.. {
-            // Once for each access is enough to weigh what is held back. Not of a latch: waiters that come
-            // and go use its notifications up.
+            // Measuring once for each access suffices. Not of latches: the waiters would consume
+            // notifications.
             let weigh = schedule.seed == 0 && program.permits.is_some();
             let victims = vec![Victim { thread, access }];
             if !sum.add(&Run { program, victims, schedule, weigh }) {

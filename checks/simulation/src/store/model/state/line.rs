@@ -61,7 +61,7 @@ impl Line {
     pub(crate) fn take_first_told(&mut self, now: Time, told: &dyn Fn(&LeaseId) -> bool) -> Option<Place> {
         self.0.retain(|place| now < place.until);
         let at = self.0.iter().position(|place| told(&place.id));
-        self.0.drain(..at.map_or(self.0.len(), |at| at + 1)).last().filter(|_| at.is_some())
+        self.0.drain(..at.map_or(self.0.len(), |at| at + 1)).next_back().filter(|_| at.is_some())
     }
 
     /// Lengthens all places to at least `until`.

@@ -11,7 +11,7 @@ use latchwork::LockKind;
 use latchwork::backend::{AcquireOutcome, AcquireRequest, Mode, NextWaiter, ReleaseOutcome};
 use latchwork::{Holder, LeaseId};
 
-pub(crate) use self::name::{Name, News, Step, client, left};
+pub(crate) use self::name::{Name, News, Step, left};
 
 /// A time by the store's own clock, in nanoseconds.
 pub(crate) type Time = i64;
