@@ -157,8 +157,8 @@ pub enum Policy {
         /// process hears of the lease's return, the next tenure is twice as long, up to eight times.
         tenure: Duration,
     },
-    /// As `Exclusive`, over a store whose release calls one waiter: after a release with receivers, that waiter
-    /// goes first.
+    /// As `Exclusive`, over a store whose release calls one waiter: after a release with receivers, that
+    /// waiter goes first.
     Called {
         /// See `Exclusive`.
         tenure: Duration,
