@@ -252,7 +252,7 @@ impl Ownership {
     pub(in crate::lock_entry) fn note_receivers(&mut self, receivers: usize, now: Moment) {
         let steps = self.steps_for(receivers);
         self.tenure = self.rules.policy.tenure();
-        // A subscription outlives its waiter, and would make a lone process back off; a called waiter is there.
+        // A subscription outlives its waiter, and would make a lone process back off; a called waiter exists.
         if (self.contended || self.rules.policy.is_called()) && steps > 0 {
             self.others_first_until = Some(now + BACK_OFF * steps);
         }
