@@ -12,7 +12,7 @@ use latchwork::{LockClient, LockError};
 use latchwork_testkit::RedisServer;
 
 /// Far longer than ten thousand commands over the loopback take.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(240);
 crate::waiting::waiting_for!(SOON);
 
 /// A proxy before a server; once `lies` is set, scripts reply with a fixed text.

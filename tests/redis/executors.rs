@@ -49,7 +49,8 @@ async fn lock_many(client: &LockClient, count: usize) -> Vec<Guard> {
         guards.push(guard.unwrap());
     }
     assert_eq!(guards.len(), count);
-    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    // On a machine under load, only a task that is never polled again takes as long.
+    assert!(begun.elapsed() < SOON * 30, "{:?}", begun.elapsed());
     guards
 }
 
