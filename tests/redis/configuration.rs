@@ -13,7 +13,7 @@ use latchwork_testkit::{ChaosProxy, RedisCluster, RedisServer, SentinelSet};
 use tokio::time::timeout;
 
 const PASSWORD: &str = "hunter2/#?@";
-const SOON: Duration = Duration::from_secs(12);
+const SOON: Duration = Duration::from_secs(60);
 crate::waiting::waiting_for!(SOON);
 const NAME: &str = "configured";
 

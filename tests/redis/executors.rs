@@ -19,7 +19,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 use tokio::time::timeout;
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(240);
 crate::waiting::waiting_for!(SOON);
 
 /// Response timeout: the client drops a connection after a second of silence.
@@ -50,7 +50,7 @@ async fn lock_many(client: &LockClient, count: usize) -> Vec<Guard> {
     }
     assert_eq!(guards.len(), count);
     // On a machine under load, only a task that is never polled again takes as long.
-    assert!(begun.elapsed() < SOON * 30, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     guards
 }
 
