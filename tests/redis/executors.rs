@@ -19,7 +19,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 use tokio::time::timeout;
 
-const SOON: Duration = Duration::from_secs(240);
+const SOON: Duration = Duration::from_secs(10);
+/// Thousands of round trips of one task take less on a machine under load; a fault lets them last for ever.
+const PATIENCE: Duration = Duration::from_secs(240);
 crate::waiting::waiting_for!(SOON);
 
 /// Response timeout: the client drops a connection after a second of silence.
@@ -49,8 +51,7 @@ async fn lock_many(client: &LockClient, count: usize) -> Vec<Guard> {
         guards.push(guard.unwrap());
     }
     assert_eq!(guards.len(), count);
-    // On a machine under load, only a task that is never polled again takes as long.
-    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
     guards
 }
 
@@ -133,7 +134,7 @@ fn blocking_calls_inside_of_a_task_go_on_for_ever() {
                 drop(guard.expect("it is free"));
             }
         });
-        assert!(begun.elapsed() < SOON, "{flavour}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < PATIENCE, "{flavour}: {:?}", begun.elapsed());
     }
 }
 
