@@ -226,9 +226,15 @@ impl Entry {
         })
     }
 
+    /// The client's own channel, and the common one unless a release calls this client.
+    fn wait_channels(&self) -> (&str, Option<&str>) {
+        let Channels { own, common } = self.channels();
+        (own, common.as_deref().filter(|_| !self.is_called))
+    }
+
     pub(super) fn listen(&self) -> Listening {
-        let common = self.channels().common.as_deref().filter(|_| !self.is_called);
-        Listening::new(&self.context.registry, &self.channels().own, common)
+        let (own, common) = self.wait_channels();
+        Listening::new(&self.context.registry, own, common)
     }
 
     /// Has a queue head that no release calls listen to the common channel, too. False if it does so already.
@@ -241,8 +247,8 @@ impl Entry {
     pub(super) fn is_subscribed(&self) -> bool {
         let transport = self.context.registry.transport();
         let is_active = |channel| foreign::call("a transport", || transport.is_active(channel));
-        let mut channels = self.channels().all().take(if self.is_called { 1 } else { 2 });
-        channels.all(|channel| is_active(channel).unwrap_or(false))
+        let (own, common) = self.wait_channels();
+        [Some(own), common].into_iter().flatten().all(|channel| is_active(channel).unwrap_or(false))
     }
 
     /// The position of this client among the waiters that the store calls, for a question at `sent`.

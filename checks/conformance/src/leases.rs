@@ -78,16 +78,17 @@ impl<'s> Stage<'s> {
 
     /// Subscribes to the channel on which the client of `id` is granted the lock.
     async fn can_tell(&self, id: &LeaseId) -> Subscription<dyn Transport> {
-        let channel = self.backend().channels(self.of.mode, &self.name, &id.client_id()).own;
-        let listens = self.client.registry().subscribe(&channel);
-        soon("the confirmation of the subscription", listens.subscribed()).await.unwrap();
-        listens
+        self.subscribe(&self.backend().channels(self.of.mode, &self.name, &id.client_id()).own).await
     }
 
     /// Hears each release, on the channel of all clients if there is one.
     async fn hears_releases(&self) -> Subscription<dyn Transport> {
         let channels = self.backend().channels(self.of.mode, &self.name, self.client.id());
-        let listens = self.client.registry().subscribe(&channels.common.unwrap_or(channels.own));
+        self.subscribe(&channels.common.unwrap_or(channels.own)).await
+    }
+
+    async fn subscribe(&self, channel: &str) -> Subscription<dyn Transport> {
+        let listens = self.client.registry().subscribe(channel);
         soon("the confirmation of the subscription", listens.subscribed()).await.unwrap();
         listens
     }

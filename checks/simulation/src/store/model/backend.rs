@@ -143,12 +143,6 @@ impl ModelBackend {
     }
 }
 
-impl ModelBackend {
-    fn is_uncalled(&self) -> bool {
-        self.shared.world.chance(|chance| chance.u8(..16) == 0)
-    }
-}
-
 impl Backend for ModelBackend {
     type Error = Failed;
     type Transport = ModelTransport;
@@ -220,7 +214,9 @@ impl Backend for ModelBackend {
         // Some waiters are told to listen to all that is published.
         Ok(match outcome {
             AcquireOutcome::Held { left }
-                if mode == Mode::Plain && self.calls_waiters() && self.is_uncalled() =>
+                if mode == Mode::Plain
+                    && self.calls_waiters()
+                    && self.shared.world.chance(|chance| chance.u8(..16) == 0) =>
             {
                 AcquireOutcome::HeldUncalled { left }
             }
