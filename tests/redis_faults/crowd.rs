@@ -55,6 +55,12 @@ async fn client(server: &RedisServer) -> LockClient {
     LockClient::new(Redis::connect(&server.url()).await.unwrap())
 }
 
+/// A client for servers and links that answer late: a busy machine adds its own delay.
+async fn patient_client(url: &str, options: &LockOptions) -> LockClient {
+    let backend = Redis::builder().response_timeout(SOON).connect(url).await.unwrap();
+    LockClient::with_options(backend, options).unwrap()
+}
+
 fn spawn_waits(
     waits: &mut JoinSet<Result<Guard, latchwork::LockError>>,
     client: &LockClient,
@@ -136,9 +142,7 @@ async fn crowd_of_waits_that_is_dropped_leaves_nothing_behind() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crowd_goes_on_over_the_next_connection() {
     let (server, crowd) = (RedisServer::start(), crowd());
-    // A busy machine may need longer for a new connection than a command may take.
-    let backend = Redis::builder().response_timeout(SOON).connect(&server.url()).await.unwrap();
-    let client = LockClient::new(backend);
+    let client = patient_client(&server.url(), &LockOptions::default()).await;
     let tasks_before = tasks_at_rest(&server, &client).await;
     let mut takers = JoinSet::new();
     spawn_waits(&mut takers, &client, "free", crowd);
@@ -203,7 +207,8 @@ async fn crowd_before_a_silent_server_fails_with_the_first_of_it() {
     let failed = begun.elapsed();
     server.resume();
     println!("{crowd} have failed after {failed:?}, and a free lock took {:?} then", latency(&client).await);
-    assert!(failed < Duration::from_secs(20), "{failed:?}");
+    // In turns of 256 commands the crowd would need 36 seconds.
+    assert!(failed < Duration::from_secs(30), "{failed:?}");
     eventually("the rollbacks", async || client.metrics().releases_pending == 0).await;
     assert_eq!(client.metrics().commands_waiting, 0);
 }
@@ -217,9 +222,7 @@ async fn renewals_pass_a_crowd() {
 
     let server = RedisServer::start();
     let proxy = ChaosProxy::start(server.port());
-    let backend = Redis::connect(&proxy.url()).await.unwrap();
-    let options = LockOptions::default().watchdog_timeout(LEASE);
-    let client = LockClient::with_options(backend, &options).unwrap();
+    let client = patient_client(&proxy.url(), &LockOptions::default().watchdog_timeout(LEASE)).await;
     let guard = client.get_lock("kept").unwrap().lock().await.unwrap();
     proxy.delay(Way::ToClient, DELAY);
     let (begun, mut waits) = (Instant::now(), JoinSet::new());
@@ -279,7 +282,8 @@ async fn stream_of_acquisitions_goes_on_beside_a_body_that_locks() {
 fn crowd_of_blocking_calls_is_served() {
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let client = latchwork::blocking::LockClient::from_async(runtime.block_on(client(&server)));
+    let client = runtime.block_on(patient_client(&server.url(), &LockOptions::default()));
+    let client = latchwork::blocking::LockClient::from_async(client);
     server.pause();
     std::thread::scope(|scope| {
         for number in 0..400 {
