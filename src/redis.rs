@@ -10,6 +10,8 @@
 //! | the channel | `redisson_lock__channel:{name}` (without the added braces if the name has some) |
 //! | the tokens | a number under `redisson_lock_token:{name}`, which never expires; only a fenced lock has it |
 //! | the message | `0`, published when the lock becomes free |
+//! | waiting clients | a sorted set `name:latchwork:{name}:waiters`: uuids by the server's time (µs) since when each waits, for a minute |
+//! | a call | `0`, published on `name:latchwork:{name}:call:<uuid>` to the client that has waited longest, when the lock becomes free |
 //!
 //! A fair lock has `fair` in its `mode`, and besides
 //!
@@ -142,9 +144,10 @@
 //!
 //! ```text
 //! -@all +ping +evalsha +eval +subscribe +unsubscribe +publish
-//! +exists +hexists +hget +hscan +hset +pttl +pexpire +del +get +incrby
+//! +exists +hget +hscan +hset +pttl +pexpire +del +get +incrby
+//! +time +zadd +zcard +zpopmin +zrank +zrem
 //! ~orders:* ~redisson_lock_token:{orders:* ~redisson_lock_token:orders:*
-//! &redisson_lock__channel:{orders:* &redisson_lock__channel:orders:*
+//! &redisson_lock__channel:{orders:* &redisson_lock__channel:orders:* &orders:*
 //! ```
 //!
 //! `+get` and `+incrby` are for fenced locks only, as are the patterns with `token`. Of two patterns that
@@ -161,8 +164,8 @@
 //! | a [name](RedisBuilder::client_name) | `+client\|setname` |
 //! | a database other than 0 | `+select` |
 //! | waiting for [replicas](RedisBuilder::wait_for_replicas) | `+wait` |
-//! | fair locks | `+time +hdel +lindex +zadd +zrange +zrem +zscore +pubsub\|numsub ~redisson_lock_queue:{orders:* ~redisson_lock_queue:orders:* &orders:*` |
-//! | read-write locks | `+time +hdel +rename +set +zadd +zrange +zrem +zscore +pubsub\|numsub ~{orders:*}:*:rwlock_timeout:* &redisson_rwlock:{orders:* &redisson_rwlock:orders:* &orders:*` |
+//! | fair locks | `+hdel +lindex +zrange +zscore +pubsub\|numsub ~redisson_lock_queue:{orders:* ~redisson_lock_queue:orders:*` |
+//! | read-write locks | `+hexists +hdel +rename +set +zrange +zscore +pubsub\|numsub ~{orders:*}:*:rwlock_timeout:* &redisson_rwlock:{orders:* &redisson_rwlock:orders:*` |
 //! | fair or read-write locks with sharded messages, too | `+pubsub\|shardnumsub` |
 //! | Sentinel, at the servers | `+role` |
 //! | Sentinel, at the Sentinels | `+sentinel +subscribe &+switch-master` |

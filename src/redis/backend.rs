@@ -24,7 +24,7 @@ use super::keys::Nonces;
 use super::late::LateAttempts;
 use super::pubsub::RedisTransport;
 use super::scripts::{Reply, Script, Scripts};
-use super::topology::{Router, Sent};
+use super::topology::{Messages, Router, Sent};
 use crate::support::runtime::TokioRuntime;
 
 /// Limit of renewals in one command, as in Redisson, so that a script does not hold up the server.
@@ -107,7 +107,7 @@ impl Backend for Redis {
         let plain = || keys::listened(name, keys::channel(name));
         let read_write = || keys::listened(name, keys::read_write_channel(name));
         match mode {
-            Mode::Plain => Channels::one(plain()),
+            Mode::Plain => Channels { own: keys::calls(name) + client, common: Some(plain()) },
             // Redisson's fair lock publishes releases on the plain channel.
             Mode::Fair => Channels { own: keys::grants(name) + client, common: Some(plain()) },
             Mode::Write => Channels { own: keys::write_grants(name) + client, common: Some(read_write()) },
@@ -118,6 +118,10 @@ impl Backend for Redis {
     fn grants_suffice(&self) -> bool {
         // Replicas may lack a lease that a release has granted.
         self.acquisitions.is_none()
+    }
+
+    fn calls_waiters(&self) -> bool {
+        true
     }
 
     fn reconnects(&self) -> u64 {
@@ -243,31 +247,74 @@ impl Redis {
         name: &LockName,
         request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
-        let AcquireRequest { id, lease, tokens, .. } = request;
-        let words = |command: &mut Cmd, _: Instant| {
-            match *tokens > 0 {
-                true => command.arg(2).arg(name.as_str()).arg(keys::token(name.as_str())),
-                false => command.arg(1).arg(name.as_str()),
-            };
+        let AcquireRequest { id, lease, tokens, position, yields, .. } = request;
+        let (begun, counts) = (self.now(), *tokens > 0);
+        let words = |command: &mut Cmd, now: Instant| {
+            let keys = 1 + usize::from(position.is_some()) + usize::from(counts);
+            command.arg(keys).arg(name.as_str());
+            if position.is_some() {
+                command.arg(keys::waiters(name.as_str()));
+            }
+            if counts {
+                command.arg(keys::token(name.as_str()));
+            }
             command.arg(millis(*lease)).arg(keys::Shown(id));
-            // Left out if 0: the server parses each argument, used or not.
-            if *tokens > 0 {
+            // Left out if unused: the server parses each argument.
+            if counts || position.is_some() {
                 command.arg(tokens);
             }
+            if let Some(position) = position {
+                let waited = position.waited + now.saturating_duration_since(begun);
+                command.arg(waited.as_micros() as u64);
+            }
+            if *yields {
+                command.arg(1);
+            }
         };
-        let request = self.request(&self.scripts.acquire, name, &words);
-        attempted(name, self.attempt_once(id, &request).await?)
+        let sent = self.request(&self.scripts.acquire, name, &words);
+        let sent = WireRequest { patient: position.is_none(), ..sent };
+        match self.attempt_once(id, &sent).await {
+            // The slot moves, and has the lock but no waiters: no release calls this one.
+            Err(error) if position.is_some() && error.meaning() == Some(Meaning::CrossSlot) => {
+                let alone = AcquireRequest { position: None, yields: false, ..request.clone() };
+                Ok(match Box::pin(self.acquire_plain(name, &alone)).await? {
+                    AcquireOutcome::Held { left } => AcquireOutcome::HeldUncalled { left },
+                    outcome => outcome,
+                })
+            }
+            reply => attempted(name, reply?),
+        }
     }
 
     async fn force_plain(&self, name: &LockName) -> Result<bool, Error> {
-        let words = |command: &mut Cmd, _: Instant| {
-            command.arg(1).arg(name.as_str()).arg(keys::UNLOCK_MESSAGE).arg(self.publish());
-            command.arg(keys::channel(name.as_str()));
+        let force = |calls: bool| async move {
+            let words = |command: &mut Cmd, _: Instant| self.write_release(command, name, &"", calls);
+            let request = self.request(&self.scripts.force_release, name, &words);
+            // Not again: another owner may have it by then.
+            let request = WireRequest { again: false, patient: !calls, ..request };
+            self.send_and_tell(&self.router, &request, name).await
         };
-        let request = self.request(&self.scripts.force_release, name, &words);
-        // Not resent: by then, another owner may hold the lock.
-        let request = WireRequest { again: false, ..request };
-        freed(name, self.send_and_tell(&self.router, &request, name).await?.0)
+        freed(name, or_without_calls(force(true).await, || force(false)).await?.0)
+    }
+
+    /// Writes the keys and arguments of a script that may free a plain lock. `calls`: the keys include that of
+    /// the waiting clients.
+    fn write_release(&self, command: &mut Cmd, name: &LockName, id: &dyn fmt::Display, calls: bool) {
+        let (name, topology) = (name.as_str(), self.router.topology());
+        command.arg(1 + usize::from(calls)).arg(name);
+        if calls {
+            command.arg(keys::waiters(name));
+        }
+        command.arg(keys::Shown(id)).arg(keys::channel(name));
+        let knows_all = self.knows_all_listeners();
+        // Left out if unused: the server parses each argument.
+        if self.publish() != "publish" || self.publishes_both || !knows_all {
+            let other = if self.publishes_both { topology.messages().other().publish() } else { "" };
+            command.arg(self.publish()).arg(other);
+            if !knows_all {
+                command.arg(1);
+            }
+        }
     }
 
     async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Error> {
@@ -300,6 +347,13 @@ impl Redis {
 
     pub(super) fn publish(&self) -> &'static str {
         self.router.topology().messages().publish()
+    }
+
+    /// True if a server knows of all subscribers of a channel.
+    pub(super) fn knows_all_listeners(&self) -> bool {
+        let topology = self.router.topology();
+        // Messages of the other kind go to subscribers at any node.
+        topology.knows_all_listeners() && !(self.publishes_both && topology.messages() == Messages::Sharded)
     }
 
     /// The router of attempts, and of rollbacks, so that no rollback overtakes its attempt.
@@ -369,14 +423,12 @@ impl Redis {
     }
 
     async fn free(&self, router: &Router, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
-        let words = |command: &mut Cmd, _: Instant| {
-            command.arg(1).arg(name.as_str()).arg(keys::Shown(id)).arg(keys::channel(name.as_str()));
-            if self.publish() != "publish" {
-                command.arg(self.publish());
-            }
+        let free = |calls: bool| async move {
+            let words = |command: &mut Cmd, _: Instant| self.write_release(command, name, id, calls);
+            let request = self.request(&self.scripts.release, name, &words);
+            self.send_and_tell(router, &WireRequest { patient: !calls, ..request }, name).await
         };
-        let request = self.request(&self.scripts.release, name, &words);
-        let (heard, sent): (i64, Sent) = self.send_and_tell(router, &request, name).await?;
+        let (heard, sent): (i64, Sent) = or_without_calls(free(true).await, || free(false)).await?;
         Ok(match usize::try_from(heard) {
             Ok(heard) => {
                 // Usually the message had no receiver. Then skip the look at our own subscription.
@@ -501,10 +553,25 @@ impl Redis {
     }
 }
 
+/// Sends a command that may free a plain lock again without the key of the waiting clients, if the slot moves
+/// and has the lock but not that key. Clients that begin to wait meanwhile are not called, and ask by timer.
+async fn or_without_calls<T, F: Future<Output = Result<T, Error>>>(
+    outcome: Result<T, Error>,
+    without: impl FnOnce() -> F,
+) -> Result<T, Error> {
+    match outcome {
+        Err(error) if error.meaning() == Some(Meaning::CrossSlot) => Box::pin(without()).await,
+        outcome => outcome,
+    }
+}
+
 pub(super) fn attempted(name: &LockName, reply: Option<Reply>) -> Result<AcquireOutcome, Error> {
     Ok(match reply {
         None => AcquireOutcome::Acquired { last_token: 0 },
         Some(Reply::Token(last_token)) => AcquireOutcome::Acquired { last_token },
+        Some(Reply::Number(left)) if left <= -1000 => {
+            AcquireOutcome::HeldUncalled { left: duration(-1000 - left) }
+        }
         Some(Reply::Number(left)) => AcquireOutcome::Held { left: duration(left) },
         Some(Reply::Mode(mode)) => return Err(Error::other_kind(name, &mode)),
     })

@@ -38,6 +38,17 @@ pub(super) fn token(name: &str) -> String {
     beside("redisson_lock_token", name)
 }
 
+/// Prefix of the channels on which clients are called to ask for a plain lock; followed by the client's uuid.
+/// Made in `call.lua` from [`waiters`], too.
+pub(super) fn calls(name: &str) -> String {
+    own(name, "call:")
+}
+
+/// The clients that wait for a plain lock: a sorted set of uuids by the start of each wait, in µs.
+pub(super) fn waiters(name: &str) -> String {
+    own(name, "waiters")
+}
+
 /// Prefix of the channels with grants of a fair lock; followed by the client's uuid.
 pub(super) fn grants(name: &str) -> String {
     own(name, "fair_grant:")

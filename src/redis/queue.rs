@@ -14,7 +14,7 @@ use super::backend::{Redis, attempted, freed, millis};
 use super::connection::{Error, Line, WireRequest};
 use super::keys;
 use super::scripts::{AGAIN, MAX_CALLS, Reply, Script, endless};
-use super::topology::{Messages, Router, Sent};
+use super::topology::{Router, Sent};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueKind {
@@ -71,8 +71,7 @@ impl Redis {
         let (topology, lock) = (self.router.topology(), name.as_str());
         // Grants, too: some clients of the fleet listen to the other kind already, unknown to the node.
         let other = if self.publishes_both { topology.messages().other().publish() } else { "" };
-        let knows_all = topology.knows_all_listeners()
-            && !(self.publishes_both && topology.messages() == Messages::Sharded);
+        let knows_all = self.knows_all_listeners();
         let ([queue, positions], beside, channel) = match kind {
             QueueKind::Fair => {
                 (keys::fair_queue(lock), vec![keys::redisson_queue(lock)], keys::channel(lock))

@@ -57,9 +57,15 @@ impl Scripts {
                 include_str!("scripts/counter.lua"),
                 include_str!("scripts/acquire.lua")
             )),
-            release: Script::new(include_str!("scripts/release.lua")),
+            release: Script::new(concat!(
+                include_str!("scripts/call.lua"),
+                include_str!("scripts/release.lua")
+            )),
             holder: Script::new(include_str!("scripts/holder.lua")),
-            force_release: Script::new(include_str!("scripts/force_release.lua")),
+            force_release: Script::new(concat!(
+                include_str!("scripts/call.lua"),
+                include_str!("scripts/force_release.lua")
+            )),
             renew: Script::new(include_str!("scripts/renew.lua")),
             queues: [queue_scripts!("fair"), queue_scripts!("read_write")],
             read_acquire: of_kind!("read_write", "read_acquire.lua"),

@@ -4,7 +4,7 @@ use latchwork::LockClient;
 use latchwork::redis::{Redis, ShardedMessages};
 use latchwork_testkit::RedisCluster;
 
-use crate::nodes::{client, eventually, name_at, soon, subscribers};
+use crate::nodes::{call_channel, client, eventually, name_at, soon, subscribers};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn publisher_of_both_kinds_wakes_listeners_of_either() {
@@ -22,7 +22,7 @@ async fn publisher_of_both_kinds_wakes_listeners_of_either() {
                     let lock = listener.get_lock(&name).unwrap();
                     async move { lock.lock().await.unwrap().unlock().await }
                 });
-                let channel = format!("redisson_lock__channel:{{{name}}}");
+                let channel = call_channel(&listener, &name);
                 eventually("the subscription", async || subscribers(&cluster, &channel) == 1).await;
                 if forced {
                     assert!(lock.force_unlock().await.unwrap());

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use latchwork::redis::ShardedMessages;
 use latchwork_testkit::RedisCluster;
 
-use crate::nodes::{client, eventually, keys, name_at, slot, soon, subscribers};
+use crate::nodes::{call_channel, client, eventually, keys, name_at, slot, soon, subscribers};
 
 /// The first master's replica.
 const REPLICA: usize = 3;
@@ -19,7 +19,7 @@ async fn waits_and_holds_through_a_failover(sharded: ShardedMessages) {
     let mut cluster = replicated();
     let (holder, other) = (client(&cluster, sharded).await, client(&cluster, sharded).await);
     let name = name_at(&cluster, 0, "failover");
-    let channel = format!("redisson_lock__channel:{{{name}}}");
+    let channel = call_channel(&other, &name);
     let guard = holder.get_lock(&name).unwrap().lock().await.unwrap();
     let waiter = tokio::spawn({
         let lock = other.get_lock(&name).unwrap();
@@ -64,7 +64,7 @@ async fn subscriptions_are_taken_elsewhere(ends: impl FnOnce(&mut RedisCluster, 
         let guard = holder.get_lock(&name).unwrap().lock().await.unwrap();
         let lock = other.get_lock(&name).unwrap();
         let waiter = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await });
-        let channel = format!("redisson_lock__channel:{{{name}}}");
+        let channel = call_channel(&other, &name);
         eventually("the subscription", async || subscribers(&cluster, &channel) == 1).await;
         waiting.push((guard, waiter, channel));
     }

@@ -6,7 +6,9 @@ use latchwork::LockOptions;
 use latchwork::redis::ShardedMessages;
 use latchwork_testkit::RedisCluster;
 
-use crate::nodes::{calls, client, client_with, eventually, keys, name_at, slot, soon, subscribers};
+use crate::nodes::{
+    call_channel, calls, client, client_with, eventually, keys, name_at, slot, soon, subscribers,
+};
 
 const FROM: usize = 0;
 const TO: usize = 1;
@@ -25,7 +27,7 @@ async fn slot_moves_under_a_holder_and_a_waiter(cluster: RedisCluster, sharded: 
     let other = client(&cluster, sharded).await;
     let name = name_at(&cluster, FROM, "moves");
     let slot = slot(&cluster, &name);
-    let channel = format!("redisson_lock__channel:{{{name}}}");
+    let channel = call_channel(&other, &name);
     let guard = holder.get_lock(&name).unwrap().lock().await.unwrap();
     let waiter = tokio::spawn({
         let lock = other.get_lock(&name).unwrap();
@@ -80,7 +82,7 @@ async fn waiter_goes_along_with_its_slot() {
     let (holder, other) = (client(&cluster, sharded).await, client(&cluster, sharded).await);
     let name = name_at(&cluster, FROM, "along");
     let slot = slot(&cluster, &name);
-    let channel = format!("redisson_lock__channel:{{{name}}}");
+    let channel = call_channel(&other, &name);
     let guard = holder.get_lock(&name).unwrap().lock().await.unwrap();
     let lock = other.get_lock(&name).unwrap();
     let waiter = tokio::spawn({
@@ -138,12 +140,12 @@ async fn every_command_works_in_the_middle_of_a_move() {
     renewals(&cluster, FROM).await;
     renewals(&cluster, TO).await;
     assert!(staying.is_held() && going.is_held() && guard.is_held());
+    let other = self::client(&cluster, ShardedMessages::Off).await;
     let waiter = tokio::spawn({
-        let other = self::client(&cluster, ShardedMessages::Off).await;
         let lock = other.get_lock(goes.name().as_str()).unwrap();
         async move { lock.lock().await.unwrap().unlock().await }
     });
-    let channel = format!("redisson_lock__channel:{}", goes.name());
+    let channel = format!("{}:latchwork:call:{}", goes.name(), other.id());
     eventually("the subscription", async || subscribers(&cluster, &channel) == 1).await;
     going.unlock().await.unwrap();
     soon("the wake-up", waiter).await.unwrap().unwrap();

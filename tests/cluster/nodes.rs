@@ -45,6 +45,11 @@ pub(crate) fn subscribers(cluster: &RedisCluster, channel: &str) -> usize {
     all
 }
 
+/// The channel on which a client that waits for a plain lock is called. The name has no braces.
+pub(crate) fn call_channel(client: &LockClient, name: &str) -> String {
+    format!("{name}:latchwork:{{{name}}}:call:{}", client.id())
+}
+
 pub(crate) fn slot(cluster: &RedisCluster, key: &str) -> u16 {
     cluster.ask(1, &["CLUSTER", "KEYSLOT", key])
 }

@@ -64,13 +64,18 @@ async fn client_with(set: &SentinelSet, watchdog: Duration) -> LockClient {
 async fn waiter(client: &LockClient, master: &RedisServer) -> JoinHandle<Result<Guard, LockError>> {
     let lock = client.get_lock(NAME).unwrap();
     let waiter = tokio::spawn(async move { lock.lock().await });
-    until_subscribed(master).await;
+    until_subscribed(master, client).await;
     waiter
 }
 
-async fn until_subscribed(master: &RedisServer) {
-    let channel = format!("PUBSUB NUMSUB redisson_lock__channel:{{{NAME}}}");
-    eventually("the subscription", async || run::<(String, usize)>(master, &channel).await.1 == 1).await;
+/// The count of subscriptions to the channel on which the client is called.
+async fn subscriptions(server: &RedisServer, client: &LockClient) -> usize {
+    let command = format!("PUBSUB NUMSUB {NAME}:latchwork:{{{NAME}}}:call:{}", client.id());
+    run::<(String, usize)>(server, &command).await.1
+}
+
+async fn until_subscribed(master: &RedisServer, client: &LockClient) {
+    eventually("the subscription", async || subscriptions(master, client).await == 1).await;
 }
 
 async fn role(server: &RedisServer) -> String {
@@ -224,7 +229,7 @@ async fn master_that_is_killed_takes_no_replicated_lock_along() {
     assert!(guard.is_held());
     set.wait_for_master(1);
     assert!(!waiter.is_finished());
-    until_subscribed(&set.servers[1]).await;
+    until_subscribed(&set.servers[1], &other).await;
     let ids: Vec<String> = run(&set.servers[1], &format!("HKEYS {NAME}")).await;
     assert!(ids.len() == 2 && ids.iter().any(|id| id.starts_with(holder.id())), "{ids:?}");
     guard.unlock().await.unwrap();
@@ -301,7 +306,7 @@ async fn failover_is_followed(set: &SentinelSet, holder: &LockClient, other: &Lo
     until_replicated(&set.servers[0]).await;
     set.fail_over();
     set.wait_for_master(1);
-    until_subscribed(&set.servers[1]).await;
+    until_subscribed(&set.servers[1], other).await;
     let before = scripts(&set.servers[0]).await;
     for client in [holder, other] {
         for number in 0..50 {
@@ -403,7 +408,7 @@ async fn message_is_enough() {
     until_replicated(&set.servers[0]).await;
     set.fail_over();
     set.wait_for_master(1);
-    until_subscribed(&set.servers[1]).await;
+    until_subscribed(&set.servers[1], &client).await;
     assert_eq!(role(&set.servers[0]).await, "master", "it would have been left in any case");
     assert!(client.get_lock(NAME).unwrap().force_unlock().await.unwrap());
     soon("the wake-up", waiter).await.unwrap().unwrap().unlock().await.unwrap();
@@ -431,8 +436,7 @@ async fn master_that_was_made_a_replica_is_left() {
     let error = lock.lock().await.unwrap_err();
     assert_eq!(kind(&error), ErrorKind::NotMaster, "{error:?}");
     // A client that only listens leaves the old master, too.
-    let still = format!("PUBSUB NUMSUB redisson_lock__channel:{{{NAME}}}");
-    eventually("leaving", async || run::<(String, usize)>(&set.servers[0], &still).await.1 == 0).await;
+    eventually("leaving", async || subscriptions(&set.servers[0], &other).await == 0).await;
 
     let late = tokio::spawn(async move { guard.unlock().await });
     tell_sentinels(&set, &set.servers[1]).await;

@@ -3,7 +3,7 @@
 use latchwork::redis::ShardedMessages;
 use latchwork_testkit::RedisCluster;
 
-use crate::nodes::{client, eventually, keys, name_at, soon, subscribers};
+use crate::nodes::{call_channel, client, eventually, keys, name_at, soon, subscribers};
 
 /// `kind`: the subcommand of PUBSUB that counts the subscribers.
 async fn wakes_come_from_every_node(sharded: ShardedMessages, kind: &str) {
@@ -15,7 +15,7 @@ async fn wakes_come_from_every_node(sharded: ShardedMessages, kind: &str) {
         let guard = holder.get_lock(&name).unwrap().lock().await.unwrap();
         let lock = waiter.get_lock(&name).unwrap();
         let waiter = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await });
-        let channel = format!("redisson_lock__channel:{{{name}}}");
+        let channel = call_channel(&waiter, &name);
         eventually("the subscription", async || subscribers(&cluster, &channel) == 1).await;
         if kind == "SHARDNUMSUB" {
             let (_, at_the_master): (String, usize) = cluster.ask(node, &["PUBSUB", kind, &channel]);

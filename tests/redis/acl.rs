@@ -106,6 +106,10 @@ async fn use_everything(url: &str, server: &RedisServer) -> Result<(), String> {
         let _held = lock.lock_with_lease(Duration::from_secs(60)).await?;
         lock.force_unlock().await?;
         let () = run(server, &["HSET", "orders:2", "somebody:1", "1"]).await;
+        let redis = client.backend::<Redis>().unwrap();
+        let position = QueuePosition { waited: Duration::ZERO, kept: SOON };
+        let waits = redis.request(&id(7, 1), SOON).position(position);
+        redis.acquire(Mode::Plain, &LockName::new("orders:2")?, &waits).await?;
         let waits = client.get_lock("orders:2")?;
         waits.try_lock_for(Duration::from_millis(300), Lease::Watched).await?;
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
@@ -395,7 +399,7 @@ async fn tenant_with_the_documented_rights_neither_reads_nor_writes_nor_wakes_wh
         let stats = client.registry().stats();
         stats.unlock_messages + stats.read_unlock_messages + stats.grant_messages
     };
-    eventually("all queues", async || run::<Vec<String>>(&server, &["KEYS", "*payments*"]).await.len() == 24)
+    eventually("all queues", async || run::<Vec<String>>(&server, &["KEYS", "*payments*"]).await.len() == 26)
         .await;
     let (keys, channels): (Vec<String>, Vec<String>) = (
         run(&server, &["KEYS", "*payments*"]).await,
@@ -612,5 +616,5 @@ async fn channel_that_is_missing_is_named() {
     let error = client.get_lock("orders:1").unwrap().lock().await.unwrap_err();
     let LockError::Subscribe(refused) = &error else { panic!("{error:?}") };
     let cause: &Error = refused.reason().downcast_ref().unwrap();
-    assert!(cause.to_string().contains("SUBSCRIBE on \"redisson_lock__channel:{orders:1}\""), "{cause}");
+    assert!(cause.to_string().contains("SUBSCRIBE on \"orders:1:latchwork:{orders:1}:call:"), "{cause}");
 }

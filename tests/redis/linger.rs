@@ -12,11 +12,15 @@ use tokio::time::timeout;
 const SOON: Duration = Duration::from_secs(10);
 crate::waiting::waiting_for!(SOON);
 const NAME: &str = "linger";
-const CHANNEL: &str = "redisson_lock__channel:{linger}";
 
-async fn subscribers(connection: &mut MultiplexedConnection) -> usize {
+/// The channel on which the client is called.
+fn channel(client: &LockClient) -> String {
+    format!("linger:latchwork:{{linger}}:call:{}", client.id())
+}
+
+async fn subscribers(connection: &mut MultiplexedConnection, channel: &str) -> usize {
     let (_, subscribers): (String, usize) =
-        redis::cmd("PUBSUB").arg("NUMSUB").arg(CHANNEL).query_async(connection).await.unwrap();
+        redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).query_async(connection).await.unwrap();
     subscribers
 }
 
@@ -29,8 +33,10 @@ async fn client(url: &str, linger: Duration) -> LockClient {
 async fn next(guard: Guard, to: &LockClient) -> Guard {
     let lock = to.get_lock(NAME).unwrap();
     let waits = tokio::spawn(async move { lock.lock().await.unwrap() });
-    eventually("sleep", async || to.registry().join(CHANNEL).is_some_and(|look| look.latch().waiters() == 1))
-        .await;
+    eventually("sleep", async || {
+        to.registry().join(&channel(to)).is_some_and(|look| look.latch().waiters() == 1)
+    })
+    .await;
     guard.unlock().await.unwrap();
     timeout(SOON, waits).await.expect("the lock").unwrap()
 }
@@ -66,18 +72,18 @@ async fn channel_is_given_up_when_no_subscriber_comes_back() {
         client(&server.url(), Duration::ZERO).await,
         client(&server.url(), Duration::from_millis(300)).await,
     );
-    let mut raw = connection(&server).await;
+    let (mut raw, channel) = (connection(&server).await, channel(&waiter));
     let guard = holder.get_lock(NAME).unwrap().lock().await.unwrap();
     let guard = next(guard, &waiter).await;
     assert!(waiter.registry().is_empty(), "no task is interested, and the subscription lingers");
-    assert_eq!(subscribers(&mut raw).await, 1);
-    assert!(waiter.registry().transport().is_active(CHANNEL));
-    eventually("its end", async || subscribers(&mut raw).await == 0).await;
-    assert!(!waiter.registry().transport().is_active(CHANNEL));
+    assert_eq!(subscribers(&mut raw, &channel).await, 1);
+    assert!(waiter.registry().transport().is_active(&channel));
+    eventually("its end", async || subscribers(&mut raw, &channel).await == 0).await;
+    assert!(!waiter.registry().transport().is_active(&channel));
     let guard = next(guard, &holder).await;
     let guard = next(guard, &waiter).await;
     guard.unlock().await.unwrap();
-    eventually("its end", async || subscribers(&mut raw).await == 0).await;
+    eventually("its end", async || subscribers(&mut raw, &channel).await == 0).await;
 }
 
 /// A lost connection ends all subscriptions; the lingering channel has to be confirmed again.
@@ -89,13 +95,13 @@ async fn channel_that_lingers_does_not_outlive_its_connection() {
         (client(&server.url(), Duration::ZERO).await, client(&proxy.url(), Duration::from_secs(600)).await);
     let guard = holder.get_lock(NAME).unwrap().lock().await.unwrap();
     let guard = next(guard, &waiter).await;
-    let transport = waiter.registry().transport();
-    assert!(transport.is_active(CHANNEL));
+    let (transport, channel) = (waiter.registry().transport(), channel(&waiter));
+    assert!(transport.is_active(&channel));
     let mut raw = connection(&server).await;
     let () = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").query_async(&mut raw).await.unwrap();
     // The client reconnects, and subscribes to all its channels again.
-    eventually("its end", async || waiter.metrics().reconnects == 1 && transport.is_active(CHANNEL)).await;
-    assert_eq!(subscribers(&mut raw).await, 1);
+    eventually("its end", async || waiter.metrics().reconnects == 1 && transport.is_active(&channel)).await;
+    assert_eq!(subscribers(&mut raw, &channel).await, 1);
     let guard = next(guard, &holder).await;
     let guard = next(guard, &waiter).await;
     guard.unlock().await.unwrap();

@@ -72,9 +72,11 @@ async fn waiter_is_told_that_the_lock_became_another_kind() {
     let name = "kinds:becomes";
     let () = run(&format!("HSET {name} mode lock {THEM} 1")).await;
     let () = run(&format!("PEXPIRE {name} 1500")).await;
-    let lock = lock(name).await;
+    let client = client().await;
+    let lock = client.get_lock(name).unwrap();
     let waiter = tokio::spawn(async move { lock.lock().await });
-    while run::<(String, usize)>(&format!("PUBSUB NUMSUB redisson_lock__channel:{{{name}}}")).await.1 == 0 {}
+    let subscribers = format!("PUBSUB NUMSUB {name}:latchwork:{{{name}}}:call:{}", client.id());
+    while run::<(String, usize)>(&subscribers).await.1 == 0 {}
     let () = run(&format!("PEXPIRE {name} 600000")).await;
     let () = run(&format!("HSET {name} mode read")).await;
     assert_other_kind(timeout(Duration::from_secs(10), waiter).await.unwrap().unwrap(), LockKind::ReadWrite);

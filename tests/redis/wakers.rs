@@ -12,7 +12,11 @@ use latchwork_testkit::RedisServer;
 
 const SOON: Duration = Duration::from_secs(10);
 crate::waiting::waiting_for!(SOON);
-const CHANNEL: &str = "redisson_lock__channel:{orders}";
+
+/// The channel on which the client is called.
+fn channel(client: &LockClient) -> String {
+    format!("orders:latchwork:{{orders}}:call:{}", client.id())
+}
 
 #[derive(Default)]
 struct Trap(AtomicUsize);
@@ -78,7 +82,8 @@ async fn fall_asleep(
     trap: &Arc<Trap>,
     mut waits: Pin<&mut impl Future<Output = Result<Guard, latchwork::LockError>>>,
 ) {
-    let asleep = || client.registry().join(CHANNEL).is_some_and(|look| look.latch().waiters() == 1);
+    let channel = channel(client);
+    let asleep = || client.registry().join(&channel).is_some_and(|look| look.latch().waiters() == 1);
     let begun = Instant::now();
     while !asleep() {
         assert!(begun.elapsed() < SOON, "the waiter does not fall asleep");
@@ -104,7 +109,8 @@ async fn waker_that_panics_at_a_confirmation_or_a_message_costs_no_subscription(
         // The next message wakes the next waiter; no timer of its own is due within this time.
         let held = other.get_lock("orders").unwrap().lock().await.unwrap();
         let mut waits = pin!(lock.lock());
-        let joined = || client.registry().join(CHANNEL).is_some_and(|look| look.latch().waiters() == 1);
+        let channel = channel(&client);
+        let joined = || client.registry().join(&channel).is_some_and(|look| look.latch().waiters() == 1);
         let sleeps = async { eventually("sleep", async || joined()).await };
         tokio::select! {
             biased;

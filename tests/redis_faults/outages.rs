@@ -47,7 +47,7 @@ impl Scene {
     async fn waiter(&mut self, client: &LockClient, name: &str) -> JoinHandle<Result<Guard, LockError>> {
         let lock = client.get_lock(name).unwrap();
         let waiter = tokio::spawn(async move { lock.lock().await });
-        let subscribers = format!("PUBSUB NUMSUB redisson_lock__channel:{{{name}}}");
+        let subscribers = format!("PUBSUB NUMSUB {name}:latchwork:{{{name}}}:call:{}", client.id());
         eventually("the subscription", async || self.run::<(String, usize)>(&subscribers).await.1 == 1).await;
         waiter
     }
@@ -160,7 +160,8 @@ async fn of_all_connections_killed_again_and_again() {
         }
         // The message may fall between two subscriptions.
         let () = scene.run("DEL killed").await;
-        let _: usize = scene.run("PUBLISH redisson_lock__channel:{killed} 0").await;
+        let call = format!("PUBLISH killed:latchwork:{{killed}}:call:{} 0", client.id());
+        let _: usize = scene.run(&call).await;
         timeout(AFTERWARDS, waiter).await.expect("asleep").unwrap().unwrap().unlock().await.unwrap();
     }
 }

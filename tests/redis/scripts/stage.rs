@@ -80,11 +80,16 @@ impl Stage {
     }
 
     pub(crate) fn prefix(mode: Mode) -> &'static str {
-        if mode == Mode::Fair { "fair" } else { "rw" }
+        match mode {
+            Mode::Plain => "plain",
+            Mode::Fair => "fair",
+            _ => "rw",
+        }
     }
 
     pub(crate) async fn on(server: &RedisServer, name: &str, mode: Mode) -> Self {
-        let channel = if mode == Mode::Fair { "redisson_lock__channel" } else { "redisson_rwlock" };
+        let is_one = matches!(mode, Mode::Plain | Mode::Fair);
+        let channel = if is_one { "redisson_lock__channel" } else { "redisson_rwlock" };
         let prefix = Self::prefix(mode);
         // However busy the machine is, no command is sent again.
         let patient = Redis::builder().response_timeout(Duration::from_secs(60));
@@ -102,6 +107,11 @@ impl Stage {
     pub(crate) async fn run<T: FromRedisValue>(&mut self, words: &str) -> T {
         let words = words.replace("{}", self.name.as_str());
         command(&words).query_async(&mut self.raw).await.unwrap_or_else(|error| panic!("{words}: {error}"))
+    }
+
+    /// The clients that a release of the plain lock calls, in order.
+    pub(crate) async fn called(&mut self) -> Vec<String> {
+        self.run("ZRANGE {}:latchwork:{{}}:waiters 0 -1").await
     }
 
     pub(crate) async fn millis(&mut self) -> u64 {
@@ -136,6 +146,7 @@ impl Stage {
     /// As `heard`, for a fence that was already published.
     pub(crate) async fn heard_before_fence(&mut self) -> Vec<String> {
         let grants = format!("{0}:latchwork:{{{0}}}:{1}_grant:", self.name, self.prefix);
+        let calls = format!("{0}:latchwork:{{{0}}}:call:", self.name);
         let mut heard = Vec::new();
         loop {
             let message = self.stream.next().await.expect("connected");
@@ -146,6 +157,8 @@ impl Stage {
             let said: String = message.get_payload().unwrap();
             heard.push(if let Some(client) = channel.strip_prefix(&*grants) {
                 without_nonce(&said).replace("granted", client)
+            } else if let Some(client) = channel.strip_prefix(&*calls) {
+                format!("called {client}")
             } else if channel == self.channel {
                 said
             } else {

@@ -220,7 +220,7 @@ async fn to_a_user_without_subscribe() {
     let LockError::Subscribe(refused) = &error else { panic!("{error:?}") };
     let cause: &Error = refused.reason().downcast_ref().expect("the backend's own");
     assert_eq!(cause.kind(), ErrorKind::Refused);
-    let channel = format!("redisson_lock__channel:{{{NAME}}}");
+    let channel = format!("{NAME}:latchwork:{{{NAME}}}:call:{}", client.id());
     assert!(
         cause.to_string().contains(&format!("refused SUBSCRIBE on {channel:?}: the user has no permission"))
     );

@@ -25,6 +25,8 @@ pub(super) struct Asks {
     pub(super) tokens: u64,
     /// The time waited, and the life of the position.
     pub(super) place: Option<(u64, u64)>,
+    /// Others that wait for a plain lock go first.
+    pub(super) yields: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +97,13 @@ fn asks() -> impl Strategy<Value = Asks> {
     let waited = prop_oneof![2 => Just(0), 1 => Just(800), 1 => Just(2_000), 1 => Just(5_000)];
     let kept = prop_oneof![3 => Just(20_000), 1 => Just(100), 1 => Just(1_200)];
     let place = proptest::option::weighted(0.8, (waited, kept));
-    (lease, tokens, place).prop_map(|(lease, tokens, place)| Asks { lease, tokens, place })
+    let yields = proptest::bool::weighted(0.3);
+    (lease, tokens, place, yields).prop_map(|(lease, tokens, place, yields)| Asks {
+        lease,
+        tokens,
+        place,
+        yields: yields && place.is_some(),
+    })
 }
 
 /// Calls on a lock of these modes, and some of other modes, which have no place in its queue.
@@ -119,7 +127,7 @@ pub(super) fn calls(modes: &'static [Mode]) -> impl Strategy<Value = Vec<Call>> 
     });
     let strange = proptest::sample::select(others).prop_flat_map(|mode| {
         // After a lock of another kind, readers may share that lock's last token.
-        let without = asks().prop_map(|asks| Asks { tokens: 0, place: None, ..asks });
+        let without = asks().prop_map(|asks| Asks { tokens: 0, place: None, yields: false, ..asks });
         // Any id, a holder or a waiter included.
         let id = || (1..=CLIENTS, 1..=2 * IDS).prop_map(|(client, number)| Id(client, number));
         prop_oneof![

@@ -60,7 +60,7 @@ impl Reference {
             now: self.now,
             name,
             told: &told,
-            calls_waiters: false,
+            calls_waiters: *scripted,
             takes_earlier: *scripted,
             releases_the_dead: !*scripted && mode == Mode::Plain,
             scripted_turns: true,

@@ -122,7 +122,9 @@ static COMMANDS: &[Command] = {
         command("wait", 3, NOT_IN_SCRIPTS, Nothing, connection::wait),
         command("zadd", -4, WRITES | GROWS, FirstKey, sorted_sets::zadd),
         command("zcard", 2, 0, FirstKey, sorted_sets::zcard),
+        command("zpopmin", -2, WRITES, FirstKey, sorted_sets::zpopmin),
         command("zrange", -4, 0, FirstKey, sorted_sets::zrange),
+        command("zrank", -3, 0, FirstKey, sorted_sets::zrank),
         command("zrem", -3, WRITES, FirstKey, sorted_sets::zrem),
         command("zscore", 3, 0, FirstKey, sorted_sets::zscore),
     ]

@@ -84,6 +84,30 @@ pub(super) fn zcard(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
     Ok(Reply::count(call.get::<SortedSet>(words[1])?.map_or(0, |set| set.members().len())))
 }
 
+/// The first member and its score, without a count.
+pub(super) fn zpopmin(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
+    if words.len() > 2 {
+        return Err(syntax_error());
+    }
+    let is_resp3 = call.is_resp3;
+    let first = call.change(words[1], |set: &mut SortedSet| {
+        let first = set.members().first().cloned();
+        first.inspect(|(_, name)| _ = set.remove(name))
+    })?;
+    let pair = first.map(|(score, name)| [Reply::bulk(&name), number(score, is_resp3)]);
+    Ok(Reply::Array(pair.into_iter().flatten().collect()))
+}
+
+pub(super) fn zrank(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
+    if words.len() > 3 {
+        return Err(syntax_error());
+    }
+    let rank = call
+        .get::<SortedSet>(words[1])?
+        .and_then(|set| set.members().iter().position(|(_, name)| name == words[2]));
+    Ok(rank.map_or(Reply::Nil, Reply::count))
+}
+
 pub(super) fn zscore(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
     let is_resp3 = call.is_resp3;
     let score = call.get::<SortedSet>(words[1])?.and_then(|set| set.score(words[2]));

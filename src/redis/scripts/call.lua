@@ -1,0 +1,28 @@
+-- Calls up to `wanted` of the clients that wait for a plain lock, the longest wait first. Returns the number
+-- of called clients.
+-- KEYS: 2 the waiting clients: a sorted set of their uuids by the start of each wait.
+-- ARGV: 2 the lock's channel, 3 the publishing command unless PUBLISH, 4 that of the other kind of messages
+-- or '', 5 `1` if the server does not know of all subscribers. (The server parses each argument even if no
+-- client waits, so the names of the channels are made here. See keys.rs.)
+local function call(wanted)
+    local channels, called = string.sub(KEYS[2], 1, -8) .. 'call:', 0
+    for _ = 1, 100 do
+        -- An error reply has no first element.
+        local first = redis.pcall('zpopmin', KEYS[2])[1]
+        local heard = first and redis.pcall(ARGV[3] or 'publish', channels .. first, '0')
+        if type(heard) ~= 'number' then
+            break
+        end
+        local is_asked = heard == 0 and ARGV[4] and ARGV[4] ~= ''
+        local other = is_asked and redis.pcall(ARGV[4], channels .. first, '0')
+        -- A client without a subscription is gone.
+        if heard > 0 or ARGV[5] or type(other) == 'number' and other > 0 then
+            called = called + 1
+            if called == wanted then
+                break
+            end
+        end
+    end
+    return called
+end
+
