@@ -18,6 +18,7 @@ const OTHER: &str = "{s}other";
 pub(super) const QUEUE: &str = "{s}lock:latchwork:fair_queue";
 pub(super) const POSITIONS: &str = "{s}lock:latchwork:fair_positions";
 const REDISSONS_QUEUE: &str = "redisson_lock_queue:{s}lock";
+const WAITERS: &str = "{s}lock:latchwork:waiters";
 pub(super) const COUNTER: &str = "redisson_lock_token:{s}lock";
 pub(super) const CHANNEL: &str = "redisson_lock__channel:{s}lock";
 pub(super) const GRANTS: &str = "{s}lock:latchwork:fair_grant:";
@@ -37,12 +38,7 @@ struct Call {
     args: &'static [&'static str],
 }
 
-const ACQUIRE: &str = include_str!("../../../src/redis/scripts/acquire.lua");
-const RELEASE: &str = include_str!("../../../src/redis/scripts/release.lua");
-const FORCE_RELEASE: &str = include_str!("../../../src/redis/scripts/force_release.lua");
-const RENEW: &str = include_str!("../../../src/redis/scripts/renew.lua");
-const HOLDER: &str = include_str!("../../../src/redis/scripts/holder.lua");
-
+/// The files that a script is made of, in their order.
 macro_rules! script {
     ($($file:literal)+) => {
         concat!($(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/redis/scripts/", $file, ".lua"))),+)
@@ -50,11 +46,19 @@ macro_rules! script {
 }
 use script;
 
-pub(super) const FAIR_ACQUIRE: &str = script!("fair_kind" "queue" "fair" "queue_acquire");
-pub(super) const FAIR_RELEASE: &str = script!("fair_kind" "hand_off" "queue" "fair" "queue_release");
+const ACQUIRE: &str = script!("counter" "acquire");
+const RELEASE: &str = script!("call" "release");
+const FORCE_RELEASE: &str = script!("call" "force_release");
+const RENEW: &str = script!("renew");
+const HOLDER: &str = script!("holder");
+
+pub(super) const FAIR_ACQUIRE: &str = script!("fair_kind" "counter" "queue" "fair" "queue_acquire");
+pub(super) const FAIR_RELEASE: &str =
+    script!("fair_kind" "hand_off" "counter" "queue" "fair" "queue_release");
 /// The script without its shortcut for the most frequent release.
-pub(super) const FAIR_RELEASE_IN_FULL: &str = script!("fair_kind" "queue" "fair" "queue_release");
-pub(super) const FAIR_FORCE_RELEASE: &str = script!("fair_kind" "queue" "fair" "queue_force_release");
+pub(super) const FAIR_RELEASE_IN_FULL: &str = script!("fair_kind" "counter" "queue" "fair" "queue_release");
+pub(super) const FAIR_FORCE_RELEASE: &str =
+    script!("fair_kind" "counter" "queue" "fair" "queue_force_release");
 
 pub(super) const FAIR_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, REDISSONS_QUEUE];
 pub(super) const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, REDISSONS_QUEUE, COUNTER];
@@ -65,11 +69,15 @@ macro_rules! args {
     };
 }
 
-const CALLS: [Call; 15] = [
+const CALLS: [Call; 19] = [
     Call { text: ACQUIRE, keys: &[LOCK], args: &[SHORT, US] },
     Call { text: ACQUIRE, keys: &[LOCK, COUNTER], args: &[SHORT, US, "3"] },
     Call { text: RELEASE, keys: &[LOCK], args: &[US, CHANNEL] },
-    Call { text: FORCE_RELEASE, keys: &[LOCK], args: &["0", "publish", CHANNEL] },
+    Call { text: FORCE_RELEASE, keys: &[LOCK], args: &["", CHANNEL] },
+    Call { text: ACQUIRE, keys: &[LOCK, WAITERS], args: &[SHORT, US, "0", "2000"] },
+    Call { text: ACQUIRE, keys: &[LOCK, WAITERS, COUNTER], args: &[SHORT, US, "3", "2000", "1"] },
+    Call { text: RELEASE, keys: &[LOCK, WAITERS], args: &[US, CHANNEL] },
+    Call { text: FORCE_RELEASE, keys: &[LOCK, WAITERS], args: &["", CHANNEL] },
     Call { text: RENEW, keys: &[LOCK, OTHER], args: &[LONG, "1", US, US] },
     Call { text: HOLDER, keys: &[LOCK], args: &[] },
     Call { text: FAIR_ACQUIRE, keys: FAIR_KEYS, args: args![SHORT, US, "0"] },
@@ -93,7 +101,7 @@ const CALLS: [Call; 15] = [
 ];
 
 /// States of plain locks, and some states of other kinds.
-const FOUND: [&[&str]; 12] = [
+const FOUND: [&[&str]; 15] = [
     &[],
     &[
         "HSET {s}lock mode lock {us} 1",
@@ -111,7 +119,14 @@ const FOUND: [&[&str]; 12] = [
     &["HSET {s}lock mode fair {us} 1", "PEXPIRE {s}lock 600000"],
     &["HSET {s}lock mode fair {us} 1", "PEXPIRE {s}lock 600000", "SET redisson_lock_token:{s}lock text"],
     &["HSET {s}lock mode fair {next} 1", "PEXPIRE {s}lock 60000"],
+    &["HSET {s}lock mode lock {us} 1", "PEXPIRE {s}lock 60000", CLIENTS_WAIT, CLIENTS_END],
+    &["HSET {s}lock mode lock {them} 1", "PEXPIRE {s}lock 60000", CLIENTS_WAIT, CLIENTS_END],
+    &[CLIENTS_WAIT, CLIENTS_END],
 ];
+
+/// Two clients wait for a plain lock.
+const CLIENTS_WAIT: &str = "ZADD {s}lock:latchwork:waiters 2 00000000-0795-4907-87fd-6c719a6b4586 3 11111111-0795-4907-87fd-6c719a6b4586";
+const CLIENTS_END: &str = "PEXPIRE {s}lock:latchwork:waiters 60000";
 
 const FIRST_WAITS: [&str; 4] = [
     "ZADD {s}lock:latchwork:fair_queue 2 {first} 3 {second}",

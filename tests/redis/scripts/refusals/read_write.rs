@@ -17,13 +17,13 @@ pub(in super::super) const GRANTS: &str = "{s}lock:latchwork:rw_grant:";
 
 macro_rules! of_read_write {
     ($file:literal) => {
-        script!("read_write_kind" "queue" "read_write" $file)
+        script!("read_write_kind" "counter" "queue" "read_write" $file)
     };
 }
 
 pub(in super::super) const ACQUIRE: &str = of_read_write!("queue_acquire");
 pub(in super::super) const RELEASE: &str =
-    script!("read_write_kind" "hand_off" "queue" "read_write" "queue_release");
+    script!("read_write_kind" "hand_off" "counter" "queue" "read_write" "queue_release");
 pub(super) const RELEASE_IN_FULL: &str = of_read_write!("queue_release");
 pub(in super::super) const FORCE_RELEASE: &str = of_read_write!("queue_force_release");
 pub(super) const READ_ACQUIRE: &str = of_read_write!("read_acquire");
