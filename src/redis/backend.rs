@@ -297,8 +297,8 @@ impl Redis {
         freed(name, or_without_calls(force(true).await, || force(false)).await?.0)
     }
 
-    /// Writes the keys and arguments of a script that may free a plain lock. `calls`: the keys include that of
-    /// the waiting clients.
+    /// Writes the keys and arguments of a script that may free a plain lock. `calls`: the keys include that
+    /// of the waiting clients.
     fn write_release(&self, command: &mut Cmd, name: &LockName, id: &dyn fmt::Display, calls: bool) {
         let (name, topology) = (name.as_str(), self.router.topology());
         command.arg(1 + usize::from(calls)).arg(name);
