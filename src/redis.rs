@@ -10,7 +10,7 @@
 //! | the channel | `redisson_lock__channel:{name}` (without the added braces if the name has some) |
 //! | the tokens | a number under `redisson_lock_token:{name}`, which never expires; only a fenced lock has it |
 //! | the message | `0`, published when the lock becomes free |
-//! | waiting clients | a sorted set `name:latchwork:{name}:waiters`: uuids by the server's time (µs) since when each waits, for a minute |
+//! | waiting clients | a sorted set `name:latchwork:{name}:waiters`: ids by the server's time (µs) since when each waits, for a minute |
 //! | a call | `0`, published on `name:latchwork:{name}:call:<uuid>` to the client that has waited longest, when the lock becomes free |
 //!
 //! A fair lock has `fair` in its `mode`, and besides

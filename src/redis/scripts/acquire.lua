@@ -15,18 +15,17 @@ local may = redis.acl_check_cmd
 -- waited, and the more clients wait, the less often each asks. Returns false if the server has no memory for
 -- the entry.
 local enter = ARGV[4] and function(left)
-    local clock, client = redis.call('time'), string.sub(ARGV[2], 1, 36)
-    local others = redis.call('zcard', KEYS[2])
+    local clock, others = redis.call('time'), redis.call('zcard', KEYS[2])
     -- The rights of a release, which goes on without a call if one is missing.
     for _, command in ipairs(may and { 'zpopmin', 'zrem' } or {}) do
-        if not may(command, KEYS[2], client) then
+        if not may(command, KEYS[2], ARGV[2]) then
             error("NOPERM the user has no permissions to run the '" .. command .. "' command")
         end
     end
     local since = string.format('%.0f', clock[1] * 1000000 + clock[2] - ARGV[4])
-    local entered = redis.pcall('zadd', KEYS[2], since, client)
+    local entered = redis.pcall('zadd', KEYS[2], since, ARGV[2])
     if type(entered) == 'table' then
-        return not string.find(entered.err, 'OOM') and redis.call('zadd', KEYS[2], since, client)
+        return not string.find(entered.err, 'OOM') and redis.call('zadd', KEYS[2], since, ARGV[2])
     end
     redis.pcall('pexpire', KEYS[2], '60000')
     local each = math.min(math.max(ARGV[4] / 1000, 50), 2000) * (1 + others / 16)
@@ -44,7 +43,7 @@ if left ~= -2 then
         -- Redisson's locks have no mode, and their releases call no client. Two clients listen to the lock's
         -- channel in the place of all, and their releases call the others. Redisson's fair and spin locks
         -- look like the plain one, and wake no waiter of ours.
-        local is_called = again and (mode or redis.call('zrank', KEYS[2], string.sub(ARGV[2], 1, 36)) > 1)
+        local is_called = again and (mode or redis.call('zrank', KEYS[2], ARGV[2]) > 1)
         if is_called or mode and not enter then
             return again or left
         end
@@ -80,7 +79,7 @@ end
 -- A called client has left the set. A client still in the set was not called: a call was lost, or a holder
 -- died, and other clients may have died as well. So the release calls several, as many as the id's field
 -- says.
-local calls = enter and redis.pcall('zrem', KEYS[2], string.sub(ARGV[2], 1, 36)) == 1 and '8'
+local calls = enter and redis.pcall('zrem', KEYS[2], ARGV[2]) == 1 and '8'
 -- Redisson's read and write locks take a hash without `mode` for a free lock.
 redis.call('hset', KEYS[1], 'mode', 'lock', ARGV[2], calls or ours or '1')
 if left == -2 or left ~= -1 and left < tonumber(ARGV[1]) then

@@ -1,6 +1,7 @@
 -- Calls up to `wanted` of the clients that wait for a plain lock, the longest wait first. Returns the number
 -- of called clients.
--- KEYS: 2 the waiting clients: a sorted set of their uuids by the start of each wait.
+-- KEYS: 2 the waiting clients: a sorted set of the ids that they ask by, by the start of each wait. (An id's
+-- late or repeated release takes no other id of its client out.)
 -- ARGV: 2 the lock's channel, 3 the publishing command unless PUBLISH, 4 that of the other kind of messages
 -- or '', 5 `1` if the server does not know of all subscribers. (The server parses each argument even if no
 -- client waits, so the names of the channels are made here. See keys.rs.)
@@ -9,12 +10,13 @@ local function call(wanted)
     for _ = 1, 100 do
         -- An error reply has no first element.
         local first = redis.pcall('zpopmin', KEYS[2])[1]
-        local heard = first and redis.pcall(ARGV[3] or 'publish', channels .. first, '0')
+        local channel = first and channels .. string.sub(first, 1, 36)
+        local heard = first and redis.pcall(ARGV[3] or 'publish', channel, '0')
         if type(heard) ~= 'number' then
             break
         end
         local is_asked = heard == 0 and ARGV[4] and ARGV[4] ~= ''
-        local other = is_asked and redis.pcall(ARGV[4], channels .. first, '0')
+        local other = is_asked and redis.pcall(ARGV[4], channel, '0')
         -- A client without a subscription is gone.
         if heard > 0 or ARGV[5] or type(other) == 'number' and other > 0 then
             called = called + 1

@@ -9,7 +9,7 @@
 local count = redis.call('hget', KEYS[1], ARGV[1])
 -- A reader of a read-write lock has a field as well.
 if not count or redis.call('hget', KEYS[1], 'mode') ~= 'lock' then
-    local waits = KEYS[2] and redis.pcall('zrem', KEYS[2], string.sub(ARGV[1], 1, 36))
+    local waits = KEYS[2] and redis.pcall('zrem', KEYS[2], ARGV[1])
     if waits == 0 and redis.call('exists', KEYS[1]) == 0 then
         call(1)
     end

@@ -125,7 +125,7 @@ const FOUND: [&[&str]; 15] = [
 ];
 
 /// Two clients wait for a plain lock.
-const CLIENTS_WAIT: &str = "ZADD {s}lock:latchwork:waiters 2 00000000-0795-4907-87fd-6c719a6b4586 3 11111111-0795-4907-87fd-6c719a6b4586";
+const CLIENTS_WAIT: &str = "ZADD {s}lock:latchwork:waiters 2 {them} 3 {first}";
 const CLIENTS_END: &str = "PEXPIRE {s}lock:latchwork:waiters 60000";
 
 const FIRST_WAITS: [&str; 4] = [

@@ -109,7 +109,7 @@ impl Stage {
         command(&words).query_async(&mut self.raw).await.unwrap_or_else(|error| panic!("{words}: {error}"))
     }
 
-    /// The clients that a release of the plain lock calls, in order.
+    /// The ids whose clients a release of the plain lock calls, in order.
     pub(crate) async fn called(&mut self) -> Vec<String> {
         self.run("ZRANGE {}:latchwork:{{}}:waiters 0 -1").await
     }

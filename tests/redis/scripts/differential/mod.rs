@@ -419,7 +419,7 @@ impl Both<'_> {
             }
         }
         if *kind == LockKind::Plain {
-            let called: Vec<String> = name.plain.kept(*now).map(|place| place.id.client_id()).collect();
+            let called: Vec<String> = name.plain.kept(*now).map(|place| place.id.to_string()).collect();
             return same("clients that wait", self.stage.called().await, called);
         }
         let line = if *kind == LockKind::ReadWrite { &mut name.writers } else { &mut name.fair };

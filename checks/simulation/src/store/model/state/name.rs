@@ -24,7 +24,7 @@ pub(crate) struct Name {
     /// The holder's lease; of a read-write lock, the writer's.
     pub(crate) lease: Option<Term>,
     pub(crate) readers: Vec<Term>,
-    /// The clients that wait for a plain lock, each by the id of [`client`].
+    /// The ids that wait for a plain lock.
     pub(crate) plain: Line,
     /// The number of clients that the release of the plain lock calls.
     pub(crate) calls: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Name {
 pub(crate) struct News {
     /// The waiter that was granted the lock without an attempt of its own.
     pub(crate) granted: Option<LeaseId>,
-    /// The called clients, by the ids of [`client`].
+    /// The ids whose clients are called.
     pub(crate) called: Vec<LeaseId>,
     pub(crate) message: Option<Message>,
 }
@@ -123,11 +123,6 @@ impl Name {
     }
 }
 
-/// The id that stands for a client; no lease has its number.
-pub(crate) fn client(id: &LeaseId) -> LeaseId {
-    format!("{}:0", id.client_id()).parse().expect("an id")
-}
-
 pub(crate) fn left(until: Time, now: Time) -> Duration {
     if until >= NEVER / 2 { Duration::MAX } else { Duration::from_nanos((until - now).max(0).unsigned_abs()) }
 }
@@ -188,9 +183,7 @@ impl Step<'_> {
         {
             return Ok(AcquireOutcome::Held { left: self.enter(id, position) });
         }
-        if position.is_some()
-            && self.name.plain.remove(&client(id)).is_some_and(|place| self.now < place.until)
-        {
+        if position.is_some() && self.name.plain.remove(id).is_some_and(|place| self.now < place.until) {
             calls = 8;
         }
         self.lease_to(LockKind::Plain, id, until);
@@ -202,8 +195,8 @@ impl Step<'_> {
     fn enter(&mut self, id: &LeaseId, position: QueuePosition) -> Duration {
         const KEPT: Duration = Duration::from_secs(60);
         let others = self.name.plain.kept(self.now).count() as u64;
-        self.name.plain.remove(&client(id));
-        let place = Place::new(&client(id), QueuePosition { kept: KEPT, ..position }, self.now);
+        self.name.plain.remove(id);
+        let place = Place::new(id, QueuePosition { kept: KEPT, ..position }, self.now);
         let until = place.until;
         self.name.plain.put(place, self.now, true);
         // All are kept for as long as the last one.
@@ -233,8 +226,7 @@ impl Step<'_> {
             self.news.message = Some(Message::Unlock);
         }
         if self.calls_waiters {
-            let waits =
-                !released && self.name.plain.remove(&client(id)).is_some_and(|place| self.now < place.until);
+            let waits = !released && self.name.plain.remove(id).is_some_and(|place| self.now < place.until);
             if released {
                 self.call(self.name.calls);
             } else if !waits && self.name.held_as(self.now).is_none() {
