@@ -14,18 +14,18 @@ async fn wakes_come_from_every_node(sharded: ShardedMessages, kind: &str) {
         let name = name_at(&cluster, node, "wakes");
         let guard = holder.get_lock(&name).unwrap().lock().await.unwrap();
         let lock = waiter.get_lock(&name).unwrap();
-        let waiter = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await });
+        let wait = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await });
         let channel = call_channel(&waiter, &name);
         eventually("the subscription", async || subscribers(&cluster, &channel) == 1).await;
         if kind == "SHARDNUMSUB" {
             let (_, at_the_master): (String, usize) = cluster.ask(node, &["PUBSUB", kind, &channel]);
             assert_eq!(at_the_master, 1, "{name}");
         }
-        waiting.push((guard, waiter));
+        waiting.push((guard, wait));
     }
-    for (guard, waiter) in waiting {
+    for (guard, wait) in waiting {
         guard.unlock().await.unwrap();
-        soon("the wake-up", waiter).await.unwrap().unwrap();
+        soon("the wake-up", wait).await.unwrap().unwrap();
     }
     assert!(waiter.registry().is_empty());
     assert_eq!(keys(&cluster), [""; 0]);

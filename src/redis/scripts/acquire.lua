@@ -15,12 +15,16 @@ local may = redis.acl_check_cmd
 -- waited, and the more clients wait, the less often each asks. Returns false if the server has no memory for
 -- the entry.
 local enter = ARGV[4] and function(left)
-    local clock, others = redis.call('time'), redis.call('zcard', KEYS[2])
-    -- The rights of a release, which goes on without a call if one is missing.
-    for _, command in ipairs(may and { 'zpopmin', 'zrem' } or {}) do
+    local clock = redis.call('time')
+    local others = redis.call('zcard', KEYS[2])
+    -- A release goes on without a call if a right is missing, and an entry without an end would stay for ever.
+    for _, command in ipairs(may and { 'pexpire', 'zpopmin', 'zrem' } or {}) do
         if not may(command, KEYS[2], ARGV[2]) then
             error("NOPERM the user has no permissions to run the '" .. command .. "' command")
         end
+    end
+    if not may then
+        redis.call('pexpire', KEYS[2], '60000')
     end
     local since = string.format('%.0f', clock[1] * 1000000 + clock[2] - ARGV[4])
     local entered = redis.pcall('zadd', KEYS[2], since, ARGV[2])
