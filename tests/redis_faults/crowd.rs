@@ -33,7 +33,7 @@ fn tasks() -> usize {
 /// The number of tasks once both connections stand: `connect` does not await the subscriber's.
 async fn tasks_at_rest(server: &RedisServer, client: &LockClient) -> usize {
     let lock = client.get_lock("subscribed").unwrap();
-    run::<usize>(server, "HSET subscribed other:1 1").await;
+    run::<usize>(server, "HSET subscribed mode lock other:1 1").await;
     run::<usize>(server, "PEXPIRE subscribed 600000").await;
     let wait = tokio::spawn(async move { lock.lock().await });
     eventually("the subscription", async || run::<Vec<String>>(server, "PUBSUB CHANNELS *").await.len() == 1)
@@ -77,7 +77,7 @@ fn spawn_waits(
 async fn crowd_of_waits_is_served_over_the_connections_that_there_are() {
     let (server, crowd) = (RedisServer::start(), crowd());
     let (client, held) = (client(&server).await, crowd / 4);
-    let hold = "for i = 0, ARGV[1] - 1 do redis.call('hset', 'held:' .. i, 'other:1', 1) \
+    let hold = "for i = 0, ARGV[1] - 1 do redis.call('hset', 'held:' .. i, 'mode', 'lock', 'other:1', 1) \
                 redis.call('pexpire', 'held:' .. i, 600000) end";
     let mut by_hand = connection(&server).await;
     let () = redis::Script::new(hold).arg(held).invoke_async(&mut by_hand).await.unwrap();

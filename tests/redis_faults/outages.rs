@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::by_hand;
 use crate::day::refusing_server;
+use latchwork::backend::Failure;
 use latchwork::redis::Redis;
 use latchwork::{Guard, LockClient, LockError};
 use latchwork_testkit::{ChaosProxy, Cut, RedisServer, Way};
@@ -20,6 +21,7 @@ crate::waiting::waiting_for!(SOON);
 const AFTERWARDS: Duration = Duration::from_secs(4);
 /// Longer than the time between two renewals, and shorter than the rest of a lease at a renewal.
 const LONG: Duration = Duration::from_secs(13);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// A server, the way to it, and a connection from before the outage.
@@ -46,7 +48,15 @@ impl Scene {
 
     async fn waiter(&mut self, client: &LockClient, name: &str) -> JoinHandle<Result<Guard, LockError>> {
         let lock = client.get_lock(name).unwrap();
-        let waiter = tokio::spawn(async move { lock.lock().await });
+        let waiter = tokio::spawn(async move {
+            loop {
+                match lock.lock().await {
+                    // A refusal ends the wait, whose client asks by timer, too.
+                    Err(LockError::Backend { failure: Failure::Refused, .. }) => sleep(RETRY_DELAY).await,
+                    outcome => return outcome,
+                }
+            }
+        });
         let subscribers = format!("PUBSUB NUMSUB {name}:latchwork:{{{name}}}:call:{}", client.id());
         eventually("the subscription", async || self.run::<(String, usize)>(&subscribers).await.1 == 1).await;
         waiter
