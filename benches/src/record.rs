@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// The measurements of one tool in one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Record {
-    /// The section of `docs/benchmarks.md`.
+    /// The group that the page's marks name.
     pub group: String,
     /// The machine, the versions, and the duration: a sentence each.
     pub facts: Vec<String>,

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: the costs beside the peers', in the tables and pictures of `docs/benchmarks.md`.
+//! `cargo xtask bench`: the costs beside the peers', in the tables and pictures of the benchmark pages.
 
 use std::path::{Path, PathBuf};
 
@@ -17,8 +17,8 @@ pub(crate) struct Options {
     /// What to measure
     #[arg(value_enum)]
     groups: Vec<Group>,
-    /// Measures for seconds only, to show that everything runs, with meaningless figures: leaves the page as
-    /// it is, and writes a copy of the page below cargo's target directory
+    /// Measures for seconds only, to show that everything runs, with meaningless figures: leaves the pages as
+    /// they are, and writes copies below cargo's target directory
     #[arg(long)]
     try_out: bool,
 }
@@ -46,7 +46,9 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     };
     shell.create_dir(&docs)?;
     if options.try_out {
-        shell.copy_file(workspace.root().join("docs/benchmarks.md"), docs.join("benchmarks.md"))?;
+        for page in ["benchmarks.md", "benchmarks-tables.md"] {
+            shell.copy_file(workspace.root().join("docs").join(page), docs.join(page))?;
+        }
     }
     let all = options.groups.is_empty() || options.groups.contains(&Group::All);
     let tool = |name: &str, long: &str, short: &str| {
@@ -87,7 +89,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
         Ok(cmd!(shell, "{cargo} run --quiet --release --package benches --bin report -- {records} {docs}")
             .run()?)
     })?;
-    eprintln!("\n{}\n\n{steps}", docs.join("benchmarks.md").display());
+    eprintln!("\n{}\n\n{steps}", docs.join("benchmarks-tables.md").display());
     Ok(())
 }
 

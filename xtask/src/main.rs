@@ -61,7 +61,7 @@ enum Task {
     ///
     /// Needs a JDK (17 or newer) and Maven; exits with 2 if either is missing.
     Interop(interop::Options),
-    /// Measure the crate's costs beside its peers', and write docs/benchmarks.md and its pictures
+    /// Measure the crate's costs beside its peers', and write docs/benchmarks-tables.md and its pictures
     ///
     /// Reports peers that cannot run here as left out.
     Bench(bench::Options),

@@ -1,4 +1,4 @@
-//! Makes the tables and pictures of `docs/benchmarks.md` from the records of the other tools.
+//! Makes the tables and pictures of the benchmark pages from the records of the other tools.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,7 +8,7 @@ use benches::picture::{self, number, ratio};
 use benches::record::{Figure, Record, Value};
 use clap::Parser;
 
-/// Writes the measurements into docs/benchmarks.md, with pictures
+/// Writes the measurements into the benchmark pages, with pictures
 #[derive(Debug, Parser)]
 struct CommandLine {
     /// Directory of the other tools' JSON records
@@ -17,10 +17,16 @@ struct CommandLine {
     docs: PathBuf,
 }
 
+/// Pages of `docs`. Either may have the marks of a group.
+const PAGES: [&str; 2] = ["benchmarks.md", "benchmarks-tables.md"];
+
 fn main() {
     let options = CommandLine::parse();
-    let page = options.docs.join("benchmarks.md");
-    let mut text = fs::read_to_string(&page).expect("docs/benchmarks.md is there");
+    let mut pages = PAGES.map(|name| {
+        let path = options.docs.join(name);
+        let text = fs::read_to_string(&path).expect("a page can be read");
+        (path, text)
+    });
     let pictures = options.docs.join("benchmarks");
     fs::create_dir_all(&pictures).expect("a directory for pictures");
     let mut files: Vec<_> = fs::read_dir(&options.records)
@@ -33,15 +39,27 @@ fn main() {
         let json = fs::read_to_string(&file).expect("a record can be read");
         let record: Record = serde_json::from_str(&json).expect("a record of this version");
         let block = block(&record, &pictures);
-        text = replaced(&text, &record.group, &block);
+        let mark = mark(&record.group);
+        let (_, page) = pages
+            .iter_mut()
+            .find(|(_, page)| page.contains(&mark))
+            .expect("a page has the mark of each group");
+        *page = replaced(page, &record.group, &block);
         println!("{}: {} figures, {} curves", record.group, record.figures.len(), record.curves.len());
     }
-    fs::write(&page, text).expect("docs/benchmarks.md can be written");
+    for (path, text) in pages {
+        fs::write(path, text).expect("a page can be written");
+    }
+}
+
+/// The line before a group's tables.
+fn mark(group: &str) -> String {
+    format!("<!-- measured: {group} -->")
 }
 
 /// The page with `block` between the marks of a group.
 fn replaced(page: &str, group: &str, block: &str) -> String {
-    let (begin, end) = (format!("<!-- measured: {group} -->"), format!("<!-- end: {group} -->"));
+    let (begin, end) = (mark(group), format!("<!-- end: {group} -->"));
     let (before, rest) = page.split_once(&begin).expect("the page has a mark for each group");
     let (_, after) = rest.split_once(&end).expect("each mark has an end");
     format!("{before}{begin}\n\n{block}\n{end}{after}")
