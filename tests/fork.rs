@@ -81,7 +81,7 @@ fn forked(child: impl FnOnce() -> i32) -> i32 {
         // SAFETY: ends the process, so no code of the test runs in the child.
         unsafe { libc::_exit(found.unwrap_or(3)) };
     }
-    assert!(process > 0, "no process to be had");
+    assert!(process > 0, "expected a child process, and fork failed");
     let mut status = 0;
     // SAFETY: the status pointer is valid.
     let waited = unsafe { libc::waitpid(process, &raw mut status, 0) };
@@ -95,8 +95,12 @@ fn child_does_not_go_on_as_the_same_owner() {
     let lock = client.get_lock("held").unwrap();
     let guard = ready(lock.lock()).unwrap();
     let in_the_child = ["one", "other"].map(|name| ready(client.get_lock(name).unwrap().lock()).unwrap());
-    assert_eq!(forked(|| child(&client, &lock, in_the_child)), 0, "the child went on, or hung");
-    assert!(guard.is_held(), "the child gave the parent's lock back");
+    assert_eq!(
+        forked(|| child(&client, &lock, in_the_child)),
+        0,
+        "expected the child to fail all calls with status 0, and it went on or hung"
+    );
+    assert!(guard.is_held(), "expected the parent's hold, and the child released it");
     ready(guard.unlock()).unwrap();
 }
 
@@ -176,7 +180,7 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
                 ready(client.shutdown(Duration::from_secs(1))).is_err_and(|error| error.is_forked());
             i32::from(!(nothing_waits && forked && lost && shut_down))
         });
-        assert_eq!(status, 0, "in round {round} the child went on, or hung");
+        assert_eq!(status, 0, "expected the child of round {round} to end with status 0");
         ready(held.force_unlock()).unwrap();
     }
     // Ordering: Relaxed, as above.
@@ -206,7 +210,7 @@ fn timers_and_tasks_of_a_busy_parent_are_over_in_its_child() {
             // Ordering: Relaxed, as above.
             i32::from(!is_over || runs.load(Ordering::Relaxed))
         });
-        assert_eq!(status, 0, "in round {round} the child went on, or hung");
+        assert_eq!(status, 0, "expected the child of round {round} to end with status 0");
     }
 }
 
@@ -241,7 +245,7 @@ fn child_gives_back_nothing_that_its_parent_has_asked_for() {
         // Ordering: Relaxed, as above.
         given_back.0.load(Ordering::Relaxed) as i32
     });
-    assert_eq!(status, 0, "the child has given back its parent's locks, or hung");
+    assert_eq!(status, 0, "expected the child to end with status 0 without a release of its parent's locks");
     assert_eq!(given_back.0.load(Ordering::Relaxed), 2);
 }
 
@@ -254,7 +258,7 @@ fn child_whose_parents_lease_is_over_is_told_that_it_is_a_child() {
     let held = ready(client.get_lock("held").unwrap().lock_with_lease(lease)).unwrap();
     clock.advance(lease);
     let status = forked(|| i32::from(!matches!(ready(held.ensure_held()), Err(LockError::Forked))));
-    assert_eq!(status, 0, "the child was told something else, or hung");
+    assert_eq!(status, 0, "expected the child to end with status 0, told of the fork");
     assert!(ready(held.ensure_held()).unwrap_err().is_lost());
 }
 
@@ -273,7 +277,7 @@ impl Between for NoReleases {
 
 /// The parent's shutdown waits for a release of which the child drops a copy.
 #[test]
-fn child_that_drops_a_release_of_its_parents_wakes_none_of_its_tasks() {
+fn child_that_drops_a_parents_release_wakes_none_of_its_tasks() {
     let client = LockClient::new(over(&Local::with_runtime(ThreadRuntime::paused()), NoReleases));
     let held = ready(client.get_lock("held").unwrap().lock()).unwrap();
     let mut unlocks = Box::pin(held.unlock());
@@ -285,7 +289,7 @@ fn child_that_drops_a_release_of_its_parents_wakes_none_of_its_tasks() {
         // Ordering: Relaxed, the child's only thread.
         i32::from(woken.0.load(Ordering::Relaxed))
     });
-    assert_eq!(status, 0, "the child woke a task, or hung");
+    assert_eq!(status, 0, "expected the child to end with status 0 without a wake-up");
 }
 
 /// Runs in a process of its own, like the limit. A timed wait needs a timer, which needs a thread.
@@ -324,12 +328,15 @@ fn refusal_of_the_first_thread_for_timers_ends_a_limited_wait() {
     // SAFETY: as above; restores the old limit.
     unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
     let _ = std::panic::take_hook();
-    assert!(matches!(polled, Ok(false)), "{polled:?}: it waits for a timer that no thread is there to fire");
+    assert!(
+        matches!(polled, Ok(false)),
+        "expected an error of the poll without memory for a timer thread, and got {polled:?}"
+    );
     drop(refused);
     let polled = told(|| poll(waits.as_mut()).is_pending());
-    assert!(matches!(polled, Ok(true)), "there is memory again");
+    assert!(matches!(polled, Ok(true)), "expected the waiter to wait once memory is available again");
     drop((waits, held));
-    assert!(ready(lock.try_lock()).unwrap().is_some(), "the name is dead");
+    assert!(ready(lock.try_lock()).unwrap().is_some(), "expected the free lock, and the name is dead");
 }
 
 #[derive(Clone)]
@@ -362,12 +369,12 @@ fn child_that_drops_its_parents_client_wakes_no_watchdog() {
     let runtime = PollsOnce(Arc::default(), Arc::default());
     let client = LockClient::new(Local::with_runtime(runtime.clone()));
     let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
-    assert_eq!(runtime.1.lock().unwrap().len(), 1, "there is a watchdog");
+    assert_eq!(runtime.1.lock().unwrap().len(), 1, "expected one watchdog");
     // Ordering: Relaxed, one thread at a time.
     let status = forked(|| {
         drop((held, client));
         i32::from(runtime.0.0.load(Ordering::Relaxed))
     });
-    assert_eq!(status, 0, "the child has called its parent's waker, or hung");
-    assert!(runtime.0.0.load(Ordering::Relaxed), "the parent's watchdog does not end with its client");
+    assert_eq!(status, 0, "expected the child to end with status 0 without a call of its parent's waker");
+    assert!(runtime.0.0.load(Ordering::Relaxed), "expected the parent's watchdog to end with its client");
 }

@@ -64,7 +64,7 @@ fn hand_off_allocates_nothing() {
         let mut waits = pin!(lock.lock());
         assert!(poll(waits.as_mut()).is_pending());
         ready(guard.unlock()).unwrap();
-        let Poll::Ready(guard) = poll(waits) else { panic!("it was handed off") };
+        let Poll::Ready(guard) = poll(waits) else { panic!("the lock was handed off") };
         ready(guard.unwrap().unlock()).unwrap();
     };
     hand_off();
@@ -93,7 +93,7 @@ fn unused_names_keep_nothing() {
     let before = in_use();
     // Enough names to detect a byte for every tenth name, despite the watchdog's thread.
     (0..10).for_each(|_| round());
-    assert!(in_use() - before < 8192, "{} bytes are kept", in_use() - before);
+    assert!(in_use() - before < 8192, "expected fewer than 8192 bytes kept, and found {}", in_use() - before);
 }
 
 fn names_that_were_held_at_once_keep_nothing() {
@@ -107,10 +107,10 @@ fn names_that_were_held_at_once_keep_nothing() {
             ready(lock.lock()).unwrap()
         };
         let guards: Vec<_> = (0..NAMES).map(take).collect();
-        assert!(in_use() - before > 2_000_000, "the names are not held");
+        assert!(in_use() - before > 2_000_000, "expected memory in use for the held names");
         drop(guards);
         let kept = in_use() - before;
-        assert!(kept < 64 * 1024, "{kept} bytes are kept, fair: {fair}");
+        assert!(kept < 64 * 1024, "expected fewer than 64 KiB kept (fair: {fair}), and found {kept}");
     }
 }
 
@@ -162,5 +162,5 @@ fn unused_read_write_names_keep_nothing() {
     round();
     let kept = in_use() - before;
     // The allowance covers 50 held names, and as many left for the next sweep.
-    assert!(kept < 256 * 1024, "{kept} bytes are kept");
+    assert!(kept < 256 * 1024, "expected fewer than 256 KiB kept, and found {kept}");
 }

@@ -82,9 +82,13 @@ fn an_entry_costs_less_than_256_bytes() {
         println!("bytes of heap for the first sleeper of an entry, with its future: {each:.1}");
         drop(asleep);
         subscriptions.clear();
-        assert!(in_use() - empty < 64 * 1024, "the map is kept: {} bytes", in_use() - empty);
+        assert!(
+            in_use() - empty < 64 * 1024,
+            "expected the map's memory back, and {} bytes are kept",
+            in_use() - empty
+        );
     }
-    assert!(in_use() - start < 64 * 1024, "{} bytes are left", in_use() - start);
+    assert!(in_use() - start < 64 * 1024, "expected fewer than 64 KiB kept, and found {}", in_use() - start);
 }
 
 fn readiness_keeps_nothing_of_its_waiters() {
@@ -158,7 +162,10 @@ fn soak() {
     };
     let stats = registry.stats();
     println!("soak: {rounds} waits; {stats:?}");
-    assert!(rounds > 1000 && stats.wakes_useful > 0 && stats.subscriptions_failed > 0, "it did not soak");
+    assert!(
+        rounds > 1000 && stats.wakes_useful > 0 && stats.subscriptions_failed > 0,
+        "expected more than 1000 rounds with wake-ups and failed subscriptions"
+    );
     assert!(registry.is_empty());
     assert_eq!((stats.entries, stats.interest), (0, 0));
     assert_eq!(stats.subscriptions_begun, stats.subscriptions_ended + stats.subscriptions_failed);
@@ -166,7 +173,7 @@ fn soak() {
     collect_what_was_retired();
     let left = in_use() - before;
     println!("bytes left after the soak: {left}");
-    assert!(left < 64 * 1024, "{left} bytes are left");
+    assert!(left < 64 * 1024, "expected fewer than 64 KiB kept, and found {left}");
 }
 
 /// Frees the memory of departed waiters by passing others through.

@@ -39,7 +39,7 @@ fn main() {
     releases_allocate_and_free_nothing();
     releases_allocate_and_free_nothing_on_a_fresh_thread();
     closing_allocates_nothing();
-    threads_that_begin_at_once_add_no_more_records_than_they_need();
+    threads_starting_at_once_add_no_more_records_than_needed();
     threads_that_have_ended_are_not_remembered_by_a_semaphore();
 }
 
@@ -246,7 +246,7 @@ fn release_in_every_way(semaphore: &AsyncSemaphore, latch: &Latch) {
     let nothing = |release: &mut dyn FnMut()| {
         let before = (allocations(), in_use());
         release();
-        assert_eq!((allocations(), in_use()), before, "allocated or freed by a release");
+        assert_eq!((allocations(), in_use()), before, "expected no allocation in a release");
     };
     nothing(&mut || {
         for _ in 0..500 {
@@ -330,7 +330,7 @@ fn releases_allocate_and_free_nothing_on_a_fresh_thread() {
         let dropping = scope.spawn(|| {
             let before = (allocations(), in_use());
             drop(held);
-            assert_eq!((allocations(), in_use()), before, "allocated or freed by a drop");
+            assert_eq!((allocations(), in_use()), before, "expected no allocation in a drop");
         });
         dropping.join().unwrap();
     });
@@ -347,7 +347,7 @@ fn closing_allocates_nothing() {
             let closing = scope.spawn(|| {
                 let before = allocations();
                 semaphore.close();
-                assert_eq!(allocations(), before, "allocated by closing {len} waiters");
+                assert_eq!(allocations(), before, "expected no allocation in a close of {len} waiters");
             });
             closing.join().unwrap();
         });
@@ -373,7 +373,7 @@ fn crowd_waits(semaphore: &AsyncSemaphore, threads: usize) {
 }
 
 /// Records come in permanent blocks; threads that race to add a block keep one.
-fn threads_that_begin_at_once_add_no_more_records_than_they_need() {
+fn threads_starting_at_once_add_no_more_records_than_needed() {
     // More threads than records left by other tests.
     const CROWD: usize = 512;
     // A block has 32 records of 128 bytes; one extra block covers records in use before.

@@ -73,7 +73,11 @@ impl Record {
             if let Some(seen) = found {
                 return seen;
             }
-            assert!(begin.elapsed() < SOON, "no {message:?} about {lock:?} in {:#?}", self.0.lock().unwrap());
+            assert!(
+                begin.elapsed() < SOON,
+                "expected {message:?} about {lock:?}, and saw {:#?}",
+                self.0.lock().unwrap()
+            );
             std::thread::yield_now();
         }
     }
@@ -136,7 +140,10 @@ fn life_of_a_lock_can_be_watched() {
 
     let guard = lock.lock().unwrap();
     let back = "subscriptions are back";
-    assert!(record.0.lock().unwrap().iter().all(|seen| seen.fields["message"] != back), "from where?");
+    assert!(
+        record.0.lock().unwrap().iter().all(|seen| seen.fields["message"] != back),
+        "expected no event about returned subscriptions before the outage"
+    );
     server.kill_9();
     guard.lost_timeout(SOON).expect("not lost");
     for message in ["connection for commands lost", "connection for subscriptions lost", "cannot connect"] {
@@ -175,7 +182,7 @@ fn panics_in_the_background_are_told(record: &Record) {
             is("message", "panicked") && is("panic", panic) && is("work", work)
         };
         while !record.0.lock().unwrap().iter().any(is_it) {
-            assert!(begin.elapsed() < SOON, "no {panic:?} of {work:?}");
+            assert!(begin.elapsed() < SOON, "expected {panic:?} of {work:?}");
             std::thread::yield_now();
         }
     };

@@ -66,7 +66,11 @@ pub fn poll_pending<'a, P: Peer>(
     acquire: Pin<&mut impl Future<Output = P::Acquired<'a>>>,
     context: &mut Context<'_>,
 ) {
-    assert!(acquire.poll(context).is_pending(), "{}: there was no permit for this waiter", P::NAME);
+    assert!(
+        acquire.poll(context).is_pending(),
+        "{}: expected the waiter to wait, as no permit is free",
+        P::NAME
+    );
 }
 
 /// Calls a generic function for each semaphore and returns an array of the results.

@@ -52,7 +52,7 @@ impl Counting {
     /// Checks that no semaphore has kept a clone. Panics if a semaphore has kept one.
     pub fn assert_no_copies(&self) {
         // Counts `wakes` and `waker`.
-        assert_eq!(Arc::strong_count(&self.wakes), 2, "a copy of the waker was left behind");
+        assert_eq!(Arc::strong_count(&self.wakes), 2, "expected no copy of the waker");
     }
 }
 

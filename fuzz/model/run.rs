@@ -242,14 +242,14 @@ impl<'a> Run<'a> {
         for wait in &self.waits {
             wait.assert_rings();
             let kept = [0, 1].map(|bell| usize::from(bell == wait.last && wait.asleep));
-            assert_eq!(wait.kept(), kept, "wakers kept for waiter {}", wait.id);
+            assert_eq!(wait.kept(), kept, "expected the model's number of kept wakers of waiter {}", wait.id);
         }
         let (semaphore, model) = (self.semaphore, &self.model);
-        assert_eq!(semaphore.available_permits(), model.available(), "available_permits");
+        assert_eq!(semaphore.available_permits(), model.available(), "expected the model's permits");
         assert_eq!(semaphore.waiters(), model.waiters(), "waiters");
         assert_eq!(semaphore.held(), model.held(), "held");
         assert_eq!(semaphore.capacity(), model.capacity(), "capacity");
-        assert_eq!(semaphore.is_closed(), model.is_closed(), "is_closed");
+        assert_eq!(semaphore.is_closed(), model.is_closed(), "expected the model's `is_closed`");
     }
 
     /// Drops everything; then all permits are free.
@@ -264,7 +264,7 @@ impl<'a> Run<'a> {
             self.compare();
         }
         let semaphore = self.semaphore;
-        assert_eq!(semaphore.available_permits(), semaphore.capacity(), "all permits are free");
+        assert_eq!(semaphore.available_permits(), semaphore.capacity(), "expected all permits free");
         assert_eq!((semaphore.waiters(), semaphore.held()), (0, 0));
     }
 }
@@ -272,7 +272,7 @@ impl<'a> Run<'a> {
 impl Wait<'_> {
     fn assert_rings(&self) {
         let rung = [self.bells[0].rung(), self.bells[1].rung()];
-        assert_eq!(rung, self.rings, "wake-ups of waiter {}, by each of its wakers", self.id);
+        assert_eq!(rung, self.rings, "expected the model's wake-ups of waiter {}, per waker", self.id);
     }
 
     /// The number of clones of each waker that the semaphore keeps: a whole task may be behind each.
@@ -282,6 +282,6 @@ impl Wait<'_> {
 
     fn assert_over(&self) {
         self.assert_rings();
-        assert_eq!(self.kept(), [0, 0], "wakers kept for waiter {}, which has gone", self.id);
+        assert_eq!(self.kept(), [0, 0], "expected no kept waker of the departed waiter {}", self.id);
     }
 }

@@ -330,14 +330,17 @@ mod tests {
                 stage.clock.advance(2 * SHORT);
                 assert!(stage.names() <= FEW, "{waits}: {} names", stage.names());
             }
-            assert!(stage.local.store.lock().find(&Stage::name(0)).is_some(), "{waits}: it is kept no more");
+            assert!(
+                stage.local.store.lock().find(&Stage::name(0)).is_some(),
+                "{waits}: expected the held name in the store"
+            );
         }
     }
 
     /// The number of names stays near twice the held ones at most, even if other names are locked anew, again
     /// by their holder, or again after their leases ended.
     #[test]
-    fn names_that_were_released_do_not_stay_whatever_becomes_of_others() {
+    fn released_names_do_not_stay_whatever_other_names_do() {
         const NAMES: usize = 3000;
         const HELD: usize = 2 * NAMES;
         const OVER: usize = HELD + 1;
@@ -355,17 +358,26 @@ mod tests {
                     held += 1;
                 }
                 let names = stage.names();
-                assert!(names <= FEW + 2 * held + 4, "{}: {names} names, {held} of them held", stage.mode);
+                assert!(
+                    names <= FEW + 2 * held + 4,
+                    "{}: expected few names beside the held ones, and found {names}, {held} of them held",
+                    stage.mode
+                );
             }
             (0..NAMES).step_by(3).for_each(|at| stage.release(NAMES + at));
             assert!(stage.names() <= FEW, "{}: {} names", stage.mode, stage.names());
-            assert!(stage.room() < before / 10, "{}: room for {}", stage.mode, stage.room());
+            assert!(
+                stage.room() < before / 10,
+                "{}: expected room below a tenth of {before}, and found {}",
+                stage.mode,
+                stage.room()
+            );
         }
     }
 
     /// Otherwise the cost of a release would grow with the number of other locks held.
     #[test]
-    fn lock_that_comes_and_goes_beside_held_ones_has_no_other_looked_at() {
+    fn short_lived_lock_beside_held_ones_visits_no_other_lock() {
         const HELD: usize = 1000;
         const UNUSED: usize = HELD + 1;
         for stage in Stage::in_each_mode() {
@@ -388,7 +400,7 @@ mod tests {
                 );
                 stage.release(HELD);
             }
-            assert_eq!(stage.names(), names + 1, "{}: they were swept", stage.mode);
+            assert_eq!(stage.names(), names + 1, "{}: expected no sweep of the names", stage.mode);
         }
     }
 

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shortest_and_longest_lease_are_leases_and_what_is_beyond_them_is_none() {
+    fn lease_lengths_are_valid_between_the_shortest_and_the_longest() {
         const LITTLE: Duration = Duration::from_nanos(1);
         assert_eq!([Lease::MIN, Lease::MAX].map(Lease::check), [Ok(Lease::MIN), Ok(Lease::MAX)]);
         assert_eq!(Lease::check(Lease::MIN - LITTLE), Err(LeaseError::TooShort));

@@ -295,7 +295,7 @@ mod tests {
             assert!(!effects.count_releases());
             set(effects.more(), release);
             assert_eq!((effects.count_releases(), effects.has_counted_releases()), (counts, counts));
-            assert!(!effects.count_releases(), "it is counted twice");
+            assert!(!effects.count_releases(), "expected each release to be counted once");
         }
     }
 
@@ -318,12 +318,12 @@ mod tests {
     }
 
     #[test]
-    fn waker_that_panics_when_it_is_dropped_costs_no_other_one_its_call() {
+    fn waker_that_panics_when_dropped_costs_no_other_waker_its_call() {
         let mut effects = Effects::default();
         effects.keep_waker(Some(Arc::new(Panics("by its drop")).into()));
         effects.wake_all(vec![Arc::new(Panics("by its call")).into()]);
         let before = crate::foreign_panics();
         drop(effects);
-        assert!(crate::foreign_panics() >= before + 2, "one of the two was not called");
+        assert!(crate::foreign_panics() >= before + 2, "expected both panicking wakers to be called");
     }
 }

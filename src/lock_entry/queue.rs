@@ -344,7 +344,7 @@ mod tests {
 
     /// The next look is for the earliest grant, and not for the earliest arrival.
     #[test]
-    fn those_that_were_granted_the_lock_are_looked_at_in_the_order_of_their_grants() {
+    fn granted_waiters_are_checked_in_the_order_of_their_grants() {
         let (mut queue, now) = (Queue::default(), now());
         let slots = [1, 2].map(|owner| push(&mut queue, request(owner), now, false));
         for (slot, since) in slots.into_iter().zip([now + Duration::from_secs(1), now]) {
@@ -365,14 +365,14 @@ mod tests {
     }
 
     #[test]
-    fn those_that_only_try_are_not_looked_for_among_all_once_they_have_left() {
+    fn departed_tries_are_not_searched_for_among_all_waiters() {
         let mut queue = Queue::default();
         push(&mut queue, request(1), now(), false);
         let tries = push(&mut queue, request(2), now(), true);
         assert_eq!(queue.pop_try(&mut queue.walk()), Some(tries));
         let mut walk = queue.walk();
         assert_eq!(queue.pop_try(&mut walk), None);
-        assert_eq!(walk.0, queue.first, "each was looked at");
+        assert_eq!(walk.0, queue.first, "expected the walk at the first waiter, past all others");
     }
 
     #[test]
@@ -399,7 +399,11 @@ mod tests {
                 assert_eq!(queue.first().map(|request| request.owner), Some(1));
             }
             queue.remove(stays);
-            assert_eq!((queue.nodes.0.capacity(), queue.vacant), (0, None), "the burst is over");
+            assert_eq!(
+                (queue.nodes.0.capacity(), queue.vacant),
+                (0, None),
+                "expected no room kept after the burst"
+            );
         }
     }
 }

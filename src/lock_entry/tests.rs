@@ -62,7 +62,7 @@ fn granted_for(
     last_token: u64,
     now: Moment,
 ) -> Grant {
-    let attempt = entry.attempt(head, number, now, lease).expect("it is the queue head");
+    let attempt = entry.attempt(head, number, now, lease).expect("the queue head may ask");
     match with(|effects| entry.answered(head, attempt, Answer::Granted { last_token }, now, effects)).0 {
         AttemptOutcome::Granted(grant) => grant,
         other => panic!("{other:?}"),
@@ -70,11 +70,11 @@ fn granted_for(
 }
 
 #[test]
-fn those_that_come_while_a_call_asks_the_store_queue_behind_it() {
+fn newcomers_queue_behind_a_call_that_asks_the_store() {
     let (entry, now) = idle();
     assert!(entry.claim() && !entry.claim() && !entry.is_idle());
-    let Turn::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
-    let grant = taken(&entry, 1, now).expect("it is open");
+    let Turn::Queued(ticket) = enter(&entry, 2, now) else { panic!("expected a queued newcomer") };
+    let grant = taken(&entry, 1, now).expect("the entry is open");
     assert_eq!((entry.holder(now), told(&entry, &ticket, now).is_none()), (Some((1, 1)), true));
     assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
     let Some(Turn::Granted(next, _)) = told(&entry, &ticket, now) else { panic!("nobody has it") };
@@ -82,17 +82,20 @@ fn those_that_come_while_a_call_asks_the_store_queue_behind_it() {
 }
 
 #[test]
-fn those_that_have_come_are_told_when_the_store_has_refused_the_call_or_released_its_lease() {
+fn waiter_is_served_after_a_refused_call_or_a_returned_lease() {
     for releases in [false, true] {
         let (entry, now) = idle();
         assert!(entry.claim());
         if releases {
-            let grant = taken(&entry, 1, now).expect("it is open");
+            let grant = taken(&entry, 1, now).expect("the entry is open");
             assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
         }
-        let Turn::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
+        let Turn::Queued(ticket) = enter(&entry, 2, now) else { panic!("expected a queued newcomer") };
         drop(effects_of(|effects| entry.returned(0, now, effects)));
-        assert!(matches!(told(&entry, &ticket, now), Some(Turn::Head(_))), "it waits for ever");
+        assert!(
+            matches!(told(&entry, &ticket, now), Some(Turn::Head(_))),
+            "expected the waiter as the next queue head"
+        );
     }
 }
 
@@ -102,7 +105,7 @@ fn entry_is_idle_again_when_the_call_is_over() {
     for releases in [false, true] {
         assert!(entry.claim());
         if releases {
-            let grant = taken(&entry, 1, now).expect("it is open");
+            let grant = taken(&entry, 1, now).expect("the entry is open");
             let _ = with(|effects| entry.leave(grant, now, effects));
             assert!(!entry.is_idle() && entry.is_known_held());
         }
@@ -113,7 +116,7 @@ fn entry_is_idle_again_when_the_call_is_over() {
 }
 
 #[test]
-fn what_a_call_has_asked_for_is_rolled_back_if_the_entry_was_closed_meanwhile() {
+fn attempt_is_rolled_back_if_its_entry_was_closed_meanwhile() {
     let (entry, now) = idle();
     assert!(entry.claim());
     let _ = effects_of(|effects| entry.close(effects));
@@ -122,17 +125,17 @@ fn what_a_call_has_asked_for_is_rolled_back_if_the_entry_was_closed_meanwhile() 
 }
 
 #[test]
-fn ticket_that_is_used_up_tells_nothing_and_takes_no_place_from_another_waiter() {
+fn used_up_ticket_reports_nothing_and_takes_no_waiters_place() {
     let (entry, now) = idle();
     assert!(entry.claim());
-    let grant = taken(&entry, 1, now).expect("it is open");
-    let Turn::Queued(used) = enter(&entry, 2, now) else { panic!("it overtakes") };
+    let grant = taken(&entry, 1, now).expect("the entry is open");
+    let Turn::Queued(used) = enter(&entry, 2, now) else { panic!("expected a queued newcomer") };
     assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
     assert!(matches!(told(&entry, &used, now), Some(Turn::Granted(..))));
     for _ in 0..2 {
         assert!(matches!(told(&entry, &used, now), Some(Turn::Superseded)));
     }
-    let Turn::Queued(waits) = enter(&entry, 3, now) else { panic!("it overtakes") };
+    let Turn::Queued(waits) = enter(&entry, 3, now) else { panic!("expected a queued newcomer") };
     assert!(matches!(told(&entry, &used, now), Some(Turn::Superseded)));
     drop(effects_of(|effects| entry.cancel(used, now, effects)));
     assert!(told(&entry, &waits, now).is_none() && entry.waiters() == 1);
@@ -140,12 +143,18 @@ fn ticket_that_is_used_up_tells_nothing_and_takes_no_place_from_another_waiter()
 
 /// No release wakes the sleepers.
 #[test]
-fn those_at_the_latch_are_called_when_a_lease_ends_by_itself() {
+fn latch_waiters_are_woken_when_a_lease_ends_by_itself() {
     let (entry, now) = idle();
     assert!(entry.claim());
-    let _grant = taken(&entry, 1, now).expect("it is open");
-    assert!(!with(|effects| entry.tick(now, effects)).1.calls(), "they are called for nothing");
-    assert!(with(|effects| entry.tick(now + LEASE, effects)).1.calls(), "they sleep on");
+    let _grant = taken(&entry, 1, now).expect("the entry is open");
+    assert!(
+        !with(|effects| entry.tick(now, effects)).1.calls(),
+        "expected no wake-up before the lease's end"
+    );
+    assert!(
+        with(|effects| entry.tick(now + LEASE, effects)).1.calls(),
+        "expected a wake-up at the lease's end"
+    );
 }
 
 #[test]
@@ -157,8 +166,8 @@ fn end_of_a_forgotten_hold_is_looked_at() {
     let mut effects = Effects::default();
     // The late answer lets the store keep the lease for longer, which is no reason to look.
     let now = sent + Duration::from_millis(1);
-    let grant = entry.take(&request, &attempt, 0, now, &mut effects).expect("it is open");
-    assert_eq!(effects.look_at, Moment::NEVER, "its guard sees its end");
+    let grant = entry.take(&request, &attempt, 0, now, &mut effects).expect("the entry is open");
+    assert_eq!(effects.look_at, Moment::NEVER, "expected no look for a lease that its guard watches");
     assert!(!entry.is_forgotten());
     assert_eq!(effects_of(|effects| entry.forget(grant, now, effects)).look_at, sent + LEASE);
     assert!(entry.is_forgotten());
@@ -167,12 +176,12 @@ fn end_of_a_forgotten_hold_is_looked_at() {
 }
 
 #[test]
-fn hold_is_lost_by_what_ended_first_its_lease_or_the_longest_hold() {
+fn hold_is_lost_by_the_earlier_of_lease_and_longest_hold() {
     for (max_hold, reason) in [(LEASE * 2, LossReason::Expired), (LEASE / 2, LossReason::HeldTooLong)] {
         let rules = Rules { max_hold: Some(max_hold), ..Rules::default() };
         let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
         assert!(entry.claim());
-        let grant = taken(&entry, 1, now).expect("it is open");
+        let grant = taken(&entry, 1, now).expect("the entry is open");
         let late = now + LEASE * 3;
         assert_eq!(entry.state_of(&grant, late), Err(reason));
         assert_eq!(with(|effects| entry.leave(grant, late, effects)).0, LeaveOutcome::Lost(reason));
@@ -180,11 +189,11 @@ fn hold_is_lost_by_what_ended_first_its_lease_or_the_longest_hold() {
 }
 
 #[test]
-fn hold_is_lost_to_a_store_out_of_reach_if_its_last_renewal_was_not_answered() {
+fn hold_is_lost_to_an_outage_if_its_last_renewal_was_unanswered() {
     for (is_answered, reason) in [(false, LossReason::Unreachable), (true, LossReason::Expired)] {
         let (entry, now) = idle();
         assert!(entry.claim());
-        let grant = taken(&entry, 1, now).expect("it is open");
+        let grant = taken(&entry, 1, now).expect("the entry is open");
         let due = now + LEASE / 3;
         let renewal = with(|effects| entry.tick(due, effects)).0.expect("a third of the lease is over");
         if is_answered {
@@ -195,11 +204,11 @@ fn hold_is_lost_to_a_store_out_of_reach_if_its_last_renewal_was_not_answered() {
 }
 
 #[test]
-fn waiter_that_has_the_lock_is_superseded_if_it_is_not_polled_in_time_and_not_before() {
+fn granted_waiter_is_superseded_only_after_a_missed_poll_limit() {
     let (entry, now) = idle();
     let limit = Rules::default().unpolled_limit;
     assert!(entry.claim());
-    let grant = taken(&entry, 1, now).expect("it is open");
+    let grant = taken(&entry, 1, now).expect("the entry is open");
     let ticket = queued(&entry, &Request::new(2), now);
     assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
     let before = now + limit - Duration::from_nanos(1);
@@ -213,9 +222,9 @@ fn look_that_was_said_is_not_said_again_until_its_time_has_come() {
     let (entry, now) = idle();
     let mine = Request::new(1).shared_owner();
     let Turn::Head(head) = with(|effects| entry.enter(&mine, noop(), now, effects)).0 else {
-        panic!("it is idle")
+        panic!("expected a queue head of the idle entry")
     };
-    let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
+    let attempt = entry.attempt(&head, 1, now, LEASE).expect("the queue head may ask");
     let (_outcome, effects) =
         with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects));
     let due = now + LEASE / 3;
@@ -230,10 +239,10 @@ fn look_that_was_said_is_not_said_again_until_its_time_has_come() {
 
 /// The last watched hold has left; the longer of two unwatched holds is given back by name.
 #[test]
-fn end_of_what_is_left_is_looked_at_when_a_forgotten_hold_is_given_back() {
+fn release_of_a_forgotten_hold_schedules_the_remaining_end() {
     let (entry, now) = idle();
     assert!(entry.claim());
-    let outer = taken(&entry, 1, now).expect("it is open");
+    let outer = taken(&entry, 1, now).expect("the entry is open");
     let [_brief, forgotten] =
         [10, 5].map(|part| inner(&entry, &Request::new(1).shared_owner().lease(LEASE / part), now));
     drop(effects_of(|effects| entry.forget(forgotten, now, effects)));
@@ -244,10 +253,10 @@ fn end_of_what_is_left_is_looked_at_when_a_forgotten_hold_is_given_back() {
 }
 
 #[test]
-fn what_is_left_is_over_with_the_last_of_its_leases() {
+fn remaining_hold_ends_with_the_last_of_its_leases() {
     let (entry, now) = idle();
     assert!(entry.claim());
-    let outer = taken(&entry, 1, now).expect("it is open");
+    let outer = taken(&entry, 1, now).expect("the entry is open");
     let inside =
         [5, 10, 10, 10].map(|part| inner(&entry, &Request::new(1).shared_owner().lease(LEASE / part), now));
     for grant in [&outer, &inside[0], &inside[1], &inside[2]] {
@@ -261,7 +270,7 @@ fn what_is_left_is_over_with_the_last_of_its_leases() {
 fn forgotten_hold_that_ends_first_is_given_back_first() {
     let (entry, now) = idle();
     assert!(entry.claim());
-    let outer = taken(&entry, 1, now).expect("it is open");
+    let outer = taken(&entry, 1, now).expect("the entry is open");
     for part in [5, 10] {
         let grant = inner(&entry, &Request::new(1).shared_owner().lease(LEASE / part), now);
         drop(effects_of(|effects| entry.forget(grant, now, effects)));
@@ -275,7 +284,7 @@ fn forgotten_hold_that_ends_first_is_given_back_first() {
 fn hold_that_is_over_is_not_given_back_by_name() {
     let (entry, now) = idle();
     assert!(entry.claim());
-    let grant = taken(&entry, 1, now).expect("it is open");
+    let grant = taken(&entry, 1, now).expect("the entry is open");
     assert_eq!(with(|effects| entry.leave_by_name(1, now + LEASE, effects)).0, LeaveOutcome::NotHeld);
     assert_eq!(
         with(|effects| entry.leave(grant, now + LEASE, effects)).0,
@@ -284,16 +293,24 @@ fn hold_that_is_over_is_not_given_back_by_name() {
 }
 
 #[test]
-fn renewal_goes_along_with_others_if_it_is_due_by_then_and_none_is_under_way_or_has_failed() {
+fn renewal_joins_others_if_due_then_and_not_open_or_failed() {
     for (entry, now) in [idle(), readers()] {
         assert!(entry.claim() && taken(&entry, 1, now).is_some());
         let due = now + LEASE / 3;
         assert_eq!(with(|effects| entry.renew_early(due - Duration::from_nanos(1), now, effects)).0, None);
-        let renewal = with(|effects| entry.renew_early(due, now, effects)).0.expect("it is due");
+        let renewal = with(|effects| entry.renew_early(due, now, effects)).0.expect("the renewal is due");
         assert_eq!(renewal, Renewal { number: 1, lease: Some(LEASE) });
-        assert_eq!(with(|effects| entry.renew_early(due, now, effects)).0, None, "it is under way");
+        assert_eq!(
+            with(|effects| entry.renew_early(due, now, effects)).0,
+            None,
+            "expected no early renewal beside one in flight"
+        );
         drop(with(|effects| entry.renewed(renewal, None, now, now, effects)).1);
-        assert_eq!(with(|effects| entry.renew_early(due, now, effects)).0, None, "it has failed just now");
+        assert_eq!(
+            with(|effects| entry.renew_early(due, now, effects)).0,
+            None,
+            "expected no early renewal after a failed one"
+        );
         let (renewal, effects) = with(|effects| entry.renew_early(now + LEASE * 2, now + LEASE * 2, effects));
         assert_eq!((renewal, effects.lost()), (None, Some(LossReason::Unreachable)));
     }
@@ -301,12 +318,14 @@ fn renewal_goes_along_with_others_if_it_is_due_by_then_and_none_is_under_way_or_
 
 /// However brief the lease is: the store may be overloaded.
 #[test]
-fn renewal_that_has_failed_is_repeated_after_a_thirtieth_of_the_lease_but_not_within_a_millisecond() {
+fn failed_renewal_is_retried_after_a_thirtieth_of_its_lease() {
     let brief = Duration::from_millis(9);
     for (renewed_lease, soon) in [(LEASE, LEASE / 30), (brief, Duration::from_millis(1))] {
         let rules = Rules { renewed_lease, ..Rules::default() };
         let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
-        let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        let Turn::Head(head) = enter(&entry, 1, now) else {
+            panic!("expected a queue head of the idle entry")
+        };
         let _grant = granted_for(renewed_lease, &entry, &head, 1, 0, now);
         let due = now + renewed_lease / 3;
         let renewal = with(|effects| entry.tick(due, effects)).0.expect("a third of the lease is over");
@@ -316,7 +335,7 @@ fn renewal_that_has_failed_is_repeated_after_a_thirtieth_of_the_lease_but_not_wi
 
 /// After a late answer the waiter gets its turn by the look.
 #[test]
-fn end_of_a_lease_that_is_renewed_along_with_others_is_looked_at_for_the_next_waiter() {
+fn end_of_an_early_renewed_lease_serves_the_next_waiter() {
     let (entry, now) = idle();
     assert!(entry.claim() && taken(&entry, 1, now).is_some());
     let ticket = queued(&entry, &Request::new(2), now);
@@ -324,21 +343,28 @@ fn end_of_a_lease_that_is_renewed_along_with_others_is_looked_at_for_the_next_wa
     assert_eq!((renewal.is_some(), effects.look_at), (true, now + LEASE));
     let _ = with(|effects| entry.tick(now + LEASE, effects));
     drop(effects_of(|effects| entry.returned(0, now + LEASE, effects)));
-    assert!(matches!(told(&entry, &ticket, now + LEASE), Some(Turn::Head(_))), "it waits for ever");
+    assert!(
+        matches!(told(&entry, &ticket, now + LEASE), Some(Turn::Head(_))),
+        "expected the waiter as the next queue head"
+    );
 }
 
 /// An early renewal asks for the length of a renewed lease, which is less than is left of the lease.
 #[test]
-fn lease_is_not_renewed_along_with_others_for_none_nor_if_others_that_share_it_may_have_cut_it() {
+fn lease_is_not_renewed_early_if_unused_or_cut_by_sharers() {
     let long = Request::new(1).shared_owner().lease(LEASE * 2);
     for (entry, is_renewed) in [(idle().0, true), (readers().0, false)] {
         let now = Moment::from(Instant::now());
         let Turn::Head(head) = with(|effects| entry.enter(&long, noop(), now, effects)).0 else {
-            panic!("it is idle")
+            panic!("expected a queue head of the idle entry")
         };
         let _outer = granted_for(LEASE * 2, &entry, &head, 1, 0, now);
         let by = now + LEASE * 2;
-        assert_eq!(with(|effects| entry.renew_early(by, now, effects)).0, None, "it has a lease of its own");
+        assert_eq!(
+            with(|effects| entry.renew_early(by, now, effects)).0,
+            None,
+            "expected no early renewal of a lease of its own"
+        );
         let inner = with(|effects| entry.enter(&Request::new(1).shared_owner(), noop(), now, effects)).0;
         assert!(matches!(inner, Turn::Granted(_, None)), "{inner:?}");
         assert_eq!(with(|effects| entry.renew_early(by, now, effects)).0.is_some(), is_renewed);
@@ -347,7 +373,7 @@ fn lease_is_not_renewed_along_with_others_for_none_nor_if_others_that_share_it_m
 
 /// The longest hold counts from the first watched inner hold.
 #[test]
-fn longest_hold_is_over_inside_of_a_lease_that_was_not_renewed_at_first() {
+fn longest_hold_ends_inside_of_an_initially_unwatched_lease() {
     let rules = Rules { max_hold: Some(LEASE / 2), ..Rules::default() };
     let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
     assert!(entry.claim());
@@ -358,7 +384,7 @@ fn longest_hold_is_over_inside_of_a_lease_that_was_not_renewed_at_first() {
     let Turn::Granted(inner, _) =
         with(|effects| entry.enter(&Request::new(1).shared_owner(), noop(), later, effects)).0
     else {
-        panic!("it has it already")
+        panic!("expected a re-entry without a queue")
     };
     assert!(with(|effects| entry.extended(1, later, LEASE, None, later, effects)).0);
     assert_eq!(entry.holds_end(later), Some(later + LEASE / 2));
@@ -367,27 +393,33 @@ fn longest_hold_is_over_inside_of_a_lease_that_was_not_renewed_at_first() {
 
 /// The next owner here has the lock for no longer than the other processes are to wait.
 #[test]
-fn tenure_that_has_grown_is_as_the_rules_say_once_others_have_heard_of_a_release() {
+fn grown_tenure_obeys_the_rules_after_a_heard_release() {
     const TENURE: Duration = Duration::from_millis(30);
     for (receivers, goes_back) in [(0, false), (1, true)] {
         let (entry, now) = idle();
         let ask = |head: &HeadTicket, number| granted(&entry, head, number, 0, now);
-        let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        let Turn::Head(head) = enter(&entry, 1, now) else {
+            panic!("expected a queue head of the idle entry")
+        };
         let grant = ask(&head, 1);
-        let Turn::Queued(ticket) = enter(&entry, 2, now) else { panic!("it overtakes") };
+        let Turn::Queued(ticket) = enter(&entry, 2, now) else { panic!("expected a queued newcomer") };
         let (_, effects) = with(|effects| entry.leave(grant, now + TENURE, effects));
-        assert!(effects.pending_release().is_some(), "the tenure is not over");
+        assert!(effects.pending_release().is_some(), "expected a release at the end of the tenure");
         drop(effects_of(|effects| entry.returned(0, now, effects)));
-        let Some(Turn::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
+        let Some(Turn::Head(head)) = told(&entry, &ticket, now) else {
+            panic!("expected the waiter as the queue head")
+        };
         assert!(matches!(
             with(|effects| entry.leave(ask(&head, 2), now, effects)).0,
             LeaveOutcome::Return(_)
         ));
         entry.note_receivers(receivers, now);
         drop(effects_of(|effects| entry.returned(0, now, effects)));
-        let Turn::Head(head) = enter(&entry, 3, now) else { panic!("it is idle") };
+        let Turn::Head(head) = enter(&entry, 3, now) else {
+            panic!("expected a queue head of the idle entry")
+        };
         let grant = ask(&head, 3);
-        let Turn::Queued(_ticket) = enter(&entry, 4, now) else { panic!("it overtakes") };
+        let Turn::Queued(_ticket) = enter(&entry, 4, now) else { panic!("expected a queued newcomer") };
         let (_, effects) = with(|effects| entry.leave(grant, now + TENURE, effects));
         assert_eq!(effects.pending_release().is_some(), goes_back);
     }
@@ -395,18 +427,22 @@ fn tenure_that_has_grown_is_as_the_rules_say_once_others_have_heard_of_a_release
 
 /// The other process must not wait for longer than the tenure.
 #[test]
-fn tenure_that_has_grown_is_as_the_rules_say_once_another_process_had_the_lock() {
+fn grown_tenure_obeys_the_rules_beside_another_process() {
     const TENURE: Duration = Duration::from_millis(30);
     for finds_it_held in [false, true] {
         let (entry, now) = idle();
-        let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        let Turn::Head(head) = enter(&entry, 1, now) else {
+            panic!("expected a queue head of the idle entry")
+        };
         let grant = granted(&entry, &head, 1, 0, now);
         let ticket = queued(&entry, &Request::new(2), now);
         assert_eq!(with(|effects| entry.leave(grant, now + TENURE, effects)).0, LeaveOutcome::Passed);
         drop(effects_of(|effects| entry.returned(0, now, effects)));
-        let Some(Turn::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
+        let Some(Turn::Head(head)) = told(&entry, &ticket, now) else {
+            panic!("expected the waiter as the queue head")
+        };
         if finds_it_held {
-            let attempt = entry.attempt(&head, 2, now, LEASE).expect("it is the queue head");
+            let attempt = entry.attempt(&head, 2, now, LEASE).expect("the queue head may ask");
             let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
         }
         let grant = granted(&entry, &head, 2, 0, now);
@@ -422,16 +458,20 @@ fn tenure_grows_only_while_no_other_process_waits() {
     const TENURE: Duration = Duration::from_millis(30);
     for (is_held, receivers, grows) in [(false, 0, true), (false, 1, false), (true, 0, false)] {
         let (entry, now) = idle();
-        let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        let Turn::Head(head) = enter(&entry, 1, now) else {
+            panic!("expected a queue head of the idle entry")
+        };
         if is_held {
-            let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
+            let attempt = entry.attempt(&head, 1, now, LEASE).expect("the queue head may ask");
             let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
         }
         let grant = granted(&entry, &head, 1, 0, now);
         let ticket = queued(&entry, &Request::new(2), now);
         assert_eq!(with(|effects| entry.leave(grant, now + TENURE, effects)).0, LeaveOutcome::Passed);
         drop(effects_of(|effects| entry.returned(receivers, now, effects)));
-        let Some(Turn::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
+        let Some(Turn::Head(head)) = told(&entry, &ticket, now) else {
+            panic!("expected the waiter as the queue head")
+        };
         let grant = granted(&entry, &head, 2, 0, now);
         let _ticket = queued(&entry, &Request::new(3), now);
         let (_, effects) = with(|effects| entry.leave(grant, now + TENURE, effects));
@@ -442,7 +482,7 @@ fn tenure_grows_only_while_no_other_process_waits() {
 #[test]
 fn other_processes_go_before_a_call_that_would_ask_at_once() {
     let (entry, now) = idle();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
     let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
     let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
     let grant = granted(&entry, &head, 1, 0, now);
@@ -450,7 +490,7 @@ fn other_processes_go_before_a_call_that_would_ask_at_once() {
     entry.note_receivers(1, now);
     drop(effects_of(|effects| entry.returned(0, now, effects)));
     assert!(entry.is_idle() && !entry.claim());
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
     assert!(head.steps() > 0);
 }
 
@@ -465,27 +505,27 @@ fn queued(entry: &LockEntry, request: &Request, now: Moment) -> Ticket {
 
 /// The lease was over before its answer came. An earlier, unanswered attempt lasts longer.
 #[test]
-fn what_is_granted_too_late_is_rolled_back_with_all_that_was_asked_for_by_its_number() {
+fn late_grant_is_rolled_back_with_all_attempts_of_its_number() {
     let (entry, now) = idle();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
-    let long = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
+    let long = entry.attempt(&head, 1, now, LEASE).expect("the queue head may ask");
     let _ = with(|effects| entry.answered(&head, long, Answer::Unanswered, now, effects));
-    let brief = entry.attempt(&head, 2, now, LEASE / 10).expect("it is the queue head");
+    let brief = entry.attempt(&head, 2, now, LEASE / 10).expect("the queue head may ask");
     assert_eq!(brief.number(), 1);
     let granted = Answer::Granted { last_token: 0 };
     let (outcome, effects) = with(|effects| entry.answered(&head, brief, granted, now + LEASE / 10, effects));
-    assert!(matches!(outcome, AttemptOutcome::TooLate), "it is over");
-    let roll_back = effects.roll_back().expect("it may be at the store");
+    assert!(matches!(outcome, AttemptOutcome::TooLate), "expected a late grant, as its lease is over");
+    let roll_back = effects.roll_back().expect("the store may have the lease");
     assert_eq!((roll_back.number, roll_back.until), (1, now + LEASE));
-    let next = entry.attempt(&head, 3, now + LEASE / 10, LEASE).expect("it is the queue head");
-    assert_eq!(next.number(), 3, "what is rolled back is asked for again");
+    let next = entry.attempt(&head, 3, now + LEASE / 10, LEASE).expect("the queue head may ask");
+    assert_eq!(next.number(), 3, "expected a new number beside the rolled-back one");
 }
 
 /// The next waiter goes on by a lease for which the former hold, given back, had asked for a token.
 fn handed_over_beside_a_token(now: Moment) -> (LockEntry, Extension, HeadTicket, Ticket) {
     let (entry, mine) = (LockEntry::new(Rules::default()), Request::new(1).shared_owner());
     let Turn::Head(head) = with(|effects| entry.enter(&mine, noop(), now, effects)).0 else {
-        panic!("it is idle")
+        panic!("expected a queue head of the idle entry")
     };
     let _outer = granted(&entry, &head, 1, 0, now);
     let (_inner, extension) = inner_that_asks(&entry, &mine.fenced(), now);
@@ -494,13 +534,15 @@ fn handed_over_beside_a_token(now: Moment) -> (LockEntry, Extension, HeadTicket,
     for left in [LeaveOutcome::Remains, LeaveOutcome::Passed] {
         assert_eq!(with(|effects| entry.leave_by_name(1, now, effects)).0, left);
     }
-    let Some(Turn::Head(head)) = told(&entry, &next, now) else { panic!("it waits") };
-    assert!(entry.is_known_held(), "the store has it leased to this client");
+    let Some(Turn::Head(head)) = told(&entry, &next, now) else {
+        panic!("expected the waiter as the queue head")
+    };
+    assert!(entry.is_known_held(), "expected the store's lease to be known");
     (entry, extension, head, after)
 }
 
 #[test]
-fn token_that_comes_after_a_hand_over_is_less_than_all_that_come_later() {
+fn token_after_a_hand_off_is_less_than_all_later_tokens() {
     let now = Moment::from(Instant::now());
     // The token's command ran before the attempt of the queue head, or after it.
     for (token, next) in [(7, Some(2 + 100)), (500, None)] {
@@ -511,14 +553,14 @@ fn token_that_comes_after_a_hand_over_is_less_than_all_that_come_later() {
         assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
         match told(&entry, &after, now) {
             Some(Turn::Granted(grant, None)) => assert_eq!(grant.token(), next),
-            Some(Turn::Head(_)) => assert_eq!(next, None, "there are tokens left"),
+            Some(Turn::Head(_)) => assert_eq!(next, None, "expected no queue head while tokens are left"),
             other => panic!("{other:?}"),
         }
     }
 }
 
 #[test]
-fn lease_is_given_back_by_what_is_known_of_the_commands_of_the_hold_before() {
+fn lease_is_released_by_the_known_commands_of_the_previous_hold() {
     let now = Moment::from(Instant::now());
     for (is_answered, is_refused) in [(false, false), (true, false), (false, true)] {
         let (entry, extension, head, after) = handed_over_beside_a_token(now);
@@ -540,7 +582,7 @@ fn lease_is_given_back_by_what_is_known_of_the_commands_of_the_hold_before() {
                 assert_eq!(
                     release.rolls_back,
                     !is_answered && !is_refused,
-                    "whether a command may still run"
+                    "expected a rollback only if a command may still run"
                 );
             }
             other => panic!("{other:?}"),
@@ -551,33 +593,34 @@ fn lease_is_given_back_by_what_is_known_of_the_commands_of_the_hold_before() {
 #[test]
 fn answer_for_a_lease_that_went_back_is_not_of_one_in_hand() {
     let (entry, now) = idle();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
     let grant = granted(&entry, &head, 1, 0, now);
     assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
     drop(effects_of(|effects| entry.returned(0, now, effects)));
-    let Turn::Head(head) = enter(&entry, 2, now) else { panic!("it is idle") };
-    let attempt = entry.attempt(&head, 2, now, LEASE).expect("it is the queue head");
+    let Turn::Head(head) = enter(&entry, 2, now) else { panic!("expected a queue head of the idle entry") };
+    let attempt = entry.attempt(&head, 2, now, LEASE).expect("the queue head may ask");
     let _ = with(|effects| entry.answered(&head, attempt, Answer::Unanswered, now, effects));
     assert!(
         !with(|effects| entry.extended(1, now, LEASE, Some(7), now, effects)).0,
-        "it is left at the store"
+        "expected a rollback of the late extension"
     );
     entry.not_extended(Extension::Token { number: 1, lease: LEASE });
     let LeaveOutcome::Return(release) =
         with(|effects| entry.leave(granted(&entry, &head, 2, 0, now), now, effects)).0
     else {
-        panic!("it has waiters")
+        panic!("expected a release")
     };
-    assert!(release.rolls_back, "its own attempt may still run");
+    assert!(release.rolls_back, "expected a rollback, as the attempt may still run");
 }
 
 #[test]
-fn queue_head_that_gives_up_rolls_back_for_as_long_as_the_hold_before_has_made_the_lease_last() {
+fn leaving_queue_head_rolls_back_for_the_previous_holds_lease() {
     let (now, later) = (Moment::from(Instant::now()), Moment::from(Instant::now()) + LEASE / 10);
     let (entry, extension, head, _after) = handed_over_beside_a_token(now);
     assert!(with(|effects| entry.extended(extension.number(), now, LEASE, Some(7), later, effects)).0);
-    let roll_back =
-        effects_of(|effects| entry.abandon(&head, later, effects)).roll_back().expect("it has the lease");
+    let roll_back = effects_of(|effects| entry.abandon(&head, later, effects))
+        .roll_back()
+        .expect("the queue head has the lease");
     assert_eq!((roll_back.until, roll_back.appoints, roll_back.rolls_back), (later + LEASE, false, false));
 }
 
@@ -586,7 +629,7 @@ fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
     let (entry, now) = idle();
     let request = |owner| Request::new(owner).shared_owner();
     let Turn::Head(head) = with(|effects| entry.enter(&request(1).fenced(), noop(), now, effects)).0 else {
-        panic!("it is idle")
+        panic!("expected a queue head of the idle entry")
     };
     let [second, third] = [request(2), request(3).fenced()].map(|request| queued(&entry, &request, now));
     let grant = granted(&entry, &head, 1, 256, now);
@@ -594,7 +637,9 @@ fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
         (grant.token(), with(|effects| entry.leave(grant, now, effects)).0),
         (Some(1), LeaveOutcome::Passed)
     );
-    let Some(Turn::Granted(outer, None)) = told(&entry, &second, now) else { panic!("it waits") };
+    let Some(Turn::Granted(outer, None)) = told(&entry, &second, now) else {
+        panic!("expected the grant for the waiter")
+    };
     let inside = [request(2), request(2).fenced(), request(2).fenced(), request(2).lease(LEASE)]
         .map(|request| inner(&entry, &request, now));
     assert_eq!(inside.map(|grant| grant.token()), [None, Some(2), Some(2), None]);
@@ -602,7 +647,9 @@ fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
         assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Remains);
     }
     assert_eq!(with(|effects| entry.leave(outer, now, effects)).0, LeaveOutcome::Passed);
-    let Some(Turn::Granted(grant, None)) = told(&entry, &third, now) else { panic!("it waits") };
+    let Some(Turn::Granted(grant, None)) = told(&entry, &third, now) else {
+        panic!("expected the grant for the waiter")
+    };
     assert_eq!(grant.token(), Some(3));
 }
 
@@ -611,39 +658,44 @@ fn last_token_that_was_reserved_is_passed_on_without_a_question() {
     let (entry, now) = idle();
     let [first, second, third] = [1, 2, 3].map(|owner| Request::new(owner).fenced());
     let Turn::Head(head) = with(|effects| entry.enter(&first, noop(), now, effects)).0 else {
-        panic!("it is idle")
+        panic!("expected a queue head of the idle entry")
     };
     let [second, third] = [second, third].map(|request| queued(&entry, &request, now));
-    let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
+    let attempt = entry.attempt(&head, 1, now, LEASE).expect("the queue head may ask");
     let last = attempt.tokens();
     let AttemptOutcome::Granted(grant) =
         with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 2 }, now, effects)).0
     else {
-        panic!("it was granted")
+        panic!("expected the grant")
     };
     assert!(last > 2 && grant.token() == Some(1));
     assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
-    let Some(Turn::Granted(grant, None)) = told(&entry, &second, now) else { panic!("it asks") };
+    let Some(Turn::Granted(grant, None)) = told(&entry, &second, now) else {
+        panic!("expected the grant for the waiter")
+    };
     assert_eq!(
         (grant.token(), with(|effects| entry.leave(grant, now, effects)).0),
         (Some(2), LeaveOutcome::Passed)
     );
-    assert!(matches!(told(&entry, &third, now), Some(Turn::Head(_))), "there is none left");
+    assert!(
+        matches!(told(&entry, &third, now), Some(Turn::Head(_))),
+        "expected a queue head, as no token is left"
+    );
 }
 
 /// The command for the token may run late, and its answer be lost.
 #[test]
-fn lease_that_is_left_beside_a_token_that_was_asked_for_is_rolled_back_for_as_long_as_that_leases_it() {
+fn lease_beside_a_token_request_is_rolled_back_for_the_latter() {
     let (entry, now) = idle();
     let mine = Request::new(1).shared_owner();
     assert!(entry.claim());
-    let outer = taken(&entry, 1, now).expect("it is open");
+    let outer = taken(&entry, 1, now).expect("the entry is open");
     let later = now + LEASE / 2;
     let (inner, extension) = inner_that_asks(&entry, &mine.fenced(), later);
     assert_eq!(with(|effects| entry.extending(extension, later, effects)).0, Some(LEASE));
     assert_eq!(with(|effects| entry.leave(inner, later, effects)).0, LeaveOutcome::Remains);
     let LeaveOutcome::Return(release) = with(|effects| entry.leave(outer, later, effects)).0 else {
-        panic!("none waits")
+        panic!("expected a release, as no task waits")
     };
     assert_eq!((release.until, release.rolls_back), (later + LEASE, true));
 }
@@ -654,12 +706,14 @@ fn next_one_asks_for_a_lease_that_ends_soon_anew_by_its_number() {
     let policy = Policy::Exclusive { tenure: LEASE * 2 };
     let (entry, now) = (LockEntry::new(Rules { policy, ..Rules::default() }), Moment::from(Instant::now()));
     assert!(entry.claim());
-    let grant = taken(&entry, 1, now).expect("it is open");
+    let grant = taken(&entry, 1, now).expect("the entry is open");
     let ticket = queued(&entry, &Request::new(2), now);
     let later = now + LEASE / 4 * 3;
     assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, LeaveOutcome::Passed);
-    let Some(Turn::Head(head)) = told(&entry, &ticket, later) else { panic!("it has what is left") };
-    assert!(head.steps() == 0, "no other can have it");
+    let Some(Turn::Head(head)) = told(&entry, &ticket, later) else {
+        panic!("expected the waiter as the queue head of the remaining tenure")
+    };
+    assert!(head.steps() == 0, "expected no back-off, as no other client can have the lock");
     assert_eq!(entry.attempt(&head, 2, later, LEASE).map(|attempt| attempt.number()), Some(1));
 }
 
@@ -667,7 +721,7 @@ fn next_one_asks_for_a_lease_that_ends_soon_anew_by_its_number() {
 
 /// The store counts from when it runs the command, which may be as late as the answer.
 #[test]
-fn lease_that_is_over_here_is_released_as_the_store_may_keep_it_for_longer() {
+fn locally_expired_lease_is_released_as_the_store_may_keep_it() {
     let (sent, answered) = (Moment::from(Instant::now()), Moment::from(Instant::now()) + LEASE / 10);
     let (request, granted) = (Request::new(7), Answer::Granted { last_token: 1 });
     let claims = || {
@@ -685,8 +739,10 @@ fn lease_that_is_over_here_is_released_as_the_store_may_keep_it_for_longer() {
     };
     let competes = || {
         let (entry, _) = idle();
-        let Turn::Head(head) = enter(&entry, 1, sent) else { panic!("it is idle") };
-        let attempt = entry.attempt(&head, 1, sent, LEASE).expect("it is the queue head");
+        let Turn::Head(head) = enter(&entry, 1, sent) else {
+            panic!("expected a queue head of the idle entry")
+        };
+        let attempt = entry.attempt(&head, 1, sent, LEASE).expect("the queue head may ask");
         assert!(matches!(
             with(|effects| entry.answered(&head, attempt, granted, answered, effects)).0,
             AttemptOutcome::Granted(_)
@@ -696,7 +752,7 @@ fn lease_that_is_over_here_is_released_as_the_store_may_keep_it_for_longer() {
     let goes_on = || {
         let (entry, extension, head, _after) = handed_over_beside_a_token(sent - LEASE / 2);
         entry.not_extended(extension);
-        let attempt = entry.attempt(&head, 9, sent, LEASE).expect("it is the queue head");
+        let attempt = entry.attempt(&head, 9, sent, LEASE).expect("the queue head may ask");
         assert!(matches!(
             with(|effects| entry.answered(&head, attempt, granted, answered, effects)).0,
             AttemptOutcome::Granted(_)
@@ -724,7 +780,7 @@ fn lease_that_is_over_here_is_released_as_the_store_may_keep_it_for_longer() {
 }
 
 #[test]
-fn lease_that_was_got_beside_the_queue_and_is_over_is_rolled_back() {
+fn expired_lease_acquired_beside_the_queue_is_rolled_back() {
     let (entry, now) = readers();
     let request = Request::new(1);
     let attempt = Attempt::outside_of_queue(1, &request, now, LEASE);
@@ -733,20 +789,21 @@ fn lease_that_was_got_beside_the_queue_and_is_over_is_rolled_back() {
 }
 
 #[test]
-fn those_at_the_latch_are_called_when_the_entry_is_closed() {
+fn latch_waiters_are_woken_when_the_entry_is_closed() {
     let (entry, now) = idle();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
-    assert!(effects_of(|effects| entry.close(effects)).calls(), "it sleeps on");
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
+    assert!(effects_of(|effects| entry.close(effects)).calls(), "expected the wake-up of all latch waiters");
     assert!(!entry.is_head(&head));
 }
 
 /// The owner of the hold re-enters without a command.
 #[test]
-fn entry_is_in_use_while_there_is_a_hold_that_was_got_beside_the_queue() {
+fn entry_stays_in_use_during_a_hold_acquired_beside_the_queue() {
     let (entry, now) = readers();
     let request = Request::new(1).shared_owner();
     let attempt = Attempt::outside_of_queue(1, &request, now, LEASE);
-    let grant = with(|effects| entry.adopt(&request, attempt, 0, now, effects)).0.expect("it is not over");
+    let grant =
+        with(|effects| entry.adopt(&request, attempt, 0, now, effects)).0.expect("the lease is not over");
     assert!(!entry.is_idle() && !entry.claim());
     assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
     assert!(entry.is_idle() && entry.claim());
@@ -755,7 +812,7 @@ fn entry_is_in_use_while_there_is_a_hold_that_was_got_beside_the_queue() {
 #[test]
 fn queue_head_is_one_until_it_gives_up() {
     let (entry, now) = idle();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
     assert!(entry.is_head(&head));
     drop(effects_of(|effects| entry.abandon(&head, now, effects)));
     assert!(!entry.is_head(&head));
@@ -764,24 +821,25 @@ fn queue_head_is_one_until_it_gives_up() {
 #[test]
 fn queue_head_is_recalled_for_its_own_owner_only() {
     let (entry, now) = idle();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
     drop(effects_of(|effects| entry.evict_owner(2, now, effects)));
     assert!(entry.is_head(&head));
     let effects = effects_of(|effects| entry.evict_owner(1, now, effects));
     assert!(!entry.is_head(&head));
-    assert!(effects.calls(), "a notification that was to wake a queue head stays with this one");
+    assert!(effects.calls(), "expected the queue head's notification to be passed on");
 }
 
 /// The lease is gone, unless a command of the former hold runs late.
 #[test]
-fn queue_head_that_is_refused_rolls_back_for_as_long_as_a_command_before_may_lease_the_name() {
+fn refused_head_rolls_back_while_an_earlier_command_may_run() {
     let now = Moment::from(Instant::now());
     let (entry, _extension, head, _after) = handed_over_beside_a_token(now);
-    let attempt = entry.attempt(&head, 9, now, LEASE / 10).expect("it is the queue head");
+    let attempt = entry.attempt(&head, 9, now, LEASE / 10).expect("the queue head may ask");
     assert_eq!((attempt.number(), attempt.tokens()), (1, 256));
     let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
-    let roll_back =
-        effects_of(|effects| entry.abandon(&head, now, effects)).roll_back().expect("it may be leased");
+    let roll_back = effects_of(|effects| entry.abandon(&head, now, effects))
+        .roll_back()
+        .expect("the store may have the lease");
     assert_eq!((roll_back.number, roll_back.until, roll_back.rolls_back), (1, now + LEASE, true));
 }
 
@@ -790,7 +848,7 @@ fn queue_head_that_none_waits_behind_asks_for_one_token() {
     let (entry, now) = idle();
     let Turn::Head(head) = with(|effects| entry.enter(&Request::new(1).fenced(), noop(), now, effects)).0
     else {
-        panic!("it is idle")
+        panic!("expected a queue head of the idle entry")
     };
     assert_eq!(entry.attempt(&head, 1, now, LEASE).map(|attempt| attempt.tokens()), Some(1));
 }
@@ -800,7 +858,7 @@ fn hold_inside_of_a_hold_has_the_greatest_token_that_was_heard() {
     let (entry, now) = idle();
     let mine = Request::new(1).shared_owner();
     assert!(entry.claim());
-    let _outer = taken(&entry, 1, now).expect("it is open");
+    let _outer = taken(&entry, 1, now).expect("the entry is open");
     let [first, second] = [(); 2].map(|()| inner_that_asks(&entry, &mine.fenced(), now).1);
     for extension in [first, second] {
         assert!(with(|effects| entry.extending(extension, now, effects)).0.is_some());
@@ -814,13 +872,13 @@ fn hold_inside_of_a_hold_has_the_greatest_token_that_was_heard() {
 
 /// The command ran before the answer that began the lease anew, or after a forced unlock.
 #[test]
-fn store_is_asked_again_if_a_lease_is_said_to_be_gone_beside_a_command_that_begins_it() {
+fn store_is_asked_again_if_a_lease_is_gone_beside_a_new_command() {
     // Also with a clock that does not tell the two commands apart.
     for step in [LEASE / 10, Duration::ZERO] {
         let (entry, now) = idle();
         let mine = Request::new(1).shared_owner();
         assert!(entry.claim());
-        let outer = taken(&entry, 1, now).expect("it is open");
+        let outer = taken(&entry, 1, now).expect("the entry is open");
         let (_, extension) = inner_that_asks(&entry, &mine.fenced(), now);
         assert!(with(|effects| entry.extending(extension, now, effects)).0.is_some());
         let (sent, later) = (now + step, now + step * 2);
@@ -840,42 +898,51 @@ fn store_is_asked_again_if_a_lease_is_said_to_be_gone_beside_a_command_that_begi
 fn lease_that_is_gone_is_not_released_and_the_next_waiter_asks() {
     let (entry, now) = idle();
     assert!(entry.claim());
-    let _grant = taken(&entry, 1, now).expect("it is open");
+    let _grant = taken(&entry, 1, now).expect("the entry is open");
     let ticket = queued(&entry, &Request::new(2), now);
     let (lost, effects) = with(|effects| entry.gone(1, now, now, effects));
     assert_eq!((lost, effects.pending_release()), (true, None));
-    assert!(!with(|effects| entry.gone(1, now, now, effects)).0, "it is lost twice");
-    let Some(Turn::Head(head)) = told(&entry, &ticket, now) else { panic!("it waits") };
-    assert!(head.steps() == 0, "no other was told");
+    assert!(!with(|effects| entry.gone(1, now, now, effects)).0, "expected one report of the loss");
+    let Some(Turn::Head(head)) = told(&entry, &ticket, now) else {
+        panic!("expected the waiter as the queue head")
+    };
+    assert!(head.steps() == 0, "expected no back-off, as no other client was notified");
 }
 
 /// The store may have leased the lock to another process since.
 #[test]
-fn lease_that_is_gone_is_not_passed_on_though_a_command_under_way_may_begin_it_anew() {
+fn vanished_lease_is_not_passed_on_despite_a_command_in_flight() {
     let (entry, now) = idle();
     assert!(entry.claim());
-    let _outer = taken(&entry, 1, now).expect("it is open");
+    let _outer = taken(&entry, 1, now).expect("the entry is open");
     let mine = Request::new(1).shared_owner().fenced();
     let (_, extension) = inner_that_asks(&entry, &mine, now);
     assert!(with(|effects| entry.extending(extension, now, effects)).0.is_some());
     let ticket = queued(&entry, &Request::new(2), now);
     let (_, effects) = with(|effects| entry.gone(1, now, now, effects));
-    assert!(effects.pending_release().is_some_and(|release| release.rolls_back), "it may be begun anew");
-    assert!(told(&entry, &ticket, now).is_none(), "it has what is gone");
+    assert!(
+        effects.pending_release().is_some_and(|release| release.rolls_back),
+        "expected a rollback, as a command may begin the lease anew"
+    );
+    assert!(told(&entry, &ticket, now).is_none(), "expected no grant of the vanished lease");
     drop(effects_of(|effects| entry.returned(0, now, effects)));
-    assert!(matches!(told(&entry, &ticket, now), Some(Turn::Head(_))), "it waits for ever");
+    assert!(
+        matches!(told(&entry, &ticket, now), Some(Turn::Head(_))),
+        "expected the waiter as the next queue head"
+    );
 }
 
 /// The answer to the token's command does not tell how long the lease lasts.
 #[test]
-fn renewal_is_not_put_off_by_a_token_that_a_brief_hold_inside_has_asked_for() {
+fn renewal_is_not_delayed_by_the_token_of_a_brief_inner_hold() {
     let (entry, now) = idle();
     assert!(entry.claim());
-    let _outer = taken(&entry, 1, now).expect("it is open");
+    let _outer = taken(&entry, 1, now).expect("the entry is open");
     let brief = Request::new(1).shared_owner().lease(LEASE / 10).fenced();
     let later = now + LEASE / 4;
     let (_, extension) = inner_that_asks(&entry, &brief, later);
-    let asked = with(|effects| entry.extending(extension, later, effects)).0.expect("it is in hand");
+    let asked =
+        with(|effects| entry.extending(extension, later, effects)).0.expect("the extension is in flight");
     assert!(with(|effects| entry.extended(1, later, asked, Some(7), later, effects)).0);
     assert_eq!(
         with(|effects| entry.tick(now + LEASE / 3, effects)).0,
@@ -885,14 +952,16 @@ fn renewal_is_not_put_off_by_a_token_that_a_brief_hold_inside_has_asked_for() {
 
 /// The guard's own lease is over, and only the unclaimed grant kept the hold.
 #[test]
-fn guard_beside_a_grant_that_is_not_claimed_is_told_that_its_own_lease_was_over() {
+fn guard_beside_an_unclaimed_grant_learns_of_its_leases_end() {
     let (entry, now) = idle();
     let mine = Request::new(1).shared_owner();
-    let Turn::Head(head) = enter(&entry, 2, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 2, now) else { panic!("expected a queue head of the idle entry") };
     let theirs = granted(&entry, &head, 1, 0, now);
     let [watched, own] = [mine, mine.lease(LEASE / 10)].map(|request| queued(&entry, &request, now));
     assert_eq!(with(|effects| entry.leave(theirs, now, effects)).0, LeaveOutcome::Passed);
-    let Some(Turn::Granted(grant, _)) = told(&entry, &own, now) else { panic!("it waits") };
+    let Some(Turn::Granted(grant, _)) = told(&entry, &own, now) else {
+        panic!("expected the grant for the waiter")
+    };
     let later = now + LEASE / 10;
     drop(effects_of(|effects| entry.cancel(watched, later, effects)));
     assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, LeaveOutcome::Lost(LossReason::Expired));
@@ -902,7 +971,7 @@ fn guard_beside_a_grant_that_is_not_claimed_is_told_that_its_own_lease_was_over(
 fn named() -> (LockEntry, Moment, Ticket, NextHead) {
     let rules = Rules { policy: Policy::Queued { position: LEASE }, ..Rules::default() };
     let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
     let grant = granted(&entry, &head, 1, 0, now);
     let [ticket, _behind] = [2, 3].map(|owner| queued(&entry, &Request::new(owner).fenced(), now));
     let (left, effects) = with(|effects| entry.leave(grant, now, effects));
@@ -917,14 +986,17 @@ fn named() -> (LockEntry, Moment, Ticket, NextHead) {
 fn waiter_that_is_named_with_a_release_and_recalled_is_told() {
     let (entry, now, ticket, _) = named();
     drop(effects_of(|effects| entry.evict_owner(2, now, effects)));
-    assert!(matches!(told(&entry, &ticket, now), Some(Turn::Superseded)), "it waits for ever");
+    assert!(
+        matches!(told(&entry, &ticket, now), Some(Turn::Superseded)),
+        "expected the supersession of the waiter"
+    );
 }
 
 #[test]
 fn waiter_that_is_named_is_looked_after_from_the_answer_on() {
     let (entry, now, ticket, next) = named();
-    let attempt = entry.attempt(&next.head, 2, now, LEASE).expect("it is named");
-    assert_eq!(attempt.tokens(), 1, "nothing is passed on in memory");
+    let attempt = entry.attempt(&next.head, 2, now, LEASE).expect("the named waiter may ask");
+    assert_eq!(attempt.tokens(), 1, "expected one token for a named waiter");
     let limit = Rules::default().unpolled_limit;
     // A message comes; the named waiter does not listen yet.
     drop(effects_of(|effects| entry.wake_head(now, effects)));
@@ -935,20 +1007,20 @@ fn waiter_that_is_named_is_looked_after_from_the_answer_on() {
     // Then the waiter behind is superseded, which is woken and not polled.
     for looks in [2, 3] {
         let (_, effects) = with(|effects| entry.tick(now + limit * looks, effects));
-        assert_eq!(effects.superseded(), 1, "those behind wait for ever");
+        assert_eq!(effects.superseded(), 1, "expected the supersession of the waiter behind");
     }
     assert!(matches!(told(&entry, &ticket, now + limit * 2), Some(Turn::Superseded)));
 }
 
 /// The first command may have placed the number, and a grant by this position may be over.
 #[test]
-fn number_is_not_used_again_if_a_position_may_have_ended_before_the_command_that_renews_it() {
+fn number_is_not_reused_if_its_position_may_end_too_soon() {
     let (entry, now, _ticket, next) = named();
     drop(effects_of(|effects| entry.asks_itself(&next.head, now, effects)));
-    let first = entry.attempt(&next.head, 2, now, LEASE).expect("it is the queue head");
+    let first = entry.attempt(&next.head, 2, now, LEASE).expect("the queue head may ask");
     let _ = with(|effects| entry.answered(&next.head, first, Answer::Unanswered, now, effects));
     let later = now + LEASE;
-    let second = entry.attempt(&next.head, 3, later, LEASE).expect("it is the queue head");
+    let second = entry.attempt(&next.head, 3, later, LEASE).expect("the queue head may ask");
     let held = Answer::Held { kept: Some(LEASE) };
     let (outcome, effects) = with(|effects| entry.answered(&next.head, second, held, later, effects));
     assert!(matches!(outcome, AttemptOutcome::TooLate));
@@ -963,14 +1035,14 @@ fn competes_by_position(request: &Request) -> (LockEntry, Moment, HeadTicket) {
     let rules = Rules { policy: Policy::Queued { position: POSITION }, ..Rules::default() };
     let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
     let Turn::Head(head) = with(|effects| entry.enter(request, noop(), now, effects)).0 else {
-        panic!("it is idle")
+        panic!("expected a queue head of the idle entry")
     };
     (entry, now, head)
 }
 
 /// A plain release has no late command to wait for.
 #[test]
-fn position_that_is_given_up_is_rolled_back_only_if_a_command_may_be_under_way() {
+fn abandoned_position_is_rolled_back_if_a_command_is_in_flight() {
     for (answers, rolls_back) in [
         (&[HAS_POSITION, HAS_POSITION][..], false),
         (&[Answer::Unanswered, HAS_POSITION], true),
@@ -978,26 +1050,27 @@ fn position_that_is_given_up_is_rolled_back_only_if_a_command_may_be_under_way()
     ] {
         let (entry, now, head) = competes_by_position(&Request::new(1));
         for answer in answers {
-            let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
+            let attempt = entry.attempt(&head, 1, now, LEASE).expect("the queue head may ask");
             let _ = with(|effects| entry.answered(&head, attempt, *answer, now, effects));
         }
-        let given_up =
-            effects_of(|effects| entry.abandon(&head, now, effects)).roll_back().expect("it has a position");
+        let given_up = effects_of(|effects| entry.abandon(&head, now, effects))
+            .roll_back()
+            .expect("the queue head has a position");
         assert_eq!((given_up.number, given_up.rolls_back), (1, rolls_back), "{answers:?}");
     }
 }
 
 /// The command without a reader may have been sent behind the rollback.
 #[test]
-fn token_whose_answer_is_not_read_is_rolled_back_once_its_lease_is_given_back() {
+fn token_without_a_read_answer_is_rolled_back_after_the_release() {
     let (entry, now) = idle();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
     let grant = granted(&entry, &head, 1, 0, now);
     let roll_back = PendingRelease { number: 1, until: now + LEASE, appoints: false, rolls_back: true };
     assert_eq!(
         effects_of(|effects| entry.unread(roll_back, effects)).roll_back(),
         None,
-        "it is in hand, and released in the end"
+        "expected no rollback beside the hold, which is released in the end"
     );
     assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
     assert_eq!(effects_of(|effects| entry.unread(roll_back, effects)).roll_back(), Some(roll_back));
@@ -1011,7 +1084,7 @@ fn asks(
     (sent, heard): (Moment, Moment),
     answer: Answer,
 ) -> (u64, AttemptOutcome, Effects) {
-    let attempt = entry.attempt(head, fresh, sent, LEASE).expect("it is the queue head");
+    let attempt = entry.attempt(head, fresh, sent, LEASE).expect("the queue head may ask");
     let (outcome, effects) = with(|effects| entry.answered(head, attempt, answer, heard, effects));
     (attempt.number(), outcome, effects)
 }
@@ -1023,45 +1096,46 @@ fn position_that_is_renewed_in_time_is_kept_for_ever() {
     for fresh in 1..5 {
         let (number, outcome, effects) = asks(&entry, &head, fresh, (now, now), HAS_POSITION);
         assert!(matches!(outcome, AttemptOutcome::Refused), "{outcome:?}");
-        assert_eq!((number, effects.roll_back()), (1, None), "it loses its place");
+        assert_eq!((number, effects.roll_back()), (1, None), "expected the position to be kept");
         now = now + POSITION / 2;
     }
 }
 
 /// The store counts from when it runs the command, which may be as late as the answer.
 #[test]
-fn position_of_a_first_question_is_kept_however_late_the_answer_is() {
+fn position_of_a_first_attempt_is_kept_despite_a_late_answer() {
     let (entry, now, head) = competes_by_position(&Request::new(1));
     let late = now + POSITION * 2;
     let (_, outcome, effects) = asks(&entry, &head, 1, (now, late), HAS_POSITION);
     assert!(matches!(outcome, AttemptOutcome::Refused), "{outcome:?}");
-    assert_eq!(effects.roll_back(), None, "it loses its place");
+    assert_eq!(effects.roll_back(), None, "expected the position to be kept");
     assert_eq!(asks(&entry, &head, 2, (late, late), Answer::Unsaid).0, 1);
 }
 
 /// The second question may lease the lock for longer, if it runs.
 #[test]
-fn queue_head_that_is_granted_the_lock_unasked_has_it_for_as_long_as_its_position_is_known_to_last() {
+fn head_granted_unasked_holds_until_its_known_position_ends() {
     for is_answered in [false, true] {
         let (entry, now, head) = competes_by_position(&Request::new(1));
         let _ = asks(&entry, &head, 1, (now, now), HAS_POSITION);
         let (second, heard) = (now + POSITION / 3, now + POSITION / 2);
         let answer = if is_answered { HAS_POSITION } else { Answer::Unanswered };
         let _ = asks(&entry, &head, 2, (second, second), answer);
-        let grant =
-            with(|effects| entry.granted_by_message(&head, 1, heard, effects)).0.expect("it is its turn");
+        let grant = with(|effects| entry.granted_by_message(&head, 1, heard, effects))
+            .0
+            .expect("expected the waiter's turn");
         let since = if is_answered { second } else { now };
         assert_eq!(entry.state_of(&grant, heard).map(|hold| hold.ends), Ok(since + POSITION));
         let LeaveOutcome::Return(release) = with(|effects| entry.leave(grant, heard, effects)).0 else {
-            panic!("none waits")
+            panic!("expected a release, as no task waits")
         };
         assert_eq!((release.number, release.until), (1, second + LEASE));
-        assert_eq!(release.rolls_back, !is_answered, "whether a command may still run");
+        assert_eq!(release.rolls_back, !is_answered, "expected a rollback only if a command may still run");
     }
 }
 
 #[test]
-fn message_gives_and_takes_nothing_unless_it_is_about_a_position_that_lasts_and_is_enough() {
+fn message_grants_nothing_without_a_lasting_sufficient_position() {
     let watched = Request::new(1);
     let soon = POSITION / 2;
     for (request, number, after) in [
@@ -1087,21 +1161,26 @@ fn readers() -> (LockEntry, Moment) {
 }
 
 #[test]
-fn those_that_wait_for_as_much_as_the_first_get_in_by_its_lease() {
+fn waiters_with_the_first_ones_request_enter_by_its_lease() {
     let (entry, now) = readers();
     let lease = Rules::default().renewed_lease;
     let [first, second, third] = [1, 2, 3].map(|owner| Request::new(owner).lease(lease).fenced());
     let Turn::Head(head) = with(|effects| entry.enter(&first, noop(), now, effects)).0 else {
-        panic!("it is idle")
+        panic!("expected a queue head of the idle entry")
     };
     let waits = [second, third].map(|request| queued(&entry, &request, now));
     let _first = granted(&entry, &head, 1, 1, now);
     for ticket in waits {
-        let Some(Turn::Granted(grant, None)) = told(&entry, &ticket, now) else { panic!("it waits") };
+        let Some(Turn::Granted(grant, None)) = told(&entry, &ticket, now) else {
+            panic!("expected the grant for the waiter")
+        };
         assert_eq!(grant.token(), Some(1));
     }
     let newcomer = with(|effects| entry.enter(&Request::new(4), noop(), now, effects)).0;
-    assert!(matches!(newcomer, Turn::Granted(_, None)), "it asks: {newcomer:?}");
+    assert!(
+        matches!(newcomer, Turn::Granted(_, None)),
+        "expected the grant for the newcomer, and got {newcomer:?}"
+    );
 }
 
 /// Waiters that came before the question have the whole lease of the queue head.
@@ -1110,10 +1189,10 @@ fn sharer_with_a_lease_of_its_own_has_all_of_it_or_asks_itself() {
     let (entry, now) = readers();
     let request = |owner| Request::new(owner).lease(LEASE);
     let Turn::Head(head) = with(|effects| entry.enter(&request(1), noop(), now, effects)).0 else {
-        panic!("it is idle")
+        panic!("expected a queue head of the idle entry")
     };
     let before = queued(&entry, &request(2), now);
-    let attempt = entry.attempt(&head, 1, now, LEASE).expect("it is the queue head");
+    let attempt = entry.attempt(&head, 1, now, LEASE).expect("the queue head may ask");
     let later = now + Duration::from_secs(1);
     let [after, brief] = [request(3), Request::new(4).lease(LEASE / 2)].map(|it| queued(&entry, &it, later));
     let answered = now + Duration::from_secs(2);
@@ -1128,10 +1207,10 @@ fn sharer_with_a_lease_of_its_own_has_all_of_it_or_asks_itself() {
 }
 
 #[test]
-fn older_waiter_of_an_owner_that_gets_in_by_a_younger_one_gets_in_as_well() {
+fn older_waiter_of_an_owner_enters_with_its_granted_younger_one() {
     let (entry, now) = readers();
     let theirs = Request::new(2).shared_owner();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
     let [older, younger] = [theirs.fenced(), theirs].map(|request| queued(&entry, &request, now));
     let _first = granted(&entry, &head, 1, 0, now);
     assert!(matches!(told(&entry, &younger, now), Some(Turn::Granted(_, None))));
@@ -1140,9 +1219,9 @@ fn older_waiter_of_an_owner_that_gets_in_by_a_younger_one_gets_in_as_well() {
 }
 
 #[test]
-fn owner_that_has_left_and_come_again_has_it_when_the_tenure_is_over() {
+fn returning_owner_acquires_at_the_end_of_the_tenure() {
     let (entry, now) = readers();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
     let _first = granted(&entry, &head, 1, 0, now);
     let joins = |now| inner(&entry, &Request::new(2).shared_owner(), now);
     assert_eq!(with(|effects| entry.leave(joins(now), now, effects)).0, LeaveOutcome::Remains);
@@ -1151,11 +1230,11 @@ fn owner_that_has_left_and_come_again_has_it_when_the_tenure_is_over() {
 }
 
 #[test]
-fn newcomer_beside_those_of_an_earlier_lease_has_the_token_of_the_lease_in_hand() {
+fn newcomer_beside_older_leases_gets_the_current_leases_token() {
     let (entry, now) = readers();
     let request = |owner| Request::new(owner).fenced();
     let Turn::Head(head) = with(|effects| entry.enter(&request(1), noop(), now, effects)).0 else {
-        panic!("it is idle")
+        panic!("expected a queue head of the idle entry")
     };
     let _first = granted(&entry, &head, 1, 1, now);
     let second = inner(&entry, &request(2), now);
@@ -1164,10 +1243,10 @@ fn newcomer_beside_those_of_an_earlier_lease_has_the_token_of_the_lease_in_hand(
     let Turn::Head(head) = with(|effects| entry.enter(&request(3), noop(), later, effects)).0 else {
         panic!("the tenure is not over")
     };
-    let attempt = entry.attempt(&head, 3, later, LEASE).expect("it is the queue head");
+    let attempt = entry.attempt(&head, 3, later, LEASE).expect("the queue head may ask");
     let (outcome, effects) =
         with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 2 }, later, effects));
-    let AttemptOutcome::Granted(third) = outcome else { panic!("it was granted") };
+    let AttemptOutcome::Granted(third) = outcome else { panic!("expected the grant") };
     let [gathered] = effects.more_pending_releases() else { panic!("their lease is left at the store") };
     assert_eq!((gathered.number, gathered.appoints), (1, false));
     let fourth = inner(&entry, &request(4), later);
@@ -1179,12 +1258,12 @@ fn newcomer_beside_those_of_an_earlier_lease_has_the_token_of_the_lease_in_hand(
 #[test]
 fn release_of_a_lease_beside_the_one_in_hand_is_no_waiters_turn() {
     let (entry, now) = readers();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
     let grant = granted(&entry, &head, 1, 0, now);
     let later = now + Duration::from_secs(1);
     let Turn::Head(_) = enter(&entry, 2, later) else { panic!("the tenure is not over") };
     let LeaveOutcome::Return(release) = with(|effects| entry.leave(grant, later, effects)).0 else {
-        panic!("it is the last")
+        panic!("expected a release by the last hold")
     };
     assert_eq!((release.number, release.appoints), (1, false));
 }
@@ -1195,7 +1274,7 @@ fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
     let (entry, now) = readers();
     let own = |owner, lease| Request::new(owner).lease(lease).shared_owner();
     let Turn::Head(head) = with(|effects| entry.enter(&own(1, LEASE / 2), noop(), now, effects)).0 else {
-        panic!("it is idle")
+        panic!("expected a queue head of the idle entry")
     };
     let _first = granted_for(LEASE / 2, &entry, &head, 1, 0, now);
     let asks = |number, owner, now| {
@@ -1274,7 +1353,7 @@ fn asks_when_dropped(entry: &Arc<LockEntry>) -> (Waker, Arc<AtomicU32>) {
 }
 
 #[test]
-fn waker_of_a_call_that_need_not_wait_is_dropped_when_the_entry_is_free() {
+fn waker_of_an_immediate_call_is_dropped_outside_of_the_mutex() {
     let (entry, now) = idle();
     let entry = Arc::new(entry);
     let (waker, asked) = asks_when_dropped(&entry);
@@ -1283,7 +1362,11 @@ fn waker_of_a_call_that_need_not_wait_is_dropped_when_the_entry_is_free() {
     assert!(matches!(entered, Turn::Head(_)));
     drop(effects);
     // Ordering: Relaxed, on one thread.
-    assert_eq!(asked.load(Ordering::Relaxed), 2, "1: it was dropped under the mutex");
+    assert_eq!(
+        asked.load(Ordering::Relaxed),
+        2,
+        "expected 2, the drop outside of the mutex (1: under the mutex)"
+    );
 }
 
 /// The waker's drop would deadlock under the mutex, whether the head gives up, is superseded, or wins.
@@ -1296,7 +1379,7 @@ fn waker_of_a_queue_head_is_dropped_when_the_entry_is_free() {
         granted(entry, head, 1, 0, now);
     };
     let gets_it_too_late = |entry: &LockEntry, head: &HeadTicket, now| {
-        let attempt = entry.attempt(head, 1, now, LEASE).expect("it is the queue head");
+        let attempt = entry.attempt(head, 1, now, LEASE).expect("the queue head may ask");
         let told = with(|effects| {
             entry.answered(head, attempt, Answer::Granted { last_token: 0 }, now + LEASE, effects)
         })
@@ -1312,7 +1395,9 @@ fn waker_of_a_queue_head_is_dropped_when_the_entry_is_free() {
         let (entry, now) = idle();
         let entry = Arc::new(entry);
         let (waker, asked) = asks_when_dropped(&entry);
-        let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+        let Turn::Head(head) = enter(&entry, 1, now) else {
+            panic!("expected a queue head of the idle entry")
+        };
         before(&entry, &head, now);
         drop(effects_of(|effects| {
             entry.event(effects, |ownership, effects| ownership.register_head(head.serial, waker, effects))
@@ -1320,16 +1405,18 @@ fn waker_of_a_queue_head_is_dropped_when_the_entry_is_free() {
         after(&entry, &head, now);
         // Ordering: Relaxed, on one thread.
         let asked = asked.load(Ordering::Relaxed);
-        assert_eq!(asked, 2, "{case}; 0: it is kept, 1: it was dropped under the mutex");
+        assert_eq!(asked, 2, "{case}: expected the drop outside of the mutex (0: kept, 1: under the mutex)");
     }
 }
 
 /// The first sending may run after the second was answered and its lease given back.
 #[test]
-fn attempt_that_may_run_again_is_rolled_back_whatever_was_answered() {
+fn attempt_that_may_run_again_is_rolled_back_after_any_answer() {
     let asked = |entry: &LockEntry, now| {
-        let Turn::Head(head) = enter(entry, 1, now) else { panic!("it is idle") };
-        (head, entry.attempt(&head, 7, now, LEASE).expect("it is the queue head"))
+        let Turn::Head(head) = enter(entry, 1, now) else {
+            panic!("expected a queue head of the idle entry")
+        };
+        (head, entry.attempt(&head, 7, now, LEASE).expect("the queue head may ask"))
     };
     let may_run_again = |entry: &LockEntry, attempt: &Attempt| {
         effects_of(|effects| entry.may_run_again(attempt.rollback(), effects))
@@ -1338,7 +1425,7 @@ fn attempt_that_may_run_again_is_rolled_back_whatever_was_answered() {
     };
     let (entry, now) = idle();
     let (head, attempt) = asked(&entry, now);
-    assert_eq!(may_run_again(&entry, &attempt), None, "it is in hand");
+    assert_eq!(may_run_again(&entry, &attempt), None, "expected no rollback of an attempt in flight");
     drop(with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects)));
     assert_eq!(
         effects_of(|effects| entry.abandon(&head, now, effects))
@@ -1346,7 +1433,7 @@ fn attempt_that_may_run_again_is_rolled_back_whatever_was_answered() {
             .map(|roll_back| roll_back.number),
         Some(7)
     );
-    assert_eq!(may_run_again(&entry, &attempt), Some(7), "its waiter has left");
+    assert_eq!(may_run_again(&entry, &attempt), Some(7), "expected a rollback for the departed waiter");
 
     for (given_back, beside_the_queue) in [(now, false), (now + LEASE * 2, false), (now, true)] {
         let (entry, now) = idle();
@@ -1357,7 +1444,7 @@ fn attempt_that_may_run_again_is_rolled_back_whatever_was_answered() {
         let AttemptOutcome::Granted(grant) =
             with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects)).0
         else {
-            panic!("the store has granted it")
+            panic!("expected the grant by the store")
         };
         if beside_the_queue {
             drop(effects_of(|effects| entry.may_run_again(attempt.rollback(), effects)));
@@ -1373,32 +1460,32 @@ fn attempt_that_may_run_again_is_rolled_back_whatever_was_answered() {
 
 /// The grant comes while the waiter's waker is cloned, when no waker is registered yet.
 #[test]
-fn waiter_that_is_granted_the_lock_between_two_steps_of_its_poll_has_it() {
+fn waiter_granted_between_two_steps_of_its_poll_has_the_lock() {
     let (entry, now) = idle();
     let entry = Arc::new(entry);
     assert!(entry.claim());
-    let grant = taken(&entry, 1, now).expect("it is open");
+    let grant = taken(&entry, 1, now).expect("the entry is open");
     let ticket = queued(&entry, &Request::new(2), now);
     let waker = Does::waker(true, {
         let entry = entry.clone();
         move || drop(with(|effects| entry.leave(grant, now, effects)))
     });
     let told = with(|effects| entry.poll(&ticket, &waker, now, effects)).0;
-    assert!(matches!(told, Some(Turn::Granted(..))), "it waits for ever");
+    assert!(matches!(told, Some(Turn::Granted(..))), "expected the grant for the waiter");
 }
 
 #[test]
 fn effects_of_several_events_name_each_release() {
     let policy = Policy::Exclusive { tenure: Duration::ZERO };
     let (entry, now) = (LockEntry::new(Rules { policy, ..Rules::default() }), Moment::from(Instant::now()));
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("it is idle") };
+    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
     let first = granted(&entry, &head, 1, 0, now);
     let [second, _third] = [2, 3].map(|owner| queued(&entry, &Request::new(owner), now));
     let mut effects = Effects::default();
     assert_eq!(entry.leave(first, now, &mut effects), LeaveOutcome::Passed);
     entry.returned(0, now, &mut effects);
     let Some(Turn::Head(head)) = entry.poll(&second, Waker::noop(), now, &mut effects) else {
-        panic!("it is its turn")
+        panic!("expected the waiter's turn")
     };
     let second = granted(&entry, &head, 2, 0, now);
     assert_eq!(entry.leave(second, now, &mut effects), LeaveOutcome::Passed);
@@ -1406,6 +1493,6 @@ fn effects_of_several_events_name_each_release() {
     assert_eq!(
         releases.map(|release| release.number).collect::<Vec<_>>(),
         [2, 1],
-        "a lease stays at the store"
+        "expected releases of both leases"
     );
 }

@@ -657,7 +657,7 @@ mod tests {
     // === Sending ===
 
     #[tokio::test(start_paused = true)]
-    async fn command_that_may_be_sent_again_waits_a_third_of_its_limit_and_another_to_the_end() {
+    async fn resendable_command_waits_a_third_of_its_limit_and_the_rest() {
         let stage = Stage::quiet();
         stage.reply("GET", SILENT, "");
         for (again, give_up, waits) in
@@ -670,7 +670,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn script_that_is_sent_in_full_has_as_long_as_it_had_by_its_hash() {
+    async fn script_sent_in_full_has_the_same_limit_as_by_its_hash() {
         let stage = Stage::quiet();
         stage.live().await;
         stage.reply("EVALSHA", 9 * MOMENT, "-NOSCRIPT No matching script.");
@@ -701,7 +701,7 @@ mod tests {
     // === Being connected ===
 
     #[tokio::test(start_paused = true)]
-    async fn callers_that_wait_for_a_dial_share_its_failure_and_later_ones_dial_calmly() {
+    async fn waiting_callers_share_a_failed_dial_and_later_ones_back_off() {
         let stage = Stage::quiet();
         stage.fake.told.lock().fails = 100;
         let all = join_all((0..5).map(|_| stage.connection.live())).await;
@@ -739,21 +739,30 @@ mod tests {
             push(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
             assert!(format!("{:?}", stage.connection).contains("live: false"));
             let pause = stage.is_back_after().await;
-            assert!(pause <= FIRST_DIAL_PAUSE, "{round}: {pause:?} after its end");
+            assert!(
+                pause <= FIRST_DIAL_PAUSE,
+                "{round}: expected a dial soon after the connection's end, and it is due in {pause:?}"
+            );
 
             let stage = Stage::quiet();
             let live = stage.live().await;
             stage.connection.give_up(&live);
             timeout(MOMENT, stage.connection.ended(&live)).await.expect("it is in use");
             let pause = stage.is_back_after().await;
-            assert!(pause <= FIRST_DIAL_PAUSE, "{round}: {pause:?} after it was given up");
+            assert!(
+                pause <= FIRST_DIAL_PAUSE,
+                "{round}: expected a dial soon after the loss of the connection, and it is due in {pause:?}"
+            );
 
             let stage = Stage::quiet();
             stage.reply("GET", Duration::ZERO, "-READONLY You can't write against a read only replica.");
             assert!(stage.send(true, LIMIT).await.0.is_err());
             assert_eq!(stage.fake.told.lock().invalidations, 1);
             let pause = stage.is_back_after().await;
-            assert!(pause <= FIRST_DIAL_PAUSE, "{round}: {pause:?} after a replica's refusal");
+            assert!(
+                pause <= FIRST_DIAL_PAUSE,
+                "{round}: expected a dial soon after a replica's refusal, and it is due in {pause:?}"
+            );
         }
     }
 
@@ -772,7 +781,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn connection_to_a_server_that_is_busy_or_without_its_cluster_is_kept() {
+    async fn connection_to_a_busy_or_clusterless_server_is_kept() {
         let stage = Stage::quiet();
         let live = stage.live().await;
         for refusal in
@@ -786,7 +795,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn connection_that_was_given_up_is_ended_or_what_comes_late_is_waited_for() {
+    async fn abandoned_connection_is_ended_or_its_late_commands_awaited() {
         let lose = async |stage: &Stage| {
             stage.connection.give_up(&*stage.live().await);
             stage.live().await;
@@ -857,7 +866,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn heartbeat_that_is_answered_or_refused_begins_the_back_off_anew() {
+    async fn answered_or_refused_heartbeat_resets_the_back_off() {
         for reply in ["+PONG", "-NOPERM no permissions"] {
             let stage = Stage::after_many_failures(SECOND).await;
             stage.reply("PING", Duration::ZERO, reply);
@@ -870,7 +879,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn heartbeat_that_a_busy_server_refuses_keeps_the_connection_and_its_back_off() {
+    async fn heartbeat_refused_by_a_busy_server_keeps_the_back_off() {
         let stage = Stage::after_many_failures(SECOND).await;
         stage.reply("PING", Duration::ZERO, "-BUSY Redis is busy running a script.");
         let live = stage.live().await;
@@ -926,9 +935,12 @@ mod tests {
         assert_eq!(*current.borrow(), first);
         assert!(state.lose(first, Instant::now(), Duration::ZERO, || 0).is_some());
         assert!(state.usable().is_none() && *current.borrow() == 0);
-        assert!(state.lose(first, Instant::now(), Duration::ZERO, || 0).is_none(), "it is lost once");
+        assert!(
+            state.lose(first, Instant::now(), Duration::ZERO, || 0).is_none(),
+            "expected one loss of a connection"
+        );
         let second = state.begin_dial().0;
-        assert!(state.established(live(second).await.0), "there was one before");
+        assert!(state.established(live(second).await.0), "expected a report of the earlier connection");
         assert!(state.lose(first, Instant::now(), Duration::ZERO, || 0).is_none());
         assert!(state.usable().is_some() && *current.borrow() == second);
         assert!(state.live(first).is_none());
@@ -942,10 +954,14 @@ mod tests {
         assert_eq!(state.begin_dial().1.len(), 1);
         state.failed(Error::runtime_ended(), Instant::now(), 0);
         let (third, given_up, _) = state.begin_dial();
-        assert_eq!(given_up.len(), 1, "it may be there still");
+        assert_eq!(given_up.len(), 1, "expected one abandoned connection, which may stand still");
         state.established(live(third).await.0);
         // The third connection is in use, but its server has moved.
-        assert_eq!(state.begin_dial().1.len(), 1, "that one, and not those that were ended");
+        assert_eq!(
+            state.begin_dial().1.len(),
+            1,
+            "expected the third connection only, as the others were ended"
+        );
         assert!(state.usable().is_none());
     }
 
@@ -967,7 +983,11 @@ mod tests {
         assert!(state.failure.is_none());
         state.proved(first);
         assert!(state.lose(number, now, Duration::ZERO, || 0).is_some());
-        assert_eq!(pause(&state, now), 160 * MILLI, "no heartbeat was answered since");
+        assert_eq!(
+            pause(&state, now),
+            160 * MILLI,
+            "expected a longer pause, as no heartbeat was answered since"
+        );
         state.proved(number);
         let number = state.begin_dial().0;
         state.established(live(number).await.0);

@@ -236,5 +236,5 @@ async fn panic_of_an_answer_is_passed_on_to_the_test() {
     let mut stream = TcpStream::connect(("127.0.0.1", fake.port)).await.unwrap();
     stream.write_all(b"*1\r\n$4\r\nPING\r\n").await.unwrap();
     let ended = timeout(EVENT_LIMIT, stream.read(&mut [0])).await.expect("it hangs");
-    assert_eq!(ended.unwrap(), 0, "as if the server were gone");
+    assert_eq!(ended.unwrap(), 0, "expected the end of the connection");
 }

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn names_without_room_are_left_to_strangers_until_others_are_idle() {
+    fn names_without_room_go_to_strangers_until_others_are_idle() {
         let (stats, now) = (HandOffStats::default(), Instant::now());
         for number in 0..=MAX_COUNT {
             stats.count(&name(number), false, now);

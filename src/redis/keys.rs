@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn waiters_of_a_name_and_of_the_same_in_braces_have_channels_of_their_own() {
+    fn name_and_the_same_name_in_braces_have_separate_channels() {
         assert_eq!(channel("p"), channel("{p}"));
         assert_eq!(listened("p", channel("p")), channel("p"));
         let in_braces = listened("{p}", channel("{p}"));

@@ -107,10 +107,10 @@ mod tests {
 
     /// Attempts that were sent once, or over connections that were ended, are not released again.
     #[tokio::test]
-    async fn attempts_that_may_come_once_more_are_those_that_were_sent_twice_where_nothing_is_ended() {
+    async fn attempts_come_again_only_if_sent_twice_over_open_connections() {
         let (late, common) = (LateAttempts::default(), common());
         late.answered(&id(1), Sent::Again, &common);
-        assert!(!late.take(&id(1)), "its connection was ended");
+        assert!(!late.take(&id(1)), "expected no late attempt of an ended connection");
         common.cannot_end(&RedisError::from(std::io::Error::other("refused")));
         late.answered(&id(2), Sent::Once, &common);
         late.answered(&id(3), Sent::Again, &common);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn attempt_is_undone_by_one_task_and_not_by_more_than_there_may_be() {
+    fn attempt_is_undone_by_one_task_and_tasks_are_limited() {
         let (late, until) = (LateAttempts::default(), Instant::now());
         let ids: Vec<LeaseId> = (0..=MAX_UNDONE as u64).map(id).collect();
         let first = late.undo(&ids[0], until).expect("it is not undone yet");
@@ -143,7 +143,7 @@ mod tests {
 
     /// The second sending may have used a connection that was given up later.
     #[test]
-    fn attempt_that_is_rolled_back_once_more_is_undone_for_as_long_as_the_later_of_both_may_come() {
+    fn attempt_rolled_back_again_is_undone_until_the_later_deadline() {
         let (late, begun, id) = (LateAttempts::default(), Instant::now(), id(1));
         let [soon, later] = [1, 2].map(|seconds| begun + Duration::from_secs(seconds));
         let undoing = late.undo(&id, soon).expect("it is not undone yet");

@@ -111,7 +111,7 @@ async fn forced_release_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn only_releases_leave_a_lock_to_strangers_and_only_those_that_name_no_waiter_are_announced() {
+async fn only_releases_are_left_to_strangers_or_announced() {
     let (redis, fake) = connect(Redis::builder(), &[YES]).await;
     let stats = &redis.hand_off_stats[QueueKind::ReadWrite as usize];
     while !stats.is_enough(&name()) {
@@ -148,7 +148,7 @@ async fn grant_to_the_next_waiter_passes_the_lock_on() {
 }
 
 #[tokio::test]
-async fn what_is_acquired_counts_when_replicas_have_it_and_what_is_not_needs_none() {
+async fn acquisition_waits_for_replicas_and_a_refusal_needs_none() {
     let not_replicated = Err(ErrorKind::NotReplicated);
     for (reply, replicas, wanted) in [
         (ACQUIRED, ":2\r\n", Ok(AcquireOutcome::Acquired { last_token: 0 })),
@@ -161,7 +161,7 @@ async fn what_is_acquired_counts_when_replicas_have_it_and_what_is_not_needs_non
         let outcome = acquire(&redis, Mode::Fair).await.map_err(|error| error.kind());
         assert_eq!(outcome, wanted, "{reply} {replicas}");
         assert_eq!(fake.count("WAIT 2 10"), 1);
-        assert!(!redis.grants_suffice(), "a grant waits for no replica");
+        assert!(!redis.grants_suffice(), "expected grants not to suffice, as they wait for no replica");
     }
     // WAIT with 0 would block for ever.
     let builder = Redis::builder().wait_for_replicas(2, Duration::from_micros(1));
@@ -207,7 +207,7 @@ async fn attempt_that_may_come_late_is_undone_after_its_rollback() {
 
 /// Also after an undone attempt: sent twice over connections that were not ended, it may come twice.
 #[tokio::test]
-async fn late_attempt_is_undone_once_a_second_and_only_while_it_may_come() {
+async fn late_attempt_is_undone_once_a_second_while_it_may_come() {
     let (redis, _fake) = connect(Redis::builder(), &[YES]).await;
     // No command is sent from here on, so a jump of the clock makes none late.
     tokio::time::pause();
@@ -242,7 +242,7 @@ async fn nothing_is_undone_when_the_runtime_has_ended() {
 }
 
 #[tokio::test]
-async fn release_that_fails_is_over_only_if_another_key_is_in_the_place_of_a_lease_that_has_ended() {
+async fn failed_release_is_over_only_if_another_key_replaced_it() {
     const WRONG: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
     const ENDED: &str = "*1\r\n:0\r\n";
     const HELD: &str = "*1\r\n:1\r\n";
@@ -277,7 +277,7 @@ async fn leases_that_are_with_two_nodes_are_renewed_apart() {
 }
 
 #[tokio::test]
-async fn renewal_leaves_time_for_another_and_takes_no_longer_than_any_command() {
+async fn renewal_leaves_time_for_a_retry_and_takes_one_command_limit() {
     let fails_within = async |response, lasts, limit| {
         let (redis, _fake) = connect(Redis::builder().response_timeout(response), &[SILENCE]).await;
         let begun = Instant::now();
@@ -291,7 +291,7 @@ async fn renewal_leaves_time_for_another_and_takes_no_longer_than_any_command() 
 
 /// A question does not extend the lease, so it need not arrive before the lease's end.
 #[tokio::test]
-async fn question_whether_a_lease_lasts_and_a_renewal_of_a_short_one_are_given_time_for_an_answer() {
+async fn lease_query_and_renewal_of_a_short_lease_get_time_to_answer() {
     for lasts in [1, 300].map(Duration::from_millis) {
         let (redis, _fake) = connect(Redis::builder(), &[SILENCE]).await;
         let begun = Instant::now();
@@ -340,7 +340,7 @@ async fn cluster(builder: RedisBuilder) -> (Redis, [Fake; 2]) {
 }
 
 #[tokio::test]
-async fn locks_of_a_cluster_are_renewed_with_those_of_their_node_and_have_names_with_a_slot() {
+async fn cluster_locks_are_renewed_per_node_and_names_have_a_slot() {
     let (redis, _nodes) = cluster(Redis::builder()).await;
     let group_of = |slots: Range<u16>| {
         let names = (0..).map(|number| LockName::new(&format!("name:{number}")).unwrap());
@@ -393,7 +393,7 @@ fn lease_ends_at_the_server_no_earlier_than_here() {
 
 /// A dropped attempt may be queued behind other attempts: a rollback must not overtake the attempt.
 #[tokio::test]
-async fn rollback_goes_over_the_connection_of_attempts_and_a_release_does_not() {
+async fn rollback_uses_the_connection_of_attempts_unlike_a_release() {
     for mode in [Mode::Plain, Mode::Fair, Mode::Write, Mode::Read] {
         let builder = Redis::builder().wait_for_replicas(1, Duration::from_millis(10));
         let (redis, fake) = connect(builder, &[YES]).await;
@@ -410,7 +410,7 @@ async fn rollback_goes_over_the_connection_of_attempts_and_a_release_does_not() 
 
 /// The supervisor of channels reads the times from there.
 #[tokio::test]
-async fn connections_and_channels_have_the_times_that_the_builder_was_told() {
+async fn connections_and_channels_use_the_builders_times() {
     let builder = Redis::builder().linger(NEVER).heartbeat(NEVER).keepalive(NEVER);
     let (redis, _fake) = connect(builder, &[YES]).await;
     let Timing { linger, heartbeat, keepalive, .. } = redis.common.timing;

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn listener_is_told_of_what_comes_after_it_and_not_of_what_came_before() {
+    fn listener_is_notified_of_later_events_and_not_of_earlier_ones() {
         let event = Event::new();
         event.notify();
         let mut listener = pin!(event.listen());
@@ -144,7 +144,7 @@ mod tests {
 
     /// Called under the mutex, a waker that listens to the same event would deadlock.
     #[test]
-    fn waker_that_listens_again_and_one_that_panics_keep_no_other_from_being_woken() {
+    fn relistening_or_panicking_waker_prevents_no_other_wake_up() {
         let (event, woken) = (Arc::new(Event::new()), Arc::new(AtomicUsize::new(0)));
         let again = Arc::clone(&event);
         let counts = Arc::clone(&woken);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn listener_that_is_polled_again_keeps_its_place_and_its_last_waker_only() {
+    fn listener_polled_again_keeps_its_position_and_last_waker_only() {
         let (event, woken) = (Event::new(), Arc::new(AtomicUsize::new(0)));
         let counts = Arc::clone(&woken);
         let mut listener = pin!(event.listen());

@@ -58,7 +58,7 @@ async fn grant_is_told_to_its_waiter(sharded: ShardedMessages, passed_by: bool) 
 }
 
 #[tokio::test]
-async fn grant_is_a_sharded_message_and_clients_that_do_not_listen_are_passed_over() {
+async fn grant_is_a_sharded_message_and_deaf_clients_are_passed_over() {
     grant_is_told_to_its_waiter(ShardedMessages::Auto, true).await;
 }
 

@@ -35,7 +35,7 @@ async fn silent_node_costs_only_its_own_locks() {
             // Renewals are due with two thirds left; the rest is for a busy machine.
             assert!(
                 left > i64::try_from(WATCHDOG.as_millis()).unwrap() / 6,
-                "{left} ms are left at node {node}"
+                "expected a renewed lease at node {node}, and {left} ms are left"
             );
             assert!(guard.is_held());
         }

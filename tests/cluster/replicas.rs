@@ -112,10 +112,13 @@ async fn granted_lock_counts_only_when_the_replica_has_it() {
         guard.unlock().await.unwrap();
         if paused {
             // The waiter asks again and again, as the replica may return.
-            assert!(timeout(WAIT * 2, &mut waiter).await.is_err(), "it believes what no replica has");
+            assert!(
+                timeout(WAIT * 2, &mut waiter).await.is_err(),
+                "expected the waiter to wait for the replica, and it believes an unreplicated grant"
+            );
             replica.resume();
         }
-        let granted = timeout(SOON, waiter).await.expect("it is granted").unwrap().unwrap();
+        let granted = timeout(SOON, waiter).await.expect("the lock is granted").unwrap().unwrap();
         let ids: Vec<String> = cmd("HKEYS").arg(NAME).query_async(&mut raw).await.unwrap();
         assert!(ids.iter().any(|id| id.starts_with(waits.id())), "{ids:?}");
         granted.unlock().await.unwrap();
@@ -186,7 +189,7 @@ async fn reentry_and_hand_off_need_no_replica() {
     replica.pause();
     inner.unlock().await.unwrap();
     outer.unlock().await.unwrap();
-    timeout(SOON, waits).await.expect("its turn").unwrap().unlock().await.unwrap();
+    timeout(SOON, waits).await.expect("the waiter has its turn").unwrap().unlock().await.unwrap();
 }
 
 #[tokio::test]

@@ -90,13 +90,17 @@ async fn until_replicated(master: &RedisServer) {
     // WAIT covers the last write of its connection; PUBLISH is replicated, too. (Up to 7.0, any command.)
     let () = cmd("PUBLISH").arg("nothing").arg("").query_async(&mut raw).await.unwrap();
     let replicas: usize = cmd("WAIT").arg(1).arg(10_000).query_async(&mut raw).await.unwrap();
-    assert_eq!(replicas, 1, "the replica does not follow");
+    assert_eq!(replicas, 1, "expected one replica of the master");
 }
 
 /// Asserts that neither this process nor the server keeps anything of ours.
 async fn assert_clean(clients: &[&LockClient], master: &RedisServer) {
     for client in clients {
-        assert!(client.registry().is_empty(), "interest is left: {:?}", client.registry());
+        assert!(
+            client.registry().is_empty(),
+            "expected a registry without subscriptions, and got {:?}",
+            client.registry()
+        );
     }
     eventually("a clean server", async || {
         let keys: usize = run(master, "DBSIZE").await;
@@ -184,7 +188,7 @@ async fn sentinels_and_servers_have_passwords_of_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_found_is_said_at_once() {
+async fn missing_masters_and_sentinels_are_reported_at_once() {
     let mut set = SentinelSet::start();
     let url = set.url().replace("://", &format!("://:{PASSWORD}@"));
     let error = Redis::connect(&url.replace(SentinelSet::NAME, "nobody")).await.unwrap_err();
@@ -316,8 +320,12 @@ async fn failover_is_followed(set: &SentinelSet, holder: &LockClient, other: &Lo
     }
     guard.unlock().await.unwrap();
     soon("the wake-up by the new master", waiter).await.unwrap().unwrap().unlock().await.unwrap();
-    assert_eq!(scripts(&set.servers[0]).await, before, "the former master has run scripts");
-    assert_eq!(role(&set.servers[0]).await, "master", "it would have refused them");
+    assert_eq!(scripts(&set.servers[0]).await, before, "expected no scripts at the former master");
+    assert_eq!(
+        role(&set.servers[0]).await,
+        "master",
+        "expected the former master to accept writes still, or the test shows nothing"
+    );
     assert_clean(&[holder, other], &set.servers[1]).await;
 }
 
@@ -383,11 +391,15 @@ async fn master_that_is_replaced_while_it_is_connected_to_is_left() {
     set.wait_for_master(1);
     let next = format!("127.0.0.1:{}", set.servers[1].port());
     eventually("its being heard of", async || format!("{redis:?}").contains(&next)).await;
-    assert_eq!(role(&set.servers[0]).await, "master", "it would be left in any case");
+    assert_eq!(
+        role(&set.servers[0]).await,
+        "master",
+        "expected the former master to serve still, or its clients leave it anyway"
+    );
     proxy.heal();
     let guard = soon("the lock", waits).await.unwrap().unwrap();
     let held: usize = run(&set.servers[1], &format!("EXISTS {NAME}")).await;
-    assert_eq!(held, 1, "the former master was asked");
+    assert_eq!(held, 1, "expected the lock at the new master");
     guard.unlock().await.unwrap();
     assert_clean(&[&client], &set.servers[1]).await;
 }
@@ -409,7 +421,11 @@ async fn message_is_enough() {
     set.fail_over();
     set.wait_for_master(1);
     until_subscribed(&set.servers[1], &client).await;
-    assert_eq!(role(&set.servers[0]).await, "master", "it would have been left in any case");
+    assert_eq!(
+        role(&set.servers[0]).await,
+        "master",
+        "expected the former master to serve still, or its clients leave it anyway"
+    );
     assert!(client.get_lock(NAME).unwrap().force_unlock().await.unwrap());
     soon("the wake-up", waiter).await.unwrap().unwrap().unlock().await.unwrap();
     assert_clean(&[&client], &set.servers[1]).await;

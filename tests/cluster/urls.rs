@@ -17,7 +17,7 @@ async fn refused(url: &str) -> (ErrorKind, String) {
 }
 
 #[tokio::test]
-async fn what_cannot_be_meant_is_refused_with_advice() {
+async fn contradictory_url_is_refused_with_advice() {
     let server = RedisServer::start();
     let host = format!("127.0.0.1:{}", server.port());
     let (kind, text) = refused(&format!("redis-cluster://{host}")).await;
@@ -68,7 +68,7 @@ async fn any_node_leads_to_all() {
     let refused = client.get_lock("a{b").err();
     assert!(matches!(refused, Some(LockError::Name(NameError::UnbalancedBraces))), "{refused:?}");
     let alone = LockClient::new(Redis::connect(&cluster.nodes()[0].url()).await.unwrap());
-    alone.get_lock("{}").expect("one server has no slots");
+    alone.get_lock("{}").expect("a single server has no slots");
     // A single-server client cannot reach other nodes' slots; the error names the remedy.
     let elsewhere = alone.get_lock(&name_at(&cluster, 1, "alone")).unwrap();
     let error = elsewhere.lock().await.unwrap_err();

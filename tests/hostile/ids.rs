@@ -16,7 +16,7 @@ const WORDS: [&str; 10] = [
 ];
 
 #[test]
-fn hostile_texts_are_ids_that_are_written_as_they_are_read_or_errors() {
+fn hostile_texts_are_errors_or_ids_that_round_trip() {
     attack("ids", &WORDS, |input| {
         let text = String::from_utf8_lossy(input);
         let Ok(id) = text.parse::<LeaseId>() else { return };

@@ -7,7 +7,7 @@ use super::names;
 
 fn must_find(target: &str, words: &[&str], twin: impl Fn(&[u8])) {
     let found = catch_unwind(AssertUnwindSafe(|| attack(target, words, twin))).is_err();
-    assert!(found, "a fault that is there was not found in {target}");
+    assert!(found, "expected the seeded fault to be found in {target}");
 }
 
 #[test]

@@ -50,20 +50,23 @@ impl Judge {
         let mut waiting = self.waiting.lock().unwrap();
         waiting.remove(&began);
         let overtaken = waiting.iter().find(|(other, _)| *other + SLACK < began.0);
-        assert!(overtaken.is_none(), "{began:?} was served before {overtaken:?}");
+        assert!(
+            overtaken.is_none(),
+            "expected waiters in the order of their arrival, and {began:?} was served before {overtaken:?}"
+        );
     }
 
     async fn holds(&self, guard: &Guard) {
         // Ordering: Relaxed, as only the lock may order the holders.
         let was_inside = self.inside.swap(true, Ordering::Relaxed);
-        assert!(!was_inside || self.forces, "two have the lock");
+        assert!(!was_inside || self.forces, "expected one holder, and found two");
         if let Some(token) = guard.fencing_token() {
             // Ordering: Relaxed, as above.
             let last = self.token.fetch_max(token, Ordering::Relaxed);
-            assert!(last < token || self.forces, "token {token} after {last}");
+            assert!(last < token || self.forces, "expected a token above {last}, and got {token}");
         }
         sleep(HOLD).await;
-        assert!(guard.is_held() || self.forces, "the hold was lost");
+        assert!(guard.is_held() || self.forces, "expected the guard to hold the lock");
         // Ordering: Relaxed, as above.
         self.inside.store(false, Ordering::Relaxed);
         self.served.fetch_add(1, Ordering::Relaxed);
@@ -122,7 +125,7 @@ async fn attack(judge: &Judge, client: &LockClient, lock: &Lock, task: usize, di
         _ => {
             let lock = if owned { lock.owned_by(&client.owner()) } else { lock.clone() };
             let wait = lock.try_lock_for(LIMIT, lease);
-            let guard = wait.await.unwrap().expect("it sleeps beside a free lock");
+            let guard = wait.await.unwrap().expect("the waiter sleeps beside a free lock");
             judge.is_served(began);
             Some(guard)
         }
@@ -136,7 +139,10 @@ async fn attack(judge: &Judge, client: &LockClient, lock: &Lock, task: usize, di
         0 => drop(guard),
         // May drop the future before the first poll.
         1 => drop(timeout(Duration::from_micros(dice.u64(..2)), guard.unlock()).await),
-        _ => assert!(guard.unlock().await.is_ok() || judge.forces, "the hold was lost"),
+        _ => assert!(
+            guard.unlock().await.is_ok() || judge.forces,
+            "expected an unlock of a held lock, and the hold was lost"
+        ),
     }
 }
 
@@ -166,7 +172,11 @@ async fn run(seed: u64, forces: bool) {
     let guard = lock.try_lock_for(LIMIT / 4, Lease::Watched).await.unwrap().expect("something is left");
     guard.unlock().await.unwrap();
     for client in &clients {
-        assert!(client.registry().is_empty(), "interest is left: {:?}", client.registry());
+        assert!(
+            client.registry().is_empty(),
+            "expected a registry without subscriptions, and got {:?}",
+            client.registry()
+        );
         assert_eq!(client.get_fair_lock("tickets").unwrap().waiters(), 0);
         let channel = backend.channels(Mode::Fair, lock.name(), client.id()).own;
         assert!(client.registry().join(&channel).is_none());

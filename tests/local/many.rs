@@ -19,12 +19,15 @@ fn locks_that_were_taken_one_after_another_are_renewed_together() {
         })
         .collect();
     clock.advance(Duration::from_secs(60));
-    assert!(guards.iter().all(Guard::is_held), "some lease was not renewed");
+    assert!(guards.iter().all(Guard::is_held), "expected all leases renewed");
     let renewals = renewals.0.lock().unwrap();
     // Every third of a 30 s lease, up to a thirtieth early: at most eight renewals in 68 s.
     let (calls, leases): (usize, usize) = (renewals.len(), renewals.iter().map(|(leases, _)| leases).sum());
     assert!(calls <= 100, "{calls} calls");
-    assert!((5 * LOCKS..=8 * LOCKS).contains(&leases), "{leases} renewals of {LOCKS} leases");
+    assert!(
+        (5 * LOCKS..=8 * LOCKS).contains(&leases),
+        "expected 5 to 8 renewals of each of {LOCKS} leases, and saw {leases} in all"
+    );
 }
 
 /// The store is blocked during one renewal call.
@@ -43,7 +46,7 @@ fn thousands_of_leases_are_renewed_by_several_calls() {
 
 /// Visiting all waiters for each admission, supersession or loss would take minutes and starve other names.
 #[test]
-fn readers_by_the_ten_thousand_are_let_in_superseded_and_told_of_their_loss_without_delay() {
+fn ten_thousand_readers_are_admitted_superseded_and_told_soon() {
     const READERS: usize = 30_000;
     let clock = ThreadRuntime::paused();
     let client = LockClient::new(Local::with_runtime(clock.clone()));
@@ -59,7 +62,10 @@ fn readers_by_the_ten_thousand_are_let_in_superseded_and_told_of_their_loss_with
         .collect();
     assert!(reads.iter_mut().all(|read| poll(read.as_mut()).is_pending()));
     drop(writes);
-    assert!(poll(reads[0].as_mut()).is_ready(), "it is let in");
+    assert!(
+        poll(reads[0].as_mut()).is_ready(),
+        "expected the first reader to acquire after the writer's release"
+    );
     clock.advance(Duration::from_secs(3));
     assert!(client.metrics().superseded as usize > READERS / 2, "{:?}", client.metrics().superseded);
     drop(reads);
@@ -68,11 +74,11 @@ fn readers_by_the_ten_thousand_are_let_in_superseded_and_told_of_their_loss_with
     assert!(!guards.iter().any(Guard::is_held));
     drop(guards);
     let took = begun.elapsed();
-    assert!(took < Duration::from_secs(60), "it took {took:?}");
+    assert!(took < Duration::from_secs(60), "expected the end within a minute, and it took {took:?}");
 }
 
 #[test]
-fn wait_of_milliseconds_ends_in_time_beside_thousands_of_held_locks() {
+fn millisecond_wait_ends_in_time_beside_thousands_of_held_locks() {
     const LOCKS: usize = 30_000;
     let client = LockClient::local();
     let take = |number| ready(client.get_lock(&format!("name:{number}")).unwrap().lock()).unwrap();
@@ -87,6 +93,9 @@ fn wait_of_milliseconds_ends_in_time_beside_thousands_of_held_locks() {
     };
     // A loaded machine may be late, but not ten times in a row.
     let quickest = (0..10).map(wait).min().unwrap();
-    assert!(quickest < Duration::from_millis(250), "each wait of 10 ms took {quickest:?} at least");
+    assert!(
+        quickest < Duration::from_millis(250),
+        "expected one wait of 10 ms below 250 ms, and the shortest took {quickest:?}"
+    );
     assert!(guards.iter().all(Guard::is_held));
 }

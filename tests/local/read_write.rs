@@ -79,7 +79,7 @@ impl Stage {
 }
 
 #[test]
-fn readers_are_told_of_a_writer_that_leaves_the_queue_if_they_waited_for_it() {
+fn readers_behind_a_writer_are_told_when_it_leaves_the_queue() {
     let stage = Stage::new();
     let [holder, first, last, reader] = [(); 4].map(|()| stage.one());
     stage.read(&holder, LEASE).unwrap();
@@ -90,11 +90,11 @@ fn readers_are_told_of_a_writer_that_leaves_the_queue_if_they_waited_for_it() {
     // Enqueued at the same moment as the last writer, but behind that writer.
     stage.read(&reader, LEASE).unwrap_err();
     stage.release_write(&first);
-    assert_eq!(stage.said(), (0, 0), "another one waits before it");
+    assert_eq!(stage.said(), (0, 0), "expected no message to the readers behind another writer");
     stage.runtime.advance(MOMENT);
     assert!(stage.write(&first, LEASE).is_err());
     stage.release_write(&last);
-    assert_eq!(stage.said(), (0, 1), "none waits before it");
+    assert_eq!(stage.said(), (0, 1), "expected one message to the readers once no writer waits before them");
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn release_that_comes_late_frees_no_lock_of_another_kind() {
 
 /// The waiter missed its grant, and the name has become another kind of lock.
 #[test]
-fn fair_waiter_that_leaves_a_name_of_another_kind_is_in_no_queue() {
+fn fair_waiter_that_leaves_a_name_of_another_kind_is_not_queued() {
     let stage = Stage::new();
     let [fair, gone, writer, next] = [(); 4].map(|()| stage.one());
     stage.acquire(Mode::Fair, &fair, SHORT).unwrap();
@@ -179,7 +179,7 @@ fn fair_lock_is_kept_for_no_readers() {
 
 /// Readers share a token; holders of another kind in between get greater tokens.
 #[test]
-fn tokens_rise_though_the_name_is_another_kind_of_lock_meanwhile() {
+fn tokens_rise_although_the_name_was_another_kind_of_lock() {
     let stage = Stage::new();
     let one = stage.one();
     let mut last = 0;

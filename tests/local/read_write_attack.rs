@@ -39,9 +39,16 @@ struct Inside {
 impl Judge {
     fn writes(&self, guard: &Guard) {
         let mut inside = self.inside.lock().unwrap();
-        assert!(self.forces || !inside.writes && inside.readers == 0, "a writer is not alone");
+        assert!(
+            self.forces || !inside.writes && inside.readers == 0,
+            "expected the writer alone, and found another holder"
+        );
         if let Some(token) = guard.fencing_token() {
-            assert!(self.forces || token > inside.token, "token {token} after {}", inside.token);
+            assert!(
+                self.forces || token > inside.token,
+                "expected a token above {}, and got {token}",
+                inside.token
+            );
             inside.token = inside.token.max(token);
             inside.written = inside.written.max(token);
         }
@@ -50,16 +57,20 @@ impl Judge {
     }
 
     fn writes_no_more(&self, guard: &Guard) {
-        assert!(self.forces || guard.is_held(), "the hold was lost");
+        assert!(self.forces || guard.is_held(), "expected the guard to hold the lock");
         self.inside.lock().unwrap().writes = false;
     }
 
     /// Counts a reader; `beside` is true if the reader's owner also writes.
     fn reads(&self, guard: &Guard, beside: bool) {
         let mut inside = self.inside.lock().unwrap();
-        assert!(self.forces || beside || !inside.writes, "a reader beside a writer");
+        assert!(self.forces || beside || !inside.writes, "expected no reader beside another owner's writer");
         if let Some(token) = guard.fencing_token() {
-            assert!(self.forces || token > inside.written, "token {token} after {}", inside.written);
+            assert!(
+                self.forces || token > inside.written,
+                "expected a token above {}, and got {token}",
+                inside.written
+            );
             inside.token = inside.token.max(token);
         }
         inside.readers += 1;
@@ -67,7 +78,7 @@ impl Judge {
     }
 
     fn reads_no_more(&self, guard: &Guard) {
-        assert!(self.forces || guard.is_held(), "the hold was lost");
+        assert!(self.forces || guard.is_held(), "expected the guard to hold the lock");
         self.inside.lock().unwrap().readers -= 1;
     }
 }
@@ -106,7 +117,7 @@ async fn attack(lock: &Lock, dice: &mut Rng) -> Option<Guard> {
         3 => lock.try_lock().await.unwrap(),
         _ => {
             let got = timeout(LIMIT, lock.try_lock_for(LIMIT * 2, lease)).await;
-            Some(got.expect("it waits for ever").unwrap().expect("it has waited for half as long"))
+            Some(got.expect("the call ends").unwrap().expect("the waiter gets the lock within its limit"))
         }
     }
 }
@@ -139,7 +150,8 @@ async fn reads(judge: &Judge, client: &LockClient, lock: &ReadWriteLock, dice: &
     judge.reads(&guard, false);
     sleep(HOLD).await;
     if owned && !judge.forces {
-        let inner = timeout(LIMIT, read.lock()).await.expect("it waits for itself").unwrap();
+        let inner =
+            timeout(LIMIT, read.lock()).await.expect("the owner does not wait for its own hold").unwrap();
         let write = lock.write().owned_by(&me);
         assert!(write.try_lock().await.unwrap_err().is_upgrade());
         sleep(HOLD / 2).await;
@@ -167,7 +179,9 @@ async fn writes(judge: &Judge, client: &LockClient, lock: &ReadWriteLock, dice: 
         let read = lock.read().owned_by(&me);
         reads = match dice.u8(..3) {
             0 => timeout(Duration::from_micros(dice.u64(..100)), read.lock()).await.ok().map(Result::unwrap),
-            _ => Some(timeout(LIMIT, read.lock()).await.expect("it waits for itself").unwrap()),
+            _ => Some(
+                timeout(LIMIT, read.lock()).await.expect("the owner does not wait for its own hold").unwrap(),
+            ),
         };
     }
     if let Some(reads) = &reads {
@@ -205,7 +219,10 @@ async fn under_attack(seed: u64, forces: bool, options: LockOptions) {
         task.await.unwrap();
     }
     let (written, read) = judge.inside.lock().unwrap().times;
-    assert!(written > TASKS / 2 && read > TASKS, "{written} writes, {read} reads");
+    assert!(
+        written > TASKS / 2 && read > TASKS,
+        "expected more than {TASKS} reads and half as many writes, and saw {read} and {written}"
+    );
     let name = clients[0].get_read_write_lock("prices").unwrap().name().clone();
     timeout(LIMIT, async {
         for side in [Mode::Write, Mode::Read] {
@@ -220,7 +237,7 @@ async fn under_attack(seed: u64, forces: bool, options: LockOptions) {
         let lock = client.get_read_write_lock("prices").unwrap();
         for side in [lock.read(), lock.write()] {
             assert_eq!(side.waiters(), 0);
-            side.try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
+            side.try_lock().await.unwrap().expect("the lock is free").unlock().await.unwrap();
         }
         assert_eq!(client.registry().len(), 0, "{:?}", client.registry());
     }

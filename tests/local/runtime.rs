@@ -31,7 +31,7 @@ impl Waits {
     fn end(&self) {
         // Ordering: Relaxed, as above.
         self.ends.store(true, Ordering::Relaxed);
-        self.waker.lock().unwrap().as_ref().expect("it was polled").wake_by_ref();
+        self.waker.lock().unwrap().as_ref().expect("the task was polled").wake_by_ref();
     }
 
     fn is_dropped(self: &Arc<Self>) -> bool {
@@ -41,7 +41,7 @@ impl Waits {
 
 /// Kept wakers must not keep tasks alive, even after other tasks have finished.
 #[test]
-fn tasks_that_are_unfinished_at_the_end_of_the_runtime_are_dropped() {
+fn unfinished_tasks_are_dropped_at_the_end_of_the_runtime() {
     let runtime = ThreadRuntime::paused();
     let tasks = [(); 4].map(|()| Waits::spawn(&runtime));
     runtime.advance(Duration::ZERO);
@@ -60,7 +60,7 @@ fn task_that_is_woken_while_the_threads_sleep_goes_on() {
     let (runtime, begun) = (ThreadRuntime::new(), Instant::now());
     let until = |what: &str, is_so: &dyn Fn() -> bool| {
         while !is_so() {
-            assert!(begun.elapsed() < SOON, "{what}: not within {SOON:?}");
+            assert!(begun.elapsed() < SOON, "expected within {SOON:?}: {what}");
             thread::yield_now();
         }
     };
@@ -78,7 +78,7 @@ fn task_that_is_woken_while_the_threads_sleep_goes_on() {
 
 /// Wake-ups while queued or polled add exactly one poll.
 #[test]
-fn task_that_is_woken_while_it_is_queued_or_polled_is_polled_again() {
+fn task_woken_while_queued_or_polled_is_polled_again() {
     let (runtime, polls) = (ThreadRuntime::paused(), Arc::new(AtomicUsize::new(0)));
     let task = Arc::<Mutex<Option<Waker>>>::default();
     runtime.spawn({
@@ -95,7 +95,11 @@ fn task_that_is_woken_while_it_is_queued_or_polled_is_polled_again() {
     });
     runtime.advance(Duration::ZERO);
     // Ordering: Relaxed, as above.
-    assert_eq!(polls.load(Ordering::Relaxed), 2, "by `spawn`, and by its thread");
+    assert_eq!(
+        polls.load(Ordering::Relaxed),
+        2,
+        "expected one poll by `spawn`, and one by the runtime's thread"
+    );
     for _ in 0..2 {
         task.lock().unwrap().as_ref().unwrap().wake_by_ref();
     }

@@ -43,7 +43,7 @@ async fn wake_up_that_found_the_lock_taken_is_counted_as_wasted() {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(30), happened).await.expect("it never happened");
+        tokio::time::timeout(Duration::from_secs(30), happened).await.expect("the event happens within 30 s");
     };
     until(&|| registry.stats().interest == 1).await;
     // A spurious message: the lock was not released.
@@ -113,7 +113,7 @@ fn waker_that_panics_at_a_release_keeps_no_task_out() {
     // The release of a fair lock calls wakers of its own client, too.
     for [one, other] in [plain, fair.clone(), fair.map(|_| clients[0].get_fair_lock("tickets").unwrap())] {
         for dropped in [false, true] {
-            let Poll::Ready(Ok(guard)) = poll(pin!(one.lock())) else { panic!("it is free") };
+            let Poll::Ready(Ok(guard)) = poll(pin!(one.lock())) else { panic!("expected the free lock") };
             let mut waits = Box::pin(other.lock());
             assert!(poll_by(waits.as_mut(), &Waker::from(Arc::new(Panics))).is_pending());
             match dropped {
@@ -121,8 +121,10 @@ fn waker_that_panics_at_a_release_keeps_no_task_out() {
                 false => _ = poll(pin!(guard.unlock())),
             }
             drop(waits);
-            let Poll::Ready(tried) = poll(pin!(one.try_lock())) else { panic!("it waits") };
-            assert!(tried.unwrap().is_some(), "it is free, and cannot be had");
+            let Poll::Ready(tried) = poll(pin!(one.try_lock())) else {
+                panic!("expected the answer to the try")
+            };
+            assert!(tried.unwrap().is_some(), "expected the free lock, and the try did not acquire it");
         }
     }
 }
@@ -136,7 +138,7 @@ fn grant_that_was_slept_through_is_not_believed() {
         [(); 3].map(|()| LockClient::new(locks.clone()).get_fair_lock("tickets").unwrap());
     let now = |lock: &Lock| poll(pin!(lock.try_lock()));
     for rests in [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(11)] {
-        let Poll::Ready(Ok(Some(held))) = now(&one) else { panic!("it is free") };
+        let Poll::Ready(Ok(Some(held))) = now(&one) else { panic!("expected the free lock") };
         let mut waits = Box::pin(other.lock());
         assert!(poll(waits.as_mut()).is_pending());
         assert!(matches!(poll(pin!(held.unlock())), Poll::Ready(Ok(()))));
@@ -159,29 +161,29 @@ fn message_of_a_grant_that_is_over_is_not_believed() {
     let [one, other, third] = [(); 3].map(|()| {
         LockClient::with_options(locks.clone(), &options).unwrap().get_fair_lock("tickets").unwrap()
     });
-    let Poll::Ready(Ok(held)) = poll(pin!(one.lock())) else { panic!("it is free") };
+    let Poll::Ready(Ok(held)) = poll(pin!(one.lock())) else { panic!("expected the free lock") };
     let mut waits = Box::pin(other.lock());
     assert!(poll(waits.as_mut()).is_pending());
     assert!(matches!(poll(pin!(held.unlock())), Poll::Ready(Ok(()))));
     runtime.advance(Duration::from_millis(200));
     let Poll::Ready(Ok(theirs)) = poll(pin!(third.lock())) else { panic!("the grant is over") };
     for _ in 0..10 {
-        assert!(poll(waits.as_mut()).is_pending(), "two have the lock");
+        assert!(poll(waits.as_mut()).is_pending(), "expected the waiter to wait for the holder");
         runtime.advance(Duration::from_millis(20));
     }
     assert!(matches!(poll(pin!(theirs.unlock())), Poll::Ready(Ok(()))));
-    let Poll::Ready(Ok(guard)) = poll(waits.as_mut()) else { panic!("it is its turn") };
+    let Poll::Ready(Ok(guard)) = poll(waits.as_mut()) else { panic!("expected the waiter's turn") };
     assert!(guard.is_held());
 }
 
 /// The store told the queue head, which competed for both.
 #[test]
-fn waiter_whose_time_is_over_behind_a_head_that_was_dropped_is_told_that_the_lock_is_held() {
+fn waiter_behind_a_dropped_head_learns_of_the_holder() {
     let runtime = ThreadRuntime::paused();
     let locks = Local::with_runtime(runtime.clone());
     let clients = [(); 2].map(|()| LockClient::new(locks.clone()));
     let [one, other] = clients.each_ref().map(|client| client.get_lock("orders").unwrap());
-    let Poll::Ready(Ok(held)) = poll(pin!(one.lock())) else { panic!("it is free") };
+    let Poll::Ready(Ok(held)) = poll(pin!(one.lock())) else { panic!("expected the free lock") };
     let mut head = Box::pin(other.lock());
     let mut next = Box::pin(other.lock());
     let limit = Duration::from_millis(10);
@@ -192,8 +194,10 @@ fn waiter_whose_time_is_over_behind_a_head_that_was_dropped_is_told_that_the_loc
     // The next waiter becomes queue head, and is not polled.
     drop(head);
     runtime.advance(limit);
-    let Poll::Ready(tried) = poll(waits.as_mut()) else { panic!("its time is over") };
-    assert!(tried.expect("the store has said that it is held").is_none());
+    let Poll::Ready(tried) = poll(waits.as_mut()) else {
+        panic!("expected the end of the wait at its limit")
+    };
+    assert!(tried.expect("the store has reported a holder").is_none());
     assert_eq!(clients[1].metrics().given_up, 1);
     drop((next, held));
 }

@@ -103,7 +103,7 @@ impl Stage {
 }
 
 #[test]
-fn try_takes_the_round_trip_that_it_takes_and_a_wait_no_longer_than_its_limit() {
+fn wait_limit_bounds_the_answer_and_a_try_waits_for_its_answer() {
     let stage = Stage::new();
     let me = stage.client.owner();
     let lock = stage.client.get_lock("orders").unwrap().owned_by(&me);
@@ -113,7 +113,10 @@ fn try_takes_the_round_trip_that_it_takes_and_a_wait_no_longer_than_its_limit() 
     let mut reads = pin!(stage.reads.try_lock());
     let mut longer = pin!(lock.try_lock_for(Duration::ZERO, Lease::For(SECOND * 9)));
     assert!(poll(limited.as_mut()).is_pending());
-    assert!(poll(reads.as_mut()).is_pending() && poll(longer.as_mut()).is_pending(), "it takes no time");
+    assert!(
+        poll(reads.as_mut()).is_pending() && poll(longer.as_mut()).is_pending(),
+        "expected the try to wait for the answer, although the clock stands still"
+    );
     stage.clock.advance(SECOND);
     let told = poll(limited);
     assert!(matches!(told, Poll::Ready(Err(LockError::NoAnswer { .. }))), "{told:?}");
@@ -123,7 +126,7 @@ fn try_takes_the_round_trip_that_it_takes_and_a_wait_no_longer_than_its_limit() 
 }
 
 #[test]
-fn lease_of_ones_own_that_is_over_before_the_answer_is_an_error_and_a_watched_one_is_asked_for_again() {
+fn expired_own_lease_fails_and_watched_lease_is_requested_again() {
     for lease in [Lease::For(SECOND * WATCHDOG), Lease::Watched] {
         let stage = Stage::new();
         stage.answers.withhold(true);
@@ -145,7 +148,7 @@ fn lease_of_ones_own_that_is_over_before_the_answer_is_an_error_and_a_watched_on
 
 /// A call with a time limit asks again; a plain try ends with its only round trip.
 #[test]
-fn watched_lease_that_is_over_before_the_answer_is_asked_for_again_by_a_call_that_waits() {
+fn limited_wait_requests_an_expired_watched_lease_again() {
     for waits in [true, false] {
         let clock = ThreadRuntime::paused();
         let (local, answers) = (Local::with_runtime(clock.clone()), Answers::<false>::default());
@@ -182,7 +185,7 @@ fn question_that_was_refused_or_did_not_run_is_not_rolled_back() {
     let stage = Stage::new();
     stage.answers.fail(Some(Failure::Unreachable));
     assert!(ready(stage.reads.lock()).unwrap_err().is_unreachable());
-    assert_eq!(stage.answers.rolled_back(), 0, "it did not run");
+    assert_eq!(stage.answers.rolled_back(), 0, "expected no rollback of an attempt that did not run");
     stage.answers.fail(None);
     // The writer has lost its lease and does not know yet.
     assert!(ready(stage.theirs.write().force_unlock()).unwrap());
@@ -192,11 +195,11 @@ fn question_that_was_refused_or_did_not_run_is_not_rolled_back() {
     assert!(!stage.writes.is_held());
     drop(theirs);
     assert!(poll(reads).is_ready());
-    assert_eq!(stage.answers.rolled_back(), 0, "it was refused");
+    assert_eq!(stage.answers.rolled_back(), 0, "expected no rollback of a refused attempt");
 }
 
 #[test]
-fn question_that_is_answered_by_the_call_is_rolled_back_if_it_may_have_run() {
+fn indeterminate_attempt_within_a_call_is_rolled_back() {
     let rolled_back = [
         (Some(Failure::Indeterminate), 1),
         (Some(Failure::Unreachable), 0),
@@ -216,7 +219,7 @@ fn question_that_is_answered_by_the_call_is_rolled_back_if_it_may_have_run() {
             assert!(ready(lock.try_lock()).unwrap().is_none());
         }
         answers.fail(None);
-        assert!(ready(theirs.try_lock()).unwrap().is_some(), "{failure:?}: it is not released");
+        assert!(ready(theirs.try_lock()).unwrap().is_some(), "expected a free lock after {failure:?}");
         assert_eq!(answers.rolled_back(), times, "{failure:?}");
     }
 }
@@ -255,8 +258,11 @@ fn waiter_behind_a_call_that_is_refused_asks_at_once() {
         drop(held);
     }));
     assert!(ready(lock.try_lock()).unwrap().is_none());
-    let mut waits = waits.lock().unwrap().take().expect("it has come meanwhile");
-    assert!(matches!(poll(waits.as_mut()), Poll::Ready(Ok(_))), "it lets others go first");
+    let mut waits = waits.lock().unwrap().take().expect("the waiter has come meanwhile");
+    assert!(
+        matches!(poll(waits.as_mut()), Poll::Ready(Ok(_))),
+        "expected the waiter to acquire without a back-off"
+    );
 }
 
 #[derive(Clone, Copy)]
@@ -310,7 +316,7 @@ fn in_turn(fates: impl IntoIterator<Item = Fate>) -> (ThreadRuntime, Lock, Lock)
 
 /// The error blames the late answer, not an unreachable store.
 #[test]
-fn limit_that_ends_after_an_answer_that_came_too_late_says_that_there_was_none_in_time() {
+fn limit_reached_after_a_late_answer_is_reported_as_no_answer() {
     let late = Fate::After(SECOND * WATCHDOG);
     let (clock, lock, _) = in_turn([Fate::Unreachable, late, Fate::Unanswered]);
     let mut tries = pin!(lock.try_lock_for(SECOND * WATCHDOG * 2, Lease::Watched));
@@ -324,7 +330,7 @@ fn limit_that_ends_after_an_answer_that_came_too_late_says_that_there_was_none_i
 
 /// Once a waiter has seen the lock held, it waits for the store despite late answers.
 #[test]
-fn waiter_that_has_seen_the_lock_held_outlasts_an_answer_that_comes_too_late_and_a_store_that_is_gone() {
+fn waiter_that_saw_a_holder_survives_late_answers_and_outages() {
     let late = Fate::After(SECOND * WATCHDOG);
     let (clock, lock, theirs) = in_turn([Fate::Answered, Fate::Answered, late, Fate::Unreachable]);
     let held = ready(theirs.lock()).unwrap();
@@ -362,7 +368,7 @@ impl Between for OnTheWay {
 
 /// Another reader's longer lease replaces the lease in question.
 #[test]
-fn reader_whose_lease_is_replaced_while_it_asks_is_told_of_the_loss_of_the_one_that_it_has() {
+fn reader_whose_lease_is_replaced_meanwhile_learns_of_its_loss() {
     let (local, way) = (Local::with_runtime(ThreadRuntime::paused()), OnTheWay::default());
     let client = LockClient::new(over(&local, way.clone()));
     let prices = client.get_read_write_lock("prices").unwrap();
@@ -377,14 +383,14 @@ fn reader_whose_lease_is_replaced_while_it_asks_is_told_of_the_loss_of_the_one_t
             assert!(ready(theirs.read().force_unlock()).unwrap());
         }
         way.keep(false);
-        let Poll::Ready(ensured) = poll(ensures.as_mut()) else { panic!("it is not answered") };
+        let Poll::Ready(ensured) = poll(ensures.as_mut()) else { panic!("expected the answer of the store") };
         assert_eq!(ensured.is_err_and(|error| error.is_lost()), is_forced);
     }
 }
 
 /// A later hold with a longer lease replaces the lease in question.
 #[test]
-fn inner_hold_whose_lease_is_replaced_while_it_asks_for_more_has_the_lock() {
+fn inner_hold_acquires_although_its_lease_is_replaced_meanwhile() {
     let (local, way) = (Local::with_runtime(ThreadRuntime::paused()), OnTheWay::default());
     let client = LockClient::new(over(&local, way.clone()));
     let (prices, me) = (client.get_read_write_lock("prices").unwrap(), client.owner());
@@ -433,7 +439,7 @@ impl Between for Apart {
 
 /// The renewed lease is newer than the refusal; believing the refusal would leave a lease without an owner.
 #[test]
-fn writer_whose_lease_is_begun_anew_before_it_hears_that_it_may_not_read_writes_on() {
+fn renewed_writer_keeps_its_lease_despite_a_refused_read() {
     let (local, apart) = (Local::with_runtime(ThreadRuntime::paused()), Apart::default());
     let client = LockClient::new(over(&local, apart.clone()));
     let (prices, me) = (client.get_read_write_lock("prices").unwrap(), client.owner());
@@ -451,18 +457,18 @@ fn writer_whose_lease_is_begun_anew_before_it_hears_that_it_may_not_read_writes_
     assert!(poll(reads.as_mut()).is_pending());
     ready(stranger.unlock()).unwrap();
     apart.keep(Apart::ASKED_TO_WRITE, false);
-    let Poll::Ready(Ok(inner)) = poll(inner) else { panic!("it has no token") };
+    let Poll::Ready(Ok(inner)) = poll(inner) else { panic!("expected a hold with a token") };
     apart.keep(Apart::ANSWERED_TO_READ, false);
     let read = poll(reads);
     assert!(matches!(read, Poll::Ready(Ok(_))), "{read:?}");
     assert!(inner.is_held() && outer.is_held());
     drop((read, inner, outer));
-    assert!(ready(theirs.write().try_lock()).unwrap().is_some(), "a lease is left at the store");
+    assert!(ready(theirs.write().try_lock()).unwrap().is_some(), "expected no lease at the store");
 }
 
 /// By a stopped clock the refusal may be older than the new lease.
 #[test]
-fn writer_that_may_not_read_does_not_ask_again_and_again_while_its_clock_stands_still() {
+fn refused_read_of_a_writer_is_not_repeated_at_a_stopped_clock() {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
     let client = LockClient::new(local.clone());

@@ -72,14 +72,14 @@ fn guard_in_a_thread_local_is_released_when_its_thread_ends(client: LockClient) 
         });
         holds.join().unwrap();
         let free = lock.try_lock_for(SOON, Lease::Watched).unwrap();
-        assert!(free.is_some(), "the thread has left it locked");
+        assert!(free.is_some(), "expected a free lock after the thread's end");
     }
     client.shutdown(SOON).unwrap();
 }
 
 /// The threads of two clients alternate, each starting once its predecessors wait.
 #[test]
-fn threads_of_several_clients_get_a_fair_lock_in_the_order_in_which_they_came() {
+fn threads_of_two_clients_acquire_a_fair_lock_in_arrival_order() {
     let backend = latchwork::local::Local::new();
     let clients = [(); 2].map(|()| LockClient::new(backend.clone()));
     let locks = clients.each_ref().map(|client| client.get_fair_lock("tickets").unwrap());
@@ -115,7 +115,7 @@ fn fresh_name() -> String {
 fn eventually(what: &str, ask: impl Fn() -> bool) {
     let begin = Instant::now();
     while !ask() {
-        assert!(begin.elapsed() < SOON, "{what} did not happen within {SOON:?}");
+        assert!(begin.elapsed() < SOON, "expected within {SOON:?}: {what}");
         thread::yield_now();
     }
 }
@@ -134,7 +134,7 @@ fn held_and_waited_for(client: &LockClient) -> (Lock, Guard, mpsc::Receiver<()>)
         }
     });
     eventually("the wait", || lock.waiters() == 1);
-    assert!(outcome.try_recv().is_err(), "two have it");
+    assert!(outcome.try_recv().is_err(), "expected the waiter to wait for the holder");
     (lock, guard, outcome)
 }
 
@@ -180,8 +180,8 @@ fn waits_end_in_time(client: LockClient) {
     assert!(client.registry().is_empty());
     assert!(guard.is_held());
     guard.unlock().unwrap();
-    lock.try_lock().unwrap().expect("it is free").unlock().unwrap();
-    lock.try_lock_for(wait, Lease::Watched).unwrap().expect("it is free").unlock().unwrap();
+    lock.try_lock().unwrap().expect("the lock is free").unlock().unwrap();
+    lock.try_lock_for(wait, Lease::Watched).unwrap().expect("the lock is free").unlock().unwrap();
 }
 
 fn lease_of_its_own_ends(client: LockClient) {
@@ -190,7 +190,7 @@ fn lease_of_its_own_ends(client: LockClient) {
     let begin = Instant::now();
     let guard = lock.lock_with_lease(lease).unwrap();
     assert!(guard.is_held() && guard.remaining() <= lease);
-    assert!(lock.remaining().unwrap().expect("it is held") <= lease);
+    assert!(lock.remaining().unwrap().expect("the lock is held") <= lease);
     // The end of the lease wakes the thread, without a message.
     let next = lock.lock().unwrap();
     assert!((lease..SOON).contains(&begin.elapsed()), "{:?}", begin.elapsed());
@@ -200,7 +200,10 @@ fn lease_of_its_own_ends(client: LockClient) {
     assert_eq!(guard.remaining(), Duration::ZERO);
     let error = guard.unlock().unwrap_err();
     assert!(error.is_not_held(), "{error:?}");
-    assert!(lock.is_held_by(next.owner()).unwrap(), "freed by another's guard");
+    assert!(
+        lock.is_held_by(next.owner()).unwrap(),
+        "expected the next owner's hold, and another's guard released it"
+    );
     assert!(next.remaining() > lease && lock.remaining().unwrap().unwrap() > lease);
 }
 
@@ -234,7 +237,7 @@ fn same_owner_may_enter_again(client: LockClient) {
     let inner = inner.join().unwrap();
     assert_eq!((outer.owner(), outer.name()), (&me, free.name()));
     assert_eq!(lock.hold_count(&me).unwrap(), 2);
-    assert!(free.try_lock().unwrap().is_none(), "another owner got in");
+    assert!(free.try_lock().unwrap().is_none(), "expected no lock for another owner");
     assert!(!free.is_held_by(&client.owner()).unwrap());
     inner.unlock().unwrap();
     assert!(lock.is_held_by(&me).unwrap() && lock.is_locked().unwrap());
@@ -276,7 +279,10 @@ fn threads_take_turns(client: LockClient) {
             scope.spawn(|| {
                 for turn in 0..TURNS {
                     let guard = lock.lock().unwrap();
-                    assert!(!inside.swap(true, Ordering::Relaxed), "two inside");
+                    assert!(
+                        !inside.swap(true, Ordering::Relaxed),
+                        "expected one thread inside, and found two"
+                    );
                     let before = sum.load(Ordering::Relaxed);
                     thread::yield_now();
                     sum.store(before + 1, Ordering::Relaxed);
@@ -289,7 +295,7 @@ fn threads_take_turns(client: LockClient) {
         }
     });
     assert_eq!(sum.into_inner(), THREADS * TURNS);
-    assert!(begin.elapsed() < 2 * SOON, "a wake-up was lost: {:?}", begin.elapsed());
+    assert!(begin.elapsed() < 2 * SOON, "expected no lost wake-up, and the wait took {:?}", begin.elapsed());
     assert!(client.registry().is_empty());
     eventually("the last release", || !lock.is_locked().unwrap());
 }
@@ -319,7 +325,7 @@ fn threads_and_tasks_stand_in_one_line(client: LockClient) {
         }
         eventually("the next place", || waiting.waiters() == place + 1);
     }
-    assert!(client.registry().is_empty(), "no task of this client needs a message");
+    assert!(client.registry().is_empty(), "expected no subscription of a client without waiters");
     // A guard converts between blocking and async.
     drop(Guard::from_async(holder.into_async()));
     for thread in threads {
@@ -356,11 +362,11 @@ async fn blocks_and_does_not_panic(client: LockClient) {
         async move { ran.store(true, Ordering::Relaxed) }
     });
     assert!(lock.try_lock_for(Duration::from_millis(50), Lease::Watched).unwrap().is_none());
-    assert!(!ran.load(Ordering::Relaxed), "the thread was given away");
+    assert!(!ran.load(Ordering::Relaxed), "expected the blocked thread to run no other task");
     let other = thread::spawn(move || guard.lost_timeout(Duration::from_millis(50)).is_none());
     let guard = lock.lock().unwrap();
     assert!(other.join().unwrap());
-    assert!(!ran.load(Ordering::Relaxed), "the thread was given away");
+    assert!(!ran.load(Ordering::Relaxed), "expected the blocked thread to run no other task");
     task.await.unwrap();
     // Release here, so that the last handles end the background thread within this function.
     guard.unlock().unwrap();
@@ -417,7 +423,10 @@ fn waker_that_blocks_waits_for_a_task_that_it_has_freed() {
     assert!(asleep(&outer));
     let begin = Instant::now();
     outer_guard.unlock().unwrap();
-    assert!(begin.elapsed() < SOON, "slept beside a task that it should have woken");
+    assert!(
+        begin.elapsed() < SOON,
+        "expected the release soon, and it blocks beside a task that it has to wake"
+    );
     other.join().unwrap();
 }
 
@@ -430,7 +439,7 @@ mod needs_a_server {
     }
 
     #[test]
-    fn background_thread_ends_with_the_last_clone_and_not_before_the_last_release() {
+    fn background_thread_ends_after_the_last_clone_and_last_release() {
         let server = RedisServer::start();
         let mut raw = ::redis::Client::open(server.url()).unwrap().get_connection().unwrap();
         let client = LockClient::connect(&server.url()).unwrap();
@@ -443,19 +452,27 @@ mod needs_a_server {
         let lock = client.get_lock("orders").unwrap();
         let guard = lock.lock().unwrap();
         drop((client, lock));
-        assert_eq!(ended.try_recv(), Err(mpsc::TryRecvError::Empty), "the guard does not keep the thread");
+        assert_eq!(
+            ended.try_recv(),
+            Err(mpsc::TryRecvError::Empty),
+            "expected the guard to keep the background thread"
+        );
         // While the server is stopped, the release cannot finish before the last handle is dropped.
         server.pause();
         drop(guard);
-        assert_eq!(ended.try_recv(), Err(mpsc::TryRecvError::Empty), "the release does not keep the thread");
+        assert_eq!(
+            ended.try_recv(),
+            Err(mpsc::TryRecvError::Empty),
+            "expected the pending release to keep the background thread"
+        );
         server.resume();
         assert_eq!(
             ended.recv_timeout(SOON),
             Err(mpsc::RecvTimeoutError::Disconnected),
-            "it outlives all of them"
+            "expected the background thread to end with the last handle"
         );
         let held: bool = ::redis::cmd("EXISTS").arg("orders").query(&mut raw).unwrap();
-        assert!(!held, "the release was lost with the thread");
+        assert!(!held, "expected a free lock, and the release was lost with the thread");
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl Between for Stops {
 
 /// The waiter takes over the lease number of the previous hold, while the forced unlock is unanswered.
 #[tokio::test]
-async fn lease_that_is_granted_after_a_forced_unlock_is_not_lost_by_its_answer() {
+async fn lease_granted_after_a_forced_unlock_survives_its_answer() {
     let (local, stops) =
         (Local::new(), Stops::new(true, |command| matches!(command, Command::ForceRelease(_))));
     let (client, other) = (LockClient::new(stops.over(&local)), LockClient::new(local));
@@ -85,14 +85,14 @@ async fn lease_that_is_granted_after_a_forced_unlock_is_not_lost_by_its_answer()
     let mut waits = pin!(lock.lock_with_lease(HOUR));
     assert!(poll(waits.as_mut()).is_pending());
     let mut forced = pin!(lock.force_unlock());
-    assert!(poll(forced.as_mut()).is_pending(), "it has run, and is not answered");
+    assert!(poll(forced.as_mut()).is_pending(), "expected the executed forced unlock to wait for its answer");
     drop(held);
     let next = soon("the waiter's turn", waits).await.unwrap();
     stops.let_through();
     assert!(forced.await.unwrap());
-    assert!(next.is_held(), "it was taken after the lock was forced free");
+    assert!(next.is_held(), "expected a lease granted after the forced unlock to be held");
     next.unlock().await.unwrap();
-    assert!(theirs.try_lock().await.unwrap().is_some(), "the store keeps a lease that nobody has");
+    assert!(theirs.try_lock().await.unwrap().is_some(), "expected no lease without a guard at the store");
 }
 
 /// The waiter gets the lock before the forced unlock reaches the store.
@@ -106,12 +106,12 @@ async fn lease_that_is_granted_before_a_forced_unlock_is_lost_by_it() {
     let mut waits = pin!(lock.lock_with_lease(HOUR));
     assert!(poll(waits.as_mut()).is_pending());
     let mut forced = pin!(lock.force_unlock());
-    assert!(poll(forced.as_mut()).is_pending(), "it is on its way");
+    assert!(poll(forced.as_mut()).is_pending(), "expected the forced unlock to wait on its way to the store");
     drop(held);
     let next = soon("the waiter's turn", waits).await.unwrap();
     stops.let_through();
     assert!(forced.await.unwrap());
-    assert!(!next.is_held(), "it is not told");
+    assert!(!next.is_held(), "expected the new hold to be lost by the forced unlock");
 }
 
 /// Holds back the answers to reads and to forced unlocks, and counts the leases of each renewal.
@@ -131,7 +131,7 @@ impl Between for CountsRenewals {
 
 /// A silent store costs one timeout, not one per reader.
 #[tokio::test]
-async fn forced_unlock_asks_once_about_all_leases_that_were_granted_meanwhile() {
+async fn forced_unlock_asks_once_about_all_leases_granted_meanwhile() {
     let is_held_back =
         |command: Command<'_>| matches!(command, Command::Acquire(Mode::Read) | Command::ForceRelease(_));
     let counts = CountsRenewals(Stops::new(true, is_held_back), Arc::default());
@@ -143,7 +143,7 @@ async fn forced_unlock_asks_once_about_all_leases_that_were_granted_meanwhile() 
     let mut reads: Vec<_> = (1..=3).map(|hours| Box::pin(read.lock_with_lease(HOUR * hours))).collect();
     assert!(reads.iter_mut().all(|read| poll(read.as_mut()).is_pending()));
     let mut forced = pin!(read.force_unlock());
-    assert!(poll(forced.as_mut()).is_pending(), "it has run, and is not answered");
+    assert!(poll(forced.as_mut()).is_pending(), "expected the executed forced unlock to wait for its answer");
     counts.0.let_through.add_permits(reads.len());
     let mut held = Vec::new();
     for read in reads {
@@ -151,13 +151,16 @@ async fn forced_unlock_asks_once_about_all_leases_that_were_granted_meanwhile() 
     }
     counts.0.let_through();
     assert!(forced.await.unwrap());
-    assert!(held.iter().all(|read| !read.is_held()), "it was granted before the lock was forced free");
+    assert!(
+        held.iter().all(|read| !read.is_held()),
+        "expected all leases granted before the forced unlock to be lost"
+    );
     assert_eq!(*counts.1.lock().unwrap(), [held.len()]);
 }
 
 /// The acquisition is answered after the forced unlock, or while the unlock's answer is still on the way.
 #[tokio::test]
-async fn lease_that_was_granted_before_a_forced_unlock_and_is_known_later_is_lost_by_it() {
+async fn lease_granted_before_a_forced_unlock_and_known_later_is_lost() {
     let kinds: [fn(&LockClient) -> Lock; 4] = [
         |client| client.get_lock("orders").unwrap(),
         |client| client.get_fair_lock("orders").unwrap(),
@@ -175,7 +178,7 @@ async fn lease_that_was_granted_before_a_forced_unlock_and_is_known_later_is_los
         let client = LockClient::new(stops.over(&local));
         let lock = lock_of(&client);
         let mut asks = pin!(lock.lock_with_lease(HOUR));
-        assert!(poll(asks.as_mut()).is_pending(), "it is granted, and not answered");
+        assert!(poll(asks.as_mut()).is_pending(), "expected the granted attempt to wait for its answer");
         let mut forced = pin!(lock.force_unlock());
         let done = poll(forced.as_mut());
         assert_eq!(done.is_pending(), answered_first == 1);
@@ -183,7 +186,7 @@ async fn lease_that_was_granted_before_a_forced_unlock_and_is_known_later_is_los
         let held = soon("the answer", asks).await.unwrap();
         if done.is_pending() {
             assert!(forced.await.unwrap());
-            assert!(!held.is_held(), "it is not told");
+            assert!(!held.is_held(), "expected the hold granted before the forced unlock to be lost");
         }
         soon("the loss", held.lost()).await;
     }
@@ -191,7 +194,7 @@ async fn lease_that_was_granted_before_a_forced_unlock_and_is_known_later_is_los
 
 /// Another client has held the lock meanwhile; a token request would lease under the lost hold's number.
 #[test]
-fn hold_that_is_lost_is_not_begun_anew_by_the_token_of_an_inner_one() {
+fn lost_hold_is_not_begun_anew_by_the_token_of_an_inner_hold() {
     let kinds: [fn(&LockClient) -> Lock; 4] = [
         |client| client.get_lock("orders").unwrap(),
         |client| client.get_fair_lock("orders").unwrap(),
@@ -223,7 +226,9 @@ async fn work_takes_no_step_after_its_lease_though_no_timer_has_fired() {
     })));
     assert!(poll(run.as_mut()).is_pending());
     clock.advance(Duration::from_secs(2));
-    let Poll::Ready(outcome) = poll(run.as_mut()) else { panic!("its lease is over") };
+    let Poll::Ready(outcome) = poll(run.as_mut()) else {
+        panic!("expected the end of the work with its lease")
+    };
     assert!(outcome.unwrap_err().is_lost());
     // Ordering: SeqCst, as above.
     assert_eq!(steps.load(Ordering::SeqCst), 1);
@@ -236,7 +241,7 @@ fn acquisitions(client: &LockClient, of: fn(&LockClient) -> Lock) -> u64 {
 
 /// The forgotten hold ends first, while its owner still has the lock.
 #[test]
-fn name_is_not_kept_for_a_hold_that_was_forgotten_beside_a_guard() {
+fn name_is_dropped_after_a_hold_forgotten_beside_a_guard() {
     let kinds: [fn(&LockClient) -> Lock; 3] = [
         |client| client.get_lock("orders").unwrap(),
         |client| client.get_fair_lock("orders").unwrap(),
@@ -252,7 +257,11 @@ fn name_is_not_kept_for_a_hold_that_was_forgotten_beside_a_guard() {
             inner.forget();
             clock.advance(Duration::from_secs(if ends_by_itself { 20 } else { 3 }));
             drop(outer);
-            assert_eq!(acquisitions(&client, lock_of), 0, "the name is kept for ever");
+            assert_eq!(
+                acquisitions(&client, lock_of),
+                0,
+                "expected no entry of the name after its last hold"
+            );
         }
     }
 }
@@ -263,7 +272,7 @@ fn hasty() -> LockOptions {
 
 /// The owner, which holds the lock, waits for a longer lease or a token, and gains a hold with the answer.
 #[tokio::test]
-async fn inner_hold_whose_future_is_not_polled_keeps_the_lock_from_no_other() {
+async fn unpolled_inner_hold_keeps_no_other_client_from_the_lock() {
     for fair in [false, true] {
         let asks = |command: Command<'_>| matches!(command, Command::Acquire(Mode::Fair | Mode::Plain));
         let (local, stops) = (Local::new(), Stops::new(false, asks));
@@ -277,7 +286,7 @@ async fn inner_hold_whose_future_is_not_polled_keeps_the_lock_from_no_other() {
         let outer = lock.lock().await.unwrap();
         let fenced = lock.fenced();
         let mut inner = pin!(fenced.lock());
-        assert!(poll(inner.as_mut()).is_pending(), "it asks for a token");
+        assert!(poll(inner.as_mut()).is_pending(), "expected the inner acquisition to wait for its token");
         drop(outer);
         stops.let_through.add_permits(1);
         let got = soon("the other's turn", theirs.lock()).await.unwrap();
@@ -295,7 +304,7 @@ fn reads(command: Command<'_>) -> bool {
 
 /// A writer's read asks the store outside of the queue.
 #[tokio::test]
-async fn writers_read_whose_future_is_not_polled_keeps_the_lock_from_no_other() {
+async fn unpolled_read_of_a_writer_keeps_the_lock_from_no_client() {
     let (local, stops) = (Local::new(), Stops::new(true, reads));
     let client = LockClient::with_options(stops.over(&local), &hasty()).unwrap();
     let other = LockClient::new(local);
@@ -305,7 +314,7 @@ async fn writers_read_whose_future_is_not_polled_keeps_the_lock_from_no_other() 
     let writes = prices.write().owned_by(&me).lock().await.unwrap();
     let read = prices.read().owned_by(&me);
     let mut reads = pin!(read.lock());
-    assert!(poll(reads.as_mut()).is_pending(), "it asks beside the queue");
+    assert!(poll(reads.as_mut()).is_pending(), "expected the writer's read to wait for the store");
     drop(writes);
     stops.let_through();
     soon("the other's turn", theirs.write().lock()).await.unwrap().unlock().await.unwrap();
@@ -336,17 +345,22 @@ impl Reads {
 
 /// The check that takes the first unpolled grant back comes too early for the second.
 #[test]
-fn read_that_waits_for_its_poll_keeps_its_grant_beside_one_that_has_waited_for_too_long() {
+fn unpolled_read_keeps_its_grant_beside_an_overdue_one() {
     let stops = Stops::new(true, reads);
     let Reads { clock, client, lock, writes: _writes } = Reads::over(stops.clone());
     let [mut late, mut in_time] = [(); 2].map(|()| Box::pin(lock.lock()));
-    assert!(poll(late.as_mut()).is_pending() && poll(in_time.as_mut()).is_pending(), "they ask");
+    assert!(
+        poll(late.as_mut()).is_pending() && poll(in_time.as_mut()).is_pending(),
+        "expected both reads to wait for the store"
+    );
     for _ in 0..2 {
         stops.let_through.add_permits(1);
         clock.advance(Reads::UNPOLLED_LIMIT / 2);
     }
     assert_eq!(client.metrics().superseded, 1);
-    let Poll::Ready(Ok(held)) = poll(in_time.as_mut()) else { panic!("it asks once more") };
+    let Poll::Ready(Ok(held)) = poll(in_time.as_mut()) else {
+        panic!("expected the grant of the first attempt")
+    };
     assert!(held.is_held());
 }
 
@@ -367,12 +381,12 @@ async fn shutdown_waits_for_what_a_writer_has_asked_to_read() {
     stops.let_through();
     client.shutdown(SOON).await.unwrap();
     assert!(reads.await.unwrap().unwrap_err().is_shut_down());
-    assert!(!theirs.read().is_locked().await.unwrap(), "the store keeps what nobody has");
+    assert!(!theirs.read().is_locked().await.unwrap(), "expected no lease without a guard at the store");
 }
 
 /// The hold's own lease is over, while the store keeps the outer hold's longer lease.
 #[tokio::test]
-async fn shutdown_leaves_no_lease_of_a_hold_that_is_over_though_no_timer_has_fired() {
+async fn shutdown_releases_a_hold_that_ended_without_a_timer() {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(Untimed(clock.clone()));
     let (client, other) = (LockClient::new(local.clone()), LockClient::new(local));
@@ -381,17 +395,17 @@ async fn shutdown_leaves_no_lease_of_a_hold_that_is_over_though_no_timer_has_fir
     let inner = lock.lock_with_lease(Duration::from_secs(5)).await.unwrap();
     drop(outer);
     let mut shutdown = pin!(client.shutdown(HOUR));
-    assert!(poll(shutdown.as_mut()).is_pending(), "it is held");
+    assert!(poll(shutdown.as_mut()).is_pending(), "expected the shutdown to wait for the hold");
     clock.advance(Duration::from_secs(5));
     assert!(!inner.is_held());
     let Poll::Ready(Ok(())) = poll(shutdown.as_mut()) else { panic!("nothing is held") };
     let free = other.get_lock("orders").unwrap().try_lock().await.unwrap().is_some();
-    assert!(free, "the runtime may end now, and the store keeps the lease");
+    assert!(free, "expected no lease at the store after the shutdown");
 }
 
 /// A shutdown must see either the hold or the release.
 #[test]
-fn shutdown_that_comes_between_a_hold_and_its_release_waits_for_it() {
+fn shutdown_between_a_hold_and_its_release_waits_for_both() {
     for _ in 0..ROUNDS {
         let stops = Stops::new(false, |command| matches!(command, Command::Release(_)));
         let client = LockClient::new(stops.over(&Local::new()));
@@ -405,31 +419,34 @@ fn shutdown_that_comes_between_a_hold_and_its_release_waits_for_it() {
             begins.wait();
             poll(pin!(client.shutdown(HOUR))).is_ready()
         });
-        assert!(!is_over, "its release is not answered");
+        assert!(!is_over, "expected the shutdown to wait for the answer to the release");
     }
 }
 
 /// Without back-off one process would reacquire forever, while woken waiters find the lock taken.
 #[test]
-fn process_that_wants_the_lock_again_lets_one_go_first_that_has_heard_of_its_release() {
+fn process_that_reacquires_first_yields_to_a_notified_client() {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
     let (client, other) = (LockClient::new(local.clone()), LockClient::new(local));
     let (lock, theirs) = (client.get_lock("orders").unwrap(), other.get_lock("orders").unwrap());
     let their_hold = ready(theirs.lock()).unwrap();
     let mut ours = pin!(lock.lock());
-    assert!(poll(ours.as_mut()).is_pending(), "the other has it");
+    assert!(poll(ours.as_mut()).is_pending(), "expected the waiter to wait for the other client");
     ready(their_hold.unlock()).unwrap();
     let our_hold = ready(ours).unwrap();
     let mut waits = pin!(theirs.lock());
-    assert!(poll(waits.as_mut()).is_pending(), "this one has it");
+    assert!(poll(waits.as_mut()).is_pending(), "expected the other client to wait for this one");
     ready(our_hold.unlock()).unwrap();
 
     let mut again = pin!(lock.lock());
-    assert!(poll(again.as_mut()).is_pending(), "it overtakes the other, which has heard");
+    assert!(
+        poll(again.as_mut()).is_pending(),
+        "expected the releasing client to wait for the notified client"
+    );
     let their_hold = ready(waits).unwrap();
     clock.advance(SOON);
-    assert!(poll(again.as_mut()).is_pending(), "the other has it");
+    assert!(poll(again.as_mut()).is_pending(), "expected the releasing client to wait for the other client");
     ready(their_hold.unlock()).unwrap();
     assert!(ready(again).is_ok());
 }
@@ -458,7 +475,7 @@ impl Runtime for RunsNoTask {
 
 /// The watchdog checks the name before the release is due for a retry; no handle keeps the name alive.
 #[tokio::test]
-async fn release_that_no_task_was_run_for_is_repeated_though_no_handle_is_left() {
+async fn release_without_a_task_or_handle_is_retried() {
     let (clock, panics) = (ThreadRuntime::paused(), Arc::new(AtomicBool::new(false)));
     let local = Local::with_runtime(RunsNoTask(clock.clone(), Arc::clone(&panics)));
     let stops = Stops::new(false, |command| matches!(command, Command::Release(_)));
@@ -470,11 +487,11 @@ async fn release_that_no_task_was_run_for_is_repeated_though_no_handle_is_left()
     // Ordering: SeqCst, as above.
     panics.store(true, Ordering::SeqCst);
     drop(held);
-    assert!(!panics.load(Ordering::SeqCst), "the runtime was not asked");
+    assert!(!panics.load(Ordering::SeqCst), "expected the panic of the runtime");
     stops.let_through();
     clock.advance(Duration::from_secs(5));
     let free = other.get_lock("orders").unwrap().try_lock().await.unwrap().is_some();
-    assert!(free, "the release is not repeated");
+    assert!(free, "expected a free lock after the retry of the release");
 }
 
 /// A release that is an effect of an event starts after the entry has become free.
@@ -508,14 +525,14 @@ fn shutdown_that_ends_beside_a_call_leaves_nothing_at_the_store() {
                 begins.wait();
                 poll(pin!(client.shutdown(HOUR))).is_ready() && ready(theirs.is_locked()).unwrap()
             });
-            assert!(!is_left, "{name}: the store keeps it");
+            assert!(!is_left, "expected no lease of {name} at the store");
         }
     }
 }
 
 /// A waker may poll the shutdown in place.
 #[test]
-fn shutdown_that_is_told_of_a_release_by_its_caller_waits_for_the_answer() {
+fn shutdown_polled_by_a_releases_waker_waits_for_the_answer() {
     struct Polls(LockClient, AtomicUsize);
     impl Wake for Polls {
         fn wake(self: Arc<Self>) {
@@ -531,11 +548,14 @@ fn shutdown_that_is_told_of_a_release_by_its_caller_waits_for_the_answer() {
     let polls = Arc::new(Polls(client.clone(), AtomicUsize::new(0)));
     let mut shutdown = pin!(client.shutdown(HOUR));
     let waker = Waker::from(Arc::clone(&polls));
-    assert!(shutdown.as_mut().poll(&mut Context::from_waker(&waker)).is_pending(), "it is held");
+    assert!(
+        shutdown.as_mut().poll(&mut Context::from_waker(&waker)).is_pending(),
+        "expected the shutdown to wait for the hold"
+    );
     let mut release = pin!(held.unlock());
     assert!(poll(release.as_mut()).is_pending());
     // Ordering: SeqCst, as above.
-    assert_eq!(polls.1.load(Ordering::SeqCst), 0, "its release is not answered");
+    assert_eq!(polls.1.load(Ordering::SeqCst), 0, "expected no wake-up before the answer to the release");
     stops.let_through();
     ready(release).unwrap();
     ready(shutdown).unwrap();
@@ -553,32 +573,35 @@ fn shutdown_ends_with_the_release_whose_caller_has_left() {
     assert!(poll(release.as_mut()).is_pending());
     drop(release);
     let mut shutdown = pin!(client.shutdown(HOUR));
-    assert!(poll(shutdown.as_mut()).is_pending(), "it is not answered");
+    assert!(
+        poll(shutdown.as_mut()).is_pending(),
+        "expected the shutdown to wait for the answer to the release"
+    );
     stops.let_through();
     clock.advance(Duration::from_nanos(1));
-    assert!(poll(shutdown).is_ready(), "it waits for no release");
+    assert!(poll(shutdown).is_ready(), "expected the end of the shutdown after the answer");
 }
 
 #[test]
-fn name_is_not_kept_for_a_forgotten_hold_that_has_ended_by_itself() {
+fn name_is_dropped_after_a_forgotten_hold_ended_by_itself() {
     let clock = ThreadRuntime::paused();
     let client = LockClient::new(Local::with_runtime(clock.clone()));
     let lock_of: fn(&LockClient) -> Lock = |client| client.get_lock("orders").unwrap();
     ready(lock_of(&client).lock_with_lease(Duration::from_secs(1))).unwrap().forget();
     assert_eq!(acquisitions(&client, lock_of), 1);
     clock.advance(Duration::from_secs(2));
-    assert_eq!(acquisitions(&client, lock_of), 0, "the name is kept for ever");
+    assert_eq!(acquisitions(&client, lock_of), 0, "expected no entry of the name after its last hold");
 }
 
 /// The retried release has removed the lease before the first release reaches the store.
 #[test]
-fn unlock_whose_release_was_repeated_meanwhile_is_told_that_it_had_the_lock() {
+fn unlock_overtaken_by_its_retry_reports_that_it_held_the_lock() {
     let clock = ThreadRuntime::paused();
     let stops = Stops::new(false, |command| matches!(command, Command::Release(_)));
     let client = LockClient::with_options(stops.over(&Local::with_runtime(clock.clone())), &hasty()).unwrap();
     let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
     let mut unlocks = pin!(held.unlock());
-    assert!(poll(unlocks.as_mut()).is_pending(), "it is not answered");
+    assert!(poll(unlocks.as_mut()).is_pending(), "expected the unlock to wait for its answer");
     clock.advance(SOON);
     // Both releases proceed, although the caller's future is not polled.
     stops.let_through();
@@ -588,7 +611,7 @@ fn unlock_whose_release_was_repeated_meanwhile_is_told_that_it_had_the_lock() {
 }
 
 #[test]
-fn shutdown_ends_with_the_refusal_of_what_a_writer_has_asked_to_read() {
+fn shutdown_ends_with_the_refusal_of_a_writers_read() {
     let stops = Stops::new(false, reads);
     let local = Local::with_runtime(ThreadRuntime::paused());
     let (client, other) = (LockClient::new(stops.over(&local)), LockClient::new(local));
@@ -598,11 +621,14 @@ fn shutdown_ends_with_the_refusal_of_what_a_writer_has_asked_to_read() {
     let writes = ready(prices.write().owned_by(&me).lock()).unwrap();
     let read = prices.read().owned_by(&me);
     let mut reads = pin!(read.lock());
-    assert!(poll(reads.as_mut()).is_pending(), "it asks beside the queue");
+    assert!(poll(reads.as_mut()).is_pending(), "expected the writer's read to wait for the store");
     ready(writes.unlock()).unwrap();
     let _theirs = ready(theirs.write().lock()).unwrap();
     let mut shutdown = pin!(client.shutdown(HOUR));
-    assert!(poll(shutdown.as_mut()).is_pending(), "it may be granted yet");
+    assert!(
+        poll(shutdown.as_mut()).is_pending(),
+        "expected the shutdown to wait for the attempt that may be granted"
+    );
     stops.let_through();
     assert!(ready(reads).unwrap_err().is_shut_down());
     ready(shutdown).unwrap();
@@ -610,17 +636,21 @@ fn shutdown_ends_with_the_refusal_of_what_a_writer_has_asked_to_read() {
 
 /// No release follows for a lost lease, so the renewal has to wake the shutdown.
 #[test]
-fn shutdown_ends_with_the_renewal_that_finds_the_last_lease_gone() {
+fn shutdown_ends_with_a_renewal_that_finds_the_last_lease_gone() {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
     let (client, other) = (LockClient::new(local.clone()), LockClient::new(local));
     let _held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
     ready(other.get_lock("orders").unwrap().force_unlock()).unwrap();
     let mut shutdown = pin!(client.shutdown(HOUR));
-    assert!(poll(shutdown.as_mut()).is_pending(), "it is held");
+    assert!(poll(shutdown.as_mut()).is_pending(), "expected the shutdown to wait for the hold");
     clock.advance(Duration::from_secs(11));
     let metrics = client.metrics();
-    assert_eq!((metrics.leases_lost, metrics.renewals_late), (1, 0), "nothing of it came late");
+    assert_eq!(
+        (metrics.leases_lost, metrics.renewals_late),
+        (1, 0),
+        "expected one lost lease and no late renewal"
+    );
     ready(shutdown).unwrap();
 }
 
@@ -640,7 +670,10 @@ fn each_read_that_is_not_polled_is_given_back_in_its_time() {
     let stops = Stops::new(true, reads);
     let Reads { clock, client, lock, writes: _writes } = Reads::over(stops.clone());
     let mut asks = [(); 2].map(|()| Box::pin(lock.lock()));
-    assert!(asks.iter_mut().all(|asks| poll(asks.as_mut()).is_pending()), "they ask");
+    assert!(
+        asks.iter_mut().all(|asks| poll(asks.as_mut()).is_pending()),
+        "expected all reads to wait for the store"
+    );
     for superseded in [0, 1, 2] {
         stops.let_through.add_permits(1);
         clock.advance(Reads::UNPOLLED_LIMIT / 2);
@@ -667,13 +700,13 @@ impl Between for InSteps {
 }
 
 #[test]
-fn read_that_was_polled_in_time_and_waits_on_is_not_taken_for_unpolled() {
+fn read_polled_in_time_that_waits_on_does_not_count_as_unpolled() {
     let stops = Stops::new(true, reads);
     let Reads { clock, client, lock, writes: _writes } = Reads::over(InSteps(stops.clone()));
     let mut asks = pin!(lock.lock());
     assert!(poll(asks.as_mut()).is_pending());
     stops.let_through.add_permits(1);
-    assert!(poll(asks.as_mut()).is_pending(), "it waits for the second step");
+    assert!(poll(asks.as_mut()).is_pending(), "expected the read to wait for its second step");
     clock.advance(SOON);
     assert_eq!(client.metrics().superseded, 0);
     stops.let_through.add_permits(1);
@@ -725,7 +758,7 @@ impl Between for Apart {
 
 /// The token request, sent after the renewal, has begun the lease anew before the renewal's answer arrives.
 #[test]
-fn extension_is_asked_for_once_more_when_what_says_that_the_lease_is_gone_is_older_than_the_lease() {
+fn extension_is_repeated_if_the_lease_is_newer_than_its_loss() {
     let local = Local::new();
     let apart = Apart::new();
     let (client, other) = (LockClient::new(over(&local, apart.clone())), LockClient::new(local));
@@ -736,11 +769,14 @@ fn extension_is_asked_for_once_more_when_what_says_that_the_lease_is_gone_is_old
     let fenced = lock.fenced();
     let mut inner = pin!(fenced.lock());
     apart.renews.let_through.add_permits(1);
-    assert!(poll(inner.as_mut()).is_pending(), "it asks for a token");
+    assert!(poll(inner.as_mut()).is_pending(), "expected the inner acquisition to wait for its token");
     ready(theirs.force_unlock()).unwrap();
     {
         let mut extends = pin!(outer.extend(HOUR));
-        assert!(poll(extends.as_mut()).is_pending(), "it is told that the lease is gone");
+        assert!(
+            poll(extends.as_mut()).is_pending(),
+            "expected the extension to wait after the report of a lost lease"
+        );
         apart.asks.let_through();
         assert!(ready(inner).unwrap().is_held());
         apart.renews.let_through();
@@ -748,12 +784,15 @@ fn extension_is_asked_for_once_more_when_what_says_that_the_lease_is_gone_is_old
     }
     assert!(outer.remaining() > HOUR / 2);
     let kept = ready(theirs.remaining()).unwrap();
-    assert!(kept.is_some_and(|kept| kept > HOUR / 2), "the store keeps it for {kept:?}");
+    assert!(
+        kept.is_some_and(|kept| kept > HOUR / 2),
+        "expected the extension at the store, and the lease lasts {kept:?}"
+    );
 }
 
 /// The command has run, but the future is dropped before the answer.
 #[test]
-fn extension_that_was_given_up_keeps_the_lock_for_no_longer_than_the_hold() {
+fn abandoned_extension_keeps_the_lock_no_longer_than_the_hold() {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
     let stops = Stops::new(true, |command| matches!(command, Command::Renew(..)));
@@ -764,11 +803,11 @@ fn extension_that_was_given_up_keeps_the_lock_for_no_longer_than_the_hold() {
     clock.advance(Duration::from_secs(2));
     assert!(!held.is_held());
     let free = ready(other.get_lock("orders").unwrap().try_lock()).unwrap().is_some();
-    assert!(free, "the store keeps what nobody has");
+    assert!(free, "expected no lease without a guard at the store");
 }
 
 #[test]
-fn extension_that_is_answered_when_the_hold_is_over_is_given_back_though_no_timer_has_fired() {
+fn late_extension_of_an_ended_hold_is_released_without_a_timer() {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(Untimed(clock.clone()));
     let stops = Stops::new(true, |command| matches!(command, Command::Renew(..)));
@@ -782,7 +821,7 @@ fn extension_that_is_answered_when_the_hold_is_over_is_given_back_though_no_time
     stops.let_through();
     assert!(ready(extends).unwrap_err().is_lost());
     let free = ready(other.get_lock("orders").unwrap().try_lock()).unwrap().is_some();
-    assert!(free, "the store keeps what nobody has");
+    assert!(free, "expected no lease without a guard at the store");
 }
 
 /// The token request begins the lease anew, so rolling back early would not undo a later arrival.
@@ -798,19 +837,19 @@ fn token_that_comes_when_its_hold_was_given_back_is_rolled_back() {
     let _outer = ready(lock.lock()).unwrap();
     let fenced = lock.fenced();
     let mut inner = pin!(fenced.lock());
-    assert!(poll(inner.as_mut()).is_pending(), "it asks for a token");
+    assert!(poll(inner.as_mut()).is_pending(), "expected the inner acquisition to wait for its token");
     for _ in 0..2 {
         ready(lock.unlock(&me)).unwrap();
     }
     assert!(!ready(theirs.is_locked()).unwrap());
     stops.let_through.add_permits(1);
     assert!(ready(inner).unwrap_err().is_lost());
-    assert!(ready(theirs.try_lock()).unwrap().is_some(), "the store keeps what nobody has");
+    assert!(ready(theirs.try_lock()).unwrap().is_some(), "expected no lease without a guard at the store");
 }
 
 /// The request reaches the store after the rollback, and its outcome stays unknown.
 #[test]
-fn token_whose_answer_is_not_read_leaves_nothing_of_a_hold_that_was_given_back() {
+fn unread_token_request_leaves_nothing_of_a_released_hold() {
     let local = Local::new();
     let stops = Stops::both(|command| matches!(command, Command::Acquire(_)));
     let (client, other) = (LockClient::new(stops.over(&local)), LockClient::new(local));
@@ -821,15 +860,15 @@ fn token_whose_answer_is_not_read_leaves_nothing_of_a_hold_that_was_given_back()
     let _outer = ready(lock.lock()).unwrap();
     let fenced = lock.fenced();
     let mut inner = Box::pin(fenced.lock());
-    assert!(poll(inner.as_mut()).is_pending(), "it asks for a token");
+    assert!(poll(inner.as_mut()).is_pending(), "expected the inner acquisition to wait for its token");
     for _ in 0..2 {
         ready(lock.unlock(&me)).unwrap();
     }
     assert!(!ready(theirs.is_locked()).unwrap());
     stops.let_through.add_permits(1);
-    assert!(poll(inner.as_mut()).is_pending(), "it is granted, and not answered");
+    assert!(poll(inner.as_mut()).is_pending(), "expected the granted acquisition to wait for its answer");
     drop(inner);
-    assert!(ready(theirs.try_lock()).unwrap().is_some(), "the store keeps what nobody has");
+    assert!(ready(theirs.try_lock()).unwrap().is_some(), "expected no lease without a guard at the store");
 }
 
 /// Runs an action once the queue head's command is sent; the answer never comes.
@@ -856,7 +895,7 @@ impl Between for OnItsWay {
 
 /// The rollback reaches the store first; then the future is dropped, or kept without another poll.
 #[test]
-fn attempt_of_a_queue_head_that_is_superseded_while_it_is_sent_leaves_nothing() {
+fn attempt_of_a_queue_head_superseded_in_flight_leaves_nothing() {
     for kept in [false, true] {
         let (local, on_its_way) = (Local::new(), OnItsWay::default());
         let client = LockClient::new(over(&local, on_its_way.clone()));
@@ -866,13 +905,16 @@ fn attempt_of_a_queue_head_that_is_superseded_while_it_is_sent_leaves_nothing() 
         let mut asks = Box::pin(lock.lock());
         let _ = poll(asks.as_mut());
         let _asks = kept.then_some(asks);
-        assert!(ready(theirs.try_lock()).unwrap().is_some(), "the store keeps what nobody has: {kept}");
+        assert!(
+            ready(theirs.try_lock()).unwrap().is_some(),
+            "expected a free lock, and the store keeps a lease without a guard (future kept: {kept})"
+        );
     }
 }
 
 /// If the lease vanishes at the moment of its grant, the store is asked twice and not forever.
 #[test]
-fn extension_of_a_lease_that_is_gone_ends_though_the_clock_stands_still() {
+fn extension_of_a_vanished_lease_ends_although_the_clock_stops() {
     let local = Local::with_runtime(ThreadRuntime::paused());
     let (client, other) = (LockClient::new(local.clone()), LockClient::new(local));
     let mut held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
@@ -892,7 +934,7 @@ fn inner_hold_whose_token_is_refused_is_none() {
     let outer = ready(lock.lock()).unwrap();
     let fenced = lock.fenced();
     let mut inner = pin!(fenced.lock());
-    assert!(poll(inner.as_mut()).is_pending(), "it asks for a token");
+    assert!(poll(inner.as_mut()).is_pending(), "expected the inner acquisition to wait for its token");
     ready(theirs.force_unlock()).unwrap();
     let _theirs = ready(theirs.lock()).unwrap();
     stops.let_through();
@@ -916,7 +958,11 @@ fn waiter_that_leaves_while_it_is_named_listens_no_more() {
     drop(held);
     let _theirs = ready(they_wait).unwrap();
     drop(waits);
-    assert_eq!(client.metrics().subscriptions, 1, "the release is not answered yet");
+    assert_eq!(
+        client.metrics().subscriptions,
+        1,
+        "expected the subscription to stay until the answer to the release"
+    );
     stops.let_through();
     clock.advance(Duration::from_nanos(1));
     assert_eq!((client.metrics().releases_pending, client.metrics().subscriptions), (0, 0));

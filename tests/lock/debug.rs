@@ -39,7 +39,7 @@ fn format(what: &str, value: &dyn Debug, used: &dyn Fn()) {
             false => write!(written, "{value:?}").unwrap(),
             true => write!(written, "{value:#?}").unwrap(),
         }
-        assert!(!written.text.is_empty(), "{what} says nothing");
+        assert!(!written.text.is_empty(), "expected a text for {what}, and got none");
     }
 }
 
@@ -52,7 +52,7 @@ fn ends(act: impl FnOnce() + Send + 'static) {
     });
     match is_done.recv_timeout(Duration::from_secs(60)) {
         Ok(()) => {}
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it does not end"),
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("expected the end within the limit"),
         Err(mpsc::RecvTimeoutError::Disconnected) => drop(thread.join().map_err(std::panic::resume_unwind)),
     }
 }
@@ -67,7 +67,7 @@ fn lock_entry_in_every_phase_can_be_formatted() {
         let (mut actions, mut more) = (Effects::default(), Effects::default());
         let waker = || Some(Waker::noop().clone());
         let entered = entry.enter(&request, waker(), now, &mut actions);
-        let Turn::Head(head) = entered else { panic!("it is free") };
+        let Turn::Head(head) = entered else { panic!("expected a queue head of the idle entry") };
         format("an entry with a queue head", &entry, &used);
         let lease = Duration::from_secs(30);
         let attempt = entry.attempt(&head, 1, now, lease).unwrap();
@@ -78,14 +78,14 @@ fn lock_entry_in_every_phase_can_be_formatted() {
             format("what an event returns", value, &used);
         }
         format("an entry with a holder and a waiter", &entry, &used);
-        let Turn::Queued(ticket) = entered else { panic!("it is held") };
+        let Turn::Queued(ticket) = entered else { panic!("expected a queued waiter, as the lock is held") };
         format("a ticket", &ticket, &used);
         entry.cancel(ticket, now, &mut more);
     });
 }
 
 #[test]
-fn what_a_client_in_use_consists_of_can_be_formatted() {
+fn all_parts_of_a_client_in_use_can_be_formatted() {
     ends(|| {
         let local = Local::new();
         let [client, other] = [(); 2].map(|()| LockClient::new(local.clone()));

@@ -118,19 +118,22 @@ fn end_of_the_runtime_is_told_to_each_call_and_ends_each_hold() {
         // Set the flag before dropping the tasks, whose drops would report the end.
         ends.has_ended.store(true, SeqCst);
         for mut waits in limited {
-            assert!(has_ended(poll(waits.as_mut())), "a wait with a limit that is not over");
+            assert!(has_ended(poll(waits.as_mut())), "expected the limited wait to end with the runtime");
         }
         ends.end();
-        assert!(has_ended(poll(waits.as_mut())), "a waiter in the queue");
-        assert!(has_ended(poll(competes.as_mut())), "the queue head");
-        assert!(has_ended(poll(pin!(lock("free").lock()))), "a new call");
+        assert!(has_ended(poll(waits.as_mut())), "expected the queued waiter to end with the runtime");
+        assert!(has_ended(poll(competes.as_mut())), "expected the queue head's wait to end with the runtime");
+        assert!(
+            has_ended(poll(pin!(lock("free").lock()))),
+            "expected a new call to fail after the runtime's end"
+        );
         assert!(matches!(ready(held.lost()), LossReason::Unreachable));
     }
 }
 
 /// The client has no task that the end of the runtime could wake.
 #[test]
-fn queue_head_of_a_client_that_has_held_nothing_is_told_of_the_end_when_it_is_woken() {
+fn woken_queue_head_of_a_client_without_holds_learns_of_the_end() {
     let ends = Ends::new(Waker::noop());
     let local = Local::with_runtime(ends.clone());
     let _theirs = ready(LockClient::new(local.clone()).get_lock("orders").unwrap().lock()).unwrap();
@@ -147,7 +150,7 @@ fn queue_head_of_a_client_that_has_held_nothing_is_told_of_the_end_when_it_is_wo
 }
 
 #[test]
-fn waker_that_panics_when_the_runtime_ends_is_told_of_and_keeps_no_other_asleep() {
+fn waker_panic_at_the_runtimes_end_leaves_no_waiter_asleep() {
     let ends = Ends::new(Waker::noop());
     let client = LockClient::new(Local::with_runtime(ends.clone()));
     let panics = Arc::new(Panics::default());
@@ -156,7 +159,7 @@ fn waker_that_panics_when_the_runtime_ends_is_told_of_and_keeps_no_other_asleep(
     let _held = locks.each_ref().map(|lock| ready(lock.lock()).unwrap());
     let mut waits = locks.each_ref().map(|lock| Box::pin(lock.lock()));
     waits.iter_mut().for_each(|waits| assert!(poll_by(waits.as_mut(), &waker).is_pending()));
-    assert!(told_of(|| ends.end()) > 0, "its panic is told to no caller and by no event");
+    assert!(told_of(|| ends.end()) > 0, "expected an event about the waker's panic");
     assert_eq!(panics.calls.load(SeqCst), 2);
 }
 
@@ -173,8 +176,8 @@ fn waker_of_a_loss_that_panics_when_the_runtime_ends_is_told_of() {
     assert!(poll_by(lost.as_mut(), &Waker::from(Arc::clone(&panics))).is_pending());
     ends.clock.advance(LEASE);
     let _next = ready(lock.lock()).unwrap();
-    assert_eq!(panics.calls.load(SeqCst), 1, "a waker of a loss is called by a newcomer");
-    assert!(told_of(|| ends.end()) > 0, "its panic is told to no caller and by no event");
+    assert_eq!(panics.calls.load(SeqCst), 1, "expected the newcomer to call the waker of the loss");
+    assert!(told_of(|| ends.end()) > 0, "expected an event about the waker's panic");
     assert_eq!(panics.calls.load(SeqCst), 2);
 }
 
@@ -220,7 +223,7 @@ fn release_that_fails_as_the_runtime_has_ended_is_not_repeated() {
 }
 
 #[test]
-fn panic_of_the_waker_that_a_runtime_gives_the_watchdog_is_told_of_and_is_no_callers() {
+fn waker_panic_of_a_runtime_is_reported_and_reaches_no_caller() {
     let panics = Arc::new(Panics::default());
     let client = LockClient::new(Local::with_runtime(Ends::new(&Waker::from(Arc::clone(&panics)))));
     let _watched = ready(client.get_lock("orders").unwrap().lock()).unwrap();
@@ -263,21 +266,21 @@ impl Runtime for Breaks {
 
 /// The watchdog ends after a few panics in a row, and all renewals with it.
 #[test]
-fn lock_that_was_lost_by_a_broken_runtime_is_renewed_when_it_is_taken_again() {
+fn lock_lost_by_a_broken_runtime_is_renewed_when_reacquired() {
     let runtime = Breaks { clock: ThreadRuntime::paused(), is_broken: Arc::default(), once: false };
     let client = LockClient::new(Local::with_runtime(runtime.clone()));
     let lock = client.get_lock("orders").unwrap();
     let held = ready(lock.lock()).unwrap();
     runtime.is_broken.store(true, SeqCst);
     let told = told_of(|| runtime.clock.advance(Duration::from_secs(11)));
-    assert!(told > 1, "{told} panics are told of");
+    assert!(told > 1, "expected events about several panics, and saw {told}");
     runtime.is_broken.store(false, SeqCst);
     runtime.clock.advance(Duration::from_secs(30));
     assert!(!Guard::is_held(&held));
     drop(held);
     let held = ready(lock.lock()).unwrap();
     runtime.clock.advance(Duration::from_secs(100));
-    assert!(Guard::is_held(&held), "no lease is renewed any more");
+    assert!(Guard::is_held(&held), "expected the lease renewed by a repaired runtime");
     ready(held.unlock()).unwrap();
 }
 
@@ -290,8 +293,8 @@ fn panics_that_do_not_come_in_a_row_end_no_renewal() {
     for round in 0..20 {
         runtime.is_broken.store(true, SeqCst);
         runtime.clock.advance(Duration::from_secs(11));
-        assert!(!runtime.is_broken.load(SeqCst), "it has not panicked");
-        assert!(Guard::is_held(&held), "no lease is renewed after {round} panics");
+        assert!(!runtime.is_broken.load(SeqCst), "expected a panic of the broken runtime");
+        assert!(Guard::is_held(&held), "expected a renewed lease after {round} panics");
     }
 }
 
@@ -305,7 +308,7 @@ fn client_whose_runtime_has_ended_beside_a_release_is_dropped() {
     assert_eq!(client.metrics().releases_pending, 1);
     ends.end();
     drop(client);
-    assert_eq!(Arc::strong_count(&silent.0), 1, "it is kept for ever");
+    assert_eq!(Arc::strong_count(&silent.0), 1, "expected no task that keeps the backend");
 }
 
 #[derive(Clone)]

@@ -80,7 +80,7 @@ async fn every_error_turns_into_a_lock_error_by_a_question_mark() {
         let said = chain(&error);
         let each_once =
             said.iter().all(|one| said.iter().filter(|other| other.contains(&**one)).count() == 1);
-        assert!(each_once, "{name} says a cause twice: {said:?}");
+        assert!(each_once, "expected each cause once in the text of {name}, and got {said:?}");
         assert!(!error.is_retryable(), "{name}: {error}");
     }
 }
@@ -96,7 +96,7 @@ impl Between for NoBraces {
 }
 
 #[test]
-fn name_that_the_store_cannot_keep_is_refused_when_the_lock_is_made() {
+fn lock_creation_refuses_a_name_the_store_cannot_keep() {
     let client = LockClient::new(over(&Local::new(), NoBraces));
     client.get_lock("orders").unwrap();
     let refused = [
@@ -110,7 +110,7 @@ fn name_that_the_store_cannot_keep_is_refused_when_the_lock_is_made() {
 }
 
 #[tokio::test]
-async fn server_that_is_not_there_may_be_tried_again_and_a_url_that_is_wrong_may_not() {
+async fn unreachable_server_may_be_retried_and_a_wrong_url_may_not() {
     let connect =
         async |url| -> Result<LockClient, LockError> { Ok(LockClient::new(Redis::connect(url).await?)) };
     let error = connect("redis://127.0.0.1:1").await.unwrap_err();

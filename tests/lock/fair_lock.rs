@@ -45,7 +45,7 @@ impl Transport for Interrupted {
 
 /// Nobody was subscribed to the message.
 #[tokio::test]
-async fn release_between_a_waiters_question_and_its_subscription_is_found() {
+async fn waiter_finds_a_release_between_its_attempt_and_subscription() {
     let (local, name) = (Local::new(), LockName::new("orders").unwrap());
     let them: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse().unwrap();
     let request = AcquireRequest::new(them.clone(), LEASE, local.runtime().now().into());
@@ -63,8 +63,11 @@ async fn release_between_a_waiters_question_and_its_subscription_is_found() {
     let transport = Interrupted(local.clone(), Arc::clone(&hook));
     let client = LockClient::new(over_with(local, Nothing, transport));
     let lock = client.get_fair_lock("orders").unwrap();
-    let waits = tokio::time::timeout(SOON, lock.lock()).await.expect("it sleeps beside a free lock");
-    assert!(hook.lock().unwrap().is_none(), "it has not subscribed, and this test says nothing");
+    let waits = tokio::time::timeout(SOON, lock.lock()).await.expect("the waiter sleeps beside a free lock");
+    assert!(
+        hook.lock().unwrap().is_none(),
+        "expected a subscription after the attempt, or the test shows nothing"
+    );
     waits.unwrap().unlock().await.unwrap();
 }
 
@@ -90,7 +93,7 @@ impl Between for Questions {
 }
 
 #[test]
-fn grant_is_asked_for_once_more_where_its_message_does_not_suffice() {
+fn insufficient_grant_by_message_is_requested_once_more() {
     for (grants_suffice, questions) in [(true, 2), (false, 3)] {
         let (local, asked) = (Local::new(), Arc::default());
         let between = Questions { asked: Arc::clone(&asked), grants_suffice };
@@ -100,13 +103,13 @@ fn grant_is_asked_for_once_more_where_its_message_does_not_suffice() {
         let mut waits = pin!(lock.lock());
         assert!(poll(waits.as_mut()).is_pending());
         drop(theirs);
-        let Poll::Ready(Ok(held)) = poll(waits.as_mut()) else { panic!("it was granted") };
+        let Poll::Ready(Ok(held)) = poll(waits.as_mut()) else { panic!("expected the grant") };
         assert_eq!(asked.load(Ordering::Relaxed), questions, "{grants_suffice}");
         // The release names no waiter either.
         let mut next = pin!(lock.lock());
         assert!(poll(next.as_mut()).is_pending());
         drop(held);
-        let Poll::Ready(Ok(_held)) = poll(next.as_mut()) else { panic!("it was granted") };
+        let Poll::Ready(Ok(_held)) = poll(next.as_mut()) else { panic!("expected the grant") };
         let asked = asked.load(Ordering::Relaxed) - questions;
         assert_eq!(asked > 0, !grants_suffice, "{grants_suffice}: {asked}");
     }

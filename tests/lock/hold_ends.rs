@@ -18,13 +18,16 @@ async fn lease_of_ones_own_ends_though_others_read_on() {
     let others = prices.read().lock().await.unwrap();
     mine.lock_with_lease(Duration::from_millis(20)).await.unwrap().forget();
     sleep(Duration::from_millis(40)).await;
-    assert_eq!(mine.hold_count(&me).await.unwrap(), 0, "it counts still");
+    assert_eq!(mine.hold_count(&me).await.unwrap(), 0, "expected no hold after the end of the lease");
     others.unlock().await.unwrap();
-    assert!(prices.write().try_lock().await.unwrap().is_some(), "it is kept from others");
+    assert!(
+        prices.write().try_lock().await.unwrap().is_some(),
+        "expected a free lock after the end of the lease"
+    );
 }
 
 #[tokio::test]
-async fn guard_is_told_at_once_that_its_hold_was_given_back_by_name_and_by_another_guard() {
+async fn guard_learns_at_once_of_its_release_by_name_or_another_guard() {
     let client = LockClient::local();
     let me = client.owner();
     let lock = client.get_lock("orders").unwrap().owned_by(&me);
@@ -35,11 +38,11 @@ async fn guard_is_told_at_once_that_its_hold_was_given_back_by_name_and_by_anoth
         drop(one);
     };
     let told = timeout(Duration::from_secs(1), async { tokio::join!(other.lost(), leaves).0 });
-    assert_eq!(told.await.expect("it is not told"), LossReason::GivenBack);
+    assert_eq!(told.await.expect("expected the notification of the waiter"), LossReason::GivenBack);
 }
 
 #[tokio::test]
-async fn lease_of_ones_own_that_is_extended_lasts_longer_beside_others() {
+async fn extended_own_lease_lasts_longer_beside_other_leases() {
     let client = LockClient::local();
     let prices = client.get_read_write_lock("prices").unwrap();
     let me = client.owner();
@@ -66,13 +69,13 @@ async fn forgotten_hold_ends_though_others_read_on() {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(Duration::from_secs(5), ends).await.expect("it is renewed for others");
+    timeout(Duration::from_secs(5), ends).await.expect("the hold ends although others renew their leases");
     others.ensure_held().await.unwrap();
 }
 
 /// The release wakes one waiter; the other knows the first holder's lease only.
 #[tokio::test]
-async fn lease_that_ends_by_itself_is_told_to_another_client_that_waits_by_an_earlier_holders() {
+async fn end_of_a_lease_wakes_a_client_that_knows_an_earlier_lease() {
     let store = Local::new();
     let [first, second, third] = [(); 3].map(|()| LockClient::new(store.clone()));
     let lock_of = |client: &LockClient| client.get_lock("orders").unwrap();
@@ -83,8 +86,8 @@ async fn lease_that_ends_by_itself_is_told_to_another_client_that_waits_by_an_ea
     let waits = tokio::spawn(async move { waits.lock().await.map(drop) });
     sleep(Duration::from_millis(50)).await;
     held.unlock().await.unwrap();
-    let kept = timeout(Duration::from_secs(5), by_lease).await.expect("the first that waits is called");
-    timeout(Duration::from_secs(5), waits).await.expect("it is told of the end").unwrap().unwrap();
+    let kept = timeout(Duration::from_secs(5), by_lease).await.expect("the first waiter is woken");
+    timeout(Duration::from_secs(5), waits).await.expect("the waiter learns of the end").unwrap().unwrap();
     assert!(!kept.unwrap().unwrap().is_held());
 }
 
@@ -93,7 +96,7 @@ const MOMENT: Duration = Duration::from_nanos(1);
 
 /// The owner keeps the lock by another hold. Precise to a nanosecond.
 #[test]
-fn guard_that_is_given_back_after_the_end_of_its_own_lease_was_lost() {
+fn guard_dropped_after_the_end_of_its_own_lease_reports_a_loss() {
     let clock = ThreadRuntime::paused();
     let client = LockClient::new(Local::with_runtime(clock.clone()));
     let lock = client.get_lock("orders").unwrap().owned_by(&client.owner());
@@ -127,7 +130,7 @@ impl Between for Passes {
 
 /// The owner keeps the lock by another hold, without a token. Precise to a nanosecond.
 #[test]
-fn inner_lease_that_is_over_before_its_token_comes_fails_and_may_be_tried_again() {
+fn inner_lease_over_before_its_token_fails_and_may_be_retried() {
     let passes = Passes(ThreadRuntime::paused(), Arc::default());
     let client = LockClient::new(over(&Local::with_runtime(passes.0.clone()), passes.clone()));
     let lock = client.get_lock("orders").unwrap().owned_by(&client.owner());
@@ -170,16 +173,16 @@ impl Between for SlowRenewals {
 }
 
 #[tokio::test]
-async fn limit_of_a_wait_holds_for_the_longer_lease_that_its_owner_asks_for() {
+async fn wait_limit_applies_to_the_longer_lease_of_an_inner_hold() {
     let client = LockClient::new(over(&Local::new(), SlowRenewals));
     let me = client.owner();
     let lock = client.get_lock("orders").unwrap().owned_by(&me);
     let _outer = lock.lock_with_lease(Duration::from_secs(60)).await.unwrap();
     let inner = lock.try_lock_for(Duration::from_millis(50), Duration::from_secs(600));
     let inner =
-        timeout(Duration::from_millis(400), inner).await.expect("it lasts longer than the caller waits");
+        timeout(Duration::from_millis(400), inner).await.expect("the wait ends at the limit of the caller");
     assert!(matches!(inner, Err(LockError::NoAnswer { .. })), "{inner:?}");
-    assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "it is kept");
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "expected the outer hold alone");
 }
 
 #[tokio::test]
@@ -213,17 +216,17 @@ impl Between for SlowAnswers {
 }
 
 #[tokio::test]
-async fn lease_that_is_over_before_the_answer_fails_and_lets_the_next_waiter_have_its_turn() {
+async fn lease_over_before_its_answer_fails_and_passes_the_lock_on() {
     let client = LockClient::new(over(&Local::new(), SlowAnswers));
     let prices = client.get_read_write_lock("prices").unwrap();
     for lock in [client.get_lock("a").unwrap(), client.get_fair_lock("b").unwrap(), prices.read().clone()] {
         let both =
             async { tokio::join!(biased; lock.lock_with_lease(Duration::from_millis(1)), lock.lock()) };
-        let (short, watched) = timeout(Duration::from_secs(5), both).await.expect("it asks again and again");
+        let (short, watched) = timeout(Duration::from_secs(5), both).await.expect("both calls end");
         assert!(matches!(short, Err(LockError::Lease(LeaseError::OverBeforeAnswer))), "{short:?}");
         assert!(
             short.is_err_and(|error| error.is_retryable() && !error.is_refused()),
-            "the next answer may be in time"
+            "expected an error that may be retried, as the next answer may be in time"
         );
         assert!(watched.unwrap().is_held());
     }

@@ -20,7 +20,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const LITTLE: Duration = Duration::from_secs(2);
 
 async fn soon<F: Future>(what: &str, future: F) -> F::Output {
-    timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
+    timeout(SOON, future).await.unwrap_or_else(|_| panic!("expected within {SOON:?}: {what}"))
 }
 
 fn kinds(client: &LockClient, name: &str) -> [Lock; 3] {
@@ -74,8 +74,11 @@ for_each_store!(
 /// Asserts that the store keeps the lock at least as long as the guard says.
 async fn assert_kept(lock: &Lock, guard: &Guard) {
     let believed = guard.remaining();
-    let kept = lock.remaining().await.unwrap().expect("it is held");
-    assert!(kept + LITTLE >= believed, "believed in for {believed:?}, kept for {kept:?}");
+    let kept = lock.remaining().await.unwrap().expect("the lock is held");
+    assert!(
+        kept + LITTLE >= believed,
+        "expected a belief no longer than the store's {kept:?}, and the guard believed for {believed:?}"
+    );
     assert!(guard.is_held());
 }
 
@@ -240,7 +243,7 @@ mod needs_a_server {
 
     /// The extension takes effect at the store, and the answer is lost.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn extension_that_is_given_up_keeps_the_lock_from_no_other_client() {
+    async fn abandoned_extension_keeps_no_other_client_from_the_lock() {
         let server = RedisServer::start();
         let proxy = ChaosProxy::start(server.port());
         let client = LockClient::new(Redis::connect(&proxy.url()).await.unwrap());
@@ -285,7 +288,7 @@ mod needs_a_server {
 
     /// An inner hold, since given back, has made the lease long; renewals still come at the usual interval.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn holder_learns_of_a_forced_unlock_in_time_though_its_lease_lasts_for_an_hour() {
+    async fn holder_with_a_long_lease_learns_of_a_forced_unlock_in_time() {
         let server = RedisServer::start();
         let options = LockOptions::default().watchdog_timeout(Duration::from_secs(3));
         let connect = async || Redis::connect(&server.url()).await.unwrap();

@@ -80,7 +80,7 @@ impl Runtime for Meanwhile {
 
 /// The watchdog sleeps until a renewal; a hold taken meanwhile ends earlier, and its waiter has no timer.
 #[test]
-fn waiter_that_comes_while_the_watchdog_goes_to_sleep_has_its_turn_in_time() {
+fn waiter_beside_a_watchdog_falling_asleep_is_served_in_time() {
     const SHORT: Duration = Duration::from_secs(3);
     let (runtime, client) = Meanwhile::client();
     let waits = Arc::new(Mutex::new(None));
@@ -99,7 +99,7 @@ fn waiter_that_comes_while_the_watchdog_goes_to_sleep_has_its_turn_in_time() {
     assert!(poll_by(waits.as_mut(), &Waker::from(Arc::clone(&woken))).is_pending());
     runtime.clock.advance(SHORT + Duration::from_millis(10));
     // Ordering: SeqCst, as above.
-    assert!(woken.0.load(Ordering::SeqCst) > 0, "it sleeps on beside a free lock");
+    assert!(woken.0.load(Ordering::SeqCst) > 0, "expected the wake-up of the waiter beside the free lock");
     assert!(poll(waits.as_mut()).is_ready());
 }
 

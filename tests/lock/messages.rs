@@ -70,10 +70,10 @@ async fn peer_that_is_not_redis_is_said_to_be_none() {
 }
 
 #[test]
-fn connecting_outside_of_a_runtime_is_an_error_that_names_blocking_connect() {
+fn connecting_without_a_runtime_fails_naming_blocking_connect() {
     let connect = pin!(Redis::connect("redis://127.0.0.1:1"));
     let Poll::Ready(Err(error)) = connect.poll(&mut Context::from_waker(Waker::noop())) else {
-        panic!("it is not an error at once")
+        panic!("expected an error at once")
     };
     assert_eq!(error.kind(), ErrorKind::NoRuntime);
     assert!(error.to_string().contains("blocking_connect"), "{error}");
@@ -130,8 +130,11 @@ async fn port_that_is_out_of_range_is_said_to_be_that() {
 #[track_caller]
 fn assert_named<T: Debug>(answer: Result<T, LockError>, is_it: impl Fn(&LockError) -> bool) {
     let error = answer.unwrap_err();
-    assert!(is_it(&error), "another error: {error:?}");
-    assert!(error.to_string().contains(&format!("{NAME:?}")), "the lock has no name: {error}");
+    assert!(is_it(&error), "expected another kind of error, and got {error:?}");
+    assert!(
+        error.to_string().contains(&format!("{NAME:?}")),
+        "expected the lock's name in the text, and got {error}"
+    );
 }
 
 /// A value must fit a line of a log, even with a thousand locks.
@@ -167,7 +170,10 @@ mod needs_a_server {
         for error in errors {
             let texts = texts(error);
             for (behind, text) in texts.iter().enumerate() {
-                assert!(!texts[..behind].iter().any(|said| said.contains(text)), "said twice: {texts:?}");
+                assert!(
+                    !texts[..behind].iter().any(|said| said.contains(text)),
+                    "expected each cause once in the texts, and got {texts:?}"
+                );
             }
         }
         assert!(texts(&refused).concat().contains("refused"), "{:?}", texts(&refused));

@@ -23,7 +23,7 @@ async fn eventually(client: &LockClient, what: &str, ask: impl Fn(&Metrics) -> b
         }
     };
     if tokio::time::timeout(SOON, asked).await.is_err() {
-        panic!("{what}: not within {SOON:?}: {:#?}", client.metrics());
+        panic!("expected within {SOON:?}: {what}; saw {:#?}", client.metrics());
     }
 }
 
@@ -47,7 +47,7 @@ async fn everything_is_counted_once(clients: [LockClient; 2]) {
     while lock.waiters() == 0 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(here.metrics().subscriptions, 0, "no task here needs a message");
+    assert_eq!(here.metrics().subscriptions, 0, "expected no subscription of a client without waiters");
     guard.unlock().await.unwrap();
     let guard = next.await.unwrap();
     eventually(here, "the end of waiting", is_quiet).await;
@@ -88,7 +88,7 @@ fn options() -> LockOptions {
 }
 
 #[tokio::test]
-async fn of_local_locks() {
+async fn metrics_of_local_locks_count_each_event_once() {
     let local = Local::new();
     let client = || LockClient::with_options(local.clone(), &options()).unwrap();
     everything_is_counted_once([client(), client()]).await;
@@ -119,7 +119,7 @@ fn waits_and_holds_take_as_long_as_they_are_said_to() {
     assert!(poll(head.as_mut()).is_pending() && poll(behind.as_mut()).is_pending());
     clock.advance(WAIT);
     drop(held);
-    let Poll::Ready(Ok(held)) = poll(head.as_mut()) else { panic!("it is free") };
+    let Poll::Ready(Ok(held)) = poll(head.as_mut()) else { panic!("expected the free lock") };
     assert_eq!(client.metrics().waits.sum(), WAIT);
     clock.advance(HOLD);
     drop(held);
@@ -131,7 +131,7 @@ mod needs_a_server {
     use super::*;
 
     #[tokio::test]
-    async fn of_locks_on_redis() {
+    async fn metrics_of_locks_on_redis_count_each_event_once() {
         let server = RedisServer::start();
         let client = async || {
             let redis = Redis::connect(&server.url()).await.unwrap();
@@ -141,7 +141,7 @@ mod needs_a_server {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn of_a_bad_day() {
+    async fn metrics_count_an_outages_failures_and_reconnects() {
         let mut server = RedisServer::start();
         let client =
             LockClient::with_options(Redis::connect(&server.url()).await.unwrap(), &options()).unwrap();
@@ -189,7 +189,7 @@ impl Between for Kept {
 
 /// Two forced unlocks surround a token request that begins the lease anew, within one tick of a coarse clock.
 #[test]
-fn loss_that_an_extension_is_told_counts_though_the_lease_was_begun_anew_at_that_moment() {
+fn loss_seen_by_an_extension_counts_beside_a_lease_begun_anew() {
     let (local, kept) = (Local::with_runtime(ThreadRuntime::paused()), Kept::default());
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
     let client = LockClient::new(over(&local, kept.clone()));
@@ -205,10 +205,12 @@ fn loss_that_an_extension_is_told_counts_though_the_lease_was_begun_anew_at_that
     let mut extends = pin!(outer.extend(THIRD));
     assert!(poll(extends.as_mut()).is_pending());
     kept.attempts.store(false, SeqCst);
-    let Poll::Ready(Ok(inner)) = poll(inner.as_mut()) else { panic!("it has no token") };
+    let Poll::Ready(Ok(inner)) = poll(inner.as_mut()) else { panic!("expected a hold with a token") };
     assert!(inner.is_held() && ready(theirs.force_unlock()).unwrap());
     kept.renewals.store(false, SeqCst);
-    let Poll::Ready(Err(error)) = poll(extends.as_mut()) else { panic!("it is not told") };
+    let Poll::Ready(Err(error)) = poll(extends.as_mut()) else {
+        panic!("expected the notification of the waiter")
+    };
     assert!(error.is_lost(), "{error}");
     assert_eq!((client.metrics().leases_lost, inner.is_held()), (1, false));
 }

@@ -53,7 +53,7 @@ fn tries(lock: &Lock, wait: Duration) -> JoinHandle<Result<Option<Guard>, LockEr
 
 /// Another client has the lock. The store answers the queue head only, which then sleeps until its limit.
 #[tokio::test]
-async fn waiter_behind_a_head_that_was_refused_is_told_that_the_lock_is_held() {
+async fn waiter_behind_a_refused_queue_head_learns_of_the_holder() {
     let local = Local::new();
     let elsewhere = LockClient::new(local.clone());
     let _held = elsewhere.get_lock("orders").unwrap().lock().await.unwrap();

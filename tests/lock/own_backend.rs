@@ -54,7 +54,7 @@ async fn steps_made_at_once_are_atomic() {
             });
         }
     });
-    assert_eq!(won.into_inner(), NAMES * ROUNDS, "each time one has the lock");
+    assert_eq!(won.into_inner(), NAMES * ROUNDS, "expected one winner of each name in each round");
 }
 
 /// Longer than the test takes.
@@ -77,6 +77,6 @@ async fn other_locks_than_plain_ones_are_unsupported() {
         assert!(said.contains(&format!("{mode} locks")), "{said}");
     }
     let named = client.get_fair_lock("").unwrap_err();
-    assert!(matches!(named, LockError::Name(_)), "a name is looked at first: {named:?}");
+    assert!(matches!(named, LockError::Name(_)), "expected an error of the name first, and got {named:?}");
     client.get_lock("orders").unwrap().lock().await.unwrap().unlock().await.unwrap();
 }

@@ -83,7 +83,7 @@ of_both! {
     unpolled_head_keeps_no_other_process_out
     superseded_waiter_queues_anew_when_it_is_polled
     unlock_by_name_tells_a_guard_of_the_last_hold
-    forced_unlock_by_another_client_is_noticed_within_seconds_if_a_task_waits
+    waiting_task_notices_a_foreign_forced_unlock_within_seconds
     holder_by_hand_off_is_told_the_loss
     extended_lease_lasts
     lost_lease_is_not_extended
@@ -92,7 +92,7 @@ of_both! {
     longest_hold_costs_no_commands_and_ends_in_time
     hold_of_the_owner_of_a_guard_is_reentered
     owner_of_another_client_has_nothing_whatever_its_number
-    holds_of_a_lock_that_another_client_has_forced_free_do_not_count
+    holds_ended_by_a_foreign_forced_unlock_do_not_count
     waiter_does_not_overtake_by_trying
     errors_say_what_can_be_done
 }
@@ -113,7 +113,10 @@ async fn shutdown_waits_for_releases_and_refuses_newcomers<S: Store>(store: &S) 
     let lock = client.get_lock("a").unwrap();
     drop(lock.lock_with_lease(Duration::from_secs(3600)).await.unwrap());
     client.shutdown(SOON).await.unwrap();
-    assert!(!other.get_lock("a").unwrap().is_locked().await.unwrap(), "a release was left behind");
+    assert!(
+        !other.get_lock("a").unwrap().is_locked().await.unwrap(),
+        "expected a free lock after the release"
+    );
     let error = lock.lock().await.unwrap_err();
     assert!(matches!(error, LockError::ShutDown) && error.is_shut_down(), "{error:?}");
     assert!(lock.try_lock().await.unwrap_err().is_shut_down());
@@ -216,9 +219,9 @@ async fn unpolled_head_keeps_no_other_process_out<S: Store>(store: &S) {
     let guard = timeout(UNPOLLED + Duration::from_secs(1), theirs.lock()).await.expect("kept out").unwrap();
     assert!(begun.elapsed() <= UNPOLLED + Duration::from_millis(500), "{:?}", begun.elapsed());
     // Ordering: Relaxed, as above.
-    assert!(counts.0.load(Ordering::Relaxed) > 0, "it was not even woken");
+    assert!(counts.0.load(Ordering::Relaxed) > 0, "expected a wake-up of the waiter");
     drop(kept);
-    guard.ensure_held().await.expect("what was superseded took the lock of another along");
+    guard.ensure_held().await.expect("the superseded waiter leaves the lock of another alone");
     guard.unlock().await.unwrap();
 }
 
@@ -250,14 +253,14 @@ async fn unlock_by_name_tells_a_guard_of_the_last_hold<S: Store>(store: &S) {
     eventually("the next one's place", async || lock.waiters() == 1).await;
     mine.unlock(&me).await.unwrap();
     let next = soon("the next one's turn", next).await.unwrap();
-    assert!(!guard.is_held(), "two believe");
+    assert!(!guard.is_held(), "expected the former guard to have lost its hold");
     assert_eq!(soon("the notice", guard.lost()).await, LossReason::GivenBack);
     assert!(guard.unlock().await.unwrap_err().is_lost());
     next.ensure_held().await.unwrap();
     next.unlock().await.unwrap();
 }
 
-async fn forced_unlock_by_another_client_is_noticed_within_seconds_if_a_task_waits<S: Store>(store: &S) {
+async fn waiting_task_notices_a_foreign_forced_unlock_within_seconds<S: Store>(store: &S) {
     let (client, other) = (store.client().await, store.client().await);
     let lock = client.get_lock("a").unwrap();
     let guard = lock.lock_with_lease(Duration::from_secs(3600)).await.unwrap();
@@ -268,7 +271,10 @@ async fn forced_unlock_by_another_client_is_noticed_within_seconds_if_a_task_wai
     eventually("the next one's place", async || lock.waiters() == 1).await;
     assert!(other.get_lock("a").unwrap().force_unlock().await.unwrap());
     // Leases with waiters are verified once a second.
-    let next = timeout(Duration::from_secs(3), waits).await.expect("it was not asked for").unwrap();
+    let next = timeout(Duration::from_secs(3), waits)
+        .await
+        .expect("the released lock is requested within three seconds")
+        .unwrap();
     assert_eq!(soon("the notice", guard.lost()).await, LossReason::Gone);
     next.unlock().await.unwrap();
 }
@@ -348,8 +354,8 @@ async fn holder_is_told_with_its_label<S: Store>(store: &S) {
     let (lock, theirs) = (client.get_lock("a").unwrap(), other.get_lock("a").unwrap());
     assert_eq!(theirs.holder().await.unwrap(), None);
     let guard = lock.lock().await.unwrap();
-    let holder = theirs.holder().await.unwrap().expect("it is held");
-    let id = holder.id.expect("by a client of this crate");
+    let holder = theirs.holder().await.unwrap().expect("the lock is held");
+    let id = holder.id.expect("the holder is a client of this crate");
     assert_eq!((id.client_id().as_str(), id.label()), (client.id(), Some("host-7:worker")));
     assert!(holder.left > Duration::from_secs(20) && holder.left <= Duration::from_secs(30));
     guard.unlock().await.unwrap();
@@ -401,7 +407,7 @@ async fn owner_of_another_client_has_nothing_whatever_its_number<S: Store>(store
     guard.unlock().await.unwrap();
 }
 
-async fn holds_of_a_lock_that_another_client_has_forced_free_do_not_count<S: Store>(store: &S) {
+async fn holds_ended_by_a_foreign_forced_unlock_do_not_count<S: Store>(store: &S) {
     let (client, other) = (store.client().await, store.client().await);
     let me = client.owner();
     let lock = client.get_lock("a").unwrap().owned_by(&me);
@@ -409,7 +415,7 @@ async fn holds_of_a_lock_that_another_client_has_forced_free_do_not_count<S: Sto
     assert_eq!(lock.hold_count(&me).await.unwrap(), 2);
     assert!(other.get_lock("a").unwrap().force_unlock().await.unwrap());
     assert_eq!(lock.hold_count(&me).await.unwrap(), 0);
-    assert!(!guards.iter().any(Guard::is_held), "what was asked for the count is told to them");
+    assert!(!guards.iter().any(Guard::is_held), "expected both guards to learn of the loss from the count");
 }
 
 async fn waiter_does_not_overtake_by_trying<S: Store>(store: &S) {
@@ -419,10 +425,10 @@ async fn waiter_does_not_overtake_by_trying<S: Store>(store: &S) {
     let mut waits = pin!(lock.lock());
     assert!(poll(waits.as_mut()).is_pending());
     drop(held);
-    assert!(lock.try_lock().await.unwrap().is_none(), "it went before the one that waits");
+    assert!(lock.try_lock().await.unwrap().is_none(), "expected no lock for a newcomer beside the waiter");
     soon("its turn", waits).await.unwrap().unlock().await.unwrap();
     let late = lock.try_lock_for(Duration::from_millis(20), Lease::Watched).await.unwrap();
-    late.expect("it is free").unlock().await.unwrap();
+    late.expect("the lock is free").unlock().await.unwrap();
 }
 
 async fn errors_say_what_can_be_done<S: Store>(store: &S) {

@@ -18,7 +18,7 @@ async fn eventually(what: &str, ask: impl Fn() -> bool) {
             tokio::task::yield_now().await;
         }
     };
-    assert!(tokio::time::timeout(SOON, asked).await.is_ok(), "{what}: not within {SOON:?}");
+    assert!(tokio::time::timeout(SOON, asked).await.is_ok(), "expected within {SOON:?}: {what}");
 }
 
 async fn list_has_what_is_held_and_what_is_waited_for(client: LockClient, other: LockClient) {
@@ -41,25 +41,33 @@ async fn list_has_what_is_held_and_what_is_waited_for(client: LockClient, other:
     assert!(held[0].is_watched && !held[1].is_watched);
     assert!(held[1].left <= lease && held[1].left + held[1].held_for >= lease - SOON, "{held:?}");
     for (lock, held) in [&orders, &client.get_fair_lock("tickets").unwrap()].into_iter().zip(&held) {
-        let holder = lock.holder().await.unwrap().expect("it is held");
+        let holder = lock.holder().await.unwrap().expect("the lock is held");
         assert_eq!((holder.id.as_ref(), holder.mode), (Some(&held.lease), Some(held.mode)));
     }
     let waiting = client.waiting();
     assert_eq!((waiting.len(), waiting[0].waiters, waiting[0].competes_for), (1, 1, None), "{waiting:?}");
     let metrics = client.metrics();
     assert_eq!((metrics.held, metrics.waiting), (2, 1));
-    assert_eq!((orders.waiting(), orders.waiters()), (1, 1), "it waits behind a holder of its own client");
+    assert_eq!(
+        (orders.waiting(), orders.waiters()),
+        (1, 1),
+        "expected one waiter, behind a holder of its own client"
+    );
 
     // The other client has no holds, and a queue head that waits.
     let theirs = other.get_lock("orders").unwrap();
     let mut competes = pin!(theirs.try_lock_for(SOON, Lease::Watched));
     tokio::select! {
         biased;
-        _ = &mut competes => panic!("it is held"),
+        _ = &mut competes => panic!("the lock is held"),
         () = eventually("it competes", || other.waiting().iter().any(|it| it.competes_for.is_some())) => {}
     }
     assert!(other.held().is_empty());
-    assert_eq!((theirs.waiting(), theirs.waiters()), (1, 0), "the queue head waits as well");
+    assert_eq!(
+        (theirs.waiting(), theirs.waiters()),
+        (1, 0),
+        "expected the queue head to wait, and no waiter behind it"
+    );
 
     // Another kind of handle still reports the mode under which the lock is held.
     let as_fair = client.get_fair_lock("orders").unwrap().holder().await.unwrap().unwrap();
@@ -67,7 +75,7 @@ async fn list_has_what_is_held_and_what_is_waited_for(client: LockClient, other:
 
     drop(waits);
     drop((outer, inner, tickets));
-    let guard = competes.await.unwrap().expect("it was given back");
+    let guard = competes.await.unwrap().expect("the lock was released");
     assert!(client.held().is_empty() && client.waiting().is_empty());
     assert_eq!((orders.waiting(), theirs.waiting()), (0, 0));
     drop(guard);
@@ -80,7 +88,11 @@ async fn sides_of_a_read_write_lock_say_which_they_are(client: LockClient) {
     assert_eq!(modes(prices.read()).await, Some(Some(Mode::Read)));
     assert_eq!(client.held()[0].mode, Mode::Read);
     let plain = client.get_lock("prices").unwrap();
-    assert_eq!(modes(&plain).await, Some(Some(Mode::Read)), "also if another kind is asked for");
+    assert_eq!(
+        modes(&plain).await,
+        Some(Some(Mode::Read)),
+        "expected the holder's mode, also for a lock of another kind"
+    );
     reads.unlock().await.unwrap();
     let writes = prices.write().lock().await.unwrap();
     assert_eq!(modes(prices.write()).await, Some(Some(Mode::Write)));
@@ -128,7 +140,7 @@ mod on_a_server {
     }
 
     #[tokio::test]
-    async fn what_is_no_lock_has_a_holder_without_id_and_mode() {
+    async fn key_that_is_no_lock_has_a_holder_without_id_and_mode() {
         let server = RedisServer::start();
         let client = LockClient::new(Redis::connect(&server.url()).await.unwrap());
         let lock = client.get_lock("theirs").unwrap();
@@ -145,7 +157,7 @@ mod on_a_server {
         redis::cmd("DEL").arg("theirs").exec_async(&mut raw).await.unwrap();
         let field = "8743c9c0-0795-4907-87fd-6c719a6b4586:42";
         redis::cmd("HSET").arg("theirs").arg(field).arg(1).exec_async(&mut raw).await.unwrap();
-        let holder = lock.holder().await.unwrap().expect("it is held");
+        let holder = lock.holder().await.unwrap().expect("the lock is held");
         assert_eq!((holder.id, holder.mode), (Some(field.parse().unwrap()), None));
     }
 }

@@ -87,7 +87,7 @@ async fn every_figure_is_exported_in_the_exposition_format() {
             families.insert(family);
             assert_eq!(labels.iter().filter(|(name, _)| name != "le").cloned().collect::<Vec<_>>(), given);
         }
-        assert_eq!(families.len(), types.len(), "each has a sample");
+        assert_eq!(families.len(), types.len(), "expected a sample of each metric");
         // `Debug` of `Metrics` lists every figure; the text must have as many.
         let debug = format!("{metrics:#?}");
         let fields = debug
@@ -171,7 +171,8 @@ fn label_that_is_none_is_refused() {
 fn label_that_is_given_twice_is_refused() {
     let metrics = LockClient::local().metrics();
     let page = || metrics.to_prometheus(&[("client", "1"), ("host", "a"), ("client", "2")]);
-    let said = std::panic::catch_unwind(page).expect_err("it is given twice").downcast::<String>().unwrap();
+    let said =
+        std::panic::catch_unwind(page).expect_err("the label is given twice").downcast::<String>().unwrap();
     assert!(said.contains("\"client\" is given twice"), "{said}");
 }
 

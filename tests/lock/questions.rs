@@ -138,7 +138,7 @@ impl Stage {
 }
 
 #[test]
-fn waiter_that_is_told_without_end_asks_at_its_pace_and_is_granted_meanwhile() {
+fn constantly_notified_waiter_asks_at_its_pace_and_is_granted() {
     for (mode, burst, every) in [(Mode::Plain, 200, 5), (Mode::Fair, 20, 50)] {
         let stage = Stage::new(mode);
         let held = ready(Stage::lock(&stage.theirs, mode).lock()).unwrap();
@@ -152,23 +152,26 @@ fn waiter_that_is_told_without_end_asks_at_its_pace_and_is_granted_meanwhile() {
             })
         };
         let at_once = told(2 * burst);
-        assert!(at_once <= burst && at_once > burst / 2, "{mode:?}: {at_once} at once");
+        assert!(
+            at_once <= burst && at_once > burst / 2,
+            "{mode:?}: expected about {burst} attempts at once, and saw {at_once}"
+        );
         for _ in 0..10 {
             stage.clock.advance(Duration::from_millis(every));
             let asked = told(10);
-            assert_eq!(asked, 1, "{mode:?}: {asked} in {every} ms");
+            assert_eq!(asked, 1, "{mode:?}: expected one attempt in {every} ms, and saw {asked}");
         }
         drop(held);
         if mode == Mode::Plain {
             stage.clock.advance(Duration::from_millis(every));
         }
-        assert!(poll(waits.as_mut()).is_ready(), "{mode:?}: it is not granted");
+        assert!(poll(waits.as_mut()).is_ready(), "{mode:?}: expected the grant meanwhile");
     }
 }
 
 /// A waiter waits for the confirmation until the lease's known end, but at most a second.
 #[test]
-fn waiter_whose_subscription_is_not_confirmed_asks_when_the_lease_is_over_or_after_a_second() {
+fn unconfirmed_waiter_asks_at_the_leases_end_or_after_a_second() {
     for (lease, sleeps) in [(100, 101), (30_000, 1001)] {
         let stage = Stage::new(Mode::Plain);
         let backend = over_with(stage.local.clone(), stage.counted.clone(), Deaf);
@@ -179,15 +182,19 @@ fn waiter_whose_subscription_is_not_confirmed_asks_when_the_lease_is_over_or_aft
         assert_eq!(stage.counted.asked(), 1);
         stage.clock.advance(Duration::from_millis(sleeps - 1));
         assert!(poll(waits.as_mut()).is_pending());
-        assert_eq!(stage.counted.asked(), 1, "{lease:?}: asked too early");
+        assert_eq!(
+            stage.counted.asked(),
+            1,
+            "{lease:?}: expected no second attempt before the lease's end or a second"
+        );
         stage.clock.advance(Duration::from_millis(1));
         assert_eq!(poll(waits.as_mut()).is_ready(), lease < Duration::from_secs(1), "{lease:?}");
-        assert_eq!(stage.counted.asked(), 2, "{lease:?}: not asked");
+        assert_eq!(stage.counted.asked(), 2, "{lease:?}: expected the second attempt");
     }
 }
 
 #[test]
-fn call_without_a_limit_is_told_at_once_of_a_store_that_cannot_be_reached() {
+fn unlimited_call_fails_at_once_if_the_store_is_unreachable() {
     let stage = Stage::new(Mode::Plain);
     let lock = stage.client.get_lock("orders").unwrap();
     stage.counted.is_gone(true);
@@ -202,12 +209,15 @@ fn call_without_a_limit_is_told_at_once_of_a_store_that_cannot_be_reached() {
     assert!(poll(tries.as_mut()).is_pending());
     stage.counted.is_gone(false);
     stage.clock.advance(Duration::from_millis(501));
-    assert!(matches!(poll(tries), Poll::Ready(Ok(Some(_)))), "it does not ask again");
+    assert!(
+        matches!(poll(tries), Poll::Ready(Ok(Some(_)))),
+        "expected the waiter to acquire by its next attempt"
+    );
 }
 
 /// The holder belongs to this client or to another.
 #[test]
-fn waiter_that_has_seen_the_lock_held_outlasts_a_store_that_cannot_be_reached() {
+fn waiter_that_saw_the_lock_held_survives_an_unreachable_store() {
     for held_here in [true, false] {
         let stage = Stage::new(Mode::Plain);
         let lock = stage.client.get_lock("orders").unwrap();
@@ -220,17 +230,23 @@ fn waiter_that_has_seen_the_lock_held_outlasts_a_store_that_cannot_be_reached() 
         drop(held);
         for _ in 0..30 {
             stage.clock.advance(Duration::from_millis(100));
-            assert!(poll(waits.as_mut()).is_pending(), "held here: {held_here}");
+            assert!(
+                poll(waits.as_mut()).is_pending(),
+                "expected the waiter to outlast the outage (holder in this client: {held_here})"
+            );
         }
         stage.counted.is_gone(false);
         stage.clock.advance(Duration::from_secs(1));
-        assert!(matches!(poll(waits.as_mut()), Poll::Ready(Ok(_))), "held here: {held_here}");
+        assert!(
+            matches!(poll(waits.as_mut()), Poll::Ready(Ok(_))),
+            "expected the lock after the outage (holder in this client: {held_here})"
+        );
     }
 }
 
 /// The store's last answer still counts: another client holds the lock.
 #[test]
-fn limit_that_ends_while_the_store_cannot_be_reached_is_told_by_what_it_has_said_before() {
+fn limit_reached_in_an_outage_reports_the_stores_last_answer() {
     let stage = Stage::new(Mode::Plain);
     let _held = ready(stage.theirs.get_lock("orders").unwrap().lock()).unwrap();
     let lock = stage.client.get_lock("orders").unwrap();
@@ -249,19 +265,21 @@ fn limit_that_ends_while_the_store_cannot_be_reached_is_told_by_what_it_has_said
 
 /// The client has seen the lock held, and two other clients hear of the release: one step for each.
 #[test]
-fn client_that_others_wait_for_lets_them_go_first_for_a_step_each() {
+fn client_with_others_waiting_yields_for_a_step_per_client() {
     let stage = Stage::new(Mode::Plain);
     let lock = stage.client.get_lock("orders").unwrap();
     let held = ready(stage.theirs.get_lock("orders").unwrap().lock()).unwrap();
     let mut first = waits(&lock);
     drop(held);
-    let Poll::Ready(Ok(held)) = poll(first.as_mut()) else { panic!("it is not told") };
+    let Poll::Ready(Ok(held)) = poll(first.as_mut()) else {
+        panic!("expected the notification of the waiter")
+    };
     drop(held);
     let mut again = waits(&lock);
     stage.clock.advance(Duration::from_millis(1));
-    assert!(poll(again.as_mut()).is_pending(), "it goes before the second of them");
+    assert!(poll(again.as_mut()).is_pending(), "expected the client to yield to the second notified client");
     stage.clock.advance(Duration::from_millis(1));
-    assert!(poll(again.as_mut()).is_ready(), "it waits for longer");
+    assert!(poll(again.as_mut()).is_ready(), "expected the client to acquire after two steps");
 }
 
 #[test]
@@ -281,7 +299,7 @@ fn wake_that_brought_the_lock_counts_as_useful() {
 }
 
 #[test]
-fn owner_that_has_nothing_here_is_said_to_have_nothing_without_a_question() {
+fn hold_count_of_an_owner_without_a_hold_asks_no_store() {
     let stage = Stage::new(Mode::Plain);
     let lock = stage.client.get_lock("orders").unwrap();
     let (me, other) = (stage.client.owner(), stage.client.owner());
@@ -308,12 +326,12 @@ fn question_that_did_not_run_is_not_rolled_back() {
     drop(held);
     assert_eq!(stage.counted.rolled_back(), 0);
     let theirs = stage.theirs.get_lock("orders").unwrap();
-    assert!(ready(theirs.try_lock()).unwrap().is_some(), "it is not released");
+    assert!(ready(theirs.try_lock()).unwrap().is_some(), "expected a free lock after the release");
 }
 
 /// The release enqueues the waiter behind another client's; hearing of the grant needs the subscription.
 #[test]
-fn waiter_that_is_named_before_its_subscription_is_confirmed_asks_for_itself() {
+fn named_waiter_asks_before_its_subscription_is_confirmed() {
     let stage = Stage::new(Mode::Fair);
     let backend = over_with(stage.local.clone(), stage.counted.clone(), Deaf);
     let client = LockClient::new(backend);
@@ -322,11 +340,13 @@ fn waiter_that_is_named_before_its_subscription_is_confirmed_asks_for_itself() {
     let mut they_wait = waits(&Stage::lock(&stage.theirs, Mode::Fair));
     let mut waits = waits(&lock);
     drop(held);
-    let Poll::Ready(Ok(_theirs)) = poll(they_wait.as_mut()) else { panic!("it is their turn") };
+    let Poll::Ready(Ok(_theirs)) = poll(they_wait.as_mut()) else {
+        panic!("expected the other client's turn")
+    };
     let asked = stage.asked_by(|| {
         assert!(poll(waits.as_mut()).is_pending());
         stage.clock.advance(Duration::from_millis(1001));
         assert!(poll(waits.as_mut()).is_pending());
     });
-    assert!(asked > 0, "it waits for what it does not hear");
+    assert!(asked > 0, "expected an attempt after a second, as no message arrives");
 }

@@ -59,7 +59,7 @@ fn queue_head_whose_messages_arrive_already_asks_once() {
 
 /// By asking first, the queue head would have to ask again after subscribing.
 #[test]
-fn queue_head_waits_for_a_second_for_its_subscription_before_it_asks() {
+fn queue_head_waits_a_second_for_its_subscription_before_asking() {
     let stage = Stage::new(Mode::Plain);
     let transport = Arrives { unconfirmed: true, ..Arrives::default() };
     let lock = Stage::lock(&transport.client(&stage), Mode::Plain);
@@ -67,7 +67,7 @@ fn queue_head_waits_for_a_second_for_its_subscription_before_it_asks() {
     let mut waits = waits(&lock);
     stage.clock.advance(SECOND);
     assert!(poll(waits.as_mut()).is_pending());
-    assert_eq!(stage.counted.asked(), 0, "asked too early");
+    assert_eq!(stage.counted.asked(), 0, "expected no attempt before the subscription");
     stage.clock.advance(Duration::from_millis(1));
     assert!(poll(waits.as_mut()).is_pending());
     assert_eq!(stage.counted.asked(), 1);
@@ -92,7 +92,7 @@ fn lock_counts_as_handed_over_by_another_client_if_that_had_it() {
 }
 
 #[test]
-fn call_without_a_limit_that_has_not_seen_the_lock_held_is_told_at_once_of_a_store_that_is_gone() {
+fn unlimited_first_call_fails_at_once_if_the_store_is_gone() {
     let stage = Stage::new(Mode::Plain);
     let lock = Stage::lock(&Arrives::default().client(&stage), Mode::Plain);
     stage.counted.is_gone(true);
@@ -112,7 +112,7 @@ fn call_without_a_limit_that_has_not_seen_the_lock_held_is_told_at_once_of_a_sto
 
 /// Heads ask twice a second; without active messages a head awaits its subscription after the first question.
 #[test]
-fn limit_that_ends_before_the_store_could_be_reached_says_that_it_could_not() {
+fn limit_reached_before_the_store_is_reached_names_the_outage() {
     let stage = Stage::new(Mode::Plain);
     stage.counted.is_gone(true);
     let arrives = |unconfirmed, inactive| Arrives { unconfirmed, inactive, ..Arrives::default() };
@@ -130,10 +130,15 @@ fn limit_that_ends_before_the_store_could_be_reached_says_that_it_could_not() {
                 stage.clock.advance(Duration::from_millis(10));
             }
         });
-        let Poll::Ready(Err(error)) = poll(tries) else { panic!("its time is over") };
-        assert!(matches!(error, LockError::Backend { .. }), "the reason is not said: {error:?}");
+        let Poll::Ready(Err(error)) = poll(tries) else {
+            panic!("expected the end of the wait at its limit")
+        };
+        assert!(
+            matches!(error, LockError::Backend { .. }),
+            "expected the backend's error as the reason, and got {error:?}"
+        );
         assert!(error.is_unreachable(), "{error:?}");
-        assert!((1..=most).contains(&asked), "asked {asked} times, and {most} are enough");
+        assert!((1..=most).contains(&asked), "expected {most} attempts at most, and saw {asked}");
     }
 }
 
@@ -173,7 +178,7 @@ fn superseded_waiter_outlasts_a_store_that_cannot_be_reached() {
 
 /// The waiter has seen only a queue head, never a holder.
 #[test]
-fn waiter_behind_a_queue_head_that_has_not_reached_the_store_is_told_so() {
+fn waiter_behind_a_cut_off_queue_head_learns_of_the_outage() {
     let stage = Stage::new(Mode::Plain);
     let lock = Stage::lock(&stage.client, Mode::Plain);
     stage.counted.is_gone(true);
@@ -181,7 +186,9 @@ fn waiter_behind_a_queue_head_that_has_not_reached_the_store_is_told_so() {
     assert!(poll(head.as_mut()).is_pending());
     let mut behind = waits(&lock);
     drop(head);
-    let Poll::Ready(Err(error)) = poll(behind.as_mut()) else { panic!("it waits for a store that is gone") };
+    let Poll::Ready(Err(error)) = poll(behind.as_mut()) else {
+        panic!("expected an error, as the store is gone")
+    };
     assert!(error.is_unreachable(), "{error:?}");
 }
 
@@ -193,7 +200,9 @@ fn client_lets_others_go_first_for_one_step_less_each_time() {
     let held = ready(theirs.lock()).unwrap();
     let mut first = waits(&lock);
     drop(held);
-    let Poll::Ready(Ok(held)) = poll(first.as_mut()) else { panic!("it is not told") };
+    let Poll::Ready(Ok(held)) = poll(first.as_mut()) else {
+        panic!("expected the notification of the waiter")
+    };
     drop(held);
     let mut again = waits(&lock);
     let _held = ready(theirs.lock()).unwrap();
@@ -212,7 +221,7 @@ fn client_lets_others_go_first_for_one_step_less_each_time() {
 
 /// The next head's first question also answers the wake-up of the superseded head.
 #[test]
-fn call_of_a_superseded_queue_head_makes_the_next_one_ask_no_more() {
+fn wake_up_of_a_superseded_queue_head_costs_no_extra_question() {
     let stage = Stage::new(Mode::Plain);
     let (lock, theirs) = (Stage::lock(&stage.client, Mode::Plain), Stage::lock(&stage.theirs, Mode::Plain));
     let held = ready(theirs.lock()).unwrap();
@@ -223,12 +232,12 @@ fn call_of_a_superseded_queue_head_makes_the_next_one_ask_no_more() {
     assert_eq!(stage.client.metrics().superseded, 1);
     drop(first);
     let asked = stage.asked_by(|| assert!(poll(second.as_mut()).is_pending()));
-    assert_eq!(asked, 2, "once before it listens, and once after that");
+    assert_eq!(asked, 2, "expected two attempts, before and after the subscription");
 }
 
 /// The release has placed the waiter in the store's queue, and the grant arrives as a message.
 #[test]
-fn waiter_that_was_named_with_a_release_asks_nothing_before_its_turn() {
+fn enqueued_waiter_asks_nothing_before_its_grant() {
     for own_lease in [false, true] {
         let stage = Stage::new(Mode::Fair);
         let (lock, theirs) = (Stage::lock(&stage.client, Mode::Fair), Stage::lock(&stage.theirs, Mode::Fair));
@@ -240,20 +249,28 @@ fn waiter_that_was_named_with_a_release_asks_nothing_before_its_turn() {
         };
         assert!(poll(named.as_mut()).is_pending());
         drop(held);
-        let Poll::Ready(Ok(held)) = poll(before.as_mut()) else { panic!("it is not its turn") };
+        let Poll::Ready(Ok(held)) = poll(before.as_mut()) else { panic!("expected the waiter's turn") };
         let asked = stage.asked_by(|| {
             for _ in 0..10 {
                 assert!(poll(named.as_mut()).is_pending());
                 stage.clock.advance(Duration::from_millis(1));
             }
         });
-        assert_eq!(asked, 0, "of its own lease: {own_lease}");
+        assert_eq!(asked, 0, "expected no attempt before the turn (own lease: {own_lease})");
         drop(held);
         let mut got = None;
         let asked = stage.asked_by(|| got = Some(poll(named.as_mut())));
-        let Some(Poll::Ready(Ok(_))) = got else { panic!("it is not granted") };
-        assert_eq!(asked, usize::from(own_lease), "of its own lease: {own_lease}");
-        assert_eq!(stage.client.metrics().hand_offs_remote, 1, "of its own lease: {own_lease}");
+        let Some(Poll::Ready(Ok(_))) = got else { panic!("expected the grant") };
+        assert_eq!(
+            asked,
+            usize::from(own_lease),
+            "expected an attempt for an own lease only (own lease: {own_lease})"
+        );
+        assert_eq!(
+            stage.client.metrics().hand_offs_remote,
+            1,
+            "expected one hand-off to another client (own lease: {own_lease})"
+        );
     }
 }
 
@@ -285,15 +302,15 @@ fn lock_that_a_message_grants_between_two_questions_is_renewed() {
     let lock = Stage::lock(&LockClient::new(backend), Mode::Fair);
     let mut held = None;
     let asked = stage.asked_by(|| held = Some(ready(lock.lock()).unwrap()));
-    assert_eq!(asked, 1, "it was granted by an answer");
+    assert_eq!(asked, 1, "expected one attempt, with a grant as its answer");
     for _ in 0..100 {
         stage.clock.advance(SECOND);
     }
-    assert!(held.is_some_and(|held| held.is_held()), "it is not renewed");
+    assert!(held.is_some_and(|held| held.is_held()), "expected a renewed hold");
 }
 
 #[test]
-fn queue_head_is_told_of_a_subscription_that_fails_while_it_waits() {
+fn queue_head_learns_of_a_failed_subscription_while_waiting() {
     let stage = Stage::new(Mode::Plain);
     let transport = Arrives::default();
     let lock = Stage::lock(&transport.client(&stage), Mode::Plain);
@@ -321,21 +338,24 @@ fn lease_is_verified_at_once_for_a_waiter_that_gives_up_soon() {
 
 /// The release wakes the client that is not polled.
 #[test]
-fn lock_that_a_client_was_told_of_and_does_not_take_comes_to_another_one_of_the_process() {
+fn wake_up_of_an_unpolled_client_reaches_another_client() {
     let stage = Stage::new(Mode::Plain);
     let held = ready(Stage::lock(&stage.theirs, Mode::Plain).lock()).unwrap();
     let _rests = waits(&Stage::lock(&stage.client, Mode::Plain));
     let mut waits = waits(&Stage::lock(&LockClient::new(stage.local.clone()), Mode::Plain));
     drop(held);
-    assert!(poll(waits.as_mut()).is_pending(), "both are told");
+    assert!(poll(waits.as_mut()).is_pending(), "expected the other client to wait beside the notified one");
     stage.clock.advance(SECOND * 2);
     assert_eq!(stage.client.metrics().superseded, 1);
-    assert!(matches!(poll(waits.as_mut()), Poll::Ready(Ok(_))), "it waits for the end of a lease");
+    assert!(
+        matches!(poll(waits.as_mut()), Poll::Ready(Ok(_))),
+        "expected the waiter to acquire after the supersession of the unpolled client"
+    );
 }
 
 /// With more waiters of its own, the client would reacquire forever.
 #[test]
-fn client_whose_tenure_is_over_lets_those_go_first_that_have_heard_of_its_release() {
+fn client_at_the_end_of_its_tenure_yields_to_notified_clients() {
     let stage = Stage::new(Mode::Plain);
     let lock = Stage::lock(&stage.client, Mode::Plain);
     let held = ready(lock.lock()).unwrap();
@@ -387,7 +407,7 @@ impl Live {
 
 /// `select!` over `&mut lock()` leaves such waiters: polled once, then kept.
 #[test]
-fn unpolled_waiters_delay_the_live_one_behind_them_by_two_limits_however_many_they_are() {
+fn unpolled_waiters_delay_a_live_one_by_two_limits_at_most() {
     const KEPT: usize = 64;
     for (mode, is_theirs) in
         [Mode::Plain, Mode::Fair].into_iter().flat_map(|mode| [(mode, false), (mode, true)])

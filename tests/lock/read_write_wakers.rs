@@ -63,7 +63,7 @@ impl Stage {
 
 /// The write lock comes between the re-entry check and enqueueing, or to a queue head.
 #[test]
-fn owner_that_gets_the_write_lock_while_it_begins_to_wait_for_the_read_lock_reads() {
+fn owner_granted_the_write_lock_while_enqueueing_to_read_reads() {
     for as_head in [false, true] {
         let stage = Stage::new();
         let held = stage.they_write();
@@ -87,12 +87,15 @@ fn owner_that_gets_the_write_lock_while_it_begins_to_wait_for_the_read_lock_read
         };
         let mut reads = pin!(reads.lock());
         let begun = poll_by(reads.as_mut(), &on_clone(hook));
-        assert!(wrote.lock().unwrap().is_some(), "it does not write");
+        assert!(wrote.lock().unwrap().is_some(), "expected the owner to hold the write lock");
         let read = match begun {
             Poll::Pending => poll(reads.as_mut()),
             read => read,
         };
-        assert!(matches!(read, Poll::Ready(Ok(_))), "it waits for itself, as the queue head: {as_head}");
+        assert!(
+            matches!(read, Poll::Ready(Ok(_))),
+            "expected the owner to read beside its write lock (queue head: {as_head})"
+        );
     }
 }
 
@@ -119,8 +122,11 @@ fn waker_that_panics_costs_no_lock_of_its_caller() {
             true => drop(poll(writes.as_mut())),
             false => drop(poll(reads.as_mut())),
         });
-        assert_eq!(reports, 1, "by recall: {by_recall}");
+        assert_eq!(reports, 1, "expected one report (by recall: {by_recall})");
         drop((writes, reads, behind));
-        assert!(ready(stage.theirs.write().try_lock()).unwrap().is_some(), "by recall: {by_recall}");
+        assert!(
+            ready(stage.theirs.write().try_lock()).unwrap().is_some(),
+            "expected a free lock for the other client (by recall: {by_recall})"
+        );
     }
 }

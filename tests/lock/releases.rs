@@ -70,7 +70,7 @@ fn error_of_a_release_is_told_again_once_one_has_succeeded() {
 
 /// Back-off spares an unavailable server, but stays below a second, for a quick recovery.
 #[test]
-fn release_that_fails_is_repeated_ever_more_rarely_until_its_lease_is_over() {
+fn failed_release_is_retried_with_back_off_until_its_lease_ends() {
     const LEASE: Duration = Duration::from_secs(20);
     let clock = ThreadRuntime::paused();
     let backend = TakesNoRelease::new(&clock);
@@ -90,7 +90,7 @@ fn release_that_fails_is_repeated_ever_more_rarely_until_its_lease_is_over() {
     let times = backend.1.lock().unwrap().clone();
     assert_eq!(client.metrics().releases_failed, times.len() as u64);
     let pauses: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert!(pauses[0] <= Duration::from_millis(20), "it is repeated at once: {pauses:?}");
+    assert!(pauses[0] <= Duration::from_millis(20), "expected a retry at once, and saw pauses of {pauses:?}");
     assert!(pauses.is_sorted(), "{pauses:?}");
     let longest = pauses.iter().max().unwrap();
     assert_eq!(*longest, Duration::from_secs(1), "{pauses:?}");
@@ -99,13 +99,15 @@ fn release_that_fails_is_repeated_ever_more_rarely_until_its_lease_is_over() {
 }
 
 #[test]
-fn unlock_that_the_store_does_not_answer_is_an_error_that_says_so_and_is_counted() {
+fn unanswered_unlock_fails_as_unanswered_and_is_counted() {
     let clock = ThreadRuntime::paused();
     let backend = TakesNoRelease::new(&clock);
     let client = LockClient::new(over(&Local::with_runtime(clock), backend));
     let lock = client.get_lock("orders").unwrap();
     let mut unlocks = pin!(async { lock.lock().await.unwrap().unlock().await });
-    let Poll::Ready(Err(error)) = poll(unlocks.as_mut()) else { panic!("it is answered") };
+    let Poll::Ready(Err(error)) = poll(unlocks.as_mut()) else {
+        panic!("expected an error of the unanswered release")
+    };
     assert!(error.is_release_pending() && !error.is_retryable(), "{error:?}");
     // The caller's release and the first retry.
     assert_eq!(client.metrics().releases_failed, 2);
@@ -164,7 +166,7 @@ fn shutdown_that_is_polled_late_looks_once_more() {
 }
 
 #[test]
-fn shutdown_leaves_forgotten_holds_to_their_leases_and_waits_for_guards_beside_them() {
+fn shutdown_waits_for_guards_and_leaves_forgotten_holds_alone() {
     let clock = ThreadRuntime::paused();
     let client = LockClient::new(Local::with_runtime(clock));
     let lock = client.get_lock("orders").unwrap().owned_by(&client.owner());
@@ -180,12 +182,12 @@ fn shutdown_leaves_forgotten_holds_to_their_leases_and_waits_for_guards_beside_t
     assert_eq!(*waits.outcome.lock().unwrap(), None);
     drop(dropped);
     assert_eq!(*waits.outcome.lock().unwrap(), Some(Ok(())));
-    assert!(ready(lock.is_locked()).unwrap(), "the lease of the forgotten hold is cut short");
+    assert!(ready(lock.is_locked()).unwrap(), "expected the forgotten hold to keep its lease");
 }
 
 /// The program may end: without a hold, no work can conflict with another client's.
 #[test]
-fn shutdown_that_lacks_nothing_but_answers_says_that_no_work_is_lost() {
+fn shutdown_lacking_answers_only_reports_that_no_work_is_lost() {
     let clock = ThreadRuntime::paused();
     let client = LockClient::new(over(&Local::with_runtime(clock.clone()), TakesNoRelease::new(&clock)));
     let both = client.get_read_write_lock("orders").unwrap();
@@ -220,7 +222,7 @@ fn shutdown_hears_of_a_release_that_a_caller_has_left_unawaited() {
 
 /// The store never answers the first release, whose future is kept unpolled.
 #[test]
-fn release_without_an_answer_is_repeated_and_no_shutdown_waits_for_its_caller() {
+fn unanswered_release_is_retried_and_shutdown_needs_no_caller() {
     let clock = ThreadRuntime::paused();
     let client = LockClient::new(over(&Local::with_runtime(clock.clone()), FirstIsSilent::default()));
     let lock = client.get_lock("orders").unwrap();
@@ -228,18 +230,18 @@ fn release_without_an_answer_is_repeated_and_no_shutdown_waits_for_its_caller() 
     let mut unlocks = Box::pin(async move { unlocked.lock().await.unwrap().unlock().await });
     assert!(poll(unlocks.as_mut()).is_pending());
     clock.advance(Duration::from_millis(900));
-    assert!(ready(lock.is_locked()).unwrap(), "the answer has a second");
+    assert!(ready(lock.is_locked()).unwrap(), "expected the release to wait a second for its answer");
     clock.advance(Duration::from_millis(200));
     assert!(!ready(lock.is_locked()).unwrap());
     let mut ends = pin!(client.shutdown(Duration::from_secs(5)));
     assert_eq!(poll(ends.as_mut()), Poll::Ready(Ok(())));
-    assert_eq!(client.metrics().superseded, 0, "no waiter was");
+    assert_eq!(client.metrics().superseded, 0, "expected no superseded waiter");
     drop(unlocks);
 }
 
 /// The shutdown is woken during the release, when the lock may still be handed on.
 #[test]
-fn shutdown_hears_that_the_lock_that_it_has_seen_released_has_come_to_rest() {
+fn shutdown_woken_during_a_release_hears_of_the_locks_end() {
     let client = LockClient::new(over(&Local::new(), Nothing));
     let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
     let waits = Arc::new(InPlace::default());
@@ -267,7 +269,7 @@ impl Between for Noted {
 }
 
 #[test]
-fn unlock_that_is_answered_at_once_is_sent_once_and_says_whether_the_store_had_the_lock() {
+fn answered_unlock_is_sent_once_and_reports_a_lost_lease() {
     let (local, noted) = (Local::new(), Noted::default());
     let client = LockClient::new(over(&local, noted.clone()));
     let (lock, theirs) = (client.get_lock("orders").unwrap(), LockClient::new(local).get_lock("orders"));
@@ -298,7 +300,7 @@ impl Between for TakesNothing {
 
 /// A silent connection may deliver the acquisition late, and the lease begins on delivery.
 #[test]
-fn question_that_was_not_answered_is_undone_for_as_long_as_it_may_run() {
+fn unanswered_attempt_is_rolled_back_for_as_long_as_it_may_run() {
     let clock = ThreadRuntime::paused();
     let backend = TakesNothing(clock.clone(), Arc::default());
     let local = Local::with_runtime(clock.clone());
@@ -344,7 +346,7 @@ impl Between for Keeps {
 
 /// Polls the shutdown between the failure of the release and the start of the retry.
 #[test]
-fn shutdown_waits_for_a_release_that_has_failed_until_it_is_repeated() {
+fn shutdown_waits_for_the_retry_of_a_failed_release() {
     let (clock, keeps) = (ThreadRuntime::paused(), Keeps::default());
     let client = LockClient::new(over(&Local::with_runtime(clock), keeps.clone()));
     let lock = client.get_lock("orders").unwrap();
@@ -365,13 +367,13 @@ fn shutdown_waits_for_a_release_that_has_failed_until_it_is_repeated() {
     at_events_of(Level::WARN, "latchwork::lock::entry::release", look, || {
         assert!(matches!(poll(unlocks.as_mut()), Poll::Ready(Err(error)) if error.is_release_pending()));
     });
-    assert!(!too_early.load(SeqCst), "it does not wait for the repetition");
+    assert!(!too_early.load(SeqCst), "expected the shutdown to wait for the retry of the release");
     assert_eq!(*waits.outcome.lock().unwrap(), Some(Ok(())));
 }
 
 /// A token request that arrives after the release leases the lock anew.
 #[test]
-fn token_that_comes_after_its_owner_has_left_is_undone_once_the_store_is_back() {
+fn late_token_of_a_departed_owner_is_undone_after_the_outage() {
     const LEASE: Duration = Duration::from_secs(1200);
     let (clock, keeps) = (ThreadRuntime::paused(), Keeps::default());
     let local = Local::with_runtime(clock.clone());
@@ -389,11 +391,14 @@ fn token_that_comes_after_its_owner_has_left_is_undone_once_the_store_is_back() 
     keeps.0.away.store(true, SeqCst);
     keeps.0.questions.store(false, SeqCst);
     assert!(matches!(poll(inner), Poll::Ready(Err(error)) if error.is_lost()));
-    assert!(ready(theirs.try_lock()).unwrap().is_none(), "it was not leased anew");
+    assert!(
+        ready(theirs.try_lock()).unwrap().is_none(),
+        "expected the lock leased anew by the late token request"
+    );
     for _ in 0..300 {
         clock.advance(Duration::from_secs(1));
     }
     keeps.0.away.store(false, SeqCst);
     clock.advance(Duration::from_secs(2));
-    assert!(ready(theirs.try_lock()).unwrap().is_some(), "it is given up while the lease lasts");
+    assert!(ready(theirs.try_lock()).unwrap().is_some(), "expected a free lock after the repeated rollback");
 }

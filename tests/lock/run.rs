@@ -44,7 +44,7 @@ async fn work_is_dropped_when_the_lock_is_lost_and_the_reason_is_told() {
     assert!(error.to_string().contains(&LossReason::Expired.to_string()), "{error}");
     // Ordering: SeqCst, as above.
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
-    assert!(lock.try_lock().await.unwrap().is_some(), "free for the next one");
+    assert!(lock.try_lock().await.unwrap().is_some(), "expected a free lock after the work");
 }
 
 /// The loss and the work's next step are ready at the same poll.
@@ -55,7 +55,7 @@ fn work_takes_no_step_after_a_loss_is_known() {
     let mut context = Context::from_waker(Waker::noop());
     let lock = client.get_lock("name").unwrap();
     let mut taking = pin!(lock.lock_with_lease(Duration::from_secs(1)));
-    let Poll::Ready(guard) = taking.as_mut().poll(&mut context) else { panic!("it is free") };
+    let Poll::Ready(guard) = taking.as_mut().poll(&mut context) else { panic!("expected the free lock") };
     let steps = AtomicUsize::new(0);
     let mut run = pin!(guard.unwrap().run(async {
         // Ordering: SeqCst, as above.
@@ -66,7 +66,9 @@ fn work_takes_no_step_after_a_loss_is_known() {
     }));
     assert!(run.as_mut().poll(&mut context).is_pending());
     clock.advance(Duration::from_secs(2));
-    let Poll::Ready(outcome) = run.as_mut().poll(&mut context) else { panic!("it is lost") };
+    let Poll::Ready(outcome) = run.as_mut().poll(&mut context) else {
+        panic!("expected the loss of the lock")
+    };
     assert!(outcome.unwrap_err().is_lost());
     // Ordering: SeqCst, as above.
     assert_eq!(steps.load(Ordering::SeqCst), 1);
@@ -79,7 +81,10 @@ async fn output_of_work_whose_lock_was_taken_away_is_an_error() {
     let lock = client.get_lock("name").unwrap();
     let guard = lock.lock_with_lease(Duration::from_secs(1)).await.unwrap();
     let work = async move { clock.advance(Duration::from_secs(2)) };
-    assert!(guard.run(work).await.unwrap_err().is_lost(), "it ended after its lease");
+    assert!(
+        guard.run(work).await.unwrap_err().is_lost(),
+        "expected a loss, as the work ended after its lease"
+    );
 }
 
 #[tokio::test]
@@ -139,7 +144,7 @@ async fn work_has_its_guard_while_it_runs() {
     };
     let (token, held) = work.await.unwrap().unwrap();
     assert!(held && token > last, "{token:?} after {last:?}");
-    assert!(lock.try_lock().await.unwrap().is_some(), "it is given back");
+    assert!(lock.try_lock().await.unwrap().is_some(), "expected a free lock after the work");
 }
 
 /// The loss is known before the first poll.
@@ -169,5 +174,5 @@ async fn work_with_its_guard_is_dropped_when_the_lock_is_lost() {
     assert!(run.await.unwrap_err().is_lost());
     // Ordering: SeqCst, as above.
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
-    assert!(lock.try_lock().await.unwrap().is_some(), "free for the next one");
+    assert!(lock.try_lock().await.unwrap().is_some(), "expected a free lock after the work");
 }

@@ -54,7 +54,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(SOON, so).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"));
+    tokio::time::timeout(SOON, so).await.unwrap_or_else(|_| panic!("expected within {SOON:?}: {what}"));
 }
 
 /// A successor that had never asked for the lease's end would wait for the confirmation forever.
@@ -78,7 +78,7 @@ async fn next_queue_head_looks_for_itself_without_messages() {
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
     held.unlock().await.unwrap();
-    let guard = tokio::time::timeout(SOON, second).await.expect("it did not look").unwrap();
+    let guard = tokio::time::timeout(SOON, second).await.expect("the waiter checks the lock").unwrap();
     guard.unlock().await.unwrap();
 }
 
@@ -157,11 +157,11 @@ async fn reconnect_and_bursts_of_messages_make_a_process_ask_once() {
     }
     until("it looks again", || looked() >= 2 && asleep()).await;
     // One message came during sleep, and one stayed pending.
-    assert!(looked() <= 3, "asked {} times", looked());
+    assert!(looked() <= 3, "expected three attempts at most, and saw {}", looked());
     held.unlock().await.unwrap();
     inbox.deliver(Message::Unlock);
     for waiter in waiters {
-        tokio::time::timeout(SOON, waiter).await.expect("its turn").unwrap();
+        tokio::time::timeout(SOON, waiter).await.expect("the waiter has its turn").unwrap();
     }
 }
 
@@ -179,11 +179,11 @@ async fn try_that_is_answered_too_late_does_not_wait() {
     *meanwhile.0.lock().unwrap() = Some(Box::new(move || {
         runtime.advance(lease);
         let lock = pin!(theirs.try_lock()).poll(&mut Context::from_waker(Waker::noop()));
-        let Poll::Ready(Ok(Some(guard))) = lock else { panic!("it is not free") };
+        let Poll::Ready(Ok(Some(guard))) = lock else { panic!("expected the free lock") };
         *holds.lock().unwrap() = Some(guard);
     }));
     let tries = lock.try_lock_for(Duration::ZERO, lease);
-    let tried = tokio::time::timeout(SOON, tries).await.expect("it waits");
+    let tried = tokio::time::timeout(SOON, tries).await.expect("expected the answer to the try");
     assert!(held.lock().unwrap().is_some());
     // The error blames the lease, which came too late, not the answer.
     assert!(matches!(tried, Err(LockError::Lease(LeaseError::OverBeforeAnswer))), "{tried:?}");
@@ -191,7 +191,7 @@ async fn try_that_is_answered_too_late_does_not_wait() {
 
 /// The waiter has already asked without a confirmation.
 #[test]
-fn failure_of_a_subscription_that_was_not_confirmed_in_time_is_told() {
+fn failure_of_an_unconfirmed_subscription_is_reported() {
     let (runtime, deaf) = (ThreadRuntime::paused(), Deaf::default());
     let local = Local::with_runtime(runtime.clone());
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
@@ -204,13 +204,13 @@ fn failure_of_a_subscription_that_was_not_confirmed_in_time_is_told() {
         runtime.advance(Duration::from_secs(2));
     }
     deaf.0.lock().unwrap()[0].failed(SubscribeError::new("on purpose"));
-    let Poll::Ready(Err(error)) = poll(waits) else { panic!("it waits for what cannot come") };
+    let Poll::Ready(Err(error)) = poll(waits) else { panic!("expected an error, as no message can come") };
     assert!(matches!(error, LockError::Subscribe(_)), "{error:?}");
 }
 
 /// The confirmation overtakes the answer that the lock is held; the earlier release's message is lost.
 #[tokio::test]
-async fn confirmation_that_comes_before_the_answer_to_a_question_wakes_a_waiter() {
+async fn confirmation_before_the_answer_to_an_attempt_wakes_a_waiter() {
     let (runtime, deaf, meanwhile) = (ThreadRuntime::paused(), Deaf::default(), Meanwhile::default());
     let local = Local::with_runtime(runtime.clone());
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
@@ -236,7 +236,7 @@ async fn confirmation_that_comes_before_the_answer_to_a_question_wakes_a_waiter(
 
 /// The message of the grant precedes the subscription's confirmation, which precedes the release's answer.
 #[tokio::test]
-async fn waiter_that_is_named_asks_for_itself_if_its_subscription_was_confirmed_after_the_release_was_sent() {
+async fn named_waiter_asks_if_its_confirmation_came_after_the_release() {
     let (runtime, deaf, meanwhile) = (ThreadRuntime::paused(), Deaf::default(), Meanwhile::default());
     let local = Local::with_runtime(runtime);
     let theirs = LockClient::new(local.clone()).get_fair_lock("orders").unwrap();
@@ -249,12 +249,13 @@ async fn waiter_that_is_named_asks_for_itself_if_its_subscription_was_confirmed_
     assert!(poll(named.as_mut()).is_pending());
     let inboxes = Arc::clone(&deaf.0);
     *meanwhile.0.lock().unwrap() = Some(Box::new(move || {
-        let Poll::Ready(Ok(guard)) = poll(first.as_mut()) else { panic!("it is not its turn") };
+        let Poll::Ready(Ok(guard)) = poll(first.as_mut()) else { panic!("expected the waiter's turn") };
         ready(guard.unlock()).unwrap();
         inboxes.lock().unwrap().iter().for_each(Inbox::ready);
     }));
     drop(held);
-    assert!(meanwhile.0.lock().unwrap().is_none(), "nothing was released");
-    let guard = tokio::time::timeout(SOON, named).await.expect("asleep with a lock granted to it").unwrap();
+    assert!(meanwhile.0.lock().unwrap().is_none(), "expected a release during the hand-off");
+    let guard =
+        tokio::time::timeout(SOON, named).await.expect("the waiter sleeps beside its granted lock").unwrap();
     guard.unlock().await.unwrap();
 }

@@ -62,7 +62,10 @@ impl Shared {
     async fn renews(&self, leases: &[LeaseKey]) -> Result<(), Refused> {
         let names: Vec<String> = leases.iter().map(|key| key.name.to_string()).collect();
         let is_slow = slow(&names[0]);
-        assert!(names.iter().all(|name| slow(name) == is_slow), "two groups in one call: {names:?}");
+        assert!(
+            names.iter().all(|name| slow(name) == is_slow),
+            "expected one group of names in a call, and got {names:?}"
+        );
         let runtime = &self.0.runtime;
         self.0.calls.lock().unwrap().push((runtime.now(), names));
         if is_slow {
@@ -142,7 +145,7 @@ impl Between for Late {
 }
 
 #[test]
-fn renewal_that_is_answered_when_the_lease_is_over_counts_as_late_and_its_lock_as_lost() {
+fn renewal_answered_after_its_lease_is_late_and_the_lock_lost() {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
     let client = LockClient::new(over(&local, Late(clock.clone())));
@@ -157,7 +160,7 @@ fn renewal_that_is_answered_when_the_lease_is_over_counts_as_late_and_its_lock_a
 }
 
 #[test]
-fn renewal_that_is_answered_when_its_lock_was_given_back_is_not_late() {
+fn renewal_answered_after_the_release_is_not_late() {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
     let client = LockClient::new(over(&local, Late(clock.clone())));
@@ -241,7 +244,7 @@ impl Runtime for BusyUntil {
 
 /// More holds than one pass of the watchdog releases; the rest shares a lease with a live hold.
 #[test]
-fn holds_that_have_ended_by_the_thousand_when_the_watchdog_looks_are_all_given_back() {
+fn watchdog_releases_thousands_of_ended_holds() {
     const MANY: usize = 5000;
     let second = Duration::from_secs(1);
     let clock = ThreadRuntime::paused();

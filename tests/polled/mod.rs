@@ -15,6 +15,6 @@ pub(crate) fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
 pub(crate) fn ready<F: Future>(future: F) -> F::Output {
     match poll(pin!(future)) {
         Poll::Ready(output) => output,
-        Poll::Pending => panic!("it waits"),
+        Poll::Pending => panic!("expected a ready future"),
     }
 }

@@ -156,23 +156,24 @@ async fn locks_without_tokens_need_no_rights_to_them() {
 
 /// A lock that may not be read counts neither as free nor as lost.
 #[tokio::test]
-async fn lock_that_may_not_be_looked_at_is_an_error_to_whom_asks_who_has_it_or_renews_it() {
+async fn unreadable_lock_fails_holder_queries_and_renewals() {
     let server = RedisServer::start();
     let rights: Vec<&str> = documented().into_iter().filter(|right| *right != "+hget").collect();
     let url = user(&server, "blind", &rights).await;
     let redis = Redis::connect(&url).await.map_err(|error| texts(&error)).unwrap();
     let (name, holder) = (LockName::new("orders:1").unwrap(), "8743c9c0-0795-4907-87fd-6c719a6b4586:1");
     let () = run(&server, &["HSET", "orders:1", "mode", "lock", holder, "1"]).await;
-    let said = redis.holder(Mode::Plain, &name).await.expect_err("it may not");
+    let said = redis.holder(Mode::Plain, &name).await.expect_err("the user has no right to read the lock");
     assert_named("+hget", Err(texts(&said)));
     let leases = keys(&name, &[&holder.parse().unwrap()]);
-    let said = redis.renew(Mode::Plain, &leases, SOON).await.expect_err("it may not");
+    let said =
+        redis.renew(Mode::Plain, &leases, SOON).await.expect_err("the user has no right to read the lock");
     assert_named("+hget", Err(texts(&said)));
 }
 
 /// Now and then an arriving reader removes many dead ones.
 #[tokio::test]
-async fn reader_that_may_not_take_out_the_dead_reads_or_leaves_nothing() {
+async fn reader_without_hdel_reads_or_leaves_nothing() {
     let server = RedisServer::start();
     let all = documented().into_iter().map(str::to_owned).chain(besides("read-write locks |"));
     let rights: Vec<String> = all.filter(|right| right != "+hdel").collect();
@@ -192,7 +193,7 @@ async fn reader_that_may_not_take_out_the_dead_reads_or_leaves_nothing() {
             return;
         }
     }
-    panic!("none has looked for the dead");
+    panic!("expected a reader that looks for dead readers");
 }
 
 async fn use_fair(url: &str, server: &RedisServer) -> Result<(), Error> {
@@ -289,19 +290,19 @@ async fn rights_of_a_kind_are_needed(row: &str, uses: impl AsyncFn(&str, &RedisS
             let left: i64 = run(&server, &["PTTL", &key]).await;
             assert!(
                 left > 0 || key.starts_with("redisson_lock_token:"),
-                "{key} stays for ever without {right}"
+                "expected an end of {key} without {right}"
             );
         }
     }
 }
 
 #[tokio::test]
-async fn rights_for_fair_locks_are_needed_and_named_and_nothing_is_half_done_without_them() {
+async fn fair_locks_name_missing_rights_and_do_nothing_halfway() {
     rights_of_a_kind_are_needed("fair locks |", use_fair).await;
 }
 
 #[tokio::test]
-async fn rights_for_read_write_locks_are_needed_and_named_and_nothing_is_half_done_without_them() {
+async fn read_write_locks_name_missing_rights_and_do_nothing_halfway() {
     rights_of_a_kind_are_needed("read-write locks |", use_read_write).await;
 }
 
@@ -363,7 +364,7 @@ const ON_KEYS: [&[&str]; 16] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tenant_with_the_documented_rights_neither_reads_nor_writes_nor_wakes_what_is_anothers() {
+async fn documented_rights_keep_a_tenant_from_other_tenants_locks() {
     let server = RedisServer::start();
     let rows = ["fair locks |", "read-write locks |"].map(besides).concat();
     let all: Vec<String> = documented().into_iter().map(str::to_owned).chain(rows).collect();
@@ -437,7 +438,7 @@ async fn tenant_with_the_documented_rights_neither_reads_nor_writes_nor_wakes_wh
             assert!(error.is_refused(), "{name}: {error:?}");
         }
     }
-    assert_eq!(wakes(&waits), woken, "another tenant has woken a waiter");
+    assert_eq!(wakes(&waits), woken, "expected no wake-up by another tenant");
     for guard in &held {
         guard.ensure_held().await.unwrap();
     }
@@ -460,7 +461,7 @@ fn command_for_operators() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn user_of_the_page_for_operators_takes_locks_of_every_kind_and_of_no_other_prefix() {
+async fn documented_user_takes_all_locks_of_its_prefix_only() {
     let server = RedisServer::start();
     let command = command_for_operators();
     let () = run(&server, &command.iter().map(String::as_str).collect::<Vec<_>>()).await;

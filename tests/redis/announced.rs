@@ -33,7 +33,7 @@ async fn release(server: &RedisServer, guard: Guard) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn release_is_announced_if_the_one_before_it_has_passed_the_lock_on() {
+async fn release_after_a_hand_off_is_announced() {
     for mode in [Mode::Fair, Mode::Write] {
         let server = RedisServer::start();
         let mut monitor = TcpStream::connect(("127.0.0.1", server.port())).unwrap();

@@ -53,7 +53,7 @@ async fn reader_asks_after_its_own_lease_and_not_for_a_list_of_all() {
 }
 
 #[tokio::test]
-async fn question_after_the_writer_costs_one_command_however_many_read() {
+async fn query_of_the_writer_costs_one_command_beside_many_readers() {
     let server = RedisServer::start();
     let redis = Redis::connect(&server.url()).await.unwrap();
     let name = LockName::new("asked:of:many").unwrap();
@@ -69,7 +69,7 @@ async fn question_after_the_writer_costs_one_command_however_many_read() {
 
 /// By this count a client knows if others wait for the lock.
 #[tokio::test]
-async fn release_has_been_heard_by_as_many_as_listen_beside_its_own_process() {
+async fn release_counts_the_subscribers_of_other_processes_only() {
     const NAME: &str = "heard";
     const CHANNEL: &str = "redisson_lock__channel:{heard}";
     let server = RedisServer::start();
@@ -96,7 +96,7 @@ async fn release_has_been_heard_by_as_many_as_listen_beside_its_own_process() {
 
 /// The lock's own key is intact, so a loss would be wrong.
 #[tokio::test]
-async fn release_that_meets_a_queue_of_a_wrong_type_fails_and_the_lease_is_kept() {
+async fn release_that_meets_a_queue_of_a_wrong_type_keeps_the_lease() {
     let mut stage = Stage::fair("wrong:queue").await;
     stage.take(&id(1, 1)).await;
     let queue = "{}:latchwork:{{}}:fair_queue";

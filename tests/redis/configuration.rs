@@ -47,7 +47,7 @@ fn options_hold_for_a_connection_that_threads_make() {
     let builder = Redis::builder().wait_for_replicas(1, Duration::from_millis(10)).client_name("a-thread");
     let redis = builder.blocking_connect(&server.url()).unwrap();
     let lock = latchwork::blocking::LockClient::new(redis).get_lock(NAME).unwrap();
-    let error = lock.try_lock().expect_err("no replica has it");
+    let error = lock.try_lock().expect_err("no replica has the lease");
     assert!(error.to_string().contains("replica"), "{error}");
 }
 
@@ -131,7 +131,7 @@ async fn time_limits_may_be_as_long_as_can_be() {
 /// A task blocks the only thread of the runtime for three leases. Renewals on this runtime cannot go out;
 /// renewals of connections with a thread of their own do.
 #[tokio::test]
-async fn runtime_that_is_blocked_loses_leases_unless_connections_have_a_thread_of_their_own() {
+async fn blocked_runtime_keeps_leases_only_with_a_connection_thread() {
     const LEASE: Duration = Duration::from_secs(1);
     let server = RedisServer::start();
     let options = LockOptions::default().watchdog_timeout(LEASE);
@@ -230,7 +230,7 @@ async fn addresses_of_a_cluster_behind_a_nat_are_mapped() {
         lock.lock().await.unwrap().unlock().await.unwrap();
     }
     for proxy in &outside {
-        assert!(proxy.count("EVAL") > 0, "a node was reached past its proxy");
+        assert!(proxy.count("EVAL") > 0, "expected the commands through the node's proxy");
     }
 }
 

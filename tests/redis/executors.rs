@@ -90,7 +90,7 @@ fn crowd_of_locks_in_one_task_costs_no_connection() {
             });
             drops.max().unwrap()
         });
-        assert!(slowest < PROMPT, "{flavour}: a drop blocks for {slowest:?}");
+        assert!(slowest < PROMPT, "{flavour}: expected a drop that does not block, and it took {slowest:?}");
         let begun = Instant::now();
         let set = LocalSet::new();
         drop(set.block_on(&runtime, lock_many(&client, MANY)));
@@ -131,7 +131,7 @@ fn blocking_calls_inside_of_a_task_go_on_for_ever() {
             for round in 0..MANY {
                 let guard = lock.try_lock_for(Duration::from_secs(1), Lease::Watched);
                 let guard = guard.unwrap_or_else(|error| panic!("{flavour}: {error} in round {round}"));
-                drop(guard.expect("it is free"));
+                drop(guard.expect("the lock is free"));
             }
         });
         assert!(begun.elapsed() < PATIENCE, "{flavour}: {:?}", begun.elapsed());
@@ -140,7 +140,7 @@ fn blocking_calls_inside_of_a_task_go_on_for_ever() {
 
 /// Each executor blocks its thread, and no runtime of ours polls it.
 #[test]
-fn executors_of_other_crates_inside_of_a_task_without_budget_go_on() {
+fn foreign_executors_go_on_inside_of_a_task_without_budget() {
     let server = RedisServer::start();
     let over_redis = blocking::LockClient::connect(&server.url()).unwrap();
     for client in [LockClient::local(), over_redis.as_async().clone()] {
@@ -213,7 +213,7 @@ fn task_that_finds_all_free_gives_way() {
     for (flavour, runtime) in runtimes() {
         runtime.block_on(async {
             let begun = Instant::now();
-            let in_time = || assert!(begun.elapsed() < SOON, "{flavour}: it never gives way");
+            let in_time = || assert!(begun.elapsed() < SOON, "{flavour}: expected the task to give way");
             let permits = async {
                 loop {
                     in_time();
@@ -257,7 +257,7 @@ fn acquisition_of_a_lock_gives_way_before_it_has_the_lock() {
         let mut waits = pin!(lock.lock());
         assert!(poll_once(waits.as_mut()).is_pending());
         assert!(!futures_executor::block_on(lock.is_locked()).unwrap());
-        assert!(poll_once(waits).is_ready(), "it gives way twice");
+        assert!(poll_once(waits).is_ready(), "expected the second poll to return the guard");
     });
 }
 
@@ -328,7 +328,7 @@ fn limited_wait_whose_runtime_ends_says_so() {
 
 /// A runtime that ends drops its tasks in an order given by their ids.
 #[test]
-fn unlimited_wait_whose_runtime_ends_says_so_whichever_task_ends_first() {
+fn unlimited_wait_reports_the_end_of_its_runtime() {
     let server = RedisServer::start();
     for others in 0..4 {
         for (flavour, runtime) in runtimes() {
@@ -357,7 +357,7 @@ fn unlimited_wait_whose_runtime_ends_says_so_whichever_task_ends_first() {
             });
             drop(runtime);
             for end in ends {
-                let end = end.recv_timeout(SOON).expect("it waits for ever");
+                let end = end.recv_timeout(SOON).expect("the call ends");
                 assert!(matches!(end, Err(LockError::RuntimeEnded)), "{flavour}, {others}: {end:?}");
             }
         }

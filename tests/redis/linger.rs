@@ -75,7 +75,7 @@ async fn channel_is_given_up_when_no_subscriber_comes_back() {
     let (mut raw, channel) = (connection(&server).await, channel(&waiter));
     let guard = holder.get_lock(NAME).unwrap().lock().await.unwrap();
     let guard = next(guard, &waiter).await;
-    assert!(waiter.registry().is_empty(), "no task is interested, and the subscription lingers");
+    assert!(waiter.registry().is_empty(), "expected no interest of a task while the subscription lingers");
     assert_eq!(subscribers(&mut raw, &channel).await, 1);
     assert!(waiter.registry().transport().is_active(&channel));
     eventually("its end", async || subscribers(&mut raw, &channel).await == 0).await;

@@ -97,16 +97,16 @@ async fn name_in_braces_grants_nothing_of_the_name_without() {
                     .try_lock()
                     .await
                     .unwrap()
-                    .expect("it is free")
+                    .expect("the lock is free")
                     .unlock()
                     .await
                     .unwrap();
             }
             let granted = timeout(Duration::from_millis(300), &mut waiting).await;
-            assert!(granted.is_err(), "{held:?} has two holders");
+            assert!(granted.is_err(), "expected one holder of {held:?}, and a second one was granted");
             held_lock.ensure_held().await.unwrap();
             held_lock.unlock().await.unwrap();
-            timeout(SOON, waiting).await.expect("its turn").unwrap().unlock().await.unwrap();
+            timeout(SOON, waiting).await.expect("the waiter has its turn").unwrap().unlock().await.unwrap();
         }
     }
 }
@@ -126,7 +126,7 @@ async fn waiter_does_not_believe_a_grant_that_the_store_has_not_made() {
         let position: String =
             run(&SERVER, &format!("HGET {name}:latchwork:{{{name}}}:{what}_positions {}", queued[0])).await;
         let nonce = position.split(':').nth(1).unwrap();
-        assert_eq!(nonce.len(), 16, "64 bits");
+        assert_eq!(nonce.len(), 16, "expected 16 digits of a nonce of 64 bits");
         // Guessable nonces and numbers, and the grant of another waiter.
         let wrong = format!("{:016x}", u64::from_str_radix(nonce, 16).unwrap() ^ 1);
         let other_number = number.parse::<u64>().unwrap() + 1;
@@ -140,14 +140,14 @@ async fn waiter_does_not_believe_a_grant_that_the_store_has_not_made() {
         forged.extend((1..100).map(|number| format!("granted:{number}:0000000000000000")));
         for message in &forged {
             let heard: usize = run(&SERVER, &format!("PUBLISH {channel} {message}")).await;
-            assert_eq!(heard, 1, "it is the channel");
+            assert_eq!(heard, 1, "expected one subscriber of the channel");
         }
         let granted = timeout(Duration::from_millis(500), &mut waiting).await;
-        assert!(granted.is_err(), "a message made it a holder beside another");
+        assert!(granted.is_err(), "expected no grant by a forged message");
         assert_eq!(waits.metrics().hand_offs_remote, 0);
         held.ensure_held().await.unwrap();
         held.unlock().await.unwrap();
-        let guard = timeout(SOON, waiting).await.expect("its turn").unwrap();
+        let guard = timeout(SOON, waiting).await.expect("the waiter has its turn").unwrap();
         guard.ensure_held().await.unwrap();
         guard.unlock().await.unwrap();
     }
@@ -163,13 +163,13 @@ async fn waiter_whose_position_was_evicted_asks_when_the_lock_is_free() {
     until_asleep(&waits, &[channel]).await;
     assert_eq!(run::<usize>(&SERVER, &format!("DEL {name}:latchwork:{{{name}}}:fair_positions")).await, 1);
     held.unlock().await.unwrap();
-    let guard = timeout(SOON, waiting).await.expect("its turn").unwrap();
+    let guard = timeout(SOON, waiting).await.expect("the waiter has its turn").unwrap();
     guard.ensure_held().await.unwrap();
     guard.unlock().await.unwrap();
 }
 
 #[tokio::test]
-async fn name_of_what_is_kept_for_another_lock_is_refused_before_anything_is_sent() {
+async fn reserved_name_is_refused_before_any_command() {
     let client = client().await;
     let id = "8743c9c0-0795-4907-87fd-6c719a6b4586:1";
     let names = [
@@ -251,11 +251,14 @@ async fn messages_make_waiters_ask_at_a_bounded_rate_and_none_is_lost() {
         let (asked, took) = (calls(&server, "evalsha").await - asked, begun.elapsed());
         // 20 at once and 20 a second each, plus some that are under way or have another cause.
         let most = WAITERS as f64 * (25.0 + 21.0 * took.as_secs_f64());
-        assert!((asked as f64) < most, "{asked} questions in {took:?} for {messages} messages");
+        assert!(
+            (asked as f64) < most,
+            "expected fewer attempts for {messages} messages, and saw {asked} in {took:?}"
+        );
         // A message during a pause is answered at the end of the pause.
         held.unlock().await.unwrap();
         for waiter in waiting {
-            timeout(Duration::from_secs(20), waiter).await.expect("its turn").unwrap();
+            timeout(Duration::from_secs(20), waiter).await.expect("the waiter has its turn").unwrap();
         }
     }
 }

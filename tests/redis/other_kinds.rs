@@ -51,19 +51,19 @@ async fn lock_of_another_kind_is_an_error_and_is_not_forced_free() {
         let () = run(&format!("PEXPIRE {name} 600000")).await;
         let lock = lock(&name).await;
         let wait = Duration::from_secs(5);
-        let taken = timeout(wait, lock.lock()).await.expect("it waited");
+        let taken = timeout(wait, lock.lock()).await.expect("the lock is granted within the limit");
         assert_other_kind(taken, kind);
         assert_other_kind(lock.try_lock().await, kind);
         assert_other_kind(lock.fenced().try_lock_for(wait, wait).await, kind);
         assert_other_kind(lock.force_unlock().await, kind);
         assert_eq!(run::<usize>(&format!("HLEN {name}")).await, 2);
         // Only a fair lock names its holder here: a writer's field is not the id of a labelled lease.
-        let holder = lock.holder().await.unwrap().expect("it is held");
-        let named = (kind == LockKind::Fair).then(|| THEM.parse().expect("it is an id"));
+        let holder = lock.holder().await.unwrap().expect("the lock is held");
+        let named = (kind == LockKind::Fair).then(|| THEM.parse().expect("the text is an id"));
         assert_eq!(holder.id, named, "{mode}");
         assert!(holder.left > Duration::from_secs(500));
         let () = run(&format!("DEL {name}")).await;
-        lock.try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
+        lock.try_lock().await.unwrap().expect("the lock is free").unlock().await.unwrap();
     }
 }
 
@@ -99,7 +99,7 @@ async fn waiter_finds_a_foreign_lock_free_without_a_message() {
     while run::<(String, usize)>(&format!("PUBSUB NUMSUB redisson_lock__channel:{{{name}}}")).await.1 == 0 {}
     let () = run(&format!("DEL {name}")).await;
     for waiter in waiters {
-        timeout(Duration::from_secs(5), waiter).await.expect("it sleeps beside a free lock").unwrap();
+        timeout(Duration::from_secs(5), waiter).await.expect("the waiter sleeps beside a free lock").unwrap();
     }
 }
 
@@ -117,7 +117,7 @@ async fn leftovers_of_redisson_are_nobodys_lock() {
     let lock = lock(name).await;
     assert!(!lock.is_locked().await.unwrap());
     assert!(!lock.force_unlock().await.unwrap());
-    let guard = lock.try_lock().await.unwrap().expect("it is free");
+    let guard = lock.try_lock().await.unwrap().expect("the lock is free");
     assert_eq!(lock.holder().await.unwrap().unwrap().id, Some(guard_id(&lock).await));
     guard.unlock().await.unwrap();
     assert_eq!(run::<usize>(&format!("EXISTS {} {}", leftovers[0], leftovers[1])).await, 2);
@@ -134,7 +134,7 @@ async fn guard_id(lock: &Lock) -> latchwork::LeaseId {
 async fn longest_lease_ends_and_a_longer_one_is_refused() {
     let lock = lock("kinds:longest").await;
     let guard = lock.lock_with_lease(Lease::MAX).await.unwrap();
-    assert!(run::<i64>("PTTL kinds:longest").await > 0, "it has no end");
+    assert!(run::<i64>("PTTL kinds:longest").await > 0, "expected a finite lease of the key");
     assert!(lock.remaining().await.unwrap().unwrap() > Lease::MAX / 2);
     guard.unlock().await.unwrap();
     let error = lock.lock_with_lease(Lease::MAX + Duration::from_nanos(1)).await.unwrap_err();
@@ -144,7 +144,7 @@ async fn longest_lease_ends_and_a_longer_one_is_refused() {
 
 /// A repeated release would meet the same error until the lease ends.
 #[tokio::test]
-async fn release_of_a_lock_whose_key_is_no_lock_any_more_tells_the_loss() {
+async fn release_of_a_lock_replaced_by_another_type_reports_a_loss() {
     let client = client().await;
     let sides = client.get_read_write_lock("replaced:sides").unwrap();
     let plain = client.get_lock("replaced:plain").unwrap();
@@ -168,7 +168,7 @@ fn fenced_of_each_kind(client: &LockClient, name: &str) -> [Lock; 4] {
 }
 
 #[tokio::test]
-async fn what_is_no_counter_of_tokens_is_an_error_that_names_its_key_and_takes_no_lock() {
+async fn invalid_token_counter_fails_naming_its_key_and_takes_no_lock() {
     let counters = [
         "SET 18446744073709551615",
         "SET -9",
@@ -196,7 +196,7 @@ async fn what_is_no_counter_of_tokens_is_an_error_that_names_its_key_and_takes_n
             assert!(text.contains(&format!("{key:?}")) && text.contains("delete "), "{value}: {text}");
             assert!(!lock.is_locked().await.unwrap(), "{value}");
             if put == "SET" {
-                assert_eq!(run::<String>(&format!("GET {key}")).await, value, "it is as it was");
+                assert_eq!(run::<String>(&format!("GET {key}")).await, value, "expected the value untouched");
             }
         }
     }

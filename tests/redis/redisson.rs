@@ -156,7 +156,7 @@ async fn ours_waits_for_redisson_and_is_woken_by_its_publish() {
     });
     until_subscribed(&redisson.channel).await;
     assert_eq!(redisson.unlock().await, Some(1));
-    let guard = timeout(SOON, waiter).await.expect("its publish did not wake us").unwrap();
+    let guard = timeout(SOON, waiter).await.expect("its message wakes our waiter").unwrap();
     assert!(redisson.try_lock().await.unwrap() > 20_000);
     guard.unlock().await.unwrap();
 }
@@ -174,7 +174,7 @@ async fn our_fair_waiter_hears_redissons_release() {
     assert_eq!(told(), 0);
     assert_eq!(redisson.unlock().await, Some(1));
     let guard = timeout(SOON, waiter).await.expect("not woken").unwrap();
-    assert_eq!(told(), 1, "it was not woken by the message");
+    assert_eq!(told(), 1, "expected one wake-up by Redisson's message");
     guard.unlock().await.unwrap();
 }
 
@@ -261,7 +261,10 @@ async fn redisson_reenters_where_we_left_it() {
     assert_eq!(redisson.try_lock().await, None);
     assert_eq!(redisson.try_lock().await, None);
     assert_eq!(redisson.unlock().await, Some(0));
-    assert!(lock.try_lock().await.unwrap().is_none(), "one hold is left");
+    assert!(
+        lock.try_lock().await.unwrap().is_none(),
+        "expected the lock held while one of two holds is left"
+    );
     assert!(lock.force_unlock().await.unwrap());
     assert_eq!(redisson.unlock().await, None);
     lock.try_lock().await.unwrap().expect("free").unlock().await.unwrap();

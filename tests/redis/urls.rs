@@ -82,7 +82,7 @@ async fn user_password_and_database() {
     ] {
         let error = Redis::connect(&wrong).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Connection, "{wrong}: {error:?}");
-        assert!(error.source().is_some(), "{wrong}: does not say why");
+        assert!(error.source().is_some(), "{wrong}: expected a source of the error");
         assert_error_silent(&error);
     }
 }
@@ -162,7 +162,7 @@ async fn tls() {
     ] {
         let error = refused.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
-        assert!(error.source().is_some(), "does not say why: {error:?}");
+        assert!(error.source().is_some(), "expected a source of the error, and got {error:?}");
         assert_error_silent(&error);
     }
 }
@@ -266,9 +266,9 @@ async fn refused_greeting(password: &str, answer: impl FnOnce(&str) -> String) -
     };
     let connects = tokio::time::timeout(Duration::from_secs(10), Redis::connect(&url));
     let (connected, ()) = tokio::join!(connects, refuses);
-    let error = connected.expect("it answers").unwrap_err();
+    let error = connected.expect("the server answers").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
-    let why = error.source().expect("it says why").to_string();
+    let why = error.source().expect("the error has a source").to_string();
     assert!(!why.contains("in time"), "{why}");
     assert_error_silent(&error);
     error
@@ -279,7 +279,7 @@ async fn refused_greeting(password: &str, answer: impl FnOnce(&str) -> String) -
 async fn refusal_of_the_greeting_is_told_in_words_of_ours() {
     for refusal in ["ERR unknown command, with args beginning with:", "NOAUTH for", "DENIED", "WRONGPASS"] {
         refused_greeting(&PASSWORD.repeat(50), |said| {
-            let from = said.find(PASSWORD).expect("it introduces itself");
+            let from = said.find(PASSWORD).expect("the client sends its password");
             format!("{refusal} {}", &said[from..from + 107])
         })
         .await;

@@ -73,7 +73,7 @@ async fn waker_that_panics_at_a_reply_costs_no_connection() {
         while trap.spring(asks.as_mut()).await.is_pending() {}
     }
     guard.unlock().await.unwrap();
-    assert!(trap.calls() > 0, "no waker is called");
+    assert!(trap.calls() > 0, "expected a call of the waker");
     assert_eq!(client.metrics().reconnects, 0);
 }
 
@@ -86,7 +86,7 @@ async fn fall_asleep(
     let asleep = || client.registry().join(&channel).is_some_and(|look| look.latch().waiters() == 1);
     let begun = Instant::now();
     while !asleep() {
-        assert!(begun.elapsed() < SOON, "the waiter does not fall asleep");
+        assert!(begun.elapsed() < SOON, "expected the waiter to fall asleep");
         let waker = Waker::from(Arc::clone(trap));
         assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         tokio::task::yield_now().await;
@@ -94,7 +94,7 @@ async fn fall_asleep(
 }
 
 #[tokio::test]
-async fn waker_that_panics_at_a_confirmation_or_a_message_costs_no_subscription() {
+async fn waker_panic_at_a_message_costs_no_subscription() {
     let server = RedisServer::start();
     let (client, other) = (client(&server).await, client(&server).await);
     let (lock, trap) = (client.get_lock("orders").unwrap(), Arc::new(Trap::default()));
@@ -134,7 +134,7 @@ async fn waker_that_panics_at_a_timer_costs_no_runtime() {
         let mut waits = pin!(guard.lost_timeout(Duration::from_millis(20)));
         while trap.spring(waits.as_mut()).await.is_pending() {}
     }
-    assert!(trap.calls() > 0, "no waker is called");
+    assert!(trap.calls() > 0, "expected a call of the waker");
     let lost = soon("a timer", guard.lost_timeout(Duration::from_millis(20))).await;
     assert_eq!(lost, None);
     guard.unlock().await.unwrap();

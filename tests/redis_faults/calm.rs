@@ -82,7 +82,7 @@ async fn address_that_leads_to_the_new_master_is_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replica_that_becomes_the_master_within_the_limit_costs_no_error() {
+async fn failover_within_the_limit_costs_no_error() {
     for stale in ["yes", "no"] {
         let server = RedisServer::start();
         let client = client(&server.url()).await;
@@ -144,7 +144,7 @@ async fn server_that_is_busy_for_a_moment_costs_no_error() {
     raw.set_response_timeout(SOON);
     let busy = tokio::spawn(async move {
         let script = redis::cmd("EVAL").arg("while true do end").arg(0).exec_async(&mut raw).await;
-        assert!(script.is_err(), "it was to be killed");
+        assert!(script.is_err(), "expected an error of the killed script");
     });
     let mut other = connection(&server).await;
     eventually("a busy server", async || {
@@ -161,7 +161,7 @@ async fn server_that_is_busy_for_a_moment_costs_no_error() {
     soon("the unlock", unlocks).await.unwrap().unwrap();
     soon("the lock", locks).await.unwrap().unwrap();
     busy.await.unwrap();
-    assert_eq!(client.metrics().reconnects, before, "it is the server that is meant");
+    assert_eq!(client.metrics().reconnects, before, "expected no reconnect to a busy server");
 }
 
 /// The server restarts, or the address moves to another server.
@@ -197,7 +197,7 @@ fn forget(proxy: &ChaosProxy) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn command_that_meets_a_forgotten_link_goes_over_another_within_its_limit() {
+async fn command_on_a_forgotten_link_uses_another_within_its_limit() {
     let server = RedisServer::start();
     let proxy = ChaosProxy::start(server.port());
     let client = client(&proxy.url()).await;
@@ -282,7 +282,7 @@ async fn user_that_loses_ping_keeps_the_connections() {
     let before = connections_made(&server).await;
     sleep(Duration::from_secs(4)).await;
     let made = connections_made(&server).await - before;
-    assert!(made <= 3, "{made} connections in four seconds");
+    assert!(made <= 3, "expected three connections at most in four seconds, and saw {made}");
     lock.lock().await.unwrap().unlock().await.unwrap();
 }
 
@@ -305,7 +305,7 @@ async fn server_that_cuts_each_connection_is_dialled_calmly() {
     cuts.await.unwrap();
     let last = Instant::now() - Duration::from_secs(3);
     let late = proxy.arrivals().into_iter().filter(|at| *at > last).count();
-    assert!(late <= 15, "{late} connections in the last three seconds");
+    assert!(late <= 15, "expected 15 connections at most in the last three seconds, and saw {late}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -329,7 +329,7 @@ async fn sentinels_that_forgot_the_master_are_asked_calmly() {
     let made = made().await - before - set.sentinels.len();
     // Lost connections are dialled again after half a second to a second: at most seven rounds, to three
     // Sentinels. On a busy machine a heartbeat may be missed, and both connections are dialled.
-    assert!(made <= 2 * 21, "{made} connections in three seconds");
+    assert!(made <= 2 * 21, "expected 42 connections at most in three seconds, and saw {made}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -362,7 +362,11 @@ async fn stall_of_the_server_does_not_bring_all_clients_back_at_once() {
     let back: Vec<Instant> = proxy.arrivals().into_iter().filter(|at| *at > begun).collect();
     let most = most_within(Duration::from_millis(100), &back);
     // Each client lost both connections. (Spread out, about twenty fall into the window; stalls bunch some.)
-    assert!(most <= CLIENTS, "{most} of {} connections within 100 ms", back.len());
+    assert!(
+        most <= CLIENTS,
+        "expected {CLIENTS} connections at most within 100 ms, and saw {most} of {}",
+        back.len()
+    );
 }
 
 // === Outages longer than a command may take ===
@@ -451,7 +455,7 @@ async fn try_lock_for_uses_its_whole_wait() {
     });
     sleep(LIMIT + Duration::from_secs(1)).await;
     server.restart();
-    let guard = soon("the lock", begins).await.unwrap().unwrap().expect("it is free");
+    let guard = soon("the lock", begins).await.unwrap().unwrap().expect("the lock is free");
     guard.unlock().await.unwrap();
 
     server.kill_9();
@@ -531,7 +535,7 @@ async fn holder_learns_with_the_next_renewal_that_its_lock_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holder_learns_before_its_lease_ends_that_it_cannot_be_renewed() {
+async fn holder_learns_of_failing_renewals_before_its_lease_ends() {
     let mut server = RedisServer::start();
     let client = client(&server.url()).await;
     let begun = Instant::now();

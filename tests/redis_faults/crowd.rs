@@ -234,7 +234,7 @@ async fn renewals_pass_a_crowd() {
         waited.unwrap();
     }
     assert!(begun.elapsed() > LEASE, "{:?}", begun.elapsed());
-    guard.unlock().await.expect("it was renewed");
+    guard.unlock().await.expect("the lease was renewed");
     assert_eq!((client.metrics().leases_lost, client.metrics().reconnects), (0, 0));
 }
 
@@ -250,10 +250,10 @@ async fn crowd_that_is_not_polled_lets_others_through() {
         // With tokio's budget, most attempts would wait before they begin.
         assert!(tokio::task::unconstrained(attempt.as_mut()).now_or_never().is_none());
     }
-    assert!(client.metrics().commands_waiting > 0, "they are more than there is room for");
+    assert!(client.metrics().commands_waiting > 0, "expected commands that wait for a slot");
     latency(&client).await;
     for attempt in kept {
-        attempt.await.unwrap().expect("no other wants it").unlock().await.unwrap();
+        attempt.await.unwrap().expect("no other task wants the lock").unlock().await.unwrap();
     }
     assert_eq!(client.metrics().reconnects, 0);
 }

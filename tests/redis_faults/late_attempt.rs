@@ -58,7 +58,7 @@ async fn attempt_that_comes_late_leaves_the_lock_free(rules: &str, lock: impl Fn
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempt_that_comes_late_is_undone_where_no_connection_can_be_ended() {
+async fn late_attempt_is_undone_over_unendable_connections() {
     let plain = |client: &LockClient| client.get_lock(NAME).unwrap();
     attempt_that_comes_late_leaves_the_lock_free("-client +client|info", plain).await;
 }
@@ -70,19 +70,19 @@ async fn attempt_that_comes_late_is_undone_without_dangerous_commands() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fair_attempt_that_comes_late_is_undone_where_no_connection_can_be_ended() {
+async fn late_fair_attempt_is_undone_over_unendable_connections() {
     let fair = |client: &LockClient| client.get_fair_lock(NAME).unwrap();
     attempt_that_comes_late_leaves_the_lock_free("-client +client|info", fair).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempt_to_read_that_comes_late_is_undone_where_no_connection_can_be_ended() {
+async fn late_read_attempt_is_undone_over_unendable_connections() {
     let read = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().read().clone();
     attempt_that_comes_late_leaves_the_lock_free("-client +client|info", read).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempt_to_write_that_comes_late_is_undone_where_no_connection_can_be_ended() {
+async fn late_write_attempt_is_undone_over_unendable_connections() {
     let write = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().write().clone();
     attempt_that_comes_late_leaves_the_lock_free("-client +client|info", write).await;
 }
@@ -108,7 +108,7 @@ async fn attempt_that_comes_when_its_lease_would_be_over_is_undone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn release_that_comes_late_grants_the_lock_to_no_waiter_where_no_connection_can_be_ended() {
+async fn late_release_grants_no_waiter_over_unendable_connections() {
     release_that_comes_late_grants_the_lock_to_no_waiter(Mode::Fair).await;
     release_that_comes_late_grants_the_lock_to_no_waiter(Mode::Write).await;
 }
@@ -154,23 +154,23 @@ async fn attempt_that_was_sent_again_and_comes_late_is_undone(lock: impl Fn(&Loc
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempt_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
+async fn late_resent_attempt_is_undone_after_its_release() {
     attempt_that_was_sent_again_and_comes_late_is_undone(|client| client.get_lock(NAME).unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fair_attempt_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
+async fn late_resent_fair_attempt_is_undone_after_its_release() {
     attempt_that_was_sent_again_and_comes_late_is_undone(|client| client.get_fair_lock(NAME).unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempt_to_read_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
+async fn late_resent_read_attempt_is_undone_after_its_release() {
     let read = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().read().clone();
     attempt_that_was_sent_again_and_comes_late_is_undone(read).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempt_to_write_that_was_sent_again_and_comes_late_is_undone_after_its_release() {
+async fn late_resent_write_attempt_is_undone_after_its_release() {
     let write = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().write().clone();
     attempt_that_was_sent_again_and_comes_late_is_undone(write).await;
 }
@@ -196,7 +196,7 @@ async fn attempt_that_is_refused_when_it_is_sent_again_is_undone(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempt_that_is_refused_when_it_is_sent_again_and_comes_late_is_undone() {
+async fn late_attempt_refused_when_resent_is_undone() {
     let plain = |client: &LockClient| client.get_lock(NAME).unwrap();
     let fair = |client: &LockClient| client.get_fair_lock(NAME).unwrap();
     let read = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().read().clone();
@@ -231,7 +231,7 @@ async fn attempt_whose_call_is_polled_no_more_is_undone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn release_that_comes_late_frees_nothing_where_no_connection_can_be_ended() {
+async fn late_release_frees_nothing_over_unendable_connections() {
     let (server, proxy, client) = start("-client +client|info").await;
     let me = client.owner();
     let lock = client.get_lock(NAME).unwrap().owned_by(&me);
@@ -244,7 +244,10 @@ async fn release_that_comes_late_frees_nothing_where_no_connection_can_be_ended(
     let evaluated = calls(&server, "evalsha").await;
     proxy.heal();
     eventually("its coming", async || calls(&server, "evalsha").await > evaluated).await;
-    assert!(lock.is_held_by(&me).await.unwrap(), "its guard believes in it, and the lock is free for others");
+    assert!(
+        lock.is_held_by(&me).await.unwrap(),
+        "expected the owner's lease at the server, and its guard believes in a free lock"
+    );
     second.unlock().await.unwrap();
 }
 

@@ -40,6 +40,9 @@ async fn comes_late(rules: &str) {
     proxy.heal();
     link.wait_for_end();
     assert!(second.is_held());
-    assert!(lock.is_held_by(&me).await.unwrap(), "its guard believes in it, and the lock is free for others");
+    assert!(
+        lock.is_held_by(&me).await.unwrap(),
+        "expected the owner's lease at the server, and its guard believes in a free lock"
+    );
     second.unlock().await.unwrap();
 }

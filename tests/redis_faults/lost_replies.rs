@@ -64,7 +64,11 @@ impl Faulty {
     }
 
     fn assert_all_eaten(&self) {
-        assert_eq!(self.to_eat.load(Ordering::SeqCst), 0, "no reply was lost, so nothing was tested");
+        assert_eq!(
+            self.to_eat.load(Ordering::SeqCst),
+            0,
+            "expected all replies to be lost, or the test shows nothing"
+        );
     }
 
     async fn raw(&self) -> MultiplexedConnection {
@@ -129,7 +133,7 @@ async fn lost_reply_of_acquire_costs_a_retry() {
     assert_eq!(faulty.state("orders").await, state);
     inner.unlock().await.unwrap();
     outer.unlock().await.unwrap();
-    assert!(!lock.is_locked().await.unwrap(), "a retry was counted");
+    assert!(!lock.is_locked().await.unwrap(), "expected a free lock, and a retry counted as a hold");
 }
 
 #[tokio::test]
@@ -156,7 +160,7 @@ async fn lost_reply_of_release_costs_a_retry() {
 }
 
 #[tokio::test]
-async fn release_that_ran_does_not_free_the_next_holders_lock_when_it_is_sent_again() {
+async fn resent_release_does_not_free_the_next_holders_lock() {
     let faulty = Faulty::start().await;
     let client = faulty.client().await;
     let lock = client.get_lock("orders").unwrap();
@@ -305,7 +309,10 @@ async fn indeterminate_release_is_repeated() {
     faulty.eat(usize::MAX);
     assert!(lock.unlock(&me).await.is_err());
     faulty.eat(0);
-    assert!(lock.unlock(&me).await.unwrap_err().is_not_held(), "it counts once");
+    assert!(
+        lock.unlock(&me).await.unwrap_err().is_not_held(),
+        "expected NotHeld for the second unlock of one hold"
+    );
     faulty.until_free("orders").await;
 }
 
@@ -362,11 +369,14 @@ async fn forced_release_is_not_sent_again() {
     faulty.eat(1);
     let error = lock.force_unlock().await.unwrap_err();
     assert_eq!(cause(&error).kind(), ErrorKind::Unknown, "{error:?}");
-    assert!(guard.unlock().await.unwrap_err().is_not_held(), "it ran");
+    assert!(
+        guard.unlock().await.unwrap_err().is_not_held(),
+        "expected NotHeld for the guard, as the forced unlock ran"
+    );
 }
 
 #[tokio::test]
-async fn release_of_a_lease_that_is_gone_is_told_apart_unless_its_reply_is_lost() {
+async fn release_of_a_lost_lease_reports_it_unless_its_reply_is_lost() {
     let faulty = Faulty::start().await;
     let client = faulty.client().await;
     let (backend, name) = (client.backend::<Redis>().unwrap(), LockName::new("orders").unwrap());

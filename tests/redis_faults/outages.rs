@@ -91,7 +91,7 @@ impl Scene {
         let dialled = self.proxy.arrivals().len() - dials;
         assert!(dialled <= 4 * (6 + 2 * length.as_secs() as usize), "{dialled} dials");
         // The unlock returns within the limit of a command, and an unfinished release is repeated.
-        let _ = timeout(SOON, unlocks).await.expect("an unlock that does not end").unwrap();
+        let _ = timeout(SOON, unlocks).await.expect("the unlock ends").unwrap();
         end(&mut self).await;
 
         for waiter in waiters {
@@ -119,12 +119,12 @@ async fn of_refused_connections(length: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_server_that_refuses_connections() {
+async fn leases_outlast_a_server_that_refuses_connections() {
     tokio::join!(of_refused_connections(Duration::from_millis(300)), of_refused_connections(LONG));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_server_that_stands_still() {
+async fn leases_outlast_a_stalled_server() {
     let scene = Scene::set().await;
     let begin = async |scene: &mut Scene| scene.server.pause();
     scene.outlast(LONG, begin, async |scene: &mut Scene| scene.server.resume()).await;
@@ -136,7 +136,7 @@ async fn of_silence(ways: &[Way]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_links_that_are_silent_one_way_or_both() {
+async fn leases_outlast_links_silent_one_way_or_both() {
     let ways = [Way::ToServer, Way::ToClient];
     tokio::join!(of_silence(&ways[..1]), of_silence(&ways[1..]), of_silence(&ways));
 }
@@ -147,7 +147,7 @@ async fn of_setting(on: &str, off: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_server_that_answers_and_refuses() {
+async fn leases_outlast_a_server_that_answers_and_refuses() {
     tokio::join!(
         of_setting("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
         of_setting("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
@@ -157,7 +157,7 @@ async fn of_a_server_that_answers_and_refuses() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_all_connections_killed_again_and_again() {
+async fn waiters_outlast_connections_killed_again_and_again() {
     let mut scene = Scene::set().await;
     let client = scene.client().await;
     for _ in 0..5 {
@@ -178,7 +178,7 @@ async fn of_all_connections_killed_again_and_again() {
 
 /// From the first renewal on, for ten seconds, each renewal sent is followed by a cut of the link.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_the_link_of_renewals_of_many_locks() {
+async fn many_leases_outlast_cuts_of_the_link_of_renewals() {
     const LOCKS: usize = 1100;
     let mut scene = Scene::set().await;
     let client = scene.client().await;

@@ -125,7 +125,7 @@ fn command_under_way_when_the_runtime_ends_fails_at_once() {
 
 /// Regardless of the requested lease: a third of an hour's lease would be twenty minutes.
 #[tokio::test]
-async fn extension_ends_within_the_limit_of_a_command_though_the_server_does_not_answer() {
+async fn extension_ends_within_the_command_limit_of_a_silent_server() {
     let server = RedisServer::start();
     let limit = Duration::from_millis(900);
     let redis = Redis::builder().response_timeout(limit).connect(&server.url()).await.unwrap();
@@ -133,10 +133,12 @@ async fn extension_ends_within_the_limit_of_a_command_though_the_server_does_not
     let mut guard = lock.lock().await.unwrap();
     server.pause();
     let before = Instant::now();
-    let extends = timeout(SOON, guard.extend(Duration::from_secs(3600))).await.expect("it takes too long");
+    let extends = timeout(SOON, guard.extend(Duration::from_secs(3600)))
+        .await
+        .expect("the extension ends within its limit");
     assert!(matches!(extends, Err(LockError::Backend { .. })), "{extends:?}");
     assert!(before.elapsed() < limit * 3, "{:?}", before.elapsed());
-    assert!(guard.is_held(), "its lease is not over");
+    assert!(guard.is_held(), "expected the hold, as its lease lasts");
     server.resume();
     guard.unlock().await.unwrap();
 }
@@ -229,7 +231,7 @@ async fn user_without_subscribe_is_told() {
     let url = server.url().replace("redis://", "redis://mute:secret@");
     let client = LockClient::new(Redis::connect(&url).await.unwrap());
     let lock = client.get_lock("faults").unwrap();
-    let error = timeout(SOON, lock.lock()).await.expect("waits for messages that never come").unwrap_err();
+    let error = timeout(SOON, lock.lock()).await.expect("the call fails without messages").unwrap_err();
     assert!(matches!(error, LockError::Subscribe(_)), "{error:?}");
     assert!(error.to_string().contains("permission"), "{error}");
     assert!(client.registry().is_empty());

@@ -38,15 +38,15 @@ async fn many_unpolled_attempts_let_others_through() {
         assert!(poll(attempt.as_mut()).is_pending());
     }
     let other = client.get_lock("other").unwrap();
-    let guard = soon("the attempt of another", other.try_lock()).await.unwrap().expect("it is free");
+    let guard = soon("the attempt of another", other.try_lock()).await.unwrap().expect("the lock is free");
     soon("its release", guard.unlock()).await.unwrap();
     for attempt in kept {
-        attempt.await.unwrap().expect("no other wants it").unlock().await.unwrap();
+        attempt.await.unwrap().expect("no other task wants the lock").unlock().await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn connection_is_made_for_all_though_the_first_caller_is_not_polled() {
+async fn connection_serves_all_although_its_first_caller_is_unpolled() {
     let mut server = RedisServer::start();
     let client = client(&server.url()).await;
     let [first, other] = ["first", "other"].map(|name| client.get_lock(name).unwrap());
@@ -55,9 +55,9 @@ async fn connection_is_made_for_all_though_the_first_caller_is_not_polled() {
     server.restart();
     let mut kept = pin!(first.try_lock());
     assert!(poll(kept.as_mut()).is_pending());
-    let guard = soon("the attempt of another", other.try_lock()).await.unwrap().expect("it is free");
+    let guard = soon("the attempt of another", other.try_lock()).await.unwrap().expect("the lock is free");
     guard.unlock().await.unwrap();
-    kept.await.unwrap().expect("it is free").unlock().await.unwrap();
+    kept.await.unwrap().expect("the lock is free").unlock().await.unwrap();
 }
 
 #[tokio::test]
@@ -173,7 +173,7 @@ fn end_of_the_runtime_ends_every_wait() {
         .collect();
     let begun = std::time::Instant::now();
     while lock.waiters() < 2 || client.registry().is_empty() {
-        assert!(begun.elapsed() < SOON, "they do not wait");
+        assert!(begun.elapsed() < SOON, "expected both threads to wait");
         std::thread::yield_now();
     }
     drop(connections);

@@ -49,11 +49,14 @@ fn each_waiter_waits_for_readiness_by_itself() {
     drop(impatient);
     assert!(
         poll(waits.as_mut()).is_pending(),
-        "the impatient one took the patient one's subscription with it"
+        "expected the patient subscriber to wait for its subscription, and another's drop ended it"
     );
     script.inbox().ready();
     assert!(matches!(poll(waits.as_mut()), Poll::Ready(Ok(()))));
-    assert!(matches!(poll(waits_too.as_mut()), Poll::Ready(Ok(()))), "only one was told");
+    assert!(
+        matches!(poll(waits_too.as_mut()), Poll::Ready(Ok(()))),
+        "expected the confirmation for both subscribers"
+    );
 }
 
 #[test]
@@ -70,9 +73,9 @@ fn failed_subscription_is_told_to_all_and_leaves_nothing() {
     assert!(matches!(poll(pin!(second.subscribed())), Poll::Ready(Err(_))));
 
     let newcomer = registry.subscribe("a");
-    assert_eq!(script.steps().0, ["+a"], "a newcomer tries afresh");
+    assert_eq!(script.steps().0, ["+a"], "expected a new subscription for the newcomer");
     drop((first, second));
-    assert_eq!(script.steps().0, [""; 0], "failed subscribers unsubscribed the newcomer");
+    assert_eq!(script.steps().0, [""; 0], "expected no command from the failed subscribers");
     assert_eq!(registry.len(), 1);
     drop(newcomer);
     assert_eq!(script.steps().0, ["-a"]);
@@ -127,7 +130,7 @@ fn resubscribed_reaches_waiters_that_are_not_asleep_yet() {
     inbox.resubscribed();
     assert!(answers(pin!(one.latch().wait())));
     assert!(answers(pin!(other.latch().wait())));
-    assert!(!answers(pin!(one.latch().wait())), "one look each is enough");
+    assert!(!answers(pin!(one.latch().wait())), "expected one notification per subscriber");
 }
 
 #[test]
@@ -156,7 +159,7 @@ fn listeners_stand_in_line_with_sleepers() {
     assert!(first.has_run());
     assert_eq!(ran_so_far(), 1);
     inbox.deliver(Message::Unlock);
-    assert_eq!(ran_so_far(), 1, "that one was the sleeper's");
+    assert_eq!(ran_so_far(), 1, "expected the second message for the sleeper");
     assert!(answers(asleep.as_mut()));
     drop(removed);
     inbox.deliver(Message::Unlock);
@@ -165,10 +168,10 @@ fn listeners_stand_in_line_with_sleepers() {
 
     inbox.deliver(Message::Unlock);
     let late = subscription.listen(count(&ran));
-    assert!(late.has_run(), "the message that came before was not kept for it");
+    assert!(late.has_run(), "expected the late listener to run by the kept message");
     assert_eq!(ran_so_far(), 3);
     drop((first, last, late));
-    assert_eq!(Arc::strong_count(&ran), 1, "a callback was kept");
+    assert_eq!(Arc::strong_count(&ran), 1, "expected the drop of all callbacks");
 }
 
 #[test]
@@ -195,7 +198,7 @@ fn listener_may_use_the_entry_it_is_called_from() {
 
 /// Recursion would overflow the stack.
 #[test]
-fn listener_that_listens_again_hears_of_each_notification_that_is_kept() {
+fn relistening_listener_hears_each_kept_notification() {
     const KEPT: usize = 20_000;
 
     fn listens_again(entry: &Arc<Subscription<Script>>, ran: &Arc<AtomicUsize>) {
@@ -220,12 +223,13 @@ fn listener_that_listens_again_hears_of_each_notification_that_is_kept() {
 
 /// The dropped listener's callback was queued behind the callback that drops the listener.
 #[test]
-fn listener_that_is_dropped_inside_of_a_call_passes_its_notification_on() {
+fn listener_dropped_inside_of_a_call_passes_its_notification_on() {
     let (_script, registry) = registry();
     let entry = Arc::new(registry.subscribe("a"));
     entry.latch().release(2);
     let inside = Arc::clone(&entry);
-    let listener = entry.listen(move || drop(inside.listen(|| panic!("it was dropped"))));
+    let listener =
+        entry.listen(move || drop(inside.listen(|| panic!("expected no call of the dropped listener"))));
     assert!(listener.has_run());
     assert_eq!(entry.latch().pending(), 1);
 }
@@ -245,7 +249,7 @@ fn threads_come_and_go() {
                     let (one, other) = (registry.subscribe("a"), registry.subscribe("a"));
                     assert!(
                         std::ptr::eq(&raw const *one, &raw const *other),
-                        "joined an entry that was going"
+                        "expected one entry for both subscribers"
                     );
                 }
             });
@@ -256,8 +260,8 @@ fn threads_come_and_go() {
     for channel in ["a", "b", "c"] {
         let told: Vec<bool> = steps.iter().filter_map(|step| step.on(channel)).collect();
         let in_turns: Vec<bool> = (0..told.len()).map(|number: usize| number.is_multiple_of(2)).collect();
-        assert_eq!(told, in_turns, "subscribe and unsubscribe did not alternate");
-        assert!(told.len().is_multiple_of(2), "a subscription is left");
+        assert_eq!(told, in_turns, "expected subscribe and unsubscribe in alternation");
+        assert!(told.len().is_multiple_of(2), "expected an unsubscribe for each subscribe");
     }
 }
 
@@ -306,7 +310,7 @@ fn read_unlock_runs_all_listeners_of_one_subscription() {
 
 /// The subscriber is beside a listener, and beside two sleepers of another subscription.
 #[test]
-fn what_calls_all_is_kept_for_a_subscriber_that_is_about_to_sleep() {
+fn broadcast_is_kept_for_a_subscriber_about_to_sleep() {
     let calls: [fn(&Inbox); 3] = [
         |inbox| inbox.deliver(Message::ReadUnlock),
         Inbox::resubscribed,
@@ -322,7 +326,7 @@ fn what_calls_all_is_kept_for_a_subscriber_that_is_about_to_sleep() {
         assert!(asleep.iter_mut().all(|wait| poll(wait.as_mut()).is_pending()));
         call(&inbox);
         assert!(listener.has_run() && asleep.iter_mut().all(|wait| answers(wait.as_mut())));
-        assert!(answers(pin!(busy.latch().wait())), "it slept on");
+        assert!(answers(pin!(busy.latch().wait())), "expected the notification kept for the busy subscriber");
     }
 }
 
@@ -393,7 +397,7 @@ impl Wake for Subscribes {
 
 /// The registry holds the channel's stripe while the transport is called, and the transport wakes tasks.
 #[test]
-fn waker_of_what_a_transport_does_inside_of_a_call_may_subscribe_to_the_same_channel() {
+fn waker_called_by_a_transport_may_subscribe_to_its_channel() {
     type Waits = Pin<Box<dyn Future<Output = ()> + Send>>;
     let (acts, (did, does)) = (Acts::default(), mpsc::channel());
     let registry = Registry::new(acts.clone());
@@ -409,15 +413,18 @@ fn waker_of_what_a_transport_does_inside_of_a_call_may_subscribe_to_the_same_cha
     let act = |act: Act| *acts.0.lock().unwrap() = Some(act);
     let is_done = |call: &str| {
         let told = does.recv_timeout(Duration::from_secs(30));
-        assert!(told.is_ok(), "{call}: the waker waits for the stripe that its own thread has");
+        assert!(
+            told.is_ok(),
+            "{call}: expected the waker to return, and it waits for the stripe of its own thread"
+        );
     };
     act(Box::new({
         let (registry, keep) = (registry.clone(), keep.clone());
         move |inbox| {
-            let [one, other] = [(); 2].map(|()| registry.join("a").expect("it has begun"));
+            let [one, other] = [(); 2].map(|()| registry.join("a").expect("the subscription has begun"));
             keep(Box::pin(async move { assert!(one.subscribed().await.is_err()) }));
             keep(Box::pin(async move { other.latch().wait().await.consume() }));
-            inbox.expect("it subscribes").failed(SubscribeError::new("on purpose"));
+            inbox.expect("the registry subscribes").failed(SubscribeError::new("on purpose"));
         }
     }));
     let subscribes = registry.clone();

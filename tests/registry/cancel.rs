@@ -98,7 +98,10 @@ fn go(
         let was_woken = woken.0.swap(false, Ordering::Relaxed);
         if !arrived && number < polls {
             let polled = way.as_mut().poll(&mut Context::from_waker(&waker));
-            assert!(was_woken || number == 0 || polled.is_pending(), "{story:?}: it would have slept on");
+            assert!(
+                was_woken || number == 0 || polled.is_pending(),
+                "{story:?}: expected the wake-up of the waiter"
+            );
             arrived = polled.is_ready();
             // The first poll subscribes, unless already subscribed.
             *inbox = script.steps().1.or(inbox.take());
@@ -117,12 +120,16 @@ fn nothing_is_left_wherever_it_is_dropped() {
             let (script, registry) = Script::registry();
             go(&registry, &mut None, &script, &story, polls);
             let stats = registry.stats();
-            assert_eq!((stats.entries, stats.interest), (0, 0), "{story:?}, dropped after {polls}");
+            assert_eq!(
+                (stats.entries, stats.interest),
+                (0, 0),
+                "expected no entry and no interest after {story:?}, dropped after {polls} polls"
+            );
             assert_eq!(stats.subscriptions_begun, u64::from(polls > 0));
             assert_eq!(
                 stats.subscriptions_begun,
                 stats.subscriptions_ended + stats.subscriptions_failed,
-                "{story:?}, dropped after {polls}"
+                "expected an end of each subscription after {story:?}, dropped after {polls} polls"
             );
         }
     }
@@ -152,8 +159,13 @@ fn remaining_waiter_misses_nothing_wherever_another_is_dropped() {
                 Poll::Ready(result) => Some(result),
                 Poll::Pending => None,
             });
-            let result = result.unwrap_or_else(|| panic!("{story:?}, dropped after {polls}: it still waits"));
-            assert_eq!(result.is_err(), failed, "{story:?}, dropped after {polls}");
+            let result = result
+                .unwrap_or_else(|| panic!("expected the result of {story:?}, dropped after {polls} polls"));
+            assert_eq!(
+                result.is_err(),
+                failed,
+                "expected the result of the subscription in {story:?}, dropped after {polls} polls"
+            );
             assert!(registry.is_empty());
             assert_eq!(script.steps().0, if failed { vec![] } else { vec!["-a".to_owned()] });
         }

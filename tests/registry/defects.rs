@@ -37,12 +37,12 @@ fn removed_listener_is_kept() {
     let (_script, registry) = Script::registry();
     let subscription = registry.subscribe("a");
     let kept = Arc::new(());
-    let first = subscription.listen(|| panic!("it was not notified"));
+    let first = subscription.listen(|| panic!("expected no call of the listener"));
     for _ in 0..1000 {
         let kept = Arc::clone(&kept);
         drop(subscription.listen(move || drop(kept)));
     }
-    assert_eq!(Arc::strong_count(&kept), 1, "a removed callback is kept");
+    assert_eq!(Arc::strong_count(&kept), 1, "expected the drop of the removed callback");
     assert_eq!(subscription.latch().waiters(), 1);
     drop(first);
     assert_eq!(subscription.latch().waiters(), 0);
@@ -62,7 +62,7 @@ fn listener_outlives_a_failed_subscription() {
     script.inbox().failed(SubscribeError::new("no connection"));
     // Ordering: Relaxed, as above.
     assert!(told.load(Ordering::Relaxed) && listener.has_run());
-    assert_eq!(Arc::strong_count(&told), 1, "the callback is kept");
+    assert_eq!(Arc::strong_count(&told), 1, "expected the drop of the callback after its call");
     drop((listener, subscription));
     nothing_is_left(&registry);
 }
@@ -129,7 +129,7 @@ fn listener_does_not_look_whether_the_message_was_there_before() {
     let inbox = script.inbox();
     inbox.deliver(Message::Unlock);
     assert!(subscription.listen(|| {}).has_run());
-    assert!(!subscription.listen(|| {}).has_run(), "one message ran two");
+    assert!(!subscription.listen(|| {}).has_run(), "expected one listener to run by one message");
 }
 
 /// PR #6047: an impatient waiter failed the promise shared with a patient waiter.
@@ -161,7 +161,7 @@ fn dead_entry_is_not_removed() {
         assert!(matches!(poll(pin!(subscription.subscribed())), Poll::Ready(Err(_))));
     }
     nothing_is_left(&registry);
-    assert_eq!(script.steps().0, [""; 0], "a failed subscription was ended");
+    assert_eq!(script.steps().0, [""; 0], "expected no command for a failed subscription");
     // A newcomer must not see the failure of an entry not yet left.
     let failed = registry.subscribe("a");
     script.inbox().failed(SubscribeError::new("no connection"));
@@ -169,7 +169,7 @@ fn dead_entry_is_not_removed() {
     script.inbox().ready();
     assert!(matches!(poll(pin!(newcomer.subscribed())), Poll::Ready(Ok(()))));
     drop(failed);
-    assert_eq!(registry.len(), 1, "the dead entry took the live one with it");
+    assert_eq!(registry.len(), 1, "expected the live entry in the registry");
     drop(newcomer);
     nothing_is_left(&registry);
 }
@@ -242,7 +242,7 @@ fn late_confirmation_revives_a_failed_entry() {
     let failure = subscription.failure().expect("the failure was taken back");
     assert_eq!(failure.reason().to_string(), "first");
     let newcomer = registry.subscribe("a");
-    assert_eq!(script.steps().0, ["+a"], "a newcomer joined the dead entry");
+    assert_eq!(script.steps().0, ["+a"], "expected a new subscription for the newcomer");
     drop((subscription, newcomer));
     assert_eq!(script.steps().0, ["-a"]);
     assert_eq!(registry.stats().subscriptions_failed, 1);
@@ -260,7 +260,10 @@ fn inbox_outlives_its_subscription() {
     inbox.deliver(Message::Unlock);
     inbox.failed(SubscribeError::new("too late"));
     inbox.resubscribed();
-    assert!(poll(pin!(newcomer.subscribed())).is_pending(), "confirmed by another one's inbox");
+    assert!(
+        poll(pin!(newcomer.subscribed())).is_pending(),
+        "expected the newcomer to wait for its own confirmation"
+    );
     assert_eq!(newcomer.latch().pending(), 0);
     drop(newcomer);
     nothing_is_left(&registry);
@@ -289,7 +292,7 @@ fn panicking_transport_keeps_the_stripe() {
     // Ordering: Relaxed, as above.
     panics.0.store(true, Ordering::Relaxed);
     assert!(registry.subscribe("b").failure().is_some());
-    assert_eq!(registry.len(), 1, "the entry that will not be confirmed is left");
+    assert_eq!(registry.len(), 1, "expected the entry of the live subscription alone");
     drop(subscription);
     // Ordering: Relaxed, as above.
     panics.0.store(false, Ordering::Relaxed);

@@ -41,7 +41,7 @@ fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128;
             request = Request::new(request.owner() + 1);
             let (Turn::Queued(ticket), _) = with(|effects| entry.enter(&request, noop(), now, effects))
             else {
-                panic!("it is held")
+                panic!("expected a queued waiter, as the lock is held")
             };
             now = now + TURN;
             let (left, effects) = with(|effects| entry.leave(grant, now, effects));
@@ -62,13 +62,13 @@ fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128;
 }
 
 #[test]
-fn lease_stays_longer_as_long_as_no_other_process_hears_of_its_return() {
+fn tenure_grows_while_no_other_process_hears_of_releases() {
     assert_eq!(tenures(false, [0, 0, 0, 0, 1, 0, 1, 1]), [30, 60, 120, 240, 240, 30, 60, 30]);
 }
 
 /// A store need not count receivers.
 #[test]
-fn lease_does_not_stay_longer_beside_another_process_that_had_the_lock() {
+fn tenure_does_not_grow_beside_another_process_with_the_lock() {
     assert_eq!(tenures(true, [0, 0, 0]), [30, 30, 30]);
 }
 
@@ -102,7 +102,7 @@ fn back_offs<const LEASES: usize>(heard: [usize; LEASES], after: Duration) -> [D
 
 /// The receivers may be many processes, or none that still wants the lock.
 #[test]
-fn process_lets_others_go_first_until_it_has_won_beside_all_that_heard() {
+fn process_yields_until_it_has_won_beside_all_notified_ones() {
     const STEP: Duration = Duration::from_millis(1);
     for heard in [1, 2, 3] {
         let others = STEP * u32::try_from(heard).unwrap();
@@ -118,7 +118,7 @@ fn process_lets_others_go_first_until_it_has_won_beside_all_that_heard() {
 
 fn granted(entry: &LockEntry, request: &Request, now: Moment, lease: Duration) -> Grant {
     let Turn::Head(head) = with(|effects| entry.enter(request, noop(), now, effects)).0 else {
-        panic!("it is free")
+        panic!("expected a queue head of the idle entry")
     };
     let attempt = entry.attempt(&head, 1, now, lease).unwrap();
     match with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects)).0 {
@@ -139,8 +139,14 @@ fn newcomer_shares_the_lock_at_once_until_the_tenure_is_over() {
     let _first = granted(&entry, &Request::new(1), begin, Duration::from_secs(30));
     let (within, over) = (begin + (tenure - Duration::from_nanos(1)), begin + tenure);
     let enters = |owner, now| with(|effects| entry.enter(&Request::new(owner), noop(), now, effects)).0;
-    assert!(matches!(enters(2, within), Turn::Granted(..)), "it waits");
-    assert!(!matches!(enters(3, over), Turn::Granted(..)), "writers may wait elsewhere");
+    assert!(
+        matches!(enters(2, within), Turn::Granted(..)),
+        "expected a grant for the newcomer within the tenure"
+    );
+    assert!(
+        !matches!(enters(3, over), Turn::Granted(..)),
+        "expected no grant for a newcomer after the tenure, as writers may wait elsewhere"
+    );
 }
 
 /// The holder's explicit lease ends by a timer of its own.
@@ -150,8 +156,8 @@ fn waiter_has_its_turn_when_the_holders_own_lease_is_over() {
     let entry = LockEntry::new(Rules::default());
     let _held = granted(&entry, &Request::new(1).lease(lease), begin, lease);
     let (entered, effects) = with(|effects| entry.enter(&Request::new(2), noop(), begin, effects));
-    let Turn::Queued(ticket) = entered else { panic!("it is held") };
-    assert!(effects.look_at <= begin + lease, "it sleeps for longer");
+    let Turn::Queued(ticket) = entered else { panic!("expected a queued waiter, as the lock is held") };
+    assert!(effects.look_at <= begin + lease, "expected a look no later than the end of the lease");
     drop(with(|effects| entry.tick(begin + lease, effects)));
     let told = with(|effects| entry.poll(&ticket, Waker::noop(), begin + lease, effects)).0;
     assert!(matches!(told, Some(Turn::Head(_))), "{told:?}");
@@ -159,22 +165,28 @@ fn waiter_has_its_turn_when_the_holders_own_lease_is_over() {
 
 /// A rollback publishes no message, and is retried for minutes.
 #[test]
-fn lease_whose_command_was_answered_is_released_and_not_rolled_back() {
+fn lease_of_an_answered_command_is_released_and_not_rolled_back() {
     let (lease, now) = (Duration::from_secs(30), Moment::from(Instant::now()));
     for outside_of_queue in [true, false] {
         let (entry, request) = (LockEntry::new(shared()), Request::new(1).shared_owner());
         let grant = if outside_of_queue {
             let attempt = Attempt::outside_of_queue(1, &request, now, lease);
-            with(|effects| entry.adopt(&request, attempt, 0, now, effects)).0.expect("it is open")
+            with(|effects| entry.adopt(&request, attempt, 0, now, effects)).0.expect("the entry is open")
         } else {
             granted(&entry, &request, now, lease)
         };
         let LeaveOutcome::Return(release) = with(|effects| entry.leave(grant, now, effects)).0 else {
-            panic!("none waits")
+            panic!("expected a release, as no task waits")
         };
-        assert!(!release.rolls_back, "outside of the queue: {outside_of_queue}");
+        assert!(
+            !release.rolls_back,
+            "expected a release without a rollback (outside of the queue: {outside_of_queue})"
+        );
         assert_eq!(entry.acquisitions(), 1);
-        assert!(release.until >= now + lease, "the store keeps it for longer");
+        assert!(
+            release.until >= now + lease,
+            "expected a release for as long as the store may keep the lease"
+        );
     }
 }
 
@@ -197,14 +209,14 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
     let (AttemptOutcome::Granted(grant), _) =
         with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects))
     else {
-        panic!("it is free")
+        panic!("expected the free lock")
     };
     let panics = Arc::new(Panics(AtomicUsize::new(0)));
     let waker = Waker::from(Arc::clone(&panics));
     let shared = Request::new(2).shared_owner();
     let waiters = [(); 3].map(|()| {
         let (Turn::Queued(ticket), _) = with(|effects| entry.enter(&shared, noop(), now, effects)) else {
-            panic!("it is held")
+            panic!("expected a queued waiter, as the lock is held")
         };
         assert!(with(|effects| entry.poll(&ticket, &waker, now, effects)).0.is_none());
         ticket
@@ -213,7 +225,7 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
     assert_eq!(left, LeaveOutcome::Passed);
     drop(effects);
     // Ordering: Relaxed, one thread.
-    assert_eq!(panics.0.load(Ordering::Relaxed), waiters.len(), "one of them sleeps beside its lock");
+    assert_eq!(panics.0.load(Ordering::Relaxed), waiters.len(), "expected the wake-up of all waiters");
 }
 
 /// Times each hundred joining owners. Most hundreds fit a scheduler's time slice, even on a busy machine.
@@ -253,13 +265,16 @@ fn joining_a_shared_lock_does_not_visit_all_sharers() {
     for times in [hundreds(400, Request::new, at_once), hundreds(400, own, by_and_by)] {
         let quickest = |times: &[Duration]| *times.iter().min().expect("there are some");
         let (first, last) = (quickest(&times[..50]), quickest(&times[300..]));
-        assert!(last < first * 10, "a hundred take {first:?}, and {last:?} once 30 thousand are there");
+        assert!(
+            last < first * 10,
+            "expected a constant cost, and a hundred take {first:?} at first and {last:?} beside 30 thousand"
+        );
     }
 }
 
 /// A verification extends no lease, so its missing answer does not change the reason of the end.
 #[test]
-fn lease_of_its_own_ends_as_expired_though_a_look_at_it_was_not_answered() {
+fn own_lease_ends_as_expired_despite_an_unanswered_verification() {
     let (entry, now, lease) =
         (LockEntry::new(Rules::default()), Moment::from(Instant::now()), Duration::from_secs(5));
     let (Turn::Head(head), _) =
@@ -276,7 +291,7 @@ fn lease_of_its_own_ends_as_expired_though_a_look_at_it_was_not_answered() {
         panic!()
     };
     let (look, _) = with(|effects| entry.tick(now + Duration::from_secs(2), effects));
-    assert!(look.is_some_and(|look| look.lease.is_none()), "a waiter has it looked at");
+    assert!(look.is_some_and(|look| look.lease.is_none()), "expected a look at the lease for the waiter");
     assert_eq!(entry.state_of(&grant, now + lease).unwrap_err(), LossReason::Expired);
     let _ = effects_of(|effects| entry.cancel(waiter, now + lease, effects));
 }
@@ -297,22 +312,25 @@ fn hold_that_is_lost_is_lost_though_its_guard_is_forgotten_then() {
     let over = now + limit;
     assert_eq!(entry.state_of(&grant, over).unwrap_err(), LossReason::HeldTooLong);
     let effects = effects_of(|effects| entry.forget(grant, over, effects));
-    assert!(effects.pending_release().is_some(), "the store has the lease still, and is not told");
+    assert!(
+        effects.pending_release().is_some(),
+        "expected a pending release, as the store has the lease still"
+    );
     assert!(
         matches!(with(|effects| entry.leave_by_name(1, over, effects)).0, LeaveOutcome::NotHeld),
-        "it is held again"
+        "expected no hold to leave by name"
     );
 }
 
 /// A late answer to an extension does not revive a lost hold; the store's longer lease is released.
 #[test]
-fn what_is_over_does_not_begin_again_by_an_answer_that_comes_late() {
+fn late_answer_does_not_revive_an_ended_hold() {
     const LEASE: Duration = Duration::from_secs(1);
     let entry = LockEntry::new(Rules::default());
     let now = Moment::from(Instant::now());
     let own = Request::new(1).lease(LEASE);
     let (Turn::Head(head), _) = with(|effects| entry.enter(&own, noop(), now, effects)) else {
-        panic!("it is in use")
+        panic!("expected a queue head of the idle entry")
     };
     let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
     let (verdict, _) =
@@ -341,7 +359,7 @@ fn heir(entry: &LockEntry, sent: Moment) -> (HeadTicket, Attempt) {
 fn heir_beside(entry: &LockEntry, sent: Moment, extension: Extension) -> (HeadTicket, Attempt) {
     const LEASE: Duration = Duration::from_secs(30);
     let (Turn::Head(head), _) = with(|effects| entry.enter(&Request::new(1), noop(), sent, effects)) else {
-        panic!("it is in use")
+        panic!("expected a queue head of the idle entry")
     };
     let attempt = entry.attempt(&head, 1, sent, LEASE).unwrap();
     let (verdict, _) =
@@ -349,7 +367,7 @@ fn heir_beside(entry: &LockEntry, sent: Moment, extension: Extension) -> (HeadTi
     let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
     let wanted = Request::new(2).lease(LEASE * 2);
     let (Turn::Queued(ticket), _) = with(|effects| entry.enter(&wanted, noop(), sent, effects)) else {
-        panic!("it is held")
+        panic!("expected a queued waiter, as the lock is held")
     };
     let (extent, _) = with(|effects| entry.extending(extension, sent, effects));
     assert_eq!(extent, Some(LEASE * 3 / 2));
@@ -359,13 +377,13 @@ fn heir_beside(entry: &LockEntry, sent: Moment, extension: Extension) -> (HeadTi
     let told = with(|effects| entry.poll(&ticket, context.waker(), later, effects)).0;
     let Some(Turn::Head(head)) = told else { panic!("{told:?}") };
     let attempt = entry.attempt(&head, 2, later, LEASE * 2).unwrap();
-    assert_eq!(attempt.number(), 1, "by the same number");
+    assert_eq!(attempt.number(), 1, "expected the queue head's number");
     (head, attempt)
 }
 
 /// Rolling the extension back would remove the queue head's new lease, and two owners would have the lock.
 #[test]
-fn extension_that_is_answered_late_leaves_its_number_to_the_queue_head_that_goes_on_by_it() {
+fn late_extension_leaves_its_number_to_the_next_queue_head() {
     let entry = LockEntry::new(Rules::default());
     let sent = Moment::from(Instant::now());
     let (head, attempt) = heir(&entry, sent);
@@ -373,7 +391,7 @@ fn extension_that_is_answered_late_leaves_its_number_to_the_queue_head_that_goes
     let extent = Duration::from_secs(45);
     assert!(
         with(|effects| entry.extended(1, sent, extent, None, later, effects)).0,
-        "the queue head's, and not to be undone"
+        "expected the extension for the queue head, without a rollback"
     );
     let (verdict, _) =
         with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, later, effects));
@@ -383,7 +401,7 @@ fn extension_that_is_answered_late_leaves_its_number_to_the_queue_head_that_goes
 
 /// The store may keep the lease for as long as the late extension asked.
 #[test]
-fn queue_head_that_gives_up_undoes_the_late_extension_of_its_number_as_well() {
+fn leaving_queue_head_undoes_the_late_extension_of_its_number() {
     let entry = LockEntry::new(Rules::default());
     let sent = Moment::from(Instant::now());
     let (head, _) = heir(&entry, sent);
@@ -392,7 +410,7 @@ fn queue_head_that_gives_up_undoes_the_late_extension_of_its_number_as_well() {
         with(|effects| entry.extended(1, sent, extent, None, sent + Duration::from_millis(2), effects)).0
     );
     let effects = effects_of(|effects| entry.abandon(&head, sent + Duration::from_millis(3), effects));
-    let undone = effects.roll_back().expect("the store may have it");
+    let undone = effects.roll_back().expect("the store may have the lease");
     assert!(undone.number == 1 && undone.until >= sent + extent);
 }
 
@@ -415,7 +433,7 @@ fn lease_that_was_gone_before_it_was_granted_anew_is_not_lost() {
 
 /// With a coarse clock the previous hold's last command and the queue head's attempt have equal send times.
 #[test]
-fn lease_is_not_lost_by_a_command_of_the_hold_before_that_was_sent_at_the_same_moment() {
+fn lease_survives_a_simultaneous_command_of_the_previous_hold() {
     let entry = LockEntry::new(Rules::default());
     let sent = Moment::from(Instant::now());
     let (head, attempt) = heir(&entry, sent);
@@ -429,7 +447,7 @@ fn lease_is_not_lost_by_a_command_of_the_hold_before_that_was_sent_at_the_same_m
 
 /// The token request may begin the lease anew after the other's release, leaving a lease without an owner.
 #[test]
-fn refused_queue_head_that_gives_up_undoes_what_the_hold_before_has_under_way() {
+fn refused_leaving_head_undoes_the_previous_holds_commands() {
     let entry = LockEntry::new(Rules::default());
     let sent = Moment::from(Instant::now());
     let extent = Duration::from_secs(45);
@@ -446,13 +464,13 @@ fn refused_queue_head_that_gives_up_undoes_what_the_hold_before_has_under_way() 
 /// After grant and forced unlock the store ran an attempt with the same number; its position would become a
 /// lease without an owner.
 #[test]
-fn hold_by_a_message_that_is_gone_takes_its_number_out_of_the_stores_queue() {
+fn vanished_hold_by_a_message_removes_its_number_from_the_queue() {
     let kept = Duration::from_secs(10);
     let rules = Rules { policy: Policy::Queued { position: kept }, ..Rules::default() };
     let entry = LockEntry::new(rules);
     let sent = Moment::from(Instant::now());
     let (Turn::Head(head), _) = with(|effects| entry.enter(&Request::new(1), noop(), sent, effects)) else {
-        panic!("it is in use")
+        panic!("expected a queue head of the idle entry")
     };
     let attempt = entry.attempt(&head, 1, sent, Duration::from_secs(30)).unwrap();
     let (verdict, _) =
@@ -560,5 +578,8 @@ fn store_may_grant_the_greatest_token() {
     };
     assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
     let told = with(|effects| entry.poll(&ticket, Waker::noop(), now, effects)).0;
-    assert!(matches!(told, Some(Turn::Head(_))), "there is no token for it: {told:?}");
+    assert!(
+        matches!(told, Some(Turn::Head(_))),
+        "expected the queue head's turn, as no token is left, and got {told:?}"
+    );
 }

@@ -129,7 +129,7 @@ fn grant_of_a_dropped_waiter_goes_to_the_next() {
 }
 
 #[test]
-fn permits_too_few_for_the_first_waiter_are_free_once_it_is_cancelled() {
+fn permits_too_few_for_the_head_are_free_once_it_is_cancelled() {
     let semaphore = AsyncSemaphore::new(3);
     let mut large = semaphore.acquire_many(5);
     assert!(poll(&mut large).is_pending());
@@ -167,7 +167,10 @@ fn lowered_capacity_takes_effect_at_once() {
     assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (1, 3, 0));
     for _ in 0..2 {
         drop(held.split(1));
-        assert!(poll(&mut waiter).is_pending(), "what comes back makes up for the deficit first");
+        assert!(
+            poll(&mut waiter).is_pending(),
+            "expected the waiter to wait while released permits repay the deficit"
+        );
     }
     drop(held);
     drop(permit(&mut waiter));
@@ -202,7 +205,7 @@ fn added_permits_make_up_for_a_deficit_first() {
 }
 
 #[test]
-fn permits_too_few_for_the_first_waiter_are_removed_when_the_capacity_falls() {
+fn permits_too_few_for_the_head_are_removed_with_the_capacity() {
     let semaphore = AsyncSemaphore::new(3);
     let mut waiter = semaphore.acquire_many(4);
     assert!(poll(&mut waiter).is_pending());
@@ -214,7 +217,7 @@ fn permits_too_few_for_the_first_waiter_are_removed_when_the_capacity_falls() {
 
 /// Need and deficit add up to more than `usize` holds.
 #[test]
-fn deficit_of_all_permits_before_a_large_request_does_not_overflow() {
+fn deficit_of_all_permits_beside_a_large_need_cannot_overflow() {
     const MAX: usize = AsyncSemaphore::MAX_PERMITS;
     let semaphore = AsyncSemaphore::new(MAX);
     let mut held = semaphore.try_acquire_weight(MAX).unwrap();
@@ -236,7 +239,7 @@ fn deficit_of_all_permits_before_a_large_request_does_not_overflow() {
     assert!(poll(&mut waiter).is_pending());
     semaphore.set_capacity(2);
     drop(held.split(MAX - 1));
-    assert!(poll(&mut waiter).is_pending(), "one is free");
+    assert!(poll(&mut waiter).is_pending(), "expected the waiter to wait for more than the free permit");
     semaphore.add_permits(MAX - 2);
     permit(&mut waiter).forget();
 }
@@ -259,7 +262,7 @@ fn only_the_last_waker_is_called() {
     let mut waiter = semaphore.acquire();
     assert!(poll_with(&mut waiter, &Waker::from(Arc::clone(&old))).is_pending());
     assert!(poll_with(&mut waiter, &Waker::from(Arc::clone(&new))).is_pending());
-    assert_eq!(Arc::strong_count(&old), 1, "the replaced waker was kept");
+    assert_eq!(Arc::strong_count(&old), 1, "expected the drop of the replaced waker");
     semaphore.add_permits(1);
     assert_eq!((old.rung(), new.rung()), (0, 1));
 }
@@ -320,7 +323,7 @@ fn owned_permit_has_no_lifetime() {
         Poll::Pending => panic!("no permit came"),
     }
     drop(waiter);
-    assert_eq!(Arc::strong_count(&semaphore), 1, "a forgotten permit kept the semaphore alive");
+    assert_eq!(Arc::strong_count(&semaphore), 1, "expected no reference from a forgotten permit");
     assert_eq!(semaphore.available_permits(), 0);
 }
 
@@ -348,7 +351,10 @@ fn threads_and_tasks_wait_in_one_queue() {
             let (semaphore, inside) = (Arc::clone(&semaphore), Arc::clone(&inside));
             let round = move |_permit: SemaphorePermit<'_>| {
                 // Ordering: Relaxed, only a count; the permits are under test.
-                assert!(inside.fetch_add(1, Ordering::Relaxed) < 3, "more inside than permits");
+                assert!(
+                    inside.fetch_add(1, Ordering::Relaxed) < 3,
+                    "expected no more tasks inside than permits"
+                );
                 thread::yield_now();
                 // Ordering: Relaxed, as above.
                 inside.fetch_sub(1, Ordering::Relaxed);
@@ -378,7 +384,7 @@ fn threads_and_tasks_wait_in_one_queue() {
 // === Other faces ===
 
 #[test]
-fn poll_semaphore_keeps_its_position_until_another_weight_is_asked_for() {
+fn poll_semaphore_keeps_its_position_until_its_weight_changes() {
     let semaphore = Arc::new(AsyncSemaphore::new(0));
     let mut context = Context::from_waker(Waker::noop());
     let mut polled = PollSemaphore::new(Arc::clone(&semaphore));
@@ -387,7 +393,7 @@ fn poll_semaphore_keeps_its_position_until_another_weight_is_asked_for() {
     assert!(poll(&mut behind).is_pending());
     polled.add_permits(1);
     assert!(polled.poll_acquire_many(&mut context, 2).is_pending());
-    assert!(poll(&mut behind).is_pending(), "it is not overtaken");
+    assert!(poll(&mut behind).is_pending(), "expected the waiter behind to wait");
     assert!(polled.poll_acquire_weight(&mut context, 3).is_pending());
     drop(permit(&mut behind));
     polled.add_permits(2);
@@ -406,7 +412,9 @@ fn poll_semaphore_keeps_its_position_until_another_weight_is_asked_for() {
 fn stream_of_permits_ends_when_the_semaphore_is_closed() {
     let mut context = Context::from_waker(Waker::noop());
     let mut permits = PollSemaphore::new(Arc::new(AsyncSemaphore::new(1)));
-    let Poll::Ready(Some(one)) = permits.poll_next_unpin(&mut context) else { panic!("one is free") };
+    let Poll::Ready(Some(one)) = permits.poll_next_unpin(&mut context) else {
+        panic!("expected the free permit")
+    };
     assert!(permits.poll_next_unpin(&mut context).is_pending());
     drop(one);
     assert!(matches!(permits.poll_next_unpin(&mut context), Poll::Ready(Some(_))));

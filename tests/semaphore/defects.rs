@@ -49,7 +49,7 @@ fn second_waiter_is_woken_while_the_first_future_is_kept() {
     let mut waiters = queue(&semaphore, 2, Waker::noop());
     semaphore.add_permits(2);
     let (first, second) = waiters.split_at_mut(1);
-    assert!(is_ready(&mut first[0]), "and the future is kept");
+    assert!(is_ready(&mut first[0]), "expected the grant for the first waiter");
     assert!(is_ready(&mut second[0]));
 }
 
@@ -148,7 +148,7 @@ fn panicking_waker_costs_no_wake_up_and_no_permit() {
         }
         let before = latchwork::foreign_panics();
         semaphore.add_permits(50);
-        assert!(latchwork::foreign_panics() > before, "it is not reported");
+        assert!(latchwork::foreign_panics() > before, "expected a report of the panic");
         // Ordering: Relaxed, one thread.
         assert_eq!(rung.load(Ordering::Relaxed), 39);
         assert!(queue.iter_mut().all(is_ready));
@@ -215,7 +215,7 @@ fn wakers_that_release_do_not_overflow_the_stack() {
 
 /// Two semaphores release each other.
 #[test]
-fn wakers_that_release_another_semaphore_do_not_overflow_the_stack() {
+fn wakers_that_release_another_semaphore_overflow_no_stack() {
     let pair = Arc::new([AsyncSemaphore::new(0), AsyncSemaphore::new(0)]);
     let to = |which: usize| {
         let pair = Arc::clone(&pair);
@@ -267,7 +267,7 @@ fn request_for_more_than_exists_waits_until_they_do() {
     assert!(!is_ready(&mut behind));
     semaphore.add_permits(2);
     assert!(is_ready(&mut too_many));
-    assert!(is_ready(&mut behind), "given back when the permit was dropped");
+    assert!(is_ready(&mut behind), "expected the permit's return with its drop");
     assert!(catch_unwind(AssertUnwindSafe(|| drop(semaphore.acquire_weight(usize::MAX)))).is_err());
 }
 
@@ -292,7 +292,7 @@ fn granted_but_not_polled_can_be_seen() {
     assert!(shown.contains("queue: [Granted, Waiting { need: 1 }]"), "{shown}");
     assert!(is_ready(&mut waiters[0]));
     let shown = format!("{semaphore:?}");
-    assert!(shown.contains("queue: [Granted]"), "the permit was dropped and went on: {shown}");
+    assert!(shown.contains("queue: [Granted]"), "expected the waiter granted, and found {shown}");
 }
 
 #[test]
@@ -336,18 +336,18 @@ fn waker_that_panics_when_dropped_costs_no_permit() {
     assert!(!is_ready(&mut behind));
     semaphore.add_permits(1);
     assert!(catch_unwind(AssertUnwindSafe(|| drop(large))).is_err());
-    assert!(is_ready(&mut behind), "pending beside a free permit");
+    assert!(is_ready(&mut behind), "expected the grant of the free permit");
     assert_eq!((semaphore.available_permits(), semaphore.waiters()), (1, 0));
 }
 
 /// The waiter whose waker is replaced stays queued, neither served nor forgotten.
 #[test]
-fn waker_that_panics_when_replaced_leaves_its_waiter_in_the_queue() {
+fn waker_panic_at_a_replacement_leaves_the_waiter_in_the_queue() {
     let semaphore = AsyncSemaphore::new(0);
     let mut waiter = semaphore.acquire();
     assert!(poll_with(&mut waiter, &waker_that_panics_when_dropped()).is_pending());
     assert!(catch_unwind(AssertUnwindSafe(|| is_ready(&mut waiter))).is_err());
-    assert!(!is_ready(&mut waiter), "served without a permit");
+    assert!(!is_ready(&mut waiter), "expected the waiter to wait without a permit");
     semaphore.add_permits(1);
     assert!(is_ready(&mut waiter));
     assert_eq!(semaphore.available_permits(), 1);
@@ -372,7 +372,7 @@ fn closing_goes_on_past_what_wakers_do() {
         assert!(poll_with(waiter, waker).is_pending());
     }
     semaphore.close();
-    assert!(waiters.iter_mut().all(is_ready), "a waiter sleeps on a closed semaphore");
+    assert!(waiters.iter_mut().all(is_ready), "expected the end of all waits on the closed semaphore");
 }
 
 #[test]
@@ -396,7 +396,7 @@ fn raised_capacity_makes_up_for_the_deficit_first() {
     assert!(!is_ready(&mut waiter));
     semaphore.set_capacity(1);
     semaphore.set_capacity(3);
-    assert!(!is_ready(&mut waiter), "a fourth permit of three");
+    assert!(!is_ready(&mut waiter), "expected no fourth permit of three");
     drop(held);
     assert!(is_ready(&mut waiter));
     drop(waiter);
@@ -453,7 +453,7 @@ fn waker_that_panics_when_cloned_leaves_the_old_one_in_place() {
     // Ordering: Relaxed, one thread.
     assert_eq!(rung.load(Ordering::Relaxed), 1);
     drop(bell);
-    assert_eq!(Arc::strong_count(&rung), 1, "a waker is kept");
+    assert_eq!(Arc::strong_count(&rung), 1, "expected the drop of the waker");
     assert!(is_ready(&mut waiter));
 }
 
@@ -475,7 +475,7 @@ fn closing_walks_the_queue_once_whatever_the_deficit() {
     };
     let (without, with) = (closing(false), closing(true));
     // Ratio 15 now, 340 with the defect.
-    assert!(with < without * 100, "{with:?} instead of {without:?}");
+    assert!(with < without * 100, "expected a release within 100 times {without:?}, and it took {with:?}");
 }
 
 /// Ours: a deficit counted as made up for too early, so added permits could exceed the maximum.
@@ -489,7 +489,11 @@ fn permits_added_in_a_deficit_do_not_exceed_the_capacity() {
     semaphore.set_capacity(0);
     assert_eq!((semaphore.capacity(), semaphore.held()), (0, MAX));
     semaphore.add_permits(1);
-    assert_eq!((semaphore.capacity(), semaphore.held()), (1, MAX), "it makes up for one of the deficit");
+    assert_eq!(
+        (semaphore.capacity(), semaphore.held()),
+        (1, MAX),
+        "expected the added permit to repay one of the deficit"
+    );
     drop(held.split(MAX - 1));
     assert!(!is_ready(&mut waiter));
     drop(waiter);
@@ -497,7 +501,10 @@ fn permits_added_in_a_deficit_do_not_exceed_the_capacity() {
     drop(held);
     assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (1, 0, 1));
     semaphore.add_permits(MAX - 1);
-    assert!(catch_unwind(AssertUnwindSafe(|| semaphore.add_permits(1))).is_err(), "as many exist as may");
+    assert!(
+        catch_unwind(AssertUnwindSafe(|| semaphore.add_permits(1))).is_err(),
+        "expected a panic beyond the maximum of permits"
+    );
 }
 
 /// Ours: behind a blocked head each newcomer walked over the whole queue.
@@ -515,7 +522,10 @@ fn newcomers_do_not_walk_the_queue_behind_a_blocked_head() {
     };
     let (with_none, with_some) = (enqueuing(0), enqueuing(3));
     // Ratio 4 now, 2600 with the defect.
-    assert!(with_some < with_none * 100, "{with_some:?} instead of {with_none:?}");
+    assert!(
+        with_some < with_none * 100,
+        "expected a release within 100 times {with_none:?}, and it took {with_some:?}"
+    );
 }
 
 /// Ours: `Debug` walked the queue while a walk by the writer freed the next nodes.
@@ -546,7 +556,7 @@ fn queue_may_be_shown_to_a_writer_that_uses_the_semaphore() {
     let waiters = queue(&semaphore, 5000, Waker::noop());
     let mut writer = Writer { semaphore: &semaphore, waiters, shown: 0 };
     write!(writer, "{semaphore:?}").unwrap();
-    assert_eq!(writer.shown, 5000, "all that waited when it was asked");
+    assert_eq!(writer.shown, 5000, "expected all 5000 waiters of the beginning");
     assert_eq!(semaphore.waiters(), 1);
 }
 
@@ -597,7 +607,7 @@ fn timeout_of_zero_is_in_no_ones_way() {
         });
         let refused = (0..100_000).filter(|_| semaphore.try_acquire().is_err()).count();
         done.store(true, Ordering::Relaxed);
-        assert_eq!(refused, 0, "times, though there were three");
+        assert_eq!(refused, 0, "expected no refused try, as three permits existed");
     });
 }
 
@@ -674,14 +684,14 @@ fn capacity_is_what_was_set_before_wakers_are_called() {
 fn trying_beside_a_waker_that_panics_costs_no_permit() {
     let semaphore = AsyncSemaphore::new(0);
     let (waiters, tried) = while_half_granted(&semaphore, 41, || semaphore.try_acquire());
-    assert!(tried.is_ok(), "a result that was decided is undone by the waker that panics");
+    assert!(tried.is_ok(), "expected the result that was decided before the waker's panic");
     drop((waiters, tried));
     assert_eq!(semaphore.available_permits(), 41);
 }
 
 /// Ours: the required permits were lost, when a waker panicked during the take of the optional permits.
 #[test]
-fn acquiring_more_than_the_least_loses_none_to_a_waker_that_panics() {
+fn waker_panic_during_an_optional_acquisition_loses_no_permits() {
     let barrier = || Arc::new(Barrier::new(2));
     let (reached, let_go, reached_again, let_go_again) = (barrier(), barrier(), barrier(), barrier());
     // A waker of the call's first step lets another queue be half granted before the second step.
@@ -720,7 +730,7 @@ fn acquiring_more_than_the_least_loses_none_to_a_waker_that_panics() {
 
 /// Ours: during unwinding, a try that met a panicking waker both released and returned its permits.
 #[test]
-fn permits_are_as_many_as_before_after_a_try_in_a_destructor_beside_a_waker_that_panics() {
+fn unwinding_try_beside_a_panicking_waker_preserves_the_permits() {
     struct Tries<'a>(&'a AsyncSemaphore);
     impl Drop for Tries<'_> {
         fn drop(&mut self) {

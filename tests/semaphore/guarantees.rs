@@ -112,9 +112,9 @@ fn lowering_and_raising_the_capacity_at_once_admits_no_one_more() {
         semaphore.set_capacity(1);
     };
     against_each_other(&[&resize, &resize, &|| {
-        assert!(semaphore.try_acquire().is_err(), "a second permit of one");
+        assert!(semaphore.try_acquire().is_err(), "expected no second permit of one");
         // The deficit has priority over a waiter, too.
-        assert!(poll(&mut semaphore.acquire()).is_pending(), "a second permit of one");
+        assert!(poll(&mut semaphore.acquire()).is_pending(), "expected no second permit of one");
     }]);
     semaphore.set_capacity(1);
     assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (1, 1, 0));
@@ -123,7 +123,7 @@ fn lowering_and_raising_the_capacity_at_once_admits_no_one_more() {
 }
 
 #[test]
-fn lowering_the_capacity_while_permits_are_added_admits_no_one_more() {
+fn capacity_lowered_beside_added_permits_admits_no_one_extra() {
     let semaphore = AsyncSemaphore::new(1);
     let held = semaphore.try_acquire().unwrap();
     // Each permit beyond the held one is removed again.
@@ -132,7 +132,7 @@ fn lowering_the_capacity_while_permits_are_added_admits_no_one_more() {
             semaphore.set_capacity(0);
             semaphore.add_permits(1);
         },
-        &|| assert!(semaphore.try_acquire().is_err(), "a second permit of one"),
+        &|| assert!(semaphore.try_acquire().is_err(), "expected no second permit of one"),
     ]);
     drop(held);
     assert_eq!(semaphore.available_permits(), semaphore.capacity());
@@ -160,8 +160,10 @@ fn permit_that_no_one_else_wants_is_never_missed() {
         }
     };
     thread::scope(|scope| {
-        scope.spawn(|| take(&|| assert!(poll(&mut semaphore.acquire()).is_ready(), "one is free")));
-        scope.spawn(|| take(&|| drop(semaphore.try_acquire().expect("one is free"))));
+        scope.spawn(|| {
+            take(&|| assert!(poll(&mut semaphore.acquire()).is_ready(), "expected the free permit"))
+        });
+        scope.spawn(|| take(&|| drop(semaphore.try_acquire().expect("one permit is free"))));
     });
     assert_eq!(semaphore.available_permits(), 2);
 }
@@ -215,7 +217,7 @@ fn waker_can_wait_for_a_free_permit() {
             let semaphore = Arc::new(AsyncSemaphore::new(0));
             let blocks = waker({
                 let semaphore = Arc::clone(&semaphore);
-                move || drop(semaphore.blocking_acquire_timeout(900, SOON).expect("they are free"))
+                move || drop(semaphore.blocking_acquire_timeout(900, SOON).expect("the permits are free"))
             });
             let mut waiters = queue(&semaphore, len, special, &blocks);
             semaphore.add_permits(1000);
@@ -226,7 +228,7 @@ fn waker_can_wait_for_a_free_permit() {
 
 /// A wake batch is called before later waiters are granted, as if the releasing thread stopped there.
 #[test]
-fn poll_of_a_granted_waiter_goes_on_where_the_granting_thread_has_stopped() {
+fn granted_waiters_poll_returns_while_the_granter_stalls() {
     for len in ABOUT_A_BATCH.into_iter().filter(|len| *len > 1) {
         let semaphore = Arc::new(AsyncSemaphore::new(0));
         let ends: Arc<Mutex<Option<[AcquireOwned; 2]>>> = Arc::default();
@@ -250,7 +252,7 @@ fn poll_of_a_granted_waiter_goes_on_where_the_granting_thread_has_stopped() {
 
         semaphore.add_permits(len);
         let ready = held.lock().unwrap().iter().filter(|poll| poll.is_ready()).count();
-        assert_eq!(ready, 2, "the first waiter and the last of {len}");
+        assert_eq!(ready, 2, "expected grants for the first waiter and the last of {len}");
     }
 }
 
@@ -263,7 +265,7 @@ fn permits_added_inside_of_a_waker_are_free_inside_of_it() {
             move || {
                 semaphore.add_permits(5);
                 assert_eq!(semaphore.available_permits(), 5);
-                semaphore.try_acquire_many(5).expect("they were just added").forget();
+                semaphore.try_acquire_many(5).expect("the permits were just added").forget();
             }
         });
         let mut waiters = queue(&semaphore, len, 0, &adds);
@@ -271,7 +273,7 @@ fn permits_added_inside_of_a_waker_are_free_inside_of_it() {
         assert_eq!(semaphore.available_permits(), 0);
         let mut served = Vec::new();
         for waiter in &mut waiters {
-            let Poll::Ready(permit) = poll(waiter) else { panic!("one was not served") };
+            let Poll::Ready(permit) = poll(waiter) else { panic!("expected the permit for each waiter") };
             served.push(permit);
         }
         drop(served);
@@ -297,11 +299,11 @@ fn notifications_inside_of_a_waker_do_not_add_up() {
         latch.release(len);
         for wait in &mut waits {
             let Poll::Ready(call) = poll_with(wait.as_mut(), Waker::noop()) else {
-                panic!("one was not notified")
+                panic!("expected the notification of each waiter")
             };
             call.consume();
         }
-        assert_eq!(latch.pending(), 1, "of {len} waiters");
+        assert_eq!(latch.pending(), 1, "expected one pending notification of {len} waiters");
     }
 }
 
@@ -326,11 +328,11 @@ fn notifications_inside_of_a_waker_do_not_wrap() {
 }
 
 #[test]
-fn notifications_of_several_threads_are_never_more_than_the_largest() {
+fn notifications_of_several_threads_never_exceed_the_largest() {
     let latch = Latch::new();
     let most = |n| {
         let kept = latch.pending();
-        assert!(kept <= n, "{kept} are kept");
+        assert!(kept <= n, "expected {n} pending notifications at most, and found {kept}");
     };
     let wait = || {
         most(2);
@@ -347,7 +349,7 @@ fn notifications_of_several_threads_are_never_more_than_the_largest() {
 
 /// A waker blocks on a semaphore that a later waker closes; the queue exceeds a wake batch.
 #[test]
-fn blocking_waiter_inside_of_a_waker_is_woken_by_a_waker_behind_it() {
+fn waiter_blocking_inside_of_a_waker_is_woken_by_a_later_waker() {
     for len in ABOUT_A_BATCH {
         let (outer, closed) = (AsyncSemaphore::new(0), Arc::new(AsyncSemaphore::new(0)));
         let was_refused = Arc::new(AtomicBool::new(false));
@@ -355,7 +357,7 @@ fn blocking_waiter_inside_of_a_waker_is_woken_by_a_waker_behind_it() {
             let (closed, was_refused) = (Arc::clone(&closed), Arc::clone(&was_refused));
             move || {
                 let refused = closed.blocking_acquire_timeout(1, SOON).unwrap_err();
-                assert_eq!(refused, TryAcquireError::Closed, "it was not woken");
+                assert_eq!(refused, TryAcquireError::Closed, "expected the waiter's end by `close`");
                 // Ordering: Relaxed, one thread.
                 was_refused.store(true, Ordering::Relaxed);
             }
@@ -378,13 +380,13 @@ fn blocking_waiter_inside_of_a_waker_is_woken_by_a_waker_behind_it() {
 
 /// The blocked waker is woken by the last waiter of a long queue, which a later waker closes.
 #[test]
-fn blocked_waker_is_woken_through_the_queue_of_another_semaphore() {
+fn blocked_waker_is_woken_through_another_semaphores_queue() {
     for len in ABOUT_A_BATCH {
         let (outer, closed) = (AsyncSemaphore::new(0), Arc::new(AsyncSemaphore::new(0)));
         let latch = Arc::new(Latch::new());
         let blocks = waker({
             let latch = Arc::clone(&latch);
-            move || latch.blocking_wait_timeout(SOON).expect("it was not woken").consume()
+            move || latch.blocking_wait_timeout(SOON).expect("the waiter is woken").consume()
         });
         let closes = waker({
             let closed = Arc::clone(&closed);
@@ -402,11 +404,11 @@ fn blocked_waker_is_woken_through_the_queue_of_another_semaphore() {
 
 /// Two wakers of a batch block, the second within the first's sleep; the first's permit comes before the end.
 #[test]
-fn thread_does_not_sleep_beside_a_permit_that_came_while_a_waker_slept_on_it() {
+fn thread_does_not_sleep_past_a_permit_released_during_a_waker() {
     type Blocking = fn(&AsyncSemaphore);
     let ways: [Blocking; 2] = [
-        |semaphore| drop(semaphore.blocking_acquire().expect("it is not closed")),
-        |semaphore| drop(semaphore.blocking_acquire_timeout(1, 2 * SOON).expect("it was granted")),
+        |semaphore| drop(semaphore.blocking_acquire().expect("the semaphore is not closed")),
+        |semaphore| drop(semaphore.blocking_acquire_timeout(1, 2 * SOON).expect("expected the grant")),
     ];
     for way in ways {
         let [trigger, first, second] = [(); 3].map(|()| Arc::new(AsyncSemaphore::new(0)));
@@ -426,7 +428,7 @@ fn thread_does_not_sleep_beside_a_permit_that_came_while_a_waker_slept_on_it() {
         });
         let start = Instant::now();
         while first.waiters() + second.waiters() < 2 {
-            assert!(start.elapsed() < SOON, "the wakers do not block");
+            assert!(start.elapsed() < SOON, "expected both wakers to block");
             thread::yield_now();
         }
         first.add_permits(1);
@@ -442,7 +444,7 @@ fn waker_that_blocks_is_woken_by_waiters_beyond_its_batch() {
         let (outer, latch) = (AsyncSemaphore::new(0), Arc::new(Latch::new()));
         let blocks = waker({
             let latch = Arc::clone(&latch);
-            move || latch.blocking_wait_timeout(SOON).expect("it was not woken").consume()
+            move || latch.blocking_wait_timeout(SOON).expect("the waiter is woken").consume()
         });
         let releases = waker(move || latch.release(1));
         let mut first = outer.acquire();
@@ -471,7 +473,7 @@ fn stack_does_not_grow_with_the_number_of_semaphores() {
             assert!(poll_with(Pin::new(waiter), &releases).is_pending());
         }
         semaphores[0].add_permits(1);
-        assert!(reached.get().is_some(), "the last waiter was woken");
+        assert!(reached.get().is_some(), "expected the wake-up of the last waiter");
         assert!(waiters.iter_mut().all(|waiter| poll(waiter).is_ready()));
     };
     thread::Builder::new().stack_size(128 * 1024).spawn(chain).unwrap().join().unwrap();
@@ -491,9 +493,11 @@ fn permits_released_after_close_are_not_acquired() {
         |semaphore| {
             let mut waiter = semaphore.acquire();
             for _ in 0..3 {
-                assert!(semaphore.try_acquire().is_err(), "acquired after `close`");
+                assert!(semaphore.try_acquire().is_err(), "expected no permit after `close`");
                 match poll(&mut waiter) {
-                    Poll::Ready(granted) => return assert!(granted.is_err(), "granted after `close`"),
+                    Poll::Ready(granted) => {
+                        return assert!(granted.is_err(), "expected no grant after `close`");
+                    }
                     Poll::Pending => {}
                 }
             }
@@ -517,8 +521,10 @@ fn failure_for_want_of_permits_comes_before_close() {
             // Ordering: Acquire, as above.
             let was_closed = is_closed.load(Ordering::Acquire);
             match semaphore.try_acquire() {
-                Ok(_) => assert!(!was_closed, "acquired after `close`"),
-                Err(error) => assert_eq!(error, TryAcquireError::Closed, "a permit is free"),
+                Ok(_) => assert!(!was_closed, "expected no permit after `close`"),
+                Err(error) => {
+                    assert_eq!(error, TryAcquireError::Closed, "expected `Closed`, as a permit is free")
+                }
             }
         },
     );
@@ -539,7 +545,10 @@ fn acquisition_gives_way_once_when_tokios_budget_is_spent() {
     let semaphore = AsyncSemaphore::new(1);
     runtime.block_on(async {
         let mut free = (0..1000).filter(|_| poll(&mut semaphore.acquire()).is_ready()).count();
-        assert!((1..1000).contains(&free), "{free} of 1000 found the budget");
+        assert!(
+            (1..1000).contains(&free),
+            "expected a budget spent in some of 1000 rounds, and {free} found it"
+        );
         let calls = Arc::new(AtomicUsize::new(0));
         let counts = waker({
             let calls = Arc::clone(&calls);
@@ -555,7 +564,7 @@ fn acquisition_gives_way_once_when_tokios_budget_is_spent() {
         let mut behind = semaphore.acquire();
         assert!(poll(&mut behind).is_pending());
         let Poll::Ready(permit) = poll_with(Pin::new(&mut acquire), &counts) else {
-            panic!("it gives way twice")
+            panic!("expected the permit by the second poll")
         };
         assert!(poll(&mut behind).is_pending());
         drop(permit);
@@ -583,6 +592,6 @@ fn blocking_call_leaves_the_park_token_of_its_thread() {
         drop(semaphore.blocking_acquire_timeout(1, SOON).unwrap());
         let begun = Instant::now();
         thread::park_timeout(SOON);
-        assert!(begun.elapsed() < SOON, "the token is gone");
+        assert!(begun.elapsed() < SOON, "expected the thread's token kept");
     });
 }

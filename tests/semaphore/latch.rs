@@ -31,7 +31,7 @@ fn a_burst_of_calls_is_not_hoarded() {
     assert_eq!(latch.pending(), 1);
     latch.release(3);
     latch.release(2);
-    assert_eq!(latch.pending(), 3, "never more than the largest release");
+    assert_eq!(latch.pending(), 3, "expected no more notifications than the largest release");
 }
 
 #[test]
@@ -81,7 +81,9 @@ fn many_are_called_at_once() {
     }
     latch.release(5);
     for wait in &mut waits {
-        let Poll::Ready(call) = poll(wait.as_mut()) else { panic!("one was not called") };
+        let Poll::Ready(call) = poll(wait.as_mut()) else {
+            panic!("expected the notification of each waiter")
+        };
         call.consume();
     }
     assert_eq!(latch.pending(), 0);
@@ -97,15 +99,17 @@ fn all_present_waiters_are_notified() {
     assert_eq!(latch.waiters(), 100);
     latch.release_all();
     for wait in &mut waits {
-        let Poll::Ready(call) = poll(wait.as_mut()) else { panic!("one was not called") };
+        let Poll::Ready(call) = poll(wait.as_mut()) else {
+            panic!("expected the notification of each waiter")
+        };
         call.consume();
     }
     assert_eq!((latch.pending(), latch.waiters()), (0, 0));
-    assert!(poll(pin!(latch.wait())).is_pending(), "a later one was called, too");
+    assert!(poll(pin!(latch.wait())).is_pending(), "expected no notification for a later waiter");
 }
 
 #[test]
-fn waiter_that_was_notified_and_not_polled_is_not_notified_by_a_release_of_all() {
+fn notified_unpolled_waiter_is_not_notified_by_a_release_of_all() {
     let latch = Latch::new();
     let (mut first, mut second) = (pin!(latch.wait()), pin!(latch.wait()));
     assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
@@ -211,7 +215,7 @@ fn a_task_waits_until_its_timer_is_ready() {
     assert!(poll(wait.as_mut()).is_pending());
     time_is_up.set(true);
     assert!(matches!(poll(wait.as_mut()), Poll::Ready(None)));
-    assert_eq!(latch.waiters(), 0, "its place in line is kept although it gave up");
+    assert_eq!(latch.waiters(), 0, "expected no waiter after the limit");
 }
 
 #[test]

@@ -62,7 +62,11 @@ fn a_hasher_of_ones_own_decides() {
         (StripedSemaphores::with_hasher(7, hasher()), StripedSemaphores::with_hasher(7, hasher()));
     for number in 0..100 {
         let name = format!("orders:{number}");
-        assert_eq!(one.stripe_of(&name), other.stripe_of(&name), "this hasher is not seeded");
+        assert_eq!(
+            one.stripe_of(&name),
+            other.stripe_of(&name),
+            "expected the same stripe from two unseeded hashers"
+        );
     }
 }
 
@@ -71,7 +75,7 @@ fn debug_shows_holders_and_waiters_of_each_stripe() {
     let stripes = StripedSemaphores::with_stripes(1);
     assert_eq!(format!("{stripes:?}"), "[Stripe { holders: 0, waiters: 0 }]");
     let held = stripes.for_name("a").try_acquire().unwrap();
-    assert!(stripes.for_name("b").try_acquire().is_none(), "one stripe for all");
+    assert!(stripes.for_name("b").try_acquire().is_none(), "expected the one stripe for all names");
     let mut waits = pin!(stripes.for_name("b").acquire());
     assert!(poll(waits.as_mut()).is_pending());
     assert_eq!(format!("{stripes:?}"), "[Stripe { holders: 1, waiters: 1 }]");
@@ -104,7 +108,7 @@ fn threads_wait_for_a_stripe_under_a_time_limit() {
 #[test]
 fn names_that_share_a_stripe_take_it_once() {
     let stripes = StripedSemaphores::with_stripes(1);
-    let all = stripes.try_acquire_all(["a", "b", "a"]).expect("it waits for itself");
+    let all = stripes.try_acquire_all(["a", "b", "a"]).expect("one permit of each stripe suffices");
     assert_eq!(all.len(), 1);
     assert!(stripes.for_name("c").try_acquire().is_none());
     drop(all);
@@ -118,7 +122,10 @@ fn all_or_nothing_when_trying() {
     let two = two_names(&stripes);
     let last = stripes.for_name(&two[1]).try_acquire();
     assert!(stripes.try_acquire_all(&two).is_none());
-    assert!(stripes.for_name(&two[0]).try_acquire().is_some(), "half of a failed attempt is kept");
+    assert!(
+        stripes.for_name(&two[0]).try_acquire().is_some(),
+        "expected both stripes free after a failed attempt"
+    );
     drop(last);
     assert_eq!(stripes.try_acquire_all(&two).unwrap().len(), 2);
 }
@@ -131,14 +138,23 @@ fn two_stripes_in_clashing_orders_deadlock() {
 
     let forth = stripes.for_name(&one).try_acquire().unwrap();
     let back = stripes.for_name(&other).try_acquire().unwrap();
-    assert!(poll(pin!(stripes.for_name(&other).acquire())).is_pending(), "has one, waits for the other");
-    assert!(poll(pin!(stripes.for_name(&one).acquire())).is_pending(), "the other way round");
+    assert!(
+        poll(pin!(stripes.for_name(&other).acquire())).is_pending(),
+        "expected the acquisition to wait for the other stripe"
+    );
+    assert!(
+        poll(pin!(stripes.for_name(&one).acquire())).is_pending(),
+        "expected the acquisition to wait for the first stripe"
+    );
     drop((forth, back));
 
     let forth = poll(pin!(stripes.acquire_all([&one, &other])));
     let mut back = pin!(stripes.acquire_all([&other, &one]));
     assert!(poll(back.as_mut()).is_pending());
-    assert!(stripes.for_name(&other).waiters() == 0, "waits for the first stripe before it takes the second");
+    assert!(
+        stripes.for_name(&other).waiters() == 0,
+        "expected the acquisition to wait for the first stripe before the second"
+    );
     drop(forth);
     assert!(poll(back).is_ready());
 }
@@ -165,7 +181,11 @@ fn threads_that_take_many_in_clashing_orders_finish() {
                 assert_eq!(held.len(), taken.len());
                 for stripe in &taken {
                     // Ordering: Relaxed, ordered by the stripe itself.
-                    assert_eq!(inside[*stripe].fetch_add(1, Ordering::Relaxed), 0, "two in one stripe");
+                    assert_eq!(
+                        inside[*stripe].fetch_add(1, Ordering::Relaxed),
+                        0,
+                        "expected one holder of each stripe"
+                    );
                 }
                 for stripe in taken {
                     // Ordering: Relaxed, as above.
@@ -245,5 +265,5 @@ fn a_waker_that_blocks_twice_waits_for_one_it_has_not_woken() {
         latch.release(1);
         done.send(()).unwrap();
     });
-    is_done.recv_timeout(SOON).expect("it waits for ever");
+    is_done.recv_timeout(SOON).expect("the call ends");
 }

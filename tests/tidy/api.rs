@@ -95,7 +95,7 @@ fn public_items() -> Vec<Item> {
             attributes.clear();
         }
     }
-    assert!(items.len() > 400, "{} items are not all", items.len());
+    assert!(items.len() > 400, "expected more than 400 items, and found {}", items.len());
     items
 }
 
@@ -124,7 +124,7 @@ fn implementations() -> Vec<String> {
                 derived.clear();
             } else if line.starts_with("impl") && line.contains(" for ") && !is_hidden {
                 let header = line.trim_end_matches([' ', '{', '}']);
-                let of = header.split_once(" for ").expect("it has one").1;
+                let of = header.split_once(" for ").expect("the header names a type").1;
                 if public.contains(of.split(['<', ' ']).next().unwrap()) {
                     found.push(format!("{file}: {header}"));
                 }
@@ -134,7 +134,7 @@ fn implementations() -> Vec<String> {
             }
         }
     }
-    assert!(found.len() > 100, "{} implementations are not all", found.len());
+    assert!(found.len() > 100, "expected more than 100 implementations, and found {}", found.len());
     found
 }
 
@@ -152,9 +152,12 @@ fn public_functions_say_their_errors_and_their_cancel_safety() {
         }
         let returned = declared.split_once(") ->").map_or("", |(_, returned)| returned);
         let fails = returned.contains("Result<");
-        assert!(!fails || comment.contains("# Errors"), "{item}: no `# Errors`");
+        assert!(!fails || comment.contains("# Errors"), "{item}: expected a section `# Errors`");
         let is_awaited = declared.contains("async fn") || returned.contains("impl Future");
-        assert!(!is_awaited || comment.contains("# Cancel safety"), "{item}: no `# Cancel safety`");
+        assert!(
+            !is_awaited || comment.contains("# Cancel safety"),
+            "{item}: expected a section `# Cancel safety`"
+        );
     }
 }
 
@@ -168,7 +171,7 @@ fn public_types_have_examples() {
         .filter(|item| is_type(item) && !item.comment.contains("# Examples"))
         .map(|item| item.to_string())
         .collect();
-    assert!(bare.is_empty(), "no `# Examples`: {bare:#?}");
+    assert!(bare.is_empty(), "expected `# Examples` of each item, and these have none: {bare:#?}");
 }
 
 /// Returns parts that are public with their type: variants, and constants and types of traits.
@@ -189,7 +192,7 @@ fn parts_of_public_types() -> Vec<String> {
             }
         }
     }
-    assert!(parts.len() > 100, "{} parts are not all", parts.len());
+    assert!(parts.len() > 100, "expected more than 100 parts, and found {}", parts.len());
     parts
 }
 
@@ -230,6 +233,9 @@ fn no_redis_type_in_a_public_signature() {
     for (place, line) in lines(&module("redis")) {
         let found =
             foreign.into_iter().find(|name| line.trim_start().starts_with("pub ") && line.contains(name));
-        assert_eq!(found, None, "{place}: {line}: a release of the redis crate would break ours");
+        assert_eq!(
+            found, None,
+            "{place}: {line}: expected no type of the redis crate, whose next release would break this API"
+        );
     }
 }

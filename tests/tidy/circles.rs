@@ -84,7 +84,7 @@ fn assert_no_circle(folder: &str, arrows: impl IntoIterator<Item = (Module, Modu
             own.retain(|to| left.contains_key(to));
             !own.is_empty() && left.values().any(|of| of.contains(room))
         });
-        assert!(rooms.len() < left.len(), "{folder}: a circle among {rooms:#?}");
+        assert!(rooms.len() < left.len(), "{folder}: expected no circle, and found one among {rooms:#?}");
     }
 }
 

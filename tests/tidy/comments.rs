@@ -34,7 +34,12 @@ fn every_ordering_says_why() {
             if orderings.iter().any(|ordering| code(line).contains(ordering)) {
                 let above = &lines[number.saturating_sub(COMMENT_WITHIN)..number];
                 let said = above.iter().any(|line| line.trim_start().starts_with("// Ordering:"));
-                assert!(said, "{}:{}: no `// Ordering:` says why that suffices", path.display(), number + 1);
+                assert!(
+                    said,
+                    "{}:{}: expected `// Ordering:` with the reason why the ordering suffices",
+                    path.display(),
+                    number + 1
+                );
             }
         }
     }

@@ -27,7 +27,10 @@ fn only_sync_names_atomics_and_model_checkers() {
             let code = code(line).replace("crate::support::sync::atomic", "");
             let is_own = |word: &str| has_own_cell && word == "UnsafeCell::new";
             let found = words.into_iter().find(|word| code.contains(word) && !is_own(word));
-            assert_eq!(found, None, "{place}: invisible to model checkers");
+            assert_eq!(
+                found, None,
+                "{place}: expected the model checkers' types, and this one is invisible to them"
+            );
         }
     }
 }
@@ -50,7 +53,10 @@ fn redis_uses_public_items_only() {
     ];
     for (place, line) in lines(&sources("src/redis")) {
         let is_public = !line.contains("crate::") || public.iter().any(|item| line.contains(item));
-        assert!(is_public, "{place}: {line}: write src/redis as if it were another crate");
+        assert!(
+            is_public,
+            "{place}: {line}: expected public items only, as src/redis is written like another crate"
+        );
     }
 }
 
@@ -61,14 +67,17 @@ fn lock_uses_public_items_of_its_engine_only() {
     let mut files = sources("src");
     files.retain(|(path, _)| path.starts_with(root("src/lock_entry")) || *path == root("src/lock_entry.rs"));
     for (place, line) in lines(&files).filter(|(_, line)| line.contains("pub(crate)")) {
-        assert!(private.iter().any(|item| line.contains(item)), "{place}: {line}: is this for each client?");
+        assert!(
+            private.iter().any(|item| line.contains(item)),
+            "{place}: {line}: expected no other item of the crate alone: is this one for each client?"
+        );
     }
 }
 
 fn assert_absent(files: &[(PathBuf, String)], words: &[&str]) {
     for (place, line) in lines(files) {
         let found = words.iter().find(|word| code(line).contains(**word));
-        assert_eq!(found, None, "{place}: an arrow that points up");
+        assert_eq!(found, None, "{place}: expected no import of an upper layer");
     }
 }
 
@@ -119,6 +128,10 @@ fn features_end_at_their_folder() {
         let may = ["builder.rs", "topology.rs", "tls.rs", "url.rs", "error.rs"]
             .iter()
             .any(|file| path.ends_with(file));
-        assert!(may || !text.contains("feature = "), "{}: a feature is looked at", path.display());
+        assert!(
+            may || !text.contains("feature = "),
+            "{}: expected no check of a feature here",
+            path.display()
+        );
     }
 }

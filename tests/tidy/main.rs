@@ -35,7 +35,7 @@ fn sources(folder: &str) -> Vec<(PathBuf, String)> {
             }
         }
     }
-    assert!(!files.is_empty(), "nothing to look at in {folder}");
+    assert!(!files.is_empty(), "expected files in {folder}, and found none");
     files
 }
 

@@ -21,7 +21,7 @@ fn shown<'a>(debug: &'a str, field: &str) -> Option<&'a str> {
 fn assert_default(option: &str, field: &str, debug: &str) {
     let told = options().get(option).unwrap_or_else(|| panic!("docs/options.md has no {option}"))[1].clone();
     let told = if told == "none" { "None".to_owned() } else { told.replace(' ', "") };
-    assert_eq!(Some(&*told), shown(debug, field), "docs/options.md tells another default of {option}");
+    assert_eq!(Some(&*told), shown(debug, field), "expected the default of {option} in docs/options.md");
 }
 
 /// Returns the methods of a builder, which take and return the builder by value.
@@ -40,15 +40,18 @@ fn options_table_tells_the_defaults_of_the_code() {
         assert_default(option, option, &client);
     }
     let longest = format!("{} bytes", latchwork::LockOptions::MAX_LABEL_BYTES);
-    assert!(options()["label"][2].starts_with(&longest), "docs/options.md tells another limit of label");
+    assert!(options()["label"][2].starts_with(&longest), "expected the limit of `label` in docs/options.md");
     let stripes = latchwork::striped::StripedSemaphores::new().len();
     assert!(page("docs/options.md").contains(&format!("`StripedSemaphores::new` | {stripes} |")));
     // Both builders, with all features.
     for path in ["src/lock/options.rs", "src/redis/builder.rs"] {
         let methods = builder_methods(path);
-        assert!(methods.len() > 5, "{path}: {methods:?} are not all options");
+        assert!(methods.len() > 5, "{path}: expected more than five options, and found {methods:?}");
         for method in &methods {
-            assert!(options().contains_key(method), "docs/options.md has no row for {method} of {path}");
+            assert!(
+                options().contains_key(method),
+                "expected a row for {method} of {path} in docs/options.md"
+            );
         }
     }
 }

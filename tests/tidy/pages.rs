@@ -40,13 +40,16 @@ fn guarantees_name_tests_that_exist() {
         }
         rows += 1;
         let named = quoted(tests);
-        assert!(!named.is_empty() || tests == "the quickstart", "nothing checks: {guarantee}");
+        assert!(
+            !named.is_empty() || tests == "the quickstart",
+            "expected a check of the guarantee: {guarantee}"
+        );
         for name in named.into_iter().filter(|name| !name.starts_with("cargo ")) {
             let is_there = if name.contains('/') { root(name).exists() } else { defined.contains(name) };
-            assert!(is_there, "{name} is not there, which is to check: {guarantee}");
+            assert!(is_there, "expected a test called {name}, the check of the guarantee: {guarantee}");
         }
     }
-    assert!(rows > 70, "{rows} rows are not the whole page");
+    assert!(rows > 70, "expected more than 70 rows in the page, and found {rows}");
 }
 
 /// Other pages also name options, metrics and keys; only names as long as a sentence are tests.
@@ -61,11 +64,11 @@ fn pages_name_tests_that_exist() {
             let is_test = is_name && name.matches('_').count() >= 3;
             let is_file = name.starts_with("tests/") || name.starts_with("checks/");
             let is_there = if is_file { root(name).exists() } else { !is_test || defined.contains(name) };
-            assert!(is_there, "{}: there is no {name}", path.display());
+            assert!(is_there, "{}: expected a test called {name}", path.display());
             tests += usize::from(is_test);
         }
     }
-    assert!(tests > 100, "{tests} tests are not all that the pages name");
+    assert!(tests > 100, "expected more than 100 tests in the pages, and found {tests}");
 }
 
 /// An answer is found in a minute. Exceptions have one row for each property, figure or proof.
@@ -75,7 +78,11 @@ fn pages_are_short() {
         let registers = ["guarantees.md", "benchmarks.md", "benchmarks-tables.md", "proof.md"];
         let is_register = registers.iter().any(|page| path.ends_with(page));
         let words = text.split_whitespace().count();
-        assert!(is_register || words <= 1_600, "{} has {words} words", path.display());
+        assert!(
+            is_register || words <= 1_600,
+            "{}: expected 1600 words at most, and found {words}",
+            path.display()
+        );
     }
 }
 
@@ -84,12 +91,12 @@ fn pages_are_short() {
 fn readme_is_short() {
     let text = page("README.md");
     let words = text.split_whitespace().count();
-    assert!(words <= 1_600, "README.md has {words} words: move some to docs/");
+    assert!(words <= 1_600, "README.md: expected 1600 words at most, and found {words}: move some to docs/");
     let mut rows = 0;
     for line in text.lines() {
         // The head and the separator do not count.
         rows = if line.starts_with('|') { rows + 1 } else { 0 };
-        assert!(rows <= 22, "README.md has a table of more than 20 rows: {line}");
+        assert!(rows <= 22, "README.md: expected tables of 20 rows at most, and this one has more: {line}");
     }
 }
 
@@ -103,7 +110,7 @@ fn pages_link_to_what_is_there() {
             }
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));
             let target = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
-            assert!(target.exists(), "{}: {link} leads nowhere", page.display());
+            assert!(target.exists(), "{}: expected a file at the link {link}", page.display());
             if !heading.is_empty() {
                 let text = fs::read_to_string(&target).unwrap();
                 // The usual hosts' rule: punctuation goes, spaces become hyphens.
@@ -113,7 +120,7 @@ fn pages_link_to_what_is_there() {
                     title.chars().filter(kept).collect::<String>().replace(' ', "-")
                 };
                 let is_there = text.lines().any(|line| line.starts_with('#') && slug(line) == heading);
-                assert!(is_there, "{}: {link} leads to no heading", page.display());
+                assert!(is_there, "{}: expected a heading at the link {link}", page.display());
             }
         }
     }
@@ -133,7 +140,7 @@ fn operators_are_told_the_keys_and_rights_of_the_module() {
         for told in
             rules.chain(quoted(&rest)).filter(|told| told.starts_with(['+', '~', '-']) || told.contains(':'))
         {
-            assert!(operators.contains(told), "docs/redis.md does not tell {told:?}, and src/redis.rs does");
+            assert!(operators.contains(told), "expected {told:?} in docs/redis.md as in src/redis.rs");
         }
     }
 }
@@ -147,20 +154,17 @@ fn pages_list_all_methods_of_a_backend_and_all_warnings() {
         .filter_map(|line| line.strip_prefix("    fn "))
         .map(|line| line.split(['(', '<']).next().unwrap())
         .collect();
-    assert!(methods.len() > 12, "{methods:?} are not all");
+    assert!(methods.len() > 12, "expected more than 12 methods, and found {methods:?}");
     let checklist = page("docs/own-backend.md");
     for method in methods {
-        assert!(checklist.contains(&format!("| `{method}` |")), "docs/own-backend.md does not list {method}");
+        assert!(checklist.contains(&format!("| `{method}` |")), "expected {method} in docs/own-backend.md");
     }
     let troubles = page("docs/troubleshooting.md");
     let mut warnings = 0;
     for row in page("src/lock.rs").lines().filter(|line| line.starts_with("//! | WARN |")) {
         let event = quoted(row)[0];
-        assert!(
-            troubles.contains(&format!("| `{event}`")),
-            "docs/troubleshooting.md does not explain {event}"
-        );
+        assert!(troubles.contains(&format!("| `{event}`")), "expected {event} in docs/troubleshooting.md");
         warnings += 1;
     }
-    assert!(warnings > 8, "{warnings} are not all");
+    assert!(warnings > 8, "expected more than 8 warnings, and found {warnings}");
 }

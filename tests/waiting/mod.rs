@@ -20,7 +20,7 @@ macro_rules! waiting_for {
 pub(crate) use waiting_for;
 
 pub(crate) async fn within<F: Future>(limit: Duration, what: &str, future: F) -> F::Output {
-    timeout(limit, future).await.unwrap_or_else(|_| panic!("{what}: not within {limit:?}"))
+    timeout(limit, future).await.unwrap_or_else(|_| panic!("expected within {limit:?}: {what}"))
 }
 
 pub(crate) async fn poll_within(limit: Duration, what: &str, mut ask: impl AsyncFnMut() -> bool) {

@@ -81,8 +81,8 @@ impl Board {
     /// Records that a task has the lock. Panics if another task has the lock, too.
     pub fn enter(&self, process: u64) -> Entry {
         let now = clock::now();
-        assert_eq!(self.inside.swap(1, SeqCst), 0, "two are inside at once");
-        assert_eq!(self.reading.load(SeqCst), 0, "readers are inside");
+        assert_eq!(self.inside.swap(1, SeqCst), 0, "expected one holder inside, and found two");
+        assert_eq!(self.reading.load(SeqCst), 0, "expected no reader inside");
         self.waiting.fetch_sub(1, SeqCst);
         self.entered.fetch_add(1, SeqCst);
         self.counted.store(self.counted.load(SeqCst) + 1, SeqCst);
@@ -101,7 +101,7 @@ impl Board {
 
     /// Records that the holder is about to release.
     pub fn leave(&self) {
-        assert_eq!(self.inside.swap(0, SeqCst), 1, "another has left meanwhile");
+        assert_eq!(self.inside.swap(0, SeqCst), 1, "expected the holder inside until it leaves");
     }
 
     /// Records that the holder is about to release to a waiter.
@@ -114,7 +114,7 @@ impl Board {
     pub fn begin_reading(&self) -> u64 {
         let now = clock::now();
         self.reading.fetch_add(1, SeqCst);
-        assert_eq!(self.inside.load(SeqCst), 0, "a writer is inside");
+        assert_eq!(self.inside.load(SeqCst), 0, "expected no writer inside");
         self.waiting.fetch_sub(1, SeqCst);
         self.entered.fetch_add(1, SeqCst);
         self.reads.fetch_add(1, SeqCst);
@@ -194,10 +194,10 @@ impl Board {
     /// Checks that no holders and waiters are left, and that each acquisition was exclusive.
     pub fn assert_right(&self, entered: u64) {
         let left = (self.inside.load(SeqCst), self.reading.load(SeqCst), self.waiting());
-        assert_eq!(left, (0, 0, 0), "not all have left");
-        assert_eq!(self.entered(), entered, "not all acquisitions were told");
+        assert_eq!(left, (0, 0, 0), "expected no holder inside at the end");
+        assert_eq!(self.entered(), entered, "expected a count of all acquisitions");
         let counted = self.counted.load(SeqCst) + self.reads();
-        assert_eq!(counted, entered, "a number was overwritten");
+        assert_eq!(counted, entered, "expected a number per entry, and one was overwritten");
     }
 }
 

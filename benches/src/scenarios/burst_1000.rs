@@ -63,7 +63,11 @@ fn row<P: Queueing>(added: Added) -> Row {
             // A semaphore that hands over wakes each waiter once. With async-lock, newcomers pass the wake-up
             // on.
             let woken = waker.wakes() - woken_before;
-            assert!((1..=u64::from(WAITERS)).contains(&woken), "{}: {woken} were woken", P::NAME);
+            assert!(
+                (1..=u64::from(WAITERS)).contains(&woken),
+                "{}: expected wake-ups of 1 to {WAITERS} waiters, and saw {woken}",
+                P::NAME
+            );
             assert!(P::NAME == "async-lock" || woken == u64::from(WAITERS), "{}: {woken}", P::NAME);
         }
         waker.assert_no_copies();

@@ -33,7 +33,7 @@ fn row<P: Queueing>() -> Row {
         let took = start.elapsed();
         drop(held);
         assert_eq!(semaphore.available(), 1);
-        assert_eq!(waker.wakes() - woken_before, rounds, "each waiter is woken once");
+        assert_eq!(waker.wakes() - woken_before, rounds, "expected one wake-up of each waiter");
         waker.assert_no_copies();
         took
     })

@@ -86,7 +86,10 @@ async fn holds(lock: Lock, has_it: Arc<AtomicBool>, go_on: Arc<AtomicBool>) -> G
 async fn poll_until<F: Future>(mut future: Pin<&mut F>, what: &str, mut ask: impl FnMut() -> bool) {
     eventually(what, async || {
         std::future::poll_fn(|context| {
-            assert!(future.as_mut().poll(context).is_pending(), "it has ended before: {what}");
+            assert!(
+                future.as_mut().poll(context).is_pending(),
+                "expected the call to wait, and it ended before: {what}"
+            );
             Poll::Ready(())
         })
         .await;
@@ -95,9 +98,7 @@ async fn poll_until<F: Future>(mut future: Pin<&mut F>, what: &str, mut ask: imp
     .await;
 }
 
-pub(crate) async fn waiters_of_several_clients_are_served_in_the_order_in_which_they_came(
-    store: &Subject<'_>,
-) {
+pub(crate) async fn waiters_of_several_clients_are_served_in_arrival_order(store: &Subject<'_>) {
     const WAITERS: usize = 12;
     // The head of a client's queue, and a waiter in the middle.
     const LEAVE: [usize; 2] = [1, 6];
@@ -150,7 +151,10 @@ pub(crate) async fn newcomer_does_not_overtake(store: &Subject<'_>) {
         .await;
         held.unlock().await.unwrap();
         for lock in &all.locks {
-            assert!(lock.try_lock().await.unwrap().is_none(), "a newcomer has overtaken the waiter");
+            assert!(
+                lock.try_lock().await.unwrap().is_none(),
+                "expected no lock for a newcomer, and it overtook the waiter"
+            );
         }
         let mut last = pin!(all.locks[holder].lock());
         poll_until(last.as_mut(), "the next wait", || all.waiting(holder) > 0).await;
@@ -209,7 +213,10 @@ pub(crate) async fn unpolled_future_costs_the_others_the_life_of_its_position(st
     let before = now();
     let next = soon("the next one's turn", next).await.unwrap();
     let waited = since(before);
-    assert!(waited < position * 2, "it took {waited:?}, and a position is kept for {position:?}");
+    assert!(
+        waited < position * 2,
+        "expected a wait below twice the position's {position:?}, and it took {waited:?}"
+    );
     poll_until(rests.as_mut(), "the next wait", || all.waiting(1) == 1).await;
     next.unlock().await.unwrap();
     soon("the turn of the one that rested", rests).await.unwrap().unlock().await.unwrap();
@@ -280,7 +287,11 @@ pub(crate) async fn tokens_rise_however_the_lock_is_granted(store: &Subject<'_>)
         let wait = |lock: Lock| async move {
             let lock = if number % 4 == 1 { lock } else { lock.fenced() };
             let lease = if number % 3 == 0 { Lease::For(Duration::from_secs(30)) } else { Lease::Watched };
-            let guard = lock.try_lock_for(Duration::from_secs(30), lease).await.unwrap().expect("its turn");
+            let guard = lock
+                .try_lock_for(Duration::from_secs(30), lease)
+                .await
+                .unwrap()
+                .expect("the waiter has its turn");
             tokens.lock().unwrap().extend(guard.fencing_token());
             match number {
                 5 => {
@@ -331,8 +342,11 @@ pub(crate) async fn forced_unlock_passes_on(store: &Subject<'_>) {
     let second = all.waiter(2, async |lock| lock.lock().await.unwrap()).await;
     for next in [first, second] {
         assert!(all.locks[0].force_unlock().await.unwrap());
-        assert!(all.locks[0].try_lock().await.unwrap().is_none(), "a newcomer has overtaken");
-        let new = timeout(AT_ONCE, next).await.expect("the next one's turn").unwrap();
+        assert!(
+            all.locks[0].try_lock().await.unwrap().is_none(),
+            "expected no lock for a newcomer, and it overtook the waiter"
+        );
+        let new = timeout(AT_ONCE, next).await.expect("the next waiter has its turn").unwrap();
         new.ensure_held().await.unwrap();
         assert!(held.unlock().await.unwrap_err().is_not_held());
         held = new;
@@ -351,8 +365,12 @@ pub(crate) async fn owner_that_has_the_lock_does_not_queue(store: &Subject<'_>) 
         async move { lock.lock().await.unwrap() }
     });
     eventually("waiting", async || all.locks[0].waiters() == 1).await;
-    let inner = timeout(AT_ONCE, lock.lock()).await.expect("it waits for itself").unwrap();
-    let fenced = timeout(AT_ONCE, lock.fenced().lock()).await.expect("it waits for itself").unwrap();
+    let inner =
+        timeout(AT_ONCE, lock.lock()).await.expect("the owner does not wait for its own hold").unwrap();
+    let fenced = timeout(AT_ONCE, lock.fenced().lock())
+        .await
+        .expect("the owner does not wait for its own hold")
+        .unwrap();
     assert!(!theirs.is_finished() && !ours.is_finished());
     for guard in [outer, inner, fenced] {
         guard.unlock().await.unwrap();
@@ -378,13 +396,19 @@ pub(crate) async fn shutdown_tells_the_waiters(store: &Subject<'_>) {
     let ends = all.clients[0].shutdown(AT_ONCE);
     let (ended, ()) = join(ends, async {
         for told in told {
-            assert!(timeout(AT_ONCE, told).await.expect("it is not told").unwrap().is_shut_down());
+            assert!(
+                timeout(AT_ONCE, told)
+                    .await
+                    .expect("expected the notification of the waiter")
+                    .unwrap()
+                    .is_shut_down()
+            );
         }
         held.unlock().await.unwrap();
     })
     .await;
     ended.unwrap();
-    timeout(AT_ONCE, last).await.expect("its turn").unwrap().unlock().await.unwrap();
+    timeout(AT_ONCE, last).await.expect("the waiter has its turn").unwrap().unlock().await.unwrap();
     all.assert_nothing_left().await;
 }
 
@@ -399,7 +423,7 @@ pub(crate) async fn dropped_unlock_passes_on(store: &Subject<'_>) {
             });
             eventually("waiting", async || all.waiting(client) == 1).await;
             spawn(DropAfter::polls(polls, guard.unlock())).await.unwrap();
-            timeout(AT_ONCE, next).await.expect("the next one's turn").unwrap();
+            timeout(AT_ONCE, next).await.expect("the next waiter has its turn").unwrap();
         }
     }
     all.assert_nothing_left().await;
@@ -418,7 +442,7 @@ pub(crate) async fn waiter_dropped_at_any_poll_keeps_no_other_client_waiting(sto
         });
         eventually("waiting behind", async || all.waiting(2) == 1).await;
         held.unlock().await.unwrap();
-        timeout(AT_ONCE, behind).await.expect("the turn of the one behind").unwrap();
+        timeout(AT_ONCE, behind).await.expect("the waiter behind has its turn").unwrap();
         let got_it = soon("the end of the first waiter", dropped).await.unwrap();
         all.assert_nothing_left().await;
         if got_it {

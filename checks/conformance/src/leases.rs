@@ -106,16 +106,16 @@ fn released(outcome: ReleaseOutcome) -> bool {
 pub(crate) async fn name_is_leased_to_one_id(store: &Subject<'_>) {
     let stage = Stage::new(store).await;
     let [one, other] = lease_ids();
-    assert_eq!(stage.holder().await, None, "a name that no command was given for is leased");
-    assert!(stage.takes(&one).await, "a free name was not leased");
+    assert_eq!(stage.holder().await, None, "expected no holder of a name without commands");
+    assert!(stage.takes(&one).await, "expected a lease of a free name, and the store refused it");
     for _ in 0..4 {
         let asked = stage.acquire(&other, LEASE, 0).await;
         let left = left(asked).expect("a held name was leased to another id as well");
-        assert!(left <= LEASE, "the lease of {LEASE:?} is said to last for {left:?}");
+        assert!(left <= LEASE, "expected a lease of {LEASE:?} at most, and the store says {left:?}");
         assert_eq!(stage.holder().await, Some(one.clone()));
     }
     assert!(released(stage.release(&one).await));
-    assert!(stage.takes(&other).await, "a name that was freed was not leased");
+    assert!(stage.takes(&other).await, "expected a lease of a released name, and the store refused it");
     assert_eq!(stage.holder().await, Some(other.clone()));
     stage.release(&other).await;
 }
@@ -123,15 +123,39 @@ pub(crate) async fn name_is_leased_to_one_id(store: &Subject<'_>) {
 pub(crate) async fn release_by_another_id_finds_nothing(store: &Subject<'_>) {
     let stage = Stage::new(store).await;
     let [one, stranger] = lease_ids();
-    assert_eq!(stage.release(&stranger).await, ReleaseOutcome::NotHeld, "of a free name");
-    assert_eq!(stage.roll_back(&stranger).await, ReleaseOutcome::NotHeld, "of a free name");
+    assert_eq!(
+        stage.release(&stranger).await,
+        ReleaseOutcome::NotHeld,
+        "expected NotHeld for the release of a free name"
+    );
+    assert_eq!(
+        stage.roll_back(&stranger).await,
+        ReleaseOutcome::NotHeld,
+        "expected NotHeld for the rollback of a free name"
+    );
     assert!(stage.takes(&one).await);
-    assert_eq!(stage.release(&stranger).await, ReleaseOutcome::NotHeld, "of a name that another id has");
-    assert_eq!(stage.roll_back(&stranger).await, ReleaseOutcome::NotHeld, "of a name that another id has");
-    assert_eq!(stage.holder().await, Some(one.clone()), "another id's release has changed the lease");
+    assert_eq!(
+        stage.release(&stranger).await,
+        ReleaseOutcome::NotHeld,
+        "expected NotHeld for the release of another id's lease"
+    );
+    assert_eq!(
+        stage.roll_back(&stranger).await,
+        ReleaseOutcome::NotHeld,
+        "expected NotHeld for the rollback of another id's lease"
+    );
+    assert_eq!(
+        stage.holder().await,
+        Some(one.clone()),
+        "expected another id's release to leave the lease alone"
+    );
     assert!(!stage.takes(&stranger).await);
     assert!(released(stage.release(&one).await));
-    assert_eq!(stage.release(&one).await, ReleaseOutcome::NotHeld, "of a name that was freed");
+    assert_eq!(
+        stage.release(&one).await,
+        ReleaseOutcome::NotHeld,
+        "expected NotHeld for the second release of a name"
+    );
 }
 
 pub(crate) async fn renewal_answers_for_each_lease_in_order(store: &Subject<'_>) {
@@ -142,12 +166,16 @@ pub(crate) async fn renewal_answers_for_each_lease_in_order(store: &Subject<'_>)
     assert!(stage.takes(&one).await && other.takes(&two).await);
     let keys = [stage.key(&stranger), stage.key(&one), other.key(&one), other.key(&two)];
     let renewed = stage.backend().renew(store.mode, &keys, LEASE * 2).await.unwrap();
-    assert_eq!(renewed, [false, true, false, true], "of a stranger, the holder, a stranger, the holder");
+    assert_eq!(
+        renewed,
+        [false, true, false, true],
+        "expected renewals of the holder's leases only, in the order: stranger, holder, stranger, holder"
+    );
     for (stage, id) in [(&stage, &one), (&other, &two)] {
-        let (holder, left) = stage.lease().await.expect("it was freed");
+        let (holder, left) = stage.lease().await.expect("the name is leased");
         assert!(holder == *id && left > LEASE, "{holder} for {left:?}");
         stage.release(id).await;
-        assert_eq!(stage.renew(&[id], LEASE).await, [false], "a renewal has taken a free name");
+        assert_eq!(stage.renew(&[id], LEASE).await, [false], "expected no renewal of a free name");
         assert_eq!(stage.holder().await, None);
     }
 }
@@ -156,13 +184,16 @@ pub(crate) async fn no_command_but_a_release_shortens_a_lease(store: &Subject<'_
     let stage = Stage::new(store).await;
     let [one] = lease_ids();
     assert!(stage.takes(&one).await);
-    assert!(is_acquired(stage.acquire(&one, SHORT, 0).await), "the id that has the name was refused");
+    assert!(
+        is_acquired(stage.acquire(&one, SHORT, 0).await),
+        "expected the holder's id to acquire again, and the store refused it"
+    );
     assert_eq!(stage.renew(&[&one], SHORT).await, [true]);
-    let (_, left) = stage.lease().await.expect("it was freed");
-    assert!(left > LEASE / 2, "a lease of {LEASE:?} ends in {left:?}");
+    let (_, left) = stage.lease().await.expect("the name is leased");
+    assert!(left > LEASE / 2, "expected a lease of {LEASE:?}, and it ends in {left:?}");
     assert!(is_acquired(stage.acquire(&one, LEASE * 2, 0).await));
-    let (_, left) = stage.lease().await.expect("it was freed");
-    assert!(left > LEASE, "acquired anew for {:?}, it ends in {left:?}", LEASE * 2);
+    let (_, left) = stage.lease().await.expect("the name is leased");
+    assert!(left > LEASE, "expected a lease of {:?} anew, and it ends in {left:?}", LEASE * 2);
     stage.release(&one).await;
 }
 
@@ -172,9 +203,12 @@ pub(crate) async fn lease_that_is_over_is_free_for_others(store: &Subject<'_>) {
     let begun = now();
     assert!(is_acquired(stage.acquire(&one, SHORT, 0).await));
     eventually("the end of the lease", async || stage.holder().await.is_none()).await;
-    assert!(since(begun) >= SHORT, "a lease of {SHORT:?} was over after {:?}", since(begun));
-    assert!(stage.takes(&other).await, "a name whose lease is over was not leased");
-    assert_eq!(stage.renew(&[&one], LEASE).await, [false], "a lease that is over was renewed");
+    assert!(since(begun) >= SHORT, "expected a lease of {SHORT:?}, and it was over after {:?}", since(begun));
+    assert!(
+        stage.takes(&other).await,
+        "expected a lease of a name with an expired lease, and the store refused it"
+    );
+    assert_eq!(stage.renew(&[&one], LEASE).await, [false], "expected no renewal of an expired lease");
     assert_eq!(stage.release(&one).await, ReleaseOutcome::NotHeld);
     assert_eq!(stage.holder().await, Some(other.clone()));
     stage.release(&other).await;
@@ -187,9 +221,9 @@ pub(crate) async fn tokens_are_reserved_in_blocks_that_rise(store: &Subject<'_>)
     for (round, tokens) in [1, 5, 1, 8].into_iter().enumerate() {
         let id = &ids[round % 2];
         let next = token(stage.acquire(id, LEASE, tokens).await);
-        assert!(next >= last + tokens, "{tokens} tokens after {last} end with {next}");
+        assert!(next >= last + tokens, "expected {tokens} tokens after {last}, and they end with {next}");
         let again = token(stage.acquire(id, LEASE, 1).await);
-        assert!(again > next, "{again} was reserved after {next}");
+        assert!(again > next, "expected a token after {next}, and got {again}");
         last = again;
         stage.release(id).await;
     }
@@ -198,9 +232,9 @@ pub(crate) async fn tokens_are_reserved_in_blocks_that_rise(store: &Subject<'_>)
 pub(crate) async fn forced_release_frees_whichever_id_has_the_name(store: &Subject<'_>) {
     let stage = Stage::new(store).await;
     let [one, other] = lease_ids();
-    assert!(!stage.force_release().await, "a free name was held");
+    assert!(!stage.force_release().await, "expected a forced release of a free name to report no holder");
     assert!(stage.takes(&one).await);
-    assert!(stage.force_release().await, "a held name was free");
+    assert!(stage.force_release().await, "expected a forced release of a held name to report a holder");
     assert_eq!(stage.holder().await, None);
     assert_eq!(stage.renew(&[&one], LEASE).await, [false]);
     assert!(stage.takes(&other).await);
@@ -238,11 +272,14 @@ pub(crate) async fn release_calls_the_client_that_has_waited_longest(store: &Sub
     }
     assert!(released(stage.release(&holder).await));
     soon("the call of the first", called[0].latch().wait()).await.consume();
-    assert!(called[1].latch().try_wait().is_none(), "the release has called both");
+    assert!(called[1].latch().try_wait().is_none(), "expected one woken client, and the release woke both");
     // The first leaves without a question.
     assert_eq!(stage.roll_back(&first).await, ReleaseOutcome::NotHeld);
     soon("the call of the second", called[1].latch().wait()).await.consume();
-    assert!(is_acquired(stage.waits(&second, 5).await), "a called client was refused the free lock");
+    assert!(
+        is_acquired(stage.waits(&second, 5).await),
+        "expected the woken client to acquire the free lock, and the store refused it"
+    );
     assert!(released(stage.release(&second).await));
 }
 
@@ -253,7 +290,7 @@ pub(crate) async fn attempt_without_a_position_does_not_queue(store: &Subject<'_
     let _told = stage.can_tell(&asks).await;
     assert!(!stage.takes(&asks).await);
     assert!(released(stage.release(&holder).await));
-    assert_eq!(stage.holder().await, None, "an id that does not wait was granted the lock");
+    assert_eq!(stage.holder().await, None, "expected no grant for an id without a position");
 }
 
 pub(crate) async fn queue_is_ordered_by_how_long_each_has_waited(store: &Subject<'_>) {
@@ -264,14 +301,27 @@ pub(crate) async fn queue_is_ordered_by_how_long_each_has_waited(store: &Subject
     for (id, seconds) in [(&second, 5), (&first, 7), (&third, 3)] {
         assert!(!is_acquired(stage.waits(id, seconds).await));
     }
-    assert!(!is_acquired(stage.waits(&first, 0).await), "asked for again, a position does not end");
+    assert!(
+        !is_acquired(stage.waits(&first, 0).await),
+        "expected the first waiter to keep its position behind the holder"
+    );
     let mut holds = holder;
     for id in [first, second, third] {
         assert!(released(stage.release(&holds).await));
-        assert_eq!(stage.holder().await, Some(id.clone()), "after the release of {holds}");
+        assert_eq!(
+            stage.holder().await,
+            Some(id.clone()),
+            "expected the holder's lease after the release of {holds} of its holds"
+        );
         soon("the message of the grant", told.latch().wait()).await.consume();
-        assert!(!stage.takes(&newcomer).await, "a newcomer was granted the lock of another");
-        assert!(is_acquired(stage.waits(&id, 0).await), "an id that was granted the lock was refused");
+        assert!(
+            !stage.takes(&newcomer).await,
+            "expected no lock for a newcomer beside a grant to another id"
+        );
+        assert!(
+            is_acquired(stage.waits(&id, 0).await),
+            "expected the granted id to acquire, and the store refused it"
+        );
         holds = id;
     }
     assert!(released(stage.release(&holds).await));

@@ -32,7 +32,7 @@
 //! `release_by_another_id_finds_nothing` does not hold for the plain locks of `my::FileLocks`
 //!   contract: A release, or a rollback, by an id that does not have the lock is answered by `NotHeld`,
 //!             and changes nothing.
-//!   seen:     assertion `left == right` failed: of a name that another id has
+//!   seen:     assertion `left == right` failed: expected NotHeld for the release of another id's lease
 //!   left: Released { receivers: 0 }
 //!  right: NotHeld
 //! ```
@@ -101,7 +101,7 @@ pub fn check<S: Store>(store: &S, mode: Mode, name: &str) {
     let of = |part: &Part| part.modes().contains(&mode);
     let part = Part::ALL.into_iter().find(of).expect("a mode is of a part");
     let named = |property: &Property| (property.name(), property.mode()) == (name, mode);
-    let property = properties(part).into_iter().find(named).expect("it is in a list");
+    let property = properties(part).into_iter().find(named).expect("the property is in a list");
     if let Err(violation) = property.check(store) {
         panic!("{violation}");
     }
@@ -118,7 +118,11 @@ pub fn check_modes<S: Store>(store: &S, tested: &[Part]) {
         })
     });
     for (part, supports) in supports {
-        assert_eq!(supports, tested.contains(&part), "{part:?}: what it supports, and what is tested");
+        assert_eq!(
+            supports,
+            tested.contains(&part),
+            "{part:?}: expected the supported parts to be the tested ones"
+        );
     }
 }
 

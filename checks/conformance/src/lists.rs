@@ -149,7 +149,7 @@ macro_rules! __fair {
             fair
             /// The store has a queue of ids for each name, ordered by how long each has waited; as soon as
             /// the lock is free, the store grants it to the first of them.
-            waiters_of_several_clients_are_served_in_the_order_in_which_they_came
+            waiters_of_several_clients_are_served_in_arrival_order
             /// An attempt gets the lock if the lock is free and no other id in the queue comes first.
             newcomer_does_not_overtake
             /// A waiter that gives up is released and leaves the queue, without cost to the others.
@@ -241,12 +241,12 @@ macro_rules! __read_write_commands {
             writer_without_a_position_does_not_wait
             /// A release that names a next waiter puts the waiter into the queue before the store grants the
             /// lock.
-            next_writer_of_the_releasing_client_gets_the_lock_or_a_position
+            releasing_clients_next_writer_gets_the_lock_or_a_position
             /// An id whose client is known to have unsubscribed keeps its position and is passed over.
             writer_that_listens_no_more_is_passed_over
             /// A lock without a grantable waiter is free, and a `Message::Unlock` says so, or a `ReadUnlock`
             /// if readers may wait.
-            lock_that_is_granted_to_no_waiter_is_free_and_a_message_says_so
+            lock_granted_to_no_waiter_is_free_and_announced_by_a_message
             /// A `ReadUnlock` is published when the last writer that readers wait behind leaves the queue.
             writer_that_leaves_the_queue_tells_readers
             /// A name is held as one kind of lock at a time: a command for another kind fails with

@@ -58,9 +58,15 @@ pub(crate) async fn another_owner_is_kept_out(store: &Subject<'_>) {
     assert!(theirs.is_locked().await.unwrap());
     assert!(theirs.remaining().await.unwrap().unwrap() > Duration::from_secs(20));
     assert!(mine.is_held_by(guard.owner()).await.unwrap());
-    assert!(!theirs.is_held_by(guard.owner()).await.unwrap(), "owners of another client are not known");
+    assert!(
+        !theirs.is_held_by(guard.owner()).await.unwrap(),
+        "expected no knowledge of another client's owners"
+    );
     assert!(theirs.try_lock().await.unwrap().is_none());
-    assert!(mine.try_lock().await.unwrap().is_none(), "each acquisition is an owner of its own");
+    assert!(
+        mine.try_lock().await.unwrap().is_none(),
+        "expected each acquisition without an owner to compete with the others"
+    );
 
     guard.unlock().await.unwrap();
     assert!(!theirs.is_locked().await.unwrap());
@@ -109,7 +115,10 @@ pub(crate) async fn same_owner_may_enter_again(store: &Subject<'_>) {
     assert_eq!(lock.hold_count(&me).await.unwrap(), 2);
     inner.unlock().await.unwrap();
     assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
-    assert!(lock.try_lock().await.unwrap().is_none(), "one hold is left");
+    assert!(
+        lock.try_lock().await.unwrap().is_none(),
+        "expected the lock held while one of two holds is left"
+    );
     outer.unlock().await.unwrap();
     assert!(!lock.is_locked().await.unwrap());
 }
@@ -226,7 +235,7 @@ pub(crate) async fn tokens_rise_from_one_acquisition_to_the_next(store: &Subject
         assert!(outer.fencing_token() > last, "{:?} after {last:?}", outer.fencing_token());
         last = outer.fencing_token();
         let inner = lock.lock().await.unwrap();
-        assert_eq!(inner.fencing_token(), last, "the owner's acquisition is the same");
+        assert_eq!(inner.fencing_token(), last, "expected the token of the owner's outer hold");
         let unfenced = store.lock(client, &name).owned_by(&me).lock().await.unwrap();
         assert_eq!(unfenced.fencing_token(), None);
         inner.unlock().await.unwrap();
@@ -269,7 +278,11 @@ pub(crate) async fn holds_that_are_lost_are_all_lost(store: &Subject<'_>) {
     assert!(outer.unlock().await.unwrap_err().is_not_held());
     drop(inner);
     assert!(new.is_held());
-    assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "a lost hold's guard gave back another hold");
+    assert_eq!(
+        lock.hold_count(&me).await.unwrap(),
+        1,
+        "expected the lost hold's guard to leave the other hold alone"
+    );
     new.unlock().await.unwrap();
 
     let outer = lock.lock().await.unwrap();
@@ -388,7 +401,10 @@ pub(crate) async fn unlock_without_hold_is_an_error(store: &Subject<'_>) {
 
     let guard = lock.lock().await.unwrap();
     assert!(lock.unlock(&stranger).await.unwrap_err().is_not_held());
-    assert!(lock.is_held_by(guard.owner()).await.unwrap(), "a stranger's unlock changed something");
+    assert!(
+        lock.is_held_by(guard.owner()).await.unwrap(),
+        "expected a stranger's unlock to leave the hold alone"
+    );
 
     let owner = *guard.owner();
     guard.forget();
@@ -407,7 +423,10 @@ pub(crate) async fn guard_of_a_lost_hold_frees_no_other_hold(store: &Subject<'_>
     assert!(lock.is_held_by(new.owner()).await.unwrap());
 
     assert!(lock.force_unlock().await.unwrap());
-    assert!(!lock.force_unlock().await.unwrap(), "it was free");
+    assert!(
+        !lock.force_unlock().await.unwrap(),
+        "expected a forced unlock of a free lock to report no holder"
+    );
     let third = lock.try_lock().await.unwrap().unwrap();
     drop(new);
     assert!(lock.is_held_by(third.owner()).await.unwrap());
@@ -421,7 +440,11 @@ pub(crate) async fn lease_ends_by_itself(store: &Subject<'_>) {
     let before = now();
     let expiring = lock.lock_with_lease(lease).await.unwrap();
     let next = soon("the end of the lease", lock.lock()).await.unwrap();
-    assert!(since(before) >= lease, "two holders: the next one came after {:?}", since(before));
+    assert!(
+        since(before) >= lease,
+        "expected one holder for the whole lease, and the next one came after {:?}",
+        since(before)
+    );
     assert!(!expiring.is_held());
     assert_eq!(expiring.lost().await, LossReason::Expired);
     assert!(expiring.unlock().await.unwrap_err().is_not_held());
@@ -438,7 +461,7 @@ pub(crate) async fn watchdog_keeps_the_lease(store: &Subject<'_>) {
     let patience = lease + lease / 3;
     assert!(
         lock.try_lock_for(patience, Lease::Watched).await.unwrap().is_none(),
-        "the lease was not renewed"
+        "expected a renewed lease, and another client acquired the lock"
     );
     assert!(guard.is_held());
     guard.unlock().await.unwrap();
@@ -462,7 +485,7 @@ pub(crate) async fn asking_tells_the_loss(store: &Subject<'_>) {
     let guard = lock.lock().await.unwrap();
     guard.ensure_held().await.unwrap();
     assert!(store.lock(&other, lock.name().as_str()).force_unlock().await.unwrap());
-    assert!(guard.is_held(), "the store was not asked yet");
+    assert!(guard.is_held(), "expected the guard to believe in its hold until it asks the store");
     let lost = |error: LockError, expected| match error {
         LockError::Lost { name, reason, .. } => assert_eq!((&name, reason), (lock.name(), expected)),
         other => panic!("not a loss: {other:?}"),
@@ -624,7 +647,7 @@ async fn dropped_at_any_poll(store: &Subject<'_>, holder: impl AsyncFn(&LockClie
         let got_it = soon("the end of the first waiter", dropped).await.unwrap();
         assert_nothing_left(store, &client, &lock).await;
         if got_it {
-            assert!(polls >= 2, "a waiter that gets the lock by poll {polls} was never asleep");
+            assert!(polls >= 2, "expected the waiter to fall asleep, and it acquired by poll {polls}");
             return;
         }
     }

@@ -155,7 +155,10 @@ impl<'s> One<'s> {
         let other = Self::with(self.store, self.lock.name().as_str(), &LockOptions::default()).await;
         let begun = now();
         while !(self.readers().await == 0 && other.may_read().await && other.may_write().await) {
-            assert!(since(begun) < TURN / 2, "a reader that has gone keeps others out");
+            assert!(
+                since(begun) < TURN / 2,
+                "expected no trace of a departed reader, and others are kept out"
+            );
             sleep(APART).await;
         }
     }
@@ -173,7 +176,7 @@ async fn gives_back(guard: Option<Guard>) -> bool {
 
 /// Asserts that the waiter gets its turn now, not by its own timer.
 async fn at_once<T>(waiter: JoinHandle<T>) -> T {
-    timeout(AT_ONCE, waiter).await.expect("it was not told").unwrap()
+    timeout(AT_ONCE, waiter).await.expect("the waiter is notified").unwrap()
 }
 
 /// Asserts the same of several waiters, in any order: the store orders commands by how long their waiters
@@ -220,7 +223,7 @@ pub(crate) async fn readers_that_try_at_once_all_get_in(store: &Subject<'_>) {
         join_all(tries).await
     };
     let readers = try_together().await;
-    assert!(readers.iter().all(Option::is_some), "a try is kept out by one that gets in");
+    assert!(readers.iter().all(Option::is_some), "expected all concurrent tries of readers to acquire");
     drop(readers);
     eventually("the end of reading", async || other.readers().await == 0).await;
     let writer = other.writes().await;
@@ -429,7 +432,7 @@ pub(crate) async fn newcomer_waits_behind_a_writer_that_waits(store: &Subject<'_
     {
         let held = reads.reads().await;
         let writer = writes.waits_to_write().await;
-        assert!(!comes.may_read().await, "it goes before a writer that waits");
+        assert!(!comes.may_read().await, "expected the newcomer to wait behind the waiting writer");
         let reader = comes.waits_to_read().await;
         held.unlock().await.unwrap();
         let writer = at_once(writer).await;
@@ -479,7 +482,10 @@ pub(crate) async fn readers_that_give_up_delay_no_writer(store: &Subject<'_>) {
         held.unlock().await.unwrap();
         at_once(writer).await.unlock().await.unwrap();
         let waited = since(begun);
-        assert!(waited < TURN / 2, "{waited:?}, for readers that have left (by dropping: {by_dropping})");
+        assert!(
+            waited < TURN / 2,
+            "expected the readers' turn to end, and the writer waited {waited:?} (dropped: {by_dropping})"
+        );
     }
     other.assert_nothing_left().await;
 }
@@ -491,9 +497,13 @@ pub(crate) async fn owner_that_reads_reads_again_though_a_writer_waits(store: &S
         let mine = one.read().owned_by(&me);
         let outer = mine.lock().await.unwrap();
         let writers = [one.waits_to_write().await, other.waits_to_write().await];
-        let inner = timeout(AT_ONCE, mine.lock()).await.expect("it waits for itself").unwrap();
-        let tried = mine.try_lock().await.unwrap().expect("it has it already");
-        let fenced = timeout(AT_ONCE, mine.fenced().lock()).await.expect("it waits for itself").unwrap();
+        let inner =
+            timeout(AT_ONCE, mine.lock()).await.expect("the owner does not wait for its own hold").unwrap();
+        let tried = mine.try_lock().await.unwrap().expect("the owner has the lock already");
+        let fenced = timeout(AT_ONCE, mine.fenced().lock())
+            .await
+            .expect("the owner does not wait for its own hold")
+            .unwrap();
         assert!(fenced.fencing_token().is_some());
         assert_eq!(mine.hold_count(&me).await.unwrap(), 4);
         for guard in [outer, inner, tried, fenced] {
@@ -547,11 +557,11 @@ pub(crate) async fn hold_of_an_owner_is_given_back_by_name(store: &Subject<'_>) 
     yours.lock().await.unwrap().forget();
     assert_eq!(one.read().hold_count(&you).await.unwrap(), 2);
     one.read().unlock(&you).await.unwrap();
-    assert!(guard.is_held(), "the forgotten hold was to be given back");
+    assert!(guard.is_held(), "expected the release of the forgotten hold to leave the guard's hold alone");
     guard.unlock().await.unwrap();
     assert!(one.read().unlock(&you).await.unwrap_err().is_not_held());
     theirs.unlock().await.unwrap();
-    assert!(!one.may_write().await, "one is forgotten, and not given back");
+    assert!(!one.may_write().await, "expected the forgotten hold to keep writers out");
     one.read().unlock(&me).await.unwrap();
     assert!(one.read().unlock(&me).await.unwrap_err().is_not_held());
     one.assert_nothing_left().await;
@@ -563,15 +573,20 @@ pub(crate) async fn writer_that_reads_lets_others_read_when_it_writes_no_more(st
     let (read, write) = (one.read().owned_by(&me), one.write().owned_by(&me));
     for waits in [false, true] {
         let writes = write.lock().await.unwrap();
-        let reads = timeout(AT_ONCE, read.lock()).await.expect("it waits for itself").unwrap();
-        let again = timeout(AT_ONCE, read.lock()).await.expect("it waits for itself").unwrap();
-        let same = timeout(AT_ONCE, write.lock()).await.expect("it has both").unwrap();
-        assert!(!one.may_read().await && !other.may_read().await, "no other reads while it writes");
+        let reads =
+            timeout(AT_ONCE, read.lock()).await.expect("the owner does not wait for its own hold").unwrap();
+        let again =
+            timeout(AT_ONCE, read.lock()).await.expect("the owner does not wait for its own hold").unwrap();
+        let same = timeout(AT_ONCE, write.lock()).await.expect("the owner has both sides").unwrap();
+        assert!(!one.may_read().await && !other.may_read().await, "expected no reader beside the writer");
         let waiting =
             if waits { vec![one.waits_to_read().await, other.waits_to_read().await] } else { Vec::new() };
         let behind = if waits { Some(other.waits_to_write().await) } else { None };
         same.unlock().await.unwrap();
-        assert!(waiting.iter().all(|reader| !reader.is_finished()), "it writes still");
+        assert!(
+            waiting.iter().all(|reader| !reader.is_finished()),
+            "expected all readers to wait for the writer"
+        );
         writes.unlock().await.unwrap();
         assert!(!write.is_held_by(&me).await.unwrap() && read.is_held_by(&me).await.unwrap());
         reads.ensure_held().await.unwrap();
@@ -581,9 +596,12 @@ pub(crate) async fn writer_that_reads_lets_others_read_when_it_writes_no_more(st
         if !waits {
             assert!(one.may_read().await && other.may_read().await);
         }
-        assert!(!one.may_write().await && !other.may_write().await, "it reads still");
+        assert!(!one.may_write().await && !other.may_write().await, "expected no writer beside the reader");
         reads.unlock().await.unwrap();
-        assert!(behind.as_ref().is_none_or(|writer| !writer.is_finished()), "it reads still");
+        assert!(
+            behind.as_ref().is_none_or(|writer| !writer.is_finished()),
+            "expected the writer to wait for the reader"
+        );
         again.unlock().await.unwrap();
         if let Some(writer) = behind {
             at_once(writer).await.unlock().await.unwrap();
@@ -642,7 +660,7 @@ pub(crate) async fn owner_that_reads_is_refused_to_write(store: &Subject<'_>) {
     let polled = pin!(write.lock()).poll(&mut Context::from_waker(Waker::noop()));
     match polled {
         Poll::Ready(refusal) => refused(refusal.map(drop).unwrap_err()),
-        Poll::Pending => panic!("it waits for itself"),
+        Poll::Pending => panic!("the owner does not wait for its own hold"),
     }
     refused(write.try_lock().await.map(drop).unwrap_err());
     refused(write.try_lock_for(SHORT, Lease::Watched).await.map(drop).unwrap_err());
@@ -720,9 +738,15 @@ pub(crate) async fn tokens_of_readers_fence_writers_off_and_no_reader(store: &Su
         let (mut readers, written) = (Vec::new(), last);
         for client in [clients[0], clients[0], clients[1], clients[1]] {
             let reads = soon("reading", client.read().fenced().lock()).await.unwrap();
-            let token = reads.fencing_token().expect("it was asked for");
-            assert!(token > written, "{token} after {written}: a late write would pass");
-            assert!(last == written || token == last, "{token} beside {last}: a read would be refused");
+            let token = reads.fencing_token().expect("the token was requested");
+            assert!(
+                token > written,
+                "expected a token above the writer's {written}, which refuses late writes, and got {token}"
+            );
+            assert!(
+                last == written || token == last,
+                "expected the readers' token {last}, and got {token}, which refuses a read"
+            );
             last = token;
             readers.push(reads);
             assert_eq!(client.reads().await.fencing_token(), None);
@@ -731,7 +755,7 @@ pub(crate) async fn tokens_of_readers_fence_writers_off_and_no_reader(store: &Su
             reads.unlock().await.unwrap();
         }
         let writes = soon("writing", clients[1].write().fenced().lock()).await.unwrap();
-        let token = writes.fencing_token().expect("it was asked for");
+        let token = writes.fencing_token().expect("the token was requested");
         assert!(token > last, "{token} after {last}");
         last = token;
         writes.unlock().await.unwrap();
@@ -824,7 +848,10 @@ pub(crate) async fn watchdog_keeps_what_is_read_and_written(store: &Subject<'_>)
     let (in_vain, theirs) =
         join(write.try_lock_for(patience, Lease::Watched), theirs.try_lock_for(patience, Lease::Watched))
             .await;
-    assert!(in_vain.unwrap().is_none() && theirs.unwrap().is_none(), "a lease was not renewed");
+    assert!(
+        in_vain.unwrap().is_none() && theirs.unwrap().is_none(),
+        "expected a renewed lease, and another client acquired the lock"
+    );
     for guard in [writes, beside].into_iter().chain(readers) {
         guard.ensure_held().await.unwrap();
         guard.unlock().await.unwrap();
@@ -849,7 +876,7 @@ pub(crate) async fn reader_is_lost_alone_when_it_has_read_for_too_long(store: &S
     assert_eq!(soon("the limit", second.lost()).await, LossReason::HeldTooLong);
     assert!(since(begun) >= limit + limit / 2 - Duration::from_millis(1));
     own.ensure_held().await.unwrap();
-    assert!(!other.may_write().await, "a lease of its own has its own end");
+    assert!(!other.may_write().await, "expected a lease of its own to outlast the longest hold");
     own.unlock().await.unwrap();
     for guard in [first, second] {
         assert!(guard.unlock().await.unwrap_err().is_not_held());
@@ -866,7 +893,7 @@ pub(crate) async fn unpolled_reader_keeps_no_waiter_back(store: &Subject<'_>) {
     let mut rests = Box::pin(read.lock());
     eventually("its sleep", async || {
         poll_fn(|context| {
-            assert!(rests.as_mut().poll(context).is_pending(), "another writes");
+            assert!(rests.as_mut().poll(context).is_pending(), "expected the reader to wait for the writer");
             Poll::Ready(())
         })
         .await;
@@ -890,7 +917,7 @@ pub(crate) async fn unpolled_reader_keeps_no_waiter_back(store: &Subject<'_>) {
 pub(crate) async fn readers_dropped_at_any_poll_leave_nothing(store: &Subject<'_>) {
     for same in [false, true] {
         for polls in 0.. {
-            assert!(polls < 1000, "the lock was not to be had in a thousand polls");
+            assert!(polls < 1000, "expected the lock within a thousand polls");
             let [one, other] = One::several(store).await;
             let held = if same { one.writes().await } else { other.writes().await };
             let reader = |side: &Lock, polls| {
@@ -925,7 +952,7 @@ pub(crate) async fn readers_dropped_at_any_poll_leave_nothing(store: &Subject<'_
 
 pub(crate) async fn reader_dropped_at_any_poll_keeps_no_waiter_back(store: &Subject<'_>) {
     for polls in 0.. {
-        assert!(polls < 1000, "the lock was not to be had in a thousand polls");
+        assert!(polls < 1000, "expected the lock within a thousand polls");
         let [one, other] = One::several(store).await;
         let held = other.writes().await;
         let read = one.read();
@@ -948,7 +975,7 @@ pub(crate) async fn reader_dropped_at_any_poll_keeps_no_waiter_back(store: &Subj
 
 pub(crate) async fn downgrade_dropped_at_any_poll_leaves_nothing(store: &Subject<'_>) {
     for polls in 0.. {
-        assert!(polls < 1000, "the lock was not to be had in a thousand polls");
+        assert!(polls < 1000, "expected the lock within a thousand polls");
         let [one, other] = One::several(store).await;
         let me = one.client.owner();
         let writes = one.write().owned_by(&me).lock().await.unwrap();
@@ -1103,7 +1130,10 @@ pub(crate) async fn readers_and_writers_take_turns(store: &Subject<'_>) {
                 let guard = side.lock().await.unwrap();
                 // Ordering: SeqCst, the easiest to reason about in a test.
                 let before = inside.fetch_add(weight, Ordering::SeqCst);
-                assert!(if writes { before == 0 } else { before < WRITER }, "{before} are inside");
+                assert!(
+                    if writes { before == 0 } else { before < WRITER },
+                    "expected no other holder but readers inside, and found {before}"
+                );
                 yield_now().await;
                 // Ordering: as above.
                 inside.fetch_sub(weight, Ordering::SeqCst);

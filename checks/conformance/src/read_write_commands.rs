@@ -181,7 +181,10 @@ impl<'s> Stage<'s> {
     /// Asserts that the lock is free, and that all of its waiters can be notified.
     async fn is_free_for(&self, newcomer: &LeaseId) {
         assert_eq!(self.holders().await, FREE);
-        assert!(self.writes(newcomer, NO_WAIT).await, "something is left");
+        assert!(
+            self.writes(newcomer, NO_WAIT).await,
+            "expected a free lock for the newcomer, and the store refused it"
+        );
         self.release_write(newcomer).await;
     }
 }
@@ -217,7 +220,10 @@ pub(crate) async fn writers_commands_that_run_twice_mean_the_same(store: &Subjec
         assert!(left(stage.try_write(&other, LEASE, NO_WAIT).await) <= LEASE);
         assert!(left(stage.try_read(&reader, LEASE, None).await) <= LEASE);
         assert_eq!(stage.release_write(&other).await, ReleaseOutcome::NotHeld);
-        assert!(!stage.release_read(&one).await, "it does not read");
+        assert!(
+            !stage.release_read(&one).await,
+            "expected NotHeld for the release of an id without a read lease"
+        );
         assert!(stage.readers().await.is_empty());
     }
     for _ in 0..2 {
@@ -253,7 +259,11 @@ pub(crate) async fn readers_commands_that_run_twice_mean_the_same(store: &Subjec
         assert_eq!(stage.writer().await, None);
         assert!(left(stage.try_write(&writer, LEASE, NO_WAIT).await) <= LEASE);
         assert!(!stage.release_read(&other).await);
-        assert_eq!(stage.release_write(&one).await, ReleaseOutcome::NotHeld, "it does not write");
+        assert_eq!(
+            stage.release_write(&one).await,
+            ReleaseOutcome::NotHeld,
+            "expected NotHeld for the release of an id without the write lease"
+        );
     }
     for _ in 0..2 {
         assert_eq!(stage.renew_reads(LEASE * 2, &[&other, &one]).await, [false, true]);
@@ -309,7 +319,7 @@ pub(crate) async fn each_lease_ends_by_itself(store: &Subject<'_>) {
     assert!(since(begun) >= SHORT);
     assert_eq!(stage.renew_reads(LEASE, &[&short, &long]).await, [false, true]);
     assert!(!stage.release_read(&short).await);
-    assert!(!stage.writes(&writer, NO_WAIT).await, "one reads still");
+    assert!(!stage.writes(&writer, NO_WAIT).await, "expected no writer beside the remaining reader");
     assert!(stage.release_read(&long).await);
     assert!(is_acquired(stage.try_read(&short, SHORT, None).await));
     eventually("the end of the last reader's lease", async || {
@@ -328,8 +338,14 @@ pub(crate) async fn writer_reads_beside_itself(store: &Subject<'_>) {
     let stage = Stage::new(store).await;
     let [writer, own, other, newcomer] = ids();
     assert!(stage.writes(&writer, NO_WAIT).await);
-    assert!(!stage.reads(&own, None).await, "it was not said that it is the writer's");
-    assert!(!stage.reads_under(&other, &newcomer).await, "that one does not write");
+    assert!(
+        !stage.reads(&own, None).await,
+        "expected no read lease beside a writer for a request that does not name it"
+    );
+    assert!(
+        !stage.reads_under(&other, &newcomer).await,
+        "expected no read lease for a request that names another id as the writer"
+    );
     for _ in 0..2 {
         assert!(stage.reads_under(&own, &writer).await);
         assert_eq!((stage.writer().await, stage.readers().await), (Some(writer.clone()), vec![own.clone()]));
@@ -341,7 +357,7 @@ pub(crate) async fn writer_reads_beside_itself(store: &Subject<'_>) {
     assert!(stage.release_read(&own).await);
     assert!(stage.reads_under(&own, &writer).await);
     assert!(stage.release_read(&own).await);
-    assert!(!stage.reads(&other, None).await, "it writes still");
+    assert!(!stage.reads(&other, None).await, "expected no reader of another owner beside the writer");
     assert_eq!(stage.renew_writes(LEASE, &[&writer]).await, [true]);
     stage.says(Said::Granted, stage.release_write(&writer)).await;
     assert_eq!(stage.writer().await, Some(newcomer.clone()));
@@ -361,9 +377,9 @@ pub(crate) async fn reads_go_on_when_their_writer_leaves(store: &Subject<'_>) {
     assert_eq!(released, RELEASED);
     assert_eq!((stage.writer().await, stage.readers().await), (None, vec![own.clone()]));
     assert!(!stage.writes(&next, waited(0)).await);
-    assert!(stage.reads(&waits, waited(1)).await, "it was let in");
+    assert!(stage.reads(&waits, waited(1)).await, "expected the admitted reader to acquire in its turn");
     assert!(stage.release_read(&own).await);
-    assert!(!stage.writes(&next, waited(0)).await, "one reads still");
+    assert!(!stage.writes(&next, waited(0)).await, "expected no writer beside the remaining reader");
     stage.says(Said::Granted, stage.release_read(&waits)).await;
     assert_eq!(stage.writer().await, Some(next.clone()));
     stage.release_write(&next).await;
@@ -376,7 +392,10 @@ pub(crate) async fn reads_go_on_when_the_lease_of_their_writer_ends(store: &Subj
     assert!(is_acquired(stage.try_write(&writer, SHORT, NO_WAIT).await));
     assert!(stage.reads_under(&own, &writer).await);
     let refused = left(stage.try_read(&reader, LEASE, None).await);
-    assert!(refused <= TURN, "it would come {refused:?} late");
+    assert!(
+        refused <= TURN,
+        "expected the writer's next attempt within {TURN:?}, and it is due in {refused:?}"
+    );
     eventually("the end of the writer's lease", async || stage.writer().await.is_none()).await;
     assert_eq!(stage.readers().await, std::slice::from_ref(&own));
     assert_eq!(stage.renew_writes(LEASE, &[&writer]).await, [false]);
@@ -393,16 +412,26 @@ pub(crate) async fn token_rises_with_each_change_between_reading_and_writing(sto
         token(stage.acquire(Mode::Write, &stage.store().request(&writer, LEASE).tokens(tokens)).await)
     };
     let first = stage.read_fenced(&one, None).await;
-    assert!(first > 0, "none means none");
-    assert_eq!(stage.read_fenced(&other, None).await, first, "readers do not fence each other off");
+    assert!(first > 0, "expected a token greater than 0, which stands for none");
+    assert_eq!(
+        stage.read_fenced(&other, None).await,
+        first,
+        "expected one token for all readers of a generation"
+    );
     assert_eq!(token(stage.try_read(&other, LEASE, None).await), 0);
     assert!(stage.release_read(&one).await && stage.release_read(&other).await);
     let mut last = first;
     for tokens in [1, 10, 1] {
         let written = write(tokens).await;
-        assert!(written - (tokens - 1) > last, "{written} after {last}, of {tokens}");
+        assert!(
+            written - (tokens - 1) > last,
+            "expected {tokens} tokens after {last}, and they end with {written}"
+        );
         last = stage.read_fenced(&one, Some(&writer)).await;
-        assert!(last > written, "what it has written late is refused beside readers");
+        assert!(
+            last > written,
+            "expected a reader's token greater than the writer's, so that late writes are refused"
+        );
         stage.release_write(&writer).await;
         for reader in [&other, &one, &other] {
             assert_eq!(stage.read_fenced(reader, None).await, last);
@@ -424,13 +453,16 @@ pub(crate) async fn reader_waits_behind_writers_that_came_before_it(store: &Subj
     for position in [None, waited(0), waited(4)] {
         assert!(!stage.reads(&newcomer, position).await, "{position:?}");
     }
-    assert!(stage.reads(&older, waited(6)).await, "it began to wait before the writer");
-    assert!(stage.reads(&reader, None).await, "it reads already");
+    assert!(
+        stage.reads(&older, waited(6)).await,
+        "expected a read lease for a reader that waits longer than the writer"
+    );
+    assert!(stage.reads(&reader, None).await, "expected the present reader to acquire again");
     assert!(stage.release_read(&older).await);
     // Nor does an older reader that comes after the last reader left.
     stage.says(Said::Granted, stage.release_read(&reader)).await;
     assert_eq!(stage.writer().await, Some(writer.clone()));
-    assert!(!stage.reads(&older, waited(60)).await, "another writes");
+    assert!(!stage.reads(&older, waited(60)).await, "expected no reader beside the granted writer");
     stage.release_read(&older).await;
     stage.release_read(&newcomer).await;
     stage.release_write(&writer).await;
@@ -448,7 +480,7 @@ pub(crate) async fn position_of_a_writer_ends_by_itself(store: &Subject<'_>) {
     eventually("the end of its position", async || stage.reads(&newcomer, None).await).await;
     assert!(since(begun) > SHORT / 2);
     assert!(stage.release_read(&newcomer).await && stage.release_read(&reader).await);
-    assert_eq!(stage.writer().await, None, "it has gone");
+    assert_eq!(stage.writer().await, None, "expected no grant to a writer whose position has expired");
     // Kept for as long as the last attempt says.
     assert!(stage.reads(&reader, None).await);
     assert!(!stage.writes(&writer, Some(position)).await);
@@ -476,7 +508,7 @@ pub(crate) async fn readers_that_wait_are_let_in_when_a_writer_leaves(store: &Su
     sleep(APART).await;
     assert!(left(stage.try_write(&next, LEASE, waited(5)).await) <= TURN);
     for reader in [&one, &other] {
-        assert!(stage.reads(reader, waited(2)).await, "it was let in");
+        assert!(stage.reads(reader, waited(2)).await, "expected the admitted reader to acquire in its turn");
     }
     assert!(!stage.reads(&newcomer, None).await && !stage.reads(&newcomer, waited(0)).await);
     assert!(!stage.writes(&next, waited(5)).await);
@@ -515,7 +547,10 @@ pub(crate) async fn turn_of_readers_lasts_until_all_that_were_let_in_have_come(s
     assert!(stage.reads(&quick, waited(1)).await);
     assert!(stage.release_read(&quick).await);
     let is_in = stage.reads(&slow, waited(1)).await;
-    assert!(is_in || since(begun) >= TURN, "a quick reader has ended the turn of a slow one");
+    assert!(
+        is_in || since(begun) >= TURN,
+        "expected the slow reader's turn to last, and a quick reader ended it"
+    );
     stage.says(Said::Granted, stage.release_read(&slow)).await;
     assert_eq!(stage.writer().await, Some(next.clone()));
     stage.release_write(&next).await;
@@ -579,7 +614,7 @@ pub(crate) async fn writers_are_granted_the_lock_in_order(store: &Subject<'_>) {
         assert_eq!(stage.writer().await, Some(writer.clone()));
         soon("the message", told.latch().wait()).await.consume();
         assert!(!stage.writes(&newcomer, NO_WAIT).await);
-        assert!(stage.writes(writer, waited(0)).await, "it has been granted the lock");
+        assert!(stage.writes(writer, waited(0)).await, "expected the granted writer to acquire");
         holds = writer.clone();
     }
     stage.release_write(&holds).await;
@@ -602,7 +637,7 @@ pub(crate) async fn writer_without_a_position_does_not_wait(store: &Subject<'_>)
     stage.is_free_for(&reader).await;
 }
 
-pub(crate) async fn next_writer_of_the_releasing_client_gets_the_lock_or_a_position(store: &Subject<'_>) {
+pub(crate) async fn releasing_clients_next_writer_gets_the_lock_or_a_position(store: &Subject<'_>) {
     let stage = Stage::new(store).await;
     let [holder, next, other, reader] = ids();
     let named = |id: &LeaseId, seconds| NextWaiter {
@@ -631,7 +666,11 @@ pub(crate) async fn next_writer_of_the_releasing_client_gets_the_lock_or_a_posit
     assert_eq!(stage.says(Said::Granted, release(&holder, &named(&next, 1))).await, RELEASED);
     assert_eq!(stage.writer().await, Some(other.clone()));
     stage.says(Said::Granted, stage.release_write(&other)).await;
-    assert_eq!(stage.writer().await, Some(next.clone()), "it was put into the queue");
+    assert_eq!(
+        stage.writer().await,
+        Some(next.clone()),
+        "expected the released writer's next waiter in the queue, and granted the lock"
+    );
     assert!(!stage.reads(&reader, waited(0)).await);
     let released = stage.says(Said::ReadUnlock, release(&next, &named(&holder, 9))).await;
     assert_eq!(released, RELEASED);
@@ -653,7 +692,10 @@ pub(crate) async fn writer_that_listens_no_more_is_passed_over(store: &Subject<'
     assert!(!stage.writes(&deaf, waited(7)).await);
     assert!(!stage.reads(&reader, None).await);
     stage.deaf(&deaf, listens).await;
-    assert!(stage.reads(&reader, None).await, "a writer that cannot be told holds no reader up");
+    assert!(
+        stage.reads(&reader, None).await,
+        "expected a read lease beside a waiting writer that does not listen"
+    );
     assert!(stage.release_read(&reader).await);
     let _told = stage.listens(&second).await;
     assert!(!stage.writes(&second, waited(5)).await);
@@ -667,7 +709,7 @@ pub(crate) async fn writer_that_listens_no_more_is_passed_over(store: &Subject<'
     stage.is_free_for(&reader).await;
 }
 
-pub(crate) async fn lock_that_is_granted_to_no_waiter_is_free_and_a_message_says_so(store: &Subject<'_>) {
+pub(crate) async fn lock_granted_to_no_waiter_is_free_and_announced_by_a_message(store: &Subject<'_>) {
     let stage = Stage::new(store).await;
     let [holder, writer, reader] = ids();
     assert!(stage.writes(&holder, NO_WAIT).await);
@@ -694,7 +736,7 @@ pub(crate) async fn lock_that_is_granted_to_no_waiter_is_free_and_a_message_says
         }
         assert_eq!(stage.holders().await, FREE);
         let _listens = stage.listens(&writer).await;
-        assert!(stage.writes(&writer, waited(6)).await, "it asks by itself");
+        assert!(stage.writes(&writer, waited(6)).await, "expected the writer to acquire by its own attempt");
         stage.release_read(&reader).await;
         stage.release_write(&writer).await;
     }
@@ -747,7 +789,7 @@ pub(crate) async fn kinds_are_not_mixed(store: &Subject<'_>) {
             assert_eq!(held_as(backend.force_release(side, name).await.unwrap_err()), kind);
             assert_eq!(held_as(backend.holders(side, name).await.unwrap_err()), kind);
         }
-        let there = backend.holder(mode, name).await.unwrap().expect("it was freed");
+        let there = backend.holder(mode, name).await.unwrap().expect("the name is leased");
         assert!(there.id == Some(holder.clone()) && there.left <= LEASE);
         assert!(backend.force_release(mode, name).await.unwrap());
     }
@@ -784,7 +826,10 @@ pub(crate) async fn kinds_are_not_mixed(store: &Subject<'_>) {
             assert_eq!(held_as(answer.unwrap_err()), LockKind::ReadWrite, "{held}");
         }
         for there in there {
-            assert!(there.is_some_and(|there| there.left <= LEASE), "the name is held, whichever id asks");
+            assert!(
+                there.is_some_and(|there| there.left <= LEASE),
+                "expected the name to be held, whichever id asks"
+            );
         }
         match held {
             "written" => assert_eq!(stage.release_write(&holder).await, RELEASED),

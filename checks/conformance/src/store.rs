@@ -59,7 +59,7 @@ impl<S: Store> AnyStore for S {
     fn client<'a>(&'a self, mode: Mode, options: &'a LockOptions) -> Boxed<'a, LockClient> {
         Box::pin(async move {
             let backend = self.connect().await;
-            assert!(backend.supports(mode), "`supports({mode:?})` is false");
+            assert!(backend.supports(mode), "expected a store that supports {mode:?}");
             LockClient::with_options(backend, options).expect("the suite's options are in range")
         })
     }
@@ -69,7 +69,7 @@ impl<S: Store> AnyStore for S {
     }
 
     fn probe(&self) -> for<'c> fn(&'c LockClient) -> &'c dyn Probe {
-        |client| client.backend::<S::Backend>().expect("it was made over this backend")
+        |client| client.backend::<S::Backend>().expect("the client has this backend")
     }
 }
 

@@ -266,7 +266,7 @@ pub(crate) async fn yield_now() {
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
-    timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what} did not happen within {SOON:?}"))
+    timeout(SOON, future).await.unwrap_or_else(|_| panic!("expected within {SOON:?}: {what}"))
 }
 
 /// Polls `ask` until it returns true.

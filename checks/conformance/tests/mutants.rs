@@ -99,15 +99,15 @@ fn each_mutant_is_found_by_the_property_that_it_breaks() {
 fn violation_says_what_the_contract_says_and_what_was_seen() {
     let violations = violations(Some(ReleasesForStrangers));
     let named = |it: &&Violation| it.property == "release_by_another_id_finds_nothing";
-    let text = violations.iter().find(named).expect("it is broken").to_string();
+    let text = violations.iter().find(named).expect("the property is violated").to_string();
     for part in [
         "`release_by_another_id_finds_nothing` does not hold for the plain locks of `latchwork_conformance::intercept::Intercept<",
         "contract: A release, or a rollback, by an id that does not have the lock is answered by `NotHeld`, and changes \
          nothing.",
         "seen: ",
-        "of a name that another id has",
+        "expected NotHeld for the release of another id's lease",
         "Released",
     ] {
-        assert!(text.contains(part), "{part:?} is not in {text}");
+        assert!(text.contains(part), "expected {part:?} in the report, and got {text}");
     }
 }

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_replaced_across_line_ends_and_only_if_it_is_there_once() {
+    fn text_is_replaced_across_line_ends_and_only_if_found_once() {
         assert_eq!(
             replace_once("if a\n    && b { c }", "if a && b {", "if a {"),
             Some("if a { c }".to_owned())

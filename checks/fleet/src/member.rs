@@ -64,11 +64,11 @@ impl Member {
             move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                     let (thread, answer) = line.split_once(' ').unwrap_or((&line, ""));
-                    let mut known = answers.known.lock().expect("no thread panics with it");
+                    let mut known = answers.known.lock().expect("no thread panics under this mutex");
                     known.0.insert(thread.to_owned(), answer.to_owned());
                     answers.more.notify_all();
                 }
-                answers.known.lock().expect("no thread panics with it").1 = true;
+                answers.known.lock().expect("no thread panics under this mutex").1 = true;
                 answers.more.notify_all();
             }
         });
@@ -84,7 +84,7 @@ impl Member {
     pub fn begin(&self, thread: &str, said: &str) -> Asked<'_> {
         let line = format!("{thread} {said}\n");
         // Waiting for the answer finds that a process is dead.
-        let _ = self.stdin.lock().expect("no thread panics with it").write_all(line.as_bytes());
+        let _ = self.stdin.lock().expect("no thread panics under this mutex").write_all(line.as_bytes());
         self.asked(thread)
     }
 
@@ -95,7 +95,7 @@ impl Member {
 
     /// Calls `does` with the process. Panics if the call fails.
     pub fn with_child<T>(&self, does: impl FnOnce(&mut Child) -> std::io::Result<T>) -> T {
-        does(&mut self.child.lock().expect("no thread panics with it")).expect("it is our child")
+        does(&mut self.child.lock().expect("no thread panics under this mutex")).expect("it is our child")
     }
 
     /// Stops the process with SIGSTOP.
@@ -135,7 +135,7 @@ impl Asked<'_> {
     pub fn within(&self, limit: Duration) -> Result<Option<String>, String> {
         let deadline = Instant::now() + limit;
         let answers = &self.member.answers;
-        let mut known = answers.known.lock().expect("no thread panics with it");
+        let mut known = answers.known.lock().expect("no thread panics under this mutex");
         loop {
             if let Some(answer) = known.0.remove(&self.thread) {
                 return Ok(Some(answer));
@@ -147,7 +147,7 @@ impl Asked<'_> {
             if left.is_zero() {
                 return Ok(None);
             }
-            known = answers.more.wait_timeout(known, left).expect("no thread panics with it").0;
+            known = answers.more.wait_timeout(known, left).expect("no thread panics under this mutex").0;
         }
     }
 

@@ -110,7 +110,7 @@ fn hand_over(bench: Bench) -> Bench {
         let mut waiter = black_box(&bench.semaphore).acquire();
         assert!(bench.poll(&mut waiter).is_none());
         drop(held);
-        held = bench.poll(&mut waiter).expect("it was handed over");
+        held = bench.poll(&mut waiter).expect("the lock was handed off");
     }
     drop(held);
     bench
@@ -155,8 +155,8 @@ struct LockBench {
 fn lock_bench() -> LockBench {
     let lock = LockClient::local().get_lock("orders").expect("a name");
     let bench = LockBench { lock, waker: Waker::from(Arc::new(Counted)) };
-    drop(bench.ready(bench.lock.lock()).expect("it is free"));
-    let held = bench.ready(bench.lock.lock()).expect("it is free");
+    drop(bench.ready(bench.lock.lock()).expect("the lock is free"));
+    let held = bench.ready(bench.lock.lock()).expect("the lock is free");
     drop(bench.hand_off(held));
     bench
 }
@@ -165,7 +165,7 @@ impl LockBench {
     fn ready<F: Future>(&self, future: F) -> F::Output {
         match pin!(future).poll(&mut Context::from_waker(&self.waker)) {
             Poll::Ready(output) => output,
-            Poll::Pending => panic!("it waits"),
+            Poll::Pending => panic!("expected a ready future"),
         }
     }
 
@@ -176,7 +176,7 @@ impl LockBench {
         drop(held);
         match waiter.poll(&mut task) {
             Poll::Ready(guard) => guard.expect("in memory nothing fails"),
-            Poll::Pending => panic!("it was handed off"),
+            Poll::Pending => panic!("the lock was handed off"),
         }
     }
 }
@@ -185,8 +185,8 @@ impl LockBench {
 #[bench::one(args = (lock_bench()), config = at_most(208_632, ROUNDS))]
 fn lock_and_unlock(bench: LockBench) -> LockBench {
     for _ in 0..ROUNDS {
-        let guard = bench.ready(black_box(&bench.lock).lock()).expect("it is free");
-        bench.ready(black_box(guard).unlock()).expect("it was held");
+        let guard = bench.ready(black_box(&bench.lock).lock()).expect("the lock is free");
+        bench.ready(black_box(guard).unlock()).expect("the lock was held");
     }
     bench
 }
@@ -195,7 +195,7 @@ fn lock_and_unlock(bench: LockBench) -> LockBench {
 #[bench::one(args = (lock_bench()), config = at_most(195_932, ROUNDS))]
 fn lock_and_drop(bench: LockBench) -> LockBench {
     for _ in 0..ROUNDS {
-        drop(black_box(bench.ready(black_box(&bench.lock).lock()).expect("it is free")));
+        drop(black_box(bench.ready(black_box(&bench.lock).lock()).expect("the lock is free")));
     }
     bench
 }
@@ -204,7 +204,7 @@ fn lock_and_drop(bench: LockBench) -> LockBench {
 #[library_benchmark]
 #[bench::one(args = (lock_bench()), config = at_most(253_691, 2 * ROUNDS))]
 fn lock_hand_off(bench: LockBench) -> LockBench {
-    let mut held = bench.ready(bench.lock.lock()).expect("it is free");
+    let mut held = bench.ready(bench.lock.lock()).expect("the lock is free");
     for _ in 0..ROUNDS {
         held = bench.hand_off(held);
     }

@@ -127,8 +127,8 @@ impl Thread {
             "write" => self.client.get_read_write_lock(name).map(|lock| lock.write().clone()),
             _ => return Ok(format!("error no such kind: {kind}")),
         };
-        let lock = lock.expect("it is a name").owned_by(&self.owner);
-        let number = |at: usize| rest[at].parse::<i64>().expect("it is a number");
+        let lock = lock.expect("the name is valid").owned_by(&self.owner);
+        let number = |at: usize| rest[at].parse::<i64>().expect("the text is a number");
         let millis = |at: usize| Duration::from_millis(number(at) as u64);
         Ok(match verb {
             "lock" => {

@@ -24,7 +24,7 @@ impl Server {
 
     /// Fails if the server is down.
     pub(crate) fn try_run<T: FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
-        let mut connection = self.connection.lock().expect("no thread panics with it");
+        let mut connection = self.connection.lock().expect("no thread panics under this mutex");
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
         if let Some(opened) = &mut *connection

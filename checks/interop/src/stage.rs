@@ -113,7 +113,7 @@ impl Stage {
                 self.forcer.get_read_write_lock(&on_server).map(|both| both.write().clone())
             }
         };
-        let _ = lock.expect("it is a name").force_unlock();
+        let _ = lock.expect("the name is valid").force_unlock();
         self.journal.tell(Event::Forced { name, since });
     }
 

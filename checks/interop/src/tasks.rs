@@ -139,7 +139,7 @@ impl Shared {
                 .get_read_write_lock(&text)
                 .map(|both| if wish.reads { both.read() } else { both.write() }.clone()),
         };
-        let lock = lock.expect("it is a name");
+        let lock = lock.expect("the name is valid");
         if wish.fenced { lock.fenced() } else { lock }
     }
 

@@ -228,17 +228,17 @@ fn run(
             }
             if let Err(found) = found {
                 next.store(programs.len(), Ordering::Relaxed);
-                total.lock().expect("no thread panics with it").1 = Some((program.clone(), found));
+                total.lock().expect("no thread panics under this mutex").1 = Some((program.clone(), found));
             }
         }
-        total.lock().expect("no thread panics with it").0.add(&statistics);
+        total.lock().expect("no thread panics under this mutex").0.add(&statistics);
     };
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(work);
         }
     });
-    total.into_inner().expect("no thread panics with it")
+    total.into_inner().expect("no thread panics under this mutex")
 }
 
 /// Prints a minimised program and the shortest way to the violation. Returns a summary.

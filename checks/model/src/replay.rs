@@ -141,7 +141,7 @@ fn on_access(_: &Access) {
     PLAYER.with_borrow_mut(|player| {
         let Some(player) = player else { return };
         player.accesses += 1;
-        assert!(player.accesses < MOST, "a thread does not finish");
+        assert!(player.accesses < MOST, "expected the thread to finish, and it accesses memory without end");
         player.until_switch -= 1;
         if player.until_switch == 0 {
             player.switch();
@@ -187,13 +187,13 @@ impl Wake for Bell {
 
 impl Stage {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread panics with it")
+        self.state.lock().expect("no thread panics under this mutex")
     }
 
     fn wait_for_turn<'a>(&self, state: MutexGuard<'a, State>, thread: usize) -> MutexGuard<'a, State> {
         self.changed.notify_all();
         let others = |state: &mut State| state.turn != Some(thread) && !state.is_over;
-        self.changed.wait_while(state, others).expect("no thread panics with it")
+        self.changed.wait_while(state, others).expect("no thread panics under this mutex")
     }
 
     fn run(program: &Program, seed: u64) -> Answers {
@@ -246,7 +246,11 @@ impl Stage {
         }
         self.changed.notify_all();
         // Permits are released only after the end of all answers.
-        drop(self.changed.wait_while(state, |state| !state.is_over).expect("no thread panics with it"));
+        drop(
+            self.changed
+                .wait_while(state, |state| !state.is_over)
+                .expect("no thread panics under this mutex"),
+        );
         answers
     }
 

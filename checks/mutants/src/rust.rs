@@ -388,7 +388,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_only_built_for_tests_is_known_by_its_attribute() {
+    fn test_only_code_is_recognized_by_its_attribute() {
         for attribute in ["#[cfg(test)]", "#[cfg(all(test, not(latchwork_loom)))]", "#[cfg(latchwork_loom)]"]
         {
             assert!(is_of_tests_or_models(attribute), "{attribute}");

@@ -53,13 +53,16 @@ mod tests {
         let numbered: Vec<_> = (1..).zip(sites).collect();
         let (woven, places) = weave(text, &numbered);
         for (place, number) in places {
-            assert!(woven[place].contains(&number.to_string()), "{number} is elsewhere in {woven}");
+            assert!(
+                woven[place].contains(&number.to_string()),
+                "expected mutant {number} at its place in {woven}"
+            );
         }
         woven.replace("crate::mutants::on", "on")
     }
 
     #[test]
-    fn conditions_operands_statements_and_answers_are_mutated_each_on_its_own() {
+    fn conditions_operands_statements_and_results_mutate_separately() {
         let text = "fn f(a: u8) -> bool { if a < 5 && b(a) { c(); d(); } true }";
         let (sites, _) = rust::sites(text);
         assert_eq!(

@@ -124,7 +124,7 @@ impl<S: Store> Run<S> {
         let limit = heard.max(self.horizon_of_dead()) + SERVED_WITHIN + self.stage.program.longest_stall();
         if !self.go(limit, |run| run.tasks_left() == 0) {
             let left = self.calls_left();
-            self.finds("end", format!("not all tasks have ended, {left}"));
+            self.finds("end", format!("expected the end of all tasks, saw that {left}"));
         }
         // By then, late commands and their rollbacks are over.
         let late = self.stage.program.network.late_by + 2 * self.stage.program.network.answer_limit;
@@ -164,10 +164,13 @@ impl<S: Store> Run<S> {
             steps = if self.world.now() == moment { steps + 1 } else { 0 };
             moment = self.world.now();
             if self.world.polls() > MOST_POLLS {
-                self.finds(CUT_SHORT, format!("by {MOST_POLLS} polls"));
+                self.finds(CUT_SHORT, format!("expected the end within {MOST_POLLS} polls"));
             }
             if steps > MOST_STEPS_AT_ONCE {
-                self.finds("spins", "tasks are polled again and again, and no time passes".to_owned());
+                self.finds(
+                    "spins",
+                    "expected time to pass between polls, saw tasks polled without end".to_owned(),
+                );
             }
             let incident = self.incidents.front().map_or(limit, |incident| incident.at.min(limit));
             if self.executor.step(incident) == Step::Idle {
@@ -267,7 +270,10 @@ impl<S: Store> Run<S> {
         self.go(self.world.now() + GONE_WITHIN, |_| false);
         let channels: usize = registries.iter().map(latchwork::subscription::Registry::len).sum();
         if channels > 0 {
-            self.finds("left", format!("{channels} channels are in the registry, and all clients are gone"));
+            self.finds(
+                "left",
+                format!("expected an empty registry after the last client, saw {channels} channels"),
+            );
         }
         drop(registries);
         // A clock that was set back prolongs the leases of dead processes by as much. Late commands and late
@@ -280,7 +286,10 @@ impl<S: Store> Run<S> {
             self.finds("left", format!("the store has {}", left.join(", ")));
         }
         if self.executor.tasks() > 0 {
-            self.finds("left", format!("{} tasks run, and all clients are gone", self.executor.tasks()));
+            self.finds(
+                "left",
+                format!("expected no task after the last client, saw {}", self.executor.tasks()),
+            );
         }
     }
 

@@ -349,7 +349,10 @@ impl<S: Store> Player<S> {
             let works = async move |guard: &Guard| {
                 while world.now() < end {
                     world.sleep_until(end.min(world.now() + step)).await;
-                    assert!(guard.is_held(), "work goes on without the lock");
+                    assert!(
+                        guard.is_held(),
+                        "expected the work to end with the lock, and it goes on without a hold"
+                    );
                 }
                 done();
             };

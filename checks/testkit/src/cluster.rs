@@ -263,7 +263,7 @@ fn bus_port(node: &RedisServer) -> u16 {
 fn eventually(what: &str, mut ask: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !ask() {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        assert!(Instant::now() < deadline, "expected within {PATIENCE:?}: {what}");
         thread::sleep(POLL);
     }
 }

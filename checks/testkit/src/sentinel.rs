@@ -215,7 +215,7 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "waited for {what} for {PATIENCE:?}");
+        assert!(Instant::now() < deadline, "expected within {PATIENCE:?}: {what}");
         thread::sleep(POLL);
     }
 }

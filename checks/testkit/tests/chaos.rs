@@ -78,7 +78,7 @@ fn silence_holds_back_one_way_until_it_is_healed() {
     client.send("INCR key");
     proxy.wait_for("INCR", 2);
     assert!(client.is_silent_for(MOMENT));
-    assert_eq!(Client::connect(proxy.port()).ask("PING"), "+PONG", "the other links are none the worse");
+    assert_eq!(Client::connect(proxy.port()).ask("PING"), "+PONG", "expected a reply over a new link");
     // The silence holds back even the end of the server's connection.
     direct.ask("CLIENT KILL TYPE normal SKIPME yes");
     assert!(client.is_silent_for(MOMENT));
@@ -120,7 +120,11 @@ fn lost_reply_is_that_of_a_command_that_ran() {
     proxy.wait_until_replies_are_lost();
     assert!(client.is_silent_for(MOMENT));
     assert_eq!(direct.ask("INCR key"), ":3");
-    assert_eq!(Client::connect(proxy.port()).ask("INCR key"), ":4", "no more than was asked for");
+    assert_eq!(
+        Client::connect(proxy.port()).ask("INCR key"),
+        ":4",
+        "expected the loss of the requested replies only"
+    );
 }
 
 #[test]
@@ -151,11 +155,11 @@ fn delay_is_waited_for_and_chopping_changes_no_byte() {
         }
         assert_eq!(String::from_utf8(got).unwrap(), format!("$700\r\n{text}\r\n"));
     }
-    assert!(pieces > 20, "each came in one");
+    assert!(pieces > 20, "expected the reply byte by byte");
 }
 
 #[test]
-fn server_that_is_down_ends_a_link_at_once_and_drop_ends_them_all() {
+fn server_outage_ends_a_link_at_once_and_drop_ends_all_links() {
     let mut server = RedisServer::start();
     let (proxy, mut client) = before(&server);
     assert_eq!(client.ask("PING"), "+PONG");

@@ -12,7 +12,7 @@ use crate::client::Client;
 const HOUR: i64 = 3600;
 
 #[test]
-fn clock_is_the_machines_until_it_is_set_and_what_expires_goes_by_it() {
+fn clock_is_the_machines_until_set_and_expiry_follows_it() {
     let (server, clock) = ServerClock::start_server();
     let mut client = Client::connect(server.port());
     // The offset in seconds, give or take a round trip on a busy machine.

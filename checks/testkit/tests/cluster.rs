@@ -19,7 +19,11 @@ fn slots_and_their_keys_move() {
     assert_eq!(refusal.code(), Some("ASK"));
     cluster.finish_to_move(slot, from, to);
     for node in 0..3 {
-        assert_eq!(cluster.owner(node, slot), Some(to), "as node {node} sees it");
+        assert_eq!(
+            cluster.owner(node, slot),
+            Some(to),
+            "expected the slot's new owner in the view of node {node}"
+        );
     }
     assert_eq!(cluster.ask::<usize>(to, &["EXISTS", "a", "{a}1", "{a}2"]), 3);
 }
@@ -31,7 +35,7 @@ fn replica_takes_over() {
     assert_eq!(cluster.owner(1, 0), Some(0));
     cluster.fail_over();
     for node in 1..4 {
-        assert_eq!(cluster.owner(node, 0), Some(3), "as node {node} sees it");
+        assert_eq!(cluster.owner(node, 0), Some(3), "expected the slot's owner in the view of node {node}");
     }
     let () = cluster.ask(3, &["SET", "{3560}a", "value"]);
 }

@@ -36,7 +36,7 @@ fn passes_arguments_on_to_every_start() {
 }
 
 #[test]
-fn a_killed_server_refuses_until_it_is_restarted_empty_on_the_same_port() {
+fn killed_server_refuses_until_restarted_empty_on_the_same_port() {
     let mut server = RedisServer::start();
     let (port, pid) = (server.port(), server.pid());
     assert_eq!(Client::connect(port).ask("SET key value"), "+OK");

@@ -71,7 +71,12 @@ impl Owner {
         self.process.wait().unwrap();
         let deadline = Instant::now() + DEADLINE;
         while listens(self.port) || Path::new(&self.dir).exists() {
-            assert!(Instant::now() < deadline, "port {} or {} outlived its owner", self.port, self.dir);
+            assert!(
+                Instant::now() < deadline,
+                "expected the server's end with its owner, and port {} or {} is still there",
+                self.port,
+                self.dir
+            );
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -88,33 +93,33 @@ fn listens(port: u16) -> bool {
 }
 
 #[test]
-fn when_the_owner_is_killed() {
+fn server_ends_when_its_owner_is_killed() {
     let owner = Owner::start();
     kill_process(owner.pid(), Signal::KILL).unwrap();
     owner.assert_takes_its_server_along();
 }
 
 #[test]
-fn when_the_owners_whole_process_group_is_killed() {
+fn server_ends_when_its_owners_process_group_is_killed() {
     let owner = Owner::start();
     kill_process_group(owner.pid(), Signal::KILL).unwrap();
     owner.assert_takes_its_server_along();
 }
 
 #[test]
-fn when_the_owner_is_interrupted_from_the_terminal() {
+fn server_ends_when_its_owner_is_interrupted() {
     let owner = Owner::start();
     kill_process_group(owner.pid(), Signal::INT).unwrap();
     owner.assert_takes_its_server_along();
 }
 
 #[test]
-fn when_the_owner_exits_without_dropping() {
+fn server_ends_when_its_owner_exits_without_dropping() {
     Owner::start().assert_takes_its_server_along();
 }
 
 #[test]
-fn when_the_owner_is_killed_while_the_server_is_paused() {
+fn paused_server_ends_when_its_owner_is_killed() {
     let owner = Owner::start();
     kill_process(owner.server, Signal::STOP).unwrap();
     kill_process(owner.pid(), Signal::KILL).unwrap();

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_was_free() {
+    fn forgotten_permits_were_free() {
         let forgets = |number| event(0, Call::ForgetPermits(3), Answer::Number(number), 0, 1);
         assert!(history(2, &[forgets(2)]).is_explained(0));
         assert!(!history(2, &[forgets(1)]).is_explained(0));

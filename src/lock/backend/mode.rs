@@ -117,7 +117,7 @@ mod tests {
 
     /// A position kept for zero of the store's milliseconds would end before its waiter asks again.
     #[test]
-    fn queue_position_lasts_for_a_millisecond_at_least_and_ten_seconds_at_most() {
+    fn queue_position_lasts_between_a_millisecond_and_ten_seconds() {
         for mode in [Mode::Fair, Mode::Write, Mode::Read] {
             assert_eq!(mode.position(Lease::MIN), Some(Duration::from_millis(1)));
             assert_eq!(mode.position(Duration::from_secs(30)), Some(Duration::from_secs(10)));

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn entry_has_one_place_however_often_it_is_scheduled_and_none_once_it_is_dropped() {
+    fn entry_has_one_place_until_dropped_however_often_scheduled() {
         let (deadlines, started) = deadlines();
         let (entry, other) = (entry(&deadlines, &started), entry(&deadlines, &started));
         for seconds in [3, 2, 5] {
@@ -253,7 +253,7 @@ mod tests {
 
     /// The later deadline comes after the earlier one, or while the entry is looked at.
     #[test]
-    fn what_comes_later_makes_no_entry_due_later_than_what_came_before() {
+    fn later_deadline_never_delays_an_entry_beyond_an_earlier_one() {
         let (deadlines, started) = deadlines();
         let entry = entry(&deadlines, &started);
         deadlines.schedule(&entry, at(2));
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(
             (places(&deadlines), deadlines.next()),
             (1, at(2)),
-            "the later deadline was looked at before the other"
+            "expected one place of the entry, at its earlier deadline"
         );
         for (between, due) in [(1, 1), (5, 2)] {
             assert_eq!(deadlines.take(at(9), 9, true).len(), 1);
@@ -287,7 +287,7 @@ mod tests {
 
     /// The previous watchdog has panicked, and its entries are still due.
     #[test]
-    fn any_deadline_starts_another_watchdog_which_looks_at_all_that_is_due() {
+    fn any_deadline_restarts_a_watchdog_that_visits_all_due_entries() {
         let (deadlines, started) = deadlines();
         let entries = [entry(&deadlines, &started), entry(&deadlines, &started)];
         entries.iter().for_each(|entry| deadlines.schedule(entry, at(1)));
@@ -296,7 +296,11 @@ mod tests {
         assert_eq!(started.load(Ordering::Relaxed), 1);
         deadlines.schedule(&entries[0], at(9));
         // Ordering: Relaxed, as above.
-        assert_eq!(started.load(Ordering::Relaxed), 2, "it is not started, as the entry was due before");
+        assert_eq!(
+            started.load(Ordering::Relaxed),
+            2,
+            "expected another watchdog, also for an entry that was due before"
+        );
         assert_eq!(deadlines.take(at(2), 9, false).len(), 2);
         assert!(deadlines.next() <= at(9));
     }
@@ -311,7 +315,7 @@ mod tests {
 
     /// Both threads wait for the mutex, in this order: the deadline comes as early as possible.
     #[test]
-    fn deadline_that_comes_while_the_watchdog_finds_nothing_due_is_seen_or_starts_another_one() {
+    fn deadline_beside_an_idle_check_is_seen_or_starts_a_watchdog() {
         const ROUNDS: usize = 100;
         for _ in 0..ROUNDS {
             let (deadlines, started) = deadlines();
@@ -328,13 +332,16 @@ mod tests {
                 watchdog.join().unwrap()
             });
             // Ordering: Relaxed, as the threads have ended.
-            assert!(next == at(2) || started.load(Ordering::Relaxed) == 2, "no watchdog looks at it");
+            assert!(
+                next == at(2) || started.load(Ordering::Relaxed) == 2,
+                "expected a watchdog that visits the entry"
+            );
         }
     }
 
     /// The deadline waits for the mutex first; the put-back comes meanwhile.
     #[test]
-    fn entry_that_is_scheduled_while_it_is_put_back_is_looked_at_in_time() {
+    fn entry_scheduled_while_it_is_put_back_is_visited_in_time() {
         const ROUNDS: usize = 20;
         let (deadlines, started) = deadlines();
         let entry = entry(&deadlines, &started);

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn entry_that_is_made_while_the_one_before_is_dropped_stays_when_that_is_gone() {
+    fn entry_made_during_the_drop_of_the_previous_one_stays() {
         let table = Arc::new(Table::default());
         let name = LockName::new("orders").unwrap();
         let (meanwhile, came) = mpsc::channel();
@@ -201,14 +201,17 @@ mod tests {
 
     /// Another thread may forget a hold, and so keep an entry that is just being let go.
     #[test]
-    fn whether_an_entry_is_needed_is_asked_while_no_thread_can_keep_it() {
+    fn need_for_an_entry_is_checked_while_no_thread_can_keep_one() {
         let table = Arc::new(Table::default());
         let name = LockName::new("orders").unwrap();
         table.keep(&name, &table.get(&name, || Entry(Arc::clone(&table), name.clone(), None)));
         let mut was_asked = false;
         table.let_go_unless(&name, || {
             was_asked = true;
-            assert!(table.0.try_lock().is_none(), "it may be kept now");
+            assert!(
+                table.0.try_lock().is_none(),
+                "expected the question under the table's mutex, while no thread can keep the entry"
+            );
             false
         });
         assert!(was_asked && table.len() == 0);

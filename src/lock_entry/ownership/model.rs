@@ -338,7 +338,7 @@ impl World {
                 Some(next) => {
                     let (fresh, lease) = (self.store.fresh(), next.request.own_lease().unwrap_or(LEASE));
                     let attempt = self.engine.attempt(next.head.serial, fresh, self.now, lease);
-                    let attempt = attempt.expect("it has not left meanwhile");
+                    let attempt = attempt.expect("the queue head has not left meanwhile");
                     let named = Some((next, attempt));
                     self.unsent.push(Release { named, ..pending_release.into() });
                 }
@@ -348,7 +348,7 @@ impl World {
         if let Some(roll_back) = effects.roll_back() {
             assert!(
                 roll_back.rolls_back || !self.may_come_late(roll_back.number),
-                "a release may come before what it undoes"
+                "expected a rollback, as a plain release may precede the command it undoes"
             );
             self.releases.push(roll_back.into());
         }
@@ -369,7 +369,10 @@ impl World {
         let fresh = self.engine.losses.keys().filter(|serial| !known.contains(serial)).count();
         let ended = held.len() - self.guarded().iter().filter(|serial| held.contains(serial)).count();
         let told = effects.holds_lost() as usize;
-        assert!(fresh <= told && told <= ended, "{told} losses are told, {fresh} to {ended} holds are lost");
+        assert!(
+            fresh <= told && told <= ended,
+            "expected reports for {fresh} to {ended} lost holds, and saw {told}"
+        );
         assert_eq!(effects.lost().is_some(), told > 0);
         let released = effects.pending_release().into_iter().chain(effects.roll_back());
         let released: Vec<_> = released.chain(effects.more_pending_releases().iter().copied()).collect();
@@ -387,7 +390,7 @@ impl World {
     /// A number whose commands are all answered needs no rollback, which would wait for late commands.
     fn check_rolls_back(&self, release: &PendingRelease) {
         let is_late = self.may_come_late(release.number);
-        assert!(!release.rolls_back || is_late, "it is rolled back, and all was answered");
+        assert!(!release.rolls_back || is_late, "expected a plain release, as all commands are answered");
     }
 
     /// True if a command by this number, sent before now, may still run.
@@ -411,7 +414,10 @@ impl World {
                     .event(|engine, now, effects| engine.enter(&request, may_wait, now, effects))
                 {
                     Turn::Granted(grant, extension) => {
-                        assert!(had_it || self.is_within_tenure(&grant), "joined after the tenure");
+                        assert!(
+                            had_it || self.is_within_tenure(&grant),
+                            "expected no newcomer after the tenure"
+                        );
                         self.granted(actor, grant, extension)
                     }
                     Turn::Head(head) => Stage::Head(head, None),
@@ -421,7 +427,7 @@ impl World {
                     }
                     Turn::Busy if !may_wait => {
                         let refused = matches!(&self.engine.phase, Phase::Competing(head) if head.refused);
-                        assert!(refused || !self.store.is_shared(), "it could have waited for the answer");
+                        assert!(refused || !self.store.is_shared(), "expected a wait for the answer");
                         Stage::Done
                     }
                     other => panic!("{other:?}"),
@@ -436,19 +442,20 @@ impl World {
                 let Stage::Queued(ticket) = std::mem::replace(&mut self.stages[actor], Stage::Done) else {
                     unreachable!()
                 };
-                self.stages[actor] = match self
-                    .event(|engine, now, effects| engine.claim(&ticket, now, effects))
-                {
-                    Turn::Granted(grant, extension) => self.granted(actor, grant, extension),
-                    Turn::Head(head) => Stage::Head(head, None),
-                    Turn::Superseded => self.superseded(),
-                    Turn::Busy => {
-                        assert!(self.tries[actor], "a waiter is told that it may not wait");
-                        self.waiting.retain(|waits| *waits != actor);
-                        Stage::Done
-                    }
-                    Turn::Queued(_) | Turn::Closed => panic!("only `enter` says so, and it is not closed"),
-                };
+                self.stages[actor] =
+                    match self.event(|engine, now, effects| engine.claim(&ticket, now, effects)) {
+                        Turn::Granted(grant, extension) => self.granted(actor, grant, extension),
+                        Turn::Head(head) => Stage::Head(head, None),
+                        Turn::Superseded => self.superseded(),
+                        Turn::Busy => {
+                            assert!(self.tries[actor], "expected no `Busy` for a waiter");
+                            self.waiting.retain(|waits| *waits != actor);
+                            Stage::Done
+                        }
+                        Turn::Queued(_) | Turn::Closed => {
+                            panic!("expected neither `Queued` nor `Closed`, as only `enter` returns them")
+                        }
+                    };
                 self.used.push(ticket);
             }
             Event::Ask(actor) => self.ask(actor),
@@ -586,7 +593,10 @@ impl World {
             Some(Reply::Leased(last_token)) => {
                 let _ = self.answered(serial, attempt, Answer::Granted { last_token });
                 let in_hand = self.engine.lease_numbers().any(|number| number == attempt.number());
-                assert!(!in_hand || self.engine.holders(self.now).next().is_some(), "granted what is over");
+                assert!(
+                    !in_hand || self.engine.holders(self.now).next().is_some(),
+                    "expected a granted lease that lasts"
+                );
             }
             Some(Reply::Queued) => {
                 self.kept.insert(attempt.number(), attempt.sent() + KEPT);
@@ -665,7 +675,7 @@ impl World {
             && self.kept.get(&number).is_some_and(|until| *until > self.now);
         let granted =
             self.event(|engine, now, effects| engine.granted_by_message(serial, number, now, effects));
-        assert!(granted.is_some() || !suffices, "a message that says enough is not believed");
+        assert!(granted.is_some() || !suffices, "expected the grant by a sufficient message");
         if granted.is_some() {
             self.unsettled.push(number);
         }
@@ -676,15 +686,18 @@ impl World {
     }
 
     fn granted(&mut self, actor: usize, grant: Grant, extension: Option<Extension>) -> Stage {
-        assert!(self.engine.state_of(&grant, self.now).is_ok(), "granted what is over");
+        assert!(self.engine.state_of(&grant, self.now).is_ok(), "expected a granted lease that lasts");
         // All waiters of an owner get in with the first of them, and nearly all of a shared lock.
         let first = self.waiting.first().map(|first| self.cast[*first].owner());
         let in_turn = self.store.is_shared() || first.is_none_or(|first| first == self.cast[actor].owner());
         let joins = grant.serial() == self.last_grant.0 || !self.waiting.contains(&actor);
-        assert!(in_turn || joins || self.disturbed, "granted out of turn");
+        assert!(in_turn || joins || self.disturbed, "expected grants in the order of the queue");
         self.waiting.retain(|waits| *waits != actor);
         self.acquisitions += 1;
-        assert!(!self.cast[actor].is_fenced() || grant.token().is_some() || extension.is_some(), "no token");
+        assert!(
+            !self.cast[actor].is_fenced() || grant.token().is_some() || extension.is_some(),
+            "expected a token for a fenced request"
+        );
         if grant.serial() > self.last_grant.0 {
             // If this process dies, its lease keeps others out no longer than that. (A position at a store
             // may last for longer than a short lease.)
@@ -692,12 +705,12 @@ impl World {
             let ends = number.ok().and_then(|number| self.store.ends(number, self.now));
             let longest = self.now + self.lease_of(actor);
             let alone = !self.store.queues() && !self.store.is_shared() && !self.cast[actor].shared_owner;
-            assert!(!alone || ends <= Some(longest), "the store keeps more than was asked for");
+            assert!(!alone || ends <= Some(longest), "expected no longer lease than requested");
             if let Some(last) = self.last_grant.1
                 && let Some(token) = grant.token()
             {
                 let rises = token > last || token == last && self.store.is_shared();
-                assert!(rises, "tokens do not rise: {token} after {last}");
+                assert!(rises, "expected a token above {last}, and got {token}");
             }
             self.last_grant = (grant.serial(), grant.token().or(self.last_grant.1));
         }
@@ -719,7 +732,7 @@ impl World {
         let (lease, fresh) = (self.lease_of(actor), self.store.fresh());
         let is_head = self.engine.is_head(head.serial);
         let attempt = self.engine.attempt(head.serial, fresh, self.now, lease);
-        assert_eq!(attempt.is_some(), is_head, "whether it is the queue head");
+        assert_eq!(attempt.is_some(), is_head, "expected an attempt of the queue head only");
         if attempt.is_none() {
             self.stages[actor] = self.superseded();
         }
@@ -806,7 +819,7 @@ impl World {
         self.asked.insert(number, self.now);
         let attempt = Attempt::outside_of_queue(number, &request, self.now, lease);
         let granted = self.event(|engine, now, effects| engine.adopt(&request, attempt, 1, now, effects));
-        self.stages[actor] = Stage::Holding(granted.expect("its lease has just begun"));
+        self.stages[actor] = Stage::Holding(granted.expect("the lease has just begun"));
         self.acquisitions += 1;
     }
 
@@ -814,7 +827,7 @@ impl World {
     fn use_again(&mut self) {
         for ticket in std::mem::take(&mut self.used) {
             let told = self.event(|engine, now, effects| engine.claim(&ticket, now, effects));
-            assert!(matches!(told, Turn::Superseded), "it is told again");
+            assert!(matches!(told, Turn::Superseded), "expected `Superseded` for a used ticket");
             self.event(|engine, now, effects| engine.cancel(&ticket, now, effects));
         }
     }
@@ -882,12 +895,12 @@ impl World {
             && let Some(renewal) = self.event(|engine, now, effects| engine.renew_early(by, now, effects))
         {
             let is_under_way = self.renewals.iter().any(|(other, ..)| other.number == renewal.number);
-            assert!(!is_under_way, "it is renewed twice");
+            assert!(!is_under_way, "expected one renewal of a lease at a time");
             let lease = renewal.lease.expect("no question is sent early");
             let held = self.store.renew(renewal.number, lease, self.now);
             self.renewals.push((renewal, self.now, held));
         }
-        assert!(self.engine.next_look(self.now) > self.now, "it is looked again and again");
+        assert!(self.engine.next_look(self.now) > self.now, "expected the next look in the future");
     }
 
     fn renew_what_is_due(&mut self) {
@@ -903,15 +916,15 @@ impl World {
     fn check(&mut self) {
         let next = self.engine.next_look(self.now);
         let is_told = next == Moment::NEVER || self.looks.iter().any(|at| *at <= next.max(self.now));
-        assert!(is_told, "no look is scheduled though something is due");
+        assert!(is_told, "expected a scheduled look for all that is due");
         self.check_counts();
         assert!(
             self.silently_ended.is_empty(),
-            "a lease ends, and none is called: {:?}",
+            "expected a wake-up at the end of a lease, and saw none: {:?}",
             self.silently_ended
         );
         let is_held = matches!(self.engine.phase, Phase::Held(..));
-        assert!(!is_held || self.engine.known_held.is_none(), "another is known to have what is held here");
+        assert!(!is_held || self.engine.known_held.is_none(), "expected no other known holder beside a hold");
         let (mut believed, shared) = (None, self.store.is_shared());
         for (actor, stage) in self.stages.iter().enumerate() {
             let before = self.believed[actor].take().filter(|(until, _)| shared && *until > self.now);
@@ -925,24 +938,33 @@ impl World {
                     let is_gone = |(_, number)| {
                         reason == LossReason::Gone && self.store.ends(number, self.now).is_none()
                     };
-                    assert!(before.is_none_or(is_gone) || by_itself, "ended by another's leaving");
-                    assert!(reason != LossReason::GivenBack || by_itself, "it was lost in silence");
+                    assert!(
+                        before.is_none_or(is_gone) || by_itself,
+                        "expected no loss by another owner's release"
+                    );
+                    assert!(
+                        reason != LossReason::GivenBack || by_itself,
+                        "expected a reported loss, or a release by name"
+                    );
                     continue;
                 }
             };
-            assert!(!was_over, "what was over goes on");
-            assert!(before.is_none_or(|(before, _)| before <= hold.ends), "a lease became shorter");
+            assert!(!was_over, "expected no hold after its loss");
+            assert!(
+                before.is_none_or(|(before, _)| before <= hold.ends),
+                "expected no hold with a shorter lease than before"
+            );
             self.believed[actor] = Some((hold.ends, hold.number));
             assert!(
                 shared || *believed.get_or_insert(grant.serial()) == grant.serial(),
-                "two owners believe"
+                "expected one owner that believes in the lock"
             );
             let forced = self.store.was_forced(hold.number);
             let ends = self.store.ends(hold.number, self.now);
-            assert!(forced || ends.is_some(), "it believes, and the store does not");
+            assert!(forced || ends.is_some(), "expected a stored lease for each believed hold");
             assert!(
                 forced || !self.is_late || ends >= Some(hold.ends),
-                "it believes for longer than the store"
+                "expected no belief beyond the store's lease"
             );
         }
         self.check_no_lease_is_left();
@@ -954,7 +976,7 @@ impl World {
                 && !claimed
             {
                 let waits = self.engine.is_queued(ticket) && self.engine.is_known_held();
-                assert!(!waits, "it waits, and may not");
+                assert!(!waits, "expected no wait of a try");
             }
         }
         for number in self.store.numbers(self.now) {
@@ -968,7 +990,7 @@ impl World {
                 let named = release.named.map(|(_, attempt)| attempt.number());
                 release.number == number || named == Some(number)
             });
-            assert!(asked || known || returning, "number {number} is left at the store");
+            assert!(asked || known || returning, "expected no lease at the store, and found number {number}");
         }
     }
 
@@ -1017,7 +1039,10 @@ impl World {
         });
         for (serial, loss) in &self.engine.losses {
             let guards = self.guards().filter(|grant| grant.serial == *serial).count();
-            assert_eq!(loss.guards as usize, guards, "guards that are to learn of a loss");
+            assert_eq!(
+                loss.guards as usize, guards,
+                "expected a loss kept for each guard that has to learn of it"
+            );
         }
         let (mut acquisitions, mut ends) = (Vec::new(), Vec::new());
         for (hold, lease) in self.engine.held() {
@@ -1044,7 +1069,7 @@ impl World {
         assert_eq!(self.engine.waiters(), queued.count());
         let held = |serial| self.engine.held().any(|(hold, _)| hold.owner_holds.has(serial));
         let overdue = self.unheard().any(|(grant, since)| since + UNPOLLED <= now && held(grant.serial));
-        assert!(!overdue, "a waiter that is not polled keeps the lock");
+        assert!(!overdue, "expected the supersession of an unpolled waiter");
     }
 
     fn check_hold(&self, hold: &Hold) {
@@ -1060,9 +1085,17 @@ impl World {
             let renewed = all.iter().filter(|grant| grant.is_watched()).count() as u32;
             let forgotten = self.forgotten.iter().filter(|(other, _)| *other == serial);
             let counts = (sharer.guards as usize, sharer.unclaimed as usize, sharer.watched);
-            assert_eq!(counts, (claimed.len(), unheard.len(), renewed), "guards, unclaimed, watched");
+            assert_eq!(
+                counts,
+                (claimed.len(), unheard.len(), renewed),
+                "expected counts of guards, unclaimed grants and watched holds"
+            );
             if !self.given_back.contains(&sharer.owner) {
-                assert_eq!(sharer.count as usize, all.len() + forgotten.clone().count(), "its count");
+                assert_eq!(
+                    sharer.count as usize,
+                    all.len() + forgotten.clone().count(),
+                    "expected the owner's number of holds"
+                );
                 assert_eq!(sharer.is_forgotten(), forgotten.clone().next().is_some());
             }
             let own = all.iter().filter_map(|grant| grant.own_end);
@@ -1074,20 +1107,24 @@ impl World {
             let due = limit.max(own).unwrap_or(Moment::NEVER);
             // A hold given back by name may have been forgotten.
             if !self.given_back.contains(&sharer.owner) {
-                assert_eq!(sharer.due(), due, "when it is over");
+                assert_eq!(sharer.due(), due, "expected the last lease's end");
             }
             first_due = first_due.min(sharer.due());
             (guards, unclaimed, watched) =
                 (guards + sharer.guards, unclaimed + sharer.unclaimed, watched + sharer.watched);
         }
-        assert_eq!((hold.guards, hold.unclaimed, hold.watched), (guards, unclaimed, watched), "in all");
+        assert_eq!(
+            (hold.guards, hold.unclaimed, hold.watched),
+            (guards, unclaimed, watched),
+            "expected sums over all owners"
+        );
         // Sharers of a lock may have their tokens by another lease.
         let greatest =
             self.guards().filter(|grant| hold.owner_holds.has(grant.serial)).filter_map(|it| it.token());
         let rises = self.store.is_shared() || hold.token >= greatest.max();
-        assert!(rises, "the next hold inside would have an older token");
-        assert!(hold.limit <= first_due, "it is over before it is looked at");
-        assert!(unclaimed == 0 || hold.granted <= granted, "a waiter is superseded too late");
+        assert!(rises, "expected no older token for the next inner hold");
+        assert!(hold.limit <= first_due, "expected a look no later than the end of a lease");
+        assert!(unclaimed == 0 || hold.granted <= granted, "expected a supersession in time");
     }
 
     fn is_head(&self, actor: usize) -> bool {
@@ -1117,7 +1154,7 @@ impl World {
             let is_due = self.engine.next_look(self.now) <= self.now;
             assert!(
                 is_believed || is_due || self.store.ends(number, self.now).is_none(),
-                "kept for no owner"
+                "expected no lease without an owner"
             );
         }
     }
@@ -1149,18 +1186,25 @@ impl World {
             self.check();
             return self.bring_to_an_end();
         }
-        assert!(self.engine.losses.is_empty(), "a loss is kept for no guard");
+        assert!(self.engine.losses.is_empty(), "expected no loss kept without a guard");
         let unserved = |stage: &Stage| !matches!(stage, Stage::Outside | Stage::Done);
-        assert!(!self.stages.iter().any(unserved), "a task waits for ever: {:?}", self.stages);
-        assert!(self.engine.is_idle() && self.engine.waiters() == 0, "the entry is not idle");
+        assert!(
+            !self.stages.iter().any(unserved),
+            "expected the end of all tasks, and some wait: {:?}",
+            self.stages
+        );
+        assert!(
+            self.engine.is_idle() && self.engine.waiters() == 0,
+            "expected an idle entry without waiters"
+        );
         let is_bare = self.engine.others_first_until.is_none() && !self.engine.closed;
-        assert!(!is_bare || self.engine.gate() == OPEN, "no call can have an entry that is idle");
+        assert!(!is_bare || self.engine.gate() == OPEN, "expected an open gate of an idle entry");
         // The latest possible time of the commands.
         for command in std::mem::take(&mut self.commands) {
             self.run(command);
         }
         let left: Vec<_> = self.store.numbers(self.now).collect();
-        assert!(left.is_empty(), "left at the store: {left:?}");
+        assert!(left.is_empty(), "expected no lease at the store, and found {left:?}");
     }
 
     fn was_superseded(&self, actor: usize) -> bool {
@@ -1396,12 +1440,12 @@ fn model() {
 }
 
 #[test]
-fn every_sequence_of_events_keeps_the_invariants_and_leaves_nothing() {
+fn every_sequence_of_events_keeps_the_invariants() {
     model();
 }
 
 #[test]
-fn commands_that_are_late_or_never_answered_leave_no_lease_and_no_false_belief() {
+fn late_or_unanswered_commands_leave_no_lease_or_false_belief() {
     late_commands();
 }
 
@@ -1414,24 +1458,27 @@ fn answer_to_a_release_changes_nothing_unless_one_is_under_way() {
     }
     world.event(|engine, now, effects| engine.returned(1, now, effects));
     world.check();
-    let Stage::Holding(grant) = &world.stages[0] else { panic!("it has the lock") };
-    assert!(world.engine.state_of(grant, world.now).is_ok(), "two owners believe");
+    let Stage::Holding(grant) = &world.stages[0] else { panic!("expected a holder") };
+    assert!(
+        world.engine.state_of(grant, world.now).is_ok(),
+        "expected the lock for the holder, and two owners believe"
+    );
     world.bring_to_an_end();
 }
 
 /// On a runtime of one thread, a task that looks again and again lets no other task run.
 #[test]
-fn those_let_in_after_a_long_hold_are_looked_after_in_time_and_not_before() {
+fn waiters_admitted_after_a_long_hold_are_checked_just_in_time() {
     let cast = [1, 2, 3].map(Request::new);
     let mut world = World::after(&cast, StoreKind::Shared, ASIDE);
     for event in [Event::Enter(2), Event::Ask(1), Event::Answer(1), Event::Step, Event::Step] {
         world.step(event);
     }
     assert_eq!(world.engine.waiters(), 0);
-    assert!(matches!(&world.stages[2], Stage::Queued(_)), "it was not polled");
+    assert!(matches!(&world.stages[2], Stage::Queued(_)), "expected an unpolled waiter");
     let Stage::Queued(ticket) = std::mem::replace(&mut world.stages[2], Stage::Done) else { unreachable!() };
     let told = world.event(|engine, now, effects| engine.claim(&ticket, now, effects));
-    assert!(matches!(told, Turn::Superseded), "it was waited for too long");
+    assert!(matches!(told, Turn::Superseded), "expected the supersession of the unpolled waiter");
 }
 
 #[test]
@@ -1447,7 +1494,7 @@ fn waiters_that_are_kept_unpolled_are_superseded_together() {
     let (engine, now) = (&mut world.engine, world.now);
     let mut looks = |limits| engine.tick(now + limit * limits, &mut Effects::default());
     let _ = (looks(1), looks(2));
-    assert_eq!(world.engine.waiters(), 0, "each is waited for by itself");
+    assert_eq!(world.engine.waiters(), 0, "expected all waiters superseded");
 }
 
 /// No task may be left to roll back.
@@ -1457,7 +1504,7 @@ fn closing_rolls_back_what_the_queue_head_has_at_the_store() {
         let mut world = World::after(&[Request::new(1), Request::new(2)], StoreKind::Queue, prelude);
         if !at_store {
             world.step(Event::Drop(0));
-            assert!(!world.unsent.is_empty(), "no waiter is named");
+            assert!(!world.unsent.is_empty(), "expected an unsent release that names a waiter");
         }
         world.event(|engine, _, effects| engine.close(effects));
         assert_eq!(!world.releases.is_empty(), at_store);
@@ -1471,14 +1518,14 @@ fn closing_rolls_back_what_the_queue_head_has_at_the_store() {
 
 /// A shutdown has counted the leases by then.
 #[test]
-fn closed_entry_rolls_back_a_lease_that_was_asked_for_outside_of_the_queue() {
+fn closed_entry_rolls_back_a_lease_requested_without_a_queue() {
     let mut world = World::new(&[Request::new(1).shared_owner()], StoreKind::Shared);
     world.event(|engine, _, effects| engine.close(effects));
     let (request, number) = (world.cast[0], world.store.fresh());
     world.store.share_beside(number, LEASE, world.now);
     let attempt = Attempt::outside_of_queue(number, &request, world.now, LEASE);
     let granted = world.event(|engine, now, effects| engine.adopt(&request, attempt, 1, now, effects));
-    assert!(granted.is_none(), "a closed entry lets an owner in");
+    assert!(granted.is_none(), "expected no grant by a closed entry");
     assert!(world.releases.iter().any(|release| release.number == number && release.rolls_back));
     world.bring_to_an_end();
 }
@@ -1491,18 +1538,18 @@ fn owner_that_gets_in_another_way_takes_its_waiters_along() {
     let mut world = World::after(&[shared, shared, shared], StoreKind::Shared, &prelude);
     world.step(Event::TheyRelease);
     world.step(Event::Adopt(2));
-    let Stage::Head(head, _) = &world.stages[0] else { panic!("it competes") };
-    assert!(!world.engine.is_head(head.serial), "it waits for itself");
+    let Stage::Head(head, _) = &world.stages[0] else { panic!("expected a queue head") };
+    assert!(!world.engine.is_head(head.serial), "expected no queue head that waits for its own owner");
     assert!(
         matches!(&world.stages[1], Stage::Queued(waits) if !world.engine.is_queued(waits)),
-        "it waits for itself"
+        "expected no waiter that waits for its own owner"
     );
     world.bring_to_an_end();
 }
 
 /// The waiters need their owner's hold, and the owner may wait for them: also if other processes wait.
 #[test]
-fn owner_that_shares_takes_its_waiters_along_whatever_lease_they_want() {
+fn sharing_owner_admits_its_waiters_whatever_lease_they_want() {
     let shared = Request::new(1).shared_owner();
     for inner in [shared.lease(LEASE * 4), shared.fenced()] {
         let prelude = [Event::Enter(0), Event::Ask(0), Event::Enter(1), Event::Answer(0)];
@@ -1512,7 +1559,7 @@ fn owner_that_shares_takes_its_waiters_along_whatever_lease_they_want() {
         };
         let told = world.event(|engine, now, effects| engine.claim(&ticket, now, effects));
         let Turn::Granted(grant, extension @ Some(_)) = told else {
-            panic!("its owner has the lock: {told:?}")
+            panic!("expected the grant with the owner's hold, and got {told:?}")
         };
         world.stages[1] = world.granted(1, grant, extension);
         world.bring_to_an_end();
@@ -1521,7 +1568,7 @@ fn owner_that_shares_takes_its_waiters_along_whatever_lease_they_want() {
 
 /// The answer, or the message, of the grant comes after a forced unlock.
 #[test]
-fn store_is_asked_at_once_about_what_was_granted_before_a_forced_unlock_and_is_known_after_it() {
+fn store_is_asked_about_a_grant_learnt_after_a_forced_unlock() {
     let (granted, told) = ([Event::Enter(0), Event::Ask(0)], [&QUEUED[..4], &[Event::TheyRelease]].concat());
     for (kind, before, known) in [
         (StoreKind::Plain, &granted[..], Event::Answer(0)),
@@ -1539,18 +1586,18 @@ fn force_unheard(mut world: World, kind: StoreKind, known: Event) {
     world.step(Event::Force);
     world.engine.forced(world.now);
     world.step(known);
-    assert!(matches!(world.stages[0], Stage::Holding(_)), "{kind:?}: it was not granted");
+    assert!(matches!(world.stages[0], Stage::Holding(_)), "{kind:?}: expected the grant");
     world.now = world.now + Duration::from_millis(1);
     world.renew_what_is_due();
     let Stage::Holding(grant) = &world.stages[0] else { unreachable!() };
     let state = world.engine.state_of(grant, world.now);
-    assert_eq!(state, Err(LossReason::Gone), "{kind:?}: it believes in what was forced free");
+    assert_eq!(state, Err(LossReason::Gone), "{kind:?}: expected the loss of a lease that was forced free");
     world.bring_to_an_end();
 }
 
 /// The first unlock is long over at the question, and has no part in the second grant.
 #[test]
-fn store_is_asked_at_once_about_what_was_granted_before_the_last_of_several_forced_unlocks() {
+fn store_is_asked_about_a_grant_before_the_last_forced_unlock() {
     let mut world = World::after(&[Request::new(1)], StoreKind::Plain, &[]);
     world.engine.forced(world.now);
     world.now = world.now + Duration::from_millis(1);
@@ -1561,7 +1608,7 @@ fn store_is_asked_at_once_about_what_was_granted_before_the_last_of_several_forc
 
 /// Two renewals of other sharers, at any two times, cut all leases to the length of a renewal.
 #[test]
-fn shared_lease_lasts_as_long_as_its_holder_believes_though_others_cut_it() {
+fn shared_lease_lasts_as_long_as_its_holder_believes() {
     let pace = LEASE / 18;
     for own in [LEASE * 4, LEASE + LEASE / 3, LEASE + pace, LEASE] {
         let paces = own.as_nanos() / pace.as_nanos();
@@ -1593,7 +1640,7 @@ fn lock_counts_as_held_while_a_release_names_a_waiter() {
     assert!(world.engine.is_known_held());
     world.step(Event::Send);
     world.step(Event::ReleaseLost);
-    assert!(!world.engine.is_known_held(), "the store has not answered");
+    assert!(!world.engine.is_known_held(), "expected no known holder without an answer of the store");
     world.bring_to_an_end();
 }
 

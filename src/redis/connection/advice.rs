@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn command_is_quoted_with_its_first_key_and_how_many_more_it_has() {
+    fn command_is_quoted_with_its_first_key_and_a_count_of_others() {
         for (words, quoted) in [
             ("GET a", r#"GET on "a""#),
             ("PING", "PING"),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn command_in_a_script_is_named_if_it_is_denied_and_not_if_it_met_something_else() {
+    fn denied_command_in_a_script_is_named_unlike_other_errors() {
         let mut script = cmd("EVAL");
         script.arg("local key = KEYS[1]\nredis.call('hset', key, 'a', 'b')").arg(1).arg("key");
         let at = "script: 0123456789abcdef, on @user_script:2.";

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_cannot_be_ended_may_come_late_for_as_long_as_anything_may() {
+    async fn unendable_connection_may_deliver_until_the_latest_run() {
         let runtime = TokioRuntime::current();
         let common = Common::new(Timing::default(), runtime.clone());
         assert_eq!(common.late_until(), None);

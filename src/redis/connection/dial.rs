@@ -244,7 +244,7 @@ mod tests {
 
     /// With Nagle's algorithm, the system would hold a small packet until the previous one was acknowledged.
     #[tokio::test]
-    async fn small_packets_go_out_at_once_and_three_probes_are_as_long_as_the_silence_before_them() {
+    async fn small_packets_go_out_at_once_and_probes_are_a_third_apart() {
         const SILENCE: Duration = Duration::from_secs(30);
         let timing = Timing { keepalive: SILENCE, ..Timing::default() };
         let dialer = dialer(timing);
@@ -257,7 +257,7 @@ mod tests {
     /// The system's limit leaves time for the rest of the way.
     #[cfg(any(target_os = "android", target_os = "linux"))]
     #[tokio::test]
-    async fn what_is_not_confirmed_is_given_up_before_a_command_is_expected_no_more() {
+    async fn unconfirmed_packets_are_given_up_before_their_commands_end() {
         let limit = dialer(Timing::default()).info.tcp_settings().user_timeout().expect("there is a limit");
         assert!((LATEST_RUN / 4..LATEST_RUN).contains(&limit), "{limit:?}");
     }
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn server_that_others_announce_is_reached_as_the_one_of_the_url_is() {
+    fn announced_server_is_reached_with_the_urls_transport() {
         let at = |url: &str| {
             let address = Address { host: "10.0.0.2".into(), port: 7001 };
             address.into_info(&url.into_connection_info().unwrap()).addr().clone()
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_take_the_place_of_those_in_the_url_with_a_user_or_without() {
+    fn credentials_replace_those_in_the_url_with_or_without_a_user() {
         let told = |credentials: Credentials| {
             let info = "redis://former:old@a".into_connection_info().unwrap();
             let info = credentials.into_info(info);

@@ -25,7 +25,7 @@ use super::advice::{advice, denied, misused_key, of_greeting, quote, said_in_scr
 ///
 /// let error = Redis::connect("http://localhost").await.unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::Url);
-/// assert!(error.to_string().contains("write redis://"), "it says what to do");
+/// assert!(error.to_string().contains("write redis://"), "expected advice in the error");
 /// # });
 /// ```
 #[derive(Clone, Debug)]
@@ -399,7 +399,7 @@ mod tests {
     use super::{Error, ErrorKind, Failure, Meaning, is_broken, out_of_step, what_to_do};
 
     #[test]
-    fn what_may_pass_is_a_server_that_is_not_found_or_does_not_serve_yet() {
+    fn missing_or_not_yet_serving_server_is_a_passing_error() {
         let error = |kind| Error::new(kind, String::new(), None);
         for kind in [ErrorKind::Connection, ErrorKind::NoSentinel, ErrorKind::NotMaster] {
             assert!(error(kind).may_pass() && error(kind).failure() == Failure::Unreachable, "{kind:?}");
@@ -413,7 +413,7 @@ mod tests {
 
     /// Before 7.0 the reply starts with the script's name, followed by the script's error.
     #[test]
-    fn what_a_script_met_means_the_same_whichever_version_says_it() {
+    fn script_errors_mean_the_same_in_every_server_version() {
         let script = "ERR Error running script (call to f_0123456789abcdef): @user_script:1:";
         for (met, before_7, meaning, is_wrong_type) in [
             (
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn server_that_is_busy_is_waited_for_and_keys_of_two_nodes_are_asked_for_apart() {
+    fn busy_server_is_waited_for_and_keys_of_two_nodes_are_split() {
         for (reply, meaning) in [
             ("BUSY Redis is busy running a script. You can only call SCRIPT KILL.", Meaning::NotServing),
             ("ERR Script attempted to access a non local key in a cluster node", Meaning::CrossSlot),

@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waker_that_panics_when_a_limit_is_over_does_not_end_the_timer() {
+    async fn waker_panic_at_the_end_of_a_limit_does_not_end_the_timer() {
         let ((fixture, _server), trap) = (Fixture::new().await, Arc::new(Trap::default()));
         {
             let mut ping = pin!(fixture.ping(SHORT));
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn timer_looks_when_the_next_limit_is_due_and_rests_when_no_command_is_under_way() {
+    async fn timer_checks_the_next_limit_and_rests_without_commands() {
         let (fixture, _server) = Fixture::untimed().await;
         let (early, late) =
             (fixture.take(fixture.begun, EVENT_LIMIT), fixture.take(fixture.begun, 4 * EVENT_LIMIT));
@@ -567,7 +567,10 @@ mod tests {
         // Without yielding to any other task.
         server.write_all(b"+PONG\r\n").now_or_never().expect("there is room").unwrap();
         assert!(timer.as_mut().poll(cx).is_pending());
-        assert!(ping.as_mut().poll(cx).is_pending(), "its limit is over, and not yet said to be");
+        assert!(
+            ping.as_mut().poll(cx).is_pending(),
+            "expected the ping to wait, as its limit is not reported yet"
+        );
         tokio::task::yield_now().await;
         assert!(timer.as_mut().poll(cx).is_pending());
         let Poll::Ready(reply) = ping.as_mut().poll(cx) else { panic!("there is a reply") };
@@ -576,7 +579,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn limit_counts_from_the_last_reply_and_ends_where_the_command_gives_up() {
+    async fn limit_counts_from_the_last_reply_up_to_the_commands_end() {
         let (fixture, _server) = Fixture::untimed().await;
         let give_up = fixture.begun + 3 * EVENT_LIMIT / 2;
         let _seated = fixture.take_until(fixture.begun, EVENT_LIMIT, give_up);
@@ -590,7 +593,7 @@ mod tests {
         assert_eq!([look(4), look(8)], [Some(EVENT_LIMIT), Some(EVENT_LIMIT / 2 * 3)]);
         fixture.in_flight.answers.fetch_add(1, Ordering::Relaxed);
         assert_eq!(look(12), None);
-        assert!(!fixture.in_flight.is_silent(), "it was left less time than a connection is");
+        assert!(!fixture.in_flight.is_silent(), "expected no silence within the limit of a connection");
     }
 
     #[tokio::test]
@@ -609,7 +612,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn command_leaves_its_room_when_it_is_answered_or_over_and_not_when_it_is_polled() {
+    async fn command_leaves_its_slot_at_its_answer_or_end_not_at_a_poll() {
         let (fixture, mut server) = Fixture::untimed().await;
         let (in_flight, all) = (&fixture.in_flight, MAX_IN_FLIGHT);
         let free = || in_flight.lines.invitations(Line::Ask);
@@ -702,7 +705,10 @@ mod tests {
             scope.spawn(|| drop(seated));
             let begun = Instant::now();
             while caller.state.lock().waker.is_some() {
-                assert!(begun.elapsed() < EVENT_LIMIT, "it is free before it is cleared");
+                assert!(
+                    begun.elapsed() < EVENT_LIMIT,
+                    "expected the waker to be cleared before its slot is free"
+                );
                 std::thread::yield_now();
             }
             drop(state);

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn session_is_what_the_server_says_and_unknown_to_a_user_that_may_not_ask() {
+    async fn session_comes_from_the_server_or_is_unknown_without_rights() {
         let of = async |lines: &[&str]| MultiplexedConnection::answered(lines, Session::of).await;
         let (told, sent) = of(&["+id=7 addr=host:1 laddr=host:2 user=default"]).await;
         assert_eq!((told.unwrap(), &*sent), (Some(session()), "CLIENT INFO"));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn session_is_ended_by_both_its_parts_and_a_refusal_is_no_broken_connection() {
+    async fn session_is_ended_by_id_and_address_and_no_refusal_breaks_it() {
         let end = async |lines: &[&str]| {
             let end = async |connection: &mut MultiplexedConnection| session().end(connection).await;
             MultiplexedConnection::answered(lines, end).await
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn epoch_ends_when_another_server_is_known_and_not_when_none_can_be_told_any_more() {
+    fn epoch_ends_with_a_move_and_not_with_the_end_of_its_watch() {
         let known = watch::Sender::new(Some("host:1".into()));
         let epoch = || ServerEpoch::until_moved(known.subscribe());
         let (moved, mut ends) = (epoch(), Box::pin(epoch().ended()));

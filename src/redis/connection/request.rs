@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refusal_is_the_commands_or_says_that_it_could_not_be_asked_for() {
+    async fn refusal_comes_from_the_command_or_the_preceding_asking() {
         let code = |reply: RedisResult<Value>| reply.unwrap_err().code().map(str::to_owned);
         for (asking, lines, wanted) in [
             (false, &["-REFUSED"][..], "REFUSED"),

@@ -221,7 +221,7 @@ mod built_in {
         }
 
         #[test]
-        fn certificate_that_is_to_be_shown_is_read_or_told_to_be_unreadable() {
+        fn client_certificate_is_read_or_reported_as_unreadable() {
             let made = rcgen::generate_simple_self_signed(["localhost".into()]).unwrap();
             let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
             let shows = |certificate: &str, key: &str| Tls {
@@ -240,7 +240,7 @@ mod built_in {
 
         /// A dial would repeat the failure.
         #[tokio::test]
-        async fn certificate_that_cannot_be_read_is_told_before_anything_is_dialled() {
+        async fn unreadable_certificate_is_reported_before_any_dial() {
             let tls = Tls { root_certificate: Some(b"none".to_vec()), ..Tls::default() };
             let introduction = ConnectOptions { tls, ..ConnectOptions::default() };
             let common = Arc::new(Common::new(Timing::default(), TokioRuntime::current()));

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn channel_of_two_names_is_kept_for_the_one_that_stays_and_lingers_when_both_have_left() {
+    fn channel_of_two_names_lingers_once_both_names_have_left() {
         let (registry, channels, now) =
             (Registry::new(Keeps::default()), Channels::new(HERE), Instant::now());
         let inbox = |name: &str| {
@@ -274,13 +274,17 @@ mod tests {
         };
         let channel = Arc::from("both");
         for (which, name) in ["{orders}", "orders"].into_iter().enumerate() {
-            assert!(!channels.add(&channel, which, inbox(name)), "it is not confirmed yet");
+            assert!(!channels.add(&channel, which, inbox(name)), "expected no confirmation yet");
         }
         channels.confirm(&channel, HERE);
         assert_eq!(channels.leave(&channel, 0, now), Leftover::Stays);
-        assert_eq!(channels.sweep(Duration::ZERO, now), (Vec::new(), false), "one stays");
+        assert_eq!(
+            channels.sweep(Duration::ZERO, now),
+            (Vec::new(), false),
+            "expected no sweep of the channel of the other name"
+        );
         assert_eq!(channels.leave(&channel, 1, now), Leftover::LingersFirst);
-        assert!(channels.add(&channel, 0, inbox("{orders}")), "it stands still");
+        assert!(channels.add(&channel, 0, inbox("{orders}")), "expected a confirmed channel");
         // No trace of the other name keeps the channel.
         assert_eq!(channels.leave(&channel, 0, now), Leftover::Stays);
         assert_eq!(channels.sweep(Duration::ZERO, now), (vec![channel], false));
@@ -299,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn waiters_look_again_when_a_confirmation_says_that_messages_were_lost() {
+    fn waiters_check_again_at_a_confirmation_with_lost_messages() {
         let channels = Arc::new(Channels::new(HERE));
         let registry = Registry::new(Arc::clone(&channels));
         let interest = registry.subscribe("orders");
@@ -313,7 +317,7 @@ mod tests {
 
     /// Otherwise the waiters would not ask again when the next node confirms the channel.
     #[test]
-    fn confirmation_of_a_node_that_the_channel_has_left_counts_for_nothing() {
+    fn confirmation_of_a_former_node_is_ignored() {
         let channels = Arc::new(Channels::new(HERE));
         let registry = Registry::new(Arc::clone(&channels));
         let interest = registry.subscribe("orders");
@@ -341,7 +345,7 @@ mod tests {
 
     /// The waiter comes back at any point of the sweep. Many channels make the sweep last long.
     #[test]
-    fn channel_that_a_waiter_comes_back_to_stays_while_those_that_have_lingered_are_taken_out() {
+    fn channel_of_a_returning_waiter_survives_the_sweep() {
         const ROUNDS: u32 = 100;
         let (channels, waiters) = (Channels::new(HERE), Registry::new(Keeps::default()));
         let _interest = waiters.subscribe("orders");
@@ -380,7 +384,7 @@ mod tests {
                 }
                 channels.add(&names[0], 0, inbox.clone());
             });
-            assert!(channels.is_wanted(&names[0], HERE), "its waiter waits for messages that do not come");
+            assert!(channels.is_wanted(&names[0], HERE), "expected the channel to be wanted by its waiter");
         }
     }
 }

@@ -400,7 +400,7 @@ mod tests {
 
     /// The supervisor looks for the new node. The waiters keep waiting.
     #[tokio::test]
-    async fn channel_that_is_another_nodes_is_told_to_be_gone_and_not_asked_for_again() {
+    async fn channel_of_another_node_is_gone_and_not_requested_again() {
         let mut at = Subscribing::start().await;
         at.once("SSUBSCRIBE a", "-MOVED 1 127.0.0.1:1\r\n");
         let a = at.want("a");
@@ -411,7 +411,7 @@ mod tests {
 
     /// As when a slot moves. A subscription that we have ended is answered with the same notice.
     #[tokio::test]
-    async fn subscription_that_the_node_ends_is_told_to_be_gone_and_can_be_had_again() {
+    async fn subscription_ended_by_the_node_is_gone_and_renewable() {
         let mut at = Subscribing::start().await;
         let _a = at.have("a").await;
         at.once("SSUBSCRIBE b", push("ssubscribe", "b") + &push("sunsubscribe", "a"));
@@ -429,7 +429,7 @@ mod tests {
 
     /// The next connection subscribes to the channel.
     #[tokio::test]
-    async fn subscription_that_ended_with_its_connection_has_not_ended_over_the_next_one() {
+    async fn subscription_of_a_dead_connection_stands_on_the_next_one() {
         let mut at = Subscribing::start().await;
         let _a = at.have("a").await;
         // Behind the notice comes an invalid reply.
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiters_are_told_that_a_channel_is_refused_and_it_is_not_asked_for_again() {
+    async fn refused_channel_is_reported_and_not_requested_again() {
         let mut at = Subscribing::start().await;
         at.once("SSUBSCRIBE a", "-NOPERM No permissions to access a channel\r\n");
         let a = at.want("a");
@@ -467,13 +467,17 @@ mod tests {
             at.hear_of_another_connection().await;
             confirmed(&next).await;
             assert_eq!(at.fake.count("HELLO"), connections + 1, "{said}");
-            assert_eq!(at.resubscribed(), lost, "{said}: messages of those before may have been lost");
+            assert_eq!(
+                at.resubscribed(),
+                lost,
+                "{said}: expected a notice of lost messages to earlier subscribers"
+            );
             have.push(next);
         }
     }
 
     #[tokio::test]
-    async fn waiters_look_again_where_messages_may_have_been_lost_and_only_there() {
+    async fn waiters_check_again_only_if_messages_may_be_lost() {
         let mut at = Subscribing::start().await;
         let _a = at.have("a").await;
         assert_eq!(at.resubscribed(), 0);
@@ -487,7 +491,7 @@ mod tests {
         assert_eq!(at.resubscribed(), 1);
         at.change("b");
         let _c = at.have("c").await;
-        assert_eq!(at.resubscribed(), 1, "nothing was lost since");
+        assert_eq!(at.resubscribed(), 1, "expected no further notice of lost messages");
         at.fake.cut();
         at.hear_of_another_connection().await;
         let _ = at.have("d").await;

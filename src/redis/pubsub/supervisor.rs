@@ -296,7 +296,7 @@ mod tests {
 
     /// Without a node, no message arrives.
     #[tokio::test]
-    async fn channel_whose_slot_no_node_has_is_not_ready_for_its_next_waiter() {
+    async fn channel_without_a_node_is_not_ready_for_its_next_waiter() {
         let (mut supervisor, topology) = supervisor();
         let (channel, channels): (Arc<str>, _) = ("orders".into(), Arc::clone(&supervisor.shared.channels));
         let registry = Registry::new(Arc::clone(&channels));
@@ -308,10 +308,10 @@ mod tests {
         lose(&mut supervisor, &channel, 7);
         drop(first);
         let next = registry.subscribe(&channel);
-        assert!(!next.is_ready(), "no node sends its messages");
+        assert!(!next.is_ready(), "expected no readiness without a node");
         supervisor.bring_into_line(Arc::clone(&channel));
         supervisor.place_unplaced();
-        assert!(!next.is_ready(), "none has it yet");
+        assert!(!next.is_ready(), "expected no readiness before a node has the slot");
         topology.give(8);
         supervisor.place_unplaced();
         channels.confirm(&channel, Source::Node(8));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiter_that_comes_again_is_confirmed_again_and_one_that_has_left_is_not_subscribed() {
+    async fn returning_waiter_is_confirmed_again_unlike_a_departed_one() {
         let (mut supervisor, _, mut said) = supervisor_of_changes();
         let channel: Arc<str> = "orders".into();
         let registry = Registry::new(Arc::clone(&supervisor.shared.channels));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn channel_goes_after_its_slot_and_what_was_sent_on_the_way_counts_as_lost() {
+    async fn channel_follows_its_slot_and_counts_messages_as_lost() {
         let (mut supervisor, topology, mut said) = supervisor_of_changes();
         let (channel, channels): (Arc<str>, _) = ("orders".into(), Arc::clone(&supervisor.shared.channels));
         let registry = Registry::new(Arc::clone(&channels));
@@ -345,7 +345,7 @@ mod tests {
         supervisor.bring_into_line(Arc::clone(&channel));
         supervisor.compare();
         channels.confirm(&channel, Source::Node(7));
-        assert_eq!(said().len(), 1, "where it is, it stays");
+        assert_eq!(said().len(), 1, "expected no move of a channel that is at its node");
         topology.give(8);
         let before = Some(supervisor.shared.common.runtime.now());
         supervisor.compare();
@@ -355,7 +355,10 @@ mod tests {
         // Later notices of the old node are stale.
         supervisor.place_unplaced();
         assert_eq!(said(), [(8, Arc::clone(&channel))]);
-        assert!(!supervisor.subscribers.contains_key(&7), "nothing comes from there any more");
+        assert!(
+            !supervisor.subscribers.contains_key(&7),
+            "expected no subscriber of a node without channels"
+        );
         lose(&mut supervisor, &channel, 7);
         assert_eq!(channels.source(&channel), Some(Source::Node(8)));
         lose(&mut supervisor, &channel, 8);
@@ -373,7 +376,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_looked_once_where_slots_are_for_all_channels_that_have_lost_theirs() {
+    async fn one_refresh_of_slots_serves_all_channels_that_lost_theirs() {
         let (mut supervisor, topology, _said) = supervisor_of_changes();
         let registry = Registry::new(Arc::clone(&supervisor.shared.channels));
         let interests =
@@ -389,12 +392,12 @@ mod tests {
         assert_eq!(topology.looks(), 1);
         assert_eq!(next_tries[0], next_tries[1]);
         supervisor.hear(Event::Down);
-        assert!(supervisor.subscribers.is_empty(), "nothing comes from any node");
+        assert!(supervisor.subscribers.is_empty(), "expected no subscriber without a node");
     }
 
     /// As in a failover, when no node has the slot for longer than one refresh takes.
     #[tokio::test]
-    async fn channel_is_looked_after_until_a_node_has_its_slot_however_often_there_was_none() {
+    async fn channel_search_goes_on_until_a_node_has_its_slot() {
         let (mut supervisor, topology, mut said) = supervisor_of_changes();
         let channel: Arc<str> = "orders".into();
         let registry = Registry::new(Arc::clone(&supervisor.shared.channels));
@@ -408,8 +411,8 @@ mod tests {
             assert!(
                 said().is_empty() && supervisor.shared.channels.source(&channel) == Some(Source::Nowhere)
             );
-            assert_eq!(topology.looks(), 1, "where it is then is asked each time");
-            assert!(supervisor.next_try > before, "it would turn and turn");
+            assert_eq!(topology.looks(), 1, "expected one refresh of the slots");
+            assert!(supervisor.next_try > before, "expected a pause before the next try");
         }
         topology.give(8);
         supervisor.place_unplaced();
@@ -418,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn node_that_is_lost_keeps_its_subscriber_while_a_channel_comes_from_it() {
+    async fn lost_node_keeps_its_subscriber_while_a_channel_moves_away() {
         let (mut supervisor, _) = supervisor();
         let registry = Registry::new(Arc::clone(&supervisor.shared.channels));
         let interest = registry.subscribe("orders");
@@ -427,7 +430,10 @@ mod tests {
         assert!(supervisor.subscribers.contains_key(&7));
         drop(interest);
         supervisor.hear(Event::Down);
-        assert!(supervisor.subscribers.contains_key(&7), "the row is there until the subscriber has seen it");
+        assert!(
+            supervisor.subscribers.contains_key(&7),
+            "expected the subscriber until it has processed the end"
+        );
         assert!(!supervisor.shared.channels.is_wanted("orders", Source::Node(7)));
         supervisor.hear(Event::Down);
         assert!(!supervisor.subscribers.contains_key(&7));
@@ -435,7 +441,7 @@ mod tests {
 
     /// The pauses grow for a channel that finds its node and loses it again, over and over.
     #[tokio::test]
-    async fn tries_begin_anew_once_each_channel_has_its_node_when_it_is_looked_around() {
+    async fn retry_pauses_restart_once_each_channel_has_its_node() {
         let (mut supervisor, topology) = supervisor();
         let registry = Registry::new(Arc::clone(&supervisor.shared.channels));
         let _interest = registry.subscribe("orders");
@@ -444,10 +450,14 @@ mod tests {
         supervisor.place_unplaced();
         supervisor.compare();
         let shortest = BackOff::default().next(0);
-        assert_eq!(supervisor.back_off.next(0), 4 * shortest, "it has no node yet");
+        assert_eq!(supervisor.back_off.next(0), 4 * shortest, "expected growing pauses without a node");
         topology.give(8);
         supervisor.place_unplaced();
-        assert_eq!(supervisor.back_off.next(0), 8 * shortest, "it could be gone at once");
+        assert_eq!(
+            supervisor.back_off.next(0),
+            8 * shortest,
+            "expected growing pauses before the confirmation"
+        );
         supervisor.compare();
         assert_eq!(supervisor.back_off.next(0), shortest);
     }

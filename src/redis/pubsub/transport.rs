@@ -151,7 +151,7 @@ mod tests {
 
     /// Otherwise a client collects subscriptions without waiters.
     #[tokio::test]
-    async fn channel_that_is_left_while_there_is_no_connection_is_not_subscribed_to_on_the_next() {
+    async fn channel_left_while_offline_is_not_subscribed_to_again() {
         let serves = Arc::new(AtomicBool::new(true));
         let fake = Fake::start({
             let serves = Arc::clone(&serves);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn channel_is_given_up_once_it_has_lingered_and_then_the_sweep_ends() {
+    async fn channel_is_given_up_after_its_linger_and_then_the_sweep_ends() {
         let (linger, channels, runtime) = (Duration::from_millis(30), channels(), TokioRuntime::current());
         let (changed, mut changes) = mpsc::unbounded_channel();
         let left = runtime.now();
@@ -238,7 +238,7 @@ mod tests {
         let sweep =
             tokio::spawn(sweep(channels, changed.downgrade(), EVENT_LIMIT * 100, TokioRuntime::current()));
         tokio::task::yield_now().await;
-        assert!(!sweep.is_finished(), "it lingers still");
+        assert!(!sweep.is_finished(), "expected the sweep to wait for the lingering channel");
         drop(changed);
         assert_eq!(timeout(EVENT_LIMIT, changes.recv()).await, Ok(None));
     }

@@ -353,7 +353,7 @@ mod tests {
         let fakes = three([""; 3]).await;
         let plain = connected(&url(&fakes), ShardedMessages::Off).await.unwrap();
         assert_eq!(plain.messages(), Messages::Plain);
-        assert!(!plain.knows_all_listeners(), "they may be at any node");
+        assert!(!plain.knows_all_listeners(), "expected listeners at any node");
         let sharded = connected(&url(&fakes), ShardedMessages::On).await.unwrap();
         assert_eq!(sharded.messages(), Messages::Sharded);
         assert!(sharded.knows_all_listeners());
@@ -389,13 +389,19 @@ mod tests {
         };
         let hop = redirected("ASK", fakes[1].port);
         assert!(hop.asking && port(&hop.node) == fakes[1].port);
-        assert!(Arc::ptr_eq(&cluster.node("a").unwrap(), &asked), "the slot has not gone yet");
+        assert!(
+            Arc::ptr_eq(&cluster.node("a").unwrap(), &asked),
+            "expected the old node of a slot that has not moved yet"
+        );
 
         let looks = fakes[2].count(LOOK);
         let hop = redirected("MOVED", fakes[2].port);
         assert!(!hop.asking && port(&hop.node) == fakes[2].port);
         assert!(Arc::ptr_eq(&cluster.node("a").unwrap(), &hop.node));
-        assert!(!Arc::ptr_eq(&cluster.node("b").unwrap(), &hop.node), "of others it has said nothing");
+        assert!(
+            !Arc::ptr_eq(&cluster.node("b").unwrap(), &hop.node),
+            "expected the old node of another slot"
+        );
         // The new owner is asked first for further moves.
         fakes[2].until(LOOK, looks + 1).await;
     }

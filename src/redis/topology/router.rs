@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn command_that_did_not_run_is_tried_again_after_pauses_that_grow() {
+    async fn command_that_did_not_run_is_retried_after_growing_pauses() {
         let (stage, router) = Stage::new(&[Ok(&[DOWN, DOWN, DONE])], &[Some(0)]).await;
         assert_eq!(sent(&router, LIMIT).await.unwrap(), Sent::Once);
         assert_eq!(stage.heard(), ["a:GET"; 3]);
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn server_that_cannot_be_found_is_waited_for_only_if_there_was_one() {
+    async fn missing_server_is_waited_for_only_if_there_was_one() {
         let (unknown, gone) = (Err(ErrorKind::UnknownMaster), Err(ErrorKind::Connection));
         let (stage, router) = Stage::new(&[unknown], &[Some(0)]).await;
         assert_eq!(sent(&router, SHORT).await.unwrap_err().kind(), ErrorKind::UnknownMaster);
@@ -439,7 +439,7 @@ mod tests {
 
     /// The lock rolls back an acquisition that may have run, and not a refused acquisition.
     #[tokio::test(start_paused = true)]
-    async fn command_that_may_have_run_is_told_as_such_whatever_a_server_says_before_and_after_that() {
+    async fn indeterminate_command_stays_so_despite_other_replies() {
         for (first, ways) in [(&[BREAK][..], &[0, 1][..]), (&[DOWN, BREAK], &[0, 0, 1])] {
             let ways: Vec<_> = ways.iter().copied().map(Some).collect();
             let (stage, router) = Stage::new(&[Ok(first), Ok(&[DOWN])], &ways).await;

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn server_that_answers_can_be_connected_to_whether_it_serves_or_not() {
+    async fn answering_server_can_be_dialled_even_if_it_does_not_serve() {
         for answer in
             ["+PONG\r\n", "-LOADING Redis is loading the dataset in memory\r\n", "-BUSY a script\r\n"]
         {
@@ -179,7 +179,7 @@ mod tests {
 
     /// Each connection then looks the name up anew.
     #[tokio::test]
-    async fn server_that_turns_out_to_be_the_wrong_one_is_left_by_all_and_once() {
+    async fn wrong_server_is_left_once_by_all_connections() {
         let server = server_at(1);
         let (standing, other) = (server.moved(), server.moved());
         server.invalidate(&standing);
@@ -192,7 +192,7 @@ mod tests {
 
     /// Commands find out, during the dial, that the name leads to the wrong server.
     #[tokio::test]
-    async fn connection_to_a_server_that_was_left_while_it_was_dialled_does_not_stand() {
+    async fn connection_to_a_server_left_during_the_dial_does_not_stand() {
         let mut fake = Fake::silent().await;
         let server = server_at(fake.port);
         let dial = async {

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_built_in_is_named() {
+    fn missing_feature_of_a_url_is_named() {
         for (names, kind, feature) in [
             (Names::Sentinels, ErrorKind::SentinelNotBuiltIn, "feature `sentinel`"),
             (Names::Cluster, ErrorKind::ClusterNotBuiltIn, "feature `cluster`"),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_url_is_named() {
+    fn error_of_a_url_is_named() {
         for (url, says) in [
             ("redis://localhost:0", "its port"),
             ("redis://user:1#hunter2@localhost", "%23"),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_urls_are_read_as_they_are_written_or_refused_in_silence() {
+    fn hostile_urls_are_read_as_written_or_refused_in_silence() {
         attack("urls", &WORDS, |input| {
             let url = String::from_utf8_lossy(input);
             match parse(&url, true) {

@@ -275,7 +275,7 @@ mod tests {
 
     /// Of two notifications, one is given and already taken: the other is missing.
     #[test]
-    fn notification_that_goes_on_gives_what_is_missing_of_it_and_no_more() {
+    fn resumed_notification_gives_the_missing_permits_and_no_more() {
         let engine = Engine::new(0, true);
         let mut given = UNIT;
         assert!(engine.try_notify(2, &mut given, engine.credited(), 0, engine.end()));

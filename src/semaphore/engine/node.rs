@@ -675,7 +675,7 @@ mod tests {
 
     /// Consumes its deficit and, if granted, its need, in every state from the end of the wait on.
     #[test]
-    fn final_node_has_consumed_the_same_as_long_as_a_thread_may_stand_there() {
+    fn final_node_keeps_its_consumption_while_a_thread_uses_it() {
         for (is_granted, deficit, consumed) in
             [(false, None, 0), (true, None, 2), (false, Some(3), 3), (true, Some(3), 5)]
         {

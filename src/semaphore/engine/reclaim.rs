@@ -548,8 +548,8 @@ mod tests {
         for _ in 0..10 {
             let next = memory.walk();
             drop(std::mem::replace(&mut walk, next));
-            assert!(advance(), "held back by a walk that has just begun");
+            assert!(advance(), "expected an epoch beside a walk that has just begun");
         }
-        assert!(!advance(), "it was under way when the last epoch began");
+        assert!(!advance(), "expected no epoch beside a walk that began before the last one");
     }
 }

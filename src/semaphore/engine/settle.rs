@@ -419,17 +419,23 @@ mod tests {
         let engine = Engine::new(0, false);
         with_node_taken_out(&engine, |gone| {
             engine.remember(0, Some(gone));
-            assert!(!ptr::eq(Hint::node(hint(&engine)), gone), "by a walk that found it final");
+            assert!(
+                !ptr::eq(Hint::node(hint(&engine)), gone),
+                "expected no hint to a removed node by a walk that found it final"
+            );
             // Ordering: Relaxed, one thread.
             engine.done.store(ptr::null_mut(), Ordering::Relaxed);
             engine.remember_first(gone);
-            assert!(!ptr::eq(Hint::node(hint(&engine)), gone), "by a walk that found it blocked");
+            assert!(
+                !ptr::eq(Hint::node(hint(&engine)), gone),
+                "expected no hint to a removed node by a walk that found it blocked"
+            );
         });
     }
 
     /// Otherwise each batch would walk again over all waiters granted since the first.
     #[test]
-    fn walk_that_has_filled_its_batch_is_gone_on_with_where_it_ended() {
+    fn walk_that_filled_its_batch_resumes_where_it_ended() {
         let engine = Engine::new(0, false);
         let queue: Vec<_> = (0..=BATCH).map(|_| wait(&engine, 1)).collect();
         // Ordering: Relaxed, one thread.
@@ -454,7 +460,10 @@ mod tests {
                 // Ordering: Relaxed, one thread.
                 engine.done.store(mark(gone), Ordering::Relaxed);
                 let sweeper = engine.memory.sweeper().expect("no other is at work");
-                assert!(sweeper.advance(&engine.done, || engine.meet_all()).is_some(), "no walk goes on");
+                assert!(
+                    sweeper.advance(&engine.done, || engine.meet_all()).is_some(),
+                    "expected an epoch, as no walk is under way"
+                );
                 assert!(!ptr::eq(Hint::node(hint(&engine)), gone));
             });
         }
@@ -471,7 +480,7 @@ mod tests {
         let waiter = wait(&engine, 1);
         // Ordering: as above.
         engine.credited.fetch_add(UNIT, Ordering::Relaxed);
-        assert!(engine.look(), "the credit is not seen");
+        assert!(engine.look(), "expected the recheck to see the credit");
         cancel(&engine, waiter);
     }
 
@@ -484,7 +493,10 @@ mod tests {
         for round in 0..5 {
             engine.set_capacity(0);
             engine.set_capacity(MAX);
-            assert!(ahead(engine.credited(), engine.front()) <= 0, "in round {round}");
+            assert!(
+                ahead(engine.credited(), engine.front()) <= 0,
+                "expected no front behind the credited permits in round {round}"
+            );
         }
         engine.give_back(1, Taken::Queued);
         assert_eq!(ahead(engine.credited(), engine.front()), UNIT as i64);

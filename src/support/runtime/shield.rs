@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn shield_stands_for_the_waker_of_the_last_poll_and_is_made_once_for_each() {
+    fn shield_wraps_the_last_polls_waker_and_is_made_once_each() {
         let counts = [(), ()].map(|()| Arc::new(AtomicUsize::new(0)));
         let wakers = counts.each_ref().map(|count| Waker::from(Arc::new(Hostile(Arc::clone(count)))));
         let mut shield = Shield::default();

@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn panic_of_tokio_in_a_poll_is_passed_on_unless_the_runtime_has_ended_meanwhile() {
+    fn tokios_panic_in_a_poll_is_passed_on_unless_the_runtime_ended() {
         for is_over in [false, true] {
             let ended = Ended { is_over: AtomicBool::new(false), tells: Notify::new() };
             let sleep = async {

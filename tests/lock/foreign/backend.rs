@@ -91,15 +91,21 @@ fn backend_that_panics_at_any_call_costs_no_name_and_no_renewal() {
             // Long enough for a retry, and shorter than a lease.
             clock.advance(Duration::from_secs(3));
             let place = format!("call {at:?}, fair: {fair}, late: {late}");
-            assert!(told > 0 || at.is_none(), "{place}: its panic is told to nobody");
+            assert!(told > 0 || at.is_none(), "{place}: expected an event about the panic");
             let others = LockClient::new(local.clone());
             let lock = if fair { others.get_fair_lock("orders") } else { others.get_lock("orders") }.unwrap();
-            assert!(ready(lock.try_lock()).unwrap().is_some(), "{place}: the name is dead");
+            assert!(
+                ready(lock.try_lock()).unwrap().is_some(),
+                "{place}: expected the free lock, and the name is dead"
+            );
             let lock = if fair { client.get_fair_lock("orders") } else { client.get_lock("orders") }.unwrap();
-            assert!(ready(lock.try_lock()).unwrap().is_some(), "{place}: the name is dead here");
+            assert!(
+                ready(lock.try_lock()).unwrap().is_some(),
+                "{place}: expected the free lock of this client, and the name is dead"
+            );
             for _ in 0..3 {
                 clock.advance(Duration::from_secs(20));
-                assert!(watched.is_held(), "{place}: no lease is renewed any more");
+                assert!(watched.is_held(), "{place}: expected a renewed lease");
                 ready(watched.ensure_held()).unwrap_or_else(|error| panic!("{place}: {error}"));
             }
             calls
@@ -113,7 +119,7 @@ fn backend_that_panics_at_any_call_costs_no_name_and_no_renewal() {
 }
 
 #[test]
-fn guard_that_is_dropped_by_a_panic_beside_a_backend_that_panics_ends_no_process() {
+fn guard_dropped_by_a_panic_survives_a_panicking_backend() {
     let clock = ThreadRuntime::paused();
     let backend = Panics::over(&Local::with_runtime(clock.clone()), false);
     let client = LockClient::new(backend.clone());
@@ -127,12 +133,12 @@ fn guard_that_is_dropped_by_a_panic_beside_a_backend_that_panics_ends_no_process
         panic!("on purpose, too");
     }));
     assert!(panicked.is_err());
-    let Poll::Ready(Ok(handed_on)) = poll(waits) else { panic!("it was not handed on") };
+    let Poll::Ready(Ok(handed_on)) = poll(waits) else { panic!("expected the hand-off") };
     // The release began in place and is retried in the background.
     drop(handed_on);
     backend.interceptor().0.always.store(false, Ordering::SeqCst);
     clock.advance(Duration::from_secs(2));
-    assert!(ready(lock.try_lock()).unwrap().is_some(), "the release is not repeated");
+    assert!(ready(lock.try_lock()).unwrap().is_some(), "expected a free lock after the retry of the release");
 }
 
 #[test]
@@ -149,5 +155,5 @@ fn release_that_panics_is_pending_for_its_unlock_and_repeated() {
     assert!(client.metrics().releases_failed > 1, "{:?}", client.metrics());
     backend.interceptor().0.always.store(false, Ordering::SeqCst);
     clock.advance(Duration::from_secs(2));
-    assert!(ready(lock.try_lock()).unwrap().is_some(), "the release is not repeated");
+    assert!(ready(lock.try_lock()).unwrap().is_some(), "expected a free lock after the retry of the release");
 }

@@ -25,7 +25,7 @@ fn stage() -> (ThreadRuntime, [Lock; 2]) {
 
 /// The newcomer becomes queue head and finds the lease over, for which another client waits.
 #[test]
-fn waker_that_panics_when_a_newcomer_finds_a_lease_over_is_reported_and_the_newcomer_goes_on() {
+fn waker_panic_at_an_expired_lease_does_not_stop_the_newcomer() {
     let (clock, [lock, theirs]) = stage();
     let _held = ready(lock.lock_with_lease(SECOND)).unwrap();
     let mut waits = Box::pin(theirs.lock());
@@ -33,7 +33,7 @@ fn waker_that_panics_when_a_newcomer_finds_a_lease_over_is_reported_and_the_newc
     clock.advance(SECOND);
     assert_eq!(told_of(|| drop(ready(lock.lock()).unwrap())), 1);
     drop(waits);
-    assert!(ready(lock.try_lock()).unwrap().is_some(), "the name is dead");
+    assert!(ready(lock.try_lock()).unwrap().is_some(), "expected the free lock, and the name is dead");
 }
 
 /// Polled with a new waker; the old waker is dropped unused.
@@ -51,14 +51,20 @@ fn waiter_that_is_told_of_its_turn_beside_a_panic_has_it() {
         });
         assert_eq!(told_of(|| drop(poll_by(waits.as_mut(), &waker))), 1);
         drop(waits);
-        assert!(ready(theirs.try_lock()).unwrap().is_some(), "it has the lock, after {held_for:?}");
-        assert!(ready(lock.try_lock()).unwrap().is_some(), "the name is dead, after {held_for:?}");
+        assert!(
+            ready(theirs.try_lock()).unwrap().is_some(),
+            "expected the lock for the other client after a hold of {held_for:?}"
+        );
+        assert!(
+            ready(lock.try_lock()).unwrap().is_some(),
+            "expected the free lock after a hold of {held_for:?}, and the name is dead"
+        );
     }
 }
 
 /// The sleeper knows the previous holder's lease only, and no call reports the end of the new lease.
 #[test]
-fn lease_of_ones_own_that_a_wait_has_brought_is_told_to_another_client_that_waits() {
+fn end_of_an_own_lease_after_a_wait_wakes_another_client() {
     for (own_lease, panics) in [(true, None), (true, Some(waker_that_panics())), (false, None)] {
         let stage = Stage::new(Mode::Plain);
         let before = ready(Stage::lock(&stage.theirs, Mode::Plain).lock()).unwrap();
@@ -77,13 +83,20 @@ fn lease_of_ones_own_that_a_wait_has_brought_is_told_to_another_client_that_wait
         drop(before);
         let mut got = None;
         let told = told_of(|| got = Some(poll(gets.as_mut())));
-        let Some(Poll::Ready(Ok(_held))) = got else { panic!("it is not its turn") };
-        assert_eq!(told, usize::from(panics.is_some()), "panics that are told of");
+        let Some(Poll::Ready(Ok(_held))) = got else { panic!("expected the waiter's turn") };
+        assert_eq!(told, usize::from(panics.is_some()), "expected an event for each waker's panic");
         let asked = stage.asked_by(|| assert!(poll(sleeps.as_mut()).is_pending()));
-        assert_eq!(asked, usize::from(own_lease), "a question costs a command");
+        assert_eq!(
+            asked,
+            usize::from(own_lease),
+            "expected a question only beside a lease that is not renewed"
+        );
         if own_lease {
             stage.clock.advance(SECOND + Duration::from_millis(1));
-            assert!(matches!(poll(sleeps.as_mut()), Poll::Ready(Ok(_))), "it sleeps on");
+            assert!(
+                matches!(poll(sleeps.as_mut()), Poll::Ready(Ok(_))),
+                "expected the waiter to acquire after the lease's end"
+            );
         }
     }
 }

@@ -119,15 +119,18 @@ fn runtime_that_panics_at_any_call_costs_no_name_and_no_renewal() {
             let calls = runtime.calls.load(Ordering::SeqCst);
             runtime.at.store(usize::MAX, Ordering::SeqCst);
             let place = format!("call {at:?}, fair: {fair}");
-            assert!(told > 0 || at.is_none(), "{place}: its panic is told to nobody");
+            assert!(told > 0 || at.is_none(), "{place}: expected an event about the panic");
             for client in [LockClient::new(backend.clone()), client.clone()] {
                 let lock =
                     if fair { client.get_fair_lock("orders") } else { client.get_lock("orders") }.unwrap();
-                assert!(ready(lock.try_lock()).unwrap().is_some(), "{place}: the name is dead");
+                assert!(
+                    ready(lock.try_lock()).unwrap().is_some(),
+                    "{place}: expected the free lock, and the name is dead"
+                );
             }
             for _ in 0..3 {
                 clock.advance(Duration::from_secs(20));
-                assert!(Guard::is_held(&watched), "{place}: no lease is renewed any more");
+                assert!(Guard::is_held(&watched), "{place}: expected a renewed lease");
                 ready(watched.ensure_held()).unwrap_or_else(|error| panic!("{place}: {error}"));
             }
             calls

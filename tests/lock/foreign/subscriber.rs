@@ -91,21 +91,21 @@ fn run(at: usize) -> usize {
     let acted = tracing::subscriber::with_default(subscriber, || {
         catch_unwind(AssertUnwindSafe(|| act(&clock, &client, &other)))
     });
-    assert!(acted.is_ok(), "call {at} ends what it tells of");
+    assert!(acted.is_ok(), "expected the panic of call {at} to leave the reported work alone");
     clock.advance(Duration::from_secs(3));
     let free = ready(LockClient::new(local).get_lock("orders").unwrap().try_lock()).unwrap().is_some();
-    assert!(free, "call {at} leaves the name dead");
+    assert!(free, "expected a free lock after the panic of call {at}, and the name is dead");
     clock.advance(Duration::from_secs(60));
-    assert!(watched.iter().all(Guard::is_held), "call {at} costs a renewal");
+    assert!(watched.iter().all(Guard::is_held), "expected renewed leases after the panic of call {at}");
     // Ordering: SeqCst, as above.
     calls.load(Ordering::SeqCst)
 }
 
 #[test]
-fn subscriber_that_panics_at_any_call_costs_no_name_and_no_renewal() {
+fn subscriber_panic_at_any_call_costs_no_name_and_no_renewal() {
     let calls = run(usize::MAX);
     // Events of this thread only; some occur here or in a background thread, by chance.
-    assert!(calls > 50, "{calls} calls are not those of a lock's life");
+    assert!(calls > 50, "expected more than 50 calls in the life of a lock, and saw {calls}");
     for at in 0..calls {
         run(at);
     }

@@ -51,7 +51,7 @@ impl Trap {
     fn await_call(&self) {
         let state = self.state.lock().unwrap();
         let (_state, late) = self.changed.wait_timeout_while(state, SOON, |state| state.calls == 0).unwrap();
-        assert!(!late.timed_out(), "the waker is not called");
+        assert!(!late.timed_out(), "expected a call of the waker");
     }
 }
 
@@ -129,22 +129,22 @@ impl Stage {
         let held = ready(self.client.get_lock("held").unwrap().try_lock()).unwrap().unwrap();
         let tried =
             wait(self.other.get_lock("held").unwrap().try_lock_for(Duration::from_millis(10), WATCHDOG));
-        assert!(tried.unwrap().is_none(), "{place}: two have it");
+        assert!(tried.unwrap().is_none(), "{place}: expected one holder, and found two");
         drop(held);
         let late = begun.elapsed();
-        assert!(late < SOON, "{place}: a wait of 10 ms took {late:?}");
+        assert!(late < SOON, "{place}: expected the end of a wait of 10 ms, and it took {late:?}");
         if until_renewed {
             // Sleep for longer than an unrenewed lease lasts.
             let sleep = self.local.runtime().sleep_until(Instant::now() + WATCHDOG * 3 / 2);
             wait(sleep);
-            assert!(self.watched.is_held(), "{place}: no lease is renewed any more");
+            assert!(self.watched.is_held(), "{place}: expected a renewed lease");
             wait(self.watched.ensure_held()).unwrap();
         }
     }
 
     fn assert_free(&self, place: &str) {
         let tried = wait(self.theirs().try_lock_for(SOON, WATCHDOG)).unwrap();
-        assert!(tried.is_some(), "{place}: the name is dead");
+        assert!(tried.is_some(), "{place}: expected the free lock, and the name is dead");
         let tried = wait(self.orders().try_lock_for(SOON, WATCHDOG));
         drop(tried.unwrap_or_else(|error| panic!("{place}: {error}")));
     }
@@ -164,7 +164,7 @@ fn wait<F: Future>(future: F) -> F::Output {
         if let Poll::Ready(output) = poll_by(future.as_mut(), &waker) {
             return output;
         }
-        assert!(begun.elapsed() < SOON * 2, "it does not end");
+        assert!(begun.elapsed() < SOON * 2, "expected the end of the future");
         thread::park_timeout(SOON);
     }
 }
@@ -327,7 +327,7 @@ const IN_TASKS: &[(&str, Place)] = &[
 ];
 
 #[test]
-fn waker_that_panics_at_any_place_costs_no_call_no_name_no_timer_and_no_renewal() {
+fn waker_panic_anywhere_costs_no_call_name_timer_or_renewal() {
     let places = IN_A_CALL.iter().map(|place| (place, true));
     let places: Vec<_> = places.chain(IN_TIMERS.iter().chain(IN_TASKS).map(|place| (place, false))).collect();
     // In parallel, since each waits for renewals.
@@ -337,8 +337,12 @@ fn waker_that_panics_at_any_place_costs_no_call_no_name_no_timer_and_no_renewal(
                 let stage = Stage::new(false);
                 let waker = stage.trap.waker();
                 let reports = told_of(|| place(&stage, &waker));
-                assert!(stage.trap.state.lock().unwrap().calls > 0, "{name}: the waker is not called");
-                assert_eq!(reports > 0, in_a_call, "{name}: {reports} reports of this thread");
+                assert!(stage.trap.state.lock().unwrap().calls > 0, "{name}: expected a call of the waker");
+                assert_eq!(
+                    reports > 0,
+                    in_a_call,
+                    "{name}: expected reports of this thread only inside of a call, and saw {reports}"
+                );
                 stage.assert_free(name);
                 stage.assert_works(name, true);
             });
@@ -382,7 +386,7 @@ impl Between for KeepsReads {
 
 /// A lease granted to an unpolled future is given back; another client waits for the lock.
 #[test]
-fn waker_that_blocks_where_something_is_given_back_unpolled_delays_no_renewal() {
+fn waker_blocked_by_an_unpolled_grants_return_delays_no_renewal() {
     let between = KeepsReads::default();
     let stage =
         Stage::over(true, |local, options| LockClient::with_options(over(local, between.clone()), options));
@@ -396,7 +400,7 @@ fn waker_that_blocks_where_something_is_given_back_unpolled_delays_no_renewal() 
     let mut waits = Box::pin(theirs.write().lock());
     assert!(poll_by(waits.as_mut(), &stage.trap.waker()).is_pending());
     let answer = between.0.lock().unwrap().take();
-    answer.expect("it is asked").wake();
+    answer.expect("the answer is requested").wake();
     stage.trap.await_call();
     stage.assert_works("given back unpolled", true);
     stage.trap.let_go();
@@ -442,7 +446,7 @@ fn waker_that_panics_in_a_shutdown_is_reported_and_ends_nothing() {
 }
 
 #[test]
-fn waker_of_a_loss_that_panics_is_reported_and_the_lock_is_forced_free() {
+fn waker_panic_at_a_loss_does_not_fail_the_forced_unlock() {
     let client = LockClient::new(over(&Local::new(), Nothing));
     let (lock, trap) = (client.get_lock("orders").unwrap(), Trap::new(false));
     let held = ready(lock.lock()).unwrap();
@@ -472,13 +476,13 @@ fn waker_of_a_loss_that_blocks_delays_no_newcomer() {
         let is_delayed = !newcomer.is_finished();
         trap.let_go();
         newcomer.join().unwrap().unwrap();
-        assert!(!is_delayed, "a waker blocks in a newcomer's call");
+        assert!(!is_delayed, "expected the newcomer to return, and another's waker blocks it");
     });
 }
 
 /// All waiters of a subscription have to learn of the outcome.
 #[test]
-fn waker_that_panics_when_a_subscription_settles_keeps_no_other_waiter_asleep() {
+fn waker_panic_at_a_confirmation_leaves_no_waiter_asleep() {
     use latchwork::backend::{Inbox, Registry, Transport};
 
     #[derive(Default)]
@@ -509,7 +513,7 @@ fn waker_that_panics_when_a_subscription_settles_keeps_no_other_waiter_asleep() 
         assert!(poll_by(waits[1].as_mut(), &counts.waker()).is_pending());
         let mut sleeps = Box::pin(subscription.latch().wait());
         assert!(poll_by(sleeps.as_mut(), &counts.waker()).is_pending());
-        assert_eq!(told_of(|| settle(&inbox)), 1, "{way}: nothing panics");
+        assert_eq!(told_of(|| settle(&inbox)), 1, "{way}: expected one report of a panic");
         let told = if way == "ready" { 1 } else { 2 };
         assert_eq!(counts.state.lock().unwrap().calls, told, "{way}");
         assert!(waits.iter_mut().all(|waits| poll(waits.as_mut()).is_ready()), "{way}");
@@ -536,7 +540,7 @@ fn waker_of_a_loss_may_wait_for_the_next_one() {
 
 /// A store in memory calls wakers on the releasing thread; here the waker polls another lock of that client.
 #[test]
-fn lock_that_a_waker_polls_inside_of_the_call_that_frees_it_is_had_afterwards() {
+fn lock_polled_by_a_waker_within_the_releasing_call_is_acquired() {
     type Locks = Pin<Box<dyn Future<Output = bool> + Send>>;
     struct Polls(Mutex<Option<Locks>>, Waker);
     impl Wake for Polls {
@@ -581,7 +585,7 @@ fn lock_that_a_waker_polls_inside_of_the_call_that_frees_it_is_had_afterwards() 
 }
 
 #[test]
-fn waker_that_panics_when_dropped_keeps_no_other_from_being_woken() {
+fn waker_that_panics_when_dropped_prevents_no_other_wake_up() {
     struct Dropped;
     impl Wake for Dropped {
         fn wake(self: Arc<Self>) {}
@@ -607,12 +611,8 @@ fn waker_that_panics_when_dropped_keeps_no_other_from_being_woken() {
         assert!(poll_by(waits.as_mut(), &counts.waker()).is_pending());
         // The queue head has the last clone.
         drop(panics);
-        assert_eq!(told_of(|| drop(head)), 1, "its waker is dropped elsewhere");
-        assert_eq!(
-            counts.state.lock().unwrap().calls,
-            1,
-            "the next one is not told that it is the queue head"
-        );
+        assert_eq!(told_of(|| drop(head)), 1, "expected the last drop of the waker in the queue head's drop");
+        assert_eq!(counts.state.lock().unwrap().calls, 1, "expected the wake-up of the next queue head");
         drop(held);
         drop(wait(waits).unwrap());
     }
@@ -636,7 +636,7 @@ fn waker_that_panics_when_dropped_takes_no_result_along() {
     let lock = lock.owned_by(&client.owner());
     let outer = ready(lock.lock_with_lease(SOON)).unwrap();
     let Poll::Ready(inner) = poll_by(pin!(lock.lock()), &panics) else {
-        panic!("it waits for a call's answer")
+        panic!("expected no wait for another call's answer")
     };
     drop((inner.unwrap(), outer));
     assert!(client.held().is_empty());
@@ -655,7 +655,7 @@ fn waker_whose_clones_panic_when_dropped() -> std::mem::ManuallyDrop<Waker> {
 }
 
 #[test]
-fn waker_that_panics_when_it_is_replaced_is_reported_and_the_waiter_waits_on() {
+fn waker_panic_at_a_replacement_does_not_end_the_wait() {
     let client = LockClient::local();
     let lock = client.get_lock("orders").unwrap();
     let held = ready(lock.lock()).unwrap();
@@ -670,7 +670,7 @@ fn waker_that_panics_when_it_is_replaced_is_reported_and_the_waiter_waits_on() {
 
 /// Wakers of a batch are called before a thread blocks in this crate; one may unblock the thread.
 #[test]
-fn waker_that_blocks_in_this_crate_waits_for_none_that_is_called_behind_it() {
+fn waker_blocking_in_this_crate_waits_for_no_later_waker() {
     /// The first waker called waits for an effect of the second.
     #[derive(Default)]
     struct Two {
@@ -733,7 +733,11 @@ fn waker_that_blocks_in_this_crate_waits_for_none_that_is_called_behind_it() {
                 Waker::from(Arc::new(One(Arc::clone(&two), Arc::clone(&semaphore), lock, got.clone())))
             });
             run(&client, wakers.each_ref());
-            assert_eq!(gets.try_recv(), Ok(true), "{call}, {waits_for_lock}: it waits for one behind it");
+            assert_eq!(
+                gets.try_recv(),
+                Ok(true),
+                "{call}, {waits_for_lock}: expected the first waker's call to wait for no later waker"
+            );
         }
     }
 }
@@ -754,5 +758,8 @@ fn hold_that_is_granted_while_a_waker_panics_stays_granted() {
     assert_eq!(told_of(|| got = Some(ready(read.read().lock()).unwrap())), 1);
     assert_eq!(reads.held().len(), 1);
     drop((got, waiter, held));
-    assert!(ready(written.write().try_lock()).unwrap().is_some(), "the store keeps a lease that nobody has");
+    assert!(
+        ready(written.write().try_lock()).unwrap().is_some(),
+        "expected no lease without a guard at the store"
+    );
 }

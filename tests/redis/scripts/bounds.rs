@@ -125,7 +125,7 @@ impl Stage {
             monitor.write_all(b"PING\r\n").unwrap();
         }
         let mut lines = BufReader::new(monitor).lines().map(Result::unwrap);
-        lines.next().expect("it answers");
+        lines.next().expect("the server answers");
         let () = self.run("SLOWLOG RESET").await;
         let outcome = step(self).await;
         let ran: Vec<Vec<Value>> = self.run("SLOWLOG GET -1").await;
@@ -140,7 +140,7 @@ impl Stage {
                 sent = if line.contains(" lua] ") { sent + 1 } else { 0 };
                 most = most.max(sent);
             }
-            assert!(most > 0, "no script has sent anything");
+            assert!(most > 0, "expected commands from the scripts");
         }
         let mut times = Vec::new();
         for entry in ran {
@@ -256,7 +256,7 @@ fn scenes() -> impl Iterator<Item = (Watch, Duration)> {
 }
 
 #[tokio::test]
-async fn fair_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
+async fn fair_lock_is_handed_off_past_dead_waiters_by_short_scripts() {
     for (watch, kept) in scenes() {
         let mut stage = Stage::set(watch).await;
         let [holder, waiter, other] = [1, 2, 3].map(alive);
@@ -313,7 +313,7 @@ async fn fair_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
 }
 
 #[tokio::test]
-async fn waiter_that_was_taken_for_dead_has_its_place_back_when_it_asks() {
+async fn waiter_taken_for_dead_regains_its_position_when_it_asks() {
     let mut stage = Stage::set(Watch::Time).await;
     let [holder, early, late] = [1, 2, 3].map(alive);
     assert!(!is_held(&stage.ask_fair(&holder, None).await));
@@ -335,7 +335,7 @@ async fn waiter_that_was_taken_for_dead_has_its_place_back_when_it_asks() {
 }
 
 #[tokio::test]
-async fn write_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
+async fn write_lock_is_handed_off_past_dead_waiters_by_short_scripts() {
     for (watch, kept) in scenes() {
         let mut stage = Stage::set(watch).await;
         let [holder, writer, reader] = [1, 2, 3].map(alive);
@@ -378,7 +378,7 @@ async fn write_lock_goes_from_hand_to_hand_past_the_dead_by_short_scripts() {
 }
 
 #[tokio::test]
-async fn dead_readers_beside_one_that_stays_are_taken_out_by_short_scripts() {
+async fn dead_readers_beside_a_live_one_are_removed_by_short_scripts() {
     for watch in watches() {
         dead_beside_one_that_stays(watch).await;
     }
@@ -406,7 +406,7 @@ async fn dead_beside_one_that_stays(watch: Watch) {
     while stage.fields().await > 100 {
         assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
         asked += 1;
-        assert!(asked < 2000, "the dead stay");
+        assert!(asked < 2000, "expected the removal of the dead readers within 2000 attempts");
     }
     stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
     // Removed by readers that come and go.
@@ -419,7 +419,11 @@ async fn dead_beside_one_that_stays(watch: Watch) {
         assert!(!is_held(&stage.ask_to_read(&alive(number), None).await));
         assert!(stage.end_read(&alive(number)).await);
         // Each leaving reader removes a batch; of the arriving readers, one in 32 does.
-        assert!(number < 3000, "the dead stay: {}", stage.fields().await);
+        assert!(
+            number < 3000,
+            "expected the removal of the dead readers, and {} fields are left",
+            stage.fields().await
+        );
     }
     // Removed by readers that come and stay.
     stage.dead_read().await;
@@ -432,11 +436,14 @@ async fn dead_beside_one_that_stays(watch: Watch) {
         })
         .await;
     let fields = stage.fields().await;
-    assert!(fields < MANY + 1500 - 1000, "the dead stay: {fields}");
+    assert!(
+        fields < MANY + 1500 - 1000,
+        "expected the removal of 1000 dead readers, and {fields} fields are left"
+    );
 }
 
 #[tokio::test]
-async fn lock_of_the_dead_goes_to_the_writer_that_waits_by_short_scripts() {
+async fn lock_of_dead_readers_goes_to_the_writer_by_short_scripts() {
     let by = ["the last reader", "the writer itself", "force"];
     for (watch, by) in watches().into_iter().flat_map(|watch| by.map(|by| (watch, by))) {
         let mut stage = Stage::set(watch).await;
@@ -472,7 +479,7 @@ async fn lock_of_the_dead_goes_to_the_writer_that_waits_by_short_scripts() {
 }
 
 #[tokio::test]
-async fn lock_with_many_readers_is_held_until_the_last_of_them_leaves_by_short_scripts() {
+async fn lock_of_many_readers_lasts_until_the_last_by_short_scripts() {
     for watch in watches() {
         many_readers(watch).await;
     }
@@ -520,8 +527,8 @@ async fn many_readers(watch: Watch) {
     assert!(force.await.unwrap());
     assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
     let renewed = stage.redis.renew(Mode::Read, &leases, LEASE).await.unwrap();
-    assert_eq!(renewed, [false; 100], "it has lost it");
-    assert_eq!(stage.fields().await, 2, "the writer, and the mode");
+    assert_eq!(renewed, [false; 100], "expected the loss of all remaining leases by the forced release");
+    assert_eq!(stage.fields().await, 2, "expected two fields: the writer's and the mode");
 }
 
 /// The server's configuration sets how many fields it keeps and returns in one piece.
@@ -663,7 +670,7 @@ async fn number_of_holds(watch: Watch) {
     stage
         .bounded("crowd", async |stage| {
             for _ in 0..20 {
-                stage.redis.holder(Mode::Plain, &stage.name).await.unwrap().expect("it is held");
+                stage.redis.holder(Mode::Plain, &stage.name).await.unwrap().expect("the lock is held");
                 let asked =
                     stage.redis.acquire(Mode::Fair, &stage.name, &stage.redis.request(&reader, LEASE)).await;
                 asked.expect_err("no lock");

@@ -77,7 +77,7 @@ async fn reader_without_an_end_has_none_until_it_leaves() {
 
 /// The leases of its readers keep their ends.
 #[tokio::test]
-async fn lock_that_has_lost_its_end_has_none_until_the_last_one_leaves() {
+async fn lock_that_lost_its_end_stays_endless_until_the_last_release() {
     let mut stage = Stage::read_write("endless:lock").await;
     let readers = [id(1, 1), id(2, 1)];
     for reader in &readers {
@@ -110,7 +110,7 @@ async fn writer_without_an_end_has_none_beside_a_reader() {
     stage.take(&writer).await;
     stage.renew(Mode::Write, &writer, LEASE).await;
     stage.assert_endless("{}").await;
-    assert_eq!(stage.writer().await.expect("it writes").id.as_ref(), Some(&writer));
+    assert_eq!(stage.writer().await.expect("the writer has the lock").id.as_ref(), Some(&writer));
     // As with Redisson's writers, the end is unknown, so waiters ask each second.
     assert_eq!(stage.wait(&other, 0).await, Duration::from_secs(1));
     // When the writer leaves, the lock lasts as long as the reader.
@@ -124,7 +124,7 @@ async fn writer_without_an_end_has_none_beside_a_reader() {
 
 /// The lock also outlasts a write lease longer than its own life.
 #[tokio::test]
-async fn lock_lasts_for_as_long_as_its_writer_beside_a_reader_without_an_end() {
+async fn lock_lasts_as_long_as_its_writer_beside_an_endless_reader() {
     let mut stage = Stage::read_write("endless:longer").await;
     let (writer, reader) = (id(1, 1), id(1, 2));
     stage.take(&writer).await;
@@ -140,7 +140,7 @@ async fn lock_lasts_for_as_long_as_its_writer_beside_a_reader_without_an_end() {
 
 /// A reader with more leases than a call looks at: the longest lease is unknown.
 #[tokio::test]
-async fn readers_of_a_lock_without_an_end_that_are_not_all_known_have_none_when_the_writer_leaves() {
+async fn endless_lock_with_unknown_readers_outlives_its_writer() {
     let mut stage = Stage::read_write("endless:many").await;
     let (writer, reader) = (id(1, 1), id(1, 2));
     stage.take(&writer).await;

@@ -17,7 +17,11 @@ async fn take(stage: &Stage) -> AcquireOutcome {
 async fn lock_without_a_mode_is_asked_about_again_within_a_second() {
     let mut stage = Stage::fair("plain:without:mode").await;
     let () = stage.run(&format!("HSET {{}} {} 1", id(2, 1))).await;
-    assert_eq!(left(take(&stage).await), Some(Duration::from_secs(1)), "it has no end");
+    assert_eq!(
+        left(take(&stage).await),
+        Some(Duration::from_secs(1)),
+        "expected a wait of a second beside a lock without an end"
+    );
     let () = stage.run("PEXPIRE {} 600000").await;
     assert_eq!(left(take(&stage).await), Some(Duration::from_secs(1)));
     let soon = loop {
@@ -35,7 +39,7 @@ async fn lock_without_a_mode_is_asked_about_again_within_a_second() {
 }
 
 #[tokio::test]
-async fn lock_of_a_holder_that_tells_is_waited_for_as_long_as_it_lasts() {
+async fn lock_with_an_explicit_mode_is_waited_for_as_long_as_it_lasts() {
     let mut stage = Stage::fair("plain:with:mode").await;
     let () = stage.run(&format!("HSET {{}} mode lock {} 1", id(2, 1))).await;
     assert_eq!(left(take(&stage).await), Some(Duration::MAX));
@@ -47,10 +51,10 @@ async fn lock_of_a_holder_that_tells_is_waited_for_as_long_as_it_lasts() {
 
 /// The key's name cannot be leased; other locks of the same renewal are unaffected.
 #[tokio::test]
-async fn key_that_is_no_lock_is_held_by_somebody_and_is_in_the_way_of_no_other() {
+async fn key_of_another_type_counts_as_held_and_hinders_no_other_lock() {
     let mut stage = Stage::fair("plain:text").await;
     let () = stage.run("SET {} text PX 600000").await;
-    let holder = stage.redis.holder(Mode::Plain, &stage.name).await.unwrap().expect("it is held");
+    let holder = stage.redis.holder(Mode::Plain, &stage.name).await.unwrap().expect("the lock is held");
     assert_eq!((holder.id, holder.mode), (None, None));
     assert!(holder.left > Duration::from_secs(500));
     let () = stage.run(&format!("HSET {{}}:held mode lock {} 1", id(1, 1))).await;

@@ -123,7 +123,10 @@ fn read_until(stream: &mut BufReader<TcpStream>, last: impl Fn(&str) -> bool) {
     let mut line = String::new();
     while !last(line.trim_end()) {
         line.clear();
-        assert!(stream.read_line(&mut line).unwrap() > 0, "the server has gone");
+        assert!(
+            stream.read_line(&mut line).unwrap() > 0,
+            "expected a line, and the server ended the connection"
+        );
     }
 }
 
@@ -132,7 +135,7 @@ fn deaf(number: usize) -> String {
 }
 
 #[test]
-fn first_that_can_be_told_is_found_wherever_it_stands_in_a_batch() {
+fn first_listening_waiter_is_found_anywhere_in_a_batch() {
     let mut stage = Stage::set();
     let _listens = stage.listen("SUBSCRIBE");
     for text in [FAIR_RELEASE, FAIR_RELEASE_IN_FULL] {
@@ -276,7 +279,7 @@ fn words<'a>(spare: &'static str, own: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn release_that_leaves_the_lock_to_strangers_enqueues_its_next_waiter() {
+fn release_leaving_the_lock_to_strangers_enqueues_its_waiter() {
     let mut stage = Stage::set();
     let _listens = stage.listen("SUBSCRIBE");
     // An expired entry stays until the next waiter arrives: without its key, a moving slot would interfere.
@@ -318,7 +321,7 @@ impl Stage {
 
 /// A live reader may be among the readers outside the batch.
 #[test]
-fn release_among_a_crowd_of_the_dead_asks_again_before_it_grants_the_lock() {
+fn release_among_many_dead_readers_asks_again_before_the_grant() {
     let mut stage = Stage::set();
     let _listens = stage.listen_to("SUBSCRIBE", read_write::GRANTS);
     for (text, own) in [(read_write::RELEASE, &[US][..]), (read_write::FORCE_RELEASE, &[])] {
@@ -332,7 +335,7 @@ fn release_among_a_crowd_of_the_dead_asks_again_before_it_grants_the_lock() {
 
 /// Not all readers can be removed, and a writer would join the remaining ones.
 #[test]
-fn forced_release_of_a_crowd_of_readers_leaves_the_lock_to_those_that_ask() {
+fn forced_unlock_of_many_readers_grants_the_lock_to_no_waiter() {
     let mut stage = Stage::set();
     let _listens = stage.listen_to("SUBSCRIBE", read_write::GRANTS);
     stage.many_read();
@@ -357,7 +360,7 @@ impl Stage {
 
 /// After the change of order, the last reader shown may stand behind readers not yet shown.
 #[test]
-fn readers_are_all_shown_again_where_their_hash_is_a_list_no_more() {
+fn readers_are_all_shown_again_once_their_hash_becomes_a_table() {
     let mut stage = Stage::set();
     let mut readers: Vec<String> = (0..BATCH + BATCH / 10).map(deaf).collect();
     for reader in &readers {
@@ -370,7 +373,7 @@ fn readers_are_all_shown_again_where_their_hash_is_a_list_no_more() {
         let () = stage.run(&format!("HSET {LOCK} mode read{}", fields(readers.iter(), 1)));
         let () = stage.run(&format!("PEXPIRE {LOCK} {SHORT}"));
         let (mut shown, mut next) = stage.page_of_readers(["0".to_owned(), String::new()]);
-        let last = next.clone().expect("it has several pages")[1].clone();
+        let last = next.clone().expect("the readers have several pages")[1].clone();
         // A field this long makes the server use a table.
         let () = stage.run(&format!("HSET {LOCK} {US}:{} 1", "l".repeat(100)));
         let (_, page): (u64, Vec<String>) = stage.run(&format!("HSCAN {LOCK} 0 COUNT {}", BATCH / 2));
@@ -388,7 +391,7 @@ fn readers_are_all_shown_again_where_their_hash_is_a_list_no_more() {
         assert!(readers.iter().all(|reader| shown.contains(reader)), "{shown:?}");
         return;
     }
-    panic!("what was shown last is never behind what was not");
+    panic!("expected a table with the last shown reader behind a hidden one");
 }
 
 #[test]

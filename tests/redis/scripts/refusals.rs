@@ -408,7 +408,10 @@ fn state(connection: &mut Connection) -> State {
         }
         holds.sort();
         let left: i64 = redis::from_redis_value_ref(&its[1]).unwrap();
-        assert!(left >= 0 || key.starts_with("redisson_lock_token:"), "{key} stays for ever: {holds:?}");
+        assert!(
+            left >= 0 || key.starts_with("redisson_lock_token:"),
+            "expected an end of {key} after {holds:?}"
+        );
         state.insert(key, (holds, minutes(left)));
     }
     state
@@ -547,16 +550,13 @@ impl Stage {
     }
 }
 
-for_each_script!(script_does_all_or_nothing_whichever_right_is_missing, |scripts: &[&str]| {
+for_each_script!(script_does_all_or_nothing_without_any_one_right, |scripts: &[&str]| {
     rights_are_missing(scripts, Asks::IfItCan);
 });
 
-for_each_script!(
-    script_does_all_or_nothing_whichever_right_is_missing_where_it_cannot_ask,
-    |scripts: &[&str]| {
-        rights_are_missing(scripts, Asks::Never);
-    }
-);
+for_each_script!(script_does_all_or_nothing_without_a_right_it_cannot_query, |scripts: &[&str]| {
+    rights_are_missing(scripts, Asks::Never);
+});
 
 fn rights_are_missing(scripts: &[&str], asks: Asks) {
     let refused = Stage::set().refuse(scripts, asks, |call| {
@@ -568,10 +568,10 @@ fn rights_are_missing(scripts: &[&str], asks: Asks) {
         let kind = |kind| (format!("ACL SETUSER user -@{kind}"), "ACL SETUSER user +@all".to_owned());
         rights.map(one).chain(kinds.map(kind)).collect()
     });
-    assert!(refused > 100, "only {refused} were refused, so nothing was tested");
+    assert!(refused > 100, "expected more than 100 refusals, and saw {refused}");
 }
 
-for_each_script!(script_does_all_or_nothing_whether_or_not_the_server_takes_writes, writes_are_not_taken);
+for_each_script!(script_does_all_or_nothing_if_the_server_refuses_writes, writes_are_not_taken);
 
 fn writes_are_not_taken(scripts: &[&str]) {
     let refused = Stage::set().refuse(scripts, Asks::IfItCan, |_| {
@@ -580,7 +580,7 @@ fn writes_are_not_taken(scripts: &[&str]) {
             .map(|(it, on, off)| (format!("CONFIG SET {it} {on}"), format!("CONFIG SET {it} {off}")))
             .into()
     });
-    assert!(refused > 10, "only {refused} were refused, so nothing was tested");
+    assert!(refused > 10, "expected more than 10 refusals, and saw {refused}");
 }
 
 /// Copies all keys to another server, by a command that no script uses.
@@ -593,10 +593,7 @@ fn copy(connection: &mut Connection, to: &RedisServer) {
     }
 }
 
-for_each_kind!(
-    script_does_all_or_nothing_whichever_command_the_server_does_not_know,
-    commands_have_other_names
-);
+for_each_kind!(script_does_all_or_nothing_without_any_one_command, commands_have_other_names);
 
 /// The operator's configuration renames commands.
 fn commands_have_other_names(scripts: &[&str]) {
@@ -636,11 +633,17 @@ fn commands_have_other_names(scripts: &[&str]) {
             assert_eq!(after, expected, "{text} without {command} on {found:?}: {reply:?}");
             // Clients trust a grant, so a failed script must not publish any. (Without `publish`, none.)
             let told = if command == "publish" { Vec::new() } else { granted(&mut listener, &mut there) };
-            assert!(reply.is_ok() || told.is_empty(), "{text} without {command} on {found:?}: {told:?}");
+            assert!(
+                reply.is_ok() || told.is_empty(),
+                "expected no message of the refused {text} without {command} on {found:?}, and saw {told:?}"
+            );
             *(if reply.is_ok() { &mut ran } else { &mut refused }) += 1;
         }
     }
-    assert!(ran > 100 && refused > 100, "{ran} ran and {refused} were refused");
+    assert!(
+        ran > 100 && refused > 100,
+        "expected more than 100 calls that ran and were refused, and saw {ran} and {refused}"
+    );
 }
 
 /// Records each command of a script.
@@ -688,17 +691,21 @@ fn other_rights_are_missing(scripts: &[&str]) {
             let () = run(&mut admin, &rights);
             let reply = call.run(&mut user);
             let text = call.text.lines().next().unwrap();
-            assert!(reply.is_ok(), "{text} with {rights:?} on {found:?}: {reply:?}");
-            assert_eq!(state(&mut admin), done, "{text} with {rights:?} on {found:?}: {reply:?}");
+            assert!(reply.is_ok(), "expected {text} to run with {rights:?} on {found:?}, and got {reply:?}");
+            assert_eq!(
+                state(&mut admin),
+                done,
+                "expected the work of {text} with {rights:?} on {found:?}, which returned {reply:?}"
+            );
             served += 1;
         }
     }
-    assert!(served > 10, "only {served} were served, so nothing was tested");
+    assert!(served > 10, "expected more than 10 served calls, and saw {served}");
 }
 
 /// Before 7.0, a script tests the right to PEXPIRE by a call that could end the queue.
 #[test]
-fn queue_without_an_end_keeps_its_waiters_where_the_server_cannot_be_asked() {
+fn endless_queue_keeps_its_waiters_without_a_right_to_ask() {
     let mut stage = Stage::set();
     let () = run(&mut stage.admin, "HSET {s}lock mode fair {them} 1");
     let () = run(&mut stage.admin, FIRST_WAITS[0]);
@@ -714,7 +721,7 @@ fn queue_without_an_end_keeps_its_waiters_where_the_server_cannot_be_asked() {
     let _listener = listener(&mut connection);
     assert_eq!(release.run_if(Asks::Never, &mut stage.user).unwrap(), Value::Int(1));
     let left: i64 = run(&mut stage.admin, "PTTL {s}lock:latchwork:fair_queue");
-    assert!(left > 10_000, "{left} ms, and two are in it");
+    assert!(left > 10_000, "expected a queue of two waiters to last, and it ends in {left} ms");
 }
 
 /// Otherwise a full server would block the release.
@@ -812,7 +819,7 @@ fn release_that_comes_most_often_does_what_the_others_would_do() {
             handed_off += usize::from(short.0 == Ok(Value::Int(1)) && !short.2.is_empty());
         }
     }
-    assert!(handed_off > 20, "only {handed_off} were handed off");
+    assert!(handed_off > 20, "expected more than 20 hand-offs, and saw {handed_off}");
 }
 
 for_each_kind!(script_does_all_or_nothing_in_a_slot_that_moves, slot_moves);
@@ -825,7 +832,7 @@ fn slot_moves(scripts: &[&str]) {
     // A busy machine may answer late, and no node may count as failed.
     let cluster = RedisCluster::start_with(&["--cluster-node-timeout", "60000"]);
     let slot: u16 = cluster.ask(FROM, &["CLUSTER", "KEYSLOT", LOCK]);
-    let owner = cluster.owner(FROM, slot).expect("some node has it");
+    let owner = cluster.owner(FROM, slot).expect("some node has the slot");
     let (from, to) = if owner == FROM { (FROM, TO) } else { (owner, FROM) };
     let connect_to = |node: usize| connect(cluster.nodes()[node].url());
     let (mut source, mut target) = (connect_to(from), connect_to(to));
@@ -869,7 +876,10 @@ fn slot_moves(scripts: &[&str]) {
                 let mut after = state(&mut source);
                 after.append(&mut state(&mut target));
                 let text = call.text.lines().next().unwrap();
-                assert_eq!(&after, expected, "{text} with {moved:b} moved on {found:?}: {reply:?}");
+                assert_eq!(
+                    &after, expected,
+                    "expected all or nothing of {text} with {moved:b} moved on {found:?}, and got {reply:?}"
+                );
                 let () = run(&mut target, "FLUSHALL");
                 for node in [&mut source, &mut target] {
                     let () = run(node, &format!("CLUSTER SETSLOT {slot} STABLE"));
@@ -877,5 +887,8 @@ fn slot_moves(scripts: &[&str]) {
             }
         }
     }
-    assert!(ran > 30 && refused > 10, "{ran} ran and {refused} were refused");
+    assert!(
+        ran > 30 && refused > 10,
+        "expected more than 30 calls that ran and 10 refused ones, and saw {ran} and {refused}"
+    );
 }

@@ -193,7 +193,7 @@ impl Stage {
 
     /// Asks for a held lock; returns the time left of the holder's lease.
     pub(crate) async fn wait(&self, id: &LeaseId, steps: u32) -> Duration {
-        left(self.ask(id, Some(position(steps))).await.unwrap()).expect("another has it")
+        left(self.ask(id, Some(position(steps))).await.unwrap()).expect("another client has the lock")
     }
 
     pub(crate) async fn release(&self, id: &LeaseId, next: Option<&NextWaiter>) -> ReleaseOutcome {
@@ -242,7 +242,7 @@ impl Stage {
     }
 
     pub(crate) async fn wait_to_read(&self, id: &LeaseId, steps: u32) -> Duration {
-        self.reader_waits(id, Some(position(steps))).await.expect("another has it")
+        self.reader_waits(id, Some(position(steps))).await.expect("another client has the lock")
     }
 
     pub(crate) async fn release_read(&self, id: &LeaseId) -> bool {
@@ -289,7 +289,7 @@ impl Stage {
             (id.parse().unwrap(), since, until[..16].parse().unwrap())
         };
         let positions = queue.into_iter().map(&mut position).collect();
-        assert!(kept.is_empty(), "of no position: {kept:?}");
+        assert!(kept.is_empty(), "expected no entry without a position, and found {kept:?}");
         positions
     }
 
@@ -326,7 +326,7 @@ impl Stage {
     /// The end of the write lease in the writer's field (µs).
     pub(crate) async fn writes_until(&mut self, writer: &LeaseId) -> u64 {
         let until: String = self.run(&format!("HGET {{}} {writer}:write")).await;
-        until.strip_prefix("until:").expect("it reads as well").parse().unwrap()
+        until.strip_prefix("until:").expect("the writer reads as well").parse().unwrap()
     }
 
     /// Asserts the life of a key, with `{}` for the lock's name.
@@ -334,7 +334,7 @@ impl Stage {
         let lasts: i64 = self.run(&format!("PTTL {key}")).await;
         let lasts = Duration::from_millis(lasts.try_into().unwrap_or(0));
         let is_so = lasts <= left && lasts > left.saturating_sub(left.min(Duration::from_secs(30)) / 2);
-        assert!(is_so, "{key}: {lasts:?} instead of {left:?}");
+        assert!(is_so, "expected {key} to last {left:?}, and it lasts {lasts:?}");
     }
 
     /// All keys of the lock except its token counter; asserts that each has a time to live. (KEYS finds every

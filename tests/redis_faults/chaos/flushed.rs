@@ -13,7 +13,7 @@ async fn every_script_is_sent_in_full_again() {
     let taken = Instant::now();
     let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
     let mut sent = day.proxy.count(EVAL);
-    assert_eq!(sent, 1, "the server knows no script at first");
+    assert_eq!(sent, 1, "expected one script sent in full, as the server knows none at first");
     while taken.elapsed() < WATCHDOG * 2 {
         let () = day.run("SCRIPT FLUSH").await;
         sent += 1;

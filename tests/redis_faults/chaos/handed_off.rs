@@ -56,7 +56,7 @@ async fn lost_reply_of_a_return_lets_the_next_one_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiter_that_is_dropped_while_the_lease_returns_leaves_nothing() {
+async fn waiter_dropped_while_the_lease_returns_leaves_nothing() {
     let day = Day::begin();
     let options = LockOptions::default().tenure(Duration::ZERO);
     let client = LockClient::with_options(Redis::connect(&day.proxy.url()).await.unwrap(), &options).unwrap();

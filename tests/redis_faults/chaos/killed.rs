@@ -52,7 +52,7 @@ async fn waiter_outlives_its_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn server_killed_in_the_middle_of_a_renewal_is_a_loss_that_is_told() {
+async fn server_killed_during_a_renewal_is_reported_as_a_loss() {
     let mut day = Day::begin();
     // The proxy must hold back the renewal, and not a heartbeat.
     let redis = Redis::builder().heartbeat(Duration::from_secs(60)).connect(&day.proxy.url()).await.unwrap();

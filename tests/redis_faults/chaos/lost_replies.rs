@@ -8,7 +8,7 @@ use latchwork_testkit::Afterwards;
 use crate::day::{Day, EVAL, NAME, eventually, soon};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_an_acquisition() {
+async fn lost_reply_of_an_acquisition_leaves_one_hold() {
     let day = Day::begin();
     let client = day.client().await;
     let lock = client.get_lock(NAME).unwrap();
@@ -23,7 +23,7 @@ async fn of_an_acquisition() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_an_acquisition_over_a_link_that_falls_silent() {
+async fn lost_reply_over_a_silent_link_rolls_the_acquisition_back() {
     let day = Day::begin();
     let client = day.client().await;
     let lock = client.get_lock(NAME).unwrap();
@@ -42,7 +42,7 @@ async fn of_an_acquisition_over_a_link_that_falls_silent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_an_acquisition_by_an_explicit_owner() {
+async fn lost_reply_of_an_owners_acquisition_leaves_one_hold() {
     let day = Day::begin();
     let client = day.client().await;
     let me = client.owner();
@@ -56,7 +56,7 @@ async fn of_an_acquisition_by_an_explicit_owner() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_an_attempt_in_the_middle_of_a_wait() {
+async fn lost_reply_of_an_attempt_within_a_wait_costs_no_turn() {
     let day = Day::begin();
     let client = day.client().await;
     day.another_holds_it().await;
@@ -69,7 +69,7 @@ async fn of_an_attempt_in_the_middle_of_a_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_release() {
+async fn lost_reply_of_a_release_is_no_error() {
     let day = Day::begin();
     let client = day.client().await;
     let lock = client.get_lock(NAME).unwrap();
@@ -81,7 +81,7 @@ async fn of_a_release() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_release_in_the_background() {
+async fn lost_reply_of_a_dropped_guards_release_frees_the_lock() {
     let day = Day::begin();
     let client = day.client().await;
     let lock = client.get_lock(NAME).unwrap();
@@ -98,7 +98,7 @@ async fn of_a_release_in_the_background() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_renewals() {
+async fn lost_replies_of_renewals_cost_no_lease() {
     let day = Day::begin();
     let client = day.client_with(Duration::from_millis(1500)).await;
     let lock = client.get_lock(NAME).unwrap();

@@ -88,7 +88,7 @@ impl Holder {
     /// Returns the rest of the process's next line with the prefix `word`.
     fn hear(&mut self, word: &str) -> String {
         let said = self.1.find_map(|line| Some(line.unwrap().strip_prefix(word)?.trim().to_owned()));
-        said.unwrap_or_else(|| panic!("it ended before it said {word:?}"))
+        said.unwrap_or_else(|| panic!("expected {word:?}, and the process ended before"))
     }
 }
 
@@ -100,7 +100,7 @@ impl Drop for Holder {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn learns_that_it_lost_before_it_believes_otherwise() {
+async fn paused_holder_does_not_trust_a_lost_lock() {
     let day = Day::begin();
     let other = day.bystander().await;
     let holder = Holder::start(&day.server.url(), false);
@@ -109,7 +109,7 @@ async fn learns_that_it_lost_before_it_believes_otherwise() {
 
 /// The holder waited for a fair lock, and was granted the lock unasked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn learns_that_it_lost_what_it_was_granted_unasked_before_it_believes_otherwise() {
+async fn paused_holder_granted_unasked_does_not_trust_a_lost_lock() {
     let day = Day::begin();
     let other = day.bystander().await;
     let held = lock(&other, true).lock().await.unwrap();
@@ -133,10 +133,17 @@ async fn learns_that_it_lost(day: Day, other: LockClient, mut holder: Holder, fa
     let lost = holder.hear("lost");
     assert!(lost == "Expired" || lost == "Gone", "{lost}");
     let believed: u128 = holder.hear("believed").parse().unwrap();
-    assert!(believed <= taken, "it believed for {} us beside another holder", believed - taken);
+    assert!(
+        believed <= taken,
+        "expected no belief beside another holder, and the paused holder believed for {} us",
+        believed - taken
+    );
     assert_eq!(holder.hear("held"), "false");
     assert_eq!(holder.hear("not held"), "true");
-    assert!(lock.is_held_by(theirs.owner()).await.unwrap(), "its unlock freed another's lock");
+    assert!(
+        lock.is_held_by(theirs.owner()).await.unwrap(),
+        "expected the other client's hold, and the paused holder's unlock released it"
+    );
     theirs.unlock().await.unwrap();
     drop(holder);
     day.end(&[&other]).await;

@@ -49,7 +49,7 @@ async fn assert_cannot_be_taken(client: &LockClient, what_to_do: &str, words: &s
 }
 
 #[tokio::test]
-async fn by_a_replica() {
+async fn replicas_refusal_names_the_master_as_the_remedy() {
     let day = Day::begin();
     let client = day.client().await;
     // Nothing listens at the master's address, but the server is a replica.
@@ -67,7 +67,7 @@ async fn by_a_replica() {
 }
 
 #[tokio::test]
-async fn by_a_master_that_became_a_replica_under_a_holder() {
+async fn release_refused_by_a_demoted_master_is_retried() {
     let day = Day::begin();
     let client = day.client().await;
     let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
@@ -79,7 +79,7 @@ async fn by_a_master_that_became_a_replica_under_a_holder() {
 }
 
 #[tokio::test]
-async fn by_a_server_without_memory() {
+async fn refusal_without_memory_leaves_no_key() {
     // Older servers still lease locks without memory; see the page of `redis`.
     if is_older_than_7() {
         return;
@@ -96,7 +96,7 @@ async fn by_a_server_without_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_a_server_that_is_loading() {
+async fn loading_servers_refusal_says_so() {
     let day = match is_older_than_7() {
         true => Day::begin(),
         false => Day::begin_with(&["--enable-debug-command", "yes"]),
@@ -145,7 +145,7 @@ async fn by_a_server_that_is_loading() {
 }
 
 #[tokio::test]
-async fn by_a_server_whose_commands_were_renamed() {
+async fn refusal_of_a_renamed_command_names_it() {
     let day = Day::begin_with(&["--rename-command", "EVALSHA", "", "--rename-command", "PUBLISH", ""]);
     let client = day.client().await;
     assert_cannot_be_taken(&client, "it does not know a command that locks need", "EVALSHA").await;
@@ -153,7 +153,7 @@ async fn by_a_server_whose_commands_were_renamed() {
 }
 
 #[tokio::test]
-async fn by_a_server_that_cannot_publish() {
+async fn release_without_publish_is_refused_and_the_lease_ends() {
     let day = Day::begin_with(&["--rename-command", "PUBLISH", ""]);
     let client = day.client().await;
     let lock = client.get_lock(NAME).unwrap();
@@ -173,7 +173,7 @@ async fn user(day: &Day, rules: &str, watchdog: Duration) -> LockClient {
 }
 
 #[tokio::test]
-async fn to_a_user_without_scripts() {
+async fn refusal_to_a_user_without_scripts_shows_no_password() {
     let day = Day::begin();
     let client = user(&day, "-evalsha", WATCHDOG).await;
     let what_to_do =
@@ -186,7 +186,7 @@ async fn to_a_user_without_scripts() {
 }
 
 #[tokio::test]
-async fn to_a_user_without_the_key() {
+async fn refusal_to_a_user_without_the_key_names_the_key() {
     let day = Day::begin();
     let client = user(&day, "resetkeys ~other:*", WATCHDOG).await;
     assert_cannot_be_taken(&client, &format!("on {NAME:?}: the user has no permission"), "key").await;
@@ -194,7 +194,7 @@ async fn to_a_user_without_the_key() {
 }
 
 #[tokio::test]
-async fn to_a_user_without_publish() {
+async fn refusal_to_a_user_without_publish_names_the_channel() {
     let day = Day::begin();
     let client = user(&day, "-publish", WATCHDOG).await;
     let lock = client.get_lock(NAME).unwrap();
@@ -212,7 +212,7 @@ async fn to_a_user_without_publish() {
 }
 
 #[tokio::test]
-async fn to_a_user_without_subscribe() {
+async fn refusal_to_a_user_without_subscribe_ends_the_wait() {
     let day = Day::begin();
     let client = user(&day, "resetchannels", WATCHDOG).await;
     day.another_holds_it().await;
@@ -230,7 +230,7 @@ async fn to_a_user_without_subscribe() {
 }
 
 #[tokio::test]
-async fn for_a_key_that_is_no_lock() {
+async fn key_that_is_no_lock_is_refused_and_left_alone() {
     let day = Day::begin();
     let client = day.client().await;
     let () = day.run(&format!("SET {NAME} text")).await;
@@ -242,7 +242,7 @@ async fn for_a_key_that_is_no_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn for_a_key_that_is_no_lock_any_more_but_not_for_its_neighbours() {
+async fn lock_whose_key_became_another_type_is_refused_alone() {
     let day = Day::begin();
     let client = day.client_with(Duration::from_millis(900)).await;
     let spoilt = client.get_lock(NAME).unwrap().lock().await.unwrap();
@@ -261,7 +261,7 @@ async fn for_a_key_that_is_no_lock_any_more_but_not_for_its_neighbours() {
 
 /// A refusal says nothing about the lock's holder.
 #[tokio::test]
-async fn of_a_renewal_is_no_proof_of_a_loss() {
+async fn refusal_of_a_renewal_is_no_proof_of_a_loss() {
     let day = Day::begin();
     let client = user(&day, "", Duration::from_millis(900)).await;
     let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
@@ -272,7 +272,7 @@ async fn of_a_renewal_is_no_proof_of_a_loss() {
 }
 
 #[tokio::test]
-async fn of_the_greeting() {
+async fn refused_greeting_names_the_wrong_credential() {
     let server = RedisServer::start_with(&["--requirepass", PASSWORD]);
     let to = |credentials: &str| server.url().replace("redis://", &format!("redis://{credentials}"));
     for (url, what_to_do) in [
@@ -291,7 +291,7 @@ async fn of_the_greeting() {
 
 /// A server quotes an unknown command in its reply, and the greeting contains the password.
 #[tokio::test]
-async fn of_the_greeting_by_a_server_that_does_not_know_it() {
+async fn refused_unknown_greeting_shows_no_password() {
     let server = RedisServer::start_with(&["--requirepass", PASSWORD, "--rename-command", "HELLO", ""]);
     let url = server.url().replace("redis://", &format!("redis://:{PASSWORD}@"));
     let error = Redis::connect(&url).await.unwrap_err();

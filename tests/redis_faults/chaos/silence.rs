@@ -33,7 +33,7 @@ async fn holder_learns_it(way: Way) {
     assert_eq!(soon("the loss", guard.lost()).await, LossReason::Unreachable);
     // The server's lease lasts longer than the client's.
     let left: i64 = day.run(&format!("PTTL {NAME}")).await;
-    assert!(left > 0, "told only when the lock was free for others");
+    assert!(left > 0, "expected the notice of the loss before the server's lease ended");
     assert!(!guard.is_held());
     assert_eq!(guard.remaining(), Duration::ZERO);
 
@@ -42,7 +42,7 @@ async fn holder_learns_it(way: Way) {
     eventually("the end of the lease", async || day.run::<usize>("DBSIZE").await == 0).await;
     assert_eq!(guard.lost().await, LossReason::Unreachable);
     let other = day.bystander().await;
-    let theirs = other.get_lock(NAME).unwrap().try_lock().await.unwrap().expect("it is free");
+    let theirs = other.get_lock(NAME).unwrap().try_lock().await.unwrap().expect("the lock is free");
     // This command may be the first to notice the silent connection.
     match guard.unlock().await.unwrap_err() {
         error if error.is_not_held() => {}
@@ -80,7 +80,7 @@ async fn loss_that_was_told_is_not_taken_back() {
         left < 0
     })
     .await;
-    assert!(renewed <= 1, "a lost hold is renewed on and on");
+    assert!(renewed <= 1, "expected one renewal at most after the loss");
     assert!(guard.unlock().await.is_err());
     day.end(&[&client]).await;
 }
@@ -177,7 +177,7 @@ async fn releases_are_repeated_until_the_silence_is_over() {
 
 /// The lock becomes free before the subscription stands, and no message tells the waiters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn subscription_that_is_confirmed_late_wakes_unconfirmed_waiters() {
+async fn subscription_confirmed_late_wakes_unconfirmed_waiters() {
     let day = Day::begin();
     let client = day.client().await;
     day.another_holds_it().await;

@@ -15,7 +15,7 @@ async fn take_turns(clients: [&LockClient; 2], times: usize) {
         for _ in 0..times {
             let guard = lock.lock().await.unwrap();
             // Ordering: SeqCst, the strictest; the cost does not matter here.
-            assert!(!inside.swap(true, Ordering::SeqCst), "two are inside");
+            assert!(!inside.swap(true, Ordering::SeqCst), "expected one holder, and found two");
             tokio::task::yield_now().await;
             inside.store(false, Ordering::SeqCst);
             turns.fetch_add(1, Ordering::SeqCst);

@@ -26,7 +26,10 @@ impl Beliefs {
         for (alone, _) in guards.iter().filter(|(_, is_shared)| !is_shared) {
             for (other, _) in guards.iter().filter(|(other, _)| !Arc::ptr_eq(alone, other)) {
                 // Ask `alone` last: if held now, it was also held when `other` answered.
-                assert!(!(other.is_held() && alone.is_held()), "two believe that they have the lock");
+                assert!(
+                    !(other.is_held() && alone.is_held()),
+                    "expected one client that believes in the lock, and found two"
+                );
             }
         }
     }
@@ -38,7 +41,7 @@ impl Beliefs {
         guard.lost_timeout(how_long).await;
         self.0.lock().unwrap().retain(|(other, _)| !Arc::ptr_eq(other, &guard));
         // The lock may be lost, or the release repeated in the background.
-        let _ = Arc::into_inner(guard).expect("no other has it").unlock().await;
+        let _ = Arc::into_inner(guard).expect("no other task has the guard").unlock().await;
     }
 }
 
@@ -133,7 +136,7 @@ async fn no_holder_believes_in_the_lock_beside_a_writer() {
     checks.await.unwrap();
     for task in tasks {
         let turns = within(LEASE + LIFE, "a task's end", task).await.unwrap();
-        assert!(turns > 0, "one that never had its turn");
+        assert!(turns > 0, "expected a turn of each task");
     }
     end(day, &clients.iter().collect::<Vec<_>>()).await;
 }

@@ -34,7 +34,7 @@ async fn convoy_goes_on_when_the_clock_is_set_back_again_and_again() {
 
 /// Otherwise the waiter would wait until the clock is back at its old time, on a lock that is always wanted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiter_comes_before_newcomers_again_some_seconds_after_the_clock_was_set_back() {
+async fn waiter_precedes_newcomers_soon_after_a_clock_set_back() {
     let (day, clock) = begin();
     let [holder, first, second] = [day.bystander().await, day.bystander().await, day.bystander().await];
     let held = lock(&holder).lock().await.unwrap();

@@ -78,7 +78,7 @@ async fn waiters_go_on_at_the_replica(sharded: ShardedMessages) {
     let held = named(&clients[0], &name).lock().await.unwrap();
     let mut waiters = Vec::new();
     // The last channel of each client.
-    let channel = |client: usize| channels(&clients[client], &name).pop().expect("it listens somewhere");
+    let channel = |client: usize| channels(&clients[client], &name).pop().expect("the client has a channel");
     for client in [1, 2] {
         // Waiters on different sides, where there are several: the side with precedence comes first anyway.
         let lock = sides(&clients[client], &name).into_iter().cycle().nth(client).expect("a way").lock;
@@ -95,7 +95,10 @@ async fn waiters_go_on_at_the_replica(sharded: ShardedMessages) {
         eventually("listening", async || subscribers(&cluster, &channel(client)) == heard_by).await;
     }
     held.ensure_held().await.unwrap();
-    assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "two have the lock");
+    assert!(
+        waiters.iter().all(|waiter| !waiter.is_finished()),
+        "expected one holder, and a waiter has the lock as well"
+    );
     held.unlock().await.unwrap();
     for waiter in waiters {
         let guard = within(AT_ONCE, "the next turn, by when they came", waiter).await.unwrap();

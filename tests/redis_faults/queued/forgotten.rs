@@ -39,8 +39,11 @@ async fn waiters_queue_anew(forgets: impl AsyncFnOnce(&mut Day)) {
         guard.ensure_held().await.unwrap();
         guard.unlock().await.unwrap();
         let (next, others, which) = within(AT_ONCE, "the next turn", first_of(rest)).await;
-        assert_eq!(which, 0, "one that began to wait later");
-        assert!(others.iter().all(|waiter| !waiter.is_finished()), "two have the lock");
+        assert_eq!(which, 0, "expected the waiter that began first");
+        assert!(
+            others.iter().all(|waiter| !waiter.is_finished()),
+            "expected one holder, and a waiter has the lock as well"
+        );
         (guard, rest) = (next, others);
         assert_eq!(queued(&day.server).await, 1 - turn);
     }
@@ -65,12 +68,12 @@ async fn first_of(mut waiters: Vec<Waiter>) -> (Guard, Vec<Waiter>, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn flushed() {
+async fn waiters_queue_anew_after_a_flush() {
     waiters_queue_anew(async |day| day.run("FLUSHALL").await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_and_empty_after_that() {
+async fn waiters_queue_anew_after_an_empty_restart() {
     waiters_queue_anew(async |day| {
         day.server.kill_9();
         day.server.restart();
@@ -79,7 +82,7 @@ async fn killed_and_empty_after_that() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn away_for_a_while_and_empty_after_that() {
+async fn waiters_queue_anew_after_an_outage_and_an_empty_restart() {
     waiters_queue_anew(async |day| {
         day.server.kill_9();
         tokio::time::sleep(Duration::from_secs(3)).await;
@@ -90,7 +93,7 @@ async fn away_for_a_while_and_empty_after_that() {
 
 /// The holder releases during the outage, and waiters of its own client are next: all keep waiting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn away_when_the_lock_is_given_back_to_waiters_of_the_same_client() {
+async fn server_away_at_a_release_to_own_waiters_loses_no_waiter() {
     let mut day = Day::begin();
     let (client, other) = (day.bystander().await, day.bystander().await);
     let held = lock(&client).lock().await.unwrap();
@@ -115,7 +118,7 @@ async fn away_when_the_lock_is_given_back_to_waiters_of_the_same_client() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn queue_alone() {
+async fn waiters_queue_anew_after_the_loss_of_the_queue_alone() {
     let day = Day::begin();
     let (holder, one, other) = (day.bystander().await, day.bystander().await, day.bystander().await);
     for key in [QUEUE, POSITIONS] {
@@ -126,7 +129,10 @@ async fn queue_alone() {
         held.unlock().await.unwrap();
         for _ in 0..2 {
             let (guard, rest, _) = within(AT_ONCE, "a turn", first_of(waiters)).await;
-            assert!(rest.iter().all(|waiter| !waiter.is_finished()), "two have the lock");
+            assert!(
+                rest.iter().all(|waiter| !waiter.is_finished()),
+                "expected one holder, and a waiter has the lock as well"
+            );
             guard.ensure_held().await.unwrap();
             guard.unlock().await.unwrap();
             waiters = rest;
@@ -136,7 +142,7 @@ async fn queue_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_only() {
+async fn convoy_goes_on_after_the_loss_of_scripts_only() {
     let day = Day::begin();
     let clients = [day.bystander().await, day.bystander().await, day.bystander().await];
     let convoy = Convoy::start(&clients, 2, 60);
@@ -149,7 +155,7 @@ async fn scripts_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stands_still_for_five_seconds() {
+async fn stall_of_five_seconds_costs_no_lease_and_no_position() {
     let day = Day::begin();
     let (holder, one, other) = (day.bystander().await, day.bystander().await, day.bystander().await);
     let held = lock(&holder).lock().await.unwrap();
@@ -172,7 +178,7 @@ async fn stands_still_for_five_seconds() {
 
 /// With a release under way: all positions are expired when the server resumes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stands_still_for_as_long_as_positions_last() {
+async fn stall_of_a_positions_life_costs_no_turn() {
     let day = Day::begin();
     let (holder, one, other) = (day.bystander().await, day.bystander().await, day.bystander().await);
     let held = lock(&holder).lock().await.unwrap();

@@ -19,7 +19,10 @@ const FORKS: &str = "LATCHWORK_TEST_FORKS";
 fn child_does_not_leave_the_queue_for_its_parent() {
     let output = rerun::command(module_path!(), "process_that_forks").env(FORKS, "").output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains(FORKS), "it did nothing: {output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains(FORKS),
+        "expected a process that forks, and its output is {output:?}"
+    );
 }
 
 /// The body of the forking process: its one-thread runtime is idle during the fork. Does nothing as a test.
@@ -69,11 +72,11 @@ async fn child_does_not_act_for_its_parent(
         // SAFETY: `_exit` ends the process; no code of the test may run in the child.
         unsafe { libc::_exit(found.unwrap_or(3)) };
     }
-    assert!(process > 0, "no process to be had");
+    assert!(process > 0, "expected a child process, and fork failed");
     let mut status = 0;
     // SAFETY: `status` is a valid place for the status.
     let waited = unsafe { libc::waitpid(process, &raw mut status, 0) };
-    assert_eq!((waited, status), (process, 0), "the child went on, or hung");
+    assert_eq!((waited, status), (process, 0), "expected the child to end with status 0");
     until_queued(&day.server, 2).await;
     held.ensure_held().await.unwrap();
     held.unlock().await.unwrap();

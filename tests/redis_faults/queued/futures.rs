@@ -160,7 +160,7 @@ fn runtime_that_ends_with_waiters_costs_the_next_nothing() {
 
 /// A grant is under way when the clients end.
 #[test]
-fn runtime_that_ends_with_a_grant_on_its_way_costs_the_next_one_life() {
+fn runtime_that_ends_with_a_grant_in_flight_costs_one_life() {
     let own = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let day = Day::begin();
     let (holder, other) = own.block_on(async { (day.bystander().await, day.bystander().await) });

@@ -90,7 +90,7 @@ async fn have_their_turn(
         until_queued(&day.server, 1).await;
     }
     guard.ensure_held().await.unwrap();
-    assert!(!left.is_finished(), "two have the lock");
+    assert!(!left.is_finished(), "expected one holder, and the cut-off waiter has the lock as well");
     guard.unlock().await.unwrap();
     serve(AT_ONCE, "the other one's turn", left).await;
     assert_eq!(queued(&day.server).await, 0);
@@ -126,7 +126,7 @@ async fn has_its_turn_alone(
         let guard = within(AT_ONCE, "its turn", cut_off).await.unwrap().unwrap();
         assert!(guard.is_held());
         let theirs = within(LIFE + LITTLE, "the newcomer's turn", lock(holder).lock()).await.unwrap();
-        assert!(!guard.is_held(), "two have the lock");
+        assert!(!guard.is_held(), "expected the former holder to know of its loss");
         assert_eq!(guard.lost().await, LossReason::Unreachable);
         proxy.heal();
         // This command may be the first to notice the silent connection.
@@ -171,7 +171,7 @@ async fn convoy_goes_on_over_links_that_are_cut_again_and_again() {
 
 /// During messages, and during commands.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn convoy_goes_on_when_the_server_ends_connections_again_and_again() {
+async fn convoy_goes_on_while_the_server_keeps_ending_connections() {
     let day = Day::begin();
     let (_proxies, clients, convoy) = convoy_of_proxied(&day, 40).await;
     let mut raw = day.connection().await;
@@ -188,7 +188,7 @@ async fn convoy_goes_on_when_the_server_ends_connections_again_and_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn convoy_goes_on_over_links_that_are_slow_and_send_byte_by_byte() {
+async fn convoy_goes_on_over_slow_links_that_send_byte_by_byte() {
     let day = Day::begin();
     let (proxies, clients, convoy) = convoy_of_proxied(&day, 40).await;
     for (number, proxy) in proxies.iter().enumerate() {

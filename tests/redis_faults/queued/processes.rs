@@ -92,7 +92,10 @@ async fn take_turns(client: &LockClient, raw: &mut MultiplexedConnection, turns:
 async fn enter(raw: &mut MultiplexedConnection, is_shared: bool) {
     let one = if is_shared { 1 } else { ALONE };
     let inside: usize = cmd("INCRBY").arg(INSIDE).arg(one).query_async(raw).await.unwrap();
-    assert!(inside == ALONE || inside < ALONE && is_shared, "two hold the lock");
+    assert!(
+        inside == ALONE || inside < ALONE && is_shared,
+        "expected no other holder inside when the process entered"
+    );
 }
 
 async fn leave(raw: &mut MultiplexedConnection, is_shared: bool) {
@@ -101,7 +104,10 @@ async fn leave(raw: &mut MultiplexedConnection, is_shared: bool) {
         return inside";
     let one = if is_shared { 1 } else { ALONE };
     let inside: usize = cmd("EVAL").arg(LEAVE).arg(1).arg(INSIDE).arg(one).query_async(raw).await.unwrap();
-    assert!(inside == 0 || inside < ALONE && is_shared, "two held the lock");
+    assert!(
+        inside == 0 || inside < ALONE && is_shared,
+        "expected no other holder inside when the process left"
+    );
 }
 
 fn tell(what: &str) {
@@ -155,9 +161,13 @@ impl Process {
 
     pub(crate) async fn hear(&mut self, limit: Duration, word: &str) {
         within(limit, word, async {
-            while self.from.recv().await.unwrap_or_else(|| panic!("it ended before it said {word:?}")) != word
-            {
-            }
+            while self
+                .from
+                .recv()
+                .await
+                .unwrap_or_else(|| panic!("expected {word:?}, and the process ended before"))
+                != word
+            {}
         })
         .await;
     }
@@ -254,7 +264,7 @@ async fn four_waiters_that_are_killed_cost_the_next_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_that_are_killed_with_the_grant_on_its_way_cost_one_life() {
+async fn waiters_killed_with_the_grant_in_flight_cost_one_life() {
     let day = Day::begin();
     let (holder, other) = (day.bystander().await, day.bystander().await);
     for Side { lock: theirs, .. } in sides(&other, NAME) {
@@ -273,7 +283,7 @@ async fn waiters_that_are_killed_with_the_grant_on_its_way_cost_one_life() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holder_that_is_killed_keeps_the_lock_as_long_as_its_lease_and_the_order_stays() {
+async fn killed_holder_keeps_the_lock_for_its_lease_and_the_order() {
     let day = Day::begin();
     let clients = [day.bystander().await, day.bystander().await];
     let mut holder = Process::start(&day.server).await;
@@ -287,7 +297,10 @@ async fn holder_that_is_killed_keeps_the_lock_as_long_as_its_lease_and_the_order
     let left = lock(&clients[0]).remaining().await.unwrap().unwrap();
     let killed = Instant::now();
     let guard = within(left + LITTLE, "the end of the lease", first).await.unwrap().unwrap();
-    assert!(killed.elapsed() + LITTLE > left, "it came before the lease was over");
+    assert!(
+        killed.elapsed() + LITTLE > left,
+        "expected the next turn after the end of the killed holder's lease"
+    );
     assert!(!second.is_finished() && third.has_said_nothing());
     guard.unlock().await.unwrap();
     let guard = within(AT_ONCE, "the second turn", second).await.unwrap().unwrap();
@@ -300,7 +313,7 @@ async fn holder_that_is_killed_keeps_the_lock_as_long_as_its_lease_and_the_order
 
 /// A waiter that is granted the lock unasked holds it as long as its position, until the first renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holder_that_was_granted_the_lock_unasked_and_is_killed_keeps_it_as_long_as_its_lease() {
+async fn killed_holder_granted_unasked_keeps_the_lock_for_its_lease() {
     let day = Day::begin();
     let (client, other) = (day.bystander().await, day.bystander().await);
     let held = lock(&client).lock().await.unwrap();
@@ -343,7 +356,10 @@ async fn waiters_stand_still(
     // The grants they hear now are outdated.
     still.iter().for_each(|process| resume(&process.child).unwrap());
     until_queued(&day.server, how_many).await;
-    assert!(still.iter_mut().all(Process::has_said_nothing), "a process believes that it has the lock");
+    assert!(
+        still.iter_mut().all(Process::has_said_nothing),
+        "expected the stalled processes to wait, and one believes an outdated grant"
+    );
     guard.ensure_held().await.unwrap();
     // In any order: processes that reconnect after the long silence are passed over meanwhile.
     still.iter_mut().for_each(Process::go_on);
@@ -356,12 +372,12 @@ async fn waiters_stand_still(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiter_that_stands_still_costs_the_next_the_life_of_its_position_and_has_its_turn_later() {
+async fn stalled_waiter_costs_the_next_one_life_and_is_served_later() {
     waiters_that_stand_still_cost_one_life(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_waiters_that_stand_still_together_cost_the_next_one_life() {
+async fn three_waiters_stalled_together_cost_the_next_one_life() {
     waiters_that_stand_still_cost_one_life(3).await;
 }
 

@@ -66,7 +66,10 @@ async fn waiters_go_on_at_the_next_master(knows: bool) {
         until_queued(&set.servers[1], 3).await;
         until_listening(&set.servers[1], &[first, second, third]).await;
         held.ensure_held().await.unwrap();
-        assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "two have the lock");
+        assert!(
+            waiters.iter().all(|waiter| !waiter.is_finished()),
+            "expected one holder, and a waiter has the lock as well"
+        );
         held.unlock().await.unwrap();
         for next in waiters {
             let guard =

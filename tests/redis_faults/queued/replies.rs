@@ -32,7 +32,7 @@ async fn three(day: &Day) -> (LockClient, LockClient, LockClient) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_the_command_that_takes_the_lock() {
+async fn lost_reply_of_an_acquisition_costs_no_turn() {
     for afterwards in EACH {
         let day = Day::begin();
         let (client, other, _) = three(&day).await;
@@ -42,7 +42,7 @@ async fn of_the_command_that_takes_the_lock() {
             async move { lock.try_lock_for(LIFE, Lease::Watched).await }
         });
         day.proxy.wait_until_replies_are_lost();
-        let guard = soon("an answer", taken).await.unwrap().unwrap().expect("no other wants it");
+        let guard = soon("an answer", taken).await.unwrap().unwrap().expect("no other task wants the lock");
         assert!(lock(&other).try_lock().await.unwrap().is_none());
         guard.ensure_held().await.unwrap();
         guard.unlock().await.unwrap();
@@ -53,7 +53,7 @@ async fn of_the_command_that_takes_the_lock() {
 
 /// Loses the replies of the command that enqueues the waiter, and of one that renews its position.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_the_commands_that_a_waiter_waits_by() {
+async fn lost_replies_of_a_waiters_commands_cost_no_turn() {
     for afterwards in EACH {
         let day = Day::begin();
         let (client, holder, behind) = three(&day).await;
@@ -63,7 +63,11 @@ async fn of_the_commands_that_a_waiter_waits_by() {
         day.proxy.lose_reply("EVALSHA", afterwards);
         let first = tokio::spawn({
             let lock = lock(&client);
-            async move { lock.try_lock_for(LIFE * 4, Lease::Watched).await.map(|guard| guard.expect("its turn")) }
+            async move {
+                lock.try_lock_for(LIFE * 4, Lease::Watched)
+                    .await
+                    .map(|guard| guard.expect("the waiter has its turn"))
+            }
         });
         day.proxy.wait_until_replies_are_lost();
         let second = waiter(&behind).await;
@@ -80,7 +84,7 @@ async fn of_the_commands_that_a_waiter_waits_by() {
 
 /// The release grants the lock to the same client's next waiter, or enqueues this waiter behind another's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_the_release_that_names_a_next_waiter() {
+async fn lost_reply_of_a_release_to_a_next_waiter_costs_no_turn() {
     for afterwards in EACH {
         for another_first in 0..=WAYS {
             let day = Day::begin();
@@ -107,7 +111,7 @@ async fn of_the_release_that_names_a_next_waiter() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_the_roll_back_of_a_waiter_that_leaves() {
+async fn lost_rollback_reply_of_a_leaving_waiter_costs_no_turn() {
     for afterwards in EACH {
         let day = Day::begin();
         let (client, holder, behind) = three(&day).await;
@@ -128,7 +132,7 @@ async fn of_the_roll_back_of_a_waiter_that_leaves() {
 
 /// The waiter was granted the lock, and leaves before it knows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_the_roll_back_of_a_waiter_that_has_the_lock_and_does_not_know() {
+async fn lost_rollback_reply_of_an_unaware_holder_costs_no_turn() {
     for afterwards in EACH {
         let day = Day::begin();
         let (client, holder, behind) = three(&day).await;
@@ -150,7 +154,7 @@ async fn of_the_roll_back_of_a_waiter_that_has_the_lock_and_does_not_know() {
 
 /// Only the message of the grant is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_the_grant() {
+async fn lost_message_of_a_grant_costs_no_turn() {
     let day = Day::begin();
     let (client, holder, behind) = three(&day).await;
     let held = lock(&holder).lock().await.unwrap();
@@ -237,18 +241,27 @@ async fn command_that_is_on_its_way_for_long_loses_no_place() {
                     try_acquire(redis, &name, &next.id, Some(position)).await;
                 }
             });
-            assert!(timeout(Duration::ZERO, asks.as_mut()).await.is_err(), "it cannot have been answered");
+            assert!(
+                timeout(Duration::ZERO, asks.as_mut()).await.is_err(),
+                "expected no answer to the command on its way"
+            );
             let begun = now(&day.server).await;
             if is_sent_again {
                 day.proxy.cut(Cut::Reset);
                 day.proxy.heal();
             }
-            assert!(timeout(ON_ITS_WAY, asks.as_mut()).await.is_err(), "it cannot have been answered");
+            assert!(
+                timeout(ON_ITS_WAY, asks.as_mut()).await.is_err(),
+                "expected no answer to the command on its way"
+            );
             day.proxy.lead_to(port);
             soon("an answer", asks).await;
             let score: f64 = day.run(&format!("ZSCORE {NAME}:latchwork:{{{NAME}}}:{QUEUE} {}", ids[1])).await;
             let later = Duration::from_micros(score as u64).saturating_sub(begun);
-            assert!(later < ON_ITS_WAY / 2, "its place is {later:?} too late");
+            assert!(
+                later < ON_ITS_WAY / 2,
+                "expected the waiter's position of its first attempt, and it is {later:?} too late"
+            );
             release(redis, &name, &ids[1], None).await;
             match (held, theirs) {
                 (Some(held), _) => held.unlock().await.unwrap(),

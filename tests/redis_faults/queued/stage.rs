@@ -30,7 +30,7 @@ pub(crate) const AT_ONCE: Duration = Duration::from_secs(6);
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) async fn within<F: Future>(limit: Duration, what: &str, future: F) -> F::Output {
-    timeout(limit, future).await.unwrap_or_else(|_| panic!("{what}: not within {limit:?}"))
+    timeout(limit, future).await.unwrap_or_else(|_| panic!("expected within {limit:?}: {what}"))
 }
 
 pub(crate) fn lock(client: &LockClient) -> Lock {
@@ -169,7 +169,10 @@ impl Work {
     pub(crate) async fn work(&self, is_shared: bool) {
         let (one, most_beside) = if is_shared { (1, ALONE - 1) } else { (ALONE, 0) };
         // Ordering: as above.
-        assert!(self.inside.fetch_add(one, Ordering::SeqCst) <= most_beside, "two hold the lock");
+        assert!(
+            self.inside.fetch_add(one, Ordering::SeqCst) <= most_beside,
+            "expected no other holder inside when the task entered"
+        );
         let done = self.done();
         tokio::task::yield_now().await;
         if is_shared {
@@ -180,7 +183,10 @@ impl Work {
             self.done.store(done + 1, Ordering::SeqCst);
         }
         // Ordering: as above.
-        assert!(self.inside.fetch_sub(one, Ordering::SeqCst) - one <= most_beside, "two held the lock");
+        assert!(
+            self.inside.fetch_sub(one, Ordering::SeqCst) - one <= most_beside,
+            "expected no other holder inside when the task left"
+        );
     }
 }
 
@@ -237,7 +243,10 @@ impl Convoy {
             if self.done() > before {
                 (before, since) = (self.done(), Instant::now());
             }
-            assert!(since.elapsed() < LIFE + LITTLE, "the convoy stands still after {before} of {all}");
+            assert!(
+                since.elapsed() < LIFE + LITTLE,
+                "expected the convoy to go on, and it stands still after {before} of {all}"
+            );
         }
         for task in self.tasks {
             within(LONG, "a task's end", task).await.unwrap();
@@ -249,7 +258,7 @@ impl Convoy {
 async fn takes_turns(sides: impl Iterator<Item = Side>, work: Arc<Work>) {
     for Side { lock, is_shared } in sides {
         // Keeps waiting while the server is gone.
-        let guard = lock.try_lock_for(LONG, Lease::Watched).await.unwrap().expect("its turn");
+        let guard = lock.try_lock_for(LONG, Lease::Watched).await.unwrap().expect("the waiter has its turn");
         work.work(is_shared).await;
         if let Err(error) = guard.unlock().await {
             // The release is repeated in the background.

@@ -39,7 +39,10 @@ async fn downgrade_though_a_reply_is_lost(at: usize) {
         let reads = take(&read(&client).owned_by(&me)).await;
         writes.ensure_held().await.unwrap();
         reads.ensure_held().await.unwrap();
-        assert!(!theirs.as_ref().is_some_and(|theirs| theirs.is_finished()), "a reader beside a writer");
+        assert!(
+            !theirs.as_ref().is_some_and(|theirs| theirs.is_finished()),
+            "expected no reader beside the writer"
+        );
         if at == 1 {
             day.proxy.lose_reply(EVAL, afterwards);
         }
@@ -53,7 +56,7 @@ async fn downgrade_though_a_reply_is_lost(at: usize) {
         }
         day.proxy.wait_until_replies_are_lost();
         reads.ensure_held().await.unwrap();
-        assert!(!next.is_finished(), "a writer beside a reader");
+        assert!(!next.is_finished(), "expected no writer beside the reader");
         until_leases(&day.server, 1).await;
         reads.unlock().await.unwrap();
         serve(AT_ONCE, "the next writer's turn", next).await;
@@ -86,7 +89,7 @@ async fn writer_that_gives_up_to_read_beside_itself_writes_on() {
         drop(gives_up.await);
         until_leases(&day.server, 0).await;
         writes.ensure_held().await.unwrap();
-        assert!(read(&other).try_lock().await.unwrap().is_none(), "a reader beside a writer");
+        assert!(read(&other).try_lock().await.unwrap().is_none(), "expected no reader beside the writer");
         writes.unlock().await.unwrap();
         serve(AT_ONCE, "the next turn", taker(&other)).await;
         end(day, &[&client, &other]).await;
@@ -95,7 +98,7 @@ async fn writer_that_gives_up_to_read_beside_itself_writes_on() {
 
 /// Both guards are dropped while the link is down.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writer_that_reads_leaves_nothing_though_both_go_over_a_link_that_is_cut() {
+async fn writer_that_reads_leaves_nothing_over_a_cut_link() {
     for reads_go_first in [false, true] {
         for silent in [false, true] {
             let day = Day::begin();
@@ -116,7 +119,10 @@ async fn writer_that_reads_leaves_nothing_though_both_go_over_a_link_that_is_cut
                 drop(guards[at].take());
             }
             tokio::time::sleep(LIFE / 10).await;
-            assert!(!theirs.is_finished() && !next.is_finished(), "the server knows nothing of it");
+            assert!(
+                !theirs.is_finished() && !next.is_finished(),
+                "expected the others to wait, as no release reached the server"
+            );
             proxy.lead_to(day.server.port());
             proxy.heal();
             tokio::join!(
@@ -185,10 +191,10 @@ async fn writer_that_reads_is_renewed_in_both_though_replies_are_lost() {
         day.proxy.wait_until_replies_are_lost();
         writes.ensure_held().await.unwrap();
         reads.ensure_held().await.unwrap();
-        assert!(read(&other).try_lock().await.unwrap().is_none(), "a reader beside a writer");
+        assert!(read(&other).try_lock().await.unwrap().is_none(), "expected no reader beside the writer");
         reads.unlock().await.unwrap();
         writes.ensure_held().await.unwrap();
-        assert!(read(&other).try_lock().await.unwrap().is_none(), "a reader beside a writer");
+        assert!(read(&other).try_lock().await.unwrap().is_none(), "expected no reader beside the writer");
         writes.unlock().await.unwrap();
         serve(AT_ONCE, "the next turn", taker(&other)).await;
         end(day, &[&client, &other]).await;

@@ -15,7 +15,7 @@ async fn tenure_is_over() {
 
 /// The link is down when the newcomer asks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_that_read_go_on_while_a_newcomer_asks_in_vain() {
+async fn present_readers_go_on_while_a_newcomer_asks_in_vain() {
     for silent in [None, Some(Way::ToServer), Some(Way::ToClient)] {
         let day = Day::begin();
         let (proxy, client) = proxied(&day.server).await;
@@ -31,7 +31,7 @@ async fn those_that_read_go_on_while_a_newcomer_asks_in_vain() {
         }
         let newcomer = patient_reader(&client);
         tokio::time::sleep(LIFE / 5).await;
-        assert!(!newcomer.is_finished(), "it cannot have been answered");
+        assert!(!newcomer.is_finished(), "expected no answer to the newcomer");
         assert!(stays.is_held());
         assert_only_read(&other).await;
         proxy.lead_to(day.server.port());
@@ -120,7 +120,7 @@ async fn both_leases_are_renewed_though_replies_are_lost() {
         second.unlock().await.unwrap();
         until_leases(&day.server, 1).await;
         first.ensure_held().await.unwrap();
-        assert!(!writer.is_finished(), "a writer beside a reader");
+        assert!(!writer.is_finished(), "expected no writer beside the reader");
         first.unlock().await.unwrap();
         serve(AT_ONCE, "the writer's turn", writer).await;
         end(day, &[&client, &other]).await;
@@ -140,7 +140,7 @@ async fn until_renewed_by_and_by(guard: &Guard) {
 
 /// The newcomer waits behind another client's writer. The readers leave over a cut link.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn newcomer_behind_a_writer_has_its_turn_though_the_first_ones_leave_over_a_link_that_is_cut() {
+async fn newcomer_behind_a_writer_is_served_over_a_cut_link() {
     for how in [Cut::Close, Cut::Reset] {
         let day = Day::begin();
         let (proxy, client) = proxied(&day.server).await;
@@ -155,7 +155,7 @@ async fn newcomer_behind_a_writer_has_its_turn_though_the_first_ones_leave_over_
         let release = tokio::spawn(stays.unlock());
         proxy.cut(how);
         let guard = within(AT_ONCE, "the writer's turn", writer).await.unwrap().unwrap();
-        assert!(!newcomer.is_finished(), "a reader beside a writer");
+        assert!(!newcomer.is_finished(), "expected no reader beside the writer");
         if let Err(error) = within(AT_ONCE, "the release", release).await.unwrap() {
             assert!(error.is_release_pending(), "{error:?}");
         }
@@ -184,7 +184,7 @@ async fn all_readers_of_a_client_are_told_when_the_server_forgets() {
     for guard in guards {
         assert!(guard.unlock().await.unwrap_err().is_not_held());
     }
-    let guard = lock(&other).try_lock_for(AT_ONCE, Lease::Watched).await.unwrap().expect("it is free");
+    let guard = lock(&other).try_lock_for(AT_ONCE, Lease::Watched).await.unwrap().expect("the lock is free");
     guard.unlock().await.unwrap();
     end(day, &[&client, &other]).await;
 }

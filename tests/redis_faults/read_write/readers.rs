@@ -26,7 +26,7 @@ pub(crate) fn read(client: &LockClient) -> Lock {
 pub(crate) fn patient_reader(client: &LockClient) -> Waiter {
     let read = read(client);
     tokio::spawn(async move {
-        read.try_lock_for(LONG, Lease::Watched).await.map(|guard| guard.expect("its turn"))
+        read.try_lock_for(LONG, Lease::Watched).await.map(|guard| guard.expect("the waiter has its turn"))
     })
 }
 
@@ -40,7 +40,7 @@ pub(crate) async fn until_leases(server: &RedisServer, how_many: usize) {
 
 /// Asserts that a writer is refused, and a reader is not.
 pub(crate) async fn assert_only_read(client: &LockClient) {
-    assert!(lock(client).try_lock().await.unwrap().is_none(), "a writer beside a reader");
+    assert!(lock(client).try_lock().await.unwrap().is_none(), "expected no writer beside the reader");
     read(client).try_lock().await.unwrap().expect("readers may").unlock().await.unwrap();
 }
 
@@ -185,7 +185,7 @@ async fn lost_reply_of_the_renewal_of_a_reader() {
         day.proxy.wait_until_replies_are_lost();
         until_renewed(&guard).await;
         guard.ensure_held().await.unwrap();
-        assert!(!writer.is_finished(), "a writer beside a reader");
+        assert!(!writer.is_finished(), "expected no writer beside the reader");
         guard.unlock().await.unwrap();
         serve(AT_ONCE, "the writer's turn", writer).await;
         end(day, &[&client, &other]).await;
@@ -194,7 +194,7 @@ async fn lost_reply_of_the_renewal_of_a_reader() {
 
 /// The reader hears nothing, and its lease ends: a writer enters then and not before, and the reader knows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reader_that_is_cut_off_for_as_long_as_its_lease_lasts_knows_that_it_is_over() {
+async fn reader_cut_off_for_its_whole_lease_knows_of_the_end() {
     let day = Day::begin();
     let (proxy, client) = proxied(&day.server).await;
     let other = day.bystander().await;
@@ -205,7 +205,7 @@ async fn reader_that_is_cut_off_for_as_long_as_its_lease_lasts_knows_that_it_is_
     let guards = [guard, second];
     let came = within(LIFE * 4, "the end of the lease", writer).await.unwrap().unwrap();
     for guard in &guards {
-        assert!(!guard.is_held(), "a writer beside a reader");
+        assert!(!guard.is_held(), "expected the guard to have lost its hold beside the writer");
         assert_eq!(guard.lost().await, LossReason::Unreachable);
     }
     proxy.heal();
@@ -234,10 +234,10 @@ async fn readers_of_a_client_go_one_by_one_over_links_that_are_cut() {
         drop(killed.await);
         stays.ensure_held().await.unwrap();
     }
-    assert!(!writer.is_finished(), "a writer beside a reader");
+    assert!(!writer.is_finished(), "expected no writer beside the reader");
     drop(stays);
     assert!(read(&client).is_held_by(&me).await.unwrap());
-    assert!(!writer.is_finished(), "a writer beside a reader that is forgotten");
+    assert!(!writer.is_finished(), "expected no writer beside the forgotten reader");
     read(&client).unlock(&me).await.unwrap();
     serve(AT_ONCE, "the writer's turn", writer).await;
     end(day, &[&client, &other]).await;
@@ -260,7 +260,7 @@ async fn tries_to_read_share_an_answer_though_its_reply_is_lost() {
                 Err(error) => assert!(error.is_retryable(), "{error:?}"),
             }
         }
-        assert!(!guards.is_empty(), "the command was sent again");
+        assert!(!guards.is_empty(), "expected a guard of a try that was sent again");
         assert_only_read(&other).await;
         for guard in guards {
             guard.ensure_held().await.unwrap();
@@ -271,7 +271,7 @@ async fn tries_to_read_share_an_answer_though_its_reply_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tries_to_read_over_a_link_that_is_silent_end_and_leave_nothing() {
+async fn read_attempts_over_a_silent_link_end_and_leave_nothing() {
     for way in [Way::ToServer, Way::ToClient] {
         let day = Day::begin();
         let (proxy, client) = proxied(&day.server).await;
@@ -283,7 +283,7 @@ async fn tries_to_read_over_a_link_that_is_silent_end_and_leave_nothing() {
         }
         proxy.heal();
         serve(AT_ONCE, "the writer's turn", taker(&other)).await;
-        read(&client).try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
+        read(&client).try_lock().await.unwrap().expect("the lock is free").unlock().await.unwrap();
         end(day, &[&client, &other]).await;
     }
 }

@@ -33,7 +33,7 @@ async fn readers_and_their_turns_go_on_at_the_next_master() {
     set.wait_for_master(1);
     until_listening(&set.servers[1], &[writes]).await;
     for guard in held {
-        assert!(!writer.is_finished(), "it writes while others read");
+        assert!(!writer.is_finished(), "expected no writer beside the readers");
         guard.ensure_held().await.unwrap();
         guard.unlock().await.unwrap();
     }

@@ -13,7 +13,7 @@ use crate::day::{Day, EVAL, eventually, soon};
 
 /// The writer is granted the lock, and never hears of the grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writer_whose_link_falls_silent_with_its_grant_costs_readers_one_life() {
+async fn writer_cut_off_with_its_grant_delays_readers_by_one_life() {
     let day = Day::begin();
     let (proxy, first) = proxied(&day.server).await;
     let (holder, other) = (day.bystander().await, day.bystander().await);
@@ -27,7 +27,7 @@ async fn writer_whose_link_falls_silent_with_its_grant_costs_readers_one_life() 
     let guard = within(LIFE + LITTLE, "the reader's turn", reader).await.unwrap().unwrap();
     proxy.heal();
     until_queued(&day.server, 1).await;
-    assert!(!cut_off.is_finished(), "a writer beside a reader");
+    assert!(!cut_off.is_finished(), "expected no writer beside the reader");
     guard.ensure_held().await.unwrap();
     guard.unlock().await.unwrap();
     serve(AT_ONCE, "the writer's turn", cut_off).await;
@@ -36,7 +36,7 @@ async fn writer_whose_link_falls_silent_with_its_grant_costs_readers_one_life() 
 
 /// Readers wait behind a writer that leaves and cannot say so: its link is dead, its task is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reader_behind_a_waiting_writer_that_is_gone_reads_within_a_life() {
+async fn reader_behind_a_vanished_waiting_writer_reads_within_a_life() {
     let day = Day::begin();
     let (proxy, client) = proxied(&day.server).await;
     let (holder, other) = (day.bystander().await, day.bystander().await);
@@ -55,7 +55,7 @@ async fn reader_behind_a_waiting_writer_that_is_gone_reads_within_a_life() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forced_unlock_whose_reply_is_lost_frees_the_lock_of_all_its_readers() {
+async fn forced_unlock_with_a_lost_reply_removes_all_readers() {
     for afterwards in [Afterwards::Reset, Afterwards::Silence] {
         let day = Day::begin();
         let forces = day.client().await;
@@ -69,7 +69,10 @@ async fn forced_unlock_whose_reply_is_lost_frees_the_lock_of_all_its_readers() {
         until_listening(&day.server, &[&next]).await;
         day.proxy.lose_reply(EVAL, afterwards);
         let forced = soon("an answer", lock(&forces).force_unlock()).await;
-        assert!(forced.is_err_and(|error| error.is_retryable()), "its reply was lost");
+        assert!(
+            forced.is_err_and(|error| error.is_retryable()),
+            "expected an error that may be retried, as the reply was lost"
+        );
         let writer = within(AT_ONCE, "the writer's turn", writer).await.unwrap().unwrap();
         assert_eq!(leases(&day.server).await, 0);
         for guard in &guards {

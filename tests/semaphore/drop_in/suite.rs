@@ -71,7 +71,7 @@ async fn none_are_always_to_be_had() {
     assert!(semaphore.try_acquire_many(0).is_ok());
     stays_pending(async {
         tokio::join!(semaphore.acquire(), async {
-            assert!(semaphore.try_acquire_many(0).is_ok(), "past waiters, too");
+            assert!(semaphore.try_acquire_many(0).is_ok(), "expected zero permits at once, past waiters too");
         })
     })
     .await;
@@ -189,7 +189,7 @@ async fn closing_refuses_all() {
     drop(held);
     assert_eq!(semaphore.available_permits(), 2);
     assert_eq!(semaphore.forget_permits(1), 1);
-    assert!(semaphore.is_closed(), "forgetting reopened it");
+    assert!(semaphore.is_closed(), "expected the semaphore closed after forgetting");
     assert!(semaphore.try_acquire().is_err());
 }
 

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_of_a_failure_leaves_out_the_successes() {
+    fn report_of_a_failure_omits_the_successes() {
         let text = without_successes(SAID);
         assert!(
             !text.contains("a::b") && text.contains("it is wrong") && text.contains("test c ..."),

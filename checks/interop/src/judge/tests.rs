@@ -122,7 +122,7 @@ fn end_that_was_not_seen_is_found() {
 
 /// A process takes turn after turn, another waits for three seconds; and again, with a stalled server.
 #[test]
-fn process_that_has_no_turn_in_a_crowd_is_found_unless_a_fault_is_to_blame() {
+fn starved_process_is_found_unless_a_fault_explains_it() {
     let turn = |id: u64| {
         let [wants, has, gives] = [940, 945, 990].map(|at| at + id * 60);
         format!("{wants} A wants {id} @100; {has} A has {id}; {gives} A gives {id}; ")

@@ -154,7 +154,7 @@ impl Answers {
         };
         (!is_right).then(|| {
             let (what, began) = (words(view, call), time::seconds(call.began));
-            format!("{what}: {answer:?} was not true at any moment since {began}")
+            format!("{what}: expected an answer that was true at some moment since {began}, saw {answer:?}")
         })
     }
 

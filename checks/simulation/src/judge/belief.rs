@@ -59,7 +59,7 @@ fn too_long<S: Store>(view: &View<'_, S>, hold: &Hold) -> Option<String> {
         return None;
     }
     Some(format!(
-        "{} counts on lease {} for {}, and the store has it for {}",
+        "{}: expected no belief beyond the store's lease, saw lease {} believed for {} and stored for {}",
         view.words(hold),
         hold.number,
         time::seconds(left),

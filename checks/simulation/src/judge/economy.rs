@@ -76,7 +76,8 @@ impl<S: Store> Judge<S> for Economy {
                     self.unsettled.get(&call.member).is_some_and(|ended| call.began <= ended + SECOND);
                 let most = most + leases_over(view, call) + u64::from(asked);
                 let sent = sent(view, call.member).saturating_sub(before);
-                (sent > most).then(|| format!("{} has sent {sent} commands", words(view, call)))
+                (sent > most)
+                    .then(|| format!("{}: expected {most} commands at most, saw {sent}", words(view, call)))
             }
             _ => None,
         }
@@ -89,7 +90,7 @@ impl<S: Store> Judge<S> for Economy {
         view.scene.members.iter().enumerate().find_map(|(at, member)| {
             let sent = member.client.as_ref()?.metrics().renewals_sent;
             let most = 2.0 + self.renewals.get(&at).copied().unwrap_or(0.0);
-            (sent as f64 > most).then(|| format!("p{at} has sent {sent} renewals, where {most:.0} were due"))
+            (sent as f64 > most).then(|| format!("p{at}: expected {most:.0} renewals at most, saw {sent}"))
         })
     }
 }

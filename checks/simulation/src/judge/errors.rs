@@ -30,7 +30,7 @@ impl<S: Store> Judge<S> for Errors {
             return None;
         }
         let (what, since, error) = (words(view, call), time::seconds(call.began), error_words(error));
-        Some(format!("{what} since {since} fails, {error}, and there is no reason for it"))
+        Some(format!("{what} since {since}: expected no error without a reason, saw {error}"))
     }
 }
 

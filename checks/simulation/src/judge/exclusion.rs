@@ -25,12 +25,12 @@ impl<S: Store> Judge<S> for Exclusion {
             if let Some(other) = holders.iter().find(|other| exclude(other, hold)) {
                 return Some(
                     format!(
-                        "{} (lease {}) and {} (lease {}) are held at once",
+                        "expected one holder, saw {} (lease {}) and {} (lease {}) at once",
                         view.words(other),
                         other.number,
                         view.words(hold),
                         hold.number
-                    ) + &format!("; the store has them for {} and {}", left(view, other), left(view, hold)),
+                    ) + &format!("; stored for {} and {}", left(view, other), left(view, hold)),
                 );
             }
             holders.push(hold);

@@ -63,8 +63,12 @@ impl<S: Store> Judge<S> for Forced {
                 _ => true,
             };
             let since = time::seconds(call.began);
-            let text =
-                || format!("{}: {answer:?} was not true at any moment since {since}", words(view, call));
+            let text = || {
+                format!(
+                    "{}: expected an answer that was true at some moment since {since}, saw {answer:?}",
+                    words(view, call)
+                )
+            };
             if let Some(wrong) = wrong.or_else(|| (!is_right).then(text)) {
                 return Some(wrong);
             }
@@ -89,10 +93,7 @@ impl<S: Store> Judge<S> for Forced {
                 // A later hold may have renewed the lease since, and asks the store once more.
                 && self.granted.get(&(hold.member, hold.lock)).is_none_or(|at| *at < call.began)
         })?;
-        Some(format!(
-            "{} believes in its lease still, which its client has forced free",
-            view.words(believes)
-        ))
+        Some(format!("{}: expected a loss by its client's forced unlock, saw a hold", view.words(believes)))
     }
 }
 
@@ -121,7 +122,7 @@ impl Forced {
             *taken += u64::from(before.iter().any(is_taken));
             if *taken > calls && is_calm(view) {
                 let lock = view.lock_words(*lock);
-                wrong = Some(format!("{lock} was taken from its holders {taken} times, by {calls} calls"));
+                wrong = Some(format!("{lock}: expected {calls} forced unlocks at most, saw {taken}"));
             }
             *before = after;
         }

@@ -53,7 +53,7 @@ impl<S: Store> Judge<S> for Kept {
             }
             if !self.has_reason(view, hold) {
                 return Some(format!(
-                    "{}, got {} ago, is lost, {:?}, and there is no reason for it",
+                    "{}, granted {} ago: expected no loss without a reason, saw {:?}",
                     view.words(hold),
                     time::seconds(view.now - hold.granted),
                     hold.loss.flatten()
@@ -78,7 +78,7 @@ impl<S: Store> Judge<S> for Kept {
                 ((hold.left == 0 || is_short) && !view.excuses.may_be_forced(hold.lock, view.now)).then(
                     || {
                         let left = time::seconds(hold.left);
-                        format!("{} is held for {left} when it is got", view.words(hold))
+                        format!("{}: expected a whole lease at the grant, saw {left}", view.words(hold))
                     },
                 )
             }
@@ -88,8 +88,12 @@ impl<S: Store> Judge<S> for Kept {
                     let until = self.until.entry(id).or_default();
                     *until = (*until).max(call.began.saturating_add(lease));
                 }
-                self.is_done_in_vain(view, call, id)
-                    .then(|| format!("{}, hold {id}: it is done, and the hold was lost", words(view, call)))
+                self.is_done_in_vain(view, call, id).then(|| {
+                    format!(
+                        "{}, hold {id}: expected an error of the lost hold, saw a success",
+                        words(view, call)
+                    )
+                })
             }
             Event::Called(call) if matches!(call.op, Op::UnlockByOwner { .. }) => {
                 let owner = call.hold.and_then(|id| self.owners.get(&id));

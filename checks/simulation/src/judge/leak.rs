@@ -52,7 +52,7 @@ impl<S: Store> Judge<S> for Leak {
             let (since, ends) = (time::seconds(idle.since), time::seconds(idle.ends));
             let lock = view.lock_words(*lock);
             return Some(format!(
-                "the store keeps lease {number} of p{member} on {lock} until {ends}; no task counts on it since {since}"
+                "expected no lease {number} of p{member} on {lock} unused since {since}, saw it until {ends}"
             ));
         }
         let mut idle = BTreeMap::new();
@@ -80,7 +80,7 @@ impl<S: Store> Judge<S> for Leak {
         let (lock, lease) = leases.find(|(_, lease)| !self.came_late(view, lease))?;
         let (number, lock, left) =
             (lease.number, view.lock_words(lock), time::seconds(lease.ends - view.now));
-        Some(format!("the store has lease {number} of {lock} for {left} still, and all have let go"))
+        Some(format!("expected no lease of {lock} after the last guard, saw lease {number} for {left}"))
     }
 }
 

@@ -34,7 +34,7 @@ impl<S: Store> Judge<S> for Length {
         let stored = stored(view, hold);
         (stored > lease + allowance(view, hold) + hand_off(view.program)).then(|| {
             let (stored, lease) = (time::seconds(stored), time::seconds(lease));
-            format!("{} has a lease of {stored}, and asked for {lease}", view.words(hold))
+            format!("{}: expected a lease of {lease} at most, saw {stored}", view.words(hold))
         })
     }
 }

@@ -25,7 +25,10 @@ impl<S: Store> Judge<S> for Limits {
         let call = view.scene.calls.values().find(|call| is_late(view, call))?;
         let what = operation_words(view.program, &call.op);
         let (began, due) = (time::seconds(call.began), time::seconds(call.due.unwrap_or(0)));
-        Some(format!("p{}t{} calls {what} at {began} and is to be done at {due}", call.member, call.task))
+        Some(format!(
+            "p{}t{} {what}, called at {began}: expected an answer by {due}, saw none",
+            call.member, call.task
+        ))
     }
 }
 

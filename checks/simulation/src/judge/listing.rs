@@ -24,14 +24,25 @@ impl<S: Store> Judge<S> for Listing {
         let member = call.member;
         let missing = view.scene.holds.values().filter(|hold| hold.member == member && hold.is_held());
         let missing = missing.into_iter().find(|hold| !is_listed(view, hold, held));
-        let text =
-            missing.map(|hold| format!("{} is not among what p{member} says it holds", view.words(hold)));
+        let text = missing.map(|hold| {
+            format!("expected {} among the holds of p{member}, saw no such entry", view.words(hold))
+        });
         let made_up = held.iter().find(|held| !is_had(view, member, held));
-        let text =
-            text.or_else(|| made_up.map(|it| format!("p{member} says it holds {}, by no guard", it.name)));
+        let text = text.or_else(|| {
+            made_up.map(|it| {
+                format!("expected a guard for each hold that p{member} lists, saw none for {}", it.name)
+            })
+        });
         let many =
             waiting.iter().find(|waits| waits.waiters == 0 || waits.waiters > called(view, member, waits));
-        text.or_else(|| many.map(|it| format!("p{member} says that {} wait for {}", it.waiters, it.name)))
+        text.or_else(|| {
+            many.map(|it| {
+                format!(
+                    "p{member}: expected no more than its waiting calls, saw {} listed for {}",
+                    it.waiters, it.name
+                )
+            })
+        })
     }
 }
 

@@ -58,14 +58,20 @@ impl<S: Store> Judge<S> for Losses {
             let since = self.untold.iter().find(|(other, _)| other == by).map_or(now, |(_, since)| *since);
             if now > since + MOMENT {
                 let since = time::seconds(since);
-                return Some(format!("p{}t{} waits for a loss that is there since {since}", by.0, by.1));
+                return Some(format!(
+                    "p{}t{}: expected a report of the loss at {since}, saw none",
+                    by.0, by.1
+                ));
             }
             untold.push((*by, since));
         }
         self.untold = untold;
         let told = self.told.iter().filter_map(|id| view.scene.holds.get(id));
         if let Some(hold) = told.into_iter().find(|hold| hold.is_held()) {
-            return Some(format!("{} is held, and was told to be lost", view.words(hold)));
+            return Some(format!(
+                "{}: expected a lost hold after the report of a loss, saw it held",
+                view.words(hold)
+            ));
         }
         self.numbers.extend(view.scene.holds.values().map(|hold| (hold.id, hold.number)));
         None
@@ -169,7 +175,7 @@ impl Losses {
         (!is_right).then(|| {
             let (what, after) = (words(view, call), time::seconds(view.now - known.granted));
             let id = known.id;
-            format!("{what}, hold {id}: it is told {reason:?} after {after}, and there is no reason for it")
+            format!("{what}, hold {id}: expected no loss without a reason, saw {reason:?} after {after}")
         })
     }
 }

@@ -85,20 +85,22 @@ impl<S: Store> Judge<S> for Sums {
                 let counted = view.scene.members[call.member].client.as_ref()?.metrics().hand_offs_local;
                 return (stats.hand_offs > counted).then(|| {
                     let (member, hand_offs) = (call.member, stats.hand_offs);
-                    format!("p{member} has counted {counted} hand-offs, and {hand_offs} of one lock")
+                    format!("p{member}: expected {counted} hand-offs at most of one lock, saw {hand_offs}")
                 });
             }
             (_, Answer::Shutdown(Ok(()))) => {
                 let pending = view.scene.members[call.member].client.as_ref()?.metrics().releases_pending;
                 // A forgotten hold may have ended at this very moment.
                 let had_holds = self.hold.contains(&call.member);
-                return (pending > 0 && !had_holds)
-                    .then(|| format!("p{} is shut down, and {pending} releases are under way", call.member));
+                return (pending > 0 && !had_holds).then(|| {
+                    format!("p{}: expected no pending release after the shutdown, saw {pending}", call.member)
+                });
             }
             (_, Answer::Metrics(metrics)) => {
                 let fell = fallen(&seen.last, metrics);
                 seen.last = **metrics;
-                return fell.map(|what| format!("p{}: {what} fell", call.member));
+                return fell
+                    .map(|what| format!("p{}: expected rising counters, saw {what} fall", call.member));
             }
             _ => {}
         }
@@ -122,7 +124,7 @@ impl<S: Store> Judge<S> for Sums {
                 wrong(&seen, &metrics, S::APART).or_else(|| wrong_times(view, at, &seen, &metrics)).or_else(
                     || (metrics.superseded > 0 && polls_all(view, member.plan)).then_some("superseded"),
                 )?;
-            Some(format!("p{at}: {wrong}; {seen:?}; {metrics:?}"))
+            Some(format!("p{at}: expected the {wrong} of {seen:?}, saw {metrics:?}"))
         })
     }
 }
@@ -141,7 +143,7 @@ fn wrong_times<S: Store>(
     let is_right = waits <= seen.waited + rounding
         && waits + holds + seen.unmeasured + rounding >= total
         && (had_more || waits + holds <= total + rounding);
-    (!is_right && !seen.others_try).then_some("times")
+    (!is_right && !seen.others_try).then_some("wait and hold times")
 }
 
 /// True if all futures of a process are polled at each wake.
@@ -183,14 +185,14 @@ fn wrong(seen: &Seen, metrics: &Metrics, apart: bool) -> Option<&'static str> {
     let guards = seen.acquisitions - seen.forgotten..=seen.acquisitions - seen.forgotten + had_for_a_moment;
     let sums = [
         ("acquisitions", seen.others_try || metrics.waits.count() == seen.acquisitions),
-        ("attempts that were given up", seen.others_try || metrics.given_up == seen.given_up),
+        ("abandoned attempts", seen.others_try || metrics.given_up == seen.given_up),
         ("guards", seen.others_try || guards.contains(&metrics.holds.count())),
         ("losses", seen.losses_told == 0 || metrics.leases_lost > 0),
-        ("releases under way", metrics.releases_pending == 0),
+        ("pending releases", metrics.releases_pending == 0),
         ("subscriptions", !apart || metrics.subscriptions == 0),
         ("renewals", metrics.renewals_failed <= metrics.renewals_sent),
         (
-            "wake-ups for what was got",
+            "wake-ups by a grant",
             metrics.hand_offs_remote <= metrics.waits.count() + seen.ended_otherwise || seen.others_try,
         ),
     ];

@@ -23,7 +23,7 @@ impl<S: Store> Judge<S> for NothingLeft {
             let client = member.client.as_ref().filter(|_| member.process.is_alive())?;
             let stats = client.registry().stats();
             let left = left(&stats).or_else(|| waiters(client, view))?;
-            Some(format!("p{at} has {left} still; {stats:?}"))
+            Some(format!("p{at}: expected nothing left, saw {left}; {stats:?}"))
         })
     }
 }

@@ -69,7 +69,7 @@ impl<S: Store> Judge<S> for Order {
         let overtaken =
             view.scene.calls.values().find(|waiter| self.is_overtaken(view, waiter, call, lock))?;
         Some(format!(
-            "{}: p{}t{} waits since {} and is overtaken by p{}t{}, which came at {}",
+            "{}: expected p{}t{} first, waiting since {}, saw p{}t{}, waiting since {}",
             view.lock_words(lock),
             overtaken.member,
             overtaken.task,

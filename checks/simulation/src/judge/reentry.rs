@@ -42,7 +42,9 @@ impl<S: Store> Judge<S> for Reentry {
             let began = self.since.get(by).copied().unwrap_or(view.now).max(member.stood_still_until);
             if view.now > began + limit {
                 let (what, began) = (words(view, call), time::seconds(began));
-                return Some(format!("{what} waits, and its owner has the lock since {began}"));
+                return Some(format!(
+                    "{what}: expected no wait, as the owner has the lock since {began}, saw it waiting"
+                ));
             }
             since.insert(*by, began);
         }

@@ -110,9 +110,10 @@ fn wrong<S: Store>(
     let since = time::seconds(call.began);
     if told.is_some_and(|told| told < call.began) {
         return Some(format!(
-            "{} since {since}: the store has not said since that it is held",
+            "{} since {since}: expected a report of a holder by the store, saw none",
             words(view, call)
         ));
     }
-    (!seen.was_taken).then(|| format!("{}: it was held at no moment since {since}", words(view, call)))
+    (!seen.was_taken)
+        .then(|| format!("{}: expected a holder at some moment since {since}, saw none", words(view, call)))
 }

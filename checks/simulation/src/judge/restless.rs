@@ -39,7 +39,7 @@ impl<S: Store> Judge<S> for Restless {
         let seconds = 1 + (view.now - self.since) / SECOND;
         self.begins(view);
         (polls > POLLS * seconds + 40 * commands)
-            .then(|| format!("tasks were polled {polls} times in {seconds} s, with {commands} commands"))
+            .then(|| format!("expected fewer polls in {seconds} s with {commands} commands, saw {polls}"))
     }
 
     fn hear(&mut self, _event: &Event, view: &View<'_, S>) -> Option<String> {

@@ -70,7 +70,7 @@ impl Service {
                 && !blocks(view, lock)
             {
                 return Some(format!(
-                    "p{}t{} waits for {}, which is free since {}",
+                    "p{}t{}: expected the lock {}, free since {}, saw the call waiting",
                     by.0,
                     by.1,
                     view.lock_words(lock),

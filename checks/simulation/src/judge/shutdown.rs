@@ -38,7 +38,10 @@ impl<S: Store> Judge<S> for Shutdown {
             };
             let call = view.calls_of(*member).find(|call| process.runs() && waits(call))?;
             let begun = time::seconds(*begun);
-            Some(format!("{} waits still, and its client is shut down since {begun}", words(view, call)))
+            Some(format!(
+                "{}: expected the end by the shutdown at {begun}, saw the call waiting",
+                words(view, call)
+            ))
         })
     }
 
@@ -52,21 +55,28 @@ impl<S: Store> Judge<S> for Shutdown {
             Event::Answered(call, Answer::Shutdown(Err(_))) => {
                 let Op::Shutdown(limit) = call.op else { return None };
                 let until = call.began + limit.saturating_sub(view.drift(call.member, limit) + MOMENT);
-                (view.now < until).then(|| format!("{} gives up before its limit", words(view, call)))
+                (view.now < until).then(|| {
+                    format!(
+                        "{}: expected a shutdown that waits for its limit, saw an earlier end",
+                        words(view, call)
+                    )
+                })
             }
             Event::Answered(call, answer) if matches!(call.op, Op::Acquire { .. }) => {
                 let begun = *self.begun.get(&call.member)?;
                 let wrong = match answer {
                     // The next poll returns an earlier grant.
-                    Answer::Got(_) => is_late(view, call, begun).then(|| "has the lock".to_owned()),
-                    Answer::NotGot if call.began > begun => Some("is refused".to_owned()),
+                    Answer::Got(_) => is_late(view, call, begun).then(|| "the lock".to_owned()),
+                    Answer::NotGot if call.began > begun => Some("a refusal".to_owned()),
                     Answer::Failed(error) if call.began > begun && !is_told(error) => {
-                        Some(format!("is told: {}", error_words(error)))
+                        Some(format!("the error: {}", error_words(error)))
                     }
                     _ => None,
                 };
                 let begun = time::seconds(begun);
-                wrong.map(|what| format!("{} {what}, and was shut down at {begun}", words(view, call)))
+                wrong.map(|what| {
+                    format!("{}: expected `ShutDown` since {begun}, saw {what}", words(view, call))
+                })
             }
             _ => None,
         }
@@ -97,7 +107,7 @@ fn is_left<S: Store>(view: &View<'_, S>, member: usize) -> Option<String> {
     }
     let holds = its.client.as_ref().map_or(0, |client| client.held().len());
     if holds > 0 {
-        return Some(format!("p{member} is shut down, and has {holds} holds"));
+        return Some(format!("p{member}: expected no hold after the shutdown, saw {holds}"));
     }
     // A late attempt is rolled back after its arrival.
     if !is_calm(view) || view.store.under_way(&its.process) > 0 {
@@ -113,5 +123,8 @@ fn is_left<S: Store>(view: &View<'_, S>, member: usize) -> Option<String> {
         is_its(lease.number, &lease.client) && lease.ends > view.now + ENDS_BY_ITSELF + drift
     })?;
     let (lock, left) = (view.lock_words(lock), time::seconds(lease.ends - view.now));
-    Some(format!("p{member} is shut down, and the store has its lease {} of {lock} for {left}", lease.number))
+    Some(format!(
+        "p{member}: expected no lease after the shutdown, saw lease {} of {lock} for {left}",
+        lease.number
+    ))
 }

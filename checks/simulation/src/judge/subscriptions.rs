@@ -48,6 +48,6 @@ fn differs<S: Store>(view: &View<'_, S>) -> Option<String> {
         // Over Redis, names that differ only by braces share a channel.
         let shares = view.program.names.iter().any(|name| name.contains('{'));
         (stored > known || stored < known && !shares)
-            .then(|| format!("the store has {stored} subscriptions of p{at}, whose waiters need {known}"))
+            .then(|| format!("p{at}: expected {known} subscriptions at the store, saw {stored}"))
     })
 }

@@ -94,7 +94,7 @@ impl<S: Store> Judge<S> for Tenure {
                 && (has_heard || view.now > ends(8))
         })?;
         Some(format!(
-            "{}: p{}t{} waits since {}, and p{} passes on lease {} among its own since {}",
+            "{}: expected a turn of p{}t{}, waiting since {}, saw p{} keep lease {} among its own since {}",
             view.lock_words(hold.lock),
             waits.member,
             waits.task,

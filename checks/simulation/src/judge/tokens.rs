@@ -38,7 +38,7 @@ impl<S: Store> Judge<S> for Tokens {
             && matches!(call.op, Op::Acquire { fenced: true, .. })
             && view.scene.holds.get(id).is_some_and(|hold| hold.token.is_none())
         {
-            return Some(format!("{} has no token", words(view, call)));
+            return Some(format!("{}: expected a token, saw none", words(view, call)));
         }
         let Event::Granted(id) = event else { return None };
         let hold = view.scene.holds.get(id)?;
@@ -65,7 +65,7 @@ impl<S: Store> Judge<S> for Tokens {
         let wrong = seen.iter().find(|other| !is_inner && has_fallen(other, hold, began, token));
         let text = wrong.map(|other| {
             format!(
-                "{} has token {token}, and {} before it has {}",
+                "{}: expected a token greater than those before, saw {token}, and {} has {}",
                 view.words(hold),
                 other.words,
                 other.token

@@ -43,7 +43,10 @@ impl<S: Store> Judge<S> for Told {
     fn look(&mut self, view: &View<'_, S>) -> Option<String> {
         if let Some(hold) = view.scene.holds.values().find(|hold| self.is_held_too_long(view, hold)) {
             let granted = time::seconds(hold.granted);
-            return Some(format!("{} is held since {granted}, for longer than it may be", view.words(hold)));
+            return Some(format!(
+                "{}: expected an end by its longest hold, saw it held since {granted}",
+                view.words(hold)
+            ));
         }
         if !*self.may_be_gone.get_or_insert_with(|| may_be_gone(view)) {
             return None;
@@ -58,7 +61,7 @@ impl<S: Store> Judge<S> for Told {
             gone.waited_since = gone.waited_since.or(Some(view.now)).filter(|_| is_waited_for(view, hold));
             if view.now > told_by(view, hold, gone) {
                 return Some(format!(
-                    "{} counts on lease {}, which the store has not since {}",
+                    "{}: expected the loss of lease {}, gone at the store since {}, saw it held",
                     view.words(hold),
                     hold.number,
                     time::seconds(gone.since)

@@ -128,7 +128,7 @@ impl Turns {
                 let name = &view.program.names[name];
                 let (member, task) = (call.member, call.task);
                 return Some(format!(
-                    "{name:?}: p{member}t{task} waits to read since {began}, and {seen} wrote since"
+                    "{name:?}: expected one writer before p{member}t{task}, waiting since {began}, saw {seen}"
                 ));
             }
         }
@@ -178,7 +178,7 @@ impl Turns {
                 && !self.is_writer_held_up(view, call, name, reader)
         })?;
         Some(format!(
-            "{:?}: p{}t{} waits to write since {}, and p{}t{}, which came at {}, reads before it",
+            "{:?}: expected p{}t{} first, waiting to write since {}, saw reader p{}t{}, waiting since {}",
             view.program.names[name],
             waits.member,
             waits.task,

@@ -63,7 +63,7 @@ mod tests {
                 frames.put(piece);
                 out.extend(std::iter::from_fn(|| frames.take()));
             }
-            assert_eq!(out, commands, "in pieces of {size}");
+            assert_eq!(out, commands, "expected the commands whole, from pieces of {size} bytes");
         }
     }
 }

@@ -20,7 +20,7 @@ fn leader(lock: &Lock, processes: &mut Vec<Process>, before: u64) -> (Process, u
         if let Some(leads) = processes.iter().position(led) {
             let leader = processes.swap_remove(leads);
             let term = leader.wait_for("leads in term ").parse().unwrap();
-            assert!(term > before, "term {term} after {before}");
+            assert!(term > before, "expected a term above {before}, and got {term}");
             return (leader, term);
         }
         std::thread::yield_now();

@@ -47,11 +47,11 @@ fn each_recipe_is_run_and_listed() {
         let name = path.file_stem().unwrap().to_str().unwrap();
         assert!(
             NAMES.contains(&name) || package.join(format!("tests/recipes/{name}.rs")).exists(),
-            "{name} is not run"
+            "expected a test of {name}"
         );
         assert!(
             list.contains(&format!("](recipes/src/bin/{name}.rs)")),
-            "{name} is not in examples/README.md"
+            "expected {name} in examples/README.md"
         );
     }
 }

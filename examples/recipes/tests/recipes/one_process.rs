@@ -42,7 +42,10 @@ fn job_ends_cleanly_by_each_signal_and_at_the_end_of_main() {
         first.wait_for("the lock is free");
         assert!(first.wait().success());
         second.wait_for("begun");
-        assert!(ended.elapsed() < LEASE - Duration::from_secs(1), "it waited for the lease");
+        assert!(
+            ended.elapsed() < LEASE - Duration::from_secs(1),
+            "expected the second run before the end of the lease"
+        );
         assert!(second.wait().success());
         assert!(!lock.is_locked().unwrap());
     }

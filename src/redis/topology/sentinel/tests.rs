@@ -93,7 +93,7 @@ async fn until_known(shared: &Shared) {
 // === Asking ===
 
 #[tokio::test]
-async fn sentinels_are_asked_in_the_order_of_the_url_but_first_the_last_one_that_was_right() {
+async fn last_right_sentinel_is_asked_before_the_others_of_the_url() {
     let master = server("master").await;
     let port = master.port;
     let [first, second] = [sentinel(|| UNKNOWN.to_owned()).await, sentinel(move || at(port)).await];
@@ -122,7 +122,7 @@ async fn server_that_several_sentinels_name_in_vain_is_tried_once() {
 }
 
 #[tokio::test]
-async fn master_that_the_only_sentinel_to_answer_does_not_know_is_unknown() {
+async fn master_unknown_to_the_only_answering_sentinel_is_unknown() {
     let knows_nothing = sentinel(|| UNKNOWN.to_owned()).await;
     for sentinels in [[1, knows_nothing.port], [knows_nothing.port, 1]] {
         let Err(error) = shared(&sentinels).find(&deaf()).await else { panic!("found") };
@@ -140,7 +140,7 @@ async fn address_is_learnt_if_it_is_another_and_newer() {
     shared.learn(&one, |known| known.is_none());
     assert_eq!(news.borrow_and_update().as_ref(), Some(&one));
     shared.learn(&one, |_| true);
-    assert!(!news.has_changed().unwrap(), "all connections would be left");
+    assert!(!news.has_changed().unwrap(), "expected no change for the other connections");
     shared.learn(&other, |_| true);
     assert_eq!(news.borrow_and_update().as_ref(), Some(&other));
 }
@@ -198,7 +198,7 @@ async fn master_that_turns_out_to_be_none_is_left_by_all_and_once() {
 }
 
 #[tokio::test]
-async fn what_introduces_us_to_the_server_is_not_told_to_sentinels() {
+async fn servers_credentials_and_name_are_not_sent_to_sentinels() {
     let master = server("master").await;
     let port = master.port;
     let sentinel = sentinel(move || at(port)).await;
@@ -225,12 +225,16 @@ async fn what_introduces_us_to_the_server_is_not_told_to_sentinels() {
 const HEARTBEAT: Duration = Duration::from_millis(40);
 
 #[tokio::test]
-async fn sentinel_that_answers_is_asked_at_its_pace_over_one_subscription() {
+async fn answering_sentinel_is_asked_at_its_pace_by_one_subscription() {
     let [one, other] = [sentinel(|| at(1)).await, sentinel(|| at(1)).await];
     let began = Instant::now();
     followed(HEARTBEAT, &[one.port, other.port]);
     one.until("SENTINEL", 4).await;
-    assert!(began.elapsed() >= 3 * HEARTBEAT * 3 / 4, "4 questions in {:?}", began.elapsed());
+    assert!(
+        began.elapsed() >= 3 * HEARTBEAT * 3 / 4,
+        "expected four questions over three heartbeats, and they took {:?}",
+        began.elapsed()
+    );
     assert_eq!((one.count("SUBSCRIBE"), other.count("")), (1, 0));
 }
 
@@ -291,7 +295,7 @@ async fn sentinels_that_know_nothing_are_left_for_the_next_one_calmly() {
 }
 
 #[tokio::test]
-async fn sentinel_that_cannot_be_subscribed_to_is_left_for_the_next_one() {
+async fn sentinel_without_a_subscription_is_left_for_the_next_one() {
     let says_no = |_: &str| "-NOPERM this user has no permissions\r\n".to_owned();
     let [one, other] = [Fake::start(says_no).await, sentinel(|| at(1)).await];
     followed(NEVER, &[one.port, other.port]);

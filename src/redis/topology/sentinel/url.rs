@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_in_silence() {
+    fn incomplete_sentinel_url_is_refused_in_silence() {
         for (url, says) in [
             ("redis+sentinel:///mymaster?sentinel_password=hunter2", "names no Sentinel"),
             ("redis+sentinel://:hunter2@/mymaster", "names no Sentinel"),

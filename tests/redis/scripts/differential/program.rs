@@ -54,7 +54,7 @@ impl Id {
 
     pub(super) fn of_lease(id: &LeaseId) -> Self {
         let client = u8::from_str_radix(&id.client_id()[..8], 16);
-        Self(client.expect("it is small"), id.number().try_into().expect("it is small"))
+        Self(client.expect("the number is small"), id.number().try_into().expect("the number is small"))
     }
 
     pub(super) fn writer(self) -> Self {
@@ -168,7 +168,8 @@ pub(super) fn check(
     modes: &'static [Mode],
     play: impl Fn(u32, &[Call]) -> Result<(), String>,
 ) {
-    let seed = std::env::var("LATCHWORK_SEED").map_or(1, |seed| seed.parse::<u32>().expect("it is a number"));
+    let seed =
+        std::env::var("LATCHWORK_SEED").map_or(1, |seed| seed.parse::<u32>().expect("the text is a number"));
     let times = if std::env::var_os("LATCHWORK_DEEP").is_some() { 20 } else { 1 };
     let mut bytes = [0; 32];
     bytes[..4].copy_from_slice(&seed.to_le_bytes());

@@ -49,7 +49,10 @@ async fn redissons_lock_is_waited_for_and_looked_at_each_second() {
     let mut stage = Stage::fair("fair:redisson").await;
     let waits = id(2, 1);
     let () = stage.run("HSET {} 8743c9c0-0795-4907-87fd-6c719a6b4586:7 2").await;
-    assert!(stage.wait(&waits, 0).await <= Duration::from_secs(1), "also if it has no end");
+    assert!(
+        stage.wait(&waits, 0).await <= Duration::from_secs(1),
+        "expected a wait of a second at most beside a lock of another kind, also one without an end"
+    );
     for (millis, expected) in [(600_000, 1000), (500, 500)] {
         let () = stage.run(&format!("PEXPIRE {{}} {millis}")).await;
         assert!(stage.wait(&waits, 0).await <= Duration::from_millis(expected));

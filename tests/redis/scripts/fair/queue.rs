@@ -29,7 +29,7 @@ async fn queue_of_which_a_key_was_evicted_has_an_end() {
 
 /// A script looks at a hundred waiters.
 #[tokio::test]
-async fn clients_that_do_not_listen_keep_their_positions_if_one_script_looks_at_all_of_them() {
+async fn deaf_clients_keep_positions_if_one_script_reads_them_all() {
     let mut stage = Stage::fair("fair:all:deaf").await;
     let holder = id(1, 1);
     let deaf: Vec<_> = (2..97).map(|client| id(client, 1)).collect();
@@ -48,7 +48,7 @@ async fn clients_that_do_not_listen_keep_their_positions_if_one_script_looks_at_
 
 /// All expired positions, and the asking waiter's own.
 #[tokio::test]
-async fn positions_that_are_over_go_when_one_asks_for_a_lock_that_became_free_by_itself() {
+async fn expired_positions_go_at_an_attempt_on_a_lock_free_by_itself() {
     let mut stage = Stage::fair("fair:stale").await;
     let [holder, one, two, three, waits, asks] = [1, 2, 3, 4, 5, 6].map(|client| id(client, 1));
     for position in [None, Some(position(0))] {
@@ -74,7 +74,7 @@ async fn positions_that_are_over_go_when_one_asks_for_a_lock_that_became_free_by
 }
 
 #[tokio::test]
-async fn forced_unlock_of_a_lock_that_is_free_takes_out_positions_that_are_over() {
+async fn forced_unlock_of_a_free_lock_removes_expired_positions() {
     let mut stage = Stage::fair("fair:free:over").await;
     let (holder, over) = (id(1, 1), id(2, 1));
     stage.take(&holder).await;

@@ -36,7 +36,7 @@ async fn assert_reads_alone(stage: &mut Stage, reader: &LeaseId) {
 }
 
 #[tokio::test]
-async fn reader_among_many_dead_keeps_its_lock_from_the_writer_that_waits() {
+async fn reader_among_many_dead_ones_keeps_its_lock_from_a_writer() {
     let mut stage = Stage::read_write("rw:among:dead").await;
     let [reader, leaves, writer, late] = [1, 2, 3, 4].map(|client| id(client, 1));
     stage.read(&reader).await;
@@ -56,7 +56,7 @@ async fn reader_among_many_dead_keeps_its_lock_from_the_writer_that_waits() {
 }
 
 #[tokio::test]
-async fn writer_behind_many_that_are_gone_comes_before_later_readers_and_has_the_lock_next() {
+async fn writer_behind_many_dead_readers_precedes_later_readers() {
     let mut stage = Stage::read_write("rw:behind:gone").await;
     let [reader, writer, late] = [1, 2, 3].map(|client| id(client, 1));
     stage.read(&reader).await;
@@ -72,7 +72,7 @@ async fn writer_behind_many_that_are_gone_comes_before_later_readers_and_has_the
 
 /// No writer arrives to remove them. A server stores a small hash differently from a large one.
 #[tokio::test]
-async fn readers_that_come_take_out_many_dead_though_others_read_among_them() {
+async fn arriving_readers_remove_many_dead_ones_among_live_readers() {
     for alive in [100, 300] {
         let mut stage = Stage::read_write(&format!("rw:crowd:{alive}")).await;
         // Two dead readers beside each live one. Written by hand, so no script has looked yet.
@@ -146,7 +146,7 @@ async fn reader_that_stays_is_listed_whoever_leaves_meanwhile() {
 
 /// A newcomer with a long label makes the server reorder the readers.
 #[tokio::test]
-async fn reader_that_stays_is_listed_though_all_are_sorted_anew_meanwhile() {
+async fn live_reader_is_listed_while_the_server_reorders_readers() {
     for round in 0..8 {
         let stage = Stage::read_write(&format!("rw:list:anew:{round}")).await;
         for number in 1..=110 {
@@ -163,7 +163,7 @@ async fn reader_that_stays_is_listed_though_all_are_sorted_anew_meanwhile() {
 
 /// A writer's field holds its number of holds, as a reader's field does.
 #[tokio::test]
-async fn writer_of_redissons_is_no_reader_however_often_it_has_entered() {
+async fn writer_of_redisson_is_no_reader_however_often_it_reentered() {
     let mut stage = Stage::read_write("rw:entered").await;
     let () = stage.run(&format!("HSET {{}} mode write {}:write 1000", id(1, 1))).await;
     let () = stage.run("PEXPIRE {} 600000").await;

@@ -162,7 +162,7 @@ async fn writer_beside_a_crowd_of_the_dead_writes_on_and_hands_on() {
 
 /// In write mode these dead look like other writers. They may keep a writer out, but not from asking.
 #[tokio::test]
-async fn writer_comes_after_a_crowd_of_the_dead_that_are_labelled_as_writers() {
+async fn writer_enqueues_behind_many_dead_readers_labelled_as_writers() {
     let mut stage = Stage::read_write("rw:found:labelled").await;
     let (writer, next) = (id(1, 1), id(2, 1));
     stage.put("write", &labelled_write(&crowd(10, 150))).await;
@@ -194,7 +194,7 @@ async fn writer_leaves_a_crowd_of_readers_as_they_are() {
     stage.writes(&writer, LEASE / 2).await;
     assert_eq!(stage.release(&writer, None).await, RELEASED);
     assert!(!stage.has(&format!("{writer}:write")).await);
-    assert_eq!(stage.count().await, 3001, "the readers, and the mode");
+    assert_eq!(stage.count().await, 3001, "expected the fields of 3000 readers and the mode");
     stage.assert_lasts("{}", LEASE).await;
     stage.clear().await;
     // One reader has a longer lease than the others, and a script does not always see it.
@@ -216,7 +216,7 @@ async fn writer_leaves_a_crowd_of_readers_as_they_are() {
 
 /// Otherwise dead readers would stay as long as another one reads.
 #[tokio::test]
-async fn dead_readers_behind_a_crowd_that_reads_on_are_found_as_writers_ask() {
+async fn dead_readers_behind_live_ones_are_found_by_asking_writers() {
     let mut stage = Stage::read_write("rw:found:behind").await;
     let writer = id(1, 1);
     // In one page of the server, where the latest fields stand last; and in many pages, in no order.
@@ -229,7 +229,7 @@ async fn dead_readers_behind_a_crowd_that_reads_on_are_found_as_writers_ask() {
         while stage.count().await > alive.len() + 1 + dead as usize / 2 {
             assert!(stage.wait(&writer, 0).await > KEPT);
             asked += 1;
-            assert!(asked < 1000, "the dead stay");
+            assert!(asked < 1000, "expected the removal of the dead readers within 1000 attempts");
         }
         stage.clear().await;
     }
@@ -257,7 +257,7 @@ async fn fields_of_a_lock_that_lie_far_apart_are_all_found() {
     }
     let page: (u64, Vec<String>) =
         command("HSCAN sparse 0 COUNT 100").query_async(&mut connection(&server).await).await.unwrap();
-    assert!(page.0 != 0 && page.1.len() <= 10, "the server has made the table smaller");
+    assert!(page.0 != 0 && page.1.len() <= 10, "expected a sparse table, and the server has shrunk it");
     for (client, count) in (20..60).zip([1, 8].into_iter().cycle()) {
         // Readers keep a writer out; with a writer whose lease is known, the readers beside it read on.
         let readers = crowd(client, count);
@@ -266,13 +266,13 @@ async fn fields_of_a_lock_that_lie_far_apart_are_all_found() {
         run(format!("HSET sparse mode read{}", fields(&readers, 1))).await;
         run(format!("MSET {} 1", leases.join(" 1 "))).await;
         let asked = redis.acquire(Mode::Write, &name, &redis.request(&other, LEASE)).await.unwrap();
-        assert!(left(asked).is_some(), "it came in beside readers");
+        assert!(left(asked).is_some(), "expected the writer to wait for the readers");
         run(format!("HSET sparse mode write {writer}:write until:9000000000000000")).await;
         let asked = redis.acquire(Mode::Write, &name, &redis.request(&other, LEASE)).await.unwrap();
-        assert!(left(asked).is_some(), "it came in beside {writer}");
+        assert!(left(asked).is_some(), "expected another writer to wait for {writer}");
         assert_eq!(redis.release(Mode::Write, &name, &writer, None).await.unwrap(), RELEASED);
         let asked = redis.acquire(Mode::Write, &name, &redis.request(&other, LEASE)).await.unwrap();
-        assert!(left(asked).is_some(), "readers lost it with {writer}");
+        assert!(left(asked).is_some(), "expected the readers beside {writer} to keep the lock");
         // Delete by hand: the last release would delete the lock and its table.
         run(format!("HDEL sparse {}", readers.join(" "))).await;
         run(format!("DEL {}", leases.join(" "))).await;
@@ -281,11 +281,11 @@ async fn fields_of_a_lock_that_lie_far_apart_are_all_found() {
     run(format!("HSET sparse mode write {writer}:write 1")).await;
     assert_eq!(redis.release(Mode::Write, &name, &writer, None).await.unwrap(), RELEASED);
     let asked = redis.acquire(Mode::Write, &name, &redis.request(&other, LEASE)).await.unwrap();
-    assert_eq!(left(asked), None, "it is free");
+    assert_eq!(left(asked), None, "expected the free lock for the writer");
 }
 
 #[tokio::test]
-async fn lock_lasts_as_long_as_the_longest_lease_whichever_comes_first() {
+async fn lock_lasts_as_long_as_the_longest_lease_in_either_order() {
     let mut stage = Stage::read_write("rw:whichever").await;
     let [first, last, leaves, cut] = [1, 2, 3, 4].map(|client| id(client, 1));
     for [long, short] in [[4, 2], [2, 4]] {
@@ -299,7 +299,10 @@ async fn lock_lasts_as_long_as_the_longest_lease_whichever_comes_first() {
         let () = stage.run("PEXPIRE {} 90000").await;
         assert!(stage.release_read(&cut).await);
         let lasts: u64 = stage.run("PTTL {}").await;
-        assert!(Duration::from_millis(lasts) > LEASE, "a lease ends with the lock in {lasts} ms");
+        assert!(
+            Duration::from_millis(lasts) > LEASE,
+            "expected the lock to last as long as the longest lease, and it ends in {lasts} ms"
+        );
         assert!(stage.release_read(&first).await && stage.release_read(&last).await);
     }
     stage.end().await;
@@ -324,7 +327,10 @@ async fn lock_lasts_through_the_millisecond_that_its_writer_says() {
         }
         let until = stage.writes_until(&writer).await;
         let ends: u64 = stage.run("PEXPIRETIME {}").await;
-        assert!((until..=until + 100_000).contains(&(ends * 1000)), "{ends} ms, until {until} us");
+        assert!(
+            (until..=until + 100_000).contains(&(ends * 1000)),
+            "expected a key that ends with the lease at {until} us, and it ends at {ends} ms"
+        );
         stage.release(&writer, None).await;
         if !reads_longer {
             assert!(stage.release_read(&reader).await);
@@ -346,7 +352,7 @@ async fn in_turn(stage: &mut Stage, [holder, writer, came, late]: [&LeaseId; 4])
 }
 
 #[tokio::test]
-async fn reader_that_came_in_its_turn_is_unlocked_by_force_while_another_may_come_yet() {
+async fn forced_unlock_removes_a_reader_while_another_may_come() {
     let mut stage = Stage::read_write("rw:inturn:forced").await;
     let [holder, writer, came, late] = [1, 2, 3, 4].map(|client| id(client, 1));
     in_turn(&mut stage, [&holder, &writer, &came, &late]).await;
@@ -360,7 +366,7 @@ async fn reader_that_came_in_its_turn_is_unlocked_by_force_while_another_may_com
 
 /// All readers would ask in vain.
 #[tokio::test]
-async fn readers_are_not_told_of_a_writer_that_gives_up_if_others_keep_them_out() {
+async fn readers_kept_out_by_others_are_not_told_of_a_leaving_writer() {
     let mut stage = Stage::read_write("rw:vain").await;
     let [holder, first, second, reader] = [1, 2, 3, 4].map(|client| id(client, 1));
     for writer in [&first, &second] {
@@ -396,7 +402,7 @@ async fn readers_are_not_told_of_a_writer_that_gives_up_if_others_keep_them_out(
 }
 
 #[tokio::test]
-async fn writer_asks_when_the_turn_is_over_of_readers_that_are_dead_or_have_not_come() {
+async fn writer_asks_once_the_turn_of_dead_or_absent_readers_is_over() {
     const SECOND: Duration = Duration::from_secs(1);
     let mut stage = Stage::read_write("rw:inturn:dead").await;
     let [holder, writer, came, late] = [1, 2, 3, 4].map(|client| id(client, 1));

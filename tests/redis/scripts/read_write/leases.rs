@@ -31,7 +31,7 @@ async fn lock_is_written_as_redisson_does() {
 
 /// Such a writer came before its reader, if the reader was added by hand.
 #[tokio::test]
-async fn reader_that_leaves_a_writer_that_does_not_say_until_when_it_writes_leaves_it_its_lease() {
+async fn reader_leaving_a_writer_without_a_known_end_keeps_its_lease() {
     let mut stage = Stage::read_write("rw:by-hand").await;
     let (writer, reader) = (id(1, 1), id(2, 1));
     stage.take(&writer).await;
@@ -45,7 +45,7 @@ async fn reader_that_leaves_a_writer_that_does_not_say_until_when_it_writes_leav
 
 /// A script looks at a part of these readers, and not at the same part each time.
 #[tokio::test]
-async fn lock_of_a_crowd_lasts_as_long_as_leases_that_a_release_has_not_looked_at() {
+async fn lock_of_many_readers_lasts_as_long_as_leases_no_release_read() {
     let mut stage = Stage::read_write("rw:crowd:leases").await;
     let read = async |stage: &Stage, id: &LeaseId, times| {
         let request = stage.redis.request(id, LEASE * times);
@@ -59,14 +59,18 @@ async fn lock_of_a_crowd_lasts_as_long_as_leases_that_a_release_has_not_looked_a
         read(&stage, &id(3, number), 9).await;
         assert!(stage.release_read(&id(3, number)).await);
         let lasts: u64 = stage.run("PTTL {}").await;
-        assert!(Duration::from_millis(lasts) > LEASE * 4, "a lease of {:?} ends {lasts} ms", LEASE * 5);
+        assert!(
+            Duration::from_millis(lasts) > LEASE * 4,
+            "expected a key that lasts for a lease of {:?}, and it ends in {lasts} ms",
+            LEASE * 5
+        );
     }
     assert!(stage.force_release().await);
 }
 
 /// A remaining field would count as a writer's, and the next writer would be the second.
 #[tokio::test]
-async fn writer_that_leaves_the_lock_to_a_crowd_of_its_own_readers_leaves_nothing_behind() {
+async fn writer_leaving_the_lock_to_many_own_readers_leaves_no_field() {
     let mut stage = Stage::read_write("rw:leaves:crowd").await;
     let writer = id(1, 1);
     // Each round looks at other readers.
@@ -77,14 +81,18 @@ async fn writer_that_leaves_the_lock_to_a_crowd_of_its_own_readers_leaves_nothin
         }
         assert_eq!(stage.release(&writer, None).await, RELEASED);
         assert!(!stage.run::<bool>(&format!("HEXISTS {{}} {writer}:write")).await);
-        assert_eq!(stage.run::<usize>("HLEN {}").await, 500, "the readers, and the mode");
+        assert_eq!(
+            stage.run::<usize>("HLEN {}").await,
+            500,
+            "expected the fields of 499 readers and the mode"
+        );
         assert!(stage.force_release().await);
     }
 }
 
 /// With a reader the write lease ends by the writer's field, and no earlier than the key would have.
 #[tokio::test]
-async fn reader_that_comes_beside_a_writer_takes_no_millisecond_from_its_lease() {
+async fn reader_joining_a_writer_shortens_the_write_lease_by_nothing() {
     let mut stage = Stage::read_write("rw:last:ms").await;
     let (writer, reader) = (id(1, 1), id(1, 2));
     stage.take(&writer).await;
@@ -92,7 +100,10 @@ async fn reader_that_comes_beside_a_writer_takes_no_millisecond_from_its_lease()
     let () = stage.run(&format!("PEXPIREAT {{}} {last}")).await;
     stage.read_beside(&reader, &writer).await;
     let until = stage.writes_until(&writer).await;
-    assert!(until >= (last + 1) * 1000 && until < (last + 3) * 1000, "{until} us, and the key: {last} ms");
+    assert!(
+        until >= (last + 1) * 1000 && until < (last + 3) * 1000,
+        "expected a writer's field of the key's end at {last} ms, and got {until} us"
+    );
     // A leaving reader does not shorten the lease.
     assert!(stage.release_read(&reader).await);
     let left: u64 = stage.run("PTTL {}").await;
@@ -102,7 +113,10 @@ async fn reader_that_comes_beside_a_writer_takes_no_millisecond_from_its_lease()
     let begun = stage.millis().await;
     stage.renew(Mode::Write, &writer, LEASE).await;
     let until = stage.writes_until(&writer).await;
-    assert!(until >= (begun + LEASE.as_secs() * 1000 + 1) * 1000, "{until} us, from {begun} ms on");
+    assert!(
+        until >= (begun + LEASE.as_secs() * 1000 + 1) * 1000,
+        "expected a writer's field a lease after {begun} ms, and got {until} us"
+    );
     assert!(stage.release_read(&reader).await);
     stage.release(&writer, None).await;
     stage.end().await;
@@ -129,7 +143,7 @@ async fn readers_label_is_not_taken_for_a_writer() {
 }
 
 #[tokio::test]
-async fn lock_is_one_to_read_once_a_reader_leaves_it_to_another_beside_a_writer_that_is_over() {
+async fn release_beside_an_expired_writer_leaves_a_read_lock() {
     let mut stage = Stage::read_write("rw:over:ends").await;
     let (writer, reads_on, reader) = (id(1, 1), id(1, 2), id(1, 3));
     stage.take(&writer).await;

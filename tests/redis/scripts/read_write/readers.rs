@@ -7,7 +7,7 @@ use latchwork_conformance::commands::{RELEASED, keys};
 
 /// The lock was evicted, or freed by force among more readers than the script looked at.
 #[tokio::test]
-async fn reader_of_a_lock_that_is_gone_has_nothing_though_its_own_lease_is_there() {
+async fn reader_of_a_vanished_lock_holds_nothing_despite_its_lease() {
     let mut stage = Stage::read_write("rw:gone").await;
     let (reader, writer) = (id(1, 1), id(2, 1));
     stage.read(&reader).await;
@@ -17,15 +17,15 @@ async fn reader_of_a_lock_that_is_gone_has_nothing_though_its_own_lease_is_there
     assert_eq!(renewed, [false]);
     stage.assert_lasts(&lease, LEASE).await;
     stage.take(&writer).await;
-    assert!(stage.reader_waits(&reader, None).await.is_some(), "it reads beside a writer");
-    assert!(!stage.release_read(&reader).await, "it is told that it read until now");
+    assert!(stage.reader_waits(&reader, None).await.is_some(), "expected the reader to wait for the writer");
+    assert!(!stage.release_read(&reader).await, "expected NotHeld for the reader of the vanished lock");
     stage.release(&writer, None).await;
     stage.end().await;
 }
 
 /// The lease lost its end by `PERSIST`.
 #[tokio::test]
-async fn reader_whose_lease_has_no_end_reads_on_and_leaves_as_others_do() {
+async fn reader_with_an_endless_lease_reads_on_and_leaves_normally() {
     let mut stage = Stage::read_write("rw:reads:on").await;
     let (reader, writer, other) = (id(1, 1), id(2, 1), id(3, 1));
     stage.read(&reader).await;
@@ -68,7 +68,7 @@ async fn lock_that_waits_for_readers_lasts_no_longer_than_their_turn() {
 }
 
 #[tokio::test]
-async fn reader_that_comes_or_leaves_takes_out_positions_that_are_over() {
+async fn readers_that_come_or_leave_remove_expired_positions() {
     let mut stage = Stage::read_write("rw:over:positions").await;
     let (reader, second, over) = (id(1, 1), id(2, 1), id(3, 1));
     stage.listen(&over).await;

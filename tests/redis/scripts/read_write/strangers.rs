@@ -80,7 +80,7 @@ async fn redissons_reader_reads_until_the_last_of_its_leases_is_over() {
 
 /// The unexpired lease may be outside the batch of a script.
 #[tokio::test]
-async fn lock_lasts_for_a_redissons_reader_that_holds_it_more_often_than_is_counted() {
+async fn lock_lasts_for_a_redisson_reader_with_uncounted_holds() {
     let mut stage = Stage::read_write("rw:often").await;
     let ours = id(1, 1);
     let () = stage.run(&format!("HSET {{}} mode read {THEM} 150")).await;
@@ -90,7 +90,7 @@ async fn lock_lasts_for_a_redissons_reader_that_holds_it_more_often_than_is_coun
     stage.read(&ours).await;
     assert!(stage.release_read(&ours).await);
     let lasts: u64 = stage.run("PTTL {}").await;
-    assert!(lasts > 300_000, "the lock ends in {lasts} ms, and its last lease does not");
+    assert!(lasts > 300_000, "expected the lock to last for its longest lease, and it ends in {lasts} ms");
     // No release makes the lock shorter than a lease within the batch.
     let () = stage.run(&format!("SET {} 1 PX 900000", lease_key(THEM, 1))).await;
     let () = stage.run("PEXPIRE {} 30000").await;

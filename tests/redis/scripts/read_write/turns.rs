@@ -8,7 +8,7 @@ use latchwork_conformance::commands::{Commands as _, RELEASED, left};
 
 /// Otherwise dead readers would keep their turn, before all writers, until the clock is back at its old time.
 #[tokio::test]
-async fn turn_of_readers_is_over_when_the_clock_of_the_server_is_set_back() {
+async fn turn_of_readers_ends_when_the_servers_clock_is_set_back() {
     let mut stage = Stage::read_write("rw:setback").await;
     let [holder, writer, late, dies] = [1, 2, 3, 4].map(|client| id(client, 1));
     stage.take(&holder).await;
@@ -34,7 +34,7 @@ async fn turn_of_readers_is_over_when_the_clock_of_the_server_is_set_back() {
 /// Every 32nd release with a next waiter frees the lock: otherwise Redisson's clients would hear of no
 /// release as long as ours wait. Releases of another name do not count.
 #[tokio::test]
-async fn every_32nd_release_of_a_name_leaves_it_to_others_and_no_waiter_of_ours_is_overtaken() {
+async fn every_32nd_release_frees_the_name_and_no_waiter_is_overtaken() {
     let mut stage = Stage::read_write("rw:strangers:write").await;
     let quiet = LockName::new("rw:strangers:quiet").unwrap();
     let mut holder = id(1, 1);
@@ -43,7 +43,7 @@ async fn every_32nd_release_of_a_name_leaves_it_to_others_and_no_waiter_of_ours_
     for number in 2..=66 {
         let alone = id(10, number);
         let alone_at = stage.redis.acquire(Mode::Write, &quiet, &stage.redis.request(&alone, LEASE)).await;
-        assert_eq!(left(alone_at.unwrap()), None, "it is free");
+        assert_eq!(left(alone_at.unwrap()), None, "expected the free lock of the quiet name");
         let released = stage.redis.release(Mode::Write, &quiet, &alone, None).await.unwrap();
         assert_eq!(released, RELEASED);
         let waits = id(2 + (number % 2) as u32, number);
@@ -64,17 +64,17 @@ async fn every_32nd_release_of_a_name_leaves_it_to_others_and_no_waiter_of_ours_
             heard => assert_eq!(heard, [waits.to_string()]),
         }
         let granted = stage.ask(&waits, Some(position(5))).await.unwrap();
-        assert_eq!(left(granted), None, "it was granted");
+        assert_eq!(left(granted), None, "expected the granted lock for the next holder");
         stage.redis.roll_back(Mode::Write, &stage.name, &later).await.unwrap();
         holder = waits;
     }
-    assert_eq!(left_to_strangers, 2, "of 65 releases");
+    assert_eq!(left_to_strangers, 2, "expected two of 65 releases left to strangers");
     stage.release(&holder, None).await;
     stage.end().await;
 }
 
 #[tokio::test]
-async fn forced_unlock_that_lets_readers_in_takes_out_positions_that_are_over() {
+async fn forced_unlock_that_admits_readers_removes_expired_positions() {
     let mut stage = Stage::read_write("rw:force:over").await;
     let (holder, over, writer, reader) = (id(1, 1), id(2, 1), id(3, 1), id(4, 1));
     stage.take(&holder).await;
@@ -112,7 +112,7 @@ async fn positions_that_are_over_go_with_a_lock_that_is_free() {
         } else {
             assert!(stage.release_read(&reader).await);
         }
-        assert_eq!(stage.keys().await, [""; 0], "after a writer: {writes}");
+        assert_eq!(stage.keys().await, [""; 0], "expected no key after the turn (after a writer: {writes})");
     }
     stage.end().await;
 }

@@ -190,7 +190,7 @@ fn reader_leaves_the_lock_to_another_on_a_server_without_memory() {
 }
 
 #[test]
-fn writer_leaves_the_lock_to_strangers_on_a_server_without_memory() {
+fn writer_leaves_the_lock_to_strangers_without_server_memory() {
     let Stage { mut admin, mut user, server: _server } = Stage::set();
     find(&mut admin, &[HELD[1], &["PEXPIRE {s}lock 60000"]].concat());
     let () = run(&mut admin, "CONFIG SET maxmemory 1");

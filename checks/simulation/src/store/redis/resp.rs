@@ -27,7 +27,7 @@ pub(super) fn take_command(bytes: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
 fn number(bytes: &[u8], at: &mut usize, mark: u8) -> Option<usize> {
     let line = bytes.get(*at..)?;
     let end = line.iter().position(|byte| *byte == b'\n')?;
-    assert_eq!(line[0], mark, "not the protocol: {:?}", String::from_utf8_lossy(line));
+    assert_eq!(line[0], mark, "expected the protocol's mark, and got {:?}", String::from_utf8_lossy(line));
     let digits = std::str::from_utf8(&line[1..end - 1]).expect("digits are text");
     *at += end + 1;
     Some(digits.parse().expect("a length is a number"))

@@ -75,7 +75,8 @@ fn free() -> [BTreeSet<Counts>; 2] {
     let (semaphore, mut counts) = (Aligned(AsyncSemaphore::new(1)), <[BTreeSet<Counts>; 2]>::default());
     let semaphore = &semaphore.0;
     for _ in 0..ROUNDS {
-        let permit = counted(semaphore, &mut counts[0], || semaphore.try_acquire().expect("it is free"));
+        let permit =
+            counted(semaphore, &mut counts[0], || semaphore.try_acquire().expect("the lock is free"));
         counted(semaphore, &mut counts[1], || drop(permit));
     }
     counts
@@ -84,14 +85,14 @@ fn free() -> [BTreeSet<Counts>; 2] {
 fn handed_over() -> [BTreeSet<Counts>; 3] {
     let (semaphore, mut counts) = (Aligned(AsyncSemaphore::new(1)), <[BTreeSet<Counts>; 3]>::default());
     let (semaphore, bell) = (&semaphore.0, Bell::new());
-    let mut held = semaphore.try_acquire().expect("it is free");
+    let mut held = semaphore.try_acquire().expect("the lock is free");
     for _ in 0..ROUNDS {
         let mut waiter = semaphore.acquire();
         assert!(counted(semaphore, &mut counts[0], || bell.poll(&mut waiter)).is_pending());
         counted(semaphore, &mut counts[1], || drop(held));
         let polled = counted(semaphore, &mut counts[2], || bell.poll(&mut waiter));
-        let Poll::Ready(granted) = polled else { panic!("it was handed over") };
-        held = granted.expect("it is never closed");
+        let Poll::Ready(granted) = polled else { panic!("the lock was handed off") };
+        held = granted.expect("the semaphore is never closed");
     }
     counts
 }

@@ -160,7 +160,9 @@ impl Stage {
 
     fn wait_for_turn<'a>(&self, state: MutexGuard<'a, State>, thread: usize) -> MutexGuard<'a, State> {
         self.changed.notify_all();
-        self.changed.wait_while(state, |state| state.turn != Some(thread)).expect("no thread panics with it")
+        self.changed
+            .wait_while(state, |state| state.turn != Some(thread))
+            .expect("no thread panics under this mutex")
     }
 
     pub(crate) fn play(self: &Arc<Self>, thread: usize, mut hand: Hand, victims: &[Victim]) {

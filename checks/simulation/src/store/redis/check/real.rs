@@ -95,14 +95,14 @@ impl Wire {
     fn item(&mut self) -> Item {
         let line = self.line();
         let (kind, rest) = line.split_at(1);
-        let number = || rest.parse::<i64>().expect("it is a number");
+        let number = || rest.parse::<i64>().expect("the text is a number");
         Item::Reply(match kind {
             "+" => Reply::Status(rest.to_owned()),
             "-" => Reply::Error(rest.to_owned()),
             ":" => Reply::Int(number()),
             "_" => Reply::Nil,
             "#" => Reply::Bool(rest == "t"),
-            "," => Reply::Double(rest.parse().expect("it is a number")),
+            "," => Reply::Double(rest.parse().expect("the text is a number")),
             "$" | "*" if rest == "-1" => Reply::Nil,
             "$" => Reply::Bulk(self.bytes(number())),
             // A verbatim string begins with its format.
@@ -128,7 +128,10 @@ impl Wire {
     fn line(&mut self) -> String {
         let mut line = Vec::new();
         self.stream.read_until(b'\n', &mut line).expect("the server is there");
-        assert!(line.ends_with(b"\r\n"), "the server has ended the connection");
+        assert!(
+            line.ends_with(b"\r\n"),
+            "expected a whole line of the reply, and the server ended the connection"
+        );
         line.truncate(line.len() - 2);
         String::from_utf8_lossy(&line).into_owned()
     }
@@ -165,7 +168,8 @@ fn content_of(kind: &[u8], content: Reply) -> Content {
         (b"list", content) => Content::List(texts(content)),
         (b"hash", content) => Content::Hash(pairs(content)),
         (b"zset", content) => {
-            let number = |text: Vec<u8>| String::from_utf8_lossy(&text).parse().expect("it is a number");
+            let number =
+                |text: Vec<u8>| String::from_utf8_lossy(&text).parse().expect("the text is a number");
             let pairs = pairs(content).into_iter();
             Content::SortedSet(pairs.map(|(name, score)| (name, number(score))).collect())
         }

@@ -311,7 +311,7 @@ fn syntax_error() -> String {
 
 /// The range of indices from `first` to `last`, where negative numbers count from the end.
 fn range(first: i64, last: i64, len: usize) -> std::ops::Range<usize> {
-    let len = i64::try_from(len).expect("it fits");
+    let len = i64::try_from(len).expect("the number fits");
     let from_start = |at: i64| if at < 0 { at.saturating_add(len) } else { at };
     let first = from_start(first).max(0);
     let end = from_start(last).saturating_add(1).min(len);

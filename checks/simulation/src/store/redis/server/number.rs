@@ -33,7 +33,7 @@ pub(super) fn general(number: f64) -> String {
     }
     let scientific = format!("{number:.16e}");
     let (mantissa, exponent) = scientific.split_once('e').expect("it has an exponent");
-    let exponent: i32 = exponent.parse().expect("it is a number");
+    let exponent: i32 = exponent.parse().expect("the text is a number");
     if (-4..17).contains(&exponent) {
         let places = usize::try_from(16 - exponent).expect("it is at most 16");
         trimmed(&format!("{number:.places$}")).to_owned()

@@ -40,7 +40,7 @@ impl Reply {
     }
 
     pub(super) fn count(number: usize) -> Self {
-        Self::Int(i64::try_from(number).expect("it fits"))
+        Self::Int(i64::try_from(number).expect("the number fits"))
     }
 
     pub(super) fn bulk_or_nil(bytes: Option<impl AsRef<[u8]>>) -> Self {

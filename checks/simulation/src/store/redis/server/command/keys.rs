@@ -78,7 +78,7 @@ pub(super) fn pexpire(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
     let now = call.now();
     let conditions = Conditions::of(&words[3..])?;
     let millis = integer(words[2])?;
-    let ends = i64::try_from(now / 1000).expect("it fits").checked_add(millis);
+    let ends = i64::try_from(now / 1000).expect("the number fits").checked_add(millis);
     let ends = ends.ok_or("ERR invalid expire time in 'pexpire' command")?;
     let Some(entry) = call.data().entry(words[1], now) else { return Ok(Reply::Int(0)) };
     if !conditions.allow(entry.ends, ends) {

@@ -63,7 +63,7 @@ pub(super) fn set(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
     let now = call.now();
     let ends = match options.lasts {
         Some(lasts) => {
-            let ends = i64::try_from(now / 1000).expect("it fits").checked_add(lasts);
+            let ends = i64::try_from(now / 1000).expect("the number fits").checked_add(lasts);
             u64::try_from(ends.ok_or("ERR invalid expire time in 'set' command")?).ok()
         }
         None => None,
