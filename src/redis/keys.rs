@@ -44,7 +44,7 @@ pub(super) fn calls(name: &str) -> String {
     own(name, "call:")
 }
 
-/// The clients that wait for a plain lock: a sorted set of the ids they ask by, by the start of each wait (µs).
+/// Waiting clients of a plain lock: a sorted set of the ids they ask by, by the start of each wait, in µs.
 pub(super) fn waiters(name: &str) -> String {
     own(name, "waiters")
 }

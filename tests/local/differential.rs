@@ -95,11 +95,18 @@ impl Both {
         let (local, name) = (self.local.clone(), self.name.clone());
         let before = self.said();
         let found = |error: OtherKind| error.found();
-        // Releasing a free name as another kind makes the store in memory forget the readers' token.
-        if let Call::Release(mode, ..) | Call::Force(mode) = call
-            && kind_of(mode) != self.reference.kind
-            && self.reference.name.held_as(self.reference.now).is_none()
-        {
+        // A free name that is used as another kind makes the store in memory forget the first kind's waiters
+        // and the readers' token.
+        let Reference { name: expected, now, kind, .. } = &self.reference;
+        let waits = [&expected.fair, &expected.writers, &expected.waiting_readers]
+            .into_iter()
+            .any(|line| line.kept(*now).next().is_some());
+        let forgets = match call {
+            Call::Release(mode, ..) | Call::Force(mode) => kind_of(mode) != *kind,
+            Call::Acquire(mode, ..) => kind_of(mode) != *kind && waits,
+            _ => false,
+        };
+        if forgets && expected.held_as(*now).is_none() {
             return Ok(());
         }
         let (mode, message) = match call {
