@@ -27,6 +27,14 @@ impl QueueKind {
         if mode == Mode::Fair { Self::Fair } else { Self::ReadWrite }
     }
 
+    /// The queue, and its positions.
+    fn queue(self, name: &str) -> [String; 2] {
+        match self {
+            Self::Fair => keys::fair_queue(name),
+            Self::ReadWrite => keys::write_queue(name),
+        }
+    }
+
     /// Prefix of the channels on which clients receive grants.
     fn grants(self, name: &str) -> String {
         match self {
@@ -72,14 +80,10 @@ impl Redis {
         // Grants, too: some clients of the fleet listen to the other kind already, unknown to the node.
         let other = if self.publishes_both { topology.messages().other().publish() } else { "" };
         let knows_all = self.knows_all_listeners();
-        let ([queue, positions], beside, channel) = match kind {
-            QueueKind::Fair => {
-                (keys::fair_queue(lock), vec![keys::redisson_queue(lock)], keys::channel(lock))
-            }
-            QueueKind::ReadWrite => {
-                let channel = keys::read_write_channel(lock);
-                (keys::write_queue(lock), keys::waiting_readers(lock).into(), channel)
-            }
+        let [queue, positions] = kind.queue(lock);
+        let (beside, channel) = match kind {
+            QueueKind::Fair => (vec![keys::redisson_queue(lock)], keys::channel(lock)),
+            QueueKind::ReadWrite => (keys::waiting_readers(lock).into(), keys::read_write_channel(lock)),
         };
         let stats = &self.hand_off_stats[kind as usize];
         let common = [self.publish(), other, if knows_all { "1" } else { "0" }];
@@ -156,6 +160,25 @@ impl Redis {
         Err(endless(name))
     }
 
+    /// Sends a first attempt by a short script. Returns `None` if the kind's full script has to decide.
+    pub(super) async fn attempt_free(
+        &self,
+        script: &Script,
+        name: &LockName,
+        request: &AcquireRequest,
+        words: &(dyn Fn(&mut Cmd, Instant) + Sync),
+    ) -> Result<Option<AcquireOutcome>, Error> {
+        // A waiter has a position, and an owner that writes is admitted beside its own hold.
+        if request.tokens > 0 || request.position.is_some() || request.under.is_some() {
+            return Ok(None);
+        }
+        let reply = self.attempt_once(&request.id, &self.request(script, name, words)).await?;
+        match reply {
+            Some(Reply::Number(AGAIN)) => Ok(None),
+            reply => attempted(name, reply).map(Some),
+        }
+    }
+
     /// Takes the lock if no waiter comes before `id`; otherwise gives `id` a position.
     pub(super) async fn take(
         &self,
@@ -166,6 +189,14 @@ impl Redis {
         let kind = QueueKind::of(mode);
         let AcquireRequest { id, lease, tokens, position, .. } = request;
         let (lease, tokens, position) = (*lease, *tokens, *position);
+        let first = |command: &mut Cmd, _: Instant| {
+            let field = if mode == Mode::Write { keys::writer(id) } else { keys::id(id) };
+            let [queue, _] = kind.queue(name.as_str());
+            command.arg(2).arg(name.as_str()).arg(queue).arg(millis(lease)).arg(field).arg(mode.to_string());
+        };
+        if let Some(outcome) = self.attempt_free(&self.scripts.take_free, name, request, &first).await? {
+            return Ok(outcome);
+        }
         let mut call = self.call(kind, name, false);
         call.keys.extend(counter(name, tokens));
         call.args.extend([millis(lease).to_string(), keys::id(id), tokens.to_string()]);

@@ -30,6 +30,14 @@ impl Redis {
         request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
         let AcquireRequest { id, lease, tokens, position, under, .. } = request;
+        let first = |command: &mut Cmd, _: Instant| {
+            let [queue, _] = keys::write_queue(name.as_str());
+            command.arg(5).arg(name.as_str()).arg(queue).arg(&keys::waiting_readers(name.as_str()));
+            command.arg(keys::read_lease(name.as_str(), id)).arg(millis(*lease)).arg(keys::Shown(id));
+        };
+        if let Some(outcome) = self.attempt_free(&self.scripts.read_free, name, request, &first).await? {
+            return Ok(outcome);
+        }
         let under = under.as_ref().map(LeaseId::to_string).unwrap_or_default();
         let fenced = if *tokens > 0 { "1" } else { "" };
         let mut call = self.call(QueueKind::ReadWrite, name, false);

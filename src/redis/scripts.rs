@@ -12,8 +12,12 @@ pub(super) struct Scripts {
     pub(super) holder: Script,
     pub(super) force_release: Script,
     pub(super) renew: Script,
+    /// The most frequent attempt for a fair lock, or to write.
+    pub(super) take_free: Script,
     /// The scripts of fair locks, and of the write half of read-write locks.
     pub(super) queues: [QueueScripts; 2],
+    /// The most frequent attempt to read.
+    pub(super) read_free: Script,
     pub(super) read_acquire: Script,
     pub(super) read_release: Script,
     pub(super) read_write_holders: Script,
@@ -26,7 +30,7 @@ pub(super) struct QueueScripts {
 }
 
 /// Joins a kind's constants, the common functions, the kind's functions, and a script. `$first`: a release of
-/// the most frequent case, which needs no functions.
+/// the most frequent cases, which needs no functions.
 macro_rules! of_kind {
     ($kind:literal, $file:literal $(, $first:literal)?) => {
         Script::new(concat!(
@@ -67,9 +71,11 @@ impl Scripts {
                 include_str!("scripts/force_release.lua")
             )),
             renew: Script::new(include_str!("scripts/renew.lua")),
+            take_free: Script::new(include_str!("scripts/take_free.lua")),
             queues: [queue_scripts!("fair"), queue_scripts!("read_write")],
+            read_free: Script::new(include_str!("scripts/read_free.lua")),
             read_acquire: of_kind!("read_write", "read_acquire.lua"),
-            read_release: of_kind!("read_write", "read_release.lua"),
+            read_release: of_kind!("read_write", "read_release.lua", "read_alone.lua"),
             read_write_holders: of_kind!("read_write", "read_write_holders.lua"),
         }
     }
@@ -99,7 +105,8 @@ impl FromRedisValue for Reply {
 }
 
 /// The reply of a script that has looked at as many waiters or readers as one call may. The script has only
-/// removed the dead; the client repeats the call with the same arguments.
+/// removed the dead; the client repeats the call with the same arguments. Also the reply of a short script that
+/// leaves the decision to the kind's full script.
 pub(super) const AGAIN: i64 = -3;
 
 /// Limit of calls until a script has an answer, each for a hundred waiters or readers. A server that goes on

@@ -1,14 +1,20 @@
--- The most frequent release, in few steps, as the next holder waits for each: the id alone holds the lock and
--- names no next waiter, no reader waits, and the first waiter listens and has a lasting position. Does what
--- queue_release.lua would do. All other cases fall through, before any write, to queue_release.lua, behind
--- functions that take time to define.
+-- The most frequent releases, in few steps, as the next holder waits for each: the id alone holds the lock and
+-- names no next waiter, no reader waits, and no client waits at all, or the first waiter listens and has a
+-- lasting position. Does what queue_release.lua would do. All other cases fall through, before any write, to
+-- queue_release.lua, behind functions that take time to define.
 -- KEYS and ARGV: see queue.lua and queue_release.lua.
 local may = redis.acl_check_cmd
-if may and not SPARE and not ARGV[OWN + 1] and ARGV[2] == '' then
+if may and not ARGV[OWN + 1] and ARGV[2] == '' then
     local first, holder = redis.call('zrange', KEYS[2], '0', '0')[1], ARGV[OWN] .. WRITER
-    local page = first and redis.call('hscan', KEYS[1], '0')[2] or {}
+    local page = redis.call('hscan', KEYS[1], '0')[2]
     local alone = #page == 4 and page[1] == 'mode' and page[2] == MODE and page[3] == holder and page[4] == '1'
-    if alone and first ~= ARGV[OWN] and not (READERS and redis.call('exists', READERS) == 1) then
+    if alone and not first and redis.call('exists', KEYS[4], KEYS[READERS and 5 or 4]) == 0 then
+        -- Publishes first, see release.lua.
+        redis.call(ARGV[1], ARGV[4], READERS and ARGV[8] or ARGV[5])
+        redis.call('del', KEYS[1])
+        return 2
+    end
+    if alone and first and not SPARE and first ~= ARGV[OWN] and not (READERS and redis.call('exists', READERS) == 1) then
         local channel, listens = ARGV[6] .. string.sub(first, 1, 36), ARGV[1] == 'spublish' and 'shardnumsub' or 'numsub'
         local deaf = ARGV[3] == '1' and redis.call('pubsub', listens, channel)[2] == 0
         local kept, clock = not deaf and redis.call('hget', KEYS[3], first) or '', redis.call('time')

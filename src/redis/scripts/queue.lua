@@ -123,15 +123,13 @@ local function since(id, waited)
     return math.min(lasts and tonumber(began) or math.huge, waited and now() - waited or math.huge)
 end
 
--- The time (us) since when the id waits: the earlier of its lasting position's and its client's. (The
--- client's is earlier if the clock was set back: newcomers would overtake the id for that long.)
+-- The first waiter in the queue whose client listens (if the server knows all listeners), unless the id,
+-- waiting since `began`, comes first: `id`, `millis` left of its position, and `nonce`. Also returns earlier
+-- ids whose positions have ended, and `AGAIN` if no client of a whole batch listens. The batch's positions
+-- then end as well, or each call would skip them again; a live waiter regains its place by the waiting time
+-- in its next request.
 local function first(id, began)
     local over, deaf, place = {}, {}, 0
-    -- The first waiter in the queue whose client listens (if the server knows all listeners), unless the id,
-    -- waiting since `began`, comes first: `id`, `millis` left of its position, and `nonce`. Also returns
-    -- earlier ids whose positions have ended, and `AGAIN` if no client of a whole batch listens. The batch's
-    -- positions then end as well, or each call would skip them again; a live waiter regains its place by the
-    -- waiting time in its next request.
     local count = 1
     while place < BATCH do
         local page = redis.call('zrange', KEYS[2], place == 0 and '0' or place, place == 0 and '0' or place + count - 1, 'withscores')
@@ -194,8 +192,8 @@ local function enqueue(id, kept, began, nonce)
     end
 end
 
--- Gives the id a position for `kept` ms, or renews it. (A new key, perhaps after an eviction, has no end
--- yet.) HSET comes first, see `must`.
+-- Removes ids (false: none) from the queue. The last step that looks at the queue: in a slot that moves, the
+-- server refuses to look for a key that this step has removed.
 local function dequeue(ids)
     local gone = {}
     for _, id in ipairs(ids) do

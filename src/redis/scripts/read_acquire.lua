@@ -58,8 +58,10 @@ if refused then
     return theirs
 end
 local waits = redis.call('zscore', KEYS[4], id)
--- While one reader stays, no writer removes the dead readers; so some arrivals do.
-local crowd = mode == 'read' and not reads and now() % CROWD_EACH == 0 and found(true) or {}
+-- While one reader stays, no writer removes the dead readers; so some arrivals do. (read_free.lua has chosen
+-- this arrival if it neither waits nor wants a token.)
+local chosen = not kept and fenced == '' or now() % CROWD_EACH == 0
+local crowd = mode == 'read' and not reads and chosen and found(true) or {}
 must('set', 'pexpire', (over[1] or invited or waits) and 'zrem', (lock.over or over[1] or crowd.dead) and 'hdel', fenced ~= '' and 'hset', fenced ~= '' and 'get')
 -- From now on the lock may outlast its writer's lease.
 local lock_left = mode and redis.call('pttl', KEYS[1]) or -2

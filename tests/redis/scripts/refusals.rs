@@ -52,6 +52,7 @@ const FORCE_RELEASE: &str = script!("call" "force_release");
 const RENEW: &str = script!("renew");
 const HOLDER: &str = script!("holder");
 
+pub(super) const TAKE_FREE: &str = script!("take_free");
 pub(super) const FAIR_ACQUIRE: &str = script!("fair_kind" "counter" "queue" "fair" "queue_acquire");
 pub(super) const FAIR_RELEASE: &str =
     script!("fair_kind" "hand_off" "counter" "queue" "fair" "queue_release");
@@ -69,7 +70,9 @@ macro_rules! args {
     };
 }
 
-const CALLS: [Call; 19] = [
+const TAKE_FREE_FAIR: Call = Call { text: TAKE_FREE, keys: &[LOCK, QUEUE], args: &[SHORT, US, "fair"] };
+
+const CALLS: [Call; 20] = [
     Call { text: ACQUIRE, keys: &[LOCK], args: &[SHORT, US] },
     Call { text: ACQUIRE, keys: &[LOCK, COUNTER], args: &[SHORT, US, "3"] },
     Call { text: RELEASE, keys: &[LOCK], args: &[US, CHANNEL] },
@@ -80,6 +83,7 @@ const CALLS: [Call; 19] = [
     Call { text: FORCE_RELEASE, keys: &[LOCK, WAITERS], args: &["", CHANNEL] },
     Call { text: RENEW, keys: &[LOCK, OTHER], args: &[LONG, "1", US, US] },
     Call { text: HOLDER, keys: &[LOCK], args: &[] },
+    TAKE_FREE_FAIR,
     Call { text: FAIR_ACQUIRE, keys: FAIR_KEYS, args: args![SHORT, US, "0"] },
     Call { text: FAIR_ACQUIRE, keys: FENCED_KEYS, args: args![SHORT, US, "3", SHORT, NONCE, "0"] },
     // The earliest of all waiters.
@@ -232,13 +236,14 @@ macro_rules! for_each_script {
             $name, $test,
             plain: [ACQUIRE, RELEASE, FORCE_RELEASE, HOLDER];
             renew: [RENEW];
+            take_free: [TAKE_FREE];
             fair_acquire: [FAIR_ACQUIRE];
             fair_release: [FAIR_RELEASE, FAIR_RELEASE_IN_FULL];
             fair_force_release: [FAIR_FORCE_RELEASE];
             write_acquire: [read_write::ACQUIRE];
             write_release: [read_write::RELEASE, read_write::RELEASE_IN_FULL];
             write_force_release: [read_write::FORCE_RELEASE];
-            read_acquire: [read_write::READ_ACQUIRE];
+            read_acquire: [read_write::READ_ACQUIRE, read_write::READ_FREE];
             read_release: [read_write::READ_RELEASE, read_write::HOLDERS];
         }
     };
@@ -250,12 +255,15 @@ macro_rules! for_each_kind {
         for_each! {
             $name, $test,
             plain: [ACQUIRE, RELEASE, FORCE_RELEASE, HOLDER, RENEW];
-            fair: [FAIR_ACQUIRE, FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FAIR_FORCE_RELEASE];
+            fair: [TAKE_FREE, FAIR_ACQUIRE, FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FAIR_FORCE_RELEASE];
             write: [
                 read_write::ACQUIRE, read_write::RELEASE, read_write::RELEASE_IN_FULL,
                 read_write::FORCE_RELEASE
             ];
-            read: [read_write::READ_ACQUIRE, read_write::READ_RELEASE, read_write::HOLDERS];
+            read: [
+                read_write::READ_ACQUIRE, read_write::READ_FREE, read_write::READ_RELEASE,
+                read_write::HOLDERS
+            ];
         }
     };
 }
@@ -282,7 +290,8 @@ enum Asks {
 
 pub(super) fn eval(text: &str, keys: &[&str]) -> Cmd {
     // Arriving readers skip the random search for the dead, so each run has the same effect.
-    let text = text.replace("CROWD_EACH = 32", "CROWD_EACH = 1e18");
+    let text =
+        text.replace("CROWD_EACH = 32", "CROWD_EACH = 1e18").replace("chosen = not kept", "chosen = false");
     cmd("EVAL").arg(text).arg(keys.len()).arg(keys).clone()
 }
 
@@ -709,7 +718,7 @@ fn endless_queue_keeps_its_waiters_without_a_right_to_ask() {
     let mut stage = Stage::set();
     let () = run(&mut stage.admin, "HSET {s}lock mode fair {them} 1");
     let () = run(&mut stage.admin, FIRST_WAITS[0]);
-    CALLS[11].run_if(Asks::Never, &mut stage.user).unwrap();
+    CALLS[12].run_if(Asks::Never, &mut stage.user).unwrap();
     let queue: Vec<String> = run(&mut stage.admin, "ZRANGE {s}lock:latchwork:fair_queue 0 -1");
     assert_eq!(queue, [FIRST, SECOND, US]);
     // A release makes the same test, and adds no end to the queue.
@@ -820,6 +829,45 @@ fn release_that_comes_most_often_does_what_the_others_would_do() {
         }
     }
     assert!(handed_off > 20, "expected more than 20 hand-offs, and saw {handed_off}");
+}
+
+/// The short scripts of first attempts have lines of their own.
+#[test]
+fn first_attempt_does_what_the_full_script_would_do() {
+    const FAIR: [[Call; 2]; 1] =
+        [[TAKE_FREE_FAIR, Call { text: FAIR_ACQUIRE, keys: FAIR_KEYS, args: args![SHORT, US, "0"] }]];
+    let Stage { mut admin, mut user, server: _server } = Stage::set();
+    for [short, full] in FAIR.into_iter().chain(read_write::FIRST_ATTEMPTS) {
+        let (mut leased, mut held, mut undecided) = (0, 0, 0);
+        for found in found().into_iter().chain(read_write::found()) {
+            let mut run = |call: &Call| {
+                find(&mut admin, &found);
+                let before = state(&mut admin);
+                let reply = call.run(&mut user).map_err(|error| error.code().map(str::to_owned));
+                (reply, state(&mut admin), before)
+            };
+            let (reply, after, before) = run(&short);
+            if reply == Ok(Value::Int(-3)) {
+                assert_eq!(after, before, "{:?} on {found:?}", short.args);
+                undecided += 1;
+                continue;
+            }
+            let (expected, expected_after, _) = run(&full);
+            assert_eq!(after, expected_after, "{:?} on {found:?}", short.args);
+            match (reply, expected) {
+                (Ok(Value::Nil), Ok(Value::Array(_))) => leased += 1,
+                (Ok(Value::Int(left)), Ok(Value::Int(expected))) if left.abs_diff(expected) < 1000 => {
+                    held += 1
+                }
+                (Err(code), Err(expected)) if code == expected => {}
+                other => panic!("{:?} on {found:?}: {other:?}", short.args),
+            }
+        }
+        assert!(
+            leased > 0 && held > 3 && undecided > 5,
+            "{leased} leased, {held} held, {undecided} undecided"
+        );
+    }
 }
 
 for_each_kind!(script_does_all_or_nothing_in_a_slot_that_moves, slot_moves);

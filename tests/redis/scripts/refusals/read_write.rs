@@ -3,7 +3,8 @@
 use redis::Value;
 
 use super::{
-    COUNTER, Call, FIRST, LOCK, LONG, NEXT, NONCE, RENEW, SHORT, Stage, THEM, US, find, run, script, state,
+    COUNTER, Call, FIRST, LOCK, LONG, NEXT, NONCE, RENEW, SHORT, Stage, TAKE_FREE, THEM, US, find, run,
+    script, state,
 };
 
 pub(in super::super) const QUEUE: &str = "{s}lock:latchwork:rw_queue";
@@ -27,7 +28,10 @@ pub(in super::super) const RELEASE: &str =
 pub(super) const RELEASE_IN_FULL: &str = of_read_write!("queue_release");
 pub(in super::super) const FORCE_RELEASE: &str = of_read_write!("queue_force_release");
 pub(super) const READ_ACQUIRE: &str = of_read_write!("read_acquire");
-pub(super) const READ_RELEASE: &str = of_read_write!("read_release");
+pub(super) const READ_FREE: &str = script!("read_free");
+pub(super) const READ_RELEASE: &str =
+    script!("read_write_kind" "read_alone" "counter" "queue" "read_write" "read_release");
+const READ_RELEASE_IN_FULL: &str = of_read_write!("read_release");
 pub(in super::super) const HOLDERS: &str = of_read_write!("read_write_holders");
 
 pub(in super::super) const KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, READERS, TURN];
@@ -45,7 +49,20 @@ macro_rules! args {
 /// The time waited by the earliest waiter.
 const OLD: &str = "9000000000000000";
 
-pub(super) const CALLS: [Call; 17] = [
+const TAKE_FREE_TO_WRITE: Call =
+    Call { text: TAKE_FREE, keys: &[LOCK, QUEUE], args: &[SHORT, US_TO_WRITE, "write"] };
+const READ_FREE_LOCK: Call =
+    Call { text: READ_FREE, keys: &[LOCK, QUEUE, READERS, TURN, OURS], args: &[SHORT, US] };
+
+/// The first attempts, and the calls of the full scripts that do the same.
+pub(super) const FIRST_ATTEMPTS: [[Call; 2]; 2] = [
+    [TAKE_FREE_TO_WRITE, Call { text: ACQUIRE, keys: KEYS, args: args!["", SHORT, US, "0"] }],
+    [READ_FREE_LOCK, Call { text: READ_ACQUIRE, keys: READER_KEYS, args: args!["", SHORT, US, "", ""] }],
+];
+
+pub(super) const CALLS: [Call; 19] = [
+    TAKE_FREE_TO_WRITE,
+    READ_FREE_LOCK,
     Call { text: ACQUIRE, keys: KEYS, args: args!["", SHORT, US, "0"] },
     Call { text: ACQUIRE, keys: FENCED_KEYS, args: args!["", SHORT, US, "3", SHORT, NONCE, "0"] },
     Call { text: ACQUIRE, keys: FENCED_KEYS, args: args!["", SHORT, US, "3", SHORT, NONCE, OLD] },
@@ -65,7 +82,9 @@ pub(super) const CALLS: [Call; 17] = [
     Call { text: RENEW, keys: &[LOCK], args: &[LONG, "1", US_TO_WRITE] },
 ];
 
-pub(super) const RELEASES: [(&str, &str, &[&str], &[&str]); 3] = [
+pub(super) const RELEASES: [(&str, &str, &[&str], &[&str]); 5] = [
+    (READ_RELEASE, READ_RELEASE_IN_FULL, READER_KEYS, args!["", US]),
+    (READ_RELEASE, READ_RELEASE_IN_FULL, READER_KEYS, args!["1", US]),
     (RELEASE, RELEASE_IN_FULL, KEYS, args!["", US]),
     (RELEASE, RELEASE_IN_FULL, KEYS, args!["1", US]),
     (RELEASE, RELEASE_IN_FULL, KEYS, args!["", FIRST]),
