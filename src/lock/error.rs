@@ -19,9 +19,9 @@ use crate::lock::owner::{LeaseIdError, Owner};
 ///
 /// Every other error of this crate's locks, options, names, clients and connections converts by `?`.
 ///
-/// [What happens when …] tells what to do about each error, and which events lead to each.
+/// [Failures] tells what to do about each error, and which events lead to each.
 ///
-/// [What happens when …]: https://github.com/latchwork/latchwork/blob/main/docs/failures.md
+/// [Failures]: https://github.com/latchwork/latchwork/blob/main/docs/failures.md
 ///
 /// # Examples
 ///

@@ -15,7 +15,7 @@ use self::histogram::{Histogram, Recording};
 ///
 /// [Running it] says which figures to alert on; the recipe [`prometheus`] exports the figures.
 ///
-/// [Running it]: https://github.com/latchwork/latchwork/blob/main/docs/operations.md#what-to-alert-on
+/// [Running it]: https://github.com/latchwork/latchwork/blob/main/docs/operations.md#alerts
 /// [`prometheus`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/prometheus.rs
 ///
 /// # Examples
