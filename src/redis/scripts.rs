@@ -105,8 +105,8 @@ impl FromRedisValue for Reply {
 }
 
 /// The reply of a script that has looked at as many waiters or readers as one call may. The script has only
-/// removed the dead; the client repeats the call with the same arguments. Also the reply of a short script that
-/// leaves the decision to the kind's full script.
+/// removed the dead; the client repeats the call with the same arguments. Also the reply of a short script
+/// that leaves the decision to the kind's full script.
 pub(super) const AGAIN: i64 = -3;
 
 /// Limit of calls until a script has an answer, each for a hundred waiters or readers. A server that goes on
