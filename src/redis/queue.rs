@@ -160,21 +160,26 @@ impl Redis {
         Err(endless(name))
     }
 
-    /// Sends a first attempt by a short script. Returns `None` if the kind's full script has to decide.
-    pub(super) async fn attempt_free(
+    /// True if a short script may decide an attempt: the first of an owner without other holds and tokens.
+    pub(super) fn is_simple(&self, kind: QueueKind, name: &LockName, request: &AcquireRequest) -> bool {
+        let AcquireRequest { tokens, position, under, .. } = request;
+        let is_first = position.is_none_or(|position| position.waited.is_zero());
+        // If the last release passed the lock on, the lock is most likely held.
+        *tokens == 0 && is_first && under.is_none() && !self.hand_off_stats[kind as usize].last_time(name)
+    }
+
+    /// Sends an attempt by a short script. Returns `None` if the kind's full script has to decide.
+    pub(super) async fn attempt_simple(
         &self,
         script: &Script,
         name: &LockName,
         request: &AcquireRequest,
         words: &(dyn Fn(&mut Cmd, Instant) + Sync),
     ) -> Result<Option<AcquireOutcome>, Error> {
-        // A waiter has a position, and an owner that writes is admitted beside its own hold.
-        if request.tokens > 0 || request.position.is_some() || request.under.is_some() {
-            return Ok(None);
-        }
-        let reply = self.attempt_once(&request.id, &self.request(script, name, words)).await?;
-        match reply {
+        match self.attempt_once(&request.id, &self.request(script, name, words)).await? {
             Some(Reply::Number(AGAIN)) => Ok(None),
+            // The full script gives the waiter its position.
+            Some(Reply::Number(_)) if request.position.is_some() => Ok(None),
             reply => attempted(name, reply).map(Some),
         }
     }
@@ -189,12 +194,14 @@ impl Redis {
         let kind = QueueKind::of(mode);
         let AcquireRequest { id, lease, tokens, position, .. } = request;
         let (lease, tokens, position) = (*lease, *tokens, *position);
-        let first = |command: &mut Cmd, _: Instant| {
+        let words = |command: &mut Cmd, _: Instant| {
             let field = if mode == Mode::Write { keys::writer(id) } else { keys::id(id) };
             let [queue, _] = kind.queue(name.as_str());
             command.arg(2).arg(name.as_str()).arg(queue).arg(millis(lease)).arg(field).arg(mode.to_string());
         };
-        if let Some(outcome) = self.attempt_free(&self.scripts.take_free, name, request, &first).await? {
+        if self.is_simple(kind, name, request)
+            && let Some(outcome) = self.attempt_simple(&self.scripts.take_free, name, request, &words).await?
+        {
             return Ok(outcome);
         }
         let mut call = self.call(kind, name, false);

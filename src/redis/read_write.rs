@@ -30,17 +30,24 @@ impl Redis {
         request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
         let AcquireRequest { id, lease, tokens, position, under, .. } = request;
-        let first = |command: &mut Cmd, _: Instant| {
+        let words = |command: &mut Cmd, _: Instant| {
             let [queue, _] = keys::write_queue(name.as_str());
             command.arg(5).arg(name.as_str()).arg(queue).arg(&keys::waiting_readers(name.as_str()));
             command.arg(keys::read_lease(name.as_str(), id)).arg(millis(*lease)).arg(keys::Shown(id));
         };
-        if let Some(outcome) = self.attempt_free(&self.scripts.read_free, name, request, &first).await? {
+        let (kind, script) = (QueueKind::ReadWrite, &self.scripts.read_free);
+        let is_simple = self.is_simple(kind, name, request);
+        if is_simple && let Some(outcome) = self.attempt_simple(script, name, request, &words).await? {
             return Ok(outcome);
         }
         let under = under.as_ref().map(LeaseId::to_string).unwrap_or_default();
-        let fenced = if *tokens > 0 { "1" } else { "" };
-        let mut call = self.call(QueueKind::ReadWrite, name, false);
+        let fenced = match *tokens > 0 {
+            true => "1",
+            // `read_free.lua` has left the attempt to this script.
+            false if is_simple => "0",
+            false => "",
+        };
+        let mut call = self.call(kind, name, false);
         call.keys.push(keys::read_lease(name.as_str(), id));
         call.keys.extend(counter(name, *tokens));
         call.args.extend([millis(*lease).to_string(), keys::id(id), under, fenced.to_owned()]);

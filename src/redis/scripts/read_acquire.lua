@@ -2,8 +2,8 @@
 -- writes, or no writer holds the lock and no queued writer comes before the id. Otherwise remembers that the
 -- id waits.
 -- KEYS: 6 the id's own lease, 7 if a token is wanted, the counter.
--- ARGV, from OWN on: lease in ms, id, the id under which its owner writes or empty, `1` if a token is wanted
--- or empty; and if the id waits, the ms for which to remember it, and the us for which it has waited.
+-- ARGV, from OWN on: lease in ms, id, the id under which its owner writes or empty, `1` if a token is wanted,
+-- `0` if read_free.lua has left the decision to this script, or empty; and if the id waits, the ms for which to remember it, and the us for which it has waited.
 -- Returns what queue_acquire.lua returns.
 local millis, id, under, fenced, kept, waited = unpack(ARGV, OWN)
 local mode = redis.call('hget', KEYS[1], 'mode')
@@ -58,18 +58,17 @@ if refused then
     return theirs
 end
 local waits = redis.call('zscore', KEYS[4], id)
--- While one reader stays, no writer removes the dead readers; so some arrivals do. (read_free.lua has chosen
--- this arrival if it neither waits nor wants a token.)
-local chosen = not kept and fenced == '' or now() % CROWD_EACH == 0
+-- While one reader stays, no writer removes the dead readers; so some arrivals do.
+local chosen = fenced == '0' or now() % CROWD_EACH == 0
 local crowd = mode == 'read' and not reads and chosen and found(true) or {}
-must('set', 'pexpire', (over[1] or invited or waits) and 'zrem', (lock.over or over[1] or crowd.dead) and 'hdel', fenced ~= '' and 'hset', fenced ~= '' and 'get')
+must('set', 'pexpire', (over[1] or invited or waits) and 'zrem', (lock.over or over[1] or crowd.dead) and 'hdel', fenced == '1' and 'hset', fenced == '1' and 'get')
 -- From now on the lock may outlast its writer's lease.
 local lock_left = mode and redis.call('pttl', KEYS[1]) or -2
 local ends = beside and not lock.ends and lock_left >= 0 and string.format('until:%.0f', end_in(lock_left))
 -- Readers share a token until a writer uses up the next. The readers' token is greater than the writer's (see
 -- `SPACED`), so late requests of the writer are refused beside the readers.
 local token = {}
-if fenced ~= '' then
+if fenced == '1' then
     local last = counted()
     token = { last ~= '0' and last or redis.call('incrby', KEYS[7], '1') }
 end

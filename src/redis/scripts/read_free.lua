@@ -1,5 +1,5 @@
 -- Leases the lock to the id for reading if no client holds the lock but readers, and no client waits: the most
--- frequent attempt, in few steps. Does what read_acquire.lua would do without a position and a token.
+-- frequent attempt, in few steps. Does what read_acquire.lua would do without a token.
 -- KEYS: 1 the lock, 2 the queue of the writers, 3 the waiting readers, 4 the readers whose turn it is, 5 the id's
 -- own lease.  ARGV: 1 lease in ms, 2 id.
 -- Returns nil if leased; ms until the client has to ask again if a writer alone holds the lock (-1: no end); or

@@ -1,5 +1,5 @@
 -- Leases a fair lock, or a read-write lock for writing, to the id if the lock is free and no client is queued:
--- the most frequent attempt, in few steps. Does what queue_acquire.lua would do without a position and tokens.
+-- the most frequent attempt, in few steps. Does what queue_acquire.lua would do without tokens.
 -- KEYS: 1 the lock, 2 the queue.  ARGV: 1 lease in ms, 2 the holder's field, 3 the lock's `mode`.
 -- Returns nil if leased; ms until the client has to ask again if another id alone holds the lock (-1: no end);
 -- or `AGAIN` if queue_acquire.lua has to decide, before any write.

@@ -290,8 +290,7 @@ enum Asks {
 
 pub(super) fn eval(text: &str, keys: &[&str]) -> Cmd {
     // Arriving readers skip the random search for the dead, so each run has the same effect.
-    let text =
-        text.replace("CROWD_EACH = 32", "CROWD_EACH = 1e18").replace("chosen = not kept", "chosen = false");
+    let text = text.replace("CROWD_EACH = 32", "CROWD_EACH = 1e18");
     cmd("EVAL").arg(text).arg(keys.len()).arg(keys).clone()
 }
 
