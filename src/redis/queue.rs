@@ -193,7 +193,7 @@ impl Redis {
     ) -> Result<AcquireOutcome, Error> {
         let kind = QueueKind::of(mode);
         let AcquireRequest { id, lease, tokens, position, .. } = request;
-        let (lease, tokens, position) = (*lease, *tokens, *position);
+        let (lease, tokens, position, begun) = (*lease, *tokens, *position, self.now());
         let words = |command: &mut Cmd, _: Instant| {
             let field = if mode == Mode::Write { keys::writer(id) } else { keys::id(id) };
             let [queue, _] = kind.queue(name.as_str());
@@ -210,7 +210,7 @@ impl Redis {
         if let Some(position) = position {
             call.args.extend([millis(position.kept).to_string(), self.nonce(kind, name, id)]);
         }
-        call.enqueue(position, self.now());
+        call.enqueue(position, begun);
         self.attempt_words(&self.scripts.queues[kind as usize].acquire, &call, name, id).await
     }
 

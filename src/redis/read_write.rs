@@ -30,6 +30,7 @@ impl Redis {
         request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
         let AcquireRequest { id, lease, tokens, position, under, .. } = request;
+        let begun = self.now();
         let words = |command: &mut Cmd, _: Instant| {
             let [queue, _] = keys::write_queue(name.as_str());
             command.arg(5).arg(name.as_str()).arg(queue).arg(&keys::waiting_readers(name.as_str()));
@@ -52,7 +53,7 @@ impl Redis {
         call.keys.extend(counter(name, *tokens));
         call.args.extend([millis(*lease).to_string(), keys::id(id), under, fenced.to_owned()]);
         call.args.extend(position.map(|position| millis(position.kept).to_string()));
-        call.enqueue(*position, self.now());
+        call.enqueue(*position, begun);
         self.attempt_words(&self.scripts.read_acquire, &call, name, id).await
     }
 
