@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use benches::lock::clients::{Client, LatchworkRead, LatchworkWrite};
-use benches::lock::server::Server;
+use benches::lock::server::{Server, Spent};
 use benches::peers::{Peer, Queueing};
 use benches::queue::Queue;
 use benches::record::{Curve, Line, Record, Value};
@@ -310,6 +310,9 @@ fn over_redis(options: &CommandLine) -> Vec<Curve> {
         [
             ("lock over Redis: a turn, when all want it always", "µs"),
             ("longest wait for one turn", "ms"),
+            ("scripts (EVALSHA) for a turn", "scripts"),
+            ("CPU time of the server for a turn", "µs"),
+            ("Jain's index of the clients' turns: 1 if all have equally many", "index"),
             ("memory of the server per client", "bytes"),
         ],
         "clients, each with its connections (of the fair lock: the queue's length at the store)",
@@ -333,15 +336,17 @@ fn memory(server: &mut Server) -> f64 {
 }
 
 /// Many clients in this process, which the server cannot tell from many processes.
-fn crowd<C: Client>(server: &mut Server, clients: usize, time: Duration) -> Point<3> {
+fn crowd<C: Client>(server: &mut Server, clients: usize, time: Duration) -> Point<6> {
     let runtime = benches::lock::runtime();
     let before = memory(server);
     let url = server.url();
-    let (turns, took, longest, after) = runtime.block_on(async {
+    let mut spent = Spent::default();
+    let (all, took, after) = runtime.block_on(async {
         let mut connected = Vec::new();
         for _ in 0..clients {
             connected.push(C::connect(&url, "scale").await);
         }
+        spent = server.spent();
         let begun = Instant::now();
         let end = begun + time;
         let mut tasks = JoinSet::new();
@@ -364,14 +369,24 @@ fn crowd<C: Client>(server: &mut Server, clients: usize, time: Duration) -> Poin
         let all = tasks.join_all().await;
         // Tasks that wait when the time is over still get their turn.
         let took = begun.elapsed();
-        let turns = all.iter().map(|(turns, ..)| turns).sum::<u64>();
-        let longest = all.iter().map(|(_, longest, _)| *longest).max().unwrap_or_default();
-        (turns, took, longest, after)
+        spent = server.spent() - spent;
+        let all: Vec<_> = all.into_iter().map(|(turns, longest, _)| (turns as f64, longest)).collect();
+        (all, took, after)
     });
     drop(runtime);
     server.assert_empty(C::NAME);
-    let micros = took.as_secs_f64() * 1e6 / turns.max(1) as f64;
-    (C::NAME, [micros, longest.as_secs_f64() * 1e3, (after - before).max(0.0) / clients as f64])
+    let turns = all.iter().map(|(turns, _)| turns).sum::<f64>().max(1.0);
+    let squares = all.iter().map(|(turns, _)| turns * turns).sum::<f64>().max(1.0);
+    let longest = all.iter().map(|(_, longest)| *longest).max().unwrap_or_default();
+    let figures = [
+        took.as_secs_f64() * 1e6 / turns,
+        longest.as_secs_f64() * 1e3,
+        spent.calls as f64 / turns,
+        spent.cpu.as_secs_f64() * 1e6 / turns,
+        turns * turns / (clients as f64 * squares),
+        (after - before).max(0.0) / clients as f64,
+    ];
+    (C::NAME, figures)
 }
 
 fn woken_readers(server: &Server, readers: usize) -> f64 {
