@@ -2,7 +2,7 @@
 //! owner's inner holds have the token of its outer one. Concurrent readers have one token: greater than
 //! that of each writer before them."
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::Judge;
 use super::words::words;
@@ -13,6 +13,8 @@ use crate::world::Nanos;
 
 struct Seen {
     token: u64,
+    /// Start of the call: its token may be from before a loss of the counter, and its answer from after.
+    began: Nanos,
     granted: Nanos,
     kind: LockSide,
     /// Member and number of the lease.
@@ -24,8 +26,8 @@ struct Seen {
 pub(crate) struct Tokens {
     /// Earlier tokens to compare with, by name and by kind at the store.
     seen: BTreeMap<(usize, LockSide), Vec<Seen>>,
-    /// Member, lease number and token of each hold with a token.
-    by_lease: BTreeSet<(usize, u64, u64)>,
+    /// Time when each token was first granted, by member and lease number.
+    by_lease: BTreeMap<(usize, u64, u64), Nanos>,
 }
 
 impl<S: Store> Judge<S> for Tokens {
@@ -49,17 +51,13 @@ impl<S: Store> Judge<S> for Tokens {
         }
         let seen = self.seen.entry((lock.name, lock.kind)).or_default();
         let since = view.excuses.tokens_lost(hold.lock).unwrap_or(0);
-        // An inner hold's token is as old as its outer hold's.
-        let same = |other: &&Hold| {
-            (other.member, other.number, other.token) == (hold.member, hold.number, hold.token)
-        };
-        let first = view.scene.holds.values().filter(same).map(|other| other.granted).min();
-        // The outer hold may have ended, and may be older than the counter.
-        let is_inner = !self.by_lease.insert((hold.member, hold.number, token));
-        if since > 0 && first.is_some_and(|first| first <= since) {
+        let key = (hold.member, hold.number, token);
+        let is_inner = self.by_lease.contains_key(&key);
+        // An inner hold's token is as old as its outer hold's, which may be older than the counter.
+        if *self.by_lease.entry(key).or_insert(view.now) <= since && since > 0 {
             return None;
         }
-        seen.retain(|other| other.granted > since || since == 0);
+        seen.retain(|other| other.began > since || since == 0);
         let began = unclaimed_since(view, hold).into_iter().chain(outer_since(view, hold)).min();
         let began = began.map_or(hold.began, |outer| outer.min(hold.began));
         let wrong = seen.iter().find(|other| !is_inner && has_fallen(other, hold, began, token));
@@ -73,6 +71,7 @@ impl<S: Store> Judge<S> for Tokens {
         });
         seen.push(Seen {
             token,
+            began: hold.began,
             granted: view.now,
             kind: hold.lock.kind,
             lease: (hold.member, hold.number),
