@@ -1,4 +1,4 @@
-//! [`Message`], which comes on a channel, and [`SubscribeError`], if no message can.
+//! [`Message`] of a channel, and [`SubscribeError`].
 
 use std::error::Error;
 use std::fmt;
@@ -31,7 +31,7 @@ pub enum Message {
     Granted(u64),
 }
 
-/// Failure to subscribe to a channel; every waiter gets the same error, with its [reason](Self::reason).
+/// Failure to subscribe to a channel: every waiter gets the same error, with its [reason](Self::reason).
 ///
 /// # Examples
 ///
@@ -45,7 +45,7 @@ pub enum Message {
 #[derive(Clone, Debug)]
 pub struct SubscribeError(Arc<dyn Error + Send + Sync>);
 
-/// A reason with its channel's lock. Behind one pointer, as each entry has room for an error.
+/// A reason with its channel's lock, behind one pointer: each entry has room for an error.
 #[derive(Debug)]
 struct OfLock {
     lock: Box<str>,
@@ -66,7 +66,7 @@ impl SubscribeError {
         }
     }
 
-    /// Adds the name of `lock` for a waiter: transports know of channels only.
+    /// Adds the name of `lock` for a waiter: transports know only channels.
     #[cfg(feature = "lock")]
     pub(crate) fn of_lock(self, lock: &str) -> Self {
         Self(Arc::new(OfLock { lock: lock.into(), reason: self.0 }))
@@ -83,7 +83,7 @@ impl fmt::Display for SubscribeError {
     }
 }
 
-/// The reason's text is part of this error's text, and a chain names each cause once.
+/// A chain names each cause once, and the reason's text is in this error's text.
 impl Error for SubscribeError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.reason().source()
