@@ -32,7 +32,7 @@ impl OtherKind {
         Self(found)
     }
 
-    /// The kind of lock that holds the name.
+    /// Returns the kind of lock that holds the name.
     pub fn found(&self) -> LockKind {
         self.0
     }

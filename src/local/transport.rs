@@ -25,7 +25,7 @@ use crate::support::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Default)]
 pub struct LocalTransport {
     inboxes: Mutex<HashMap<Arc<str>, Inbox>>,
-    /// The number of subscriptions, readable without the mutex: most releases have no receiver.
+    /// Count of subscriptions, readable without the mutex: most releases have no receiver.
     subscribed: AtomicUsize,
 }
 
@@ -36,7 +36,6 @@ impl LocalTransport {
         !self.is_unheard() && self.deliver(channel, message)
     }
 
-    /// True if there are no subscriptions at all.
     #[inline]
     pub(super) fn is_unheard(&self) -> bool {
         // Ordering: SeqCst, like the store in `subscribe`. A waiter subscribes, and then checks the lock
@@ -50,7 +49,7 @@ impl LocalTransport {
     }
 
     fn deliver(&self, channel: &str, message: Message) -> bool {
-        // Cloned to release the mutex: delivery wakes tasks, and a waker may publish.
+        // Cloned to unlock the mutex: delivery wakes tasks, and a waker may publish.
         let inbox = self.inboxes.lock().get(channel).cloned();
         inbox.map(|inbox| inbox.deliver(message)).is_some()
     }
@@ -93,7 +92,6 @@ mod tests {
 
     use super::*;
 
-    /// Otherwise each later release would search for receivers.
     #[test]
     fn none_is_heard_of_once_the_last_subscription_is_gone() {
         let registry = Registry::new(LocalTransport::default());

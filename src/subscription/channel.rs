@@ -81,6 +81,7 @@ impl ChannelEntry {
         Self { channel, hash, interest, asleep, readiness: Readiness::new(), latch, granted, figures }
     }
 
+    /// Name of the channel whose messages come here.
     pub fn channel(&self) -> &str {
         &self.channel
     }

@@ -127,6 +127,7 @@ impl<T: Transport + ?Sized> Registry<T> {
         self.shared.entries.lock().len()
     }
 
+    /// True if no channel has users.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
