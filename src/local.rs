@@ -48,7 +48,6 @@ use crate::support::sync::Mutex;
 /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
 /// # block_on(async {
 /// use latchwork::{LockClient, local::Local};
-///
 /// let local = Local::new();
 /// let (one, other) = (LockClient::new(local.clone()), LockClient::new(local));
 /// let guard = one.get_lock("orders:42")?.lock().await?;
@@ -84,7 +83,6 @@ impl Local<crate::backend::TokioRuntime> {
     /// ```
     /// use std::time::Duration;
     /// use latchwork::{LockClient, LockError, local::Local};
-    ///
     /// #[tokio::test(start_paused = true)]
     /// # async fn unused() {}
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]

@@ -15,7 +15,6 @@ use crate::lock::LockKind;
 /// use std::time::{Duration, Instant};
 /// use latchwork::backend::{AcquireRequest, Backend, LockName, Mode};
 /// use latchwork::{LeaseId, LockKind, local::Local};
-///
 /// # let id: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse()?;
 /// # let (name, lease, now) = (LockName::new("orders:42")?, Duration::from_secs(30), Instant::now().into());
 /// let (local, request) = (Local::new(), AcquireRequest::new(id, lease, now));

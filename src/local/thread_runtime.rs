@@ -30,7 +30,6 @@ use super::threads::{Job, Shared};
 /// ```
 /// use std::time::Duration;
 /// use latchwork::{LockClient, local::{Local, ThreadRuntime}};
-///
 /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
 /// let clock = ThreadRuntime::paused();
 /// let client = LockClient::new(Local::with_runtime(clock.clone()));
@@ -143,7 +142,6 @@ impl Runtime for ThreadRuntime {
 /// use std::time::Duration;
 /// use latchwork::backend::Runtime;
 /// use latchwork::local::ThreadRuntime;
-///
 /// let clock = ThreadRuntime::paused();
 /// let mut sleep = clock.sleep_until(clock.now() + Duration::from_secs(60));
 /// let mut context = Context::from_waker(Waker::noop());

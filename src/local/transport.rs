@@ -15,7 +15,6 @@ use crate::support::sync::atomic::{AtomicUsize, Ordering};
 /// ```
 /// use latchwork::local::LocalTransport;
 /// use latchwork::subscription::{Message, Registry};
-///
 /// let registry = Registry::new(LocalTransport::default());
 /// assert!(!registry.transport().publish("news", Message::Unlock), "it has no subscribers");
 /// let subscription = registry.subscribe("news");

@@ -16,7 +16,6 @@ use super::request::{LossReason, Request};
 /// ```
 #[doc = include_str!("example.md")]
 /// use latchwork::lock_entry::{LockEntry, LossReason, Request};
-///
 /// let _grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 ///
 /// let mut effects = Effects::default();
@@ -67,7 +66,6 @@ pub(super) struct More {
 /// ```
 #[doc = include_str!("example.md")]
 /// use latchwork::lock_entry::{Turn, LeaveOutcome, LockEntry, Policy, Request};
-///
 /// let rules = Rules { policy: Policy::Queued { position: Duration::from_secs(10) }, ..Rules::default() };
 /// let entry = LockEntry::new(rules);
 /// let grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s

@@ -22,7 +22,6 @@ pub(super) const NO_TOKENS: RangeInclusive<u64> = 1..=0;
 /// ```
 #[doc = include_str!("example.md")]
 /// use latchwork::lock_entry::{Turn, LockEntry, Request};
-///
 /// let _grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// let Turn::Queued(ticket) =
 ///     entry.enter(&Request::new(2), Some(waker.clone()), now, &mut effects) else { panic!("1 has it") };
@@ -46,7 +45,6 @@ pub struct Ticket {
 /// ```
 /// # use std::time::Instant;
 /// use latchwork::lock_entry::{Effects, LockEntry, Moment, Request, Rules, Turn};
-///
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// # let mut effects = Effects::default();
 /// let Turn::Head(head) = entry.enter(&Request::new(1), None, now, &mut effects) else { panic!() };
@@ -94,7 +92,6 @@ impl HeadTicket {
 /// ```
 #[doc = include_str!("example.md")]
 /// use latchwork::lock_entry::{LeaveOutcome, LockEntry, Request, Turn};
-///
 /// let grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// let second = entry.enter(&Request::new(2), None, now, &mut effects);
 /// assert!(matches!(second, Turn::Busy), "it may not wait");
@@ -130,7 +127,6 @@ pub enum Turn {
 /// ```
 /// # use std::time::{Duration, Instant};
 /// use latchwork::lock_entry::{Effects, LockEntry, Moment, Request, Rules, Turn};
-///
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// # let mut effects = Effects::default();
 /// let Turn::Head(head) = entry.enter(&Request::new(1), None, now, &mut effects) else { panic!() };
@@ -202,7 +198,6 @@ impl Attempt {
 /// ```
 /// # use std::time::{Duration, Instant};
 /// use latchwork::lock_entry::{Answer, AttemptOutcome, Effects, LockEntry, Moment, Request, Rules, Turn};
-///
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// # let mut effects = Effects::default();
 /// let Turn::Head(head) = entry.enter(&Request::new(1), None, now, &mut effects) else { panic!() };
@@ -238,7 +233,6 @@ pub enum Answer {
 /// ```
 /// # use std::time::{Duration, Instant};
 /// use latchwork::lock_entry::{Answer, AttemptOutcome, Effects, LockEntry, Moment, Request, Rules, Turn};
-///
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// # let mut effects = Effects::default();
 /// let Turn::Head(head) = entry.enter(&Request::new(1), None, now, &mut effects) else { panic!() };
@@ -273,7 +267,6 @@ pub enum AttemptOutcome {
 /// ```
 #[doc = include_str!("example.md")]
 /// use latchwork::lock_entry::{LeaveOutcome, LockEntry, Request};
-///
 /// let grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// let left = entry.leave(grant, now, &mut effects);
 /// assert!(matches!(left, LeaveOutcome::Return(release) if release.number == 1));
@@ -303,7 +296,6 @@ pub enum LeaveOutcome {
 /// ```
 #[doc = include_str!("example.md")]
 /// use latchwork::lock_entry::{LockEntry, LossReason, Request};
-///
 /// let grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// let hold = entry.state_of(&grant, now).expect("it is held");
 /// assert_eq!((hold.number, hold.ends), (1, now + Duration::from_secs(30)));
@@ -324,7 +316,6 @@ pub struct HoldState {
 /// ```
 #[doc = include_str!("example.md")]
 /// use latchwork::lock_entry::{LeaveOutcome, LockEntry, Request};
-///
 /// let grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// let left = entry.leave(grant, now, &mut effects);
 /// let LeaveOutcome::Return(release) = left else { panic!("there are no waiters") };
@@ -356,7 +347,6 @@ pub struct PendingRelease {
 /// ```
 #[doc = include_str!("example.md")]
 /// use latchwork::lock_entry::{LockEntry, Request};
-///
 /// let grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// let (holds, waiting) = entry.each_hold(now);
 /// assert_eq!((holds.len(), waiting), (1, 0));

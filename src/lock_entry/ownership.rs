@@ -114,7 +114,6 @@ const MAX_GROWTH: u32 = 8;
 /// ```
 /// use std::time::Duration;
 /// use latchwork::lock_entry::{LockEntry, Policy, Rules};
-///
 /// let rules = Rules {
 ///     policy: Policy::Exclusive { tenure: Duration::from_millis(5) },
 ///     renewed_lease: Duration::from_secs(10),
@@ -141,7 +140,6 @@ pub struct Rules {
 /// ```
 /// use std::time::Duration;
 /// use latchwork::lock_entry::Policy;
-///
 /// let tenure = Duration::from_millis(30);
 /// let (writers, readers) = (Policy::Exclusive { tenure }, Policy::Exclusive { tenure }.shared());
 /// assert_eq!(readers, Policy::Shared { tenure });

@@ -13,7 +13,6 @@ use crate::support::moment::Moment;
 /// ```
 /// use std::time::Duration;
 /// use latchwork::lock_entry::Request;
-///
 /// let request = Request::new(7).shared_owner().lease(Duration::from_secs(5)).fenced();
 /// assert_eq!(request.owner(), 7);
 /// ```
@@ -79,7 +78,6 @@ impl Request {
 /// ```
 #[doc = include_str!("example.md")]
 /// use latchwork::lock_entry::{Turn, LockEntry, Request};
-///
 /// let grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// assert!(grant.is_watched() && grant.token().is_none() && grant.ends() == Moment::NEVER);
 /// let entered = entry.enter(&Request::new(1), Some(waker.clone()), now, &mut effects);
@@ -139,7 +137,6 @@ impl Grant {
 /// ```
 #[doc = include_str!("example.md")]
 /// use latchwork::lock_entry::{Turn, Extension, LockEntry, Request};
-///
 /// let _grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// // The same owner re-enters, for longer than the lease in hand lasts.
 /// let minute = Duration::from_secs(60);
@@ -191,7 +188,6 @@ impl Extension {
 /// # block_on(async {
 /// # let client = latchwork::LockClient::local();
 /// use latchwork::LossReason;
-///
 /// let lock = client.get_lock("orders:42")?;
 /// let guard = lock.lock().await?;
 /// lock.force_unlock().await?;

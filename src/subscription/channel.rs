@@ -48,7 +48,6 @@ pub(crate) struct Figures {
 /// ```
 /// use latchwork::local::LocalTransport;
 /// use latchwork::subscription::{Message, Registry};
-///
 /// let registry = Registry::new(LocalTransport::default());
 /// let subscriptions = [registry.subscribe("orders"), registry.subscribe("orders")];
 /// let entry = &*subscriptions[0];

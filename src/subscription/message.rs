@@ -11,7 +11,6 @@ use std::sync::Arc;
 /// ```
 /// use latchwork::local::LocalTransport;
 /// use latchwork::subscription::{Message, Registry};
-///
 /// let registry = Registry::new(LocalTransport::default());
 /// let (one, other) = (registry.subscribe("orders"), registry.subscribe("orders"));
 /// registry.transport().publish("orders", Message::Unlock);
@@ -37,7 +36,6 @@ pub enum Message {
 ///
 /// ```
 /// use latchwork::subscription::SubscribeError;
-///
 /// let error = SubscribeError::new("the user may not subscribe");
 /// assert_eq!(error.to_string(), "cannot subscribe to the channel: the user may not subscribe");
 /// assert_eq!(error.reason().to_string(), "the user may not subscribe");

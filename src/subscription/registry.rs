@@ -22,7 +22,6 @@ use crate::support::sync::Mutex;
 /// # block_on(async {
 /// use latchwork::local::LocalTransport;
 /// use latchwork::subscription::{Message, Registry};
-///
 /// let registry = Registry::new(LocalTransport::default());
 /// let subscription = registry.subscribe("news");
 /// subscription.subscribed().await?;
@@ -212,7 +211,6 @@ const FEW: usize = 64;
 /// ```
 /// use latchwork::local::LocalTransport;
 /// use latchwork::subscription::Registry;
-///
 /// let registry = Registry::new(LocalTransport::default());
 /// let one = registry.subscribe("orders");
 /// let other = one.clone();
@@ -281,7 +279,6 @@ impl<T: Transport + ?Sized> fmt::Debug for Registry<T> {
 /// ```
 /// use latchwork::local::LocalTransport;
 /// use latchwork::subscription::{Message, Registry};
-///
 /// let registry = Registry::new(LocalTransport::default());
 /// let subscription = registry.subscribe("orders");
 /// registry.transport().publish("orders", Message::Unlock);

@@ -91,10 +91,10 @@ pub trait Transport: Send + Sync + 'static {
 ///
 /// # Examples
 ///
+/// ```
 /// use std::sync::Arc;
 /// use latchwork::subscription::{Inbox, Registry, SubscribeError, Transport};
 ///
-/// struct OnlyNews;
 /// struct OnlyNews;
 ///
 /// impl Transport for OnlyNews {

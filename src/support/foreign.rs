@@ -29,7 +29,6 @@ pub(crate) use self::batch::{Unsettled, WakeBatch, call_those_behind, wake, wake
 ///
 /// ```
 /// use latchwork::{AsyncSemaphore, ForeignPanic, on_foreign_panic};
-///
 /// on_foreign_panic(|panic: &ForeignPanic<'_>| assert_eq!(panic.message(), "on purpose"));
 /// # struct Panics;
 /// # impl std::task::Wake for Panics { fn wake(self: std::sync::Arc<Self>) { panic!("on purpose") } }

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 /// ```
 /// use std::time::{Duration, Instant};
 /// use latchwork::lock_entry::Moment;
-///
 /// let now = Instant::now();
 /// let lease = Moment::from(now) + Duration::from_secs(30);
 /// assert_eq!(lease.instant(), Some(now + Duration::from_secs(30)));

@@ -20,7 +20,6 @@ const VERIFY: Duration = Duration::from_secs(1);
 /// ```
 #[doc = include_str!("../example.md")]
 /// use latchwork::lock_entry::{LockEntry, Renewal, Request};
-///
 /// let _grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// let due = now + Duration::from_secs(10); // a third of the lease is over
 /// let renewal = entry.tick(due, &mut effects).expect("the lease needs a renewal");

@@ -24,7 +24,6 @@ type Callback = Box<dyn FnOnce() + Send>;
 /// ```
 /// use latchwork::local::LocalTransport;
 /// use latchwork::subscription::{Message, Registry};
-///
 /// let registry = Registry::new(LocalTransport::default());
 /// let subscription = registry.subscribe("orders");
 /// let listener = subscription.listen(|| println!("a message came"));

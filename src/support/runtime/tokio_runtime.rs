@@ -25,7 +25,6 @@ use super::surroundings::Surroundings;
 /// ```
 /// use std::sync::mpsc;
 /// use latchwork::backend::{Runtime, TokioRuntime};
-///
 /// let runtime = TokioRuntime::background()?; // or `current()`, inside of one
 /// let (done, outcome) = mpsc::channel();
 /// runtime.spawn(async move { done.send(42).unwrap() });
@@ -310,7 +309,6 @@ type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// # block_on(async {
 /// use std::time::Duration;
 /// use latchwork::backend::{Runtime, TokioRuntime};
-///
 /// let runtime = TokioRuntime::current();
 /// let deadline = runtime.now() + Duration::from_millis(1);
 /// runtime.sleep_until(deadline).await;
