@@ -34,10 +34,9 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 
 /// A re-entrant, fair lock of one name inside of a process, to be driven by a lock client of your own.
 ///
-/// The store grants the lock to the *process*, as a lease under a number; the entry passes the lock on inside
-/// the process. Each method is an event: the caller gives the time, and the entry notes the client's work in
-/// [`Effects`]. An entry sends nothing, reads no clock and spawns nothing, so it fits any store and any
-/// runtime.
+/// The store grants the lock to the *process*, as a lease under a number, and the entry passes the lock on
+/// inside. Each method is an event: the caller gives the time, and the entry notes the client's work in
+/// [`Effects`]. An entry sends nothing, reads no clock and spawns nothing: it fits any store and runtime.
 ///
 /// # Examples
 ///
@@ -56,8 +55,7 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// let Turn::Head(head) = entry.enter(&request, Some(waker.clone()), now, &mut effects) else { panic!() };
 /// let attempt = entry.attempt(&head, 1, now, lease).expect("still the queue head");
 /// // … the store grants lease 1 …
-/// let granted = Answer::Granted { last_token: 0 };
-/// let answered = entry.answered(&head, attempt, granted, now, &mut effects);
+/// let answered = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, &mut effects);
 /// let AttemptOutcome::Granted(outer) = answered else { panic!() };
 ///
 /// // The same owner re-enters: a count in memory.
@@ -114,8 +112,6 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// | time has come | [`tick`](Self::tick), [`renew_early`](Self::renew_early), [`end_what_is_over`](Self::end_what_is_over) |
 /// | the client ends | [`close`](Self::close), [`lose`](Self::lose) |
 ///
-/// All other methods are queries.
-///
 /// # Fairness
 ///
 /// First come, first served, in the order of [`enter`](Self::enter): a released lock goes to the oldest
@@ -143,8 +139,7 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 ///
 /// # Shared
 ///
-/// With [`Policy::Shared`] waiters hold the lock together, like readers, if the store lets them. The client
-/// has one lease for all of them:
+/// With [`Policy::Shared`] waiters hold the lock together, like readers, by one lease of the client:
 ///
 /// * Within the tenure a newcomer joins the holders, in memory. Later a newcomer is the queue head, and asks
 ///   the store under another number, so that other processes have their turn.
@@ -221,8 +216,7 @@ impl LockEntry {
 
     // === Callers and holders ===
 
-    /// Enters an owner that wants the lock. A queued caller's `waker` is registered at once; a caller without
-    /// a waker may not wait.
+    /// Enters an owner that wants the lock, and registers a queued caller's `waker`; `None` may not wait.
     #[inline]
     pub fn enter(&self, request: &Request, waker: Option<Waker>, now: Moment, effects: &mut Effects) -> Turn {
         self.event(effects, |ownership, effects| {
@@ -405,9 +399,8 @@ impl LockEntry {
         })
     }
 
-    /// Reports a message: the store has granted the lock to this number, which has a
-    /// [position](Policy::Queued). `None` if the lease may be over, or if the request asks for a lease of its
-    /// own or for a token: then the head asks the store.
+    /// Reports a message: the store has granted the lock to this number's [position](Policy::Queued). `None`
+    /// if the lease may be over, or if the request asks for a lease of its own or a token: the head asks.
     pub fn granted_by_message(
         &self,
         head: &HeadTicket,
@@ -425,9 +418,9 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.asks_itself(head.serial, now, effects));
     }
 
-    /// Reports a lease that the store has granted [outside of the queue](Attempt::outside_of_queue) of a
-    /// [shared](Policy::Shared) lock, with tokens up to `last_token`. `None` if the lease is over or the
-    /// entry closed; the lease is rolled back then.
+    /// Reports a lease granted [outside of the queue](Attempt::outside_of_queue) of a
+    /// [shared](Policy::Shared) lock, with tokens up to `last_token`. `None`, with a rollback, if the lease
+    /// is over or the entry closed.
     pub fn adopt(
         &self,
         request: &Request,
@@ -507,15 +500,13 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.may_run_again(roll_back, effects));
     }
 
-    /// Reports that the store does not have this lease, by its answer to a command sent at `sent`. False if
-    /// the lease is not in hand, or if a command after `sent` began the lease anew, for a queue head or for a
-    /// token: then [`tick`](Self::tick) verifies the lease.
+    /// Reports that, by its answer to a command sent at `sent`, the store lacks this lease. False if the
+    /// lease is not in hand, or was begun anew after `sent`: then [`tick`](Self::tick) verifies the lease.
     pub fn gone(&self, number: u64, sent: Moment, now: Moment, effects: &mut Effects) -> bool {
         self.event(effects, |ownership, effects| ownership.gone(number, sent, now, effects))
     }
 
-    /// Reports the answer to a forced unlock: if a lease asked for earlier is granted later,
-    /// [`tick`](Self::tick) verifies it.
+    /// Reports a forced unlock: [`tick`](Self::tick) verifies a lease asked for earlier and granted later.
     pub fn forced(&self, now: Moment) {
         self.inside().forced(now);
     }
@@ -579,8 +570,7 @@ impl LockEntry {
         (ownership.each_hold(now), ownership.waiting())
     }
 
-    /// True if a lease was left and its release is not yet reported as under way, or if a newcomer's call
-    /// asks the store before it enters.
+    /// True if a left lease's release is not yet under way, or a newcomer's call asks the store.
     pub fn is_returning(&self) -> bool {
         let ownership = self.inside();
         // Ordering: Acquire, of the Release in `sent`: a release no longer counted is visible as under way.
@@ -615,8 +605,7 @@ impl LockEntry {
         self.inside().is_known_held()
     }
 
-    /// True if [`is_known_held`](Self::is_known_held), or if a refused queue head gave up at `since` or
-    /// later.
+    /// True if [`is_known_held`](Self::is_known_held), or if a refused queue head gave up after `since`.
     pub fn was_known_held(&self, since: Moment) -> bool {
         self.inside().was_known_held(since)
     }

@@ -117,8 +117,8 @@ impl Runtime for ThreadRuntime {
             return;
         }
         let mut task = Box::pin(task);
-        // Most detached work finishes in its first poll, without a trip to the thread: a dropped guard has
-        // freed its lock when `drop` returns.
+        // Most detached work ends in this poll, without the thread: a dropped guard has freed its lock on
+        // return.
         let polled =
             foreign::call("a detached task", || task.as_mut().poll(&mut Context::from_waker(Waker::noop())));
         match polled {

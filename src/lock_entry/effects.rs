@@ -98,8 +98,7 @@ impl Effects {
         self.more.as_ref()?.pending_release
     }
 
-    /// Returns further leases to release, of a [shared](super::Policy::Shared) lock: their holds have moved
-    /// to another lease, or ended.
+    /// Returns further releases, of [shared](super::Policy::Shared) leases whose holds have moved or ended.
     pub fn more_pending_releases(&self) -> &[PendingRelease] {
         self.more.as_ref().map_or(&[], |more| &more.parallel)
     }

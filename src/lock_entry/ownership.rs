@@ -15,9 +15,8 @@
 //! ```
 //!
 //! A [shared](Policy::Shared) lock has any number of owners at a time, by one lease. Within the tenure a
-//! newcomer joins the holders. A later newcomer is a queue head, and asks the store for another lease, so
-//! that other processes have their turn; the hold in hand becomes a parallel hold, which merges into the new
-//! hold.
+//! newcomer joins the holders. A later newcomer is a queue head, and asks for another lease, so that other
+//! processes have their turn: the hold in hand becomes a parallel hold, and merges into the new hold.
 //!
 //! At a store with a [queue](Policy::Queued), a lease goes back when its holder leaves, and the oldest waiter
 //! becomes the queue head, which sleeps until the release's answer brings the lock or a position.
@@ -30,12 +29,12 @@
 //! | | claimed: a call asks the store for a newcomer | `Returning` | `Returning` | `Returning` |
 //! | `Competing` | answered: granted | `Held` | `Held`, also by a waiter that was named | `Held`; parallel holds that end earlier are merged |
 //! | | answered: held | `Competing` | `Competing`, with a position | `Competing` |
-//! | | abandoned, superseded, recalled | the oldest waiter competes, or `Free` | as exclusive | as exclusive |
+//! | | abandoned, superseded, evicted | the oldest waiter competes, or `Free` | as exclusive | as exclusive |
 //! | `Held` | enter, by its owner | `Held` | `Held` | `Held` |
 //! | | enter, by others | they queue | they queue | `Held` within the tenure; later the hold is parked, and they compete |
-//! | | the last one leaves, with no waiter | `Returning` | `Returning` | `Returning` |
+//! | | the last owner leaves, with no waiter | `Returning` | `Returning` | `Returning` |
 //! | | the last one leaves, with waiters | `Held` by the oldest; or the oldest competes by the same lease, if the lease is too short for its request | the oldest competes, named with the release | as exclusive |
-//! | | the last one leaves after the tenure, with waiters | `Returning` | | `Returning` |
+//! | | the last owner leaves after the tenure, with waiters | `Returning` | | `Returning` |
 //! | | its lease is over, or lost | the oldest waiter competes, or `Free` | as exclusive | as exclusive |
 //! | `Returning` | taken: the store has granted the lock to the newcomer | `Held` | `Held` | `Held` |
 //! | | the release is under way, or answered; or the newcomer's question brought no lease | the oldest waiter competes, or `Free` | as exclusive | as exclusive |
@@ -60,9 +59,8 @@
 //! 6. A hold's count is its guards, its unclaimed grants, and its forgotten holds. No owner of a shared lock
 //!    ends another owner's hold, or shortens its lease.
 //! 7. Tokens rise, and come from the block of the lease in hand.
-//! 8. A hold ends, for its owner, when its lease is no longer sure, or, without renewals, when the owner's
-//!    own leases are over. After the last hold, a lease that the store may still keep is released: see
-//!    [`lease`].
+//! 8. A hold ends for its owner when its lease is no longer sure or, without renewals, when the owner's own
+//!    leases are over. A lease left that the store may still keep is released: see [`lease`].
 
 // Where to look: `enter` and `claim` are here; `attempt`, `answered` and `abandon` in `competing`; `leave`,
 // `appoint` and `returned` in `held`; `tick` and `renewed` in `timers`.
@@ -103,8 +101,7 @@ shared_static!(SERIALS: AtomicU64 = AtomicU64::new(0));
 const BLOCK: u64 = 1 << 12;
 
 const MAX_STEPS: u32 = 8;
-/// Largest growth of a tenure while no other process waits for its end. A waiter elsewhere waits for one such
-/// tenure, less than a round among many clients.
+/// Largest growth of a tenure while no other process waits for its end: a newcomer waits for one tenure.
 const MAX_GROWTH: u32 = 8;
 
 /// The rules of a [`LockEntry`](super::LockEntry).
@@ -141,9 +138,7 @@ pub struct Rules {
 /// use std::time::Duration;
 /// use latchwork::lock_entry::Policy;
 /// let tenure = Duration::from_millis(30);
-/// let (writers, readers) = (Policy::Exclusive { tenure }, Policy::Exclusive { tenure }.shared());
-/// assert_eq!(readers, Policy::Shared { tenure });
-/// assert_ne!(readers, writers);
+/// assert_eq!(Policy::Exclusive { tenure }.shared(), Policy::Shared { tenure });
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
@@ -158,9 +153,8 @@ pub enum Policy {
         /// See `Exclusive`.
         tenure: Duration,
     },
-    /// One owner at a time, by a queue at the store over all processes. Each lease goes back to the store
-    /// when its holder leaves, and the release names the oldest waiter here: see
-    /// [`NextHead`](super::NextHead).
+    /// One owner at a time, by the store's queue over all processes. Each lease goes back to the store when
+    /// its holder leaves, and the release [names](super::NextHead) the oldest waiter here.
     Queued {
         /// Time for which the store keeps a waiter's position.
         position: Duration,
@@ -330,7 +324,6 @@ impl Hold {
         self.owner_holds.add(serial, sharer);
     }
 
-    /// Removes a sharer. Returns the count of its guards, which lose their hold.
     fn remove(&mut self, serial: u64) -> u32 {
         let sharer = self.owner_holds.remove(serial).expect("the caller has looked");
         self.unclaimed -= sharer.unclaimed;
@@ -352,7 +345,6 @@ impl Hold {
         (self.renewed, self.token, self.granted) = (renewed, token, granted);
     }
 
-    /// Removes a guard together with its hold.
     #[inline]
     fn drop_guard(&mut self, grant: &Grant) {
         let Some(sharer) = self.owner_holds.get_mut(grant.serial) else { return };
@@ -404,7 +396,6 @@ impl Hold {
         self.guards += 1;
     }
 
-    /// Moves the end of a guard's own lease, which is in `grant`, to `ends`.
     fn prolong(&mut self, grant: &Grant, ends: Option<Moment>) {
         if let Some(sharer) = self.owner_holds.get_mut(grant.serial) {
             sharer.remove_end(grant.own_end);

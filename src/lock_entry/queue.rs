@@ -29,8 +29,7 @@ pub(super) struct Queue {
     /// First node of the list of vacant nodes.
     vacant: Option<Slot>,
     vacancies: u32,
-    /// Linked nodes of [shared owners](Request::shared_owner), by owner and then oldest first. Other nodes
-    /// cost nothing here.
+    /// Linked nodes of [shared owners](Request::shared_owner), by owner and then oldest first.
     #[expect(clippy::box_collection, reason = "a third of the size where there are none, as nearly always")]
     by_owner: Option<Box<BTreeMap<(u64, u64), Slot>>>,
 }

@@ -70,8 +70,7 @@ impl Request {
     }
 }
 
-/// A hold granted to an acquisition, until given back or forgotten. To another
-/// [`LockEntry`](super::LockEntry) the hold is over.
+/// A hold granted to an acquisition, until given back or forgotten. To another entry the hold is over.
 ///
 /// # Examples
 ///

@@ -198,8 +198,7 @@ impl ChannelEntry {
     /// delivers the message: keep it short, and do not block. A panic is [reported](crate::on_foreign_panic).
     /// Dropping the [`Listener`] takes the callback out of the queue in one step, however long the queue is.
     ///
-    /// A listener is not interest: without a living [`Subscription`](crate::subscription::Subscription) no
-    /// message comes.
+    /// Without a living [`Subscription`](crate::subscription::Subscription) no message comes.
     pub fn listen(&self, callback: impl FnOnce() + Send + 'static) -> Listener {
         Listener::new(&self.latch, Box::new(callback))
     }
@@ -278,8 +277,7 @@ impl ChannelEntry {
         self.latch.release(if fault!(CallsOne) { 1 } else { all });
     }
 
-    /// Counts a subscription's waiter as asleep until the returned function is called: meanwhile the
-    /// subscription needs no pending notification.
+    /// Counts a subscription's waiter as asleep, in need of no notification, until the returned call.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn is_asleep(&self) -> impl FnOnce() + use<'_> {
         // Ordering: Release, after the waiter has joined the queue.

@@ -19,8 +19,7 @@ pub use crate::subscription::message::{Message, SubscribeError};
 ///   never subscribes twice to a channel, and unsubscribes only from a subscription that has not failed.
 ///   (Unless the failure is reported meanwhile; then the transport ignores the call.)
 /// * [`Inbox::ready`] is called once messages published from then on will arrive, and not before.
-/// * If a subscription fails, and waiting would not help, [`Inbox::failed`] is called, and the channel counts
-///   as unsubscribed.
+/// * If a subscription fails for good, [`Inbox::failed`] is called: the channel counts as unsubscribed.
 /// * After a possible loss, as with a new connection, [`Inbox::resubscribed`] is called once messages arrive.
 /// * Each subscription reports to its own inbox. A new subscription to the same channel has a new inbox.
 ///

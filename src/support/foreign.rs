@@ -1,5 +1,4 @@
-//! Calls of foreign code: wakers, callbacks, backends, their runtimes and transports. Such code may panic,
-//! block, or call this crate again. The rules of each call:
+//! Calls of foreign code: wakers, callbacks, backends, their runtimes and transports. The rules of each call:
 //!
 //! 1. The state is consistent, and no mutex and no stripe of this crate is locked.
 //! 2. This module makes the call, catches a panic and reports it ([`on_foreign_panic`]). No caller unwinds:
@@ -68,9 +67,8 @@ type Hook = Box<dyn Fn(&ForeignPanic<'_>) + Send + Sync>;
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
 /// Sets the hook for each [`ForeignPanic`] of this process; false if a hook is set already, which stays. The
-/// thread that has caught the panic calls the hook, after std's. The hook may end the process. A panic of the
-/// hook is caught and not reported. Each panic is also counted by [`foreign_panics`], and an ERROR event
-/// (feature `tracing`).
+/// catching thread calls the hook, after std's. The hook may end the process; its own panic is caught and not
+/// reported. Each panic is also counted by [`foreign_panics`], and an ERROR event (feature `tracing`).
 ///
 /// # Examples
 ///
@@ -114,8 +112,7 @@ pub(crate) fn discard<T>(value: T) {
     call("the drop of a waker or timer", || drop(value));
 }
 
-/// A foreign value that is [discarded](discard) at the end of its scope: its drop may panic, and would take
-/// the scope's result along.
+/// A foreign value, [discarded](discard) at the end of its scope, whose result a panic would take along.
 #[cfg(feature = "lock")]
 pub(crate) struct Discarded<T>(pub(crate) Option<T>);
 

@@ -4,9 +4,9 @@ use std::ops::{Add, Sub};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// A time of the lock, in nanoseconds: addition and comparison are one instruction each, and an
-/// `Option<Moment>` is as small. Converts from [`Instant`] by `From`. Times further away than 438 years
-/// become [`NEVER`](Self::NEVER).
+/// A time of the lock, in nanoseconds. Addition and comparison are one instruction each, and an
+/// `Option<Moment>` is as small. Converts from [`Instant`]; times beyond 438 years are
+/// [`NEVER`](Self::NEVER).
 ///
 /// # Examples
 ///

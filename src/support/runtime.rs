@@ -14,8 +14,7 @@ pub use self::surroundings::{Bytes, Surroundings};
 #[cfg(feature = "tokio")]
 pub use self::tokio_runtime::{TokioRuntime, TokioSleep};
 
-/// A clock, timers and detached tasks, for the lock. Any executor may poll the lock's futures; the runtime of
-/// the `Backend` provides the rest.
+/// A clock, timers and detached tasks for the lock, whose futures any executor may poll.
 ///
 /// # Examples
 ///
@@ -76,9 +75,8 @@ pub trait Runtime: Send + Sync + 'static {
         getrandom::u64().expect("the system gives random numbers")
     }
 
-    /// True if the runtime has ended: it runs no tasks and fires no timers. Then each
-    /// [`sleep_until`](Self::sleep_until), pending sleeps included, is ready at once, and waiters notice the
-    /// end. False for a runtime that lasts as long as the process.
+    /// True if the runtime has ended, and runs no tasks. Then each [`sleep_until`](Self::sleep_until), also a
+    /// pending one, is ready at once, and waiters notice the end. False if it lasts as long as the process.
     fn has_ended(&self) -> bool {
         false
     }

@@ -43,8 +43,8 @@ pub(crate) fn here<F: Future>(work: F) -> impl Future<Output = F::Output> {
 
 #[cfg(feature = "tracing")]
 pin_project_lite::pin_project! {
-    /// A future polled and dropped inside of a span. Unlike `tracing`'s own, polls and drops the future even
-    /// if the subscriber panics, as the future may hold a lock.
+    /// A future polled and dropped inside of a span, even if the subscriber panics: the future may hold a
+    /// lock.
     struct InSpan<F> {
         span: Option<tracing::Span>,
         #[pin]

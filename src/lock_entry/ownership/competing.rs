@@ -406,8 +406,7 @@ impl Ownership {
     fn refused(&mut self, serial: u64, effects: &mut Effects) {
         let Some(head) = self.head(serial) else { return };
         head.answered();
-        // The inherited lease is gone, unless an unanswered command, of an earlier attempt or of the former
-        // hold, may still begin it anew.
+        // The inherited lease is gone, unless an unanswered command, maybe the former hold's, begins it anew.
         head.record.take_if(|record| record.unanswered == 0);
         (head.tenure_ends, head.refused) = (None, true);
         self.contended = true;

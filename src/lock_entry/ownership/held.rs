@@ -385,8 +385,8 @@ impl Ownership {
             if let Some(slot) = slot {
                 effects.wake(self.queue.place_at(slot, Place::Closed));
             }
-            // The head may not be polled before the client ends, so its number is rolled back here; a named
-            // waiter's, after the answer to its release.
+            // The head may not be polled before the client ends. (A named waiter's release rolls its number
+            // back.)
             if let Some(roll_back) = roll_back.filter(|_| !is_named) {
                 effects.roll_back_too(roll_back);
             }

@@ -2,8 +2,7 @@
 //!
 //! # The moments of a lease
 //!
-//! No command shortens a lease at the store, and commands may be unanswered or late. So the store's end of
-//! the lease is known only as a range:
+//! No command shortens a lease at the store, and commands may run late: the lease's end is known as a range:
 //!
 //! ```text
 //!   sure_until ≤ the end that the store keeps ≤ possible_until

@@ -693,8 +693,7 @@ impl World {
             "expected a token for a fenced request"
         );
         if grant.serial() > self.last_grant.0 {
-            // If this process dies, its lease keeps others out no longer. (Except with a position longer than
-            // a lease.)
+            // If this process dies, its lease keeps others out no longer. (A position may last longer.)
             let number = self.engine.state_of(&grant, self.now).map(|hold| hold.number);
             let ends = number.ok().and_then(|number| self.store.ends(number, self.now));
             let longest = self.now + self.lease_of(actor);
@@ -1211,8 +1210,7 @@ impl World {
     }
 }
 
-/// True for the full depths below, as in `verify ownership`. The tests stop one event earlier: ten times
-/// faster.
+/// True for the full depths below, as in `verify ownership`; the tests stop one event earlier.
 fn is_deep() -> bool {
     env::var_os("LATCHWORK_DEEP").is_some()
 }
@@ -1627,8 +1625,7 @@ fn lock_counts_as_held_while_a_release_names_a_waiter() {
     world.bring_to_an_end();
 }
 
-/// Several commands of one lease are under way, and run in order, maybe late, at a store that sets lengths
-/// exactly.
+/// At a store that sets lengths exactly, several commands of one lease run in order, maybe late.
 #[test]
 fn token_that_is_asked_for_beside_an_extension_shortens_nothing() {
     let mine = Request::new(1).shared_owner();

@@ -157,8 +157,7 @@ impl Ownership {
         lease.not_before.map_or(due, |not_before| due.max(not_before))
     }
 
-    /// True if other sharers may have cut the lease: each of their renewals sets all leases to the length of
-    /// a renewal, unless they end earlier.
+    /// True if other sharers' renewals, which cut all leases to a renewal's length, may have cut this lease.
     fn may_be_cut(&self, lease: &StoreLease) -> bool {
         self.rules.policy.is_shared() && lease.sure_until > lease.confirmed + self.rules.renewed_lease
     }
@@ -302,8 +301,8 @@ impl Ownership {
         self.look_by(self.next_look(now), now, effects);
     }
 
-    /// Plans a look at `at`. An earlier plan stays valid until its time, and is not reported again, as each
-    /// report changes a deadline of the client.
+    /// Plans a look at `at`, unless an earlier plan is still valid: each plan changes a deadline of the
+    /// client.
     pub(super) fn look_by(&mut self, at: Moment, now: Moment, effects: &mut Effects) {
         let said = self.next_look_said;
         if at < said || said <= now {

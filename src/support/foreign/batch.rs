@@ -1,9 +1,8 @@
 //! [`WakeBatch`]: collects wakers and calls them later, without recursion, past panicking wakers.
 //!
-//! A waker is foreign code: it may call this crate again, and may panic. So an operation first completes,
-//! collecting wakers, and then calls them. Inside of a waker, an operation appends its wakers to the batch
-//! that this thread is calling: the stack does not grow with the number of waiters or semaphores. The batch
-//! holds no permits: they were credited before.
+//! A waker may call this crate again, and may panic. So an operation first completes, collecting wakers, and
+//! then calls them. Inside of a waker, an operation appends its wakers to the batch that this thread is
+//! calling: the stack does not grow with the number of waiters. The batch holds no permits.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -36,8 +35,7 @@ pub(crate) struct WakeBatch {
     first: Cell<usize>,
     /// The semaphore that ran out of room for its wakers.
     unsettled: Cell<Option<NonNull<dyn Unsettled>>>,
-    /// Wakers appended when the ring is full, by operations inside of wakers. (An outermost operation then
-    /// calls the ring's wakers, and goes on.)
+    /// Wakers appended when the ring is full, by operations inside of wakers.
     #[expect(
         clippy::box_collection,
         reason = "absent from nearly all batches, so a word to be made and dropped"

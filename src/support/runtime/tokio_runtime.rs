@@ -240,8 +240,7 @@ impl Runtime for TokioRuntime {
     }
 }
 
-/// True at the very end of a thread, after the end of tokio's thread-locals, when no runtime can be entered:
-/// a thread-local guard may be dropped then.
+/// True at the very end of a thread, without tokio's thread-locals: no runtime can be entered.
 fn is_over_for_tokio() -> bool {
     Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }

@@ -68,8 +68,7 @@ impl<T> std::ops::Deref for Lazy<T> {
     }
 }
 
-/// Detects reads of a freed owner, and leaks. The canary is plain memory to loom, which so also reports a
-/// read not ordered before the free.
+/// Detects leaks, reads of a freed owner, and, as plain memory to loom, reads not ordered before the free.
 #[derive(Debug)]
 pub(crate) struct Canary {
     is_alive: UnsafeCell<bool>,
