@@ -168,9 +168,8 @@ impl LockEntry {
         Self { ownership, gate, unsent: AtomicU32::new(0), latch: Latch::new(), lost: Event::new() }
     }
 
-    /// Latch on which the queue head sleeps, without permits at first. A client with a
-    /// [`Registry`](crate::subscription::Registry), like the crate's own, hears messages at the channel's
-    /// latch, and calls this latch only to wake the head itself.
+    /// Latch on which the queue head sleeps. A client with a [`Registry`](crate::subscription::Registry)
+    /// hears messages at the channel's latch instead, and only wakes the head itself by this one.
     pub fn latch(&self) -> &Latch {
         &self.latch
     }
@@ -216,7 +215,7 @@ impl LockEntry {
 
     // === Callers and holders ===
 
-    /// Enters an owner that wants the lock, and registers a queued caller's `waker`; `None` may not wait.
+    /// Enters an owner that wants the lock. A queued caller's `waker` is registered; `None` may not wait.
     #[inline]
     pub fn enter(&self, request: &Request, waker: Option<Waker>, now: Moment, effects: &mut Effects) -> Turn {
         self.event(effects, |ownership, effects| {
@@ -419,8 +418,8 @@ impl LockEntry {
     }
 
     /// Reports a lease granted [outside of the queue](Attempt::outside_of_queue) of a
-    /// [shared](Policy::Shared) lock, with tokens up to `last_token`. `None`, with a rollback, if the lease
-    /// is over or the entry closed.
+    /// [shared](Policy::Shared) lock, with tokens up to `last_token`. `None`, with a rollback, if it is over
+    /// or the entry closed.
     pub fn adopt(
         &self,
         request: &Request,
@@ -506,7 +505,8 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.gone(number, sent, now, effects))
     }
 
-    /// Reports a forced unlock: [`tick`](Self::tick) verifies a lease asked for earlier and granted later.
+    /// Reports a forced unlock's answer: [`tick`](Self::tick) verifies leases asked for before, granted
+    /// later.
     pub fn forced(&self, now: Moment) {
         self.inside().forced(now);
     }
@@ -605,7 +605,7 @@ impl LockEntry {
         self.inside().is_known_held()
     }
 
-    /// True if [`is_known_held`](Self::is_known_held), or if a refused queue head gave up after `since`.
+    /// True if [`is_known_held`](Self::is_known_held), or if a refused head gave up at or after `since`.
     pub fn was_known_held(&self, since: Moment) -> bool {
         self.inside().was_known_held(since)
     }

@@ -57,7 +57,6 @@ impl State {
     }
 }
 
-/// Returns the entry of `name`, dead or alive, or a new one.
 fn state<'a>(by_name: &'a mut HashTable<State>, name: &LockName, now: Moment) -> &'a mut State {
     let is_it = |state: &State| state.name == *name;
     match by_name.entry(name.hash_value(), is_it, |state| state.name.hash_value()) {

@@ -25,8 +25,6 @@ use super::threads::{Job, Shared};
 ///
 /// # Examples
 ///
-/// Test on a clock that passes only when advanced:
-///
 /// ```
 /// use std::time::Duration;
 /// use latchwork::{LockClient, local::{Local, ThreadRuntime}};
@@ -117,8 +115,7 @@ impl Runtime for ThreadRuntime {
             return;
         }
         let mut task = Box::pin(task);
-        // Most detached work ends in this poll, without the thread: a dropped guard has freed its lock on
-        // return.
+        // Most detached work ends in this poll: a dropped guard has freed its lock when `drop` returns.
         let polled =
             foreign::call("a detached task", || task.as_mut().poll(&mut Context::from_waker(Waker::noop())));
         match polled {

@@ -35,7 +35,6 @@ struct Term {
 }
 
 impl Term {
-    /// Returns the lease as a holder; `None` after its end.
     fn holder(&self, now: Moment) -> Option<Holder> {
         let left = self.until.saturating_duration_since(now);
         (!left.is_zero()).then(|| Holder::new(Some(self.id.clone()), left))

@@ -20,7 +20,7 @@ pub(super) const IN_USE: u32 = 2;
 pub(super) struct Gate(AtomicU32);
 
 impl Gate {
-    /// Begins an event, under the mutex: makes the entry `IN_USE`. `None` if it was, else true if claimed.
+    /// Begins an event, under the mutex: `IN_USE`. `None` if the entry was in use, else true if claimed.
     #[inline(always)]
     pub(super) fn come_in(&self) -> Option<bool> {
         // Ordering: Relaxed, since the mutex orders all writes of `IN_USE`.

@@ -218,7 +218,7 @@ pub enum Answer {
         /// Time from the sending on for which the store keeps a position or remembers the wait, if it does.
         kept: Option<Duration>,
     },
-    /// The command did not run and never will: the store has nothing to roll back.
+    /// The command did not run and never will: it leaves nothing at the store.
     DidNotRun,
     /// The store answered the release that [named](super::NextHead) the attempt, but not the attempt.
     Unsaid,
@@ -253,8 +253,7 @@ pub enum AttemptOutcome {
     /// [named](super::NextHead) with a release learns its role from [`poll`](super::LockEntry::poll).
     #[doc(alias = "Waits")]
     Refused,
-    /// The lease is over already, or the position may be: the number is rolled back. The caller is still the
-    /// queue head.
+    /// The lease is over already, or the position may be: the queue head takes another number.
     TooLate,
     /// The caller is no longer the queue head. The attempt is rolled back if the store may have it.
     Superseded,
@@ -277,8 +276,7 @@ pub enum AttemptOutcome {
 pub enum LeaveOutcome {
     /// The owner has other holds.
     Remains,
-    /// The next waiter has the lock or competes, now or after the answer to the release in
-    /// [`Effects`](super::Effects).
+    /// The next waiter has the lock or competes, maybe after the answer to the effects' release.
     Passed,
     /// There are no waiters here, or the hold was parallel to others: the caller sends this release, and
     /// calls [`returned`](super::LockEntry::returned) if the release [`appoints`](PendingRelease::appoints).

@@ -26,7 +26,6 @@ pub(super) struct Queue {
     len: u32,
     /// Count of linked waiters that wait for one answer only.
     tries: u32,
-    /// First node of the list of vacant nodes.
     vacant: Option<Slot>,
     vacancies: u32,
     /// Linked nodes of [shared owners](Request::shared_owner), by owner and then oldest first.

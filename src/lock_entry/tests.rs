@@ -24,7 +24,6 @@ fn told(entry: &LockEntry, ticket: &Ticket, now: Moment) -> Option<Turn> {
     with(|effects| entry.poll(ticket, Waker::noop(), now, effects)).0
 }
 
-/// Takes a claimed entry, with a lease that the store has granted.
 fn taken(entry: &LockEntry, owner: u64, now: Moment) -> Option<Grant> {
     let request = Request::new(owner);
     let attempt = Attempt::outside_of_queue(owner, &request, now, LEASE);
@@ -48,7 +47,6 @@ fn inner_that_asks(entry: &LockEntry, request: &Request, now: Moment) -> (Grant,
     }
 }
 
-/// Grants the queue head the lease with this number, and tokens up to `last_token`.
 fn granted(entry: &LockEntry, head: &HeadTicket, number: u64, last_token: u64, now: Moment) -> Grant {
     granted_for(LEASE, entry, head, number, last_token, now)
 }
@@ -954,7 +952,6 @@ fn guard_beside_an_unclaimed_grant_learns_of_its_leases_end() {
     assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, LeaveOutcome::Lost(LossReason::Expired));
 }
 
-/// Gives a hold back at a store with a queue, by a release that names a waiter.
 fn named() -> (LockEntry, Moment, Ticket, NextHead) {
     let rules = Rules { policy: Policy::Queued { position: LEASE }, ..Rules::default() };
     let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
@@ -1016,7 +1013,6 @@ fn number_is_not_reused_if_its_position_may_end_too_soon() {
 const POSITION: Duration = Duration::from_secs(3);
 const HAS_POSITION: Answer = Answer::Held { kept: Some(POSITION) };
 
-/// Makes the queue head at a store that keeps positions for [`POSITION`].
 fn competes_by_position(request: &Request) -> (LockEntry, Moment, HeadTicket) {
     let rules = Rules { policy: Policy::Queued { position: POSITION }, ..Rules::default() };
     let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
@@ -1061,7 +1057,6 @@ fn token_without_a_read_answer_is_rolled_back_after_the_release() {
     assert_eq!(effects_of(|effects| entry.unread(roll_back, effects)).roll_back(), Some(roll_back));
 }
 
-/// Asks the store once. Returns the number and the result.
 fn asks(
     entry: &LockEntry,
     head: &HeadTicket,

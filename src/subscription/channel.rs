@@ -277,7 +277,7 @@ impl ChannelEntry {
         self.latch.release(if fault!(CallsOne) { 1 } else { all });
     }
 
-    /// Counts a subscription's waiter as asleep, in need of no notification, until the returned call.
+    /// Counts a waiter as asleep, without need of a notification, until the returned function is called.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn is_asleep(&self) -> impl FnOnce() + use<'_> {
         // Ordering: Release, after the waiter has joined the queue.

@@ -41,9 +41,8 @@ use crate::support::sync::Mutex;
 /// of [`StripedSemaphores`]. Joining an entry takes no stripe: the interest count reaches zero, and the entry
 /// leaves the map, in one step under the map's mutex.
 ///
-/// While a stripe is held, no task awaits: the transport only begins its work, and each waiter awaits the
-/// confirmation on the entry. So a slow subscription delays no caller on another channel of the same stripe,
-/// and a thread holds a stripe for some hundred nanoseconds at most, also in `Drop`.
+/// While a stripe is held, no task awaits: each waiter awaits the confirmation on the entry. So no slow
+/// subscription delays another channel, and a stripe is held for some hundred nanoseconds, also in `Drop`.
 pub struct Registry<T: Transport + ?Sized> {
     shared: Arc<Shared<T>>,
 }

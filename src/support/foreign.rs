@@ -112,7 +112,7 @@ pub(crate) fn discard<T>(value: T) {
     call("the drop of a waker or timer", || drop(value));
 }
 
-/// A foreign value, [discarded](discard) at the end of its scope, whose result a panic would take along.
+/// A foreign value, [discarded](discard) at its scope's end: a panic of its drop would lose the result.
 #[cfg(feature = "lock")]
 pub(crate) struct Discarded<T>(pub(crate) Option<T>);
 

@@ -417,9 +417,8 @@ impl Ownership {
         }
     }
 
-    /// Records the store's position for this number. If an earlier position may have ended before this
-    /// command, the store may have turned the position into a lease, over by now, whose message is still on
-    /// its way: then gives the number up.
+    /// Records the store's position for this number. Gives the number up if an earlier position may have
+    /// become a lease, over by now, whose message is still on its way.
     fn queued(
         &mut self,
         serial: u64,

@@ -170,9 +170,8 @@ impl Ownership {
         Grant::new(serial, token, own_end)
     }
 
-    /// Admits waiters together with the new holder: all waiters of its owner, as the holder may await them;
-    /// of a shared lock, each waiter for which the lease suffices, and then appoints the next. `extent`:
-    /// length of the lease; waiters that came after its question get only the rest.
+    /// Admits waiters together with the new holder: all of its owner, or, to a shared lock, all whose
+    /// requests fit. `extent`: length of the lease; waiters that came after its question get only the rest.
     pub(super) fn admit(&mut self, extent: Duration, now: Moment, effects: &mut Effects) {
         if self.queue.is_empty() {
             return;

@@ -112,7 +112,6 @@ enum Event {
     RunUnheard(usize),
     LeaveByName(usize),
     Forget(usize),
-    /// The actor enters, and may not wait.
     Try(usize),
     Adopt(usize),
     Send,
@@ -163,7 +162,6 @@ struct World {
     looks: Vec<Moment>,
     /// Ends of the holds without a guard, by serial.
     forgotten: Vec<(u64, Moment)>,
-    /// Start of the renewals for a hold, by serial.
     renewed_since: BTreeMap<u64, Moment>,
     /// Renewals on their way, each with its send time and the store's answer.
     renewals: Vec<(Renewal, Moment, bool)>,
@@ -608,7 +606,6 @@ impl World {
         self.commands.push(SentCommand { number, sent, lease, asks, caller: Some(actor), answer: None });
     }
 
-    /// Returns the store's answer, unless the answer has no reader.
     fn take_effect(&mut self, command: SentCommand) -> Option<(bool, Option<u64>)> {
         let SentCommand { number, lease, asks, .. } = command;
         match asks {
@@ -642,7 +639,6 @@ impl World {
         } else if let Stage::Holding(mut grant) = self.stages[actor] {
             let grant = match token {
                 Some(token) => {
-                    // Later tokens are greater. A guard whose hold was lost meanwhile does not get the token.
                     if self.engine.state_of(&grant, self.now).is_ok() {
                         self.last_grant.1 = self.last_grant.1.max(Some(token));
                     }

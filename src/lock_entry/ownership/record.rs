@@ -16,9 +16,8 @@ pub(super) struct StoreRecord {
     /// Count of unanswered commands that lease the name to the number. Each may run after a release, so the
     /// number is then rolled back, not only released.
     pub(super) unanswered: u32,
-    /// Send time of the last command known to have queued the number at the store or kept its position, or
-    /// else of the first command. Of a lease: `Some` if a message has granted the lease, as an attempt after
-    /// a forced unlock may have queued the number once more.
+    /// Send time of the last command known to have queued the number or kept its position, or else of the
+    /// first. Of a lease: `Some` if granted by a message, as a late attempt may queue the number again.
     pub(super) queued_at: Option<Moment>,
 }
 

@@ -301,8 +301,7 @@ impl Ownership {
         self.look_by(self.next_look(now), now, effects);
     }
 
-    /// Plans a look at `at`, unless an earlier plan is still valid: each plan changes a deadline of the
-    /// client.
+    /// Plans a look at `at` unless an earlier plan is valid: each plan changes a deadline of the client.
     pub(super) fn look_by(&mut self, at: Moment, now: Moment, effects: &mut Effects) {
         let said = self.next_look_said;
         if at < said || said <= now {

@@ -7,7 +7,6 @@ use crate::support::moment::Moment;
 
 pub(super) const KEPT: Duration = LEASE.checked_div(3).unwrap();
 
-/// Number of the other process's lease, and of its position.
 pub(super) const THEIRS: u64 = 0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
