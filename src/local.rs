@@ -40,7 +40,7 @@ use crate::support::sync::Mutex;
 ///
 /// A waker must not block. [`ThreadRuntime`] calls wakers on its threads: until a waker returns, no wait
 /// times out, no loss is reported and no lease renewed, for all clients of the backend. The call that frees a
-/// lock may call a waiter's waker, too, which must not block on a lock of the calling client, but may poll it.
+/// lock may call a waiter's waker, which must not block on a lock of the calling client, but may poll it.
 ///
 /// # Examples
 ///

@@ -505,8 +505,7 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.gone(number, sent, now, effects))
     }
 
-    /// Reports a forced unlock's answer: [`tick`](Self::tick) verifies leases asked for before, granted
-    /// later.
+    /// Reports a forced unlock: if a lease asked for before is granted, [`tick`](Self::tick) verifies it.
     pub fn forced(&self, now: Moment) {
         self.inside().forced(now);
     }

@@ -1,5 +1,3 @@
-//! [`OtherKind`]: the only error of a store in memory.
-
 use std::error::Error;
 use std::fmt;
 

@@ -1,5 +1,3 @@
-//! [`Queue`]: the waiters for one lock of a [`Local`](super::Local).
-
 use crate::backend::QueuePosition;
 use crate::lock::LeaseId;
 use crate::lock_entry::Moment;

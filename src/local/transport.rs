@@ -1,5 +1,3 @@
-//! [`LocalTransport`]: messages within this process.
-
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;

@@ -17,7 +17,6 @@ use super::request::{LossReason, Request};
 #[doc = include_str!("example.md")]
 /// use latchwork::lock_entry::{LockEntry, LossReason, Request};
 /// let _grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
-///
 /// let mut effects = Effects::default();
 /// let _ = entry.tick(now, &mut effects);
 /// assert!(effects.look_at <= now + Duration::from_secs(10), "the lease needs a renewal by then");
@@ -123,7 +122,7 @@ impl Effects {
         self.more.as_ref().map_or(0, |more| more.renewals_unsent)
     }
 
-    /// True if the client has to wake all waiters of this name: a superseded queue head may keep their
+    /// True if the client has to wake all waiters of this name: a superseded queue head may keep a
     /// notification, or a lease has ended without a release's message.
     pub fn calls(&self) -> bool {
         self.more.as_ref().is_some_and(|more| more.call)

@@ -85,7 +85,7 @@ pub(super) enum Place {
     Queued,
     /// The release under way names the waiter as queue head; the waiter has not been woken.
     Named,
-    /// The waiter has had the lock since then, and has not been polled.
+    /// The waiter has had the lock since this moment, and has not been polled.
     Granted(Grant, Option<Extension>, Moment),
     /// The waiter is the queue head with this serial, and has not been polled.
     Appointed(u64),

@@ -1,5 +1,3 @@
-//! Tests of an entry, event by event.
-
 #[path = "../../tests/effects/mod.rs"]
 mod effects;
 
@@ -879,7 +877,7 @@ fn store_is_asked_again_if_a_lease_is_gone_beside_a_new_command() {
     }
 }
 
-/// A waiter behind a release asks only after its answer.
+/// A waiter asks the store only after the answer to a release under way.
 #[test]
 fn lease_that_is_gone_is_not_released_and_the_next_waiter_asks() {
     let (entry, now) = idle();

@@ -1,5 +1,3 @@
-//! [`Message`] of a channel, and [`SubscribeError`].
-
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;

@@ -1,5 +1,3 @@
-//! [`Event`]: notifies all listeners at once.
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::mem;

@@ -452,7 +452,7 @@ impl Ownership {
         let head = self.head(serial)?;
         let record = head.record.as_mut()?;
         let (since, until) = (record.queued_at?, record.possible_until);
-        // A lease of the request's own length, and a token, take a question.
+        // A lease of the request's own, or a token, has to be asked for.
         let suffices = head.request.is_watched() && !head.request.fenced;
         if record.number != number || !suffices || since + kept <= now {
             return None;

@@ -65,7 +65,7 @@ impl Ownership {
     }
 
     pub(in crate::lock_entry) fn forget(&mut self, grant: &Grant, now: Moment, effects: &mut Effects) {
-        // An ended hold, which no event has ended yet, must not be prolonged by being forgotten.
+        // A hold that is over, and not yet ended by an event, must not last longer by being forgotten.
         self.end_if_over(now, effects);
         match self.held_by_serial(grant.serial) {
             Some((hold, lease)) => {
@@ -310,7 +310,7 @@ impl Ownership {
         for (_, lease) in self.parallel.extract_if(.., |(hold, _)| hold.owner_holds.is_empty()) {
             match lease.may_outlast(now) {
                 true => effects.more().parallel.push(lease.record.to_release(false)),
-                // Other clients' queue heads hear no release's message: the client wakes sleepers itself.
+                // Without a release no message wakes other clients' queue heads in this process.
                 false => effects.more().call = true,
             }
         }
@@ -384,8 +384,8 @@ impl Ownership {
             if let Some(slot) = slot {
                 effects.wake(self.queue.place_at(slot, Place::Closed));
             }
-            // The head may not be polled before the client ends. (A named waiter's release rolls its number
-            // back.)
+            // Rolled back here: the client may end before the head's next poll. (The answer to its release
+            // rolls a named waiter's number back.)
             if let Some(roll_back) = roll_back.filter(|_| !is_named) {
                 effects.roll_back_too(roll_back);
             }

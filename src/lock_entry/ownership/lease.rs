@@ -10,8 +10,8 @@
 //!
 //! * `sure_until` comes from commands that the store has confirmed, each counted from before its sending. The
 //!   hold lasts until then: `is_held`, `remaining` and `lost` go by `sure_until`.
-//! * `possible_until`, of the [record](super::record), comes from all commands sent, answered or not. A lease
-//!   without a hold is released before that time: else an unanswered extension would keep the lock, unused.
+//! * `possible_until`, of the [record](super::record), comes from all commands sent, answered or not. Until
+//!   then a lease without a hold has to be released: an unanswered extension may keep the lock, unused.
 //!
 //! A hold may end before its lease: when its owners' own leases are over, or after `max_hold`.
 
@@ -35,8 +35,8 @@ pub(super) struct StoreLease {
     pub(super) tokens: RangeInclusive<u64>,
     /// Send time of the latest command by which the store confirmed the lease.
     pub(super) confirmed: Moment,
-    /// Time at which the lease began, for this use of the number: answers to earlier commands may describe an
-    /// earlier lease of the number. The first command's send time, or the answer time of the last lease anew.
+    /// Send time of the first command, or answer time of the last command that began the lease anew. Answers
+    /// to earlier commands may describe an earlier lease of the number.
     pub(super) begun: Moment,
     pub(super) renew_at: Moment,
     pub(super) renewing: bool,
@@ -128,7 +128,7 @@ impl StoreLease {
         lease
     }
 
-    /// Records a lease begun anew. With a coarse clock, earlier commands may have `sent`, too.
+    /// Records a lease begun anew. With a coarse clock, earlier commands may have the time `sent`, too.
     pub(super) fn begun_anew(&mut self, sent: Moment, now: Moment) {
         self.begun = now.max(sent + Duration::from_nanos(1));
     }

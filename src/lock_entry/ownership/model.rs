@@ -1,6 +1,6 @@
-//! A model of the engine: every sequence of events up to a length, of a few acquisitions, a store without a
-//! queue, with a queue, or of a shared lock, another process, and time. After each sequence all waiters are
-//! served, and nothing may be left.
+//! A model of the engine, which runs every sequence of events up to a length: a few acquisitions, another
+//! process, time, and a store without a queue, with a queue, or of a shared lock. After each sequence all
+//! waiters are served, and nothing may be left.
 //!
 //! `cargo xtask verify ownership` seeds faults into the engine: a test here has to find each.
 
@@ -380,7 +380,7 @@ impl World {
         outcome
     }
 
-    /// Checks that a number without a command that may run late gets no rollback, which waits for commands.
+    /// A number whose commands are all answered needs no rollback, which would wait for late commands.
     fn check_rolls_back(&self, release: &PendingRelease) {
         let is_late = self.may_come_late(release.number);
         assert!(!release.rolls_back || is_late, "expected a plain release, as all commands are answered");
@@ -689,7 +689,8 @@ impl World {
             "expected a token for a fenced request"
         );
         if grant.serial() > self.last_grant.0 {
-            // If this process dies, its lease keeps others out no longer. (A position may last longer.)
+            // A dead process keeps others out no longer than its request's lease. (A position may last
+            // longer.)
             let number = self.engine.state_of(&grant, self.now).map(|hold| hold.number);
             let ends = number.ok().and_then(|number| self.store.ends(number, self.now));
             let longest = self.now + self.lease_of(actor);
@@ -1358,7 +1359,7 @@ fn wander(seed: u64, kind: StoreKind, steps: usize) {
     world.bring_to_an_end();
 }
 
-/// Explores with commands that are given up, lost or late, and with leases inside of leases.
+/// Explores with commands that are given up, lost or late, and inner holds with leases of their own.
 fn late(cast: &[Request], kind: StoreKind, prelude: &[Event], depth: usize, answers_late: bool) -> usize {
     let start = || {
         let mut world = World::new(cast, kind);

@@ -163,7 +163,7 @@ pub(super) struct OwnerHolds {
 #[derive(Debug, Default)]
 struct More {
     by_serial: BTreeMap<u64, Sharer>,
-    /// Serials by owner, for a fast search. An owner that asked for each of two leases has two serials.
+    /// Serials by owner, for a fast search. An owner that asked the store twice has two serials.
     by_owner: BTreeSet<(u64, u64)>,
 }
 
