@@ -326,7 +326,7 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.abandon(head.serial, now, effects));
     }
 
-    /// Supersedes the waiters of an owner that may get the lock beside all others: they enter anew.
+    /// Supersedes an owner's waiters, as the owner may now get the lock beside all others: they enter anew.
     pub fn evict_owner(&self, owner: u64, now: Moment, effects: &mut Effects) {
         self.event(effects, |ownership, effects| ownership.evict_owner(owner, now, effects));
     }
@@ -359,7 +359,7 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.extending(extension, sent, effects))
     }
 
-    /// Makes [`tick`](Self::tick) verify the lease now, for a waiter that cannot wait for a renewal.
+    /// Makes [`tick`](Self::tick) verify the lease now, for a waiter with a short limit.
     pub fn verify_soon(&self, now: Moment, effects: &mut Effects) {
         self.event(effects, |ownership, effects| ownership.verify_soon(now, effects));
     }

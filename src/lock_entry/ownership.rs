@@ -33,7 +33,7 @@
 //! | `Held` | enter, by its owner | `Held` | `Held` | `Held` |
 //! | | enter, by others | they queue | they queue | `Held` within the tenure; later the hold is parked, and they compete |
 //! | | the last owner leaves, with no waiter | `Returning` | `Returning` | `Returning` |
-//! | | the last one leaves, with waiters | `Held` by the oldest; or the oldest competes by the same lease, if the lease is too short for its request | the oldest competes, named with the release | as exclusive |
+//! | | the last owner leaves, with waiters | `Held` by the oldest; or the oldest competes by the same lease, if the lease is too short for its request | the oldest competes, named with the release | as exclusive |
 //! | | the last owner leaves after the tenure, with waiters | `Returning` | | `Returning` |
 //! | | its lease is over, or lost | the oldest waiter competes, or `Free` | as exclusive | as exclusive |
 //! | `Returning` | taken: the store has granted the lock to the newcomer | `Held` | `Held` | `Held` |
@@ -675,7 +675,7 @@ impl Ownership {
 
     // === Claims of an idle entry ===
 
-    /// Enters the phase that the gate stood for since the last event: claimed or free.
+    /// Enters the phase that the gate's state stands for: claimed or free.
     pub(super) fn settle(&mut self, claimed: bool) {
         let claimed = claimed && !fault!(ClaimOverlooked);
         self.transition(if claimed { Phase::Returning(false) } else { Phase::Free });

@@ -44,7 +44,7 @@ pub(super) struct StoreLease {
     pub(super) renewal_unanswered: bool,
     /// Earliest time of the next renewal, once a renewal has failed.
     pub(super) not_before: Option<Moment>,
-    /// The next look verifies the lease: for a waiter with a limit, or after a forced unlock.
+    /// The next look verifies the lease: for a waiter with a short limit, or after a forced unlock.
     pub(super) verify: bool,
 }
 
