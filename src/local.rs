@@ -38,12 +38,9 @@ use crate::support::sync::Mutex;
 ///
 /// # Wakers that block
 ///
-/// A waker must not block.
-///
-/// * [`ThreadRuntime`] has one thread for timers and one for tasks. Until a waker called there returns, no
-///   wait times out, no loss is reported and no lease renewed, so leases end, for all clients of the backend.
-/// * The call that frees a lock may call a waiter's waker before it returns. A waker that blocks on a lock of
-///   the calling client then waits for itself. (It may poll a lock; a pending poll is woken after the call.)
+/// A waker must not block. [`ThreadRuntime`] calls wakers on its threads: until a waker returns, no wait
+/// times out, no loss is reported and no lease renewed, for all clients of the backend. The call that frees a
+/// lock may call a waiter's waker, which must not block on a lock of the calling client, but may poll it.
 ///
 /// # Examples
 ///
@@ -51,7 +48,6 @@ use crate::support::sync::Mutex;
 /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
 /// # block_on(async {
 /// use latchwork::{LockClient, local::Local};
-///
 /// let local = Local::new();
 /// let (one, other) = (LockClient::new(local.clone()), LockClient::new(local));
 /// let guard = one.get_lock("orders:42")?.lock().await?;
@@ -75,9 +71,8 @@ impl Local {
 
 #[cfg(feature = "tokio")]
 impl Local<crate::backend::TokioRuntime> {
-    /// Makes a backend without locks on the caller's tokio runtime, with which the backend ends.
-    ///
-    /// For tests: where tokio's clock is paused, leases end when the test advances the clock.
+    /// Makes a backend without locks on the caller's tokio runtime, with which the backend ends. For tests:
+    /// if tokio's clock is paused, leases end when the test advances the clock.
     ///
     /// # Panics
     ///
@@ -88,7 +83,6 @@ impl Local<crate::backend::TokioRuntime> {
     /// ```
     /// use std::time::Duration;
     /// use latchwork::{LockClient, LockError, local::Local};
-    ///
     /// #[tokio::test(start_paused = true)]
     /// # async fn unused() {}
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -148,7 +142,6 @@ impl<R: Runtime + Clone> Local<R> {
         if let Some(id) = news.granted {
             self.publish(&grant_channel(mode, name, &id.client_id()), Message::Granted(id.number()));
         }
-        // A free fair lock has no waiters to tell.
         if let Some(message) = news.message.filter(|_| mode != Mode::Fair) {
             self.publish(&read_write_channel(name), message);
         }
@@ -195,12 +188,12 @@ impl<R: Runtime + Clone> Local<R> {
             }
             Mode::Read => self.step(mode, name, self.now(), |turns| turns.release_read(id)),
         };
-        // An error means that the lock is of another kind: not held.
+        // An error means a lock of another kind: not held.
         released.unwrap_or(ReleaseOutcome::NotHeld)
     }
 }
 
-/// The channel of a plain lock: its name, with a prefix if the name begins like the channels of other kinds.
+/// Returns the channel of a plain lock: its name, with a prefix if other kinds' channels begin like the name.
 fn plain_channel(name: &LockName) -> Cow<'_, str> {
     match name.as_str() {
         hostile if hostile.starts_with('\0') => Cow::Owned(["\0plain:", hostile].concat()),
@@ -208,12 +201,12 @@ fn plain_channel(name: &LockName) -> Cow<'_, str> {
     }
 }
 
-/// The common channel of a read-write lock: no plain lock has this channel, whatever its name.
+/// Returns the channel of a read-write lock, which no plain lock has, whatever its name.
 fn read_write_channel(name: &LockName) -> String {
     ["\0read-write:", name.as_str()].concat()
 }
 
-/// The channel on which a client is told of its grants of a lock with a queue.
+/// Returns the channel on which a client is told of its grants of a lock with a queue.
 fn grant_channel(mode: Mode, name: &LockName, client: &str) -> String {
     let prefix = if mode == Mode::Fair { "\0granted:" } else { "\0granted to write:" };
     [prefix, client, ":", name.as_str()].concat()

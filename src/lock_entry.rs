@@ -34,10 +34,9 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 
 /// A re-entrant, fair lock of one name inside of a process, to be driven by a lock client of your own.
 ///
-/// The store grants the lock to the *process*, as a lease under a number; the entry passes the lock on inside
-/// the process. Each method is an event: the caller gives the time, and the entry notes in [`Effects`] what
-/// the client has to do, wakers to call included. An entry sends nothing, reads no clock and spawns nothing,
-/// so it fits any store and any runtime.
+/// The store grants the lock to the *process*, as a lease under a number, and the entry passes the lock on
+/// inside. Each method is an event: the caller gives the time, and the entry notes the client's work in
+/// [`Effects`]. An entry sends nothing, reads no clock and spawns nothing: it fits any store and runtime.
 ///
 /// # Examples
 ///
@@ -53,35 +52,26 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// let (lease, request) = (Duration::from_secs(30), Request::new(1));
 /// let (mut effects, waker) = (Effects::default(), Waker::noop());
-/// let Turn::Head(head) = entry.enter(&request, Some(waker.clone()), now, &mut effects) else {
-///     unreachable!("it is idle")
-/// };
+/// let Turn::Head(head) = entry.enter(&request, Some(waker.clone()), now, &mut effects) else { panic!() };
 /// let attempt = entry.attempt(&head, 1, now, lease).expect("still the queue head");
 /// // … the store grants lease 1 …
-/// let granted = Answer::Granted { last_token: 0 };
-/// let answered = entry.answered(&head, attempt, granted, now, &mut effects);
-/// let AttemptOutcome::Granted(outer) = answered else {
-///     panic!()
-/// };
+/// let answered = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, &mut effects);
+/// let AttemptOutcome::Granted(outer) = answered else { panic!() };
 ///
 /// // The same owner re-enters: a count in memory.
 /// let entered = entry.enter(&request, Some(waker.clone()), now, &mut effects);
-/// let Turn::Granted(inner, None) = entered else {
-///     panic!()
-/// };
+/// let Turn::Granted(inner, None) = entered else { panic!() };
 /// assert_eq!(entry.leave(inner, now, &mut effects), LeaveOutcome::Remains);
 ///
 /// // Owner 2 waits, and gets the lock without a command.
 /// let entered = entry.enter(&Request::new(2), Some(waker.clone()), now, &mut effects);
-/// let Turn::Queued(ticket) = entered else {
-///     panic!()
-/// };
+/// let Turn::Queued(ticket) = entered else { panic!() };
 /// assert_eq!(entry.leave(outer, now, &mut effects), LeaveOutcome::Passed);
 /// assert_eq!(entry.holder(now), Some((2, 1)));
 /// # entry.cancel(ticket, now, &mut effects);
 /// ```
 ///
-/// [`examples/own_lock_client`] is a small lock client over an entry; the crate's own is `src/lock`.
+/// [`examples/own_lock_client`] is a small lock client over an entry.
 ///
 /// [`examples/own_lock_client`]: https://github.com/latchwork/latchwork/tree/main/examples/own_lock_client
 ///
@@ -92,22 +82,21 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 ///       ├► Queued ─► poll ─► Granted, handed off in memory      (0 commands)
 ///       │                └─► Head
 ///       └► Head: attempt ─► ask the store ─► acquired: a grant
-///                     ▲                  └─► refused: sleep on the latch, or until the other's lease is over
+///                     ▲                  └─► refused: sleep on the latch, or until the holder's lease ends
 ///                     └──────────────────────────┘
 /// leave ─► Passed, Remains                                     (0 commands)
 ///       └► Return: release at the store, returned
 /// ```
 ///
 /// * Only the queue head asks the store, under the number that [`attempt`](Self::attempt) returns.
-/// * When a message says that the lock was released, the client calls `latch().release(1)`, unless the queue
+/// * When a message reports a release of the lock, the client calls `latch().release(1)`, unless the queue
 ///   head hears messages elsewhere: see [`latch`](Self::latch).
-/// * When [`Effects::look_at`] has come, the client calls [`tick`](Self::tick), which ends leases, supersedes
-///   waiters that are not polled, and returns the renewal to send.
-/// * The client sends a release of [`Effects`] or [`LeaveOutcome::Return`] until it is answered or the lease
-///   over.
-/// * If [`Effects::calls`], the client wakes all sleepers of the latch by `latch().release_all()`.
-/// * No command may shorten a lease at the store. An unanswered command may run late, so the entry trusts the
-///   earliest possible end of a lease, and has the lease released until the latest.
+/// * At [`Effects::look_at`] the client calls [`tick`](Self::tick), which ends leases, supersedes waiters
+///   that are not polled, and returns the renewal to send.
+/// * The client repeats a release until the store answers or the lease is over.
+/// * If [`Effects::calls`] is true, the client wakes all sleepers of the latch by `latch().release_all()`.
+/// * No command may shorten a lease at the store. An unanswered command may run late: a hold ends at the
+///   earliest possible end of its lease, and a release is repeated until the latest.
 ///
 /// # Events
 ///
@@ -123,8 +112,6 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// | time has come | [`tick`](Self::tick), [`renew_early`](Self::renew_early), [`end_what_is_over`](Self::end_what_is_over) |
 /// | the client ends | [`close`](Self::close), [`lose`](Self::lose) |
 ///
-/// All other methods are queries.
-///
 /// # Fairness
 ///
 /// First come, first served, in the order of [`enter`](Self::enter): a released lock goes to the oldest
@@ -132,43 +119,38 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 ///
 /// # At a store with a queue
 ///
-/// A store may keep the order of all processes, and a waiter's position for the time of [`Policy::Queued`]:
+/// A store may keep a queue of all processes, and a waiter's position for the time of [`Policy::Queued`]:
 ///
 /// ```text
 /// Head: attempt ─► ask, for a position ─► acquired
-///          ▲          └─► queued: sleep until a message says that it has the lock, or until the position
-///          │                  │     is to be asked for again
+///          ▲          └─► queued: sleep until a message grants the lock, or until the next question, which
+///          │                  │     renews the position
 ///          │                  ├─► granted_by_message: a grant
 ///          └──────────────────┘
-/// leave ─► Passed, pending_release and NextHead: attempt ─► release, which names it ─► answered
+/// leave ─► Passed, pending_release and NextHead: attempt ─► release that names the waiter ─► answered
 /// ```
 ///
 /// * Nothing is handed off in memory: each lease goes back to the store when its holder leaves.
-/// * The oldest waiter becomes the queue head as soon as the holder leaves, and is [named](NextHead) with the
-///   release. The waiter learns of this only with the answer.
-/// * [`HeadTicket::since`] says how long a waiter has waited, which decides its position at the store.
-/// * A number that may have lost its position is rolled back, and the queue head takes another number: the
-///   message of a grant to the old number may come long after its end.
+/// * The oldest waiter becomes the queue head when the holder leaves, and is [named](NextHead) with the
+///   release. [`poll`](Self::poll) returns the role only after the store's answer to that release.
+/// * [`HeadTicket::since`] is the start of the wait, which decides the position at the store.
+/// * If a number may have lost its position, the client rolls it back, and the queue head takes another:
+///   the old number's grant message may still come when that grant is over.
 ///
 /// # Shared
 ///
-/// With [`Policy::Shared`] waiters hold the lock together, like readers, if the store lets them. The client
-/// has one lease for all of them:
+/// With [`Policy::Shared`] waiters hold the lock together, like readers, by one lease of the client:
 ///
 /// * Within the tenure a newcomer joins the holders, in memory. Later a newcomer is the queue head, and asks
-///   the store under a number of its own, so that other processes have their turn.
-/// * The queue head's lease then serves all holders, and the client releases the earlier lease, unless that
-///   lasts longer: no owner shortens another's lease. All waiters get the lock.
+///   the store under another number, so that other processes have their turn.
+/// * The store's grant to that queue head admits all waiters whose requests fit the lease. Holders move to
+///   the new lease, and the client releases the earlier one, unless that lasts longer.
 /// * Each owner has a serial of its own, leaves by itself and is lost by itself.
 /// * An owner that holds the lock re-enters at once, before all waiters.
-/// * A lease longer than [`Rules::renewed_lease`] is renewed each third of `renewed_lease`, for the rest of
-///   its length: other processes may have cut the lease at the store, as Redisson's readers do.
-/// * A caller that may not wait is [queued](Turn::Queued) nevertheless while the queue head's first answer is
-///   under way; after a refusal the caller gets [`Turn::Busy`].
-///
-/// # Internals
-///
-/// A mutex guards the engine; the queue head waits for the store on a zero-permit [`Latch`].
+/// * A lease longer than [`Rules::renewed_lease`] is renewed each third of `renewed_lease`: other processes
+///   may have cut the lease at the store, as Redisson's readers do.
+/// * A caller that may not wait is [queued](Turn::Queued) only until the queue head's first answer; after a
+///   refusal the caller gets [`Turn::Busy`].
 #[doc(alias = "RedissonLockEntry")]
 pub struct LockEntry {
     ownership: Mutex<Ownership>,
@@ -186,10 +168,8 @@ impl LockEntry {
         Self { ownership, gate, unsent: AtomicU32::new(0), latch: Latch::new(), lost: Event::new() }
     }
 
-    /// Latch on which the queue head sleeps until a message or the client wakes it. Begins without permits.
-    ///
-    /// A client with a [`Registry`](crate::subscription::Registry), like the crate's own, hears messages at
-    /// the channel's latch, and uses the entry's latch only for wakes of its own.
+    /// Latch on which the queue head sleeps. A client with a [`Registry`](crate::subscription::Registry)
+    /// hears messages at the channel's latch instead, and only wakes the head itself by this one.
     pub fn latch(&self) -> &Latch {
         &self.latch
     }
@@ -235,8 +215,7 @@ impl LockEntry {
 
     // === Callers and holders ===
 
-    /// Enters an owner that wants the lock. A queued caller's `waker` is registered in the same step; a
-    /// caller without a waker may not wait.
+    /// Enters an owner that wants the lock. A queued caller's `waker` is registered; `None` may not wait.
     #[inline]
     pub fn enter(&self, request: &Request, waker: Option<Waker>, now: Moment, effects: &mut Effects) -> Turn {
         self.event(effects, |ownership, effects| {
@@ -249,8 +228,8 @@ impl LockEntry {
         })
     }
 
-    /// Reserves an idle entry for one call, which asks the store before it enters: this saves an event if the
-    /// store answers within the call. Newcomers queue meanwhile. False if the entry is in use. After true the
+    /// Reserves an idle entry for one call, which asks the store before it enters: an acquisition then takes
+    /// one event instead of two. Newcomers queue meanwhile. False if the entry is in use. After true the
     /// caller calls [`take`](Self::take), or, without a lease, [`returned`](Self::returned).
     #[cfg_attr(
         not(any(feature = "lock", latchwork_loom)),
@@ -347,7 +326,7 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.abandon(head.serial, now, effects));
     }
 
-    /// Supersedes the waiters of an owner that may get the lock beside all others: they enter anew.
+    /// Supersedes an owner's waiters, as the owner may now get the lock beside all others: they enter anew.
     pub fn evict_owner(&self, owner: u64, now: Moment, effects: &mut Effects) {
         self.event(effects, |ownership, effects| ownership.evict_owner(owner, now, effects));
     }
@@ -380,12 +359,12 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.extending(extension, sent, effects))
     }
 
-    /// Makes [`tick`](Self::tick) verify the lease now, for a waiter that cannot wait for a renewal.
+    /// Makes [`tick`](Self::tick) verify the lease now, for a waiter with a short limit.
     pub fn verify_soon(&self, now: Moment, effects: &mut Effects) {
         self.event(effects, |ownership, effects| ownership.verify_soon(now, effects));
     }
 
-    /// Reports that the releases named by an event are under way.
+    /// Reports that the releases in `effects` are under way.
     pub fn sent(&self, effects: &Effects) {
         if effects.has_counted_releases() {
             // Ordering: Release, see `is_returning`.
@@ -400,7 +379,7 @@ impl LockEntry {
 
     // === Answers of the store ===
 
-    /// Reports the answer to an attempt, of the queue head or [named](NextHead) with a release.
+    /// Reports the answer to an attempt, sent by the queue head or [named](NextHead) with a release.
     ///
     /// # Panics
     ///
@@ -419,9 +398,8 @@ impl LockEntry {
         })
     }
 
-    /// Reports a message: the store has granted the lock to this number, which has a
-    /// [position](Policy::Queued). `None` if the head has to ask nevertheless: for a lease of its own or a
-    /// token, or if the lease may be over.
+    /// Reports a message: the store has granted the lock to this number's [position](Policy::Queued). `None`
+    /// if the lease may be over, or if the request asks for a lease of its own or a token: the head asks.
     pub fn granted_by_message(
         &self,
         head: &HeadTicket,
@@ -434,14 +412,14 @@ impl LockEntry {
         })
     }
 
-    /// Makes a waiter the queue head that asks by itself, if the release does not [name](NextHead) it.
+    /// Lets the waiter of a [`NextHead`] ask the store itself, if the release does not name the waiter.
     pub fn asks_itself(&self, head: &HeadTicket, now: Moment, effects: &mut Effects) {
         self.event(effects, |ownership, effects| ownership.asks_itself(head.serial, now, effects));
     }
 
-    /// Reports a lease that the store has granted [outside of the queue](Attempt::outside_of_queue) of a
-    /// [shared](Policy::Shared) lock, with tokens up to `last_token`. `None` if the lease is over or the
-    /// entry closed; the lease is rolled back then.
+    /// Reports a lease granted [outside of the queue](Attempt::outside_of_queue) of a
+    /// [shared](Policy::Shared) lock, with tokens up to `last_token`. `None`, with a rollback, if it is over
+    /// or the entry closed.
     pub fn adopt(
         &self,
         request: &Request,
@@ -457,21 +435,21 @@ impl LockEntry {
     /// `receivers`: count of the other clients that heard of the release.
     #[inline]
     pub fn returned(&self, receivers: usize, now: Moment, effects: &mut Effects) {
-        // After a claim without newcomers there is no waiter that other processes could go before.
+        // After a claim without newcomers there is no waiter here, and so no back-off to compute.
         if !self.gate.unclaim() {
             self.event(effects, |ownership, effects| ownership.returned(receivers, now, effects));
         }
     }
 
-    /// Reports how many other clients heard of an answered release, of a lease without waiters here.
+    /// Reports how many other clients heard of an answered release, without waiters here.
     pub fn note_receivers(&self, receivers: usize, now: Moment) {
         if receivers > 0 {
             self.event(&mut Effects::default(), |ownership, _| ownership.note_receivers(receivers, now));
         }
     }
 
-    /// Reports the answer, at `now`, to a renewal sent at `sent`: lease `held`, or `None` if unknown. False
-    /// if the answer changes nothing, as the lease is no longer in hand, or nothing is known.
+    /// Reports the answer, at `now`, to a renewal sent at `sent`: `held`, or `None` if unknown. False if the
+    /// answer is unknown, or the lease is no longer in hand.
     pub fn renewed(
         &self,
         renewal: Renewal,
@@ -507,29 +485,27 @@ impl LockEntry {
         self.inside().not_extended(extension);
     }
 
-    /// Reports that the answer to an extension for a token is not read, because its future was dropped, or
-    /// the command may have run. If the lease went back meanwhile, the effects ask for `roll_back`, as the
-    /// command may follow the release. (For a queue head, [`Answer::Unanswered`] says the same.)
+    /// Reports that the answer to an extension for a token is not read: its future was dropped, or the
+    /// command may have run. If the lease was released meanwhile, the command may follow the release, and the
+    /// effects get `roll_back`. (For a queue head, report [`Answer::Unanswered`].)
     pub fn unread(&self, roll_back: PendingRelease, effects: &mut Effects) {
         self.event(effects, |ownership, effects| ownership.unread(roll_back, effects));
     }
 
     /// Reports that a leasing command was sent twice, and may run again after its answer. Call before the
-    /// answer is reported, and after [`adopt`](Self::adopt). The number is rolled back in the end; at once by
-    /// `roll_back`, if neither the queue head nor a lease has the number.
+    /// answer is reported, and after [`adopt`](Self::adopt). The number's release becomes a rollback; if
+    /// neither the queue head nor a lease has the number, the effects get `roll_back`.
     pub fn may_run_again(&self, roll_back: PendingRelease, effects: &mut Effects) {
         self.event(effects, |ownership, effects| ownership.may_run_again(roll_back, effects));
     }
 
-    /// Reports that the store does not have this lease, by its answer to a command sent at `sent`. False if
-    /// the lease is not in hand, or was begun anew since `sent`, for a queue head of the same number or for a
-    /// token: then [`tick`](Self::tick) asks the store once more.
+    /// Reports that, by its answer to a command sent at `sent`, the store lacks this lease. False if the
+    /// lease is not in hand, or was begun anew after `sent`: then [`tick`](Self::tick) verifies the lease.
     pub fn gone(&self, number: u64, sent: Moment, now: Moment, effects: &mut Effects) -> bool {
         self.event(effects, |ownership, effects| ownership.gone(number, sent, now, effects))
     }
 
-    /// Reports the answer to a forced unlock: [`tick`](Self::tick) verifies a lease that was asked for before
-    /// and is granted later.
+    /// Reports a forced unlock: if a lease asked for before is granted, [`tick`](Self::tick) verifies it.
     pub fn forced(&self, now: Moment) {
         self.inside().forced(now);
     }
@@ -542,12 +518,12 @@ impl LockEntry {
     // === Time ===
 
     /// Ends leases that are over at `now`, supersedes waiters that are not polled, and returns the renewal to
-    /// send. [`Effects::look_at`] is the time of the next call.
+    /// send. Call again at [`Effects::look_at`].
     pub fn tick(&self, now: Moment, effects: &mut Effects) -> Option<Renewal> {
         self.event(effects, |ownership, effects| ownership.tick(now, effects))
     }
 
-    /// Returns a renewal that is due by `by`: sent together with others, the renewal saves a call of its own.
+    /// Returns a renewal that is due by `by`, for a client that sends several renewals in one command.
     pub fn renew_early(&self, by: Moment, now: Moment, effects: &mut Effects) -> Option<Renewal> {
         self.event(effects, |ownership, effects| ownership.renew_early(by, now, effects))
     }
@@ -582,8 +558,7 @@ impl LockEntry {
         self.lost.listen()
     }
 
-    /// Returns the owner that holds the lock in this process, and the number of its holds; of a
-    /// [shared](Policy::Shared) lock, one of the owners.
+    /// Returns the owner that holds the lock in this process (or one of them), and the number of its holds.
     pub fn holder(&self, now: Moment) -> Option<(u64, u32)> {
         self.inside().holders(now).next().map(|(owner, count, _)| (owner, count))
     }
@@ -594,15 +569,14 @@ impl LockEntry {
         (ownership.each_hold(now), ownership.waiting())
     }
 
-    /// True if a lease was left and its release is not yet reported as under way, or if a newcomer's call
-    /// asks the store before it enters.
+    /// True if a left lease's release is not yet under way, or a newcomer's call asks the store.
     pub fn is_returning(&self) -> bool {
         let ownership = self.inside();
-        // Ordering: Acquire, of the Release in `sent`: an uncounted release is found where it is under way.
+        // Ordering: Acquire, of the Release in `sent`: a release no longer counted is visible as under way.
         ownership.is_returning() || self.unsent.load(Ordering::Acquire) > 0
     }
 
-    /// Returns how many acquisitions wait, the queue head included, and since when the queue head waits.
+    /// Returns how many acquisitions wait, the queue head included, and the start of the queue head's wait.
     pub fn waiting(&self) -> (usize, Option<Moment>) {
         let ownership = self.inside();
         (ownership.waiting(), ownership.head_waits_since())
@@ -613,8 +587,7 @@ impl LockEntry {
         self.inside().holds_end(now)
     }
 
-    /// Returns the leases by which an owner holds the lock here, each with its count of holds: one lease at
-    /// most, unless the lock is [shared](Policy::Shared).
+    /// Returns the leases by which an owner holds the lock here, each with its count of holds.
     pub fn holds_of(&self, owner: u64, now: Moment) -> Vec<(u64, u32)> {
         let ownership = self.inside();
         let holders = ownership.holders(now).filter(|(holder, ..)| *holder == owner);
@@ -631,8 +604,7 @@ impl LockEntry {
         self.inside().is_known_held()
     }
 
-    /// True if [`is_known_held`](Self::is_known_held), or if a refused queue head gave up at `since` or
-    /// later.
+    /// True if [`is_known_held`](Self::is_known_held), or if a refused head gave up at or after `since`.
     pub fn was_known_held(&self, since: Moment) -> bool {
         self.inside().was_known_held(since)
     }

@@ -1,8 +1,6 @@
-//! One subscription per channel and process, however many tasks wait: for a lock client of your own, or for
-//! anything else that waits for messages.
-//!
-//! [`Registry`] keeps the subscriptions over a [`Transport`]. The locks of this crate wait by a registry, and
-//! users of the locks need nothing from this module.
+//! One subscription per channel and process, however many tasks wait: [`Registry`] keeps the subscriptions
+//! over a [`Transport`]. For a lock client of your own, or anything else that waits for messages; users of
+//! this crate's locks need nothing from this module.
 
 pub(crate) mod channel;
 pub(crate) mod message;

@@ -1,5 +1,3 @@
-//! Internal helpers of all modules.
-
 #[cfg(feature = "lock")]
 #[macro_use]
 pub(crate) mod trace;

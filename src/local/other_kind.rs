@@ -1,5 +1,3 @@
-//! [`OtherKind`]: the only error of a store in memory.
-
 use std::error::Error;
 use std::fmt;
 
@@ -15,7 +13,6 @@ use crate::lock::LockKind;
 /// use std::time::{Duration, Instant};
 /// use latchwork::backend::{AcquireRequest, Backend, LockName, Mode};
 /// use latchwork::{LeaseId, LockKind, local::Local};
-///
 /// # let id: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse()?;
 /// # let (name, lease, now) = (LockName::new("orders:42")?, Duration::from_secs(30), Instant::now().into());
 /// let (local, request) = (Local::new(), AcquireRequest::new(id, lease, now));
@@ -32,7 +29,7 @@ impl OtherKind {
         Self(found)
     }
 
-    /// The kind of lock that holds the name.
+    /// Returns the kind of lock that holds the name.
     pub fn found(&self) -> LockKind {
         self.0
     }

@@ -1,5 +1,3 @@
-//! [`Queue`]: the waiters for one lock of a [`Local`](super::Local).
-
 use crate::backend::QueuePosition;
 use crate::lock::LeaseId;
 use crate::lock_entry::Moment;
@@ -12,7 +10,6 @@ pub(super) struct Queue(Vec<Waiter>);
 pub(super) struct Waiter {
     pub(super) id: LeaseId,
     pub(super) since: Moment,
-    /// End of the position unless the waiter asks again.
     pub(super) until: Moment,
 }
 
@@ -23,7 +20,7 @@ impl Waiter {
 }
 
 impl Queue {
-    /// Enqueues a waiter behind all earlier ones, or prolongs the position of a waiter in the queue.
+    /// Enqueues a waiter behind all earlier ones, or prolongs the position of a queued waiter.
     pub(super) fn push(&mut self, waiter: Waiter) {
         if let Some(there) = self.0.iter_mut().find(|there| there.id == waiter.id) {
             there.until = waiter.until;
@@ -38,12 +35,12 @@ impl Queue {
         at.map(|at| self.0.remove(at)).is_some()
     }
 
-    /// Takes out all waiters whose position lasts.
+    /// Removes and returns all waiters whose position lasts.
     pub(super) fn take(&mut self, now: Moment) -> impl Iterator<Item = Waiter> + use<> {
         std::mem::take(&mut self.0).into_iter().filter(move |waiter| now < waiter.until)
     }
 
-    /// Takes out the first waiter ahead of `not_behind` whose position lasts and whose client can be `told`.
+    /// Removes the first waiter ahead of `not_behind` whose position lasts and whose client can be `told`.
     pub(super) fn pop_first(
         &mut self,
         now: Moment,
@@ -55,7 +52,7 @@ impl Queue {
         before.position(|waiter| told(&waiter.id)).map(|at| self.0.remove(at))
     }
 
-    /// Waiters whose position lasts, in order.
+    /// Returns the waiters whose position lasts, in order.
     pub(super) fn waiters(&self, now: Moment) -> impl Iterator<Item = &Waiter> {
         self.0.iter().filter(move |waiter| now < waiter.until)
     }
@@ -77,7 +74,6 @@ mod tests {
         Waiter::new(&id(number), QueuePosition { waited: Duration::ZERO, kept }, now)
     }
 
-    /// At the end of the first position, each operation passes over the first waiter and finds the second.
     #[test]
     fn position_is_kept_up_to_a_moment_and_no_longer() {
         let begin = Moment::from(Instant::now());

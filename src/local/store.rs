@@ -13,12 +13,12 @@ use super::OtherKind;
 use super::sweep::Sweep;
 use super::turns::{Leases, News, Tokens, Turns};
 
-/// The state of each name. An ended lease counts as none, even if its entry is still in the map.
+/// State of each name. An ended lease counts as none, even if its entry is still in the map.
 #[derive(Debug, Default)]
 pub(super) struct Store {
-    /// A `HashTable`, since a name carries its hash, and each step needs one look-up.
+    /// Each name carries its hash, and each step needs one look-up.
     by_name: HashTable<State>,
-    /// Clears the map of dead names. A name locked again before a sweep reuses its entry.
+    /// Clears dead names from the map. A name locked again before a sweep reuses its entry.
     sweep: Sweep,
     tokens: Tokens,
 }
@@ -27,11 +27,10 @@ pub(super) struct Store {
 struct State {
     name: LockName,
     kind: LockKind,
-    /// End of the name's last lease.
     until: Moment,
-    /// The holder of a plain lock; `None` once it was released.
+    /// Holder of a plain lock; `None` after its release.
     plain: Option<LeaseId>,
-    /// The leases of a lock with a queue. Boxed, as most names have none.
+    /// Leases of a lock with a queue. Boxed, as most names have none.
     queued: Option<Box<Leases>>,
 }
 
@@ -44,7 +43,7 @@ impl State {
         self.until.saturating_duration_since(now)
     }
 
-    /// Returns the lock with a queue of this kind; a free name becomes one.
+    /// Returns the lock with a queue of this kind, which a free name becomes.
     fn queued(&mut self, kind: LockKind, now: Moment) -> Result<&mut Leases, OtherKind> {
         if self.kind != kind {
             if self.is_alive(now) {
@@ -58,7 +57,6 @@ impl State {
     }
 }
 
-/// The entry of `name`, alive or not; a new one if there is none.
 fn state<'a>(by_name: &'a mut HashTable<State>, name: &LockName, now: Moment) -> &'a mut State {
     let is_it = |state: &State| state.name == *name;
     match by_name.entry(name.hash_value(), is_it, |state| state.name.hash_value()) {
@@ -90,17 +88,14 @@ impl Store {
         }
     }
 
-    /// Removes dead entries without waiters.
     #[cold]
     fn clear(&mut self, now: Moment) {
-        // The entry of an awaited lock has its queue and the readers' turn.
+        // An awaited lock's entry has its queue and the readers' turn.
         let is_awaited = |state: &State| state.queued.as_ref().is_some_and(|lock| lock.is_awaited(now));
         self.by_name.retain(|state| state.is_alive(now) || is_awaited(state));
         let room = self.sweep.swept(self.by_name.len());
         self.by_name.shrink_to(room, |state| state.name.hash_value());
     }
-
-    // === Plain locks ===
 
     #[inline]
     pub(super) fn acquire(
@@ -156,8 +151,6 @@ impl Store {
         }
     }
 
-    // === Locks that have a queue ===
-
     /// Runs a step. Returns its outcome and its news. `told`: true if an id's client can be told of a grant.
     pub(super) fn step<T>(
         &mut self,
@@ -185,8 +178,6 @@ impl Store {
         }
         Ok((outcome, news))
     }
-
-    // === All of them ===
 
     /// Renews each lease: true if the lease has its lock. A longer lease frees nothing, so no waiter is told.
     pub(super) fn renew(
@@ -259,7 +250,7 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(30);
     const SHORT: Duration = Duration::from_millis(1);
 
-    /// The number of names up to which the store does not sweep.
+    /// Count of names up to which the store does not sweep.
     const FEW: usize = 64;
 
     struct Stage {
@@ -302,7 +293,6 @@ mod tests {
         }
     }
 
-    /// The leases end without a release, and no name is locked again.
     #[test]
     fn names_whose_leases_are_over_do_not_stay() {
         for stage in Stage::in_each_mode() {
@@ -337,8 +327,7 @@ mod tests {
         }
     }
 
-    /// The number of names stays near twice the held ones at most, even if other names are locked anew, again
-    /// by their holder, or again after their leases ended.
+    /// Other names may be locked anew, again by their holder, or again after their leases ended.
     #[test]
     fn released_names_do_not_stay_whatever_other_names_do() {
         const NAMES: usize = 3000;
@@ -381,7 +370,6 @@ mod tests {
         const HELD: usize = 1000;
         const UNUSED: usize = HELD + 1;
         for stage in Stage::in_each_mode() {
-            // Dead entries counted here must not count later.
             for act in
                 [Stage::acquire as fn(&Stage, usize, Duration), |stage, number, _| stage.release(number)]
             {

@@ -1,11 +1,9 @@
-//! [`Sweep`]: the time to clear a map of dead entries.
-
-/// Decides when to sweep a map: once its size has doubled since the last sweep, so insertions pay for sweeps.
+/// Decides when to sweep a map of dead entries: once its size has doubled, so insertions pay for sweeps.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
-    /// The size at which a sweep is due; at first 0, as an empty map is swept for free.
+    /// Size at which a sweep is due; at first 0, as an empty map is swept for free.
     at: usize,
-    /// Entries dead and not revived. (An estimate where a name changes its kind or is freed by force.)
+    /// Estimated count of dead entries: a name that changes its kind, or is freed by force, may be missed.
     dead: usize,
 }
 
@@ -23,7 +21,6 @@ impl Sweep {
         entries > FIRST && self.dead > entries / 2
     }
 
-    /// Counts a dead entry in use again.
     pub(super) fn revives(&mut self) {
         self.dead = self.dead.saturating_sub(1);
     }

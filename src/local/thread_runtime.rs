@@ -1,5 +1,4 @@
-//! [`ThreadRuntime`]: timers and detached tasks on own threads, for use of the local backend without a
-//! runtime.
+//! [`ThreadRuntime`]: timers and detached tasks on threads of the local backend.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,27 +13,21 @@ use crate::support::sync::atomic::Ordering;
 use super::threads::{Job, Shared};
 
 /// A [`Runtime`] on two threads of its own: one fires timers, the other polls tasks. Each thread starts with
-/// its first work (for tasks, the first that does not finish at once), and ends with the last handle.
+/// its first work (for tasks, the first that does not finish at once), and ends with the last handle. In a
+/// forked child the runtime [has ended](Runtime::has_ended): make another.
 ///
 /// # Wakers and tasks that block or panic
 ///
-/// A waker or task must not block, as in other runtimes: until it returns, all others of its thread stand
-/// still, and with them limits of waits, ends of leases and renewals. Block on another thread, or in tokio's
-/// `spawn_blocking`. A panic ends only the call or the task, and is [reported](crate::on_foreign_panic). (On
-/// a [`paused`](Self::paused) clock, wakers and tasks run inside of [`advance`](Self::advance).)
-///
-/// # Forks
-///
-/// A forked child has no such threads: there the runtime [has ended](Runtime::has_ended). Make another.
+/// A waker or task must not block: until it returns, no other timer or task of its thread runs, so no wait
+/// times out, no lease is renewed and none ends. Block on another thread, or in tokio's `spawn_blocking`. A
+/// panic ends only the call or the task, and is [reported](crate::on_foreign_panic). (On a
+/// [`paused`](Self::paused) clock, wakers and tasks run inside of [`advance`](Self::advance).)
 ///
 /// # Examples
-///
-/// Test on a clock that passes only when advanced:
 ///
 /// ```
 /// use std::time::Duration;
 /// use latchwork::{LockClient, local::{Local, ThreadRuntime}};
-///
 /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
 /// let clock = ThreadRuntime::paused();
 /// let client = LockClient::new(Local::with_runtime(clock.clone()));
@@ -49,7 +42,7 @@ pub struct ThreadRuntime {
     handle: Arc<Handle>,
 }
 
-/// The user's handles. The threads hold only `Shared`, so they end after the last handle.
+/// Handles of users. The threads hold only `Shared`, so they end after the last handle.
 struct Handle {
     shared: Arc<Shared>,
 }
@@ -82,7 +75,7 @@ impl ThreadRuntime {
             while shared.poll_task() {}
             let next = shared.next_deadline().filter(|next| *next <= end);
             {
-                // Never back: a waker or another thread may have advanced further.
+                // Never back: a waker or another thread may have advanced the clock further.
                 let paused_at = &mut shared.state.lock().paused_at;
                 *paused_at = (*paused_at).max(next.or(Some(end)));
             }
@@ -106,7 +99,6 @@ impl Runtime for ThreadRuntime {
 
     #[inline]
     fn now(&self) -> Instant {
-        // Skip the mutex unless the clock is paused.
         let paused_at =
             if self.handle.shared.by_hand { self.handle.shared.state.lock().paused_at } else { None };
         paused_at.unwrap_or_else(Instant::now)
@@ -123,8 +115,7 @@ impl Runtime for ThreadRuntime {
             return;
         }
         let mut task = Box::pin(task);
-        // Most detached work of the local backend finishes in its first poll, without a trip to another
-        // thread: a dropped guard has freed its lock when `drop` returns. The thread polls unfinished work.
+        // Most detached work ends in this poll: a dropped guard has freed its lock when `drop` returns.
         let polled =
             foreign::call("a detached task", || task.as_mut().poll(&mut Context::from_waker(Waker::noop())));
         match polled {
@@ -148,7 +139,6 @@ impl Runtime for ThreadRuntime {
 /// use std::time::Duration;
 /// use latchwork::backend::Runtime;
 /// use latchwork::local::ThreadRuntime;
-///
 /// let clock = ThreadRuntime::paused();
 /// let mut sleep = clock.sleep_until(clock.now() + Duration::from_secs(60));
 /// let mut context = Context::from_waker(Waker::noop());
@@ -179,7 +169,6 @@ impl Future for Sleep {
             let old = state.timers.insert(self.key, waker);
             (old, state.timers.keys().next() == Some(&self.key))
         };
-        // The thread sleeps until the previous earliest deadline: wake it.
         if is_first {
             shared.kick(Job::FireTimers);
         }
@@ -234,7 +223,6 @@ mod tests {
         }
     }
 
-    /// Waits for a timer with `waker`, which unparks this thread.
     fn wait(runtime: &ThreadRuntime, waker: &Waker) {
         let mut sleep = runtime.sleep_until(Instant::now() + Duration::from_millis(1));
         while Pin::new(&mut sleep).poll(&mut Context::from_waker(waker)).is_pending() {
@@ -310,7 +298,7 @@ mod tests {
         }
         let mut later = None;
         for _ in 0..2 {
-            // Threads settle after their last wake: the least of three measurements counts.
+            // Threads may still settle after a wake: the least of three measurements counts.
             let mut least = u64::MAX;
             for _ in 0..3 {
                 tasks.lock().iter_mut().for_each(|(task, before)| *before = ran(task));

@@ -1,5 +1,4 @@
-//! [`Shared`]: the timers and tasks of a [`ThreadRuntime`](super::ThreadRuntime), and its two threads: one
-//! fires timers, the other polls tasks.
+//! [`Shared`]: the timers, the tasks and the two threads of a [`ThreadRuntime`](super::ThreadRuntime).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -28,14 +27,12 @@ pub(super) struct Shared {
 pub(super) struct State {
     /// The waker of each timer, by deadline; the number distinguishes equal deadlines.
     pub(super) timers: BTreeMap<(Instant, u64), Waker>,
-    /// The stopped clock; `None` if time passes by itself.
+    /// Stopped time; `None` if time passes by itself.
     pub(super) paused_at: Option<Instant>,
-    /// Unfinished tasks by number.
     tasks: BTreeMap<u64, Task>,
-    /// Numbers of runnable tasks.
     queue: VecDeque<u64>,
     next_task: u64,
-    /// By [`Job`]; `None` until there is work for the thread.
+    /// Thread of each [`Job`]; `None` until there is work for the thread.
     threads: [Option<Thread>; 2],
     has_ended: bool,
 }
@@ -85,7 +82,7 @@ impl Shared {
         self.state.lock().timers.keys().next().map(|(deadline, _)| *deadline)
     }
 
-    /// Fires a timer due at `now`, if any. Calls the waker, like all foreign code here, without the mutex.
+    /// Fires a timer due at `now`, if any. Like all foreign code here, the waker is called without the mutex.
     pub(super) fn fire_timer(&self, now: Instant) -> bool {
         let due = {
             let mut state = self.state.lock();
@@ -94,7 +91,6 @@ impl Shared {
         due.map(|waker| foreign::call("a timer's waker", || waker.wake())).is_some()
     }
 
-    /// Polls a runnable task, if any. A panic ends the task, and is reported.
     pub(super) fn poll_task(&self) -> bool {
         let next = self.state.lock().next_task();
         let Some((number, mut work, waker)) = next else { return false };
@@ -147,7 +143,7 @@ impl Shared {
             started.map(|started| *thread = Some(started.thread().clone()))
         };
         if let Err(error) = started {
-            // Otherwise no timer would fire, and callers would wait without a reason to see.
+            // Without the thread no timer would fire, and callers would wait for ever.
             panic!("the system refuses a thread for timers or tasks: {error}");
         }
     }
@@ -167,7 +163,6 @@ impl Shared {
             if self.state.lock().has_ended {
                 return;
             }
-            // A new timer or task, and the end, unpark this thread: `park` then returns at once.
             match next {
                 Some(next) => thread::park_timeout(next.saturating_duration_since(Instant::now())),
                 None => thread::park(),

@@ -1,5 +1,3 @@
-//! [`LocalTransport`]: messages within this process.
-
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +13,6 @@ use crate::support::sync::atomic::{AtomicUsize, Ordering};
 /// ```
 /// use latchwork::local::LocalTransport;
 /// use latchwork::subscription::{Message, Registry};
-///
 /// let registry = Registry::new(LocalTransport::default());
 /// assert!(!registry.transport().publish("news", Message::Unlock), "it has no subscribers");
 /// let subscription = registry.subscribe("news");
@@ -25,7 +22,7 @@ use crate::support::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Default)]
 pub struct LocalTransport {
     inboxes: Mutex<HashMap<Arc<str>, Inbox>>,
-    /// The number of subscriptions, readable without the mutex: most releases have no receiver.
+    /// Count of subscriptions, readable without the mutex: most releases have no receiver.
     subscribed: AtomicUsize,
 }
 
@@ -36,7 +33,6 @@ impl LocalTransport {
         !self.is_unheard() && self.deliver(channel, message)
     }
 
-    /// True if there are no subscriptions at all.
     #[inline]
     pub(super) fn is_unheard(&self) -> bool {
         // Ordering: SeqCst, like the store in `subscribe`. A waiter subscribes, and then checks the lock
@@ -50,7 +46,7 @@ impl LocalTransport {
     }
 
     fn deliver(&self, channel: &str, message: Message) -> bool {
-        // Cloned to release the mutex: delivery wakes tasks, and a waker may publish.
+        // Cloned to unlock the mutex: delivery wakes tasks, and a waker may publish.
         let inbox = self.inboxes.lock().get(channel).cloned();
         inbox.map(|inbox| inbox.deliver(message)).is_some()
     }
@@ -93,7 +89,6 @@ mod tests {
 
     use super::*;
 
-    /// Otherwise each later release would search for receivers.
     #[test]
     fn none_is_heard_of_once_the_last_subscription_is_gone() {
         let registry = Registry::new(LocalTransport::default());

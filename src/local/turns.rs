@@ -1,5 +1,4 @@
-//! [`Turns`]: the rules of fair and read-write locks of a [`Local`](super::Local). A fair lock is a lock with
-//! writers only.
+//! [`Turns`]: the rules of read-write locks, and of fair locks: the latter have writers only.
 
 use std::mem;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use crate::subscription::Message;
 
 use super::queue::{Queue, Waiter};
 
-/// Longest time for which the lock is kept from writers while readers that were let in have not come.
+/// Longest time for which a lock stays reserved for readers that were let in and have not come.
 const READERS_TURN: Duration = Duration::from_secs(1);
 
 /// The leases and waiters of a lock with a queue.
@@ -21,12 +20,11 @@ pub(super) struct Leases {
     readers: Vec<Term>,
     /// Time at which readers were last let in.
     let_in: Option<Moment>,
-    /// Readers let in at that time that have neither come nor given up. The lock is kept for them.
+    /// Readers let in at that time that have neither come nor given up. The lock is reserved for them.
     to_come: Vec<LeaseId>,
     to_write: Queue,
-    /// Waiting readers that have not been let in.
     to_read: Queue,
-    /// The readers' fencing token, if a reader has asked for one since the last writer's token.
+    /// Fencing token of the readers, if a reader has asked for a token since the last writer's.
     pub(super) shared_token: Option<u64>,
 }
 
@@ -37,7 +35,6 @@ struct Term {
 }
 
 impl Term {
-    /// The lease as a holder; `None` if the lease has ended.
     fn holder(&self, now: Moment) -> Option<Holder> {
         let left = self.until.saturating_duration_since(now);
         (!left.is_zero()).then(|| Holder::new(Some(self.id.clone()), left))
@@ -57,7 +54,7 @@ impl Leases {
         terms.iter().filter_map(|term| term.holder(now)).collect()
     }
 
-    /// The latest end of the leases and of the readers' turn; `None` if the lock is free.
+    /// Returns the latest end of the leases and of the readers' turn; `None` if the lock is free.
     pub(super) fn until(&self) -> Option<Moment> {
         let leases = self.writer.iter().chain(&self.readers).map(|term| term.until);
         let kept = self.let_in.filter(|_| !self.to_come.is_empty()).map(|at| at + READERS_TURN);
@@ -78,7 +75,7 @@ impl Leases {
     }
 }
 
-/// One counter for all names: a counter per name would have to be kept for ever, and tokens may leave gaps.
+/// One counter for all names: a name's own would have to be kept for ever, and tokens may leave gaps.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     last: u64,
@@ -91,7 +88,7 @@ impl Tokens {
         if tokens > 0 { self.last } else { 0 }
     }
 
-    /// The readers' common token: `shared`, or a new one.
+    /// Returns the readers' common token: `shared`, or a new one.
     fn share(&mut self, shared: &mut Option<u64>) -> u64 {
         *shared.get_or_insert_with(|| self.reserve(1))
     }
@@ -100,7 +97,6 @@ impl Tokens {
 /// Messages of a step, to publish once the mutex is free.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    /// The waiter that was granted the lock to write.
     pub(super) granted: Option<LeaseId>,
     pub(super) message: Option<Message>,
 }
@@ -237,7 +233,7 @@ impl Turns<'_> {
         let Some(first) = self.first_writer().filter(|writer| writer.since <= since) else { return Ok(()) };
         let kept = first.until;
         if self.lock.is_free() {
-            // The writer's client may have gone since.
+            // The writer's client may have ended since.
             return if self.grant_first(None) { Err(self.left(self.lock.until())) } else { Ok(()) };
         }
         // The waiting writer may have died: ask again when its position ends.

@@ -1,4 +1,4 @@
-//! [`Effects`]: the work that an event of the engine leaves for the time after its mutex is free.
+//! [`Effects`]: the work that an event of the engine leaves for the time after the mutex is unlocked.
 
 use std::task::Waker;
 
@@ -9,24 +9,18 @@ use super::outcome::{HeadTicket, PendingRelease};
 use super::request::{LossReason, Request};
 
 /// Work that an event of a [`LockEntry`](super::LockEntry) leaves to its client. Dropping the effects wakes
-/// the waiters concerned, so carry out the rest before.
-///
-/// May hold the effects of several events of one entry. Rare effects are boxed, to keep others small.
+/// waiters: first carry out the rest. May hold the effects of several events of one entry.
 ///
 /// # Examples
 ///
 /// ```
 #[doc = include_str!("example.md")]
-/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
-/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
-/// let _grant = take(&entry, now);
-/// use latchwork::LossReason;
-/// use latchwork::lock_entry::{LockEntry, Request};
-///
+/// use latchwork::lock_entry::{LockEntry, LossReason, Request};
+/// let _grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// let mut effects = Effects::default();
 /// let _ = entry.tick(now, &mut effects);
-/// assert!(effects.look_at <= now + Duration::from_secs(10), "the lease is to be renewed by then");
-/// // The client does not look until the lease is over.
+/// assert!(effects.look_at <= now + Duration::from_secs(10), "the lease needs a renewal by then");
+/// // The client is late: the lease is over.
 /// let _ = entry.tick(now + Duration::from_secs(30), &mut effects);
 /// assert_eq!(effects.lost(), Some(LossReason::Expired));
 /// ```
@@ -36,17 +30,16 @@ use super::request::{LossReason, Request};
 #[doc(alias = "Actions")]
 pub struct Effects {
     waker: Option<Waker>,
-    /// True if `waker` is to be called, and not only dropped.
     wakes: bool,
-    /// Latest time of the next call of [`tick`](super::LockEntry::tick). A time reported earlier stays valid
-    /// and is not reported again, so this is often [`NEVER`](super::Moment::NEVER).
+    /// Latest time of the next [`tick`](super::LockEntry::tick). [`NEVER`](super::Moment::NEVER) if an
+    /// earlier event has reported a time that is still valid, or if nothing is due.
     pub look_at: Moment,
     /// Count of hand-offs in memory.
     pub handed_off: u32,
     more: Option<Box<More>>,
 }
 
-/// Effects of few events: effects at the store, and effects that allocate anyway.
+/// Effects of few events, boxed to keep all others small.
 #[derive(Debug, Default)]
 pub(super) struct More {
     wakers: Vec<Waker>,
@@ -59,29 +52,23 @@ pub(super) struct More {
     pub(super) renewals_unsent: u32,
     pub(super) call: bool,
     pub(super) superseded: u32,
-    /// The entry has counted that these effects have releases.
     counted: bool,
 }
 
-/// The waiter named with a release to a store with a [queue](super::Policy::Queued), which may lease the lock
-/// to the waiter at once.
-///
-/// The client makes the waiter's [`attempt`](super::LockEntry::attempt), names the attempt with the release,
-/// and reports the result by [`answered`](super::LockEntry::answered); a client that does not name the waiter
-/// calls [`asks_itself`](super::LockEntry::asks_itself).
+/// The waiter that a release names at a store with a [queue](super::Policy::Queued), which may lease the lock
+/// to the waiter at once. The client makes the waiter's [`attempt`](super::LockEntry::attempt), sends the
+/// attempt with the release, and reports the result by [`answered`](super::LockEntry::answered). A client
+/// that does not name the waiter calls [`asks_itself`](super::LockEntry::asks_itself).
 ///
 /// # Examples
 ///
 /// ```
 #[doc = include_str!("example.md")]
-/// # let policy = Policy::Queued { position: Duration::from_secs(10) };
-/// # let rules = Rules { policy, ..Rules::default() };
-/// # let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
-/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
-/// let grant = take(&entry, now);
 /// use latchwork::lock_entry::{Turn, LeaveOutcome, LockEntry, Policy, Request};
-///
-/// // The store has a queue: a release goes there, and names the oldest waiter of this client.
+/// let rules = Rules { policy: Policy::Queued { position: Duration::from_secs(10) }, ..Rules::default() };
+/// let entry = LockEntry::new(rules);
+/// let grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
+/// // Owner 2 waits. The release of owner 1 names owner 2.
 /// let Turn::Queued(_ticket) =
 ///     entry.enter(&Request::new(2), Some(waker.clone()), now, &mut effects) else { panic!("1 has it") };
 /// let mut effects = Effects::default();
@@ -100,7 +87,7 @@ pub struct NextHead {
 }
 
 impl Effects {
-    /// Returns the waiter that is named with the [`pending_release`](Self::pending_release).
+    /// Returns the waiter named with the [`pending_release`](Self::pending_release).
     pub fn next(&self) -> Option<NextHead> {
         self.more.as_ref()?.next
     }
@@ -110,14 +97,12 @@ impl Effects {
         self.more.as_ref()?.pending_release
     }
 
-    /// Returns further leases to release, of a [shared](super::Policy::Shared) lock: their owners hold the
-    /// lock by another lease, or no longer.
+    /// Returns further releases, of [shared](super::Policy::Shared) leases whose holds have moved or ended.
     pub fn more_pending_releases(&self) -> &[PendingRelease] {
         self.more.as_ref().map_or(&[], |more| &more.parallel)
     }
 
-    /// Returns the rollback of a queue head's number, or of a command whose answer is not read. [Rolls
-    /// back](PendingRelease::rolls_back) if a command may still be under way.
+    /// Returns the rollback of a queue head's number, or of a command whose answer is not read.
     pub fn roll_back(&self) -> Option<PendingRelease> {
         self.more.as_ref()?.roll_back
     }
@@ -127,7 +112,7 @@ impl Effects {
         self.more.as_ref()?.lost
     }
 
-    /// Returns how many holds with a grant were lost: of a [shared](super::Policy::Shared) lock, maybe many.
+    /// Returns how many holds with a grant were lost.
     pub fn holds_lost(&self) -> u32 {
         self.more.as_ref().map_or(0, |more| more.holds_lost)
     }
@@ -137,8 +122,8 @@ impl Effects {
         self.more.as_ref().map_or(0, |more| more.renewals_unsent)
     }
 
-    /// True if the client wakes all waiters of this name, wherever they sleep: a superseded queue head may
-    /// keep their notification, or a lease has ended by itself, without a release's message.
+    /// True if the client has to wake all waiters of this name: a superseded queue head may keep a
+    /// notification, or a lease has ended without a release's message.
     pub fn calls(&self) -> bool {
         self.more.as_ref().is_some_and(|more| more.call)
     }
@@ -148,32 +133,30 @@ impl Effects {
         self.more.as_ref().map_or(0, |more| more.superseded)
     }
 
-    /// True if dropping the effects calls no foreign code.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.waker.is_none() && self.more.is_none()
     }
 
-    /// True if there is nothing to carry out and nothing to drop.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     #[inline]
     pub(crate) fn is_nothing(&self) -> bool {
         self.look_at == Moment::NEVER && self.handed_off == 0 && self.is_quiet()
     }
 
-    /// True if there is nothing to carry out but a look and a wake.
+    /// True if the only effects are a look, hand-offs and a wake.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     #[inline]
     pub(crate) fn is_usual(&self) -> bool {
         self.more.is_none()
     }
 
-    /// True if there is anything to carry out but a look.
+    /// True if anything but a look has to be carried out.
     pub fn must_be_applied(&self) -> bool {
         self.waker.is_some() || self.handed_off > 0 || self.more.is_some()
     }
 
-    /// True if there are releases that the entry has to count. Marks them as counted.
+    /// True if these effects have releases not yet counted. Marks them as counted.
     #[inline]
     pub(super) fn count_releases(&mut self) -> bool {
         let Some(more) = &mut self.more else { return false };
@@ -186,13 +169,13 @@ impl Effects {
         self.more.as_ref().is_some_and(|more| more.counted)
     }
 
-    /// Adds a release, beside a release of an earlier event that has not been carried out.
+    /// Adds a release; a release of an earlier event is kept, too.
     pub(super) fn release_too(&mut self, release: PendingRelease) {
         let more = self.more();
         more.parallel.extend(more.pending_release.replace(release));
     }
 
-    /// Adds a rollback of a queue head's or command's number, which may be at the store.
+    /// Adds a rollback of a number that may be at the store.
     pub(super) fn roll_back_too(&mut self, release: PendingRelease) {
         let more = self.more();
         let before = more.roll_back.replace(release);
@@ -225,12 +208,12 @@ impl Effects {
         self.keep_waker(waker);
     }
 
-    /// Keeps a waker until the mutex is free, to be dropped or called there: both are foreign code.
+    /// Keeps a waker until the mutex is unlocked: calling or dropping a waker runs foreign code.
     pub(super) fn keep_waker(&mut self, waker: Option<Waker>) {
         match (waker, &self.waker) {
             (None, _) => {}
             (waker, None) => self.waker = waker,
-            // A needless call of a waker costs a poll.
+            // A needless wake costs one poll.
             (Some(waker), Some(_)) => self.more().wakers.push(waker),
         }
     }
@@ -259,7 +242,6 @@ mod tests {
 
     use super::*;
 
-    /// The client carries out no effects for which `is_nothing` holds.
     #[test]
     fn effects_are_nothing_until_there_is_something_to_be_done() {
         let none = Effects::default();

@@ -1,28 +1,26 @@
-//! [`Gate`]: the state of an entry, in which one call may reserve an idle entry without an event.
+//! [`Gate`]: the state by which a call may reserve an idle entry without an event.
 //!
 //! ```text
 //! OPEN ─ claim ─► CLAIMED ─ take ─► IN_USE ─ the last hold is left ─► CLAIMED ─ returned ─► OPEN
 //! ```
 //!
-//! The first event makes the entry `IN_USE`, and `Ownership::settle` takes its former state over.
+//! Any other event makes the entry `IN_USE`, and `Ownership::settle` takes over the state from before.
 
 use crate::support::fault::fault;
 use crate::support::sync::atomic::{AtomicU32, Ordering};
 
-/// The entry is idle, and a newcomer may claim it.
 pub(super) const OPEN: u32 = 0;
 /// One call asks the store, or releases a lease; no event has come since.
 pub(super) const CLAIMED: u32 = 1;
-/// The engine has the entry's state.
+/// The entry's state is the engine's.
 pub(super) const IN_USE: u32 = 2;
 
-/// `IN_USE` is entered and left under the mutex only; a claimer exchanges `OPEN` and `CLAIMED` without it.
+/// `IN_USE` is entered and left only under the mutex; a claim exchanges `OPEN` and `CLAIMED` without.
 #[derive(Default)]
 pub(super) struct Gate(AtomicU32);
 
 impl Gate {
-    /// Begins an event, under the mutex: the entry is in use from now on. `None` if the entry was in use
-    /// before, else true if a call had claimed the entry.
+    /// Begins an event, under the mutex: `IN_USE`. `None` if the entry was in use, else true if claimed.
     #[inline(always)]
     pub(super) fn come_in(&self) -> Option<bool> {
         // Ordering: Relaxed, since the mutex orders all writes of `IN_USE`.
@@ -33,7 +31,7 @@ impl Gate {
         Some(self.0.swap(IN_USE, Ordering::Acquire) == CLAIMED)
     }
 
-    /// Reads as [`come_in`](Self::come_in) does, and leaves the state unchanged.
+    /// Reads the state as [`come_in`](Self::come_in) does, without a change.
     pub(super) fn look(&self) -> Option<bool> {
         // Ordering: Relaxed. `IN_USE` as in `come_in`; a query may miss a simultaneous claim.
         let state = self.0.load(Ordering::Relaxed);
@@ -48,7 +46,7 @@ impl Gate {
 
     #[inline]
     pub(super) fn claim(&self) -> bool {
-        // The load saves most callers of an entry in use the exchange, which is a write.
+        // The load saves most callers of an entry in use the exchange, a write.
         // Ordering: Relaxed for the load, a hint. Acquire for the exchange, of the Release by which the entry
         // became open: the store has the earlier release. Relaxed for a failure: nothing is read then.
         self.0.load(Ordering::Relaxed) == OPEN

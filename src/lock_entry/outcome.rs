@@ -11,22 +11,18 @@ use super::request::{Extension, Grant, LossReason, Request};
 /// Length of a back-off step, in which other processes ask before a queue head that had the lock last.
 pub(crate) const BACK_OFF: Duration = Duration::from_millis(1);
 
-/// Block of no tokens.
 #[expect(clippy::reversed_empty_ranges, reason = "it is empty")]
 pub(super) const NO_TOKENS: RangeInclusive<u64> = 1..=0;
 
 /// A waiter's position in the queue, until [`poll`](super::LockEntry::poll) returns its [`Turn`] or
-/// [`cancel`](super::LockEntry::cancel) removes the waiter. Another entry treats the ticket as superseded.
+/// [`cancel`](super::LockEntry::cancel) removes the waiter. To another entry the ticket is superseded.
 ///
 /// # Examples
 ///
 /// ```
 #[doc = include_str!("example.md")]
-/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
-/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
-/// let _grant = take(&entry, now);
 /// use latchwork::lock_entry::{Turn, LockEntry, Request};
-///
+/// let _grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// let Turn::Queued(ticket) =
 ///     entry.enter(&Request::new(2), Some(waker.clone()), now, &mut effects) else { panic!("1 has it") };
 /// assert_eq!(entry.waiters(), 1);
@@ -37,27 +33,24 @@ pub(super) const NO_TOKENS: RangeInclusive<u64> = 1..=0;
 #[must_use = "a place that is neither polled nor cancelled keeps the lock from those behind it until it is superseded"]
 pub struct Ticket {
     pub(super) slot: Slot,
-    /// Serial of the waiter, as later waiters may have the same slot.
+    /// Serial of the waiter: later waiters may have the same slot.
     pub(super) serial: u64,
 }
 
 /// The right to compete for the lock at the store, until [`answered`](super::LockEntry::answered) grants the
-/// lock or [`abandon`](super::LockEntry::abandon) gives up. Another entry treats the ticket as ended.
+/// lock or [`abandon`](super::LockEntry::abandon) gives up. To another entry the ticket has ended.
 ///
 /// # Examples
 ///
 /// ```
-/// # use std::time::{Instant};
-/// # use latchwork::lock_entry::{Moment, Rules};
+/// # use std::time::Instant;
+/// use latchwork::lock_entry::{Effects, LockEntry, Moment, Request, Rules, Turn};
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
-/// # let (mut effects, waker) = (latchwork::lock_entry::Effects::default(), std::task::Waker::noop());
-/// use latchwork::lock_entry::{Turn, LockEntry, Request};
-///
-/// let Turn::Head(head) =
-///     entry.enter(&Request::new(1), Some(waker.clone()), now, &mut effects) else { panic!("it is idle") };
+/// # let mut effects = Effects::default();
+/// let Turn::Head(head) = entry.enter(&Request::new(1), None, now, &mut effects) else { panic!() };
 /// assert!(entry.is_head(&head) && head.back_off().is_zero());
 /// assert_eq!(head.since(), now);
-/// entry.abandon(&head, now, &mut effects); // gives up
+/// entry.abandon(&head, now, &mut effects);
 /// assert!(!entry.is_head(&head));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,28 +74,25 @@ impl HeadTicket {
         self.since
     }
 
-    /// True if a release has [named](super::NextHead) and queued the head, which need not ask, but only wait.
+    /// True if a release has [named](super::NextHead) and queued the head, which only waits and need not ask.
     pub fn has_position(&self) -> bool {
         self.has_position
     }
 
-    /// Time for which other processes go first, because this process had the lock last.
+    /// Time in which other processes go first, because this process had the lock last.
     pub fn back_off(&self) -> Duration {
         BACK_OFF * self.steps
     }
 }
 
-/// State of a caller after [`enter`](super::LockEntry::enter), and of a waiter after its wait.
+/// State of a caller after [`enter`](super::LockEntry::enter), or of a waiter after its wait.
 ///
 /// # Examples
 ///
 /// ```
 #[doc = include_str!("example.md")]
-/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
-/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
-/// let grant = take(&entry, now);
 /// use latchwork::lock_entry::{LeaveOutcome, LockEntry, Request, Turn};
-///
+/// let grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// let second = entry.enter(&Request::new(2), None, now, &mut effects);
 /// assert!(matches!(second, Turn::Busy), "it may not wait");
 /// let Turn::Queued(ticket) =
@@ -119,32 +109,29 @@ pub enum Turn {
     Granted(Grant, Option<Extension>),
     /// The caller is the queue head, and asks the store.
     Head(HeadTicket),
-    /// The caller waits behind others. Only [`enter`](super::LockEntry::enter) returns this.
+    /// The caller is queued. Only [`enter`](super::LockEntry::enter) returns this.
     Queued(Ticket),
-    /// The waiter was not polled in time, or recalled. It enters anew, unless shared as another owner.
+    /// The waiter was not polled in time, or evicted with its owner. The caller enters anew.
     Superseded,
-    /// The caller may not wait, and others are ahead; or the store has refused the queue head, of a
-    /// [shared](super::Policy::Shared) lock.
+    /// The caller may not wait and the lock is not free, or the store has refused a
+    /// [shared](super::Policy::Shared) lock's queue head, whose answer the caller awaited.
     Busy,
     /// The entry is closed.
     Closed,
 }
 
-/// A question of the queue head to the store. Used up by its answer.
+/// A question of the queue head to the store, used up by its answer.
 ///
 /// # Examples
 ///
 /// ```
 /// # use std::time::{Duration, Instant};
-/// # use latchwork::lock_entry::{Moment, Rules};
+/// use latchwork::lock_entry::{Effects, LockEntry, Moment, Request, Rules, Turn};
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
-/// # let (mut effects, waker) = (latchwork::lock_entry::Effects::default(), std::task::Waker::noop());
-/// use latchwork::lock_entry::{Turn, LockEntry, Request};
-///
-/// let Turn::Head(head) =
-///     entry.enter(&Request::new(1), Some(waker.clone()), now, &mut effects) else { panic!("it is idle") };
+/// # let mut effects = Effects::default();
+/// let Turn::Head(head) = entry.enter(&Request::new(1), None, now, &mut effects) else { panic!() };
 /// let attempt = entry.attempt(&head, 7, now, Duration::from_secs(30)).expect("it is the queue head");
-/// // To ask the store for: lease 7, for 30 s, without a fencing token.
+/// // The client asks the store for lease 7, for 30 s, without a fencing token.
 /// assert_eq!((attempt.number(), attempt.lease().as_secs(), attempt.tokens()), (7, 30, 0));
 /// ```
 #[derive(Debug, PartialEq, Eq)]
@@ -160,7 +147,7 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Returns an attempt that is made outside of the queue: see [`adopt`](super::LockEntry::adopt).
+    /// Returns an attempt outside of the queue: see [`adopt`](super::LockEntry::adopt).
     pub fn outside_of_queue(number: u64, request: &Request, sent: Moment, lease: Duration) -> Self {
         Self { head: 0, number, tokens: request.fenced.into(), sent, lease, until: sent + lease }
     }
@@ -195,7 +182,7 @@ impl Attempt {
         PendingRelease { number: self.number, until: self.until, appoints: false, rolls_back: true }
     }
 
-    /// Returns the tokens granted with this attempt. (There is no token 0.)
+    /// Returns the tokens granted with this attempt. Token 0 does not exist.
     pub(super) fn granted_tokens(&self, last_token: u64) -> RangeInclusive<u64> {
         match self.tokens.min(last_token) {
             0 => NO_TOKENS,
@@ -210,15 +197,12 @@ impl Attempt {
 ///
 /// ```
 /// # use std::time::{Duration, Instant};
-/// # use latchwork::lock_entry::{Moment, Rules};
+/// use latchwork::lock_entry::{Answer, AttemptOutcome, Effects, LockEntry, Moment, Request, Rules, Turn};
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
-/// # let (mut effects, waker) = (latchwork::lock_entry::Effects::default(), std::task::Waker::noop());
-/// use latchwork::lock_entry::{Answer, Turn, LockEntry, Request, AttemptOutcome};
-///
-/// let Turn::Head(head) =
-///     entry.enter(&Request::new(1), Some(waker.clone()), now, &mut effects) else { panic!("it is idle") };
+/// # let mut effects = Effects::default();
+/// let Turn::Head(head) = entry.enter(&Request::new(1), None, now, &mut effects) else { panic!() };
 /// let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).expect("it is the queue head");
-/// // The store says that another process has the lock, and keeps no queue.
+/// // Another process has the lock, and the store keeps no queue.
 /// let verdict = entry.answered(&head, attempt, Answer::Held { kept: None }, now, &mut effects);
 /// assert!(matches!(verdict, AttemptOutcome::Refused) && entry.is_head(&head));
 /// ```
@@ -226,7 +210,7 @@ impl Attempt {
 pub enum Answer {
     /// The store granted the lease.
     Granted {
-        /// Last of the tokens that were asked for; 0 if none were.
+        /// Last of the granted tokens; 0 if the attempt asked for no token.
         last_token: u64,
     },
     /// The store refused: another process has the lock.
@@ -234,7 +218,7 @@ pub enum Answer {
         /// Time from the sending on for which the store keeps a position or remembers the wait, if it does.
         kept: Option<Duration>,
     },
-    /// The command did not run, and never will: it leaves nothing at the store.
+    /// The command did not run and never will: it leaves nothing at the store.
     DidNotRun,
     /// The store answered the release that [named](super::NextHead) the attempt, but not the attempt.
     Unsaid,
@@ -248,15 +232,12 @@ pub enum Answer {
 ///
 /// ```
 /// # use std::time::{Duration, Instant};
-/// # use latchwork::lock_entry::{Moment, Rules};
+/// use latchwork::lock_entry::{Answer, AttemptOutcome, Effects, LockEntry, Moment, Request, Rules, Turn};
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
-/// # let (mut effects, waker) = (latchwork::lock_entry::Effects::default(), std::task::Waker::noop());
-/// use latchwork::lock_entry::{Answer, Turn, LockEntry, Request, AttemptOutcome};
-///
-/// let Turn::Head(head) =
-///     entry.enter(&Request::new(1), Some(waker.clone()), now, &mut effects) else { panic!("it is idle") };
+/// # let mut effects = Effects::default();
+/// let Turn::Head(head) = entry.enter(&Request::new(1), None, now, &mut effects) else { panic!() };
 /// let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).expect("it is the queue head");
-/// // The answer comes when the lease that it grants is over.
+/// // The answer comes after the end of the lease.
 /// let (late, granted) = (now + Duration::from_secs(31), Answer::Granted { last_token: 0 });
 /// let verdict = entry.answered(&head, attempt, granted, late, &mut effects);
 /// assert!(matches!(verdict, AttemptOutcome::TooLate));
@@ -268,12 +249,11 @@ pub enum Answer {
 pub enum AttemptOutcome {
     /// The caller has the lock.
     Granted(Grant),
-    /// Another process has the lock, or the store has not answered: the caller is still the queue head. A
-    /// waiter that was [named](super::NextHead) with a release is told by [`poll`](super::LockEntry::poll).
+    /// The store has refused or not answered: the caller is still the queue head. A waiter
+    /// [named](super::NextHead) with a release learns its role from [`poll`](super::LockEntry::poll).
     #[doc(alias = "Waits")]
     Refused,
-    /// The lease is over already, or the position may be. The caller, still the queue head, has its number
-    /// rolled back.
+    /// The lease is over already, or the position may be: the queue head takes another number.
     TooLate,
     /// The caller is no longer the queue head. The attempt is rolled back if the store may have it.
     Superseded,
@@ -285,13 +265,9 @@ pub enum AttemptOutcome {
 ///
 /// ```
 #[doc = include_str!("example.md")]
-/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
-/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
-/// let grant = take(&entry, now);
 /// use latchwork::lock_entry::{LeaveOutcome, LockEntry, Request};
-///
+/// let grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// let left = entry.leave(grant, now, &mut effects);
-/// // There are no waiters.
 /// assert!(matches!(left, LeaveOutcome::Return(release) if release.number == 1));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -300,8 +276,7 @@ pub enum AttemptOutcome {
 pub enum LeaveOutcome {
     /// The owner has other holds.
     Remains,
-    /// The next waiter has the lock, or competes now, or once the release in [`Effects`](super::Effects) is
-    /// answered.
+    /// The next waiter has the lock or competes, maybe after the answer to the effects' release.
     Passed,
     /// There are no waiters here, or the hold was parallel to others: the caller sends this release, and
     /// calls [`returned`](super::LockEntry::returned) if the release [`appoints`](PendingRelease::appoints).
@@ -318,19 +293,15 @@ pub enum LeaveOutcome {
 ///
 /// ```
 #[doc = include_str!("example.md")]
-/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
-/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
-/// let grant = take(&entry, now);
-/// use latchwork::LossReason;
-/// use latchwork::lock_entry::{LockEntry, Request};
-///
+/// use latchwork::lock_entry::{LockEntry, LossReason, Request};
+/// let grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// let hold = entry.state_of(&grant, now).expect("it is held");
 /// assert_eq!((hold.number, hold.ends), (1, now + Duration::from_secs(30)));
 /// assert_eq!(entry.state_of(&grant, hold.ends), Err(LossReason::Expired));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldState {
-    /// End of the hold, unless the lease is renewed.
+    /// End of the hold if no renewal follows.
     pub ends: Moment,
     /// Number of the lease.
     pub number: u64,
@@ -342,15 +313,12 @@ pub struct HoldState {
 ///
 /// ```
 #[doc = include_str!("example.md")]
-/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
-/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
-/// let grant = take(&entry, now);
 /// use latchwork::lock_entry::{LeaveOutcome, LockEntry, Request};
-///
+/// let grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// let left = entry.leave(grant, now, &mut effects);
 /// let LeaveOutcome::Return(release) = left else { panic!("there are no waiters") };
 /// assert_eq!((release.number, release.rolls_back), (1, false));
-/// // … it is sent, again and again until the store answers or `release.until` has come …
+/// // … the client sends the release until the store answers or `release.until` has come …
 /// entry.returned(0, now, &mut effects);
 /// assert!(entry.is_idle());
 /// ```
@@ -360,12 +328,11 @@ pub struct PendingRelease {
     /// Number of the lease.
     pub number: u64,
     /// End of the time for which the store may keep the lease. The client sends the release at least once,
-    /// and repeats it until the store answers or this time has come; one that [rolls back](Self::rolls_back)
-    /// for longer, as the command to be undone may arrive late.
+    /// and repeats it until the store answers or this time has come; longer if it [rolls
+    /// back](Self::rolls_back), as the command to undo may run late.
     pub until: Moment,
-    /// True if the entry waits for this release before it appoints the next queue head. The client calls
-    /// [`returned`](super::LockEntry::returned) once the release is under way or answered; then the oldest
-    /// waiter becomes the queue head, or the entry is idle. Until then newcomers queue.
+    /// True if the entry waits for this release before it appoints the next queue head: newcomers queue until
+    /// the client calls [`returned`](super::LockEntry::returned), once the release is under way or answered.
     pub appoints: bool,
     /// True if an unanswered leasing command may still run: the release must not take effect before it.
     pub rolls_back: bool,
@@ -377,11 +344,8 @@ pub struct PendingRelease {
 ///
 /// ```
 #[doc = include_str!("example.md")]
-/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
-/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
-/// let grant = take(&entry, now);
 /// use latchwork::lock_entry::{LockEntry, Request};
-///
+/// let grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// let (holds, waiting) = entry.each_hold(now);
 /// assert_eq!((holds.len(), waiting), (1, 0));
 /// assert_eq!((holds[0].owner, holds[0].holds, holds[0].number), (1, 1, 1));
@@ -397,9 +361,9 @@ pub struct HeldHere {
     pub holds: u32,
     /// Number of the lease.
     pub number: u64,
-    /// Start of the first of the holds.
+    /// Start of the first hold.
     pub since: Moment,
-    /// End of the last of the holds, unless the lease is renewed or extended.
+    /// End of the last hold, unless the lease is renewed or extended.
     pub ends: Moment,
     /// True if the client renews the lease for this owner.
     pub is_watched: bool,

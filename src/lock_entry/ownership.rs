@@ -1,6 +1,6 @@
 //! The ownership of one name inside of a process: a state machine without I/O, clock or futures.
 //!
-//! The store leases the name to the process, under a number that is new for each lease. Inside, ownership
+//! The store leases the name to the process, under a new number for each lease. In the process, ownership
 //! passes from waiter to waiter in memory. Every event is one method, `(state, event, now) → state, effects`.
 //!
 //! # Phases
@@ -15,12 +15,11 @@
 //! ```
 //!
 //! A [shared](Policy::Shared) lock has any number of owners at a time, by one lease. Within the tenure a
-//! newcomer joins the holders. After the tenure the newcomer is a queue head, and asks the store for a lease
-//! of its own, so that other processes have their turn; the hold in hand becomes a parallel hold, and is
-//! merged into the new hold once the store grants the new lease.
+//! newcomer joins the holders. A later newcomer is a queue head, and asks for another lease, so that other
+//! processes have their turn: the hold in hand becomes a parallel hold, and merges into the new hold.
 //!
-//! At a store with a [queue](Policy::Queued), a lease that is left goes back at once, and the oldest waiter
-//! becomes the queue head. It sleeps until the release's answer, which brings the lock or a position.
+//! At a store with a [queue](Policy::Queued), a lease goes back when its holder leaves, and the oldest waiter
+//! becomes the queue head, which sleeps until the release's answer brings the lock or a position.
 //!
 //! Transitions by [policy](Policy):
 //!
@@ -30,12 +29,12 @@
 //! | | claimed: a call asks the store for a newcomer | `Returning` | `Returning` | `Returning` |
 //! | `Competing` | answered: granted | `Held` | `Held`, also by a waiter that was named | `Held`; parallel holds that end earlier are merged |
 //! | | answered: held | `Competing` | `Competing`, with a position | `Competing` |
-//! | | abandoned, superseded, recalled | the oldest waiter competes, or `Free` | as exclusive | as exclusive |
+//! | | abandoned, superseded, evicted | the oldest waiter competes, or `Free` | as exclusive | as exclusive |
 //! | `Held` | enter, by its owner | `Held` | `Held` | `Held` |
 //! | | enter, by others | they queue | they queue | `Held` within the tenure; later the hold is parked, and they compete |
-//! | | the last one leaves, with no waiter | `Returning` | `Returning` | `Returning` |
-//! | | the last one leaves, with waiters | `Held` by the oldest; or the oldest competes by the same lease, if the lease is too short for its request | the oldest competes, named with the release | as exclusive |
-//! | | the last one leaves after the tenure, with waiters | `Returning` | | `Returning` |
+//! | | the last owner leaves, with no waiter | `Returning` | `Returning` | `Returning` |
+//! | | the last owner leaves, with waiters | `Held` by the oldest; or the oldest competes by the same lease, if the lease is too short for its request | the oldest competes, named with the release | as exclusive |
+//! | | the last owner leaves after the tenure, with waiters | `Returning` | | `Returning` |
 //! | | its lease is over, or lost | the oldest waiter competes, or `Free` | as exclusive | as exclusive |
 //! | `Returning` | taken: the store has granted the lock to the newcomer | `Held` | `Held` | `Held` |
 //! | | the release is under way, or answered; or the newcomer's question brought no lease | the oldest waiter competes, or `Free` | as exclusive | as exclusive |
@@ -44,8 +43,7 @@
 //! * `Free`: no lease, no queue head, the queue is empty.
 //! * `Competing`: the queue head, which is no longer in the queue, talks to the store.
 //! * `Held`: there is a hold, under the lease in hand.
-//! * `Returning`: a release is under way, or a newcomer's call asks a store that answers within the call.
-//!   Until the newcomer enters, its call handles the question.
+//! * `Returning`: a release is under way, or the call of a newcomer asks the store before entering.
 //! * In any phase of a shared lock: parallel holds under leases of their own.
 //!
 //! # Invariants
@@ -61,9 +59,8 @@
 //! 6. A hold's count is its guards, its unclaimed grants, and its forgotten holds. No owner of a shared lock
 //!    ends another owner's hold, or shortens its lease.
 //! 7. Tokens rise, and come from the block of the lease in hand.
-//! 8. A hold is believed in no longer than its lease is sure, and, without renewals, no longer than its
-//!    owner's own leases. A lease that the store may still keep is released when its last hold ends, for
-//!    whatever reason: see [`lease`].
+//! 8. A hold ends for its owner when its lease is no longer sure or, without renewals, when the owner's own
+//!    leases are over. A lease left that the store may still keep is released: see [`lease`].
 
 // Where to look: `enter` and `claim` are here; `attempt`, `answered` and `abandon` in `competing`; `leave`,
 // `appoint` and `returned` in `held`; `tick` and `renewed` in `timers`.
@@ -103,10 +100,8 @@ shared_static!(SERIALS: AtomicU64 = AtomicU64::new(0));
 /// Count of serials that an entry takes at once: a power of two.
 const BLOCK: u64 = 1 << 12;
 
-/// Longest back-off, in steps.
 const MAX_STEPS: u32 = 8;
-/// Largest growth of a tenure while no other process hears of its end: a newcomer waits for one such tenure,
-/// which is less than a round of a crowd.
+/// Largest growth of a tenure while no other process waits for its end: a newcomer waits for one tenure.
 const MAX_GROWTH: u32 = 8;
 
 /// The rules of a [`LockEntry`](super::LockEntry).
@@ -116,7 +111,6 @@ const MAX_GROWTH: u32 = 8;
 /// ```
 /// use std::time::Duration;
 /// use latchwork::lock_entry::{LockEntry, Policy, Rules};
-///
 /// let rules = Rules {
 ///     policy: Policy::Exclusive { tenure: Duration::from_millis(5) },
 ///     renewed_lease: Duration::from_secs(10),
@@ -126,7 +120,7 @@ const MAX_GROWTH: u32 = 8;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Passing of the lock between processes, and inside of this one.
+    /// Rule by which the lock passes between processes, and inside of this one.
     pub policy: Policy,
     /// Lease of requests without a lease of their own. The client renews it.
     pub renewed_lease: Duration,
@@ -143,34 +137,29 @@ pub struct Rules {
 /// ```
 /// use std::time::Duration;
 /// use latchwork::lock_entry::Policy;
-///
 /// let tenure = Duration::from_millis(30);
-/// let (writers, readers) = (Policy::Exclusive { tenure }, Policy::Exclusive { tenure }.shared());
-/// assert_eq!(readers, Policy::Shared { tenure });
-/// assert_ne!(readers, writers);
+/// assert_eq!(Policy::Exclusive { tenure }.shared(), Policy::Shared { tenure });
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// One owner at a time. A lease passes from waiter to waiter in memory.
     Exclusive {
-        /// Longest time for which a lease stays in this process while other processes wait. If no other
-        /// process hears of the lease's return, the next tenure is twice as long, up to eight times.
+        /// Longest time for which a lease stays in this process while other processes wait. Doubles, up to
+        /// eight times the length, as long as no other client hears of the release.
         tenure: Duration,
     },
-    /// As `Exclusive`, over a store whose release calls one waiter: after a release with receivers, that
-    /// waiter goes first.
+    /// As `Exclusive`, at a store whose release wakes one waiter of all clients: that waiter goes first.
     Called {
         /// See `Exclusive`.
         tenure: Duration,
     },
-    /// One owner at a time, by a queue at the store over all processes. Every lease goes back to the store
-    /// when its holder leaves, and the release names the oldest waiter here: see
-    /// [`NextHead`](super::NextHead).
+    /// One owner at a time, by the store's queue over all processes. Each lease goes back to the store when
+    /// its holder leaves, and the release [names](super::NextHead) the oldest waiter here.
     Queued {
         /// Time for which the store keeps a waiter's position.
         position: Duration,
     },
-    /// Any number of owners at a time, like readers, as far as the store lets this process have the lock.
+    /// Any number of owners at a time, like readers, as long as the store grants this process the lock.
     Shared {
         /// Time for which newcomers may join a lease in memory. Later newcomers ask the store.
         tenure: Duration,
@@ -184,7 +173,7 @@ impl Policy {
         Self::Shared { tenure: self.tenure() }
     }
 
-    /// The same policy for a store whose release calls one waiter.
+    /// Returns the same policy for a store whose release wakes one waiter of all clients.
     #[must_use]
     pub fn called(self) -> Self {
         Self::Called { tenure: self.tenure() }
@@ -230,11 +219,11 @@ pub(super) struct Ownership {
     /// A third of the renewed lease. A division in each event would cost as much as the rest of the event.
     third: Duration,
     phase: Phase,
-    /// Parallel holds: holds of a shared lock that newcomers may not join, each with a lease of its own.
+    /// Holds of a shared lock that newcomers may not join, each with a lease of its own.
     parallel: Vec<(Hold, StoreLease)>,
     queue: Queue,
     last_serial: u64,
-    /// A competition was refused, and no later competition was won at the first try.
+    /// A competition was refused, and no later competition was won by its first attempt.
     contended: bool,
     /// Time at which the last refused queue head gave up; `None` after a later lease of this client.
     known_held: Option<Moment>,
@@ -243,7 +232,7 @@ pub(super) struct Ownership {
     tenure: Duration,
     /// End of the back-off in which other processes go first.
     others_first_until: Option<Moment>,
-    /// Holds that were lost while they had a guard, by serial: thousands of sharers are lost together.
+    /// Losses of holds that had a guard, by serial: of a shared lock, thousands at a time.
     losses: BTreeMap<u64, Loss>,
     acquisitions: u64,
     hand_offs: u64,
@@ -271,13 +260,13 @@ struct Hold {
     /// The hold began with a sharer whose lease is renewed, or was joined by one.
     renewed: bool,
     token: Option<u64>,
-    /// Lower bound on the earliest [`Sharer::due`]; may be stale, never late.
+    /// Lower bound on the earliest [`Sharer::due`], maybe too early.
     limit: Moment,
     /// Lower bound on the time of the oldest unclaimed grant.
     granted: Moment,
 }
 
-/// Properties of the hold in hand that decide which newcomers may share the hold.
+/// Properties of the hold in hand that decide which newcomers may share it.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
     /// Enough of the lease is left to renew it for newcomers.
@@ -335,7 +324,6 @@ impl Hold {
         self.owner_holds.add(serial, sharer);
     }
 
-    /// Removes a sharer. Returns the count of its guards, which lose their hold.
     fn remove(&mut self, serial: u64) -> u32 {
         let sharer = self.owner_holds.remove(serial).expect("the caller has looked");
         self.unclaimed -= sharer.unclaimed;
@@ -344,12 +332,12 @@ impl Hold {
         sharer.guards
     }
 
-    /// Merges a parallel hold into this hold, by this hold's lease. Newcomers do not get the other hold's
+    /// Merges a parallel hold into this hold, under this hold's lease. Newcomers do not get the other hold's
     /// token: an owner that wrote meanwhile, and also reads, may have a greater token.
     fn take_in(&mut self, mut other: Self) {
         let (renewed, token) = (self.renewed || other.renewed, self.token);
         let granted = self.granted.min(other.granted);
-        // Small into large: a newcomer may find thousands here.
+        // Moves the smaller of both: there may be thousands of sharers.
         if other.owner_holds.len() > self.owner_holds.len() {
             std::mem::swap(self, &mut other);
         }
@@ -357,7 +345,6 @@ impl Hold {
         (self.renewed, self.token, self.granted) = (renewed, token, granted);
     }
 
-    /// Removes a guard together with its hold.
     #[inline]
     fn drop_guard(&mut self, grant: &Grant) {
         let Some(sharer) = self.owner_holds.get_mut(grant.serial) else { return };
@@ -390,7 +377,7 @@ impl Hold {
         sharer.unclaimed += 1;
         sharer.add_end(grant.own_end);
         if grant.is_watched() && sharer.watched == 1 {
-            // No earlier end: the sharer's other holds have ends of their own, or are forgotten.
+            // The sharer's other holds have ends of their own, or are forgotten.
             sharer.limit_hold(max_hold, now);
         }
         self.unclaimed += 1;
@@ -409,7 +396,6 @@ impl Hold {
         self.guards += 1;
     }
 
-    /// Moves the end of a guard's own lease, which is in `grant`, to `ends`.
     fn prolong(&mut self, grant: &Grant, ends: Option<Moment>) {
         if let Some(sharer) = self.owner_holds.get_mut(grant.serial) {
             sharer.remove_end(grant.own_end);
@@ -417,7 +403,7 @@ impl Hold {
         }
     }
 
-    /// Removes a hold of a sharer. If none lasts, returns the count of guards and the reason of their loss.
+    /// Removes a hold of a sharer. After the last, returns the guards, and the reason of their loss.
     #[inline]
     fn drop_count(&mut self, serial: u64, now: Moment) -> Option<(u32, LossReason)> {
         let sharer = self.owner_holds.get_mut(serial)?;
@@ -433,7 +419,6 @@ impl Hold {
         Some((self.remove(serial), reason))
     }
 
-    /// True if a guard would see the loss of the hold.
     fn has_guard(&self) -> bool {
         self.guards > 0
     }
@@ -518,7 +503,7 @@ impl Ownership {
             _ => {
                 let serial = self.next_serial();
                 let slot = self.queue.push(serial, *request, now, !may_wait);
-                // Only the first waiter makes a look due.
+                // Waiters behind the first need no earlier look.
                 if self.queue.len() == 1 {
                     self.plan_next_look(now, effects);
                 }
@@ -527,7 +512,7 @@ impl Ownership {
         }
     }
 
-    /// True if the answer that the queue head waits for may admit others as well.
+    /// True if the answer that the queue head waits for may admit more waiters.
     fn awaits_answer(&self) -> bool {
         let is_no = matches!(&self.phase, Phase::Competing(head) if head.refused);
         self.rules.policy.is_shared() && !is_no
@@ -562,7 +547,6 @@ impl Ownership {
 
     #[inline]
     fn held_by_serial(&mut self, serial: u64) -> Option<(&mut Hold, &mut StoreLease)> {
-        // Nearly always the hold in hand.
         if let Phase::Held(hold, lease) = &mut self.phase
             && hold.owner_holds.has(serial)
         {
@@ -609,7 +593,7 @@ impl Ownership {
         Some(Offer { renewable: lease.left(now) > self.third, token: hold.token.is_some() })
     }
 
-    /// Adds a hold of the request's owner, or joins the hold in hand: a guard's if `claimed`, else a grant.
+    /// Adds a hold of an owner, or an owner to the hold in hand: a guard if `claimed`, else a grant.
     fn join_hold(&mut self, request: &Request, claimed: bool, now: Moment) -> (Grant, Option<Extension>) {
         let (renewed_lease, max_hold) = (self.rules.renewed_lease, self.rules.max_hold);
         let its = |hold: &Hold| hold.owner_holds.of_owner(request.owner).map(|(serial, _)| serial);
@@ -633,7 +617,7 @@ impl Ownership {
         }
         let wanted = request.lease.unwrap_or(renewed_lease);
         let number = lease.number();
-        // A newcomer fits the lease. A lease that is renewed anyway need not be long from the start.
+        // A newcomer fits the lease; a lease that is renewed anyway need not be long from the start.
         let renewed = watched && hold.renewed;
         let suffices = its.is_none() || renewed || wanted <= lease.left(now);
         let extension = if request.fenced && token.is_none() {
@@ -645,7 +629,7 @@ impl Ownership {
         (grant, extension)
     }
 
-    /// Makes the hold in hand a parallel hold, so that newcomers ask the store.
+    /// Makes the hold in hand a parallel hold: newcomers ask the store.
     fn park_current(&mut self) {
         if let Phase::Held(..) = self.phase
             && let Phase::Held(hold, lease) = self.take_phase()
@@ -654,7 +638,7 @@ impl Ownership {
         }
     }
 
-    /// Merges parallel holds into the hold in hand, unless its lease ends earlier than theirs.
+    /// Merges parallel holds into the hold in hand, except those whose leases last longer.
     fn merge_parallel(&mut self, effects: &mut Effects) {
         let Phase::Held(hold, lease) = &mut self.phase else { return };
         let earlier = |(_, theirs): &mut (Hold, StoreLease)| theirs.sure_until <= lease.sure_until;
@@ -682,7 +666,7 @@ impl Ownership {
         let grant = self.begin_hold(request, true, now);
         self.park_current();
         self.transition(phase);
-        // The owner may wait for waiters of its own.
+        // The new holder may be waiting for the other waiters of its owner.
         self.evict_owner(request.owner, now, effects);
         self.acquisitions += 1;
         self.plan_next_look(now, effects);
@@ -691,7 +675,7 @@ impl Ownership {
 
     // === Claims of an idle entry ===
 
-    /// Enters the phase that the gate had since the last event: claimed, or else free.
+    /// Enters the phase that the gate's state stands for: claimed or free.
     pub(super) fn settle(&mut self, claimed: bool) {
         let claimed = claimed && !fault!(ClaimOverlooked);
         self.transition(if claimed { Phase::Returning(false) } else { Phase::Free });
@@ -753,14 +737,14 @@ impl Ownership {
         // The waiter may have been polled late.
         self.end_if_over(now, effects);
         if grant.ends() <= now {
-            // A lease of the waiter's own is over, beside another lease of its owner.
+            // A lease of the waiter's own is over, while another lease of its owner lasts.
             self.drop_grant(&grant, now, effects);
             return Turn::Superseded;
         }
         let Some((hold, _)) = self.held_by_serial(grant.serial) else { return Turn::Superseded };
         hold.claim(grant.serial);
         self.acquisitions += 1;
-        // A claim makes nothing due earlier: the planned look comes.
+        // A claim makes no look due earlier than planned.
         Turn::Granted(grant, extension)
     }
 
@@ -774,7 +758,7 @@ impl Ownership {
 
     pub(super) fn cancel(&mut self, ticket: &Ticket, now: Moment, effects: &mut Effects) {
         let slot = ticket.slot;
-        // After the waiter's turn its slot may be another waiter's.
+        // After the waiter was granted or removed, its slot may be another waiter's.
         if !self.queue.is_current(slot, ticket.serial) {
             return;
         }
@@ -784,7 +768,7 @@ impl Ownership {
             Place::Granted(grant, ..) => {
                 self.drop_grant(&grant, now, effects);
             }
-            // The command on the waiter's behalf is under way, and its answer rolls the number back.
+            // The release under way names the waiter, and its answer rolls the number back.
             Place::Named => self.appoint(None, 0, now, effects),
             Place::Appointed(serial) => self.abandon(serial, now, effects),
             Place::Queued | Place::Superseded | Place::Busy | Place::Closed => {}

@@ -1,4 +1,4 @@
-//! The waiters of one name, oldest first: a doubly linked list in a slab, with unlinking in one step.
+//! The waiters of one name, oldest first: a doubly linked list in a slab.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -17,20 +17,18 @@ const KEPT: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot(NonZeroU32);
 
-/// Small, as each name has a queue, and few have waiters.
+/// Kept small, as each name has a queue, and few have waiters.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     nodes: Nodes,
     first: Option<Slot>,
     last: Option<Slot>,
     len: u32,
-    /// Count of linked nodes that wait for one answer only.
+    /// Count of linked waiters that wait for one answer only.
     tries: u32,
-    /// First node of the list of vacant nodes.
     vacant: Option<Slot>,
     vacancies: u32,
-    /// Linked nodes of [shared owners](Request::shared_owner), by owner and then oldest first. A node with an
-    /// owner of its own costs nothing here.
+    /// Linked nodes of [shared owners](Request::shared_owner), by owner and then oldest first.
     #[expect(clippy::box_collection, reason = "a third of the size where there are none, as nearly always")]
     by_owner: Option<Box<BTreeMap<(u64, u64), Slot>>>,
 }
@@ -68,9 +66,9 @@ impl IndexMut<Slot> for Nodes {
 struct Node {
     request: Request,
     since: Moment,
-    /// Serial of the waiter; zero if the node is vacant. Rises from one waiter of the node to the next.
+    /// Serial of the waiter; zero if the node is vacant.
     serial: u64,
-    /// The waiter waits for the answer to the queue head's question, and not for its turn.
+    /// The waiter waits only for the answer to the queue head's question.
     tries: bool,
     before: Option<Slot>,
     after: Option<Slot>,
@@ -85,15 +83,15 @@ pub(super) struct Walk(Option<Slot>);
 #[derive(Debug)]
 pub(super) enum Place {
     Queued,
-    /// The release that is under way names the waiter as queue head; the waiter has not been told.
+    /// The release under way names the waiter as queue head; the waiter has not been woken.
     Named,
-    /// The waiter has had the lock since the moment, and has not been polled.
+    /// The waiter has had the lock since this moment, and has not been polled.
     Granted(Grant, Option<Extension>, Moment),
-    /// The waiter is the queue head, by this serial, and has not been polled.
+    /// The waiter is the queue head with this serial, and has not been polled.
     Appointed(u64),
-    /// The waiter was granted the lock, appointed or woken, and not polled in time; it has to enter anew.
+    /// The waiter was not polled in time, or was evicted; it has to enter anew.
     Superseded,
-    /// The waiter waited for one answer, which was a refusal.
+    /// The waiter waited for one answer, a refusal.
     Busy,
     Closed,
 }
@@ -175,7 +173,7 @@ impl Queue {
         self.tries -= u32::from(node.tries);
     }
 
-    /// Unlinks the oldest waiter. The caller [moves](Self::place_at) it on.
+    /// Unlinks the oldest waiter. The caller [moves](Self::place_at) the waiter to its next place.
     pub(super) fn pop(&mut self) -> Option<Slot> {
         let slot = self.first?;
         self.unlink(slot);
@@ -189,7 +187,7 @@ impl Queue {
         node.waker.take()
     }
 
-    /// Moves an unlinked waiter as [`place_at`](Self::place_at) does, without telling it.
+    /// Moves an unlinked waiter, and keeps its waker.
     pub(super) fn place_silently_at(&mut self, slot: Slot, place: Place) {
         self.nodes[slot].place = place;
     }
@@ -270,7 +268,6 @@ impl Queue {
             self.unlink(slot);
         }
         let node = &mut self.nodes[slot];
-        // A vacant node is in no list; `granted` must not find it.
         node.serial = 0;
         let left = (mem::replace(&mut node.place, Place::Closed), node.waker.take());
         node.after = self.vacant.replace(slot);
@@ -328,7 +325,7 @@ mod tests {
         assert_eq!(queue.first().map(|request| request.owner), Some(2));
     }
 
-    /// Each hand-off asks for the owner's waiters. A visit of each waiter would take an hour here.
+    /// A visit of each waiter in each hand-off would take an hour here.
     #[test]
     fn owner_without_a_waiter_is_not_looked_for_among_all() {
         const WAITERS: u64 = 100_000;
@@ -342,7 +339,6 @@ mod tests {
         assert_eq!(queue.request(slots[0]).owner, WAITERS - 1);
     }
 
-    /// The next look is for the earliest grant, and not for the earliest arrival.
     #[test]
     fn granted_waiters_are_checked_in_the_order_of_their_grants() {
         let (mut queue, now) = (Queue::default(), now());
@@ -383,7 +379,7 @@ mod tests {
         assert_eq!((queue.nodes.0.capacity(), queue.vacant), (0, None));
     }
 
-    /// The burst takes its nodes again and again.
+    /// The burst reuses its nodes again and again.
     #[test]
     fn waiter_that_stays_is_in_the_queue_whoever_comes_and_goes() {
         let mut queue = Queue::default();

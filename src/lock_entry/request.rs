@@ -13,7 +13,6 @@ use crate::support::moment::Moment;
 /// ```
 /// use std::time::Duration;
 /// use latchwork::lock_entry::Request;
-///
 /// let request = Request::new(7).shared_owner().lease(Duration::from_secs(5)).fenced();
 /// assert_eq!(request.owner(), 7);
 /// ```
@@ -31,7 +30,7 @@ impl Request {
         Self { owner, shared_owner: false, lease: None, fenced: false }
     }
 
-    /// Lets other acquisitions have the same owner: all of an owner's waiters get the lock together. Without
+    /// Lets several acquisitions have this owner: all of an owner's waiters get the lock together. Without
     /// this, an owner that waits twice waits for itself.
     #[must_use]
     pub fn shared_owner(self) -> Self {
@@ -71,18 +70,14 @@ impl Request {
     }
 }
 
-/// A hold granted to an acquisition, until it is given back or forgotten. Another
-/// [`LockEntry`](super::LockEntry) treats it as over.
+/// A hold granted to an acquisition, until given back or forgotten. To another entry the hold is over.
 ///
 /// # Examples
 ///
 /// ```
 #[doc = include_str!("example.md")]
-/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
-/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
-/// let grant = take(&entry, now);
 /// use latchwork::lock_entry::{Turn, LockEntry, Request};
-///
+/// let grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// assert!(grant.is_watched() && grant.token().is_none() && grant.ends() == Moment::NEVER);
 /// let entered = entry.enter(&Request::new(1), Some(waker.clone()), now, &mut effects);
 /// let Turn::Granted(inner, None) = entered else { panic!("owner 1 has it already") };
@@ -106,8 +101,8 @@ impl Grant {
         Self { ..*self }
     }
 
-    /// Returns the number of the hold. Serials rise from one hold of a [`LockEntry`](super::LockEntry) to the
-    /// next, and no two entries share a serial; all re-entries of an owner have the serial of its first hold.
+    /// Returns the number of the hold, which all re-entries of its owner share. Serials rise from hold to
+    /// hold, and no two entries share a serial.
     pub fn serial(&self) -> u64 {
         self.serial
     }
@@ -122,7 +117,7 @@ impl Grant {
         self.own_end.is_none()
     }
 
-    /// Returns the end of this acquisition's own lease, if any, else never. The hold itself may last longer.
+    /// Returns the end of this acquisition's own lease, or never. The hold itself may last longer.
     pub fn ends(&self) -> Moment {
         self.own_end.unwrap_or(Moment::NEVER)
     }
@@ -140,11 +135,8 @@ impl Grant {
 ///
 /// ```
 #[doc = include_str!("example.md")]
-/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
-/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
-/// let _grant = take(&entry, now);
 /// use latchwork::lock_entry::{Turn, Extension, LockEntry, Request};
-///
+/// let _grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// // The same owner re-enters, for longer than the lease in hand lasts.
 /// let minute = Duration::from_secs(60);
 /// let entered = entry.enter(&Request::new(1).lease(minute), Some(waker.clone()), now, &mut effects);
@@ -157,14 +149,14 @@ pub enum Extension {
     Renew {
         /// Number of the lease.
         number: u64,
-        /// Length of the lease from now on.
+        /// Length of the lease from the command on.
         lease: Duration,
     },
     /// Get a fencing token.
     Token {
         /// Number of the lease.
         number: u64,
-        /// Least length of the new lease, from now on.
+        /// Least length of the new lease, from the command on.
         lease: Duration,
     },
 }
@@ -176,7 +168,7 @@ impl Extension {
         *number
     }
 
-    /// Returns the same extension of another lease, by which the hold goes on.
+    /// Returns the same extension of another lease, after the hold has moved there.
     #[must_use]
     pub fn of(self, number: u64) -> Self {
         match self {
@@ -195,7 +187,6 @@ impl Extension {
 /// # block_on(async {
 /// # let client = latchwork::LockClient::local();
 /// use latchwork::LossReason;
-///
 /// let lock = client.get_lock("orders:42")?;
 /// let guard = lock.lock().await?;
 /// lock.force_unlock().await?;
@@ -209,11 +200,11 @@ pub enum LossReason {
     Expired,
     /// The hold lasted as long as `max_hold` allows.
     HeldTooLong,
-    /// The store no longer has this client's lease: the lock was forced free, evicted, or lost in a failover.
+    /// The store no longer has this client's lease: unlocked by force, evicted, or lost in a failover.
     Gone,
     /// A renewal was sent, and not confirmed before the lease ended: no answer came, or the store refused.
     Unreachable,
-    /// The owner gave its holds back by name, beside a living guard.
+    /// The owner gave its holds back by name, while this guard lived.
     GivenBack,
     /// This process was forked off: the lease belongs to its parent.
     Forked,

@@ -1,5 +1,3 @@
-//! Tests of an entry, event by event.
-
 #[path = "../../tests/effects/mod.rs"]
 mod effects;
 
@@ -24,7 +22,6 @@ fn told(entry: &LockEntry, ticket: &Ticket, now: Moment) -> Option<Turn> {
     with(|effects| entry.poll(ticket, Waker::noop(), now, effects)).0
 }
 
-/// Takes a claimed entry, with a lease that the store has granted.
 fn taken(entry: &LockEntry, owner: u64, now: Moment) -> Option<Grant> {
     let request = Request::new(owner);
     let attempt = Attempt::outside_of_queue(owner, &request, now, LEASE);
@@ -41,7 +38,6 @@ fn inner(entry: &LockEntry, request: &Request, now: Moment) -> Grant {
     }
 }
 
-/// Re-enters, and expects an extension.
 fn inner_that_asks(entry: &LockEntry, request: &Request, now: Moment) -> (Grant, Extension) {
     match with(|effects| entry.enter(request, noop(), now, effects)).0 {
         Turn::Granted(grant, Some(extension)) => (grant, extension),
@@ -49,7 +45,6 @@ fn inner_that_asks(entry: &LockEntry, request: &Request, now: Moment) -> (Grant,
     }
 }
 
-/// Grants the queue head the lease with this number, and tokens up to `last_token`.
 fn granted(entry: &LockEntry, head: &HeadTicket, number: u64, last_token: u64, now: Moment) -> Grant {
     granted_for(LEASE, entry, head, number, last_token, now)
 }
@@ -141,7 +136,7 @@ fn used_up_ticket_reports_nothing_and_takes_no_waiters_place() {
     assert!(told(&entry, &waits, now).is_none() && entry.waiters() == 1);
 }
 
-/// No release wakes the sleepers.
+/// No release's message wakes the sleepers.
 #[test]
 fn latch_waiters_are_woken_when_a_lease_ends_by_itself() {
     let (entry, now) = idle();
@@ -164,7 +159,7 @@ fn end_of_a_forgotten_hold_is_looked_at() {
     let request = Request::new(1).lease(LEASE);
     let attempt = Attempt::outside_of_queue(1, &request, sent, LEASE);
     let mut effects = Effects::default();
-    // The late answer lets the store keep the lease for longer, which is no reason to look.
+    // Because of the late answer the store may keep the lease for longer, but the guard's hold ends on time.
     let now = sent + Duration::from_millis(1);
     let grant = entry.take(&request, &attempt, 0, now, &mut effects).expect("the entry is open");
     assert_eq!(effects.look_at, Moment::NEVER, "expected no look for a lease that its guard watches");
@@ -237,7 +232,6 @@ fn look_that_was_said_is_not_said_again_until_its_time_has_come() {
     }
 }
 
-/// The last watched hold has left; the longer of two unwatched holds is given back by name.
 #[test]
 fn release_of_a_forgotten_hold_schedules_the_remaining_end() {
     let (entry, now) = idle();
@@ -265,7 +259,7 @@ fn remaining_hold_ends_with_the_last_of_its_leases() {
     assert_eq!(entry.holds_end(now), Some(now + LEASE / 10));
 }
 
-/// The owner counts on the others for as long as they can last.
+/// The owner's remaining hold lasts as long as possible.
 #[test]
 fn forgotten_hold_that_ends_first_is_given_back_first() {
     let (entry, now) = idle();
@@ -316,7 +310,6 @@ fn renewal_joins_others_if_due_then_and_not_open_or_failed() {
     }
 }
 
-/// However brief the lease is: the store may be overloaded.
 #[test]
 fn failed_renewal_is_retried_after_a_thirtieth_of_its_lease() {
     let brief = Duration::from_millis(9);
@@ -333,7 +326,7 @@ fn failed_renewal_is_retried_after_a_thirtieth_of_its_lease() {
     }
 }
 
-/// After a late answer the waiter gets its turn by the look.
+/// The renewal is unanswered: the look at the lease's end serves the waiter.
 #[test]
 fn end_of_an_early_renewed_lease_serves_the_next_waiter() {
     let (entry, now) = idle();
@@ -349,7 +342,6 @@ fn end_of_an_early_renewed_lease_serves_the_next_waiter() {
     );
 }
 
-/// An early renewal asks for the length of a renewed lease, which is less than is left of the lease.
 #[test]
 fn lease_is_not_renewed_early_if_unused_or_cut_by_sharers() {
     let long = Request::new(1).shared_owner().lease(LEASE * 2);
@@ -371,7 +363,6 @@ fn lease_is_not_renewed_early_if_unused_or_cut_by_sharers() {
     }
 }
 
-/// The longest hold counts from the first watched inner hold.
 #[test]
 fn longest_hold_ends_inside_of_an_initially_unwatched_lease() {
     let rules = Rules { max_hold: Some(LEASE / 2), ..Rules::default() };
@@ -391,7 +382,6 @@ fn longest_hold_ends_inside_of_an_initially_unwatched_lease() {
     assert_eq!(entry.state_of(&inner, later + LEASE / 2), Err(LossReason::HeldTooLong));
 }
 
-/// The next owner here has the lock for no longer than the other processes are to wait.
 #[test]
 fn grown_tenure_obeys_the_rules_after_a_heard_release() {
     const TENURE: Duration = Duration::from_millis(30);
@@ -425,7 +415,6 @@ fn grown_tenure_obeys_the_rules_after_a_heard_release() {
     }
 }
 
-/// The other process must not wait for longer than the tenure.
 #[test]
 fn grown_tenure_obeys_the_rules_beside_another_process() {
     const TENURE: Duration = Duration::from_millis(30);
@@ -494,8 +483,6 @@ fn other_processes_go_before_a_call_that_would_ask_at_once() {
     assert!(head.steps() > 0);
 }
 
-// === Tokens and hand-offs ===
-
 fn queued(entry: &LockEntry, request: &Request, now: Moment) -> Ticket {
     match with(|effects| entry.enter(request, noop(), now, effects)).0 {
         Turn::Queued(ticket) => ticket,
@@ -503,7 +490,7 @@ fn queued(entry: &LockEntry, request: &Request, now: Moment) -> Ticket {
     }
 }
 
-/// The lease was over before its answer came. An earlier, unanswered attempt lasts longer.
+/// The answer came after its lease's end. An earlier, unanswered attempt may lease the lock for longer.
 #[test]
 fn late_grant_is_rolled_back_with_all_attempts_of_its_number() {
     let (entry, now) = idle();
@@ -521,7 +508,7 @@ fn late_grant_is_rolled_back_with_all_attempts_of_its_number() {
     assert_eq!(next.number(), 3, "expected a new number beside the rolled-back one");
 }
 
-/// The next waiter goes on by a lease for which the former hold, given back, had asked for a token.
+/// A queue head competes by the former hold's lease, for which that hold has asked for a token.
 fn handed_over_beside_a_token(now: Moment) -> (LockEntry, Extension, HeadTicket, Ticket) {
     let (entry, mine) = (LockEntry::new(Rules::default()), Request::new(1).shared_owner());
     let Turn::Head(head) = with(|effects| entry.enter(&mine, noop(), now, effects)).0 else {
@@ -544,7 +531,7 @@ fn handed_over_beside_a_token(now: Moment) -> (LockEntry, Extension, HeadTicket,
 #[test]
 fn token_after_a_hand_off_is_less_than_all_later_tokens() {
     let now = Moment::from(Instant::now());
-    // The token's command ran before the attempt of the queue head, or after it.
+    // The token's command ran before the queue head's attempt, or after it.
     for (token, next) in [(7, Some(2 + 100)), (500, None)] {
         let (entry, extension, head, after) = handed_over_beside_a_token(now);
         let grant = granted(&entry, &head, 9, 100 + 256, now);
@@ -565,7 +552,7 @@ fn lease_is_released_by_the_known_commands_of_the_previous_hold() {
     for (is_answered, is_refused) in [(false, false), (true, false), (false, true)] {
         let (entry, extension, head, after) = handed_over_beside_a_token(now);
         let later = now + LEASE / 10;
-        // An answer to a renewal, and not to the command that may begin the lease anew.
+        // This answers a renewal, and not the command that may begin the lease anew.
         assert!(with(|effects| entry.extended(extension.number(), now, LEASE, None, later, effects)).0);
         if is_answered {
             assert!(
@@ -683,7 +670,7 @@ fn last_token_that_was_reserved_is_passed_on_without_a_question() {
     );
 }
 
-/// The command for the token may run late, and its answer be lost.
+/// The token's command may run late, and its answer may be lost.
 #[test]
 fn lease_beside_a_token_request_is_rolled_back_for_the_latter() {
     let (entry, now) = idle();
@@ -700,7 +687,7 @@ fn lease_beside_a_token_request_is_rolled_back_for_the_latter() {
     assert_eq!((release.until, release.rolls_back), (later + LEASE, true));
 }
 
-/// The rest of the lease may be too short for the first renewal.
+/// The lease in hand may end before its first renewal.
 #[test]
 fn next_one_asks_for_a_lease_that_ends_soon_anew_by_its_number() {
     let policy = Policy::Exclusive { tenure: LEASE * 2 };
@@ -717,9 +704,7 @@ fn next_one_asks_for_a_lease_that_ends_soon_anew_by_its_number() {
     assert_eq!(entry.attempt(&head, 2, later, LEASE).map(|attempt| attempt.number()), Some(1));
 }
 
-// === Late answers ===
-
-/// The store counts from when it runs the command, which may be as late as the answer.
+/// The store counts the lease from the command, which may run as late as the answer comes.
 #[test]
 fn locally_expired_lease_is_released_as_the_store_may_keep_it() {
     let (sent, answered) = (Moment::from(Instant::now()), Moment::from(Instant::now()) + LEASE / 10);
@@ -796,7 +781,6 @@ fn latch_waiters_are_woken_when_the_entry_is_closed() {
     assert!(!entry.is_head(&head));
 }
 
-/// The owner of the hold re-enters without a command.
 #[test]
 fn entry_stays_in_use_during_a_hold_acquired_beside_the_queue() {
     let (entry, now) = readers();
@@ -829,7 +813,7 @@ fn queue_head_is_recalled_for_its_own_owner_only() {
     assert!(effects.calls(), "expected the queue head's notification to be passed on");
 }
 
-/// The lease is gone, unless a command of the former hold runs late.
+/// The lease is gone, unless a late command of the former hold begins it anew.
 #[test]
 fn refused_head_rolls_back_while_an_earlier_command_may_run() {
     let now = Moment::from(Instant::now());
@@ -873,7 +857,7 @@ fn hold_inside_of_a_hold_has_the_greatest_token_that_was_heard() {
 /// The command ran before the answer that began the lease anew, or after a forced unlock.
 #[test]
 fn store_is_asked_again_if_a_lease_is_gone_beside_a_new_command() {
-    // Also with a clock that does not tell the two commands apart.
+    // The second step: a clock that does not tell the two commands apart.
     for step in [LEASE / 10, Duration::ZERO] {
         let (entry, now) = idle();
         let mine = Request::new(1).shared_owner();
@@ -884,7 +868,7 @@ fn store_is_asked_again_if_a_lease_is_gone_beside_a_new_command() {
         let (sent, later) = (now + step, now + step * 2);
         assert!(with(|effects| entry.extended(1, now, LEASE, Some(7), later, effects)).0);
         let (lost, effects) = with(|effects| entry.gone(1, sent, later, effects));
-        // A question at the same moment would have the same answer, and be repeated without end.
+        // A look at the same moment would get the same answer, without end.
         let look = later.max(now + Duration::from_nanos(1));
         assert_eq!((lost, effects.look_at), (false, look));
         assert_eq!(with(|effects| entry.tick(look, effects)).0.map(|renewal| renewal.number), Some(1));
@@ -893,7 +877,7 @@ fn store_is_asked_again_if_a_lease_is_gone_beside_a_new_command() {
     }
 }
 
-/// A release would keep the waiter from asking until the store answers.
+/// A waiter asks the store only after the answer to a release under way.
 #[test]
 fn lease_that_is_gone_is_not_released_and_the_next_waiter_asks() {
     let (entry, now) = idle();
@@ -909,7 +893,6 @@ fn lease_that_is_gone_is_not_released_and_the_next_waiter_asks() {
     assert!(head.steps() == 0, "expected no back-off, as no other client was notified");
 }
 
-/// The store may have leased the lock to another process since.
 #[test]
 fn vanished_lease_is_not_passed_on_despite_a_command_in_flight() {
     let (entry, now) = idle();
@@ -932,7 +915,7 @@ fn vanished_lease_is_not_passed_on_despite_a_command_in_flight() {
     );
 }
 
-/// The answer to the token's command does not tell how long the lease lasts.
+/// The token's lease is brief, but the lease in hand is still renewed for the outer hold.
 #[test]
 fn renewal_is_not_delayed_by_the_token_of_a_brief_inner_hold() {
     let (entry, now) = idle();
@@ -967,7 +950,6 @@ fn guard_beside_an_unclaimed_grant_learns_of_its_leases_end() {
     assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, LeaveOutcome::Lost(LossReason::Expired));
 }
 
-/// Gives a hold back at a store with a queue, by a release that names the waiter.
 fn named() -> (LockEntry, Moment, Ticket, NextHead) {
     let rules = Rules { policy: Policy::Queued { position: LEASE }, ..Rules::default() };
     let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
@@ -981,7 +963,6 @@ fn named() -> (LockEntry, Moment, Ticket, NextHead) {
     (entry, now, ticket, next)
 }
 
-/// The recalled waiter does not wait for the answer.
 #[test]
 fn waiter_that_is_named_with_a_release_and_recalled_is_told() {
     let (entry, now, ticket, _) = named();
@@ -998,13 +979,13 @@ fn waiter_that_is_named_is_looked_after_from_the_answer_on() {
     let attempt = entry.attempt(&next.head, 2, now, LEASE).expect("the named waiter may ask");
     assert_eq!(attempt.tokens(), 1, "expected one token for a named waiter");
     let limit = Rules::default().unpolled_limit;
-    // A message comes; the named waiter does not listen yet.
+    // A message comes before the named waiter listens.
     drop(effects_of(|effects| entry.wake_head(now, effects)));
     assert_eq!(with(|effects| entry.tick(now + limit, effects)).1.superseded(), 0);
     let held = Answer::Held { kept: Some(LEASE) };
     let _ = with(|effects| entry.answered(&next.head, attempt, held, now + limit, effects));
     assert_eq!(with(|effects| entry.tick(now + limit, effects)).1.superseded(), 0);
-    // Then the waiter behind is superseded, which is woken and not polled.
+    // Then the waiter behind, woken and not polled, is superseded as well.
     for looks in [2, 3] {
         let (_, effects) = with(|effects| entry.tick(now + limit * looks, effects));
         assert_eq!(effects.superseded(), 1, "expected the supersession of the waiter behind");
@@ -1012,7 +993,7 @@ fn waiter_that_is_named_is_looked_after_from_the_answer_on() {
     assert!(matches!(told(&entry, &ticket, now + limit * 2), Some(Turn::Superseded)));
 }
 
-/// The first command may have placed the number, and a grant by this position may be over.
+/// The first command may have queued the number, and a grant to that position may be over.
 #[test]
 fn number_is_not_reused_if_its_position_may_end_too_soon() {
     let (entry, now, _ticket, next) = named();
@@ -1030,7 +1011,6 @@ fn number_is_not_reused_if_its_position_may_end_too_soon() {
 const POSITION: Duration = Duration::from_secs(3);
 const HAS_POSITION: Answer = Answer::Held { kept: Some(POSITION) };
 
-/// Makes the queue head at a store that keeps positions for [`POSITION`].
 fn competes_by_position(request: &Request) -> (LockEntry, Moment, HeadTicket) {
     let rules = Rules { policy: Policy::Queued { position: POSITION }, ..Rules::default() };
     let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
@@ -1040,7 +1020,6 @@ fn competes_by_position(request: &Request) -> (LockEntry, Moment, HeadTicket) {
     (entry, now, head)
 }
 
-/// A plain release has no late command to wait for.
 #[test]
 fn abandoned_position_is_rolled_back_if_a_command_is_in_flight() {
     for (answers, rolls_back) in [
@@ -1060,7 +1039,7 @@ fn abandoned_position_is_rolled_back_if_a_command_is_in_flight() {
     }
 }
 
-/// The command without a reader may have been sent behind the rollback.
+/// The command may have been sent after the rollback.
 #[test]
 fn token_without_a_read_answer_is_rolled_back_after_the_release() {
     let (entry, now) = idle();
@@ -1076,7 +1055,6 @@ fn token_without_a_read_answer_is_rolled_back_after_the_release() {
     assert_eq!(effects_of(|effects| entry.unread(roll_back, effects)).roll_back(), Some(roll_back));
 }
 
-/// Asks the store once. Returns the number and the result.
 fn asks(
     entry: &LockEntry,
     head: &HeadTicket,
@@ -1089,7 +1067,6 @@ fn asks(
     (attempt.number(), outcome, effects)
 }
 
-/// At each question, the position still lasts from the previous question.
 #[test]
 fn position_that_is_renewed_in_time_is_kept_for_ever() {
     let (entry, mut now, head) = competes_by_position(&Request::new(1));
@@ -1101,7 +1078,7 @@ fn position_that_is_renewed_in_time_is_kept_for_ever() {
     }
 }
 
-/// The store counts from when it runs the command, which may be as late as the answer.
+/// The store counts the position from the command, which may run as late as the answer comes.
 #[test]
 fn position_of_a_first_attempt_is_kept_despite_a_late_answer() {
     let (entry, now, head) = competes_by_position(&Request::new(1));
@@ -1112,7 +1089,7 @@ fn position_of_a_first_attempt_is_kept_despite_a_late_answer() {
     assert_eq!(asks(&entry, &head, 2, (late, late), Answer::Unsaid).0, 1);
 }
 
-/// The second question may lease the lock for longer, if it runs.
+/// If the second question runs, the lease may be longer.
 #[test]
 fn head_granted_unasked_holds_until_its_known_position_ends() {
     for is_answered in [false, true] {
@@ -1153,8 +1130,6 @@ fn message_grants_nothing_without_a_lasting_sufficient_position() {
     }
 }
 
-// === Sharing ===
-
 fn readers() -> (LockEntry, Moment) {
     let policy = Rules::default().policy.shared();
     (LockEntry::new(Rules { policy, ..Rules::default() }), Moment::from(Instant::now()))
@@ -1183,7 +1158,7 @@ fn waiters_with_the_first_ones_request_enter_by_its_lease() {
     );
 }
 
-/// Waiters that came before the question have the whole lease of the queue head.
+/// Waiters that came before the question get the whole lease of the queue head.
 #[test]
 fn sharer_with_a_lease_of_its_own_has_all_of_it_or_asks_itself() {
     let (entry, now) = readers();
@@ -1254,7 +1229,7 @@ fn newcomer_beside_older_leases_gets_the_current_leases_token() {
     assert!(entry.state_of(&second, later).is_ok_and(|hold| hold.number == 3));
 }
 
-/// Another lease is asked for meanwhile, and its answer tells the waiters.
+/// Queue head 2 asks for another lease meanwhile, and its answer serves the waiters.
 #[test]
 fn release_of_a_lease_beside_the_one_in_hand_is_no_waiters_turn() {
     let (entry, now) = readers();
@@ -1268,7 +1243,7 @@ fn release_of_a_lease_beside_the_one_in_hand_is_no_waiters_turn() {
     assert_eq!((release.number, release.appoints), (1, false));
 }
 
-/// The client does not renew the lease yet, and the lease may end soon.
+/// The lease is not renewed yet, and may end soon.
 #[test]
 fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
     let (entry, now) = readers();
@@ -1286,7 +1261,7 @@ fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
             "{entered:?}"
         );
     };
-    // Merged into the new hold, by a lease without renewals either.
+    // The earlier hold merges into a new hold whose lease is not renewed either.
     let later = now + Duration::from_secs(1);
     let Turn::Head(head) = with(|effects| entry.enter(&own(2, LEASE / 2), noop(), later, effects)).0 else {
         panic!("the tenure is not over")
@@ -1294,15 +1269,13 @@ fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
     let _second = granted_for(LEASE / 2, &entry, &head, 2, 0, later);
     assert_eq!(entry.lease_numbers(), [2]);
     asks(2, 1, later);
-    // Another extension of the hold has no answer yet.
+    // The owner's first extension has no answer yet.
     asks(2, 1, later);
     let _ = inner(&entry, &own(3, LEASE / 4), later);
     asks(2, 3, later);
     let brief = with(|effects| entry.enter(&own(1, LEASE / 2), noop(), later, effects)).0;
     assert!(matches!(brief, Turn::Granted(_, None)), "{brief:?}");
 }
-
-// === Foreign code ===
 
 /// A waker that runs a function once, when cloned or when dropped.
 struct Does {
@@ -1341,7 +1314,7 @@ impl Does {
     }
 }
 
-/// Returns a waker, and what its drop found: 1 if the entry was locked, and would deadlock, or 2 if free.
+/// Returns a waker, and the state of the entry at its drop: 1 if locked (a deadlock), or 2 if free.
 fn asks_when_dropped(entry: &Arc<LockEntry>) -> (Waker, Arc<AtomicU32>) {
     let asked = Arc::new(AtomicU32::new(0));
     let waker = Does::waker(false, {
@@ -1369,7 +1342,7 @@ fn waker_of_an_immediate_call_is_dropped_outside_of_the_mutex() {
     );
 }
 
-/// The waker's drop would deadlock under the mutex, whether the head gives up, is superseded, or wins.
+/// In each case, a drop of the waker under the mutex would deadlock.
 #[test]
 fn waker_of_a_queue_head_is_dropped_when_the_entry_is_free() {
     let gives_up = |entry: &LockEntry, head: &HeadTicket, now| {
@@ -1409,7 +1382,7 @@ fn waker_of_a_queue_head_is_dropped_when_the_entry_is_free() {
     }
 }
 
-/// The first sending may run after the second was answered and its lease given back.
+/// The first sending may run after the second was answered and its lease released.
 #[test]
 fn attempt_that_may_run_again_is_rolled_back_after_any_answer() {
     let asked = |entry: &LockEntry, now| {
@@ -1458,7 +1431,7 @@ fn attempt_that_may_run_again_is_rolled_back_after_any_answer() {
     }
 }
 
-/// The grant comes while the waiter's waker is cloned, when no waker is registered yet.
+/// The grant comes while the waiter's waker is cloned, and no waker is registered yet.
 #[test]
 fn waiter_granted_between_two_steps_of_its_poll_has_the_lock() {
     let (entry, now) = idle();

@@ -41,14 +41,13 @@ pub(crate) struct Figures {
 ///                                                                      starts a fresh entry
 /// ```
 ///
-/// A [`Subscription`](crate::subscription::Subscription) reaches an entry, and is one unit of its interest.
+/// Each [`Subscription`](crate::subscription::Subscription) to the channel is one unit of interest.
 ///
 /// # Examples
 ///
 /// ```
 /// use latchwork::local::LocalTransport;
 /// use latchwork::subscription::{Message, Registry};
-///
 /// let registry = Registry::new(LocalTransport::default());
 /// let subscriptions = [registry.subscribe("orders"), registry.subscribe("orders")];
 /// let entry = &*subscriptions[0];
@@ -58,9 +57,9 @@ pub(crate) struct Figures {
 /// ```
 pub struct ChannelEntry {
     pub(crate) channel: Arc<str>,
-    /// Hash of the channel by the registry's hasher: kept for leaving and for a growing map.
+    /// Hash of the channel by the registry's hasher.
     pub(crate) hash: u64,
-    /// Count of subscriptions. Becomes 0 under the stripe and the map's mutex, with the entry removed.
+    /// Count of subscriptions. Becomes 0 under the stripe and the map's mutex, in one step with the removal.
     interest: AtomicUsize,
     /// Count of subscriptions whose waiter is known to be in the latch's queue.
     asleep: AtomicUsize,
@@ -95,8 +94,8 @@ impl ChannelEntry {
 
     /// Adds one unit of interest. The caller holds a unit, or has found the entry in the locked map.
     pub(crate) fn add_interest(&self) {
-        // Ordering: Relaxed. The caller's unit, or its lock, keeps the entry from being removed meanwhile; as
-        // with Arc's count, nothing is read through the counter.
+        // Ordering: Relaxed. The caller's unit, or its lock, keeps the entry in the map meanwhile; as with
+        // Arc's count, nothing is read through the counter.
         self.interest.fetch_add(1, Ordering::Relaxed);
         self.figures.interest.add_one();
     }
@@ -137,10 +136,8 @@ impl ChannelEntry {
         self.interest.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
-    /// Latch to sleep on until a message comes.
-    ///
-    /// A message for all also stays pending once for each subscription, whose user may be about to sleep, and
-    /// may wake a waiter once more.
+    /// Latch to sleep on until a message comes. A message for all also leaves one notification pending for
+    /// each subscription whose user may be about to sleep, so a waiter may wake once more.
     pub fn latch(&self) -> &Latch {
         &self.latch
     }
@@ -150,9 +147,7 @@ impl ChannelEntry {
         self.readiness.is_ready()
     }
 
-    /// Waits until messages published from now on will arrive.
-    ///
-    /// Every waiter waits for itself, under its own limit; giving up takes nothing from other waiters.
+    /// Waits until messages published from now on will arrive. Giving up takes nothing from other waiters.
     ///
     /// # Cancel safety
     ///
@@ -195,19 +190,15 @@ impl ChannelEntry {
         }
     }
 
-    /// Calls `callback` once, for the first message that no earlier waiter takes.
+    /// Calls `callback` once: for the first message that no earlier waiter takes, or a wake of all waiters.
     ///
     /// Callbacks share one queue with the tasks that sleep on the [`latch`](Self::latch): an `Unlock` runs or
-    /// wakes one of them, a `ReadUnlock` all. A callback takes a pending message at once, before `listen`
-    /// returns; inside of a waker or another callback, after that. A callback runs on the thread that
-    /// delivers the message, so keep it short and do not block. Its panic is
-    /// [reported](crate::on_foreign_panic). Dropping the [`Listener`] takes the callback out of the queue in
-    /// one step, however long the queue is.
+    /// wakes one of them, a `ReadUnlock` all. A pending message runs the callback before `listen` returns, or
+    /// after the outer call, inside of a waker or another callback. The callback runs on the thread that
+    /// delivers the message: keep it short, and do not block. A panic is [reported](crate::on_foreign_panic).
+    /// Dropping the [`Listener`] takes the callback out of the queue in one step, however long the queue is.
     ///
-    /// A wake of all waiters (messages may have been lost, or will no longer come) also runs the callback.
-    ///
-    /// A listener is not interest: without a living [`Subscription`](crate::subscription::Subscription) no
-    /// message comes.
+    /// Without a living [`Subscription`](crate::subscription::Subscription) no message comes.
     pub fn listen(&self, callback: impl FnOnce() + Send + 'static) -> Listener {
         Listener::new(&self.latch, Box::new(callback))
     }
@@ -228,7 +219,7 @@ impl ChannelEntry {
     pub(crate) fn failed(&self, error: SubscribeError) {
         if self.readiness.fail(error) {
             self.figures.failed.add_one();
-            // Ready waiters, asleep on the latch, also learn of the failure.
+            // Waiters asleep on the latch also learn of the failure.
             self.call_all(0);
         }
     }
@@ -241,7 +232,7 @@ impl ChannelEntry {
         }
     }
 
-    /// Ends the subscription, as no waiter is interested. False if the subscription has failed before.
+    /// Ends the subscription after the last subscriber. False if the subscription has failed before.
     pub(crate) fn end(&self) -> bool {
         let stood = self.readiness.end();
         if stood {
@@ -270,15 +261,15 @@ impl ChannelEntry {
         }
     }
 
-    /// Returns the highest number granted by a message so far; 0 without a message.
+    /// Returns the highest number granted by a message so far; 0 without one.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn granted(&self) -> u64 {
         // Ordering: Relaxed, as in `deliver`. A waiter that reads the number too late asks the store.
         self.granted.load(Ordering::Relaxed)
     }
 
-    /// Wakes all waiters and listeners, and keeps a notification for each subscription that is neither
-    /// [asleep](Self::is_asleep) nor one of `besides`, whose user may be about to sleep.
+    /// Wakes all waiters and listeners, and leaves a notification for each other subscription whose user may
+    /// be about to sleep: all but those [asleep](Self::is_asleep), and but `besides` more.
     pub(crate) fn call_all(&self, besides: usize) {
         // Ordering: Acquire, before the read of the queue, where each waiter counted as asleep is found.
         let asleep = self.asleep.load(Ordering::Acquire);
@@ -286,8 +277,7 @@ impl ChannelEntry {
         self.latch.release(if fault!(CallsOne) { 1 } else { all });
     }
 
-    /// Counts a subscription's waiter as asleep, until the returned function is called: meanwhile the
-    /// subscription needs no pending notification.
+    /// Counts a waiter as asleep, without need of a notification, until the returned function is called.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn is_asleep(&self) -> impl FnOnce() + use<'_> {
         // Ordering: Release, after the waiter has joined the queue.

@@ -1,5 +1,3 @@
-//! [`Message`], which comes on a channel, and [`SubscribeError`], if no message can.
-
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +9,6 @@ use std::sync::Arc;
 /// ```
 /// use latchwork::local::LocalTransport;
 /// use latchwork::subscription::{Message, Registry};
-///
 /// let registry = Registry::new(LocalTransport::default());
 /// let (one, other) = (registry.subscribe("orders"), registry.subscribe("orders"));
 /// registry.transport().publish("orders", Message::Unlock);
@@ -31,13 +28,12 @@ pub enum Message {
     Granted(u64),
 }
 
-/// Failure to subscribe to a channel; every waiter gets the same error, with its [reason](Self::reason).
+/// Failure to subscribe to a channel: every waiter gets the same error, with its [reason](Self::reason).
 ///
 /// # Examples
 ///
 /// ```
 /// use latchwork::subscription::SubscribeError;
-///
 /// let error = SubscribeError::new("the user may not subscribe");
 /// assert_eq!(error.to_string(), "cannot subscribe to the channel: the user may not subscribe");
 /// assert_eq!(error.reason().to_string(), "the user may not subscribe");
@@ -45,7 +41,7 @@ pub enum Message {
 #[derive(Clone, Debug)]
 pub struct SubscribeError(Arc<dyn Error + Send + Sync>);
 
-/// A reason with its channel's lock. Behind one pointer, as each entry has room for an error.
+/// A reason with its channel's lock, behind one pointer: each entry has room for an error.
 #[derive(Debug)]
 struct OfLock {
     lock: Box<str>,
@@ -66,7 +62,7 @@ impl SubscribeError {
         }
     }
 
-    /// Adds the name of `lock` for a waiter: transports know of channels only.
+    /// Adds the name of `lock` for a waiter: transports know only channels.
     #[cfg(feature = "lock")]
     pub(crate) fn of_lock(self, lock: &str) -> Self {
         Self(Arc::new(OfLock { lock: lock.into(), reason: self.0 }))
@@ -83,7 +79,7 @@ impl fmt::Display for SubscribeError {
     }
 }
 
-/// The reason's text is part of this error's text, and a chain names each cause once.
+/// A chain names each cause once, and the reason's text is in this error's text.
 impl Error for SubscribeError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.reason().source()

@@ -20,54 +20,36 @@ use crate::support::sync::Mutex;
 /// ```
 /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
 /// # block_on(async {
-/// use std::sync::{Arc, Mutex};
-/// use latchwork::subscription::{Inbox, Message, Registry, Transport};
-///
-/// /// Brings messages from nowhere; a real one would talk to a server.
-/// #[derive(Clone, Default)]
-/// struct Loopback(Arc<Mutex<Option<Inbox>>>);
-///
-/// impl Transport for Loopback {
-///     fn subscribe(&self, _channel: &Arc<str>, inbox: Inbox) {
-///         inbox.ready();
-///         *self.0.lock().unwrap() = Some(inbox);
-///     }
-///     fn unsubscribe(&self, _channel: &Arc<str>) {
-///         *self.0.lock().unwrap() = None;
-///     }
-/// }
-///
-/// let transport = Loopback::default();
-/// let registry = Registry::new(transport.clone());
+/// use latchwork::local::LocalTransport;
+/// use latchwork::subscription::{Message, Registry};
+/// let registry = Registry::new(LocalTransport::default());
 /// let subscription = registry.subscribe("news");
 /// subscription.subscribed().await?;
-/// // … look whether there is something to do; if not, sleep until a message comes …
-/// transport.0.lock().unwrap().as_ref().unwrap().deliver(Message::Unlock);
+/// // … look for work; without any, sleep until a message comes …
+/// registry.transport().publish("news", Message::Unlock);
 /// subscription.latch().wait().await.consume();
 ///
-/// drop(subscription);
-/// assert!(transport.0.lock().unwrap().is_none(), "the last one out unsubscribed");
+/// drop(subscription); // the channel's last: unsubscribes
+/// assert!(registry.is_empty());
 /// # Ok::<(), latchwork::subscription::SubscribeError>(()) }).unwrap();
 /// ```
 ///
 /// # How it keeps order
 ///
 /// The registry calls the transport for one channel in the order in which the channel's entries enter and
-/// leave the map. So each entering or leaving, together with its call, happens under the channel's *stripe*,
-/// one of [`StripedSemaphores`]. Joining an entry takes no stripe: the interest count reaches zero, and the
-/// entry leaves the map, in one step under the map's mutex.
+/// leave the map: each entering or leaving, together with its call, happens under the channel's *stripe*, one
+/// of [`StripedSemaphores`]. Joining an entry takes no stripe: the interest count reaches zero, and the entry
+/// leaves the map, in one step under the map's mutex.
 ///
-/// While a stripe is held, no task awaits and no foreign future is polled: the transport only begins its
-/// work, and each waiter awaits the confirmation on the entry. So a slow, failing or cancelled subscription
-/// delays no caller on an unrelated channel of the same stripe, and a thread holds a stripe for some hundred
-/// nanoseconds at most, which is why `Drop` may take a stripe as well.
+/// While a stripe is held, no task awaits: each waiter awaits the confirmation on the entry. So no slow
+/// subscription delays another channel, and a stripe is held for some hundred nanoseconds, also in `Drop`.
 pub struct Registry<T: Transport + ?Sized> {
     shared: Arc<Shared<T>>,
 }
 
 struct Shared<T: ?Sized> {
     stripes: StripedSemaphores,
-    /// Entries under their channels' hashes. Never locked during foreign code, such as the transport's.
+    /// Entries under their channels' hashes. Never locked during foreign code.
     entries: Mutex<HashTable<Arc<ChannelEntry>>>,
     figures: Arc<Figures>,
     /// Last field, for type erasure.
@@ -94,19 +76,16 @@ impl<T: Transport> Registry<T> {
 }
 
 impl<T: Transport + ?Sized> Registry<T> {
-    /// Joins the entry of `channel`, and subscribes if the entry is new.
-    ///
-    /// Returns at once. Await [`ChannelEntry::subscribed`] before relying on messages.
-    ///
-    /// A panic of [`Transport::subscribe`] is [reported](crate::on_foreign_panic), and fails the
-    /// subscription.
+    /// Joins the entry of `channel`, and subscribes if the entry is new. Await [`ChannelEntry::subscribed`]
+    /// before relying on messages. A panic of [`Transport::subscribe`] is
+    /// [reported](crate::on_foreign_panic), and fails the subscription.
     pub fn subscribe(&self, channel: &str) -> Subscription<T> {
         let shared = &self.shared;
         let hash = shared.stripes.hash(channel);
         if let Some(entry) = shared.join(channel, hash) {
             return self.subscription(entry);
         }
-        // A transport may confirm at once: the waiters' wakers are called when the stripe is free.
+        // A transport may confirm at once: the waiters' wakers are called after the stripe is released.
         foreign::wake_after(|| {
             let _stripe =
                 (!fault!(FoundsWithoutStripe)).then(|| shared.stripes.for_hash(hash).blocking_acquire());
@@ -126,7 +105,7 @@ impl<T: Transport + ?Sized> Registry<T> {
         })
     }
 
-    /// Joins the entry of `channel` if there is interest in the channel already, and does nothing otherwise.
+    /// Joins the entry of `channel` if the channel has subscribers already, and does nothing otherwise.
     pub fn join(&self, channel: &str) -> Option<Subscription<T>> {
         let entry = self.shared.join(channel, self.shared.stripes.hash(channel))?;
         Some(self.subscription(entry))
@@ -141,7 +120,7 @@ impl<T: Transport + ?Sized> Registry<T> {
         &self.shared.transport
     }
 
-    /// Returns the count of channels that have users now.
+    /// Returns the count of channels with subscribers.
     pub fn len(&self) -> usize {
         self.shared.entries.lock().len()
     }
@@ -151,10 +130,10 @@ impl<T: Transport + ?Sized> Registry<T> {
         self.len() == 0
     }
 
-    /// Returns a snapshot of the registry's counters. Cheap, however many entries there are.
+    /// Returns a snapshot of the registry's counters, at a cost that does not depend on the count of entries.
     pub fn stats(&self) -> RegistryStats {
         let figures = &self.shared.figures;
-        // Read first, so that ended ≤ begun in the snapshot.
+        // Read first, for ended ≤ begun in the snapshot.
         let (ended, failed) = (figures.ended.get(), figures.failed.get());
         RegistryStats {
             subscriptions_begun: figures.begun.get(),
@@ -173,7 +152,6 @@ impl<T: Transport + ?Sized> Registry<T> {
 }
 
 impl<T: Transport + ?Sized> Clone for Registry<T> {
-    /// Returns another handle to the same registry.
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
@@ -191,24 +169,24 @@ impl<T: ?Sized> Shared<T> {
         Some(Arc::clone(entry))
     }
 
-    /// Puts a fresh entry, with a unit of interest, in a failed entry's place. The caller holds the stripe.
+    /// Adds an entry with a unit of interest, in place of a failed one. The caller holds the stripe.
     fn create_entry(&self, channel: &str, hash: u64) -> Arc<ChannelEntry> {
         let entry = Arc::new(ChannelEntry::new(Arc::from(channel), hash, Arc::clone(&self.figures)));
         let fresh = Arc::clone(&entry);
         let mut entries = self.entries.lock();
-        // Its users keep a failed entry alive.
+        // A failed entry's subscriptions keep it alive.
         entries.entry(hash, |entry| entry.channel() == channel, |entry| entry.hash).insert(fresh);
         entry
     }
 
     /// Gives up a unit of interest, under the stripe. True if it was the last: the entry is out of the map.
     fn leave(&self, entry: &Arc<ChannelEntry>) -> bool {
-        // Locked before the count is lowered: an entry found in the map can be joined.
+        // Locked before the count is lowered, as any entry in the map can be joined.
         let mut entries = self.entries.lock();
         if !entry.drop_interest() && !fault!(NoLookWhoJoined) {
             return false;
         }
-        // A newcomer may have replaced a failed entry: the fresh entry is not ours to remove.
+        // A newcomer may have replaced a failed entry: the fresh entry must stay.
         let is_ours = |found: &_| Arc::ptr_eq(found, entry) || fault!(AnyEntryIsOurs);
         if let Ok(ours) = entries.find_entry(entry.hash, is_ours) {
             ours.remove();
@@ -232,7 +210,6 @@ const FEW: usize = 64;
 /// ```
 /// use latchwork::local::LocalTransport;
 /// use latchwork::subscription::Registry;
-///
 /// let registry = Registry::new(LocalTransport::default());
 /// let one = registry.subscribe("orders");
 /// let other = one.clone();
@@ -266,7 +243,6 @@ impl<T: Transport + ?Sized> Drop for Subscription<T> {
         if self.entry.drop_interest_unless_last() {
             return;
         }
-        // Wakers are called when the stripe is free, as in `subscribe`.
         foreign::wake_after(|| {
             let mut stripe = Some(self.shared.stripes.for_hash(self.entry.hash).blocking_acquire());
             // Another caller may have joined meanwhile. A failed subscription has nothing left to end.
@@ -294,16 +270,14 @@ impl<T: Transport + ?Sized> fmt::Debug for Registry<T> {
     }
 }
 
-/// A snapshot of a [`Registry`](crate::subscription::Registry)'s counters since its creation.
-///
-/// Read one after the other while other threads count, so the numbers add up only once all is quiet.
+/// Snapshot of a [`Registry`](crate::subscription::Registry)'s counters since its creation. The counters are
+/// read one by one, so they add up only while no other thread counts.
 ///
 /// # Examples
 ///
 /// ```
 /// use latchwork::local::LocalTransport;
 /// use latchwork::subscription::{Message, Registry};
-///
 /// let registry = Registry::new(LocalTransport::default());
 /// let subscription = registry.subscribe("orders");
 /// registry.transport().publish("orders", Message::Unlock);
@@ -314,16 +288,15 @@ impl<T: Transport + ?Sized> fmt::Debug for Registry<T> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegistryStats {
-    /// Subscriptions that the transport was asked to begin. Those that neither ended nor failed stand now.
+    /// Subscriptions begun at the transport: ended, failed or standing now.
     pub subscriptions_begun: u64,
-    /// Subscriptions that the transport was asked to end, as the last user had left.
+    /// Subscriptions ended at the transport, after the last user had left.
     pub subscriptions_ended: u64,
     /// Subscriptions that failed, or were lost for good.
     pub subscriptions_failed: u64,
     /// Times that messages of a channel arrived again, after some may have been lost.
     pub resubscriptions: u64,
-    /// Channels that have users now: at least as many as there are standing subscriptions, and more while a
-    /// failed subscription still has users.
+    /// Channels with users now, also those whose subscription has failed.
     pub entries: u64,
     /// [`Subscription`]s alive now.
     pub interest: u64,
@@ -333,9 +306,8 @@ pub struct RegistryStats {
     pub read_unlock_messages: u64,
     /// [`Granted`](crate::subscription::Message::Granted)s received.
     pub grant_messages: u64,
-    /// Useful wake-ups: [consumed](crate::latch::Notification::consume) notifications, and run callbacks.
-    ///
-    /// A notification counts once, when consumed, however often it was passed on before.
+    /// Useful wake-ups: [consumed](crate::latch::Notification::consume) notifications, and run callbacks. A
+    /// notification counts once, however often it was passed on before.
     pub wakes_useful: u64,
     /// Spurious wake-ups: notifications [consumed as such](crate::latch::Notification::consume_spurious), as
     /// by a waiter that finds the lock still held.

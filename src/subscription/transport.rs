@@ -16,11 +16,10 @@ pub use crate::subscription::message::{Message, SubscribeError};
 /// # What an implementation must keep
 ///
 /// * Calls for one channel take effect in the order in which they were made. They alternate: the registry
-///   never subscribes twice to a channel, and does not unsubscribe after a failure. (If a failure being
-///   reported crosses an unsubscribe, the unsubscribe does nothing.)
+///   never subscribes twice to a channel, and unsubscribes only from a subscription that has not failed.
+///   (Unless the failure is reported meanwhile; then the transport ignores the call.)
 /// * [`Inbox::ready`] is called once messages published from then on will arrive, and not before.
-/// * If a channel cannot be subscribed to, for a reason that waiting does not cure, [`Inbox::failed`] is
-///   called, and the channel counts as unsubscribed.
+/// * If a subscription fails for good, [`Inbox::failed`] is called: the channel counts as unsubscribed.
 /// * After a possible loss, as with a new connection, [`Inbox::resubscribed`] is called once messages arrive.
 /// * Each subscription reports to its own inbox. A new subscription to the same channel has a new inbox.
 ///
@@ -28,12 +27,12 @@ pub use crate::subscription::message::{Message, SubscribeError};
 ///
 /// | | lose | repeat, or bring late | reorder |
 /// |---|---|---|---|
-/// | [`deliver`](Inbox::deliver) | yes, if the transport reports the loss by `resubscribed`. Without a report only rarely: a loss costs a waiter the time until its own timer, which every waiter must have | yes: a waiter looks once more in vain | yes, also on one channel, and before `ready` |
-/// | [`ready`](Inbox::ready) | only until the confirmation is possible: a waiter waits for `ready` until its own time limit | yes | not before messages arrive |
-/// | [`resubscribed`](Inbox::resubscribed) | no | yes: every waiter looks once more | not before messages arrive again; stands for `ready`, too |
-/// | [`failed`](Inbox::failed) | no, as long as there are waiters | yes: the first report counts | the last report; later reports confirm nothing |
+/// | [`deliver`](Inbox::deliver) | yes, if `resubscribed` reports the loss. Rarely without: then a waiter waits for its own timer, which every waiter must have | yes: a waiter looks once more in vain | yes, also on one channel, and before `ready` |
+/// | [`ready`](Inbox::ready) | only while no confirmation comes: a waiter waits for `ready` until its own time limit | yes | not before messages arrive |
+/// | [`resubscribed`](Inbox::resubscribed) | no | yes: every waiter looks once more | not before messages arrive again. Confirms a subscription as `ready` does |
+/// | [`failed`](Inbox::failed) | no, as long as there are waiters | yes: the first report counts | no report after it has an effect |
 ///
-/// After [`unsubscribe`](Self::unsubscribe) the old inbox may still be called, without an effect.
+/// After [`unsubscribe`](Self::unsubscribe) calls of the old inbox have no effect.
 ///
 /// # Examples
 ///
@@ -45,10 +44,9 @@ pub use crate::subscription::message::{Message, SubscribeError};
 /// /// Messages come by `publish`; a transport over a network would read them from its connection.
 /// #[derive(Default)]
 /// struct Channels(Mutex<HashMap<Arc<str>, Inbox>>);
-///
 /// impl Channels {
 ///     fn publish(&self, channel: &str) {
-///     // Delivers with the mutex free, as delivery wakes tasks.
+///         // Delivers with the mutex unlocked: delivery wakes tasks.
 ///         let inbox = self.0.lock().unwrap().get(channel).cloned();
 ///         if let Some(inbox) = inbox {
 ///             inbox.deliver(Message::Unlock);
@@ -80,8 +78,8 @@ pub trait Transport: Send + Sync + 'static {
     /// Stops bringing messages of `channel`.
     fn unsubscribe(&self, channel: &Arc<str>);
 
-    /// True if messages of `channel` arrive, also without waiters: a transport may keep an ended subscription
-    /// for a while. A new subscriber is then most likely [ready](Inbox::ready) at once.
+    /// True if messages of `channel` arrive, also without waiters: an ended subscription may be kept for a
+    /// while, and a new subscriber is then most likely [ready](Inbox::ready) at once.
     fn is_active(&self, channel: &str) -> bool {
         let _ = channel;
         false
@@ -96,7 +94,6 @@ pub trait Transport: Send + Sync + 'static {
 /// use std::sync::Arc;
 /// use latchwork::subscription::{Inbox, Registry, SubscribeError, Transport};
 ///
-/// /// Serves one channel, and no other.
 /// struct OnlyNews;
 ///
 /// impl Transport for OnlyNews {
@@ -106,7 +103,6 @@ pub trait Transport: Send + Sync + 'static {
 ///             _ => inbox.failed(SubscribeError::new("there is only `news`")),
 ///         }
 ///     }
-///
 ///     fn unsubscribe(&self, _channel: &Arc<str>) {}
 /// }
 ///
@@ -134,12 +130,9 @@ impl Inbox {
     }
 
     /// Reports that messages arrive again after some may have been lost: notifies as many waiters as are
-    /// interested, including waiters about to sleep. Confirms an unconfirmed subscription.
-    ///
-    /// Notifications go down the queue. A waiter that joins at this very moment, and sleeps before an older
-    /// subscriber, takes the older subscriber's notification. It joined after messages arrived again, so a
-    /// waiter that looks before it sleeps has missed nothing; but where only some waiters in the queue can
-    /// use a message, each needs a timer.
+    /// interested, including waiters about to sleep. Confirms an unconfirmed subscription. A waiter that
+    /// joins just now may take an older subscriber's notification: if only some waiters can use a message,
+    /// each needs a timer.
     pub fn resubscribed(&self) {
         self.0.resubscribed();
     }

@@ -1,8 +1,6 @@
-//! [`Counter`]: a count of events.
-
 use crate::support::sync::atomic::{AtomicUsize, Ordering};
 
-/// A count for observation only, which no decision uses. Wraps around.
+/// A count for observation only, on which no decision depends. Wraps around.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicUsize);
 

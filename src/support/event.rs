@@ -1,5 +1,3 @@
-//! [`Event`]: notifies all listeners at once.
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::mem;
@@ -10,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use crate::support::foreign;
 use crate::support::sync::Mutex;
 
-/// Wakers are called without the mutex, so that a waker may listen, notify or panic.
+/// Calls wakers without the mutex, so that a waker may listen, notify or panic.
 pub(crate) struct Event {
     /// The round of all listeners since the last notification; `None` without listeners.
     round: Mutex<Option<Arc<Round>>>,
@@ -21,9 +19,8 @@ struct Round(Mutex<Listeners>);
 
 #[derive(Default)]
 struct Listeners {
-    /// The round was notified.
     told: bool,
-    /// By the number of each listener's first poll, and in that order.
+    /// Wakers by the number of each listener's first poll, and so in that order.
     wakers: BTreeMap<usize, Waker>,
     polls: usize,
 }
@@ -71,7 +68,7 @@ impl Future for Listener {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        // Cloning and dropping wakers is foreign code, done without the mutex.
+        // Without the mutex: cloning and dropping wakers is foreign code.
         let waker = context.waker().clone();
         let (place, replaced) = {
             let mut listeners = self.round.0.lock();
@@ -166,7 +163,6 @@ mod tests {
         assert_eq!(woken.load(Ordering::Relaxed), 1);
     }
 
-    /// The inner wakers are called after the only waker of the outer call was taken out.
     #[test]
     fn waker_that_another_one_wakes_is_called_behind_it() {
         let (event, inner, woken) = (Event::new(), Arc::new(Event::new()), Arc::new(AtomicUsize::new(0)));

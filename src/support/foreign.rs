@@ -1,6 +1,4 @@
-//! Calls of foreign code: wakers, callbacks, backends, their runtimes and transports.
-//!
-//! Foreign code may panic, block, or call this crate again. The rules of each call:
+//! Calls of foreign code: wakers, callbacks, backends, their runtimes and transports. The rules of each call:
 //!
 //! 1. The state is consistent, and no mutex and no stripe of this crate is locked.
 //! 2. This module makes the call, catches a panic and reports it ([`on_foreign_panic`]). No caller unwinds:
@@ -8,8 +6,6 @@
 //!    that panics counts as unanswered ([`Failure::Indeterminate`](crate::backend::Failure::Indeterminate)).
 //! 3. The thread's outermost call calls wakers woken by wakers, so the stack does not grow with their number.
 //! 4. The watchdog calls wakers in a task of their own, so that a blocking waker need not delay renewals.
-//!
-//! A waker must not wait for its caller: a store in memory publishes within the call that frees a lock.
 
 mod batch;
 
@@ -26,13 +22,12 @@ pub(crate) use self::batch::BATCH;
 pub(crate) use self::batch::{Unsettled, WakeBatch, call_those_behind, wake, wake_after};
 
 /// A caught panic of a waker, a callback, a subscriber of `tracing`, a backend, its runtime or its transport.
-/// No call of this crate unwinds by the panic, and no decision is undone.
+/// No call of this crate unwinds by the panic.
 ///
 /// # Examples
 ///
 /// ```
 /// use latchwork::{AsyncSemaphore, ForeignPanic, on_foreign_panic};
-///
 /// on_foreign_panic(|panic: &ForeignPanic<'_>| assert_eq!(panic.message(), "on purpose"));
 /// # struct Panics;
 /// # impl std::task::Wake for Panics { fn wake(self: std::sync::Arc<Self>) { panic!("on purpose") } }
@@ -41,21 +36,21 @@ pub(crate) use self::batch::{Unsettled, WakeBatch, call_those_behind, wake, wake
 /// let semaphore = AsyncSemaphore::new(0);
 /// let mut waits = std::pin::pin!(semaphore.acquire());
 /// assert!(waits.as_mut().poll(&mut context).is_pending());
-/// // Its waker panics: the permit is added, and given to the waiter, all the same.
+/// The waker panics. The permit is added and granted all the same.
 /// semaphore.add_permits(1);
 /// assert!(waits.poll(&mut context).is_ready());
 /// assert_eq!(latchwork::foreign_panics(), 1);
 /// ```
 #[non_exhaustive]
 pub struct ForeignPanic<'a> {
-    /// The purpose of the call, such as `"a waker"`.
+    /// Purpose of the call, such as `"a waker"`.
     pub work: &'static str,
     /// The payload of the panic.
     pub payload: &'a (dyn Any + Send),
 }
 
 impl ForeignPanic<'_> {
-    /// The text of the payload; empty for another payload.
+    /// Returns the text of the payload; empty for another payload.
     pub fn message(&self) -> &str {
         message(self.payload)
     }
@@ -71,11 +66,9 @@ type Hook = Box<dyn Fn(&ForeignPanic<'_>) + Send + Sync>;
 
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
-/// Sets the hook for each [`ForeignPanic`] of this process. The thread that has caught the panic calls the
-/// hook, after std's panic hook. False if a hook is set already, which stays.
-///
-/// The hook may end the process, as an uncaught panic may elsewhere. Each panic is also an ERROR event
-/// (feature `tracing`), and counted by [`foreign_panics`]. A panic of the hook is caught and not reported.
+/// Sets the hook for each [`ForeignPanic`] of this process; false if a hook is set already, which stays. The
+/// catching thread calls the hook, after std's. The hook may end the process; its own panic is caught and not
+/// reported. Each panic is also counted by [`foreign_panics`], and an ERROR event (feature `tracing`).
 ///
 /// # Examples
 ///
@@ -89,10 +82,9 @@ pub fn on_foreign_panic(hook: impl Fn(&ForeignPanic<'_>) + Send + Sync + 'static
     HOOK.set(Box::new(hook)).is_ok()
 }
 
-/// Caught panics since the start of the process.
 static PANICS: std::sync::Mutex<u64> = std::sync::Mutex::new(0);
 
-/// The number of [`ForeignPanic`]s in this process, for metrics: above zero, there is a bug in other code.
+/// Count of [`ForeignPanic`]s in this process, for metrics: above zero, there is a bug in other code.
 ///
 /// # Examples
 ///
@@ -120,8 +112,7 @@ pub(crate) fn discard<T>(value: T) {
     call("the drop of a waker or timer", || drop(value));
 }
 
-/// A foreign value that is [discarded](discard) at the end of its scope: a panic of its drop would take the
-/// scope's result along.
+/// A foreign value, [discarded](discard) at its scope's end: a panic of its drop would lose the result.
 #[cfg(feature = "lock")]
 pub(crate) struct Discarded<T>(pub(crate) Option<T>);
 

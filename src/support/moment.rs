@@ -1,22 +1,18 @@
-//! [`Moment`]: a time as one number.
-
 use std::fmt;
 use std::num::NonZeroU64;
 use std::ops::{Add, Sub};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// A time of the lock, in nanoseconds: addition and comparison are one instruction each. An `Option<Moment>`
-/// is as small.
-///
-/// Converts from [`Instant`] by `From`. Times further away than 438 years become [`NEVER`](Self::NEVER).
+/// A time of the lock, in nanoseconds. Addition and comparison are one instruction each, and an
+/// `Option<Moment>` is as small. Converts from [`Instant`]; times beyond 438 years are
+/// [`NEVER`](Self::NEVER).
 ///
 /// # Examples
 ///
 /// ```
 /// use std::time::{Duration, Instant};
 /// use latchwork::lock_entry::Moment;
-///
 /// let now = Instant::now();
 /// let lease = Moment::from(now) + Duration::from_secs(30);
 /// assert_eq!(lease.instant(), Some(now + Duration::from_secs(30)));
@@ -27,7 +23,7 @@ pub struct Moment(NonZeroU64);
 
 /// The instant with the number [`AT_BASE`].
 static BASE: LazyLock<Instant> = LazyLock::new(Instant::now);
-/// The middle of the range, so that earlier instants have numbers, too.
+/// The middle of the range: earlier instants have numbers, too.
 const AT_BASE: NonZeroU64 = NonZeroU64::new(1 << 62).expect("not zero");
 
 const NANOS: u64 = 1_000_000_000;
@@ -51,7 +47,6 @@ impl Moment {
     /// The latest moment, later than any instant.
     pub const NEVER: Self = Self(NonZeroU64::MAX);
 
-    /// The moment's number, for an atomic.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn number(self) -> u64 {
         self.0.get()
@@ -62,7 +57,7 @@ impl Moment {
         Self(NonZeroU64::new(number).expect("the number of a moment"))
     }
 
-    /// The instant, for timers; `None` for [`NEVER`](Self::NEVER).
+    /// Returns the instant, for timers; `None` for [`NEVER`](Self::NEVER).
     pub fn instant(self) -> Option<Instant> {
         if self == Self::NEVER {
             return None;
@@ -73,7 +68,7 @@ impl Moment {
         }
     }
 
-    /// The time since `earlier`: at least zero, [`Duration::MAX`] if `self` is [`NEVER`](Self::NEVER).
+    /// Returns the time since `earlier`, or zero; [`Duration::MAX`] if `self` is [`NEVER`](Self::NEVER).
     pub fn saturating_duration_since(self, earlier: Self) -> Duration {
         if self == Self::NEVER {
             return Duration::MAX;
@@ -81,7 +76,6 @@ impl Moment {
         Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
     }
 
-    /// As [`saturating_duration_since`](Self::saturating_duration_since), in whole microseconds.
     #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     pub(crate) fn micros_since(self, earlier: Self) -> u64 {
         self.0.get().saturating_sub(earlier.0.get()) / 1000

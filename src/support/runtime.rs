@@ -1,5 +1,3 @@
-//! [`Runtime`]: a clock, timers, and tasks that outlive their caller.
-
 #[cfg(feature = "tokio")]
 mod shield;
 #[cfg(latchwork_simulation)]
@@ -16,9 +14,7 @@ pub use self::surroundings::{Bytes, Surroundings};
 #[cfg(feature = "tokio")]
 pub use self::tokio_runtime::{TokioRuntime, TokioSleep};
 
-/// A clock, timers and detached tasks, for the lock.
-///
-/// The lock names no executor: any may poll its futures, and the `Backend`'s runtime provides the rest.
+/// A clock, timers and detached tasks for the lock, whose futures any executor may poll.
 ///
 /// # Examples
 ///
@@ -33,16 +29,13 @@ pub use self::tokio_runtime::{TokioRuntime, TokioSleep};
 ///
 /// impl Runtime for OnTokio {
 ///     type Sleep = tokio::time::Sleep;
-///
 ///     fn now(&self) -> Instant {
 ///         Instant::now()
 ///     }
-///
 ///     fn sleep_until(&self, deadline: Instant) -> tokio::time::Sleep {
 ///         let _inside = self.0.enter();
 ///         tokio::time::sleep_until(deadline.into())
 ///     }
-///
 ///     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
 ///         self.0.spawn(task);
 ///     }
@@ -61,20 +54,18 @@ pub trait Runtime: Send + Sync + 'static {
     /// A timer. Its waker is foreign code, and a panic or a block there may not stop other timers or tasks.
     type Sleep: Future<Output = ()> + Send + 'static;
 
-    /// The current time, by the clock of [`sleep_until`](Self::sleep_until).
+    /// Returns the current time, by the clock of [`sleep_until`](Self::sleep_until).
     fn now(&self) -> Instant;
 
     /// Returns a timer that is ready once [`now`](Self::now) has reached `deadline`.
     fn sleep_until(&self, deadline: Instant) -> Self::Sleep;
 
-    /// Runs `task` to its end, independently of the caller. Does not wait, and may be called from `Drop`.
-    ///
-    /// Drops the task unfinished if the runtime ends first. A task that panics ends alone.
+    /// Runs `task` to its end, independently of the caller. Does not wait, and may be called from `Drop`. If
+    /// the runtime ends first, drops the task. A task that panics ends alone.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static);
 
-    /// A random number, for unique ids and for pauses different from others'.
-    ///
-    /// The default asks the system. A runtime for reproducible simulations overrides this.
+    /// Returns a random number, for unique ids and for pauses different from others'. The default asks the
+    /// system; a runtime for reproducible simulations overrides this.
     ///
     /// # Panics
     ///
@@ -84,10 +75,8 @@ pub trait Runtime: Send + Sync + 'static {
         getrandom::u64().expect("the system gives random numbers")
     }
 
-    /// True if the runtime has ended: it runs no tasks and fires no timers.
-    ///
-    /// Then each [`sleep_until`](Self::sleep_until), pending sleeps included, is ready at once, so that
-    /// waiters notice the end. False for a runtime that lasts as long as the process.
+    /// True if the runtime has ended, and runs no tasks. Then each [`sleep_until`](Self::sleep_until), also a
+    /// pending one, is ready at once, and waiters notice the end. False if it lasts as long as the process.
     fn has_ended(&self) -> bool {
         false
     }

@@ -1,9 +1,7 @@
-//! The only module to name `std::sync::atomic` or loom.
-//!
-//! All lock-free code of this crate takes its atomics, cells and queues from here, so `--cfg latchwork_loom`
-//! replaces them by types visible to the model checker. An atomic taken from std elsewhere would be
-//! invisible, and a model would pass whatever the code does; `tests/tidy` prevents this. With `--cfg
-//! latchwork_suspend`, the types are std's, and a thread can be stopped before any access.
+//! The only module to name `std::sync::atomic` or loom. All lock-free code of this crate takes its atomics,
+//! cells and queues from here: `--cfg latchwork_loom` makes them visible to the model checker, and `--cfg
+//! latchwork_suspend` lets a thread stop before any access. A model does not see an atomic taken from std,
+//! and would pass whatever the code does; `tests/tidy` prevents this.
 
 #[cfg(any(latchwork_loom, latchwork_suspend))]
 pub(crate) mod atomic;

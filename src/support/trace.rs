@@ -5,15 +5,13 @@ use std::pin::Pin;
 #[cfg(feature = "tracing")]
 use std::task::{Context, Poll};
 
-/// Calls a subscriber. The caller's further work does not depend on the result.
 #[cfg(feature = "tracing")]
 pub(crate) fn told<T>(tell: impl FnOnce() -> T) -> Option<T> {
     crate::support::foreign::call("a subscriber of tracing", tell)
 }
 
-/// Emits an event. Without the feature its fields are never evaluated, so they must have no effects.
-///
-/// The subscriber is foreign code, and so is the formatting of the errors in the fields.
+/// Emits an event. Without the feature its fields are not evaluated, so they must have no effects. The
+/// subscriber, and the formatting of errors in the fields, are foreign code.
 #[cfg(feature = "tracing")]
 macro_rules! event {
     ($level:ident, $($what:tt)+) => {
@@ -45,11 +43,10 @@ pub(crate) fn here<F: Future>(work: F) -> impl Future<Output = F::Output> {
 
 #[cfg(feature = "tracing")]
 pin_project_lite::pin_project! {
-    /// A future polled and dropped inside of a span. Unlike `tracing`'s own, polls and drops the future even
-    /// if the subscriber panics, as the future may hold a lock.
+    /// A future polled and dropped inside of a span, even if the subscriber panics: the future may hold a
+    /// lock.
     struct InSpan<F> {
         span: Option<tracing::Span>,
-        // `None` once dropped.
         #[pin]
         future: Option<F>,
     }
@@ -74,7 +71,6 @@ impl<F: Future> Future for InSpan<F> {
     }
 }
 
-/// Runs `run` inside of `span`.
 #[cfg(feature = "tracing")]
 fn inside<T>(span: Option<&tracing::Span>, run: impl FnOnce() -> T) -> T {
     let entered = span.and_then(|span| told(|| span.enter()));

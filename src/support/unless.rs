@@ -1,14 +1,11 @@
-//! Awaits a future until another is ready: a time limit by any clock, or any other reason.
-//!
-//! The caller pins both (`Unpin`): moved in, each would take its room twice, and four times one future out.
+//! Awaits a future until another is ready. The caller pins both (`Unpin`): moved in, each would take room
+//! twice.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Poll, ready};
 
-/// Awaits `future`. `None` if `other` is ready first.
-///
-/// `future` is polled last: an output that comes together with `other` is returned, not lost.
+/// Awaits `future`; `None` if `other` is ready first. If both are ready, returns the output.
 pub(crate) async fn unless<F>(mut future: F, mut other: impl Future<Output = ()> + Unpin) -> Option<F::Output>
 where
     F: Future + Unpin,

@@ -12,7 +12,7 @@ use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, Request};
 use super::{Hold, Ownership, Phase, StoreLease, StoreRecord};
 
-/// Count of tokens reserved at once if there are other waiters, who get theirs without a command.
+/// Count of tokens reserved at once if others wait: they get tokens without a command.
 const TOKENS: u64 = 256;
 
 #[derive(Debug)]
@@ -20,18 +20,18 @@ pub(super) struct HeadState {
     pub(super) serial: u64,
     request: Request,
     pub(super) since: Moment,
-    /// Slot in the queue, until the caller is told.
+    /// Slot in the queue until the waiter reads its turn.
     pub(super) slot: Option<Slot>,
-    /// A release that named the caller has put it into the store's queue.
+    /// The store has queued the number with the release that named the waiter.
     has_position: bool,
-    /// Record of the number by which the caller competes, if the store may have the number.
+    /// Record of the number by which the head competes, if the store may have the number.
     record: Option<StoreRecord>,
-    /// The record's `possible_until` before the last attempt; `None` without a record then.
+    /// The record's `possible_until` before the last attempt; `None` if the attempt has begun the record.
     until_before: Option<Moment>,
-    /// End of the tenure of the inherited lease by which the caller goes on.
+    /// End of the tenure of the lease inherited from the former hold.
     tenure_ends: Option<Moment>,
     steps: u32,
-    /// Time since which the caller could go on and was not polled.
+    /// Time of the oldest event for the head since its last poll.
     pub(super) woken: Option<Moment>,
     pub(super) waker: Option<Waker>,
     pub(super) refused: bool,
@@ -39,7 +39,7 @@ pub(super) struct HeadState {
 }
 
 impl HeadState {
-    /// Tells the caller its role, and returns its ticket.
+    /// Marks the role as read, and returns the ticket.
     pub(super) fn claimed(&mut self) -> HeadTicket {
         (self.slot, self.woken) = (None, None);
         self.ticket()
@@ -58,7 +58,7 @@ impl HeadState {
         self.record.as_ref().is_some_and(|record| record.number == number)
     }
 
-    /// Notes the answer to a command by which the store may keep the number until then.
+    /// Records that the store may keep the number until `until`, by the answer to a command.
     fn lengthen(&mut self, until: Moment) {
         if let Some(record) = &mut self.record {
             record.lengthen(until);
@@ -114,8 +114,8 @@ impl Ownership {
         }
     }
 
-    /// True if the queue head goes on by this number, inherited from the former hold; records that the store
-    /// may keep the number until `until`. `is_answered`: a leasing command of that hold was answered.
+    /// True if the queue head competes by this number, inherited from the former hold; then records the
+    /// answer to a command of that hold. `is_answered`: the command was a leasing one.
     pub(super) fn head_goes_on_by(&mut self, number: u64, is_answered: bool, until: Moment) -> bool {
         let Phase::Competing(head) = &mut self.phase else { return false };
         if !head.has_number(number) {
@@ -143,7 +143,7 @@ impl Ownership {
         }
     }
 
-    /// Returns the record of a number: the queue head's, or a lease's in hand.
+    /// Returns the record of a number: the queue head's, or that of a lease in hand.
     pub(super) fn record_of(&mut self, number: u64) -> Option<&mut StoreRecord> {
         let first = match &mut self.phase {
             Phase::Competing(head) => head.record.as_mut(),
@@ -166,7 +166,7 @@ impl Ownership {
     pub(in crate::lock_entry) fn register_head(&mut self, serial: u64, waker: Waker, effects: &mut Effects) {
         match self.head(serial) {
             Some(head) => {
-                // The poll that registers sees the event that woke the head before.
+                // The polled head sees each earlier event.
                 head.woken = None;
                 effects.keep_waker(head.waker.replace(waker));
             }
@@ -193,10 +193,10 @@ impl Ownership {
         lease: Duration,
     ) -> Option<Attempt> {
         let position = self.rules.policy.position();
-        // A store with a queue takes every lease back; all sharers have the same token.
+        // A store with a queue gets each lease back; all sharers have the same token.
         let alone = self.queue.is_empty() || position.is_some() || self.rules.policy.is_shared();
         let head = self.head(serial)?;
-        // A position may be at the store for longer than a short lease, and become a lease.
+        // A short lease's position may last longer than the lease, and become a lease.
         let until = sent + position.map_or(lease, |position| lease.max(position));
         head.until_before = head.record.as_ref().map(|record| record.possible_until);
         let record = head.record.get_or_insert_with(|| StoreRecord::new(fresh, until));
@@ -224,7 +224,7 @@ impl Ownership {
         effects: &mut Effects,
     ) -> AttemptOutcome {
         let Some(head) = self.head(serial) else {
-            // An answer that leaves nothing at the store needs no rollback.
+            // These answers leave nothing at the store.
             if !matches!(answer, Answer::DidNotRun | Answer::Held { kept: None }) {
                 roll_back(attempt, effects);
             }
@@ -234,7 +234,7 @@ impl Ownership {
         match answer {
             Answer::Granted { last_token } => return self.granted(serial, attempt, last_token, now, effects),
             Answer::Held { kept } => return self.held_elsewhere(serial, attempt, kept, now, effects),
-            // The earlier attempts may have run.
+            // Earlier attempts may have run.
             Answer::DidNotRun => match (head.until_before, &mut head.record) {
                 (Some(until), Some(record)) => {
                     record.possible_until = until;
@@ -243,7 +243,7 @@ impl Ownership {
                 _ => head.record = None,
             },
             Answer::Unsaid => head.answered(),
-            // The next attempt asks by the same number, and a head that gives up rolls the number back.
+            // The next attempt uses the same number, and a head that gives up rolls the number back.
             Answer::Unanswered => {}
         }
         self.asks_itself(serial, now, effects);
@@ -262,7 +262,7 @@ impl Ownership {
         let Some(head) = self.head(serial) else { return AttemptOutcome::Superseded };
         let (request, until_before, inherited) = (head.request, head.until_before, head.tenure_ends.take());
         let mut record = head.record.take().expect("a number of which an attempt is under way is kept");
-        // The answer bounds this attempt's lease more closely than its sending did.
+        // The lease began by the time of the answer: a closer bound than at the attempt's sending.
         record.possible_until =
             until_before.map_or(now + attempt.lease, |until| until.max(now + attempt.lease));
         record.queued_at = None;
@@ -294,7 +294,7 @@ impl Ownership {
         AttemptOutcome::Granted(self.begin_first_hold(&request, attempt.lease, now, effects))
     }
 
-    /// Begins the hold of an acquisition by a lease of this length, and of waiters admitted with it.
+    /// Begins a hold by a lease of this length, and the holds of waiters admitted with it.
     #[inline(always)]
     pub(super) fn begin_first_hold(
         &mut self,
@@ -313,7 +313,7 @@ impl Ownership {
         grant
     }
 
-    // Always inlined: where a hold begins at once, the empty hold is not written.
+    // Always inlined: without a call in between, the empty hold is never written.
     #[inline(always)]
     pub(super) fn hold_by(
         &mut self,
@@ -322,7 +322,7 @@ impl Ownership {
         tenure_ends: Moment,
         record: StoreRecord,
     ) {
-        // A division costs as much as the rest; nearly all leases are as long as the rules say.
+        // Saves a division, which costs as much as the rest: nearly all leases have the rules' length.
         let third = if attempt.lease < self.rules.renewed_lease { attempt.lease / 3 } else { self.third };
         let mut lease = StoreLease::granted(attempt, tokens, third, tenure_ends, record);
         lease.verify = self.forced.is_some_and(|at| attempt.sent <= at);
@@ -339,7 +339,7 @@ impl Ownership {
         let serial = self.compete(request, None, Some(slot), 0, now);
         self.queue.place_silently_at(slot, Place::Named);
         let Some(head) = self.head(serial) else { return };
-        // The head cannot go on until the release is answered: the lock counts as held until then.
+        // The head acts only after the release's answer; until then the lock counts as held.
         (head.woken, head.refused) = (None, true);
         effects.more().next = Some(NextHead { head: head.ticket(), request });
     }
@@ -362,7 +362,7 @@ impl Ownership {
         self.look_by(now + limit, now, effects);
     }
 
-    /// Returns the slot of the queue head with this serial, if the head was named and has not been told.
+    /// Returns the slot of this queue head, if named with a release that is not answered.
     fn named(&mut self, serial: u64) -> Option<Slot> {
         let slot = self.head(serial)?.slot?;
         matches!(self.queue.place(slot), Place::Named).then_some(slot)
@@ -378,7 +378,6 @@ impl Ownership {
         effects: &mut Effects,
     ) -> AttemptOutcome {
         match (kept, self.named(serial)) {
-            // The release has put the waiter into the store's queue.
             (Some(_), Some(slot)) => {
                 if let Some(head) = self.head(serial) {
                     head.has_position = true;
@@ -393,7 +392,7 @@ impl Ownership {
             (kept, _) => {
                 self.refused(serial, effects);
                 if let (Some(kept), Some(head)) = (kept, self.head(serial)) {
-                    // Maybe longer than the lease would have lasted.
+                    // The store may keep the number for longer than the lease would have lasted.
                     let until = attempt.sent + kept;
                     head.record
                         .get_or_insert_with(|| StoreRecord::new(attempt.number, until))
@@ -407,8 +406,7 @@ impl Ownership {
     fn refused(&mut self, serial: u64, effects: &mut Effects) {
         let Some(head) = self.head(serial) else { return };
         head.answered();
-        // A lease by which the head went on is gone, unless an unanswered command may still begin the lease
-        // anew: an earlier attempt, or a command of the former hold.
+        // The inherited lease is gone, unless an unanswered command, maybe the former hold's, begins it anew.
         head.record.take_if(|record| record.unanswered == 0);
         (head.tenure_ends, head.refused) = (None, true);
         self.contended = true;
@@ -419,10 +417,8 @@ impl Ownership {
         }
     }
 
-    /// Records the store's position for this number.
-    ///
-    /// A position that may have ended before this command may have become a lease, over by now, whose message
-    /// is still on its way. So the number is given up.
+    /// Records the store's position for this number. Gives the number up if an earlier position may have
+    /// become a lease, over by now, whose message is still on its way.
     fn queued(
         &mut self,
         serial: u64,
@@ -436,7 +432,6 @@ impl Ownership {
         let Some(record) = &mut head.record else { return AttemptOutcome::Superseded };
         record.answered();
         if record.queued_at.is_some_and(|before| before < attempt.sent && before + kept <= now) {
-            // No number is used again after its release.
             head.record = None;
             effects.roll_back_too(attempt.rollback());
             return AttemptOutcome::TooLate;
@@ -457,12 +452,12 @@ impl Ownership {
         let head = self.head(serial)?;
         let record = head.record.as_mut()?;
         let (since, until) = (record.queued_at?, record.possible_until);
-        // A lease of the caller's own length, or a token, takes a question.
+        // A lease of the request's own, or a token, has to be asked for.
         let suffices = head.request.is_watched() && !head.request.fenced;
         if record.number != number || !suffices || since + kept <= now {
             return None;
         }
-        // The message answers no attempt, and the last attempt may lease the lock until then.
+        // The message answers no attempt: the last attempt may still lease the lock, until `until`.
         record.may_run();
         head.until_before = Some(until);
         let attempt = Attempt { head: serial, number, tokens: 0, sent: since, lease: kept, until };
@@ -506,13 +501,13 @@ impl Ownership {
         }
     }
 
-    /// Supersedes a queue head that was not polled in time, or is recalled: another waiter takes its place.
+    /// Supersedes a queue head that was not polled in time, or was evicted: the next waiter competes.
     pub(super) fn supersede_head(&mut self, now: Moment, effects: &mut Effects) {
         let Phase::Competing(head) = &mut self.phase else { return };
         if let Some(roll_back) = head.to_rollback() {
             effects.roll_back_too(roll_back);
         }
-        // A sleeping head may keep a notification: the others are woken as well.
+        // A sleeping head may have consumed a notification: the client wakes other sleepers.
         effects.more().call = true;
         let (slot, waker, refused) = (head.slot, head.waker.take(), head.refused);
         effects.wake(waker);
@@ -523,7 +518,7 @@ impl Ownership {
     }
 }
 
-/// Rolls back after the waiter has left, as the earlier rollback may have run before the attempt was sent.
+/// Rolls back once more: the rollback of the leaving head may have run before the attempt was sent.
 fn roll_back(attempt: Attempt, effects: &mut Effects) {
     effects.roll_back_too(attempt.rollback());
 }

@@ -65,7 +65,7 @@ impl Ownership {
     }
 
     pub(in crate::lock_entry) fn forget(&mut self, grant: &Grant, now: Moment, effects: &mut Effects) {
-        // A hold that is over does not last longer because no event has noticed its end.
+        // A hold that is over, and not yet ended by an event, must not last longer by being forgotten.
         self.end_if_over(now, effects);
         match self.held_by_serial(grant.serial) {
             Some((hold, lease)) => {
@@ -77,7 +77,7 @@ impl Ownership {
         }
     }
 
-    /// No new look: the look at the earlier end is planned, and plans the next.
+    /// Plans no look: the look at the earlier end comes first, and plans the next one.
     pub(in crate::lock_entry) fn prolong(&mut self, grant: &mut Grant, ends: Moment, now: Moment) {
         // A lease that is over does not begin again: its holder may know of the end.
         if grant.ends() > now
@@ -148,7 +148,7 @@ impl Ownership {
         self.grant_to(slot, now, effects);
     }
 
-    /// Grants the lease in hand to a waiter that is not linked.
+    /// Grants the lease in hand to a waiter no longer linked in the queue.
     pub(super) fn grant_to(&mut self, slot: Slot, now: Moment, effects: &mut Effects) {
         let request = self.queue.request(slot);
         let grant = self.begin_hold(&request, false, now);
@@ -157,7 +157,7 @@ impl Ownership {
         self.plan_next_look(now, effects);
     }
 
-    /// Begins a hold by the lease in hand: a guard's if `claimed`, or else an unclaimed grant.
+    /// Begins a hold by the lease in hand: a guard's if `claimed`, else an unclaimed grant.
     // Always inlined, as `hold_by` is.
     #[inline(always)]
     pub(super) fn begin_hold(&mut self, request: &Request, claimed: bool, now: Moment) -> Grant {
@@ -170,15 +170,14 @@ impl Ownership {
         Grant::new(serial, token, own_end)
     }
 
-    /// Admits waiters together with the new holder: all waiters of its owner, which may await all of them; of
-    /// a shared lock, each waiter for which the lease suffices, and the first of the rest becomes the queue
-    /// head. `extent`: length of the lease; waiters that came after its question get only what is left.
+    /// Admits waiters together with the new holder: all of its owner, or, to a shared lock, all whose
+    /// requests fit. `extent`: length of the lease; waiters that came after its question get only the rest.
     pub(super) fn admit(&mut self, extent: Duration, now: Moment, effects: &mut Effects) {
         if self.queue.is_empty() {
             return;
         }
         if self.rules.policy.is_shared() {
-            // Repeated after each walk that has admitted waiters: an older waiter may have their owner.
+            // A walk may pass an older waiter whose owner gets the lock only later in that walk: walks again.
             while self.admit_sharers(extent, now, effects) {}
             if !self.queue.is_empty() {
                 self.park_current();
@@ -216,7 +215,7 @@ impl Ownership {
         effects.wake(self.queue.place_at(slot, Place::Granted(grant, extension, now)));
     }
 
-    /// Makes the oldest waiter the queue head, by the `inherited` lease if any. Without a waiter: `Free`.
+    /// Makes the oldest waiter the queue head, with the `inherited` lease if any. Without a waiter: `Free`.
     pub(super) fn appoint(
         &mut self,
         inherited: Option<StoreLease>,
@@ -234,11 +233,11 @@ impl Ownership {
         self.look_by(now + self.rules.unpolled_limit, now, effects);
     }
 
-    /// Ends the phase `Returning`: a release that [`appoints`](PendingRelease::appoints) was answered, or is
-    /// at least under way. `receivers`: count of the other clients that received the release's message.
+    /// Ends the phase `Returning`: a release that [`appoints`](PendingRelease::appoints) is answered or under
+    /// way. `receivers`: count of the other clients that received the release's message.
     pub(in crate::lock_entry) fn returned(&mut self, receivers: usize, now: Moment, effects: &mut Effects) {
         if let Phase::Returning(true) = self.phase {
-            // A store that does not know its receivers reports zero: then the last competition decides.
+            // A store that does not count receivers reports zero: then the last competition decides.
             let alone = receivers == 0 && !self.contended;
             let most = self.rules.policy.tenure().saturating_mul(if alone { MAX_GROWTH } else { 1 });
             self.tenure = self.tenure.saturating_mul(2).min(most);
@@ -252,7 +251,7 @@ impl Ownership {
     pub(in crate::lock_entry) fn note_receivers(&mut self, receivers: usize, now: Moment) {
         let steps = self.steps_for(receivers);
         self.tenure = self.rules.policy.tenure();
-        // A subscription outlives its waiter, and would make a lone process back off; a called waiter exists.
+        // A subscription may outlive its waiter, and make a lone process back off; a called waiter exists.
         if (self.contended || self.rules.policy.is_called()) && steps > 0 {
             self.others_first_until = Some(now + BACK_OFF * steps);
         }
@@ -261,7 +260,7 @@ impl Ownership {
     /// Returns the back-off in steps, at most a quarter of the tenure, so that a short tenure keeps its rate.
     fn steps_for(&self, receivers: usize) -> u32 {
         let most = self.rules.policy.tenure().as_nanos() / (4 * BACK_OFF.as_nanos());
-        // One waiter was called, and is not to sleep through its call in a back-off of several steps.
+        // A release wakes one waiter only, which must not be asleep in a back-off of several steps.
         let at_most = if self.rules.policy.is_called() { 1 } else { MAX_STEPS };
         most.min(u128::from(at_most)).min(receivers as u128) as u32
     }
@@ -306,12 +305,12 @@ impl Ownership {
         self.end_in_background_if_empty(now, effects);
     }
 
-    /// Ends empty holds without a caller. A lease that the store does not keep needs no release.
+    /// Ends empty holds in the background. A lease that the store no longer keeps needs no release.
     pub(super) fn end_in_background_if_empty(&mut self, now: Moment, effects: &mut Effects) {
         for (_, lease) in self.parallel.extract_if(.., |(hold, _)| hold.owner_holds.is_empty()) {
             match lease.may_outlast(now) {
                 true => effects.more().parallel.push(lease.record.to_release(false)),
-                // No release's message wakes another client's queue head here, which may sleep on.
+                // Without a release no message wakes other clients' queue heads in this process.
                 false => effects.more().call = true,
             }
         }
@@ -361,7 +360,7 @@ impl Ownership {
         }
     }
 
-    /// Returns the reason for a guard whose hold is over, and forgets the reason with the last such guard.
+    /// Returns the reason of a loss to one of its guards, and forgets the reason with the last.
     fn hear_of_loss(&mut self, serial: u64) -> LossReason {
         let Some(loss) = self.losses.get_mut(&serial) else { return LossReason::GivenBack };
         let reason = loss.reason;
@@ -385,8 +384,8 @@ impl Ownership {
             if let Some(slot) = slot {
                 effects.wake(self.queue.place_at(slot, Place::Closed));
             }
-            // Rolled back here, as the head may not be polled before the client ends. The answer to its
-            // release rolls a named waiter's number back.
+            // Rolled back here: the client may end before the head's next poll. (The answer to its release
+            // rolls a named waiter's number back.)
             if let Some(roll_back) = roll_back.filter(|_| !is_named) {
                 effects.roll_back_too(roll_back);
             }

@@ -2,21 +2,18 @@
 //!
 //! # The moments of a lease
 //!
-//! No command shortens a lease at the store, and commands may be under way, unanswered, or late. So the
-//! store's end of the lease is known as a range only:
+//! No command shortens a lease at the store, and commands may run late: the lease's end is known as a range:
 //!
 //! ```text
 //!   sure_until ≤ the end that the store keeps ≤ possible_until
 //! ```
 //!
-//! * `sure_until` comes from commands that the store has confirmed, each counted from before it was sent. A
-//!   hold is believed in until then and no longer: `is_held`, `remaining` and `lost` go by `sure_until`.
-//! * `possible_until`, of the [record](super::record), comes from all commands that were sent, answered or
-//!   not. A lease that is left, or whose holds have ended, is released unless `possible_until` has passed:
-//!   otherwise an extension that was never answered would keep the lock at the store, unused.
+//! * `sure_until` comes from commands that the store has confirmed, each counted from before its sending. The
+//!   hold lasts until then: `is_held`, `remaining` and `lost` go by `sure_until`.
+//! * `possible_until`, of the [record](super::record), comes from all commands sent, answered or not. Until
+//!   then a lease without a hold has to be released: an unanswered extension may keep the lock, unused.
 //!
-//! A hold may end before its lease does: when all leases of its owners' own are over, or after `max_hold`.
-//! See [`Sharer`](super::owner_holds::Sharer).
+//! A hold may end before its lease: when its owners' own leases are over, or after `max_hold`.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -26,31 +23,28 @@ use crate::support::moment::Moment;
 use super::super::outcome::Attempt;
 use super::record::StoreRecord;
 
-/// Time of a round trip: a lease that expires this soon at the store, too, needs no look at its end.
+/// Time of a round trip: a lease that the store, too, ends this soon needs no look at its end.
 const ROUND_TRIP: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct StoreLease {
     pub(super) record: StoreRecord,
-    /// End of the tenure, counted from the question: from then on a lease goes back to the store when it is
-    /// left.
+    /// End of the tenure, counted from the question: a lease left later goes back to the store.
     pub(super) tenure_ends: Moment,
-    /// End of the lease by the commands that the store has confirmed.
     pub(super) sure_until: Moment,
-    /// Unused tokens.
     pub(super) tokens: RangeInclusive<u64>,
     /// Send time of the latest command by which the store confirmed the lease.
     pub(super) confirmed: Moment,
-    /// Send time of the first command, or answer time of the command that began the lease anew by this
-    /// number. Answers to commands sent before may describe an earlier lease of the same number.
+    /// Send time of the first command, or answer time of the last command that began the lease anew. Answers
+    /// to earlier commands may describe an earlier lease of the number.
     pub(super) begun: Moment,
     pub(super) renew_at: Moment,
     pub(super) renewing: bool,
-    /// A renewal was sent, and none was answered since.
+    /// A renewal was sent, and the store has confirmed no command since.
     pub(super) renewal_unanswered: bool,
     /// Earliest time of the next renewal, once a renewal has failed.
     pub(super) not_before: Option<Moment>,
-    /// The next look verifies the lease, for a waiter that cannot wait, or after a forced unlock.
+    /// The next look verifies the lease: for a waiter with a short limit, or after a forced unlock.
     pub(super) verify: bool,
 }
 
@@ -85,7 +79,6 @@ impl StoreLease {
         self.record.number
     }
 
-    /// Time for which the lease is still sure.
     pub(super) fn left(&self, now: Moment) -> Duration {
         self.sure_until.saturating_duration_since(now)
     }
@@ -94,7 +87,7 @@ impl StoreLease {
         self.sure_until <= now
     }
 
-    /// True if the client has to release the lease at `moment`, should its last hold end then.
+    /// True if the client has to release the lease when its last hold ends at `moment`.
     pub(super) fn is_to_be_ended(&self, moment: Moment) -> bool {
         self.may_outlast(moment + ROUND_TRIP)
     }
@@ -111,9 +104,7 @@ impl StoreLease {
         !self.tokens.is_empty()
     }
 
-    // === Commands ===
-
-    /// Records a command about to be sent, which makes the lease last for at least `lease` from `sent` on.
+    /// Records a command about to be sent, for a lease of at least `lease` from `sent` on.
     pub(super) fn lengthens(&mut self, sent: Moment, lease: Duration) {
         self.record.lengthen(sent + lease);
     }
@@ -128,7 +119,7 @@ impl StoreLease {
     }
 
     /// Records a command about to be sent, which leases the name to this number anew, and returns the length
-    /// to ask for: at least as long as the store may keep the lease, since some stores set lengths exactly.
+    /// to ask for: no shorter than the store may keep the lease, since some stores set lengths exactly.
     pub(super) fn leases_anew(&mut self, sent: Moment, lease: Duration) -> Duration {
         let possible = self.record.possible_until.saturating_duration_since(sent);
         let lease = lease.max(possible);
@@ -137,7 +128,7 @@ impl StoreLease {
         lease
     }
 
-    /// Records that the store has begun the lease anew. A coarse clock may give earlier commands `sent`, too.
+    /// Records a lease begun anew. With a coarse clock, earlier commands may have the time `sent`, too.
     pub(super) fn begun_anew(&mut self, sent: Moment, now: Moment) {
         self.begun = now.max(sent + Duration::from_nanos(1));
     }
@@ -152,7 +143,7 @@ impl StoreLease {
         }
     }
 
-    /// Records the loss of the lease at the store. Unanswered commands, and a position, may begin it anew.
+    /// Records the loss of the lease. Unanswered commands, or a position, may begin the lease anew.
     pub(super) fn gone(&mut self, now: Moment) {
         self.record.unanswered += u32::from(self.record.queued_at.is_some());
         (self.sure_until, self.record.possible_until) =

@@ -1,8 +1,8 @@
-//! A model of the engine: every sequence of events up to a length, of a few acquisitions, a store, another
-//! process, and time. After each sequence all waiters are served, and nothing may be left. Stores: without a
-//! queue, with a queue, and of a shared lock.
+//! A model of the engine, which runs every sequence of events up to a length: a few acquisitions, another
+//! process, time, and a store without a queue, with a queue, or of a shared lock. After each sequence all
+//! waiters are served, and nothing may be left.
 //!
-//! `cargo xtask verify ownership` seeds faults into the engine; a test here has to find each.
+//! `cargo xtask verify ownership` seeds faults into the engine: a test here has to find each.
 
 mod store;
 
@@ -32,13 +32,13 @@ enum Stage {
     /// The actor has asked the store before it enters.
     Claims(Sent),
     Queued(Ticket),
-    /// The actor is the queue head, with its question if the question was sent.
+    /// The actor is the queue head, with the question if sent.
     Head(HeadTicket, Option<Sent>),
     Holding(Grant),
     Done,
 }
 
-// The actors play holders that read their state, and attempts that are answered late.
+// Actors read a hold's state by a copy of its grant, and answer an attempt late by a copy.
 macro_rules! copied {
     ($($of:ty),*) => {$(
         impl Copy for $of {}
@@ -54,7 +54,7 @@ copied!(Grant, Attempt);
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     attempt: Attempt,
-    /// The store's answer: the last token, or a refusal.
+    /// The last token; `None` for a refusal.
     answer: Option<u64>,
 }
 
@@ -80,7 +80,7 @@ struct SentCommand {
     lease: Duration,
     asks: Asks,
     caller: Option<usize>,
-    /// The unreported answer of a command that has taken effect: presence of the lease, and a token.
+    /// Answer of a command that has run, not yet reported: presence of the lease, and a token.
     answer: Option<(bool, Option<u64>)>,
 }
 
@@ -107,13 +107,11 @@ enum Event {
     AskUnanswered(usize),
     Extend(usize),
     GiveUp(usize),
-    /// A command takes effect, unless it has already, and answers its caller if the caller is there.
+    /// A command takes effect, unless it ran before, and answers its caller if the caller still waits.
     Run(usize),
-    /// A command takes effect, and the answer is late.
     RunUnheard(usize),
     LeaveByName(usize),
     Forget(usize),
-    /// The actor enters, and may not wait.
     Try(usize),
     Adopt(usize),
     Send,
@@ -142,36 +140,31 @@ struct World {
     store: Store,
     releases: Vec<Release>,
     commands: Vec<SentCommand>,
-    /// Commands without an answer are sent, and may be late.
     is_late: bool,
-    /// An answer may be later than its command.
+    /// Answers may come later than their commands.
     answers_late: bool,
-    /// Releases that name a waiter, and are not on their way yet: meanwhile the waiter may leave.
+    /// Releases that name a waiter, not yet sent: meanwhile the waiter may leave.
     unsent: Vec<Release>,
     cast: Vec<Request>,
     stages: Vec<Stage>,
     waiting: Vec<usize>,
     /// A waiter has left or lost its turn: grants out of turn are allowed.
     disturbed: bool,
-    /// Last serial that was granted, and its token.
     last_grant: (u64, Option<u64>),
-    /// Send time of the last question for each number.
     asked: HashMap<u64, Moment>,
     tries: Vec<bool>,
-    /// Owners that have given back a hold by name, beside a guard.
+    /// Owners that have given back a hold by name, while a guard lived.
     given_back: Vec<u64>,
-    /// End and number of each actor's hold, as the holder could believe after the previous event.
+    /// End and number of each actor's hold after the previous event.
     believed: Vec<Option<(Moment, u64)>>,
     /// Actors whose guard's hold was over after the previous event.
     over: Vec<bool>,
     looks: Vec<Moment>,
     /// Ends of the holds without a guard, by serial.
     forgotten: Vec<(u64, Moment)>,
-    /// Start of the renewals for a hold, by serial.
     renewed_since: BTreeMap<u64, Moment>,
     /// Renewals on their way, each with its send time and the store's answer.
     renewals: Vec<(Renewal, Moment, bool)>,
-    /// Numbers with a command that was not answered.
     unsettled: Vec<u64>,
     /// End of a number's position, by the store's last answer.
     kept: HashMap<u64, Moment>,
@@ -365,7 +358,7 @@ impl World {
         let known: Vec<_> = self.engine.losses.keys().copied().collect();
         let leases: Vec<_> = self.engine.lease_numbers().collect();
         let outcome = event(&mut self.engine, self.now, &mut effects);
-        // Neither count has a lost hold whose only guard learns of the loss by the same event.
+        // Both counts omit a hold whose only guard learns of the loss by the event that ends the hold.
         let fresh = self.engine.losses.keys().filter(|serial| !known.contains(serial)).count();
         let ended = held.len() - self.guarded().iter().filter(|serial| held.contains(serial)).count();
         let told = effects.holds_lost() as usize;
@@ -393,7 +386,6 @@ impl World {
         assert!(!release.rolls_back || is_late, "expected a plain release, as all commands are answered");
     }
 
-    /// True if a command by this number, sent before now, may still run.
     fn may_come_late(&self, number: u64) -> bool {
         self.unsettled.contains(&number) || self.commands.iter().any(|command| command.number == number)
     }
@@ -614,7 +606,6 @@ impl World {
         self.commands.push(SentCommand { number, sent, lease, asks, caller: Some(actor), answer: None });
     }
 
-    /// Returns the store's answer, unless the answer has no reader.
     fn take_effect(&mut self, command: SentCommand) -> Option<(bool, Option<u64>)> {
         let SentCommand { number, lease, asks, .. } = command;
         match asks {
@@ -648,7 +639,6 @@ impl World {
         } else if let Stage::Holding(mut grant) = self.stages[actor] {
             let grant = match token {
                 Some(token) => {
-                    // Later tokens are greater. A guard that was lost meanwhile does not get the token.
                     if self.engine.state_of(&grant, self.now).is_ok() {
                         self.last_grant.1 = self.last_grant.1.max(Some(token));
                     }
@@ -687,7 +677,7 @@ impl World {
 
     fn granted(&mut self, actor: usize, grant: Grant, extension: Option<Extension>) -> Stage {
         assert!(self.engine.state_of(&grant, self.now).is_ok(), "expected a granted lease that lasts");
-        // All waiters of an owner get in with the first of them, and nearly all of a shared lock.
+        // All waiters of an owner get the lock with the first, and nearly all waiters of a shared lock.
         let first = self.waiting.first().map(|first| self.cast[*first].owner());
         let in_turn = self.store.is_shared() || first.is_none_or(|first| first == self.cast[actor].owner());
         let joins = grant.serial() == self.last_grant.0 || !self.waiting.contains(&actor);
@@ -699,8 +689,8 @@ impl World {
             "expected a token for a fenced request"
         );
         if grant.serial() > self.last_grant.0 {
-            // If this process dies, its lease keeps others out no longer than that. (A position at a store
-            // may last for longer than a short lease.)
+            // A dead process keeps others out no longer than its request's lease. (A position may last
+            // longer.)
             let number = self.engine.state_of(&grant, self.now).map(|hold| hold.number);
             let ends = number.ok().and_then(|number| self.store.ends(number, self.now));
             let longest = self.now + self.lease_of(actor);
@@ -782,7 +772,6 @@ impl World {
             Stage::Head(head, _) => {
                 self.event(|engine, now, effects| engine.abandon(head.serial, now, effects))
             }
-            // The call has panicked.
             Stage::Claims(sent) => {
                 self.releases.push(sent.attempt.rollback().into());
                 self.event(|engine, now, effects| engine.returned(0, now, effects));
@@ -889,7 +878,6 @@ impl World {
                 None => self.event(|engine, now, effects| engine.renewal_failed(renewal, now, effects)),
             }
         }
-        // Renewals sent early, together with others.
         let by = self.now + STEP;
         while answers
             && let Some(renewal) = self.event(|engine, now, effects| engine.renew_early(by, now, effects))
@@ -968,7 +956,6 @@ impl World {
             );
         }
         self.check_no_lease_is_left();
-        // The waiter learns of the refusal after the claimer's call.
         let claimed = self.stages.iter().any(|stage| matches!(stage, Stage::Claims(_)));
         for (actor, stage) in self.stages.iter().enumerate() {
             if let Stage::Queued(ticket) = stage
@@ -1105,7 +1092,7 @@ impl World {
                 .get(&serial)
                 .map(|since| self.engine.rules.max_hold.map_or(Moment::NEVER, |limit| *since + limit));
             let due = limit.max(own).unwrap_or(Moment::NEVER);
-            // A hold given back by name may have been forgotten.
+            // Giving a hold back by name may have removed a forgotten hold or a guard's.
             if !self.given_back.contains(&sharer.owner) {
                 assert_eq!(sharer.due(), due, "expected the last lease's end");
             }
@@ -1118,7 +1105,6 @@ impl World {
             (guards, unclaimed, watched),
             "expected sums over all owners"
         );
-        // Sharers of a lock may have their tokens by another lease.
         let greatest =
             self.guards().filter(|grant| hold.owner_holds.has(grant.serial)).filter_map(|it| it.token());
         let rises = self.store.is_shared() || hold.token >= greatest.max();
@@ -1131,7 +1117,7 @@ impl World {
         matches!(&self.stages[actor], Stage::Head(head, _) if self.engine.is_head(head.serial))
     }
 
-    /// True if the stage is a waiter's that has an unread turn.
+    /// True if the stage is a waiter's whose turn the waiter has not read.
     fn is_told(&self, stage: &Stage) -> bool {
         matches!(stage, Stage::Queued(ticket) if !self.engine.is_queued(ticket))
     }
@@ -1150,7 +1136,6 @@ impl World {
         };
         for number in self.engine.lease_numbers() {
             let is_believed = self.stages.iter().any(|stage| believes(stage) == Some(number));
-            // The lease has ended by itself, and the next look will notice.
             let is_due = self.engine.next_look(self.now) <= self.now;
             assert!(
                 is_believed || is_due || self.store.ends(number, self.now).is_none(),
@@ -1168,7 +1153,7 @@ impl World {
                 Event::Send | Event::Release | Event::Renewed => Some(0),
                 Event::Poll(_) | Event::Answer(_) | Event::Take(_) => Some(1),
                 Event::Drop(actor) if self.is_done_with_it(*actor) => Some(2),
-                // The superseded head learns of its end; a holder of the same owner may wait for the head.
+                // First a superseded head learns of its end, as a holder of its owner may wait for that.
                 Event::Ask(actor) if !self.is_head(*actor) => Some(1),
                 Event::Ask(_) => Some(3),
                 Event::Enter(actor) if self.was_superseded(*actor) => Some(4),
@@ -1199,7 +1184,7 @@ impl World {
         );
         let is_bare = self.engine.others_first_until.is_none() && !self.engine.closed;
         assert!(!is_bare || self.engine.gate() == OPEN, "expected an open gate of an idle entry");
-        // The latest possible time of the commands.
+        // The commands that are still under way run last.
         for command in std::mem::take(&mut self.commands) {
             self.run(command);
         }
@@ -1222,13 +1207,12 @@ impl World {
     }
 }
 
-/// True for the full depths below, as in `verify ownership`. The tests stop one event earlier, which takes a
-/// tenth of the time.
+/// True for the full depths below, as in `verify ownership`; the tests stop one event earlier.
 fn is_deep() -> bool {
     env::var_os("LATCHWORK_DEEP").is_some()
 }
 
-/// Least count of sequences, for an exploration with at least `sequences` in its full depth.
+/// Least count of sequences expected, if the full depth has at least `sequences`.
 fn many(sequences: usize) -> usize {
     if is_deep() { sequences } else { sequences / 10 }
 }
@@ -1268,7 +1252,6 @@ fn explore_from(start: impl Fn() -> World, depth: usize) -> usize {
 fn casts() -> Vec<(Vec<Request>, usize)> {
     let watched = |owner| Request::new(owner).fenced();
     let short = |owner| Request::new(owner).lease(LEASE / 2).fenced();
-    // Over before any waiter is superseded.
     let brief = Request::new(2).lease(STEP / 2);
     vec![
         (vec![watched(1), brief], 6),
@@ -1280,17 +1263,16 @@ fn casts() -> Vec<(Vec<Request>, usize)> {
     ]
 }
 
-/// The store's queue begins to matter: the oldest waiter is queued there, and another waiter behind it here.
+/// One waiter is queued at the store, and another waiter behind it in the process.
 const QUEUED: &[Event] =
     &[Event::TheyAcquire, Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1)];
 
 const HELD: &[Event] = &[Event::Enter(0), Event::Ask(0), Event::Answer(0)];
 
-/// The first actor has the lock, and two inner holds ask for a token.
 const TWO_TOKENS: &[Event] =
     &[Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1), Event::Enter(2)];
 
-/// An inner hold asks for a token, and both holds are given back; the next holder goes on by the lease.
+/// An inner hold asks for a token, and the owner leaves; the next queue head competes by the same lease.
 const TOKEN_OF_THE_HOLD_BEFORE: &[Event] = &[
     Event::Enter(0),
     Event::Ask(0),
@@ -1305,7 +1287,7 @@ const TOKEN_OF_THE_HOLD_BEFORE: &[Event] = &[
 
 const BEHIND: &[Event] = &[Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1)];
 
-/// The first actor has a shared lock for longer than the tenure.
+/// The first actor holds a shared lock, and the tenure is over.
 const ASIDE: &[Event] = &[
     Event::Enter(0),
     Event::Ask(0),
@@ -1316,7 +1298,7 @@ const ASIDE: &[Event] = &[
     Event::Enter(1),
 ];
 
-/// The store granted the lock to the first actor, which learns of the grant after its end.
+/// The store has granted the lock to the first actor by a message, unread until the lease is over.
 const LAPSED: &[Event] = &[
     Event::TheyAcquire,
     Event::Enter(0),
@@ -1353,9 +1335,8 @@ fn wander(seed: u64, kind: StoreKind, steps: usize) {
     }
     for _ in 0..steps {
         let enabled = world.enabled();
-        // Replaces some events by rarer ones.
         match enabled[random(enabled.len())] {
-            // Otherwise hardly any actor would ask as a queue head.
+            // Otherwise hardly any actor would be a queue head.
             Event::Claim(actor) if random(4) > 0 => world.step(Event::Enter(actor)),
             Event::Enter(actor) if kind == StoreKind::Shared && random(8) == 0 && world.may_adopt() => {
                 world.step(Event::Adopt(actor));
@@ -1378,7 +1359,7 @@ fn wander(seed: u64, kind: StoreKind, steps: usize) {
     world.bring_to_an_end();
 }
 
-/// Explores with commands that are given up, lost or late, and with leases inside of leases.
+/// Explores with commands that are given up, lost or late, and inner holds with leases of their own.
 fn late(cast: &[Request], kind: StoreKind, prelude: &[Event], depth: usize, answers_late: bool) -> usize {
     let start = || {
         let mut world = World::new(cast, kind);
@@ -1403,7 +1384,7 @@ fn late_commands() {
         }
         assert!(late(&[mine, mine.fenced(), mine.fenced()], kind, TWO_TOKENS, 3, true) > many(500));
     }
-    // Only this store lets the lease go on in memory.
+    // Only at this store the next owner goes on by the lease in hand.
     let cast = [mine, mine.fenced(), Request::new(2).fenced(), Request::new(3).fenced()];
     assert!(late(&cast, StoreKind::Plain, TOKEN_OF_THE_HOLD_BEFORE, 4, true) > many(500));
 }
@@ -1412,7 +1393,7 @@ fn model() {
     for (cast, depth) in casts() {
         assert!(explore(&cast, StoreKind::Plain, &[], depth) > many(1000));
     }
-    // A message suffices for `simple`; `fenced` and `short` take a question.
+    // A grant's message suffices for `simple`; `fenced` and `short` have to ask the store.
     let [simple, other, fenced] = [Request::new(1), Request::new(2), Request::new(3).fenced()];
     let short = Request::new(4).lease(STEP / 2);
     for (cast, prelude, depth) in [
@@ -1425,7 +1406,6 @@ fn model() {
     ] {
         assert!(explore(&cast, StoreKind::Queue, prelude, depth) > many(1000));
     }
-    // One actor has the lock, and the tenure is over.
     for (cast, prelude, depth) in [
         (vec![simple, other], &[][..], 5),
         (vec![simple, other, fenced], ASIDE, 4),
@@ -1449,7 +1429,7 @@ fn late_or_unanswered_commands_leave_no_lease_or_false_belief() {
     late_commands();
 }
 
-/// The answer comes when another owner has the lease.
+/// The answer comes while another owner has the lease.
 #[test]
 fn answer_to_a_release_changes_nothing_unless_one_is_under_way() {
     let mut world = World::new(&[Request::new(1), Request::new(2)], StoreKind::Plain);
@@ -1466,7 +1446,7 @@ fn answer_to_a_release_changes_nothing_unless_one_is_under_way() {
     world.bring_to_an_end();
 }
 
-/// On a runtime of one thread, a task that looks again and again lets no other task run.
+/// A look without an effect would repeat at once, and block a runtime of one thread.
 #[test]
 fn waiters_admitted_after_a_long_hold_are_checked_just_in_time() {
     let cast = [1, 2, 3].map(Request::new);
@@ -1497,7 +1477,7 @@ fn waiters_that_are_kept_unpolled_are_superseded_together() {
     assert_eq!(world.engine.waiters(), 0, "expected all waiters superseded");
 }
 
-/// No task may be left to roll back.
+/// The client ends: no task would be left to send the rollback.
 #[test]
 fn closing_rolls_back_what_the_queue_head_has_at_the_store() {
     for (prelude, at_store) in [(QUEUED, true), (BEHIND, false)] {
@@ -1516,7 +1496,7 @@ fn closing_rolls_back_what_the_queue_head_has_at_the_store() {
     }
 }
 
-/// A shutdown has counted the leases by then.
+/// By then the shutdown has counted the leases to release.
 #[test]
 fn closed_entry_rolls_back_a_lease_requested_without_a_queue() {
     let mut world = World::new(&[Request::new(1).shared_owner()], StoreKind::Shared);
@@ -1530,7 +1510,7 @@ fn closed_entry_rolls_back_a_lease_requested_without_a_queue() {
     world.bring_to_an_end();
 }
 
-/// The owner may wait for its waiters.
+/// The holder may await its owner's other tasks.
 #[test]
 fn owner_that_gets_in_another_way_takes_its_waiters_along() {
     let shared = Request::new(1).shared_owner();
@@ -1547,7 +1527,6 @@ fn owner_that_gets_in_another_way_takes_its_waiters_along() {
     world.bring_to_an_end();
 }
 
-/// The waiters need their owner's hold, and the owner may wait for them: also if other processes wait.
 #[test]
 fn sharing_owner_admits_its_waiters_whatever_lease_they_want() {
     let shared = Request::new(1).shared_owner();
@@ -1566,7 +1545,6 @@ fn sharing_owner_admits_its_waiters_whatever_lease_they_want() {
     }
 }
 
-/// The answer, or the message, of the grant comes after a forced unlock.
 #[test]
 fn store_is_asked_about_a_grant_learnt_after_a_forced_unlock() {
     let (granted, told) = ([Event::Enter(0), Event::Ask(0)], [&QUEUED[..4], &[Event::TheyRelease]].concat());
@@ -1595,7 +1573,7 @@ fn force_unheard(mut world: World, kind: StoreKind, known: Event) {
     world.bring_to_an_end();
 }
 
-/// The first unlock is long over at the question, and has no part in the second grant.
+/// The unlock came before the second grant's question, and needs no verification.
 #[test]
 fn store_is_asked_about_a_grant_before_the_last_forced_unlock() {
     let mut world = World::after(&[Request::new(1)], StoreKind::Plain, &[]);
@@ -1632,7 +1610,7 @@ fn shared_lease_lasts_as_long_as_its_holder_believes() {
     }
 }
 
-/// A waiter with a limit learns that the lock is held, and not that its state is unknown.
+/// A waiter with a limit fails with the lock held, and not with its state unknown.
 #[test]
 fn lock_counts_as_held_while_a_release_names_a_waiter() {
     let mut world = World::after(&[Request::new(1), Request::new(2)], StoreKind::Queue, BEHIND);
@@ -1644,8 +1622,7 @@ fn lock_counts_as_held_while_a_release_names_a_waiter() {
     world.bring_to_an_end();
 }
 
-/// Several commands of one lease are under way. None of them, however late, makes the lease shorter than a
-/// holder believes, even at a store that sets lengths exactly and runs the commands in order.
+/// At a store that sets lengths exactly, several commands of one lease run in order, maybe late.
 #[test]
 fn token_that_is_asked_for_beside_an_extension_shortens_nothing() {
     let mine = Request::new(1).shared_owner();

@@ -1,4 +1,4 @@
-//! [`OwnerHolds`]: the owners that hold the lock by one lease. One owner; of a shared lock, any number.
+//! [`OwnerHolds`]: the owners that hold the lock by one lease; more than one only if the lock is shared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,20 +12,19 @@ use super::StoreLease;
 pub(super) struct Sharer {
     pub(super) owner: u64,
     pub(super) since: Moment,
-    /// Count of guards, unclaimed grants and forgotten holds.
     pub(super) count: u32,
     pub(super) guards: u32,
     pub(super) unclaimed: u32,
-    /// Count of guards and grants for which the lease is renewed.
+    /// Count of guards and grants for which the client renews the lease.
     pub(super) watched: u32,
-    /// End by `max_hold`, counted from the start of renewals for this owner. Own leases are not limited.
+    /// End by `max_hold`, counted from the start of renewals for this owner.
     held_too_long: Moment,
-    /// Ends of the leases of its other guards and grants.
+    /// Ends of the leases of all other guards and grants.
     own_ends: OwnEnds,
     forgotten: OwnEnds,
 }
 
-/// Multiset of the ends of unrenewed leases. A single end allocates nothing.
+/// Multiset of the ends of leases that are not renewed. A single end allocates nothing.
 #[derive(Debug, Default)]
 struct OwnEnds {
     first: Option<Moment>,
@@ -100,12 +99,11 @@ impl Sharer {
         }
     }
 
-    /// Restarts the time of `max_hold`, as the lease is renewed for this owner from `now` on.
+    /// Restarts the time of `max_hold`: the lease is renewed for this owner from `now` on.
     pub(super) fn limit_hold(&mut self, max_hold: Option<Duration>, now: Moment) {
         self.held_too_long = max_hold.map_or(Moment::NEVER, |limit| now + limit);
     }
 
-    /// Adds a hold until `own_end`; without an end the hold is watched.
     pub(super) fn add_end(&mut self, own_end: Option<Moment>) {
         match own_end {
             None => self.watched += 1,
@@ -124,12 +122,11 @@ impl Sharer {
         self.forgotten.add(ends);
     }
 
-    /// Removes the forgotten hold with the earliest end, if any.
     pub(super) fn remove_forgotten(&mut self) {
         self.forgotten.remove_earliest();
     }
 
-    /// Latest end by `max_hold`, if the lease is renewed for the owner, and by the owner's own leases.
+    /// Latest end: by `max_hold` if the lease is renewed for the owner, and by the owner's own leases.
     #[inline]
     pub(super) fn due(&self) -> Moment {
         let own = || self.own_ends.latest().max(self.forgotten.latest());
@@ -144,7 +141,6 @@ impl Sharer {
         self.count > self.guards + self.unclaimed
     }
 
-    /// Returns why the owner's hold is over at `now`, if so.
     pub(super) fn loss(&self, lease: &StoreLease, now: Moment) -> Option<LossReason> {
         if self.watched > 0 && self.due() <= now && self.due() <= lease.sure_until {
             return Some(LossReason::HeldTooLong);
@@ -167,7 +163,7 @@ pub(super) struct OwnerHolds {
 #[derive(Debug, Default)]
 struct More {
     by_serial: BTreeMap<u64, Sharer>,
-    /// Serials by owner, to find one among thousands. (An owner has two if it had none at each question.)
+    /// Serials by owner, for a fast search. An owner that asked the store twice has two serials.
     by_owner: BTreeSet<(u64, u64)>,
 }
 

@@ -1,5 +1,3 @@
-//! Queries of the engine's state.
-
 use crate::support::moment::Moment;
 
 use super::super::gate::{CLAIMED, IN_USE, OPEN};

@@ -1,7 +1,7 @@
 //! [`StoreRecord`]: the possible state of one of this process' numbers at the store.
 //!
-//! A queue head hands its number's record over to the granted lease, and a lease that goes on with the next
-//! queue head hands the record back. So no command sent for a number is forgotten on the way.
+//! A queue head hands its number's record to the granted lease, and a lease that passes to the next queue
+//! head hands the record back: no command sent for a number is forgotten.
 
 use crate::support::moment::Moment;
 
@@ -10,15 +10,14 @@ use super::super::outcome::PendingRelease;
 #[derive(Debug)]
 pub(super) struct StoreRecord {
     pub(super) number: u64,
-    /// End of the time for which the store may keep the number, by all commands sent. Counted from a
-    /// command's answer, or, without an answer, from before the command was sent.
+    /// End of the time for which the store may keep the number, by all commands sent: counted from a
+    /// command's answer, or, unanswered, from its sending.
     pub(super) possible_until: Moment,
-    /// Count of commands without an answer, leasing the name to the number: each may still run, also after a
-    /// release. So the number is rolled back, and not only released.
+    /// Count of unanswered commands that lease the name to the number. Each may run after a release, so the
+    /// number is then rolled back, not only released.
     pub(super) unanswered: u32,
-    /// Send time of the last command known to have placed or kept the number in the store's queue; without
-    /// such a command, of the first command. Of a lease: `Some` if a message has granted the lease. An
-    /// attempt that ran after a forced unlock may have queued the number once more.
+    /// Send time of the last command known to have queued the number or kept its position, or else of the
+    /// first. Of a lease: `Some` if granted by a message, as a late attempt may queue the number again.
     pub(super) queued_at: Option<Moment>,
 }
 
@@ -37,13 +36,12 @@ impl StoreRecord {
         self.unanswered += 1;
     }
 
-    /// Counts a leasing command as answered, also if the command did not run.
     pub(super) fn answered(&mut self) {
         self.unanswered = self.unanswered.saturating_sub(1);
     }
 
-    /// Returns the number's release, which rolls back if a command may still run. A position that is given
-    /// up, with all commands answered, needs a plain release. `appoints`: see [`PendingRelease::appoints`].
+    /// Returns the number's release, which rolls back if a command may still run. (A position is given up by
+    /// a plain release.) `appoints`: see [`PendingRelease::appoints`].
     pub(super) fn to_release(&self, appoints: bool) -> PendingRelease {
         let rolls_back = self.unanswered > 0;
         PendingRelease { number: self.number, until: self.possible_until, appoints, rolls_back }

@@ -10,7 +10,7 @@ use super::super::queue::Place;
 use super::super::request::{Extension, LossReason};
 use super::{Hold, Ownership, Phase, StoreLease};
 
-/// Interval of verification while there are waiters: a forced unlock or a lost server may end the lease.
+/// Interval of verification while others wait: a forced unlock or a lost server may have ended the lease.
 const VERIFY: Duration = Duration::from_secs(1);
 
 /// A renewal of a lease, to be sent to the store.
@@ -19,14 +19,10 @@ const VERIFY: Duration = Duration::from_secs(1);
 ///
 /// ```
 #[doc = include_str!("../example.md")]
-/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
-/// // As in the example of `LockEntry`: owner 1 has the lock, by lease 1, for 30 s.
-/// let _grant = take(&entry, now);
 /// use latchwork::lock_entry::{LockEntry, Renewal, Request};
-///
+/// let _grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// let due = now + Duration::from_secs(10); // a third of the lease is over
-/// let renewal = entry.tick(due, &mut effects);
-/// let renewal = renewal.expect("the lease is to be renewed");
+/// let renewal = entry.tick(due, &mut effects).expect("the lease needs a renewal");
 /// assert_eq!(renewal, Renewal { number: 1, lease: Some(Duration::from_secs(30)) });
 /// // … the store confirms the lease …
 /// assert!(entry.renewed(renewal, Some(true), due, due, &mut effects));
@@ -36,7 +32,7 @@ const VERIFY: Duration = Duration::from_secs(1);
 pub struct Renewal {
     /// Number of the lease.
     pub number: u64,
-    /// Least length of the lease from the command on; `None` to ask only if the lease is still held.
+    /// Least length of the lease from the command on; `None` to verify only.
     pub lease: Option<Duration>,
 }
 
@@ -57,7 +53,7 @@ impl Ownership {
         renewal
     }
 
-    /// Sends neither verifications early, nor renewals of a lease cut by others.
+    /// Returns no verification, and no renewal of a lease that other sharers may have cut.
     pub(in crate::lock_entry) fn renew_early(
         &mut self,
         by: Moment,
@@ -83,13 +79,13 @@ impl Ownership {
 
     fn supersede_grants(&mut self, now: Moment, effects: &mut Effects) {
         let before = now - self.rules.unpolled_limit;
-        // Only if a grant is unclaimed, as the search visits all waiters.
+        // The search visits all waiters.
         if !self.held().any(|(hold, _)| hold.unclaimed > 0) {
             return;
         }
         for (slot, since) in self.queue.granted() {
             if since > before {
-                // All earlier grants are claimed: the next look is at this grant.
+                // Earlier grants are claimed: the next look is for this grant.
                 self.held_mut().for_each(|(hold, _)| hold.granted = hold.granted.max(since));
                 return;
             }
@@ -101,8 +97,8 @@ impl Ownership {
         }
     }
 
-    /// Counts a superseded waiter. The first of a look also supersedes all waiters without a poll since their
-    /// wake, and wakes the others: one look finds all futures kept without polls.
+    /// Counts a superseded waiter. The first of each look also supersedes all waiters not polled since they
+    /// were woken, and wakes all others: one look finds every future kept without polls.
     fn supersede_silent(&mut self, effects: &mut Effects) {
         let is_first = effects.superseded() == 0;
         effects.more().superseded += 1;
@@ -146,13 +142,13 @@ impl Ownership {
             return Moment::NEVER;
         }
         let renew = match (hold.watched > 0, self.may_be_cut(lease)) {
-            // A lease made long by an extension is renewed as often: a forced unlock may end it.
+            // A lease made long by an extension is renewed as often: a forced unlock may have ended it.
             (true, false) => lease.renew_at.min(lease.confirmed + self.third),
             (_, true) => lease.confirmed + self.third,
             (false, false) => Moment::NEVER,
         };
         let verify = match (lease.verify, self.queue.is_empty()) {
-            // A clock that stands still gives the new answer the time of an earlier one.
+            // With a coarse clock, the new answer may have the time of an earlier one.
             (true, _) => lease.confirmed.max(lease.begun),
             (false, true) => Moment::NEVER,
             (false, false) => lease.confirmed + VERIFY,
@@ -161,8 +157,7 @@ impl Ownership {
         lease.not_before.map_or(due, |not_before| due.max(not_before))
     }
 
-    /// True if other sharers may have made the lease end earlier than is believed here: each of their
-    /// renewals cuts all leases to the length of a renewal. A lease confirmed for no longer stays as it is.
+    /// True if other sharers' renewals, which cut all leases to a renewal's length, may have cut this lease.
     fn may_be_cut(&self, lease: &StoreLease) -> bool {
         self.rules.policy.is_shared() && lease.sure_until > lease.confirmed + self.rules.renewed_lease
     }
@@ -210,7 +205,7 @@ impl Ownership {
         if let Some((_, lease)) = self.held_by_number(renewal.number) {
             lease.renewing = false;
             lease.not_before = Some(now + soon);
-            // The command was sent after `renews`, and by now at the latest.
+            // The command may have been sent as late as `now`.
             if let Some(wanted) = renewal.lease {
                 lease.lengthens(now, wanted);
             }
@@ -244,7 +239,7 @@ impl Ownership {
     }
 
     pub(in crate::lock_entry) fn not_extended(&mut self, extension: Extension) {
-        // The queue head may go on by the number of a hold that is over.
+        // The hold may be over, and its number the queue head's.
         if let Extension::Token { number, .. } = extension
             && let Some(record) = self.record_of(number)
         {
@@ -264,7 +259,7 @@ impl Ownership {
         // A late answer does not revive a hold: its holder may know of the end.
         self.end_if_over(now, effects);
         let third = self.third;
-        // A rollback would take the lease from the queue head, which goes on by this number.
+        // The queue head competes by this number: no rollback, which would take its lease.
         if self.head_goes_on_by(number, token.is_some(), now + extent) {
             return true;
         }
@@ -273,7 +268,7 @@ impl Ownership {
         if let Some(token) = token {
             lease.record.answered();
             lease.begun_anew(sent, now);
-            // Commands may be answered in another order than they ran.
+            // Answers may come in another order than their commands ran.
             hold.token = hold.token.max(Some(token));
             if *lease.tokens.end() < token {
                 lease.tokens = NO_TOKENS;
@@ -293,7 +288,7 @@ impl Ownership {
         if let Some((_, lease)) = self.held_by_number(number)
             && sent < lease.begun
         {
-            // The command may have run before the lease was begun anew: the store is asked once more.
+            // The command may have run before the lease was begun anew: verifies once more.
             lease.verify = true;
             self.plan_next_look(now, effects);
             return false;
@@ -301,13 +296,12 @@ impl Ownership {
         self.lose(number, LossReason::Gone, now, effects)
     }
 
-    /// Plans an earlier look if needed. So the watchdog learns of a new lease.
+    /// Plans an earlier look if needed: the watchdog learns of a new lease.
     pub(super) fn plan_next_look(&mut self, now: Moment, effects: &mut Effects) {
         self.look_by(self.next_look(now), now, effects);
     }
 
-    /// Plans a look at `at`. An earlier plan stays valid until its time has come, and is not repeated, as
-    /// each plan changes a deadline of the client.
+    /// Plans a look at `at` unless an earlier plan is valid: each plan changes a deadline of the client.
     pub(super) fn look_by(&mut self, at: Moment, now: Moment, effects: &mut Effects) {
         let said = self.next_look_said;
         if at < said || said <= now {

@@ -1,8 +1,7 @@
 //! Callbacks that queue with the latch's waiters.
 //!
-//! A listener *is* a waiter on the latch: a wait future whose waker, instead of waking a task, polls the
-//! future and runs the callback. So a listener has its place in the one queue, takes no other waiter's
-//! message, and leaves the queue when dropped, all by the semaphore's own rules.
+//! A listener *is* a waiter on the latch: a wait future whose waker polls the future and runs the callback,
+//! instead of waking a task. So it has its place in the queue, and leaves the queue when dropped.
 
 use std::fmt;
 use std::pin::Pin;
@@ -18,7 +17,6 @@ use crate::support::sync::Mutex;
 type Callback = Box<dyn FnOnce() + Send>;
 
 /// A callback queued for a message by [`ChannelEntry::listen`](crate::subscription::ChannelEntry::listen).
-///
 /// Dropping the listener takes the callback out of the queue, unless the callback has run.
 ///
 /// # Examples
@@ -26,7 +24,6 @@ type Callback = Box<dyn FnOnce() + Send>;
 /// ```
 /// use latchwork::local::LocalTransport;
 /// use latchwork::subscription::{Message, Registry};
-///
 /// let registry = Registry::new(LocalTransport::default());
 /// let subscription = registry.subscribe("orders");
 /// let listener = subscription.listen(|| println!("a message came"));
@@ -43,12 +40,12 @@ struct Waiting {
 }
 
 enum Stage {
-    /// A thread is polling the future, outside of the mutex. A wake meanwhile sets `again`.
+    /// A thread polls the future, with the mutex unlocked. A wake meanwhile sets `again`.
     Polling {
         again: bool,
     },
     InLine(AcquireOwned, Callback),
-    /// The outermost call of a thread is about to run the callback.
+    /// A notification has come, and this thread runs the callback as soon as no other waker or callback runs.
     Called(OwnedSemaphorePermit, Callback),
     Done,
 }
@@ -68,11 +65,11 @@ impl Listener {
 }
 
 impl Waiting {
-    /// Polls the future, and has the callback run once the future is ready. The stage `Polling` is ours.
+    /// Polls the future, and runs the callback once the future is ready. The caller has set `Polling`.
     fn drive(self: &Arc<Self>, mut call: AcquireOwned, callback: Callback) {
         let waker = Waker::from(Arc::clone(self));
         loop {
-            // Outside of the mutex: polling may wake, and the waker is this very object.
+            // With the mutex unlocked: the poll may call this object's own `wake`.
             let polled = Pin::new(&mut call).poll(&mut Context::from_waker(&waker));
             let mut stage = self.stage.lock();
             match (&mut *stage, polled) {
@@ -93,8 +90,8 @@ impl Waiting {
                 (Stage::Done, Poll::Ready(Ok(permit))) if fault!(CallDiesWithListener) => {
                     return permit.forget();
                 }
-                // Removed while we polled. Dropping the future, or its permit, passes the notification on to
-                // foreign wakers: only after the mutex is free.
+                // The listener was dropped meanwhile. Dropping the future, or its permit, passes the
+                // notification on to foreign wakers: only after the mutex is free.
                 (_, polled) => {
                     drop(stage);
                     drop(polled);

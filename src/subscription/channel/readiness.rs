@@ -1,5 +1,3 @@
-//! Readiness of an entry's subscription: subscribing, then ready or failed.
-
 use std::fmt;
 
 use crate::subscription::message::SubscribeError;
@@ -14,7 +12,7 @@ use crate::support::sync::Mutex;
 ///
 /// No state leads back, so a late confirmation revives nothing.
 enum State {
-    /// Notified when this state is left. Part of the state, to be freed with it.
+    /// Notified when the subscription has become ready, failed or ended.
     Subscribing(Event),
     Ready,
     Failed(SubscribeError),
@@ -33,17 +31,14 @@ impl Readiness {
         self.step(State::Ready, |now| matches!(now, State::Subscribing(_)));
     }
 
-    /// Marks the subscription as failed. False after a failure or an end.
     pub(super) fn fail(&self, error: SubscribeError) -> bool {
         self.step(State::Failed(error), |now| matches!(now, State::Subscribing(_) | State::Ready))
     }
 
-    /// Marks the subscription as ended. False after a failure or an end.
     pub(super) fn end(&self) -> bool {
         self.step(State::Ended, |now| matches!(now, State::Subscribing(_) | State::Ready))
     }
 
-    /// Changes the state to `next` if `may_be_left` accepts the present state.
     fn step(&self, next: State, may_be_left: impl FnOnce(&State) -> bool) -> bool {
         let left = {
             let mut state = self.0.lock();
@@ -97,7 +92,6 @@ impl fmt::Debug for Readiness {
             State::Failed(_) => "Failed",
             State::Ended => "Ended",
         };
-        // Only after the mutex is free: the error is the transport's, and so foreign code.
         match self.failure() {
             Some(error) => f.debug_tuple("Failed").field(&error).finish(),
             None => f.write_str(name),

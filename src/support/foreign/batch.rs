@@ -1,9 +1,8 @@
 //! [`WakeBatch`]: collects wakers and calls them later, without recursion, past panicking wakers.
 //!
-//! A waker is foreign code: it may call this semaphore or lock again, or another, and may panic. So an
-//! operation first completes, collecting wakers, and then calls them. An operation inside of a waker appends
-//! its wakers to the batch being called on this thread, so the stack does not grow with the number of waiters
-//! or semaphores. The batch holds no permits: they were credited before, and are free or assigned.
+//! A waker may call this crate again, and may panic. So an operation first completes, collecting wakers, and
+//! then calls them. Inside of a waker, an operation appends its wakers to the batch that this thread is
+//! calling: the stack does not grow with the number of waiters. The batch holds no permits.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -23,10 +22,9 @@ pub(crate) const BATCH: usize = match cfg!(latchwork_loom) {
     false => 32,
 };
 
-// The batch whose wakers this thread is calling.
 thread_cell!(CALLING: Cell<*const WakeBatch> = Cell::new(ptr::null()));
 
-/// The work left by a full batch: a semaphore to settle after the wakers were called.
+/// A semaphore to settle after the wakers of a full batch were called.
 pub(crate) trait Unsettled {
     /// Grants the free permits, and wakes the waiters served.
     fn go_on(&self);
@@ -35,10 +33,9 @@ pub(crate) trait Unsettled {
 pub(crate) struct WakeBatch {
     len: Cell<usize>,
     first: Cell<usize>,
-    /// A semaphore not completely settled, for lack of room for its wakers.
+    /// The semaphore that ran out of room for its wakers.
     unsettled: Cell<Option<NonNull<dyn Unsettled>>>,
-    /// Wakers appended by operations inside of wakers when the ring is full.
-    // Unused by an outermost operation, which calls the wakers in the ring and goes on.
+    /// Wakers appended when the ring is full, by operations inside of wakers.
     #[expect(
         clippy::box_collection,
         reason = "absent from nearly all batches, so a word to be made and dropped"
@@ -60,7 +57,7 @@ impl WakeBatch {
         }
     }
 
-    /// True if the batch must be called before another waker is collected.
+    /// True if the ring's wakers must be called before another is collected.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.len.get() == if fault!(WakesAsItGoes) { 1 } else { BATCH }
@@ -182,7 +179,7 @@ pub(crate) fn wake_after<T>(run: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Calls the wakers behind the current one before this thread sleeps, as they may lead to its wake.
+/// Calls the wakers behind the current one before this thread sleeps: one of them may wake this thread.
 #[cold]
 pub(crate) fn call_those_behind() {
     // SAFETY: as in `append_to`.

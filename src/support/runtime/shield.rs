@@ -1,7 +1,5 @@
-//! Protects other crates from callers' wakers: tasks of the redis crate and timers of tokio would end by a
-//! panic of a waker. [`shielded`] polls the futures that pass a waker to such code, with a waker that reports
-//! a panic and returns. (A future that waits for a reply has its connection's:
-//! `redis/connection/in_flight.rs`.)
+//! Protects tasks of the redis crate and timers of tokio from panics of callers' wakers: [`shielded`] polls a
+//! future with a waker that reports a panic and returns. (For replies, see `redis/connection/in_flight.rs`.)
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -12,10 +10,8 @@ use tokio::task::coop::unconstrained;
 
 use crate::support::foreign;
 
-/// Awaits a future that passes the caller's waker to other crates. Without tokio's budget: a blocking call
-/// inside of a task with a spent budget never returns to tokio for a new one.
-///
-/// The caller pins `future`, which would take room twice in the box if moved in.
+/// Awaits a future that passes the caller's waker to other crates. Without tokio's budget: a blocking call in
+/// a task with a spent budget gets no new one. The caller pins `future`: moved in, it would take room twice.
 pub(crate) async fn shielded<F: Future + Unpin>(future: F) -> F::Output {
     let (mut future, mut shield) = (unconstrained(future), Shield::default());
     poll_fn(|task| Pin::new(&mut future).poll(&mut Context::from_waker(shield.over(task.waker())))).await
@@ -94,7 +90,6 @@ mod tests {
         // Ordering: Relaxed, all is on one thread.
         assert_eq!(counts.each_ref().map(|count| count.load(Ordering::Relaxed)), [0, 1]);
         drop(wakers);
-        // These are the last copies: their panics end here.
         drop((first, shield));
     }
 }

@@ -1,5 +1,3 @@
-//! [`TokioRuntime`]: tokio's clock, timers and tasks.
-
 use std::fmt;
 use std::io;
 use std::pin::{Pin, pin};
@@ -27,7 +25,6 @@ use super::surroundings::Surroundings;
 /// ```
 /// use std::sync::mpsc;
 /// use latchwork::backend::{Runtime, TokioRuntime};
-///
 /// let runtime = TokioRuntime::background()?; // or `current()`, inside of one
 /// let (done, outcome) = mpsc::channel();
 /// runtime.spawn(async move { done.send(42).unwrap() });
@@ -49,7 +46,7 @@ struct Tokio {
     handle: Handle,
     /// True if a task of the runtime can pause its clock.
     has_own_clock: bool,
-    /// Ends the thread of a background runtime, and the task that notices the end, with the last clone.
+    /// Ends a background runtime's thread, or the task that notices the end, with the last clone.
     life: Arc<Life>,
 }
 
@@ -60,14 +57,12 @@ struct Life {
     _notices_end: oneshot::Sender<()>,
 }
 
-/// The end of the runtime. A timer polled after the end would panic.
 #[derive(Debug)]
 struct Ended {
     is_over: AtomicBool,
     tells: Notify,
 }
 
-/// Owned by a task of the runtime, and dropped with the runtime.
 struct TellsEnd(Arc<Ended>);
 
 impl Drop for TellsEnd {
@@ -85,7 +80,7 @@ impl TokioRuntime {
         let tells_end = TellsEnd(Arc::clone(&ended));
         handle.spawn(async move {
             let _until_then = tells_end;
-            // Nothing is sent: the error is the drop of the last clone.
+            // Nothing is sent: an error comes with the drop of the last clone.
             let _ = last_clone.await;
         });
         let life = Arc::new(Life { ended, thread, _notices_end: notices_end });
@@ -106,7 +101,7 @@ impl TokioRuntime {
         }
     }
 
-    /// The caller's runtime.
+    /// Returns the caller's runtime.
     ///
     /// # Panics
     ///
@@ -120,10 +115,8 @@ impl TokioRuntime {
         Handle::try_current().ok().map(|handle| Self::new(handle, None))
     }
 
-    /// Makes a runtime on one background thread of its own, which ends with the last clone.
-    ///
-    /// The last clone may be dropped anywhere, even in async code or on the background thread: the thread
-    /// shuts the runtime down, without a wait in `drop`.
+    /// Makes a runtime on one background thread of its own, which ends with the last clone. The last clone
+    /// may be dropped anywhere, even in async code or on that thread: `drop` does not wait.
     ///
     /// # Errors
     ///
@@ -133,7 +126,6 @@ impl TokioRuntime {
         let handle = runtime.handle().clone();
         let (life, end) = oneshot::channel::<()>();
         thread::Builder::new().name("latchwork-tokio".into()).spawn(move || {
-            // Nothing is sent: the error is the drop of the sender.
             let _ = runtime.block_on(end);
         })?;
         Ok(Self::new(handle, Some(life)))
@@ -142,10 +134,8 @@ impl TokioRuntime {
 
 #[cfg(feature = "redis")]
 impl TokioRuntime {
-    // === For tasks of this runtime ===
-
     /// Pauses a task of this runtime. Unlike [`sleep_until`](Runtime::sleep_until), never ends early, so a
-    /// loop around it does not spin during the shutdown of the runtime.
+    /// loop around this call does not spin during the shutdown of the runtime.
     pub(crate) async fn sleep(&self, time: std::time::Duration) {
         match &self.0 {
             Place::Tokio(_) => tokio::time::sleep(time).await,
@@ -171,7 +161,7 @@ impl TokioRuntime {
         }
     }
 
-    /// The missing driver of the caller's runtime, if any. tokio has no function to ask, and panics.
+    /// Returns the driver that the caller's runtime lacks, if any. tokio has no function to ask, and panics.
     pub(crate) async fn lacks() -> Option<&'static str> {
         if foreign::caught(async { drop(tokio::time::sleep(std::time::Duration::ZERO)) }).await.is_err() {
             return Some("timers");
@@ -250,16 +240,14 @@ impl Runtime for TokioRuntime {
     }
 }
 
-/// True at the very end of a thread, after the end of tokio's thread-locals, when it can enter no runtime: a
-/// guard kept in a thread-local may be dropped then.
+/// True at the very end of a thread, without tokio's thread-locals: no runtime can be entered.
 fn is_over_for_tokio() -> bool {
     Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }
 
 impl Tokio {
-    /// The time by this runtime's clock. The caller's runtime may have another: either may be paused.
+    /// Returns this runtime's time. The caller's runtime may have another: either clock may be paused.
     fn now(&self) -> Instant {
-        // Other clocks cannot be paused.
         if !self.has_own_clock || is_over_for_tokio() {
             return Instant::now();
         }
@@ -320,7 +308,6 @@ type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// # block_on(async {
 /// use std::time::Duration;
 /// use latchwork::backend::{Runtime, TokioRuntime};
-///
 /// let runtime = TokioRuntime::current();
 /// let deadline = runtime.now() + Duration::from_millis(1);
 /// runtime.sleep_until(deadline).await;
@@ -367,7 +354,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(10);
     const LONG: Duration = Duration::from_secs(3600);
 
-    /// A runtime that runs tasks only during `block_on`.
+    /// Makes a runtime that runs tasks only during `block_on`.
     fn runtime() -> (tokio::runtime::Runtime, TokioRuntime) {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let ours = TokioRuntime::new(runtime.handle().clone(), None);

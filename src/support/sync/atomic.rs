@@ -1,5 +1,5 @@
-//! Atomics with a hook before each access: loom's, with each access in the sources known by its location (see
-//! `loom/sites.rs`), or std's, with a possible stop of the thread (see `suspend.rs`).
+//! Atomics with a hook before each access: loom's, to know each access in the sources (`loom/sites.rs`), or
+//! std's, with a possible stop of the thread (`suspend.rs`).
 
 #[cfg(latchwork_loom)]
 use super::loom::{checked, site};

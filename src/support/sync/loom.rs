@@ -68,9 +68,7 @@ impl<T> std::ops::Deref for Lazy<T> {
     }
 }
 
-/// Detects reads of a freed owner, reads not ordered before the free, and leaks.
-///
-/// The canary is plain memory to loom, so loom also reports a past read not ordered before the free.
+/// Detects leaks, reads of a freed owner, and, as plain memory to loom, reads not ordered before the free.
 #[derive(Debug)]
 pub(crate) struct Canary {
     is_alive: UnsafeCell<bool>,
@@ -115,7 +113,6 @@ fn keep<T: 'static>(value: Box<T>) {
     KEPT.with_borrow_mut(|kept| kept.push(value));
 }
 
-/// Begins an execution of a model: frees the kept values of the previous one.
 pub(crate) fn begin_execution() {
     drop(KEPT.take());
 }

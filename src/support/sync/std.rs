@@ -1,5 +1,3 @@
-//! The real types, for every user of the library.
-
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -66,7 +64,7 @@ impl<T> Deref for Lazy<T> {
     }
 }
 
-/// In a model, detects a use after its owner was freed.
+/// Does nothing; in a model, detects a use after its owner was freed.
 #[derive(Debug)]
 pub(crate) struct Canary;
 
@@ -142,7 +140,7 @@ fn run<F: Future>(future: F, deadline: Option<std::time::Instant>) -> Option<F::
 
     use parking_lot::Condvar;
 
-    /// Wakes the thread. Not by `unpark`: a thread has one token, reserved for the caller.
+    /// Wakes the thread, but not by `unpark`: a thread's one token is the caller's.
     #[derive(Default)]
     struct Alarm {
         is_rung: Mutex<bool>,
@@ -161,7 +159,6 @@ fn run<F: Future>(future: F, deadline: Option<std::time::Instant>) -> Option<F::
     }
 
     impl Alarm {
-        /// Sleeps until the alarm rings, or until `deadline`.
         fn sleep(&self, deadline: Option<Instant>) {
             let mut is_rung = self.is_rung.lock();
             while !*is_rung {

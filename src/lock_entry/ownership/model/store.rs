@@ -1,4 +1,4 @@
-//! A store of a lock of one process, with a queue or without, or of a lock that processes share.
+//! Store of the model: a lock with a queue, without a queue, or shared.
 
 use std::time::Duration;
 
@@ -7,7 +7,6 @@ use crate::support::moment::Moment;
 
 pub(super) const KEPT: Duration = LEASE.checked_div(3).unwrap();
 
-/// Number of the other process's lease, and of its position.
 pub(super) const THEIRS: u64 = 0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,14 +18,13 @@ pub(super) enum StoreKind {
 
 pub(super) struct Store {
     kind: StoreKind,
-    /// A lease that is leased anew gets exactly the new length, even if shorter.
+    /// A number that leases the lock anew gets exactly the new length, even if shorter.
     pub(super) sets_exactly: bool,
     lease: Option<(u64, Moment)>,
-    /// Leases of a shared lock. Meanwhile `lease` is another process's, which has the lock alone.
+    /// Leases of a shared lock. `lease` is then another process's exclusive lease.
     shared: Vec<(u64, Moment)>,
     /// Refused waiters that the store remembers, of a shared lock.
     remembered: Vec<(u64, Moment)>,
-    /// Another process waits to have the lock alone.
     writer_waits: bool,
     queue: Option<Vec<Position>>,
     last_token: u64,
@@ -80,7 +78,6 @@ impl Store {
         self.kind == StoreKind::Shared
     }
 
-    /// Returns a holder.
     pub(super) fn held(&self, now: Moment) -> Option<u64> {
         self.leases(now).next()
     }
@@ -108,9 +105,7 @@ impl Store {
         self.leases(now).chain(waits.map(|(number, _)| number)).filter(|number| *number != THEIRS)
     }
 
-    // === Commands ===
-
-    /// Returns the last token, if `number` has the lock now. Otherwise the number gets a position.
+    /// Returns the last token if `number` has the lock now. Otherwise the number gets a position.
     pub(super) fn acquire(
         &mut self,
         number: u64,
@@ -231,8 +226,6 @@ impl Store {
         self.pass_on(None, now);
     }
 
-    // === State ===
-
     pub(super) fn push(&mut self, number: u64, since: Moment, kept: Duration, now: Moment) {
         let Some(queue) = &mut self.queue else { return };
         queue.retain(|position| position.until > now);
@@ -288,8 +281,6 @@ impl Store {
         self.last_token += tokens;
         self.last_token
     }
-
-    // === Messages ===
 
     pub(super) fn has_told(&self) -> bool {
         !self.messages.is_empty()

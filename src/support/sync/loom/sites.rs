@@ -1,8 +1,8 @@
-//! Records location and orderings of each access to an atomic; weakens one, to see that a model fails.
+//! Records the location and orderings of each access to an atomic; weakens one, to see that a model fails.
 //!
-//! [`SITES`] names a file, to which each process appends every executed access once, as `FILE:LINE:COLUMN
-//! METHOD ORDERING[ FAILURE ORDERING]`. [`WEAKEN`] is `FILE:LINE:COLUMN:PART=ORDERING`, with the part
-//! `success` or, for a compare-and-exchange, `failure`. `cargo xtask verify mutants` sets both.
+//! [`SITES`] names a file, to which each process appends every access once, as `FILE:LINE:COLUMN METHOD
+//! ORDERING[ FAILURE ORDERING]`. [`WEAKEN`] is `FILE:LINE:COLUMN:PART=ORDERING`; the part is `success`, or
+//! `failure` for a compare-and-exchange. `cargo xtask verify mutants` sets both.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -15,7 +15,7 @@ use loom::sync::atomic::Ordering;
 const SITES: &str = "LATCHWORK_SITES";
 const WEAKEN: &str = "LATCHWORK_WEAKEN";
 
-/// The orderings for an access by the caller's caller.
+/// Returns the orderings for an access by the caller's caller.
 #[track_caller]
 pub(in crate::support::sync) fn site<const PARTS: usize>(
     _word: *const (),
@@ -86,7 +86,6 @@ impl Weakening {
     }
 
     fn is_at(&self, location: &Location<'_>) -> bool {
-        // The line and column alone rule out most locations.
         self.location.ends_with(&format!("{}:{}", location.line(), location.column()))
             && self.location == location.to_string()
     }
