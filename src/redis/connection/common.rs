@@ -20,9 +20,9 @@ pub(crate) struct Common {
     reconnects: AtomicU64,
     /// Cloned by each command that waits for room.
     waiting: Arc<()>,
-    /// Latest time for late commands over a connection that the server refused to close.
+    /// End of the time for late commands over connections that the server refused to close.
     late_until: Mutex<Option<Instant>>,
-    /// True once the refusal to close a connection has been logged.
+    /// True once that refusal has been logged.
     told: AtomicBool,
 }
 
@@ -65,7 +65,7 @@ impl Common {
         }
     }
 
-    /// Returns the latest time for late commands over connections that were not closed, unless past.
+    /// Returns the end of the time for late commands, unless it has passed.
     pub(crate) fn late_until(&self) -> Option<Instant> {
         self.late_until.lock().filter(|until| *until > self.runtime.now())
     }
