@@ -27,7 +27,6 @@ impl QueueKind {
         if mode == Mode::Fair { Self::Fair } else { Self::ReadWrite }
     }
 
-    /// The queue, and its positions.
     fn queue(self, name: &str) -> [String; 2] {
         match self {
             Self::Fair => keys::fair_queue(name),
@@ -35,7 +34,6 @@ impl QueueKind {
         }
     }
 
-    /// Prefix of the channels on which clients receive grants.
     fn grants(self, name: &str) -> String {
         match self {
             Self::Fair => keys::grants(name),
@@ -48,9 +46,8 @@ pub(super) struct ScriptCall {
     pub(super) keys: Vec<String>,
     /// All arguments but `waited`.
     pub(super) args: Vec<String>,
-    /// The last argument, if a waiter may be enqueued: its waiting time, and when that was measured.
+    /// The last argument, if a waiter may be enqueued: the time it has waited, and when that was measured.
     waited: Option<(Duration, Instant)>,
-    /// See [`WireRequest`].
     announced: bool,
 }
 
@@ -59,12 +56,12 @@ impl ScriptCall {
     pub(super) fn enqueue(&mut self, position: Option<QueuePosition>, now: Instant) {
         if let Some(position) = position {
             self.waited = Some((position.waited, now));
-            // A next waiter is of this process, and learns of its lease by the reply.
+            // The next waiter is of this process, and learns of its lease by the reply.
             self.announced = false;
         }
     }
 
-    /// Writes the call as of `now`, so that a slow command does not cost its waiter the place in the queue.
+    /// Writes the call as of `now`: a slow command must not cost its waiter the place in the queue.
     fn write(&self, command: &mut Cmd, now: Instant) {
         command.arg(self.keys.len()).arg(&self.keys).arg(&self.args);
         if let Some((waited, then)) = self.waited {
@@ -74,10 +71,10 @@ impl ScriptCall {
 }
 
 impl Redis {
-    /// A call with the keys and arguments common to all scripts of the kind. `releases`: may free the lock.
+    /// `releases`: the call may free the lock.
     pub(super) fn call(&self, kind: QueueKind, name: &LockName, releases: bool) -> ScriptCall {
         let (topology, lock) = (self.router.topology(), name.as_str());
-        // Grants, too: some clients of the fleet listen to the other kind already, unknown to the node.
+        // Grants, too: clients that listen to the other kind are unknown to the node.
         let other = if self.publishes_both { topology.messages().other().publish() } else { "" };
         let knows_all = self.knows_all_listeners();
         let [queue, positions] = kind.queue(lock);
@@ -115,7 +112,7 @@ impl Redis {
         reply > 0
     }
 
-    /// Sends a call until it has an answer, see [`AGAIN`]. Each call leaves fewer waiters to look at.
+    /// Repeats a call until it has an answer, see [`AGAIN`]. Each call leaves fewer waiters to look at.
     pub(super) async fn send_words(
         &self,
         router: &Router,
@@ -141,7 +138,7 @@ impl Redis {
         Err(endless(name))
     }
 
-    /// Sends an attempt by `id` to take a lock, until the script has an answer.
+    /// Like [`send_words`](Self::send_words), for an attempt by `id` to take a lock.
     pub(super) async fn attempt_words(
         &self,
         script: &Script,
@@ -160,7 +157,7 @@ impl Redis {
         Err(endless(name))
     }
 
-    /// True if a short script may decide an attempt: the first of an owner without other holds and tokens.
+    /// True if a short script may decide an attempt: the owner's first, without tokens.
     pub(super) fn is_simple(&self, kind: QueueKind, name: &LockName, request: &AcquireRequest) -> bool {
         let AcquireRequest { tokens, position, under, .. } = request;
         let is_first = position.is_none_or(|position| position.waited.is_zero());
@@ -168,7 +165,7 @@ impl Redis {
         *tokens == 0 && is_first && under.is_none() && !self.hand_off_stats[kind as usize].last_time(name)
     }
 
-    /// Sends an attempt by a short script. Returns `None` if the kind's full script has to decide.
+    /// Returns `None` if the kind's full script has to decide.
     pub(super) async fn attempt_simple(
         &self,
         script: &Script,
@@ -242,18 +239,18 @@ impl Redis {
             Reply::Number(reply) if self.released(kind, name, reply) => {
                 ReleaseOutcome::Released { receivers: 0 }
             }
-            // The first sending passed the lock on. (Or the lease was lost before: the effect is the same.)
+            // The first sending passed the lock on, or the lease was lost before, which has the same effect.
             _ if sent == Sent::Again => ReleaseOutcome::Released { receivers: 0 },
             _ => ReleaseOutcome::NotHeld,
         })
     }
 
-    /// Frees the lock, whichever owner holds it. True if the lock was held.
+    /// Frees the lock, whichever owner holds it. Returns true if the lock was held.
     pub(super) async fn force(&self, mode: Mode, name: &LockName) -> Result<bool, Error> {
         let kind = QueueKind::of(mode);
         let call = self.call(kind, name, false);
         let script = &self.scripts.queues[kind as usize].force_release;
-        // Not resent: by then, another owner may hold the lock.
+        // Not resent: another owner may hold the lock by then.
         freed(name, self.send_words(&self.router, name, script, &call, false).await?.0)
     }
 }

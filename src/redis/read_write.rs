@@ -15,7 +15,6 @@ use super::queue::{QueueKind, counter};
 use super::scripts::{MAX_CALLS, Reply, endless};
 use super::topology::{Router, Sent};
 
-/// The holders of a read-write lock: a writer, readers, or a writer that also reads.
 #[derive(Default)]
 pub(super) struct ReadWriteHolders {
     pub(super) writer: Option<Holder>,
@@ -23,7 +22,7 @@ pub(super) struct ReadWriteHolders {
 }
 
 impl Redis {
-    /// Takes a lease for reading, or has the store remember a waiter that has a position.
+    /// Takes a lease for reading. Otherwise the store remembers a waiter that has a position.
     pub(super) async fn read(
         &self,
         name: &LockName,
@@ -57,7 +56,7 @@ impl Redis {
         self.attempt_words(&self.scripts.read_acquire, &call, name, id).await
     }
 
-    /// The holders of the lock; readers only if `reads`. Each page has the writer.
+    /// Returns the holders; readers only if `reads`. Each page has the writer.
     pub(super) async fn read_write_holders(
         &self,
         name: &LockName,
@@ -68,7 +67,7 @@ impl Redis {
         let (mut seen, mut holders) = (HashSet::new(), ReadWriteHolders::default());
         let mut from = ("0".to_owned(), String::new());
         for _ in 0..MAX_CALLS {
-            // Arguments of changes only are empty.
+            // The empty arguments are those of changes.
             let args = ["", "", "", "", "", "", "", "", &*leases, "", &*from.0, &*from.1];
             let words = |command: &mut Cmd, _: Instant| _ = command.arg(1).arg(name.as_str()).arg(&args);
             let request = self.request(&self.scripts.read_write_holders, name, &words);
@@ -100,13 +99,12 @@ impl Redis {
         call.args.push(keys::id(id));
         let (reply, sent) = self.send_words(router, name, &self.scripts.read_release, &call, true).await?;
         let reply = ended(name, reply)?;
-        // Or the first sending ended the hold. (Or the lease was lost before: the effect is the same.)
+        // The first sending ended the hold, or the lease was lost before, which has the same effect.
         let did_read = self.released(kind, name, reply) || sent == Sent::Again;
         Ok(if did_read { ReleaseOutcome::Released { receivers: 0 } } else { ReleaseOutcome::NotHeld })
     }
 }
 
-/// The script replies with numbers only; another server might not.
 fn ended(name: &LockName, reply: Reply) -> Result<i64, Error> {
     match reply {
         Reply::Number(reply) => Ok(reply),
@@ -115,14 +113,12 @@ fn ended(name: &LockName, reply: Reply) -> Result<i64, Error> {
     }
 }
 
-/// The reply of `read_write_holders.lua`.
 enum Found {
     Page(Page),
     /// The lock's field `mode`, which names another kind of lock.
     Mode(String),
 }
 
-/// Ids with the remaining ms of their leases.
 struct Page {
     writer: Option<(String, i64)>,
     readers: Vec<(String, i64)>,

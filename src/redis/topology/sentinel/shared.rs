@@ -12,10 +12,9 @@ use super::super::super::connection::{
 };
 
 pub(super) struct Shared {
-    /// The Sentinels' name of the master.
     pub(super) name: Arc<str>,
     pub(super) sentinels: Vec<Dialer>,
-    /// Index of the Sentinel to ask first: the last one that named the right master.
+    /// Index of the Sentinel to ask first, the last one that named the right master.
     first: Mutex<usize>,
     /// Dials the master, at the address that the Sentinels name.
     server: Dialer,
@@ -124,7 +123,6 @@ pub(super) fn address(host: &str, port: u16) -> Arc<str> {
 
 /// Returns the server's own word for its role: `master`, `slave` or `sentinel`.
 pub(super) async fn role(connection: &mut MultiplexedConnection) -> Result<String, RedisError> {
-    // The fields after the role differ between roles.
     let reply: Vec<Value> = cmd("ROLE").query_async(connection).await?;
     let role = reply.into_iter().next().unwrap_or(Value::Nil);
     Ok(String::from_redis_value(role)?)
