@@ -272,7 +272,7 @@ impl Redis {
         let sent = self.request(&self.scripts.acquire, name, &words);
         let sent = WireRequest { patient: position.is_none(), ..sent };
         match self.attempt_once(id, &sent).await {
-            // The slot is moving, and lacks the key of waiting clients: acquire without a release's call.
+            // The slot is moving, without the key of the waiting clients: no release calls this client.
             Err(error) if position.is_some() && error.meaning() == Some(Meaning::CrossSlot) => {
                 let alone = AcquireRequest { position: None, yields: false, ..request.clone() };
                 Ok(match Box::pin(self.acquire_plain(name, &alone)).await? {

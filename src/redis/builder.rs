@@ -211,8 +211,7 @@ impl RedisBuilder {
         self
     }
 
-    /// Selects the kind of messages that wake waiters in a Cluster; [`Auto`](ShardedMessages::Auto) by
-    /// default.
+    /// Selects the kind of messages in a Cluster; [`Auto`](ShardedMessages::Auto) by default.
     #[cfg(feature = "cluster")]
     pub fn sharded_messages(mut self, sharded: ShardedMessages) -> Self {
         self.topology.sharded_messages = sharded;
@@ -228,8 +227,7 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets the certificate, in PEM, of the server's issuer: trusted in place of the system's certificates.
-    /// Several certificates may be concatenated.
+    /// Sets the certificates, in PEM, of the server's issuers: trusted in place of the system's.
     #[cfg(feature = "tls")]
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.introduction.tls.root_certificate = Some(pem.into());

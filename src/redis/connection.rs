@@ -361,7 +361,6 @@ struct State {
     not_before: Option<Instant>,
     back_off: BackOff,
     was_established: bool,
-    /// Connections that were given up, for the server to close.
     given_up: Vec<Option<Session>>,
 }
 
@@ -495,7 +494,6 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(3);
     const SILENT: Duration = Duration::MAX;
 
-    /// The server as seen by the connections.
     struct FakeServer {
         runtime: TokioRuntime,
         known: watch::Sender<Known>,
@@ -553,7 +551,6 @@ mod tests {
         }
     }
 
-    /// Serves the connection with this number.
     async fn serve(told: Arc<Mutex<Told>>, number: usize, stream: DuplexStream, runtime: TokioRuntime) {
         let mut stream = BufReader::new(stream);
         let mut is_silent = false;
@@ -624,7 +621,6 @@ mod tests {
             self.fake.told.lock().dials[dials] - lost
         }
 
-        /// A fixture whose back-off has grown to a second.
         async fn after_many_failures(heartbeat: Duration) -> Self {
             let stage = Self::new(heartbeat, None);
             stage.fake.told.lock().fails = 6;
@@ -845,7 +841,6 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn connection_to_a_server_that_was_replaced_is_left_at_once() {
-        // Repeated, because a longer pause may by chance be this short.
         for _ in 0..3 {
             let stage = Stage::new(SECOND, None);
             let live = stage.live().await;
@@ -913,7 +908,6 @@ mod tests {
             let now = Instant::now();
             let limit = Limit::new(now, 2 * EVENT_LIMIT, now + 2 * EVENT_LIMIT);
             let _seated = live.in_flight.take(&live.inner, limit, Place::PASSES);
-            // The timer sleeps until that limit.
             tokio::task::yield_now().await;
         }
         drop(live);

@@ -166,7 +166,6 @@ pub(super) fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())
 }
 
-/// Encodes the confirmation of a subscription or of its end.
 pub(super) fn push(kind: &str, channel: &str) -> String {
     format!(">3\r\n{}{}:1\r\n", bulk(kind), bulk(channel))
 }

@@ -19,9 +19,8 @@ use crate::backend::Mode;
 use crate::lock::LeaseId;
 use crate::support::runtime::Runtime;
 
-/// Redisson's `LockPubSub.UNLOCK_MESSAGE`.
+/// Redisson's `LockPubSub.UNLOCK_MESSAGE` and `READ_UNLOCK_MESSAGE`.
 pub(super) const UNLOCK_MESSAGE: &str = "0";
-/// Redisson's `LockPubSub.READ_UNLOCK_MESSAGE`.
 pub(super) const READ_UNLOCK_MESSAGE: &str = "1";
 
 /// Prefix of a grant's message; followed by the number of the granted lease, `:`, and the waiter's nonce.

@@ -129,7 +129,6 @@ impl FromRedisValue for Found {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
         let all = match value {
             Value::Array(all) => all,
-            // A server or a proxy may add attributes to any reply.
             Value::Attribute { data, .. } => return Self::from_redis_value(*data),
             mode => return Ok(Self::Mode(String::from_redis_value(mode)?)),
         };

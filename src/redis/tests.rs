@@ -24,7 +24,6 @@ use crate::support::sync::atomic::{AtomicUsize, Ordering};
 /// An invalid reply: ends the connection, and the command is sent again.
 const LOST: &str = "?\r\n";
 const ACQUIRED: &str = "*0\r\n";
-/// The reply `AGAIN` of a script.
 const AGAIN: &str = ":-3\r\n";
 const NO: &str = ":0\r\n";
 const YES: &str = ":1\r\n";
@@ -114,7 +113,6 @@ async fn only_releases_are_left_to_strangers_or_announced() {
     while !stats.is_enough(&name()) {
         stats.count(&name(), false, Instant::now());
     }
-    // Both connections stand: no greeting comes later.
     fake.until("PING", 2).await;
     // Returns the argument to leave the lock to other clients, and the number of PINGs before the call.
     let pings = Cell::new(fake.count("PING"));
@@ -172,7 +170,6 @@ async fn acquisition_waits_for_replicas_and_a_refusal_needs_none() {
     assert_eq!(error.kind(), ErrorKind::Url);
 }
 
-/// A wrong answer would repeat rollbacks each second, for minutes.
 #[tokio::test]
 async fn attempt_that_was_answered_and_sent_once_does_not_come_late() {
     let replicas = Redis::builder().wait_for_replicas(1, Duration::from_millis(10));

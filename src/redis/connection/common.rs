@@ -52,7 +52,6 @@ impl Common {
         self.reconnects.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that the server refuses to close a connection that was given up.
     pub(crate) fn cannot_end(&self, _refusal: &RedisError) {
         *self.late_until.lock() = self.runtime.now().checked_add(LATEST_RUN);
         // Ordering: Relaxed, the flag only prevents a second log line.

@@ -221,7 +221,6 @@ impl fmt::Debug for Credentials {
 
 pub(crate) type NoCredentials = Box<dyn std::error::Error + Send + Sync>;
 
-/// Called for each new connection.
 pub(crate) type CredentialsCallback =
     Arc<dyn Fn() -> Boxed<'static, Result<Credentials, NoCredentials>> + Send + Sync>;
 

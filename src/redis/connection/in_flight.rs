@@ -600,7 +600,6 @@ mod tests {
         }
         let reply = pin!(seated.send(&request, false, false, fixture.begun));
         assert!(is_timeout(tokio::time::timeout(EVENT_LIMIT, reply).await.expect("no limit is left")));
-        // The seat's next command is not over either.
         assert!(fixture.ping(LONG).now_or_never().is_none());
     }
 

@@ -171,7 +171,6 @@ impl MultiplexedConnection {
         let mut connection = Self::over(ours, &TokioRuntime::current()).await;
         let answers = async move {
             let mut sent = vec![0; 1 << 16];
-            // The command arrives in one piece.
             let length = server.read(&mut sent).await.unwrap();
             for line in lines {
                 server.write_all(format!("{line}\r\n").as_bytes()).await.unwrap();

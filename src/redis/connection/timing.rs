@@ -29,13 +29,11 @@ const MAX_TIME: Duration = Duration::from_secs(365 * 24 * 3600);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
-    /// Limit of connecting, greeting included.
     pub(crate) connect: Duration,
     /// Limit of a command, from the first sending to the reply.
     pub(crate) response: Duration,
     /// Time for which an unused channel stays subscribed.
     pub(crate) linger: Duration,
-    /// Interval of heartbeats on an idle connection.
     pub(crate) heartbeat: Duration,
     /// Idle time after which the system probes the connection.
     pub(crate) keepalive: Duration,
@@ -103,7 +101,6 @@ impl Default for BackOff {
 }
 
 impl BackOff {
-    /// `range`: the first and the largest limit.
     pub(crate) fn new(range: (Duration, Duration)) -> Self {
         Self { range, limit: range.0 }
     }

@@ -281,7 +281,6 @@ mod tests {
         assert_eq!(channels.sweep(Duration::ZERO, now), (vec![channel], false));
     }
 
-    /// No server has the subscription, so the channel does not linger.
     #[test]
     fn channel_that_was_never_confirmed_is_gone_when_it_is_left() {
         let channels = Arc::new(Channels::new(HERE));
@@ -333,7 +332,6 @@ mod tests {
         assert_eq!(channels.sweep(Duration::ZERO, Instant::now()), (names, false));
     }
 
-    /// Many channels make the sweep last long.
     #[test]
     fn channel_of_a_returning_waiter_survives_the_sweep() {
         const ROUNDS: u32 = 100;

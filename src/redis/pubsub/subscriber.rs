@@ -472,7 +472,6 @@ mod tests {
         let mut at = Subscribing::start().await;
         let _a = at.have("a").await;
         assert_eq!(at.resubscribed(), 0);
-        // The channel came from another node, and another waiter comes during the change.
         let b = at.registry.subscribe("b");
         at.channels.lose("b", HERE);
         at.channels.place("b", HERE);

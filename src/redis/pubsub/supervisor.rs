@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(channels.source(&channel), Some(Source::Node(8)));
         lose(&mut supervisor, &channel, 8);
         assert_eq!(channels.source(&channel), Some(Source::Nowhere));
-        // Only a later search asks: each waiter would ask a Cluster in motion.
+        // The next waiter starts no search: each waiter would ask a Cluster in motion.
         supervisor.bring_into_line(Arc::clone(&channel));
         assert!(said().is_empty());
         supervisor.place_unplaced();

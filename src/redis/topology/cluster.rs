@@ -359,7 +359,6 @@ mod tests {
         let (source, node) = (sharded.source("a").unwrap(), sharded.node("a").unwrap());
         assert!(Arc::ptr_eq(&source, &node) && port(&node) == fakes[0].port);
 
-        // Each connection leads to the next node, and the address names the node.
         let source = plain.source("a").unwrap();
         assert_ne!(source.number, plain.node("a").unwrap().number);
         let mut seen = Vec::new();

@@ -73,7 +73,6 @@ pub(crate) struct Hop {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Messages {
     Plain,
-    /// Delivered by the node that has the channel's slot.
     Sharded,
 }
 

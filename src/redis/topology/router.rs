@@ -303,7 +303,6 @@ mod tests {
             (stage, router)
         }
 
-        /// Returns the counts of looks that a caller awaits, and of looks in the background.
         fn seen(&self) -> (usize, usize) {
             // Ordering: Relaxed, as above.
             (self.looks.load(Ordering::Relaxed), self.refreshes.load(Ordering::Relaxed))

@@ -187,7 +187,6 @@ mod tests {
         assert!(!next.has_ended());
     }
 
-    /// Commands have found out, during the dial, that the name leads to the wrong server.
     #[tokio::test]
     async fn connection_to_a_server_left_during_the_dial_does_not_stand() {
         let mut fake = Fake::silent().await;

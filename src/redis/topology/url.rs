@@ -38,7 +38,6 @@ pub(super) fn parse(url: &str) -> Result<ConnectionInfo, Error> {
 }
 
 /// Like [`parse`]. `tls`: true if this build supports TLS.
-///
 /// A password with an unescaped special character may still form a URL, whose port, database or fragment is
 /// the rest of the password: sent to another server, or shown in an address. So implausible URLs are refused.
 fn parse_if(url: &str, tls: bool) -> Result<ConnectionInfo, Error> {

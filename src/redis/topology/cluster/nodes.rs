@@ -19,9 +19,9 @@ use super::super::contract::Node;
 use super::super::single::Fixed;
 use super::layout::{self, SLOTS, Shard};
 
-/// The next node is asked as well after this part of the response limit.
+/// Divisor of the response limit: the time after which the next node is asked as well.
 const STAGGER_PART: u32 = 30;
-/// One node has this part of the response limit to answer.
+/// Divisor of the response limit: the time that one node has to answer.
 const LOOK_PART: u32 = 3;
 
 /// The known nodes and their slots. A mistake shows when a node redirects the command or does not answer.

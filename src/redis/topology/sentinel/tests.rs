@@ -35,7 +35,6 @@ fn at(port: u16) -> String {
     format!("*2\r\n{}{}", bulk("127.0.0.1"), bulk(&port.to_string()))
 }
 
-/// Encodes the message that the master has moved to `port`.
 fn switched(port: u16) -> String {
     let message = format!("mymaster 127.0.0.1 9 127.0.0.1 {port}");
     [">3\r\n".to_owned(), bulk("message"), bulk("+switch-master"), bulk(&message)].concat()
