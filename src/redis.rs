@@ -58,7 +58,7 @@
 //!
 //! Redisson gives `x` and `{x}` one channel and one counter of tokens: a message wakes the waiters of both
 //! names, and tokens rise for each name. A thread of Redisson's that reads both names has one lease for both.
-//! To acquire a name that Redisson's read or write lock holds as a plain or fair lock is an error
+//! A name that Redisson's read or write lock holds cannot be a plain or fair lock of ours: this is an error
 //! ([`LockError::OtherKind`](crate::LockError::OtherKind)), not a wait.
 //!
 //! Every key except the counter of tokens has a time to live. If a key loses it by hand (`PERSIST`), the lock

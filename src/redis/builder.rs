@@ -227,7 +227,7 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets the certificates, in PEM, of the server's issuers: trusted in place of the system's.
+    /// Sets the issuer's certificate, or several concatenated, in PEM: trusted in place of the system's.
     #[cfg(feature = "tls")]
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.introduction.tls.root_certificate = Some(pem.into());

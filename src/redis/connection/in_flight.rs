@@ -3,8 +3,8 @@
 //! Nearly every command is answered long before its limit, so commands have no timers of their own: the
 //! connection's single timer checks all limits when the earliest known limit is due.
 //!
-//! Replies come in the order of the commands, so any reply proves that the server is still answering. The
-//! timer checks a limit twice, at its half and at its end, and lets the reader run before each check. A late
+//! Replies come in the order of the commands, so any reply shows that the server answers, and begins all
+//! limits anew. The timer checks a limit at its half and at its end, after a turn of the reader. Even a late
 //! runtime has written the command by the first check, which leaves half the limit for the reply.
 //!
 //! [`Lines`]: room on a connection for [`MAX_IN_FLIGHT`] commands of each kind. Further commands queue before
@@ -184,8 +184,8 @@ impl InFlight {
         }
     }
 
-    /// Wakes the callers whose limits are over, of those due before the reader ran. Returns the time of the
-    /// next check; `None` if the connection is gone.
+    /// Checks the limits that were due before the reader ran, and wakes the callers whose limits are over.
+    /// Returns the time of the next check; `None` if the connection is gone.
     fn look(&self, due: Instant, now: Instant) -> Option<Option<Instant>> {
         let (mut over, answers) = (Vec::new(), self.answers());
         // Dropped outside the mutex: a connection is foreign code.

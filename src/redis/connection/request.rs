@@ -29,9 +29,9 @@ pub(crate) struct WireRequest<'a> {
     pub(crate) words: &'a (dyn Fn(&mut Cmd, Instant) + Sync),
     /// Command to send right behind this one. The reply is then an array of both replies.
     pub(crate) followed_by: Option<Cmd>,
-    /// True if the command probably publishes a message, which should reach its waiter soon: a PING goes in
-    /// front. The server runs all commands it has read, and then writes first to the client whose *first*
-    /// reply came last: with the PING, to the waiter.
+    /// True if the command probably publishes a message: a PING goes in front. A server runs all commands it
+    /// has read, and then writes first to the client whose *first* reply is the latest. The sender's is the
+    /// reply to PING, earlier than the message: so the waiter comes first.
     pub(crate) announced: bool,
     /// Limit of the whole command, counted from when there is room.
     pub(crate) limit: Duration,
