@@ -51,10 +51,10 @@
 //! 3.x, every reader's lease, too. So give both sides the same timeout; a longer lease for reading is
 //! restored each third of `watchdog_timeout`.
 //!
-//! A Redisson client on the same name takes turns with this crate's clients, and each side wakes the other.
-//! Redisson's plain, fair, fenced and spin locks have no `mode`, and look the same. As its fair and spin
-//! locks wake no waiter of ours, each process's queue head asks once a second while the hash has no `mode`.
-//! Waiters of our fair lock hear the release of Redisson's plain lock at once.
+//! Redisson's clients take turns with this crate's, and each side wakes the other. Redisson's plain, fair,
+//! fenced and spin locks have no `mode`, and look the same. Its fair and spin locks wake no waiter of ours:
+//! each process's queue head asks once a second while there is no `mode`. Its plain lock wakes our fair
+//! lock's waiters.
 //!
 //! Redisson gives `x` and `{x}` one channel and one counter of tokens: a message wakes the waiters of both
 //! names, and tokens rise for each name. A thread of Redisson's that reads both names has one lease for both.
@@ -102,10 +102,10 @@
 //! rule: sharded messages from the lock's master if the servers support them (Redis 7.0), otherwise plain
 //! messages over one connection to any node; `RedisBuilder::sharded_messages` overrules the rule.
 //!
-//! All keys of a lock lie in one slot. A name whose first braces are empty (`{}`) makes that impossible, and
+//! A name whose first braces are empty (`{}`) would spread a lock's keys over slots:
 //! [`LockClient::get_lock`](crate::LockClient::get_lock) refuses it. While a slot is moving, three operations
-//! wait for the end of the move: the first acquisition of a fenced lock, whose lock and counter would be on
-//! different nodes; all operations but renewals of a fair or a read-write lock; and a sharded message.
+//! wait for its end: the first acquisition of a fenced lock, whose counter would be on another node; all
+//! operations but renewals of a fair or a read-write lock; and a sharded message.
 //!
 //! # Lost replies
 //!
@@ -117,13 +117,13 @@
 //! A waiter, however, outlasts an outage of any length ([`try_lock_for`](crate::Lock::try_lock_for) within
 //! its limit), and a hold outlasts an outage shorter than its lease: renewals are tried until the lease ends.
 //!
-//! A command sent over a connection that was given up may still arrive. A late release finds nothing, as no
-//! id is used again. A late attempt would hold the lock unused until its lease ends. So the next connection
-//! first has the server end the previous one (`CLIENT KILL`). If the server refuses, or is older than 6.2,
-//! the client repeats the release of such an attempt (unanswered, or sent twice) each second after the first
-//! release, until two minutes after the connection was given up: a late attempt then holds the lock for a
-//! second at most. A process does so for a thousand ids at a time, warns of more (feature `tracing`), and
-//! does not wait for the end in [`shutdown`](crate::LockClient::shutdown).
+//! A command sent over a dropped connection may still arrive. A late release finds nothing, as no id is used
+//! again; a late attempt would hold the lock unused until its lease ends. So the next connection first has
+//! the server end the previous one (`CLIENT KILL`). If the server refuses, or is older than 6.2, the client
+//! repeats the release of such an attempt (unanswered, or sent twice) each second, until two minutes after it
+//! dropped the connection: a late attempt holds the lock for a second at most. A process does so for a
+//! thousand ids at a time, warns of more (feature `tracing`), and does not wait for the end in
+//! [`shutdown`](crate::LockClient::shutdown).
 //!
 //! # Rights
 //!
@@ -174,7 +174,7 @@
 //! A client believes a master that is cut off from its Sentinels, but not from the client, for as long as the
 //! reachable Sentinels name it; the server's own `min-replicas-to-write` is the remedy.
 
-// Where to look:
+// Where to look (DESIGN.md has a picture of a command's way):
 //
 // | module | is |
 // |---|---|
@@ -182,8 +182,6 @@
 // | `topology` → `single`, `sentinel`, `cluster` | the connection for a key or a channel; `router` sends a command until it is answered |
 // | `pubsub` | wanted, confirmed and lingering channels |
 // | `backend` → `queue`, `read_write` → `scripts`, `keys`, `late`, `hand_off_stats` | a lock's operations, as scripts |
-//
-// DESIGN.md has a picture of a command's way.
 
 mod backend;
 mod builder;

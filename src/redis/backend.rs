@@ -29,7 +29,6 @@ use crate::support::runtime::TokioRuntime;
 
 /// Limit of renewals in one command, as in Redisson, so that a script does not hold up the server.
 const RENEWALS_PER_COMMAND: usize = 100;
-/// Limit of renewing commands in flight.
 const MAX_RENEWING_COMMANDS: usize = 64;
 
 /// Interval of rollbacks of a late attempt, and so the longest time that such an attempt holds the lock.
@@ -464,7 +463,6 @@ impl Redis {
         Ok((reply, sent))
     }
 
-    /// Renews leases, by slot and in batches.
     async fn renew_all(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
         let mut by_slot: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, key) in leases.iter().enumerate() {

@@ -590,7 +590,6 @@ mod tests {
             stage
         }
 
-        /// A fixture whose heartbeats are too rare to matter.
         fn quiet() -> Self {
             Self::new(1000 * SECOND, None)
         }

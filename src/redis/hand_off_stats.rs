@@ -42,7 +42,6 @@ impl HandOffStats {
         self.0.lock().by_name.contains_key(name)
     }
 
-    /// `freed`: the release left the lock free.
     pub(super) fn count(&self, name: &LockName, freed: bool, now: Instant) {
         let mut counts = self.0.lock();
         if freed {
@@ -96,6 +95,7 @@ mod tests {
         }
         assert_eq!(stats.0.lock().by_name.len(), MAX_COUNT);
         assert!(!stats.is_enough(&name(0)) && stats.is_enough(&name(MAX_COUNT)));
+        // At most one removal a second: half a second is too early.
         for half_seconds in [119, 120] {
             stats.count(&name(MAX_COUNT), false, now + half_seconds * IDLE_TIME / 120);
             assert!(stats.is_enough(&name(MAX_COUNT)), "after {half_seconds} / 2 s");

@@ -227,7 +227,6 @@ mod tests {
         vec![token(name), redisson_queue(name), read_lease(name, &ID.parse::<LeaseId>().unwrap())]
     }
 
-    /// The channels that this process listens to for a lock of this name.
     fn heard_at(name: &str) -> Vec<String> {
         let shared = [channel(name), read_write_channel(name)].map(|channel| listened(name, channel));
         ours(name).into_iter().filter(|key| key.contains("_grant:")).chain(shared).collect()

@@ -157,7 +157,7 @@ impl Redis {
         Err(endless(name))
     }
 
-    /// True if a short script may decide an attempt: the owner's first, without tokens.
+    /// True if a short script may decide: a first attempt without tokens, by an owner without another hold.
     pub(super) fn is_simple(&self, kind: QueueKind, name: &LockName, request: &AcquireRequest) -> bool {
         let AcquireRequest { tokens, position, under, .. } = request;
         let is_first = position.is_none_or(|position| position.waited.is_zero());

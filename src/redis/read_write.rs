@@ -105,6 +105,7 @@ impl Redis {
     }
 }
 
+/// The script replies with numbers only; another server might not.
 fn ended(name: &LockName, reply: Reply) -> Result<i64, Error> {
     match reply {
         Reply::Number(reply) => Ok(reply),
@@ -119,6 +120,7 @@ enum Found {
     Mode(String),
 }
 
+/// Ids with the remaining ms of their leases.
 struct Page {
     writer: Option<(String, i64)>,
     readers: Vec<(String, i64)>,

@@ -183,6 +183,7 @@ impl fmt::Display for Address {
 /// let credentials = Credentials::new("locks", "secret");
 /// assert!(!format!("{credentials:?}").contains("secret"));
 ///
+/// // Called for each connection, so that an expired token is replaced.
 /// let builder = Redis::builder().credentials(|| async { Ok(Credentials::new("locks", "secret")) });
 /// # drop(builder);
 /// ```

@@ -455,7 +455,6 @@ mod tests {
             (Self { begun: runtime.now(), runtime, in_flight, connection }, server)
         }
 
-        /// Takes a seat whose patience is its whole limit.
         fn take(&self, now: Instant, limit: Duration) -> InSeat<'_> {
             self.take_until(now, limit, now + limit)
         }
@@ -559,6 +558,7 @@ mod tests {
         assert!(ping.as_mut().poll(cx).is_pending() && timer.as_mut().poll(cx).is_pending());
         server.read_exact(&mut [0; b"*1\r\n$4\r\nPING\r\n".len()]).await.unwrap();
         std::thread::sleep(2 * SHORT);
+        // Without yielding to any other task.
         server.write_all(b"+PONG\r\n").now_or_never().expect("there is room").unwrap();
         assert!(timer.as_mut().poll(cx).is_pending());
         assert!(

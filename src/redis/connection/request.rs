@@ -11,6 +11,7 @@ use super::timing::Timing;
 /// The queue in which a command waits for room on the connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Line {
+    /// For acquisitions and questions.
     Ask,
     /// For releases, which do not queue behind acquisitions.
     GiveBack,
@@ -156,6 +157,7 @@ mod tests {
             (&plain(), false, "ECHO", &[it][..]),
             (&plain(), true, "ASKING ECHO", &["+OK", it]),
             (&announced, false, "PING ECHO", &["+PONG", it]),
+            // A redirected command is late anyway: no PING.
             (&announced, true, "ASKING ECHO", &["+OK", it]),
             (&followed, false, "ECHO TIME", &[it, next]),
             (&followed, true, "ASKING ECHO TIME", &["+OK", it, next]),

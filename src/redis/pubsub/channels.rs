@@ -152,6 +152,7 @@ impl Channels {
         let mut table = self.table.lock();
         let Some(row) = table.by_name.get(channel).filter(|row| row.source == source) else { return false };
         let is_over = row.interest == Interest::Over;
+        // Dropped outside of the mutex.
         let _gone = if is_over { table.by_name.remove(channel) } else { None };
         drop(table);
         !is_over

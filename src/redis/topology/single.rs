@@ -77,6 +77,7 @@ pub(super) struct Fixed {
 pub(super) type Heartbeat = fn(&mut MultiplexedConnection) -> Boxed<'_, RedisResult<()>>;
 
 impl Fixed {
+    /// `at`: the server's address, if it differs from the URL's.
     pub(super) fn new(dialer: Arc<Dialer>, at: Option<Address>) -> Self {
         let address = at.as_ref().map_or_else(|| dialer.address(), |at| at.to_string().into());
         let known = Arc::new(watch::Sender::new(Some(address)));

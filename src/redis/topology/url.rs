@@ -207,7 +207,6 @@ mod tests {
         "mymaster",
     ];
 
-    /// Writes the URL of `info`, with all special characters escaped.
     fn written(info: &ConnectionInfo) -> Option<String> {
         let escape = |text: Option<&str>| -> String {
             let escape = |byte: u8| match byte {

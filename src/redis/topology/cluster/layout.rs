@@ -82,7 +82,6 @@ pub(super) fn redirected(text: &str, asked: &str) -> Option<Address> {
 
 pub(super) const SLOTS: u16 = 16_384;
 
-/// Returns the slot of a key or a sharded channel.
 pub(super) fn slot(key: &str) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(hashed(key).as_bytes()) % SLOTS
 }

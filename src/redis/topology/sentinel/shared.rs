@@ -123,6 +123,7 @@ pub(super) fn address(host: &str, port: u16) -> Arc<str> {
 
 /// Returns the server's own word for its role: `master`, `slave` or `sentinel`.
 pub(super) async fn role(connection: &mut MultiplexedConnection) -> Result<String, RedisError> {
+    // The fields after the role differ between roles.
     let reply: Vec<Value> = cmd("ROLE").query_async(connection).await?;
     let role = reply.into_iter().next().unwrap_or(Value::Nil);
     Ok(String::from_redis_value(role)?)

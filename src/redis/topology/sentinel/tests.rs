@@ -25,7 +25,6 @@ async fn server(role: &'static str) -> Fake {
     Fake::start(move |_| format!("*1\r\n{}", bulk(role))).await
 }
 
-/// `says`: the answer to questions.
 async fn sentinel(says: impl Fn() -> String + Send + Sync + 'static) -> Fake {
     let subscribed = push("subscribe", "+switch-master");
     Fake::start(move |asked| if asked.starts_with("SENTINEL") { says() } else { subscribed.clone() }).await
