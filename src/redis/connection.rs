@@ -75,7 +75,7 @@ impl Connection {
     // === Sending ===
 
     /// Sends a command until `give_up` at most; again with the script's text if the server lacks it.
-    /// Time in the queue extends `give_up`. The error has a [meaning](Error::meaning) if the command was sent.
+    /// Queueing extends `give_up`. The error has a [meaning](Error::meaning) if the command was sent.
     pub(crate) async fn send(
         &self,
         request: &WireRequest<'_>,
