@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-/// Maximum number of commands of each queue in flight on one connection, for a server milliseconds away.
-/// At most twice as many commands precede a renewal, which bypasses both queues.
+/// Limit of each queue's commands in flight on one connection: enough to keep a server busy that is
+/// milliseconds away. At most twice as many commands precede a renewal, which bypasses both queues.
 pub(crate) const MAX_IN_FLIGHT: usize = 256;
 
 /// Time for an invited caller to begin before another caller is invited instead.
