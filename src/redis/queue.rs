@@ -27,6 +27,7 @@ impl QueueKind {
         if mode == Mode::Fair { Self::Fair } else { Self::ReadWrite }
     }
 
+    /// The queue, and its positions.
     fn queue(self, name: &str) -> [String; 2] {
         match self {
             Self::Fair => keys::fair_queue(name),
@@ -34,6 +35,7 @@ impl QueueKind {
         }
     }
 
+    /// Prefix of the channels on which clients receive grants.
     fn grants(self, name: &str) -> String {
         match self {
             Self::Fair => keys::grants(name),
@@ -46,8 +48,9 @@ pub(super) struct ScriptCall {
     pub(super) keys: Vec<String>,
     /// All arguments but `waited`.
     pub(super) args: Vec<String>,
-    /// The last argument, if a waiter may be enqueued: the time it has waited, and when that was measured.
+    /// The last argument, if a waiter may be enqueued: its waiting time, and when that was measured.
     waited: Option<(Duration, Instant)>,
+    /// See [`WireRequest`].
     announced: bool,
 }
 
@@ -56,12 +59,12 @@ impl ScriptCall {
     pub(super) fn enqueue(&mut self, position: Option<QueuePosition>, now: Instant) {
         if let Some(position) = position {
             self.waited = Some((position.waited, now));
-            // The next waiter is of this process, and learns of its lease by the reply.
+            // A next waiter is of this process, and learns of its lease by the reply.
             self.announced = false;
         }
     }
 
-    /// Writes the call as of `now`: a slow command must not cost its waiter the place in the queue.
+    /// Writes the call as of `now`, so that a slow command does not cost its waiter the place in the queue.
     fn write(&self, command: &mut Cmd, now: Instant) {
         command.arg(self.keys.len()).arg(&self.keys).arg(&self.args);
         if let Some((waited, then)) = self.waited {
@@ -71,10 +74,10 @@ impl ScriptCall {
 }
 
 impl Redis {
-    /// `releases`: the call may free the lock.
+    /// A call with the keys and arguments common to all scripts of the kind. `releases`: may free the lock.
     pub(super) fn call(&self, kind: QueueKind, name: &LockName, releases: bool) -> ScriptCall {
         let (topology, lock) = (self.router.topology(), name.as_str());
-        // Grants, too: clients that listen to the other kind are unknown to the node.
+        // Grants, too: some clients of the fleet listen to the other kind already, unknown to the node.
         let other = if self.publishes_both { topology.messages().other().publish() } else { "" };
         let knows_all = self.knows_all_listeners();
         let [queue, positions] = kind.queue(lock);
@@ -112,7 +115,7 @@ impl Redis {
         reply > 0
     }
 
-    /// Repeats a call until it has an answer, see [`AGAIN`]. Each call leaves fewer waiters to look at.
+    /// Sends a call until it has an answer, see [`AGAIN`]. Each call leaves fewer waiters to look at.
     pub(super) async fn send_words(
         &self,
         router: &Router,
@@ -138,7 +141,7 @@ impl Redis {
         Err(endless(name))
     }
 
-    /// Like [`send_words`](Self::send_words), for an attempt by `id` to take a lock.
+    /// Sends an attempt by `id` to take a lock, until the script has an answer.
     pub(super) async fn attempt_words(
         &self,
         script: &Script,
@@ -157,7 +160,7 @@ impl Redis {
         Err(endless(name))
     }
 
-    /// True if a short script may decide: a first attempt without tokens, by an owner without another hold.
+    /// True if a short script may decide an attempt: the first of an owner without other holds and tokens.
     pub(super) fn is_simple(&self, kind: QueueKind, name: &LockName, request: &AcquireRequest) -> bool {
         let AcquireRequest { tokens, position, under, .. } = request;
         let is_first = position.is_none_or(|position| position.waited.is_zero());
@@ -165,7 +168,7 @@ impl Redis {
         *tokens == 0 && is_first && under.is_none() && !self.hand_off_stats[kind as usize].last_time(name)
     }
 
-    /// Returns `None` if the kind's full script has to decide.
+    /// Sends an attempt by a short script. Returns `None` if the kind's full script has to decide.
     pub(super) async fn attempt_simple(
         &self,
         script: &Script,
@@ -239,18 +242,18 @@ impl Redis {
             Reply::Number(reply) if self.released(kind, name, reply) => {
                 ReleaseOutcome::Released { receivers: 0 }
             }
-            // The first sending passed the lock on, or the lease was lost before, which has the same effect.
+            // The first sending passed the lock on. (Or the lease was lost before: the effect is the same.)
             _ if sent == Sent::Again => ReleaseOutcome::Released { receivers: 0 },
             _ => ReleaseOutcome::NotHeld,
         })
     }
 
-    /// Frees the lock, whichever owner holds it. Returns true if the lock was held.
+    /// Frees the lock, whichever owner holds it. True if the lock was held.
     pub(super) async fn force(&self, mode: Mode, name: &LockName) -> Result<bool, Error> {
         let kind = QueueKind::of(mode);
         let call = self.call(kind, name, false);
         let script = &self.scripts.queues[kind as usize].force_release;
-        // Not resent: another owner may hold the lock by then.
+        // Not resent: by then, another owner may hold the lock.
         freed(name, self.send_words(&self.router, name, script, &call, false).await?.0)
     }
 }

@@ -15,6 +15,7 @@ use super::queue::{QueueKind, counter};
 use super::scripts::{MAX_CALLS, Reply, endless};
 use super::topology::{Router, Sent};
 
+/// The holders of a read-write lock: a writer, readers, or a writer that also reads.
 #[derive(Default)]
 pub(super) struct ReadWriteHolders {
     pub(super) writer: Option<Holder>,
@@ -22,7 +23,7 @@ pub(super) struct ReadWriteHolders {
 }
 
 impl Redis {
-    /// Takes a lease for reading. Otherwise the store remembers a waiter that has a position.
+    /// Takes a lease for reading, or has the store remember a waiter that has a position.
     pub(super) async fn read(
         &self,
         name: &LockName,
@@ -56,7 +57,7 @@ impl Redis {
         self.attempt_words(&self.scripts.read_acquire, &call, name, id).await
     }
 
-    /// Returns the holders; readers only if `reads`. Each page has the writer.
+    /// The holders of the lock; readers only if `reads`. Each page has the writer.
     pub(super) async fn read_write_holders(
         &self,
         name: &LockName,
@@ -67,7 +68,7 @@ impl Redis {
         let (mut seen, mut holders) = (HashSet::new(), ReadWriteHolders::default());
         let mut from = ("0".to_owned(), String::new());
         for _ in 0..MAX_CALLS {
-            // The empty arguments are those of changes.
+            // Arguments of changes only are empty.
             let args = ["", "", "", "", "", "", "", "", &*leases, "", &*from.0, &*from.1];
             let words = |command: &mut Cmd, _: Instant| _ = command.arg(1).arg(name.as_str()).arg(&args);
             let request = self.request(&self.scripts.read_write_holders, name, &words);
@@ -99,7 +100,7 @@ impl Redis {
         call.args.push(keys::id(id));
         let (reply, sent) = self.send_words(router, name, &self.scripts.read_release, &call, true).await?;
         let reply = ended(name, reply)?;
-        // The first sending ended the hold, or the lease was lost before, which has the same effect.
+        // Or the first sending ended the hold. (Or the lease was lost before: the effect is the same.)
         let did_read = self.released(kind, name, reply) || sent == Sent::Again;
         Ok(if did_read { ReleaseOutcome::Released { receivers: 0 } } else { ReleaseOutcome::NotHeld })
     }
@@ -114,6 +115,7 @@ fn ended(name: &LockName, reply: Reply) -> Result<i64, Error> {
     }
 }
 
+/// The reply of `read_write_holders.lua`.
 enum Found {
     Page(Page),
     /// The lock's field `mode`, which names another kind of lock.
@@ -131,6 +133,7 @@ impl FromRedisValue for Found {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
         let all = match value {
             Value::Array(all) => all,
+            // A server or a proxy may add attributes to any reply.
             Value::Attribute { data, .. } => return Self::from_redis_value(*data),
             mode => return Ok(Self::Mode(String::from_redis_value(mode)?)),
         };

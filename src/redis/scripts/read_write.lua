@@ -51,7 +51,7 @@ end
 -- Calls `visit` with each field but the mode, and its value, until `visit` returns true. Begins at any field,
 -- so that calls visit different fields, some perhaps twice. `whole`: a page with all fields.
 local function each_field(whole, visit)
-    -- Divided: a scan's beginning depends on the last bits, which are mostly zero in read_acquire.lua's now().
+    -- Divided: a scan begins by a cursor's last bits, mostly zero in read_acquire.lua's now().
     local start = whole and 0 or math.floor(now() / CROWD_EACH)
     local cursor, laps = string.format('%.0f', start), 0
     repeat
