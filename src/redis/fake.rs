@@ -199,7 +199,6 @@ pub(super) async fn next_command(stream: &mut (impl AsyncBufRead + Unpin)) -> Op
     Some(words.join(" "))
 }
 
-/// Parses the number behind the first character of the next line.
 async fn number(stream: &mut (impl AsyncBufRead + Unpin)) -> Option<usize> {
     let mut line = String::new();
     stream.read_line(&mut line).await.ok()?;

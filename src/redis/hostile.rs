@@ -13,7 +13,6 @@ mod driver;
 
 pub(super) use self::driver::attack;
 
-/// Fragments of replies, for generated inputs.
 pub(super) const WORDS: [&str; 22] = [
     ":1\r\n",
     ":0\r\n",

@@ -295,7 +295,6 @@ impl Error {
         self.kind
     }
 
-    /// Returns the failure in terms common to all backends.
     pub(crate) fn failure(&self) -> Failure {
         match self.kind {
             ErrorKind::Unknown | ErrorKind::NotReplicated => Failure::Indeterminate,

@@ -188,7 +188,6 @@ impl Channels {
         .unwrap_or(false)
     }
 
-    /// Marks the channels of `source` as interrupted: the connection is lost.
     pub(super) fn interrupt(&self, source: Source) {
         for row in self.table.lock().by_name.values_mut().filter(|row| row.source == source) {
             row.lost_some |= std::mem::take(&mut row.is_active);

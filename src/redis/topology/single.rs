@@ -84,7 +84,6 @@ impl Fixed {
         Self { dialer, at, known, heartbeat: ("PING", |connection| Box::pin(ping(connection))) }
     }
 
-    /// Returns the server with another heartbeat.
     #[allow(dead_code, reason = "Cluster need not be built in")]
     pub(super) fn asked(&self, command: &'static str, heartbeat: Heartbeat) -> Self {
         Self { heartbeat: (command, heartbeat), ..self.clone() }
