@@ -21,13 +21,11 @@
 //! | positions | a hash, `…:fair_positions`: the same ids by the time (µs) at which their positions end, `:`, and 64 random bits: the nonce that the waiter sent when enqueued |
 //! | a grant | `granted:`, the id's number, `:`, and its nonce, published on `…:fair_grant:<uuid>` when a release has leased the lock to a waiter |
 //!
-//! Our own keys and channels begin with the lock's name, so that rights can be given by a prefix. A name with
-//! braces is not repeated: its queue is `name:latchwork:fair_queue`. In a Cluster all keys of a lock lie in
-//! the lock's own slot.
+//! Our own keys and channels begin with the lock's name, so a right to a prefix covers them. A name with
+//! braces is not repeated: its queue is `name:latchwork:fair_queue`. All keys of a lock lie in one slot.
 //!
-//! A message gives no right to the lock. A waiter takes a grant for the lease only if the grant carries the
-//! waiter's own nonce, known only to users who may read the lock's keys; any other message makes the waiter
-//! ask.
+//! A message gives no right to the lock. A waiter accepts a grant only if the grant carries the waiter's own
+//! nonce, which only users with rights to the lock's keys can read; any other message makes the waiter ask.
 //!
 //! The release of a fair lock leases the lock to the first waiter whose client listens, by the server's count
 //! of listeners. (In a Cluster with plain messages no node knows all listeners; there a dead client keeps its
@@ -46,30 +44,27 @@
 //! | waiting readers | a sorted set, `…:rw_readers`: ids by the time (µs) until when they are remembered |
 //! | the readers' turn | the set of waiting readers, moved to `…:rw_turn` when a writer has left, with `phase` by the time of the move. While a reader of the turn has not come yet, for at most a second, a lock without readers stays with `read` as `mode` |
 //!
-//! Redisson's readers ignore waiting writers, ours included, and its waiting clients leave no trace on the
-//! server. So after 31 releases in a row of a read-write lock by one process, none of which left the lock
-//! free, the next release leaves the lock to whichever client asks first, and wakes all.
+//! Redisson's readers ignore waiting writers, and its waiting clients leave no trace on the server. So if 31
+//! releases in a row by one process have passed a read-write lock on, the next frees the lock and wakes all.
 //!
 //! While a reader of Redisson's holds the lock, its watchdog sets the lock's end to its own timeout; up to
 //! 3.x, every reader's lease, too. So give both sides the same timeout; a longer lease for reading is
 //! restored each third of `watchdog_timeout`.
 //!
-//! A Redisson client on the same name takes turns with this crate's clients, and each side wakes the other.
-//! Redisson's plain, fair, fenced and spin locks have no `mode`, and look the same. As its fair and spin
-//! locks wake no waiter of ours, each process's queue head asks once a second while the hash has no `mode`.
-//! Waiters of our fair lock hear the release of Redisson's plain lock at once.
+//! Redisson's clients take turns with this crate's, and each side wakes the other. Redisson's plain, fair,
+//! fenced and spin locks have no `mode`, and look the same. Its fair and spin locks wake no waiter of ours:
+//! each process's queue head asks once a second while there is no `mode`. Its plain lock wakes our fair
+//! lock's waiters.
 //!
-//! Redisson gives `x` and `{x}` the same channel and the same counter of tokens. A message wakes the waiters
-//! of both names, and a counter that rises for both rises for each; but a thread of Redisson's that reads
-//! both names has one lease for them. Redisson's read and write locks are another kind of lock: `mode` keeps
-//! them out of a plain or fair lock of ours, and a name that they hold is an error there
+//! Redisson gives `x` and `{x}` one channel and one counter of tokens: a message wakes the waiters of both
+//! names, and tokens rise for each name. A thread of Redisson's that reads both names has one lease for both.
+//! A name that Redisson's read or write lock holds cannot be a plain or fair lock of ours: this is an error
 //! ([`LockError::OtherKind`](crate::LockError::OtherKind)), not a wait.
 //!
-//! Every key except the counter of tokens has a time to live. A key that has lost it by hand (`PERSIST`) has
-//! no end until the lock is released, if need be by `force_unlock`: no other command gives a lease an earlier
-//! end. A script does all its work or nothing, whichever command in it the server refuses. (Servers before
-//! 7.0 cannot be asked for a user's rights. There a counter may rise without an acquisition, which leaves a
-//! gap, and a server out of memory still leases locks.)
+//! Every key except the counter of tokens has a time to live. If a key loses it by hand (`PERSIST`), the lock
+//! is held until its release or `force_unlock`: no other command shortens a lease. A script does all its work
+//! or nothing, whichever command the server refuses. (Servers before 7.0 cannot be asked for a user's rights:
+//! there a counter may rise without an acquisition, and a server out of memory still leases locks.)
 //!
 //! # Connections
 //!
@@ -83,58 +78,52 @@
 //! the server's name, and calls for the [credentials](RedisBuilder::credentials).
 //!
 //! The client leaves a server that is a replica (READONLY, MASTERDOWN), lacks replicas (NOREPLICAS), or loads
-//! its data (LOADING): the server's name or address may lead to the master by now. A server busy with a
-//! script (BUSY) is asked again. The command, which did not run, goes to the next node that answers, within
-//! its time limit.
+//! its data (LOADING): the name or address may lead to the master by now. A busy server (BUSY) is asked
+//! again. The command, which did not run, goes to the next node that answers, within its time limit.
 //!
 //! # Sentinel
 //!
 //! With a `redis+sentinel://` URL (feature `sentinel`) the server is the master that the Sentinels name, if
-//! its answer to ROLE confirms it; a user needs the right to ROLE. Each dial asks the Sentinels in turn,
-//! beginning with the last one that was right. The client also follows one Sentinel: by its message
-//! `+switch-master`, and by asking once a second, in case a message is lost. If that Sentinel does not
-//! answer, the client follows another.
+//! its ROLE confirms it. Each dial asks the Sentinels in turn, beginning with the last one that was right.
+//! The client also follows one Sentinel, or another if that one is silent: by its message `+switch-master`,
+//! and by asking once a second, in case a message is lost.
 //!
 //! When the master changes, the former master gets no more commands, although it may accept writes for ten
-//! seconds. Commands in flight there are given up and sent to the new master; both connections are made
-//! again, and all waiters try again. The same happens when the server turns out to be a replica, by its reply
-//! to a command (READONLY) or to the heartbeat (ROLE).
+//! seconds. Commands in flight are sent to the new master, both connections are made again, and all waiters
+//! try again; likewise if a reply to a command (READONLY) or to the heartbeat (ROLE) shows a replica.
 //!
-//! A command that did not run, because there is no master at the moment or the server is not the master,
-//! waits for the next master as long as for a reply, and is then sent once.
+//! A command that did not run for lack of a master waits for the next one as long as for a reply.
 //!
 //! # Cluster
 //!
 //! With the feature `cluster`, [`Redis::connect`] takes `redis-cluster://` URLs. Commands go to the master of
-//! the lock's slot, over one connection for each master; when slots move or a replica takes over, commands
-//! follow within their time limit. Messages follow Redisson's rule: sharded messages from the lock's master
-//! if the servers support them (Redis 7.0), otherwise plain messages over one connection to any node;
-//! `RedisBuilder::sharded_messages` overrules the choice. A slow or dead node delays only the renewals of its
-//! own locks.
+//! the lock's slot, over one connection for each master, and follow a moved slot or a new master within their
+//! time limit. A slow or dead node delays only the renewals of its own locks. Messages follow Redisson's
+//! rule: sharded messages from the lock's master if the servers support them (Redis 7.0), otherwise plain
+//! messages over one connection to any node; `RedisBuilder::sharded_messages` overrules the rule.
 //!
-//! All keys of a lock lie in one slot. A name whose first braces are empty (`{}`) makes that impossible, and
+//! A name whose first braces are empty (`{}`) would spread a lock's keys over slots:
 //! [`LockClient::get_lock`](crate::LockClient::get_lock) refuses it. While a slot is moving, three operations
-//! wait for the end of the move: the first acquisition of a fenced lock, whose lock and counter would be on
-//! different nodes; all operations but renewals of a fair or a read-write lock; and a sharded message.
+//! wait for its end: the first acquisition of a fenced lock, whose counter would be on another node; all
+//! operations but renewals of a fair or a read-write lock; and a sharded message.
 //!
 //! # Lost replies
 //!
 //! If a connection breaks, or is silent for a second, its commands are sent again over a new connection, for
-//! up to three seconds in all ([`RedisBuilder::response_timeout`]). The repetition costs only time, as each
-//! command has the same effect when it runs twice. Only a forced release is not sent again. An unanswered
-//! attempt to take the lock is rolled back, and a release is repeated until it is answered or the lease has
-//! ended.
+//! up to three seconds in all ([`RedisBuilder::response_timeout`]): each command has the same effect when it
+//! runs twice. Only a forced release is not sent again. An unanswered attempt to take the lock is rolled
+//! back, and a release is repeated until it is answered or the lease has ended.
 //!
 //! A waiter, however, outlasts an outage of any length ([`try_lock_for`](crate::Lock::try_lock_for) within
 //! its limit), and a hold outlasts an outage shorter than its lease: renewals are tried until the lease ends.
 //!
-//! A command sent over a connection that was given up may still arrive. A late release finds nothing, as no
-//! id is used again. A late attempt would hold the lock unused until its lease ends. So the next connection
-//! first has the server end the previous one (`CLIENT KILL`). If the server refuses, or is older than 6.2,
-//! the client repeats the release of such an attempt (unanswered, or sent twice) each second after the first
-//! release, until two minutes after the connection was given up: a late attempt then holds the lock for a
-//! second at most. A process does so for a thousand ids at a time, warns of more (feature `tracing`), and
-//! does not wait for the end in [`shutdown`](crate::LockClient::shutdown).
+//! A command sent over a dropped connection may still arrive. A late release finds nothing, as no id is used
+//! again; a late attempt would hold the lock unused until its lease ends. So the next connection first has
+//! the server end the previous one (`CLIENT KILL`). If the server refuses, or is older than 6.2, the client
+//! repeats the release of such an attempt (unanswered, or sent twice) each second, until two minutes after it
+//! dropped the connection: a late attempt holds the lock for a second at most. A process does so for a
+//! thousand ids at a time, warns of more (feature `tracing`), and does not wait for the end in
+//! [`shutdown`](crate::LockClient::shutdown).
 //!
 //! # Rights
 //!
@@ -185,7 +174,7 @@
 //! A client believes a master that is cut off from its Sentinels, but not from the client, for as long as the
 //! reachable Sentinels name it; the server's own `min-replicas-to-write` is the remedy.
 
-// Where to look:
+// Where to look (DESIGN.md has a picture of a command's way):
 //
 // | module | is |
 // |---|---|
@@ -193,8 +182,6 @@
 // | `topology` → `single`, `sentinel`, `cluster` | the connection for a key or a channel; `router` sends a command until it is answered |
 // | `pubsub` | wanted, confirmed and lingering channels |
 // | `backend` → `queue`, `read_write` → `scripts`, `keys`, `late`, `hand_off_stats` | a lock's operations, as scripts |
-//
-// DESIGN.md has a picture of a command's way.
 
 mod backend;
 mod builder;

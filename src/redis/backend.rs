@@ -29,7 +29,6 @@ use crate::support::runtime::TokioRuntime;
 
 /// Limit of renewals in one command, as in Redisson, so that a script does not hold up the server.
 const RENEWALS_PER_COMMAND: usize = 100;
-/// Limit of renewing commands in flight.
 const MAX_RENEWING_COMMANDS: usize = 64;
 
 /// Interval of rollbacks of a late attempt, and so the longest time that such an attempt holds the lock.
@@ -45,7 +44,7 @@ pub(super) struct Replicas {
 impl Replicas {
     fn wait(self) -> Cmd {
         let mut wait = cmd("WAIT");
-        // WAIT with a timeout of 0 blocks for ever.
+        // A timeout of 0 would block for ever.
         wait.arg(self.count).arg(self.timeout.as_millis().max(1) as u64);
         wait
     }
@@ -78,7 +77,6 @@ pub struct Redis {
     pub(super) registry: Registry<RedisTransport>,
     pub(super) common: Arc<Common>,
     pub(super) late: Arc<LateAttempts>,
-    /// Publishes each message both sharded and plain.
     pub(super) publishes_both: bool,
     pub(super) nonces: Arc<Nonces>,
     /// Indexed by `QueueKind`.
@@ -225,8 +223,7 @@ impl Redis {
         }
     }
 
-    /// Handles a release that found a key of a wrong type. If another program replaced the lock's key, the
-    /// lease was over by then, and repeating the release would fail for ever.
+    /// After a release found a key of a wrong type: asks if another program has ended the lease.
     async fn replaced(
         &self,
         mode: Mode,
@@ -235,7 +232,7 @@ impl Redis {
         error: Error,
     ) -> Result<ReleaseOutcome, Error> {
         let lease = [LeaseKey { name: name.clone(), id: id.clone() }];
-        // A renewal never shortens a lease, so this only asks.
+        // Asks: a renewal never shortens a lease.
         match self.renew_all(mode, &lease, Lease::MIN).await {
             Ok(held) if held == [false] => Ok(ReleaseOutcome::NotHeld),
             _ => Err(error),
@@ -274,7 +271,7 @@ impl Redis {
         let sent = self.request(&self.scripts.acquire, name, &words);
         let sent = WireRequest { patient: position.is_none(), ..sent };
         match self.attempt_once(id, &sent).await {
-            // The slot moves, and has the lock but no waiters: no release calls this one.
+            // The slot is moving, without the key of the waiting clients: no release calls this client.
             Err(error) if position.is_some() && error.meaning() == Some(Meaning::CrossSlot) => {
                 let alone = AcquireRequest { position: None, yields: false, ..request.clone() };
                 Ok(match Box::pin(self.acquire_plain(name, &alone)).await? {
@@ -290,15 +287,14 @@ impl Redis {
         let force = |calls: bool| async move {
             let words = |command: &mut Cmd, _: Instant| self.write_release(command, name, &"", calls);
             let request = self.request(&self.scripts.force_release, name, &words);
-            // Not again: another owner may have it by then.
+            // Not resent: another owner may hold the lock by then.
             let request = WireRequest { again: false, patient: !calls, ..request };
             self.send_and_tell(&self.router, &request, name).await
         };
         freed(name, or_without_calls(force(true).await, || force(false)).await?.0)
     }
 
-    /// Writes the keys and arguments of a script that may free a plain lock. `calls`: the keys include that
-    /// of the waiting clients.
+    /// Writes the keys and arguments of a script that may free a plain lock. `calls`: calls clients.
     fn write_release(&self, command: &mut Cmd, name: &LockName, id: &dyn fmt::Display, calls: bool) {
         let (name, topology) = (name.as_str(), self.router.topology());
         command.arg(1 + usize::from(calls)).arg(name);
@@ -307,7 +303,6 @@ impl Redis {
         }
         command.arg(keys::Shown(id)).arg(keys::channel(name));
         let knows_all = self.knows_all_listeners();
-        // Left out if unused: the server parses each argument.
         if self.publish() != "publish" || self.publishes_both || !knows_all {
             let other = if self.publishes_both { topology.messages().other().publish() } else { "" };
             command.arg(self.publish()).arg(other);
@@ -333,7 +328,7 @@ impl Redis {
 type Found = (i64, Vec<String>, Option<String>);
 
 impl Redis {
-    /// A call of a script about `name`. `words` writes the number of keys, the keys, and the arguments.
+    /// `words` writes the number of keys, the keys, and the arguments.
     pub(super) fn request<'a>(
         &self,
         script: &'a Script,
@@ -349,14 +344,13 @@ impl Redis {
         self.router.topology().messages().publish()
     }
 
-    /// True if a server knows of all subscribers of a channel.
     pub(super) fn knows_all_listeners(&self) -> bool {
         let topology = self.router.topology();
         // Messages of the other kind go to subscribers at any node.
         topology.knows_all_listeners() && !(self.publishes_both && topology.messages() == Messages::Sharded)
     }
 
-    /// The router of attempts, and of rollbacks, so that no rollback overtakes its attempt.
+    /// The router of attempts, and of their rollbacks: no rollback overtakes its attempt.
     pub(super) fn attempts(&self) -> &Router {
         self.acquisitions.as_ref().map_or(&self.router, |(router, _)| router)
     }
@@ -431,12 +425,12 @@ impl Redis {
         let (heard, sent): (i64, Sent) = or_without_calls(free(true).await, || free(false)).await?;
         Ok(match usize::try_from(heard) {
             Ok(heard) => {
-                // Usually the message had no receiver. Then skip the look at our own subscription.
+                // Usually the message had no receiver: skip the look at our own subscription.
                 let is_heard = || self.registry.transport().is_active(&keys::channel(name.as_str()));
                 let ours = heard > 0 && is_heard();
                 ReleaseOutcome::Released { receivers: heard.saturating_sub(usize::from(ours)) }
             }
-            // The first sending freed the lock. (Or the lease was lost before: the effect is the same.)
+            // The first sending freed the lock, or the lease was lost before, which has the same effect.
             Err(_) if sent == Sent::Again => ReleaseOutcome::Released { receivers: 0 },
             Err(_) => ReleaseOutcome::NotHeld,
         })
@@ -469,7 +463,6 @@ impl Redis {
         Ok((reply, sent))
     }
 
-    /// Renews leases, by slot and in batches.
     async fn renew_all(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
         let mut by_slot: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, key) in leases.iter().enumerate() {
@@ -479,7 +472,7 @@ impl Redis {
             .values()
             .flat_map(|indices| indices.chunks(RENEWALS_PER_COMMAND).map(<[usize]>::to_vec))
             .collect();
-        // The usual case. (`buffer_unordered` may call the caller's waker within its own poll.)
+        // The usual case, without `buffer_unordered`, which may call the caller's waker within its own poll.
         if let [only] = &*commands {
             return self.renew_some(mode, leases, only, lease).await;
         }
@@ -500,7 +493,6 @@ impl Redis {
         Ok(renewed)
     }
 
-    /// Renews the leases at `indices`, all of one slot.
     async fn renew_some(
         &self,
         mode: Mode,
@@ -508,7 +500,7 @@ impl Redis {
         indices: &[usize],
         lease: Duration,
     ) -> Result<Vec<bool>, Error> {
-        // While the slot moves, perhaps for long, two nodes share its keys. Then renew each lease alone.
+        // While the slot moves, perhaps for long, its keys may be at two nodes: renew each lease alone.
         match self.renew_together(mode, leases, indices, lease, false).await {
             Err(error) if error.meaning() == Some(Meaning::CrossSlot) => {}
             renewed => return renewed,
@@ -543,9 +535,9 @@ impl Redis {
             command.arg(keys.len()).arg(&keys).arg(millis(lease)).arg(fields_each).arg(&fields);
         };
         let request = self.request(&self.scripts.renew, &leases[indices[0]].name, &words);
-        // Leaves time to resend after a lost reply. No longer than the limit of any other command.
+        // Leaves time to resend after a lost reply.
         let limit = match lease {
-            // Only asks.
+            // A question, which extends no lease.
             Lease::MIN => self.common.timing.response,
             lease => (lease / 3).max(MIN_RENEWAL_LIMIT).min(self.common.timing.response),
         };
@@ -553,8 +545,8 @@ impl Redis {
     }
 }
 
-/// Sends a command that may free a plain lock again without the key of the waiting clients, if the slot moves
-/// and has the lock but not that key. Clients that begin to wait meanwhile are not called, and ask by timer.
+/// Sends the command again without the waiting clients' key, if the slot moves without that key. No client
+/// is called: clients that begin to wait meanwhile ask by timer.
 async fn or_without_calls<T, F: Future<Output = Result<T, Error>>>(
     outcome: Result<T, Error>,
     without: impl FnOnce() -> F,
@@ -588,7 +580,7 @@ pub(super) fn freed(name: &LockName, reply: Reply) -> Result<bool, Error> {
 /// The lease in ms, at least 1 (`Lease::check`). Rounded up: no lease ends earlier in Redis than here.
 pub(super) fn millis(lease: Duration) -> u64 {
     let begun = u64::from(!lease.subsec_nanos().is_multiple_of(1_000_000));
-    // In 64 bits, as division of 128 bits is slow, and runs for each attempt.
+    // In 64 bits: division of 128 bits is slow.
     u64::try_from(lease.as_millis()).unwrap_or(u64::MAX).saturating_add(begun)
 }
 

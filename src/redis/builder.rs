@@ -35,13 +35,11 @@ impl Redis {
     /// | `redis+sentinel://[user:password@]host[:port][,host[:port]…]/master[/database]` | the master that these Sentinels watch under that name, with the feature `sentinel` |
     /// | `rediss+sentinel://…` | TLS to the Sentinels and to the master, with the feature `tls` as well |
     ///
-    /// User and password are the server's. The Sentinels' own are given by
-    /// `?sentinel_username=user&sentinel_password=password` at the end, if needed; their default port is
-    /// 26379.
+    /// User and password are the server's. The Sentinels' own, if needed, are given by
+    /// `?sentinel_username=user&sentinel_password=password` at the end; their default port is 26379.
     ///
-    /// Characters with a meaning in a URL are written as `%` and two hexadecimal digits. A parameter behind
-    /// `?` that is not in this table is refused, as a typing error would go unnoticed. Neither an error nor
-    /// any `Debug` ever shows a password.
+    /// Characters with a meaning in a URL are written as `%` and two hexadecimal digits. A parameter
+    /// behind `?` that is not in this table is an error. Neither an error nor any `Debug` shows a password.
     ///
     /// With TLS, the server's certificate must be for the host and signed by an authority that the system
     /// trusts (read once per client), or that `RedisBuilder::root_certificate` names. The cryptography is the
@@ -78,9 +76,7 @@ impl Redis {
     }
 }
 
-/// Options of a connection, where [`Redis::connect`] does not suit; made by [`Redis::builder`].
-///
-/// All options with their defaults, and when to change which: see [Options].
+/// Options of a connection, made by [`Redis::builder`]. Defaults, and when to change which: [Options].
 ///
 /// [Options]: https://github.com/latchwork/latchwork/blob/main/docs/options.md#of-the-redis-connection
 ///
@@ -114,12 +110,11 @@ impl RedisBuilder {
     /// Limits the time of a command, from when it is written; 3 s by default, as in Redisson. Within this
     /// limit, a command that was not served or not answered is sent again: over a new connection after a
     /// silence of a third of the limit (at least half a second, at most one), to another node of a Cluster,
-    /// or to the next master. After the limit the command fails; if it was sent, its effect is
-    /// [unknown](super::ErrorKind::Unknown).
+    /// or to the next master. After the limit the command fails, with an
+    /// [unknown](super::ErrorKind::Unknown) effect if it was sent.
     ///
-    /// At most 256 commands that ask are in flight at a time, and as many that give back. Further commands
-    /// wait before the connection, in order, for as long as the commands in flight are answered:
-    /// `Metrics::commands_waiting`.
+    /// At most 256 acquiring and 256 releasing commands are in flight at a time. Further commands queue for
+    /// as long as those in flight are answered: `Metrics::commands_waiting`.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.timing.response = timeout;
         self
@@ -157,26 +152,9 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets a callback for user and password, called before each connection to a server (not to a Sentinel);
-    /// replaces those in the URL. For tokens that expire. If the callback fails or takes too long, so does
-    /// connecting, and connecting is tried again.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// use latchwork::redis::{Credentials, Redis};
-    ///
-    /// async fn token() -> Result<String, std::io::Error> {
-    ///     // … asked of its issuer, or read from where it was put …
-    /// #   Ok(String::new())
-    /// }
-    /// let redis = Redis::builder()
-    ///     .credentials(|| async { Ok(Credentials::new("locks", token().await?)) })
-    ///     .connect("rediss://cache.example.com")
-    ///     .await?;
-    /// # Ok(()) }
-    /// ```
+    /// Sets a callback for user and password in place of the URL's, for tokens that expire. Called before
+    /// each connection to a server (not to a Sentinel). If the callback fails or takes too long, connecting
+    /// is tried again. Example: [`Credentials`].
     pub fn credentials<F>(mut self, callback: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<Credentials, Box<dyn StdError + Send + Sync>>> + Send + 'static,
@@ -192,10 +170,8 @@ impl RedisBuilder {
     }
 
     /// Maps the host and port that a server announces to the address to dial: for Clusters and Sentinels
-    /// behind a NAT or in containers. The callback returns other addresses unchanged, those of the URL
-    /// included.
-    ///
-    /// Certificates must be for the returned host.
+    /// behind a NAT or in containers. The callback gets the URL's addresses, too, and returns other addresses
+    /// unchanged. Certificates must be for the returned host.
     pub fn map_addresses(mut self, map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static) -> Self {
         self.introduction.address_map = Some(Arc::new(map));
         self
@@ -209,24 +185,21 @@ impl RedisBuilder {
         self
     }
 
-    /// Makes an acquisition succeed only if at least `replicas` replicas have it within `timeout` (in whole
-    /// milliseconds, at least one). Otherwise the lock is given back, and the error is of kind
+    /// Makes an acquisition succeed only if at least `replicas` replicas have it in memory within `timeout`
+    /// (in whole milliseconds, at least one). Otherwise the lock is released, and the error is of kind
     /// [`NotReplicated`](super::ErrorKind::NotReplicated).
     ///
-    /// Success means that `replicas` replicas had the lock in memory at that moment. Losing the lock in a
-    /// failover is then less likely, not impossible: another replica may become the master, or a replica may
-    /// have restarted since. Waiting for all replicas rules out the first case, but no lock can be taken
-    /// while a replica is down.
+    /// A failover may still lose the lock, though less likely: another replica may become the master, or a
+    /// replica may have restarted. Waiting for all replicas rules out the first case, but then no lock can be
+    /// acquired while a replica is down.
     ///
-    /// Renewals do not wait for replicas, as a holder would lose its lock whenever a replica is down for as
-    /// long as the lease. So a failover can bring back an earlier end of the lease, which the next renewal
-    /// corrects. If the replica was so far behind that this end is past, another owner can enter, and the
-    /// next renewal tells the holder of its loss. Releases do not wait either: a lost release leaves the lock
-    /// held until the lease ends, and lets no second owner in.
+    /// Renewals do not wait: a holder would lose its lock whenever a replica is down for as long as the
+    /// lease. So a failover can bring back an earlier end of the lease. The next renewal corrects it, or, if
+    /// another owner has entered meanwhile, tells the holder of its loss. Releases do not wait either: a lost
+    /// release only leaves the lock held until the lease ends.
     ///
-    /// Acquisitions then have their own connection, as a connection serves no other command during WAIT. They
-    /// run one after another, each for as long as the slowest of the replicas takes. A user needs the right
-    /// to WAIT.
+    /// Acquisitions then have their own connection, which serves no other command during WAIT. They run one
+    /// after another, each for as long as the slowest of the replicas takes. A user needs the right to WAIT.
     ///
     /// # Panics
     ///
@@ -238,8 +211,7 @@ impl RedisBuilder {
         self
     }
 
-    /// Selects the kind of messages that wake waiters in a Cluster; [`Auto`](ShardedMessages::Auto) by
-    /// default.
+    /// Selects the kind of messages in a Cluster; [`Auto`](ShardedMessages::Auto) by default.
     #[cfg(feature = "cluster")]
     pub fn sharded_messages(mut self, sharded: ShardedMessages) -> Self {
         self.topology.sharded_messages = sharded;
@@ -255,8 +227,7 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets the certificate, in PEM, of the server's issuer: trusted in place of the system's certificates.
-    /// Several certificates may be concatenated.
+    /// Sets the issuer's certificate, or several concatenated, in PEM: trusted in place of the system's.
     #[cfg(feature = "tls")]
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.introduction.tls.root_certificate = Some(pem.into());

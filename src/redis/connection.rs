@@ -55,8 +55,7 @@ struct Shared {
     server: Arc<dyn Server>,
     common: Arc<Common>,
     state: Mutex<State>,
-    /// Held by the dialling task, for which the others wait. Only tasks on our runtime lock the mutex: an
-    /// unpolled future of a caller would block every other caller.
+    /// Locked by the dialling task, on our runtime only: an unpolled caller would block all others.
     dialling: tokio::sync::Mutex<()>,
     push: Option<Push>,
 }
@@ -75,9 +74,8 @@ impl Connection {
 
     // === Sending ===
 
-    /// Sends a command once, or again with its script's text if the server lacks the script, and waits for
-    /// the reply until `give_up`, or for the patience of one sending. Adds the time in the queue for room to
-    /// `give_up`. The error has a [meaning](Error::meaning) if the command was sent.
+    /// Sends a command until `give_up` at most; again with the script's text if the server lacks it.
+    /// Queueing extends `give_up`. The error has a [meaning](Error::meaning) if the command was sent.
     pub(crate) async fn send(
         &self,
         request: &WireRequest<'_>,
@@ -126,7 +124,7 @@ impl Connection {
         })
     }
 
-    /// Returns the connection, and room on the connection for the command.
+    /// Waits for a connection, and for room on that connection.
     async fn enter(
         &self,
         request: &WireRequest<'_>,
@@ -140,7 +138,7 @@ impl Connection {
                 let _waits = self.0.common.waits_in_line();
                 live.in_flight.enter(line).await
             };
-            // Waiting for a server that answers no command counts against the limit.
+            // Queueing counts against the limit only if the connection ended without a reply meanwhile.
             if place.is_some() || live.in_flight.answers() != answers {
                 *give_up += runtime.now() - begun;
             }
@@ -179,12 +177,11 @@ impl Connection {
         }
     }
 
-    /// Gives the connection up; the next caller dials another.
+    /// Drops the connection; the next caller dials another.
     pub(crate) fn give_up(&self, live: &Live) {
         self.0.drop_live(live.number, false);
     }
 
-    /// Waits until the connection is out of use.
     pub(crate) async fn ended(&self, live: &Live) {
         let mut current = self.0.state.lock().current();
         let _ = current.wait_for(|number| *number != live.number).await;
@@ -199,7 +196,7 @@ impl Shared {
     /// Drops the connection if `error` proves it unusable.
     fn judge(&self, number: u64, standing: &ServerEpoch, error: &RedisError) {
         match Meaning::of(error) {
-            // After a timeout, too: a link may be cut without notice, and later commands would wait as long.
+            // A timeout may be a link that was cut without notice: later commands would wait as long.
             Meaning::Lost => self.drop_live(number, error.is_timeout()),
             // The server's name, or a virtual address, may lead to another server by now. A busy server, or a
             // node of a Cluster that is down, is still the right server.
@@ -282,7 +279,7 @@ impl Shared {
     async fn dial(self: &Arc<Self>, number: u64, given_up: &[Option<Session>]) -> Result<Live, Error> {
         let (weak, heard) = (Arc::downgrade(self), self.push.clone());
         let push: Push = Arc::new(move |push: PushInfo| match (push.kind.clone(), &heard) {
-            // Drop an idle connection as soon as it breaks, before a command meets the breakage.
+            // Drop an idle connection as soon as it breaks, before a command fails.
             (PushKind::Disconnection, _) => {
                 if let Some(shared) = Weak::upgrade(&weak) {
                     shared.drop_live(number, false);
@@ -294,7 +291,7 @@ impl Shared {
         let (mut inner, standing) = self.server.dial(push).await?;
         let broken = |error| Error::connection(&self.server.address(), error);
         let session = match self.push {
-            // A late command on a subscription connection acquires and releases no lock.
+            // No session: late commands on a subscription connection do no harm.
             Some(_) => None,
             None => {
                 self.end_all(given_up, &mut inner).await.map_err(broken)?;
@@ -304,8 +301,8 @@ impl Shared {
         Ok(Live::new(number, inner, standing, session))
     }
 
-    /// Has the server close the connections that were given up, whose commands may still be on their way. If
-    /// the user lacks the permission, late commands are rolled back.
+    /// Has the server close the connections that were given up: their commands may still arrive. Without the
+    /// permission for it, late commands are rolled back.
     async fn end_all(
         &self,
         given_up: &[Option<Session>],
@@ -328,7 +325,6 @@ impl Shared {
 
 /// An established connection; a later connection may have replaced it.
 pub(crate) struct Live {
-    /// Unique within one [`State`].
     number: u64,
     pub(crate) inner: MultiplexedConnection,
     standing: ServerEpoch,
@@ -359,14 +355,12 @@ struct State {
     live: Option<Arc<Live>>,
     /// Number of the live connection; 0 if there is none.
     current: watch::Sender<u64>,
-    /// Count of dials, and number of the latest connection: a late failure must not drop a newer connection,
-    /// and a waiting caller shares only the failure of a later dial.
+    /// Number of the latest dial: a late failure drops only the connection of its own dial.
     dials: u64,
     failure: Option<Error>,
     not_before: Option<Instant>,
     back_off: BackOff,
     was_established: bool,
-    /// Connections that were given up, for the server to close.
     given_up: Vec<Option<Session>>,
 }
 
@@ -383,8 +377,7 @@ impl State {
         self.current.subscribe()
     }
 
-    /// Returns the new connection's number, the sessions to close first, and the connection to a moved
-    /// server.
+    /// Returns the new connection's number, the sessions to close, and the connection that is replaced.
     fn begin_dial(&mut self) -> (u64, Vec<Option<Session>>, Option<Arc<Live>>) {
         let before = self.live.take();
         self.given_up.extend(before.as_ref().map(|live| live.session.clone()));
@@ -414,7 +407,7 @@ impl State {
         random: impl FnOnce() -> u64,
     ) -> Option<Arc<Live>> {
         let live = self.live.take_if(|live| live.number == number)?;
-        // Stored before a command can find the connection gone, and dial.
+        // Stored first: a command that finds the connection gone may dial at once.
         self.given_up.push(live.session.clone());
         self.not_before = now.checked_add(self.back_off.next(random()) + pause);
         self.current.send_replace(0);
@@ -455,7 +448,7 @@ async fn tend(shared: Weak<Shared>, number: u64, standing: ServerEpoch) {
             connection.limit(common.timing.heartbeat_limit());
             match shared.server.heartbeat(&mut connection).await {
                 Err(error) if Meaning::of(&error) == Meaning::Refused => {
-                    // The heartbeat was permitted when the connection was made. The refusal is an answer.
+                    // Refused since the dial permitted it. A refusal proves that the server answers.
                     if !std::mem::replace(&mut _refused, true) {
                         event!(WARN, error = &error as &dyn std::error::Error, "heartbeat refused");
                     }
@@ -481,7 +474,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// With a paused clock, which jumps to the next timer when all tasks wait.
+/// The clock is paused, and jumps to the next timer when all tasks wait.
 #[cfg(test)]
 mod tests {
     use ::redis::{Cmd, cmd};
@@ -501,7 +494,6 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(3);
     const SILENT: Duration = Duration::MAX;
 
-    /// The server as seen by the connections.
     struct FakeServer {
         runtime: TokioRuntime,
         known: watch::Sender<Known>,
@@ -559,7 +551,6 @@ mod tests {
         }
     }
 
-    /// Answers the commands of the connection with this number.
     async fn serve(told: Arc<Mutex<Told>>, number: usize, stream: DuplexStream, runtime: TokioRuntime) {
         let mut stream = BufReader::new(stream);
         let mut is_silent = false;
@@ -574,7 +565,6 @@ mod tests {
             is_silent |= takes == SILENT;
             if !is_silent {
                 sleep(takes).await;
-                // An error means that the client has dropped the connection.
                 let _ = stream.write_all(format!("{reply}\r\n").as_bytes()).await;
             }
         }
@@ -600,7 +590,6 @@ mod tests {
             stage
         }
 
-        /// A fixture whose heartbeats are too rare to matter.
         fn quiet() -> Self {
             Self::new(1000 * SECOND, None)
         }
@@ -631,7 +620,6 @@ mod tests {
             self.fake.told.lock().dials[dials] - lost
         }
 
-        /// A fixture whose back-off has grown to a second.
         async fn after_many_failures(heartbeat: Duration) -> Self {
             let stage = Self::new(heartbeat, None);
             stage.fake.told.lock().fails = 6;
@@ -852,7 +840,6 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn connection_to_a_server_that_was_replaced_is_left_at_once() {
-        // Repeated, because a longer pause may by chance be this short.
         for _ in 0..3 {
             let stage = Stage::new(SECOND, None);
             let live = stage.live().await;
@@ -920,7 +907,6 @@ mod tests {
             let now = Instant::now();
             let limit = Limit::new(now, 2 * EVENT_LIMIT, now + 2 * EVENT_LIMIT);
             let _seated = live.in_flight.take(&live.inner, limit, Place::PASSES);
-            // The timer sleeps until that limit.
             tokio::task::yield_now().await;
         }
         drop(live);

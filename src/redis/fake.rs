@@ -19,7 +19,6 @@ use tokio::time::timeout;
 
 use crate::support::sync::Mutex;
 
-/// Longer than any event takes, even on a busy machine.
 pub(super) const EVENT_LIMIT: Duration = Duration::from_secs(20);
 
 /// Number of polls after which a future that waits for no timer has finished.
@@ -37,7 +36,7 @@ pub(super) async fn at_once<F: Future>(future: F) -> Option<F::Output> {
     None
 }
 
-/// A server that lives until the test's runtime ends. A panic of the answer function resumes in the test.
+/// Lives until the test's runtime ends. A panic of the answer function resumes in the test.
 pub(super) struct Fake {
     pub(super) port: u16,
     /// `Some` until the server begins to answer.
@@ -47,11 +46,10 @@ pub(super) struct Fake {
     panicked: Panicked,
 }
 
-/// The first panic of the server's tasks: without it, the test would only see a broken connection.
+/// The first panic of the server's tasks, which would else look like a broken connection.
 type Panicked = Arc<Mutex<Option<Box<dyn Any + Send>>>>;
 
-/// Maps a command, as a line of words, to the reply on the wire; `None` breaks the connection. Greetings are
-/// always accepted.
+/// Maps a command's words to the reply on the wire; `None` breaks the connection. Greetings are accepted.
 type Answer = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 impl Fake {
@@ -157,7 +155,6 @@ fn spawn(panicked: &Panicked, task: impl Future<Output = ()> + Send + 'static) {
     });
 }
 
-/// Returns the redis crate's error for this error reply.
 pub(super) fn refusal(reply: &str) -> RedisError {
     match parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap() {
         Value::ServerError(error) => error.into(),
@@ -169,7 +166,6 @@ pub(super) fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())
 }
 
-/// Encodes the confirmation of a subscription or of its end.
 pub(super) fn push(kind: &str, channel: &str) -> String {
     format!(">3\r\n{}{}:1\r\n", bulk(kind), bulk(channel))
 }
@@ -203,14 +199,12 @@ pub(super) async fn next_command(stream: &mut (impl AsyncBufRead + Unpin)) -> Op
     Some(words.join(" "))
 }
 
-/// Parses the number behind the first character of the next line.
 async fn number(stream: &mut (impl AsyncBufRead + Unpin)) -> Option<usize> {
     let mut line = String::new();
     stream.read_line(&mut line).await.ok()?;
     line.get(1..)?.trim_end().parse().ok()
 }
 
-/// Adds a reply to PING, the heartbeat.
 pub(super) fn alive<A: Into<Option<String>>>(
     answer: impl Fn(&str) -> A + Send + Sync + 'static,
 ) -> impl Fn(&str) -> Option<String> + Send + Sync + 'static {

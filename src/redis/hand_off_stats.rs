@@ -6,12 +6,10 @@ use std::time::{Duration, Instant};
 use crate::backend::LockName;
 use crate::support::sync::Mutex;
 
-/// Hand-offs in a row after which a release leaves the lock to whichever client asks first: Redisson's
-/// clients get no message while our waiters grant the lock to each other. Our waiters keep their order: all
-/// are woken, and the first of the queue gets the lock.
+/// Hand-offs in a row after which a release frees the lock: Redisson's clients get no message while our
+/// waiters grant the lock to each other. Our waiters keep their order: all are woken, and the head acquires.
 const MAX_HAND_OFFS: u32 = 31;
 
-/// Limit of counted locks.
 const MAX_COUNT: usize = 4096;
 
 /// Time without a release after which a lock's count may be dropped to make room.
@@ -24,13 +22,13 @@ pub(super) struct HandOffStats(Mutex<Counts>);
 #[derive(Debug, Default)]
 struct Counts {
     by_name: HashMap<LockName, (u32, Instant)>,
-    /// Time when idle locks were last removed: a scan of all takes time.
+    /// Time of the latest removal of idle locks, which scans all.
     cleared: Option<Instant>,
 }
 
 impl HandOffStats {
-    /// True if this release has to leave the lock to other clients. Also true of a lock without room to be
-    /// counted: to leave the lock costs its waiters a command each, never to do so keeps clients out.
+    /// True if this release has to free the lock. Also true of a lock that there is no room to count: freeing
+    /// costs its waiters a command each, never freeing keeps other clients out.
     pub(super) fn is_enough(&self, name: &LockName) -> bool {
         let counts = self.0.lock();
         match counts.by_name.get(name) {
@@ -39,12 +37,11 @@ impl HandOffStats {
         }
     }
 
-    /// True if the last release passed the lock on. Then other waiters most likely wait for the next release.
+    /// True if the last release passed the lock on: other waiters most likely wait for the next release.
     pub(super) fn last_time(&self, name: &LockName) -> bool {
         self.0.lock().by_name.contains_key(name)
     }
 
-    /// Counts a release. `freed`: the release left the lock free, so other clients have their chance.
     pub(super) fn count(&self, name: &LockName, freed: bool, now: Instant) {
         let mut counts = self.0.lock();
         if freed {

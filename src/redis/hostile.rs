@@ -1,4 +1,4 @@
-//! Malformed replies, for testing the readers of replies.
+//! Malformed replies, to test the readers of replies.
 
 use ::redis::{FromRedisValue, PushKind, Value, VerbatimFormat, parse_redis_value};
 
@@ -13,7 +13,6 @@ mod driver;
 
 pub(super) use self::driver::attack;
 
-/// Fragments of replies, for generated inputs.
 pub(super) const WORDS: [&str; 22] = [
     ":1\r\n",
     ":0\r\n",
@@ -44,7 +43,6 @@ pub(super) fn reply(input: &[u8]) -> Value {
     parse_redis_value(input).unwrap_or_else(|_| value(&mut input.iter().copied(), 0))
 }
 
-/// Builds a value from some of the bytes: kind, content and number of elements.
 fn value(bytes: &mut impl Iterator<Item = u8>, depth: usize) -> Value {
     let mut next = || bytes.next().unwrap_or_default();
     let (kind, size) = (next() % 16, next());
@@ -103,7 +101,6 @@ fn hostile_replies_of_scripts_are_outcomes_or_errors() {
             }
             _ => {}
         }
-        // A reply that does not grant the lock must not yield an acquisition.
         let is_free = matches!(read, None | Some(Reply::Token(_)));
         match attempted(&name, read) {
             Ok(AcquireOutcome::Acquired { .. }) => assert!(is_free, "{value:?}"),
@@ -114,7 +111,6 @@ fn hostile_replies_of_scripts_are_outcomes_or_errors() {
             let is_text = matches!(read, Reply::Mode(_));
             assert_eq!(freed(&name, read).is_err(), is_text, "{value:?}");
         }
-        // The replies to a renewal and to the question for a plain lock's holder.
         let _ = Vec::<bool>::from_redis_value(value.clone());
         let _ = Option::<(i64, Vec<String>, Option<String>)>::from_redis_value(value);
     });

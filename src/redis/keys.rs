@@ -1,15 +1,13 @@
 //! Every key, channel and message sent to the server, in one place.
 //!
 //! Our own keys and channels begin with the lock's name, so a right to a prefix of names covers them, and
-//! they lie in the lock's slot. No two names share a key, and no key is a valid name of a lock: see
-//! `LockName`. Redisson gives `x` and `{x}` the same channels and the same counter. A process that waits for
-//! both names keeps their waiters apart (see [`listened`]); a counter that rises for both names rises for
-//! each.
+//! they lie in the lock's slot. No two names share a key, and no key is a valid name: see `LockName`.
+//! Redisson gives `x` and `{x}` the same channels and counter; a process that waits for both names keeps
+//! their waiters apart (see [`listened`]).
 //!
 //! [`Nonces`] distinguish a grant by the store from a message that any client may publish. A waiter sends a
-//! nonce when enqueued. The store keeps the nonce in the queue, where only clients with rights to the lock's
-//! own keys can read it, and puts it into the grant's message. A message with another nonce is at most a
-//! hint: the waiter asks the store.
+//! nonce when enqueued. The store keeps the nonce in the queue, readable only with rights to the lock's own
+//! keys, and puts it into the grant's message. Any other message only makes the waiter ask the store.
 
 use std::fmt::{self, Write as _};
 use std::hash::Hasher;
@@ -21,9 +19,8 @@ use crate::backend::Mode;
 use crate::lock::LeaseId;
 use crate::support::runtime::Runtime;
 
-/// Redisson's `LockPubSub.UNLOCK_MESSAGE`.
+/// Redisson's `LockPubSub.UNLOCK_MESSAGE` and `READ_UNLOCK_MESSAGE`.
 pub(super) const UNLOCK_MESSAGE: &str = "0";
-/// Redisson's `LockPubSub.READ_UNLOCK_MESSAGE`.
 pub(super) const READ_UNLOCK_MESSAGE: &str = "1";
 
 /// Prefix of a grant's message; followed by the number of the granted lease, `:`, and the waiter's nonce.
@@ -38,8 +35,7 @@ pub(super) fn token(name: &str) -> String {
     beside("redisson_lock_token", name)
 }
 
-/// Prefix of the channels on which clients are called to ask for a plain lock; followed by the client's uuid.
-/// Made in `call.lua` from [`waiters`], too.
+/// Prefix of the channels on which a release calls clients, before the client's uuid. See also `call.lua`.
 pub(super) fn calls(name: &str) -> String {
     own(name, "call:")
 }
@@ -49,7 +45,7 @@ pub(super) fn waiters(name: &str) -> String {
     own(name, "waiters")
 }
 
-/// Prefix of the channels with grants of a fair lock; followed by the client's uuid.
+/// Prefix of the channels with grants of a fair lock, before the client's uuid.
 pub(super) fn grants(name: &str) -> String {
     own(name, "fair_grant:")
 }
@@ -63,12 +59,11 @@ pub(super) fn read_write_channel(name: &str) -> String {
     beside("redisson_rwlock", name)
 }
 
-/// Prefix of the channels with grants to writers; followed by the client's uuid.
+/// Prefix of the channels with grants to writers, before the client's uuid.
 pub(super) fn write_grants(name: &str) -> String {
     own(name, "rw_grant:")
 }
 
-/// The queue of a read-write lock's writers, and its positions.
 pub(super) fn write_queue(name: &str) -> [String; 2] {
     ["rw_queue", "rw_positions"].map(|what| own(name, what))
 }
@@ -78,7 +73,7 @@ pub(super) fn waiting_readers(name: &str) -> [String; 2] {
     ["rw_readers", "rw_turn"].map(|what| own(name, what))
 }
 
-/// Prefix of readers' leases; followed by the reader's id, `:rwlock_timeout:`, and the hold's number from 1.
+/// Prefix of readers' leases, before the reader's id, `:rwlock_timeout:`, and the hold's number from 1.
 pub(super) fn read_leases(name: &str) -> String {
     if name.contains('{') { [name, ":"].concat() } else { ["{", name, "}:"].concat() }
 }
@@ -88,7 +83,6 @@ pub(super) fn read_lease(name: &str, id: &LeaseId) -> String {
     format!("{}{id}:rwlock_timeout:1", read_leases(name))
 }
 
-/// The text of an id, in one allocation.
 pub(super) fn id(id: &LeaseId) -> String {
     // A uuid, a colon, and a number of at most 20 digits.
     let mut text = String::with_capacity(36 + 21 + id.label().map_or(0, |label| 1 + label.len()));
@@ -96,7 +90,6 @@ pub(super) fn id(id: &LeaseId) -> String {
     text
 }
 
-/// A displayed value as an argument of a command.
 pub(super) struct Shown<T>(pub(super) T);
 
 impl<T: fmt::Display> ToRedisArgs for Shown<T> {
@@ -109,7 +102,6 @@ pub(super) fn writer(id: &LeaseId) -> String {
     format!("{id}:write")
 }
 
-/// The queue of Redisson's own fair lock.
 pub(super) fn redisson_queue(name: &str) -> String {
     beside("redisson_lock_queue", name)
 }
@@ -131,16 +123,15 @@ fn own(name: &str, what: &str) -> String {
 /// Marks a channel of Redisson's as listened to for the name in braces.
 const IN_BRACES: char = '\0';
 
-/// The name under which this process listens to a channel of Redisson's. `x` and `{x}` share a channel, and a
-/// message wakes one waiter: of the wrong name, that would leave the lock free and its waiter asleep. So each
-/// name has a latch of its own, and both latches get the message.
+/// The name under which this process listens to a channel that `x` and `{x}` share. A message wakes one
+/// waiter, perhaps of the wrong name: so each name has its own latch, and both latches get the message.
 pub(super) fn listened(name: &str, channel: String) -> String {
     let inner = name.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     let is_shared = |inner: &str| !inner.is_empty() && !inner.contains(['{', '}']);
     if inner.is_some_and(is_shared) { format!("{IN_BRACES}{channel}") } else { channel }
 }
 
-/// The server's channel of a [`listened`] name, and which name shares it: 0, or 1 for the name in braces. (A
+/// The server's channel of a [`listened`] name, and the index of the name: 1 for the name in braces. (A
 /// grant's channel begins with a name, of any characters, and ends with a uuid.)
 pub(super) fn base_channel(channel: &str) -> (&str, usize) {
     match channel.strip_prefix(IN_BRACES) {
@@ -149,7 +140,7 @@ pub(super) fn base_channel(channel: &str) -> (&str, usize) {
     }
 }
 
-/// The mode with this text in a lock's field `mode`, if this version knows it.
+/// Returns `None` for a mode of later versions.
 pub(super) fn mode(text: &str) -> Option<Mode> {
     match text {
         "lock" => Some(Mode::Plain),
@@ -160,9 +151,8 @@ pub(super) fn mode(text: &str) -> Option<Mode> {
     }
 }
 
-/// The nonces of one process's waiters. No nonce is stored: each is SipHash-2-4 (Aumasson and Bernstein,
-/// 2012), under a random key that never leaves the process, of the client's grant channel and the number of
-/// the lease. Each lease has a new number, and so its own nonce.
+/// The nonces of one process's waiters. A nonce is the SipHash-2-4 (Aumasson and Bernstein, 2012), under a
+/// random key of the process, of the client's grant channel and the lease's number. None is stored.
 pub(super) struct Nonces {
     key: [u64; 2],
 }
@@ -172,7 +162,6 @@ impl Nonces {
         Self { key: [runtime.random(), runtime.random()] }
     }
 
-    /// The nonce of the lease with this number, granted on `channel`.
     pub(super) fn of(&self, channel: &str, number: u64) -> u64 {
         let mut hasher = SipHasher24::new_with_keys(self.key[0], self.key[1]);
         hasher.write(channel.as_bytes());
@@ -180,7 +169,7 @@ impl Nonces {
         hasher.finish()
     }
 
-    /// The text of [`of`](Self::of), as the store keeps it.
+    /// [`of`](Self::of) as text, as the store keeps it.
     pub(super) fn text(&self, channel: &str, number: u64) -> String {
         format!("{:016x}", self.of(channel, number))
     }
@@ -223,7 +212,6 @@ mod tests {
 
     const ID: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:7";
 
-    /// The keys and channels that only a lock of this name has.
     fn ours(name: &str) -> Vec<String> {
         let [readers, turn] = waiting_readers(name);
         let grants = [grants(name), write_grants(name)].map(|channel| channel + &ID[..36]);
@@ -239,13 +227,11 @@ mod tests {
         vec![token(name), redisson_queue(name), read_lease(name, &ID.parse::<LeaseId>().unwrap())]
     }
 
-    /// The channels that this process listens to for a lock of this name.
     fn heard_at(name: &str) -> Vec<String> {
         let shared = [channel(name), read_write_channel(name)].map(|channel| listened(name, channel));
         ours(name).into_iter().filter(|key| key.contains("_grant:")).chain(shared).collect()
     }
 
-    /// Names made of the pieces of keys.
     fn hostile() -> impl Strategy<Value = LockName> {
         let pieces = vec![
             "a",
@@ -278,7 +264,7 @@ mod tests {
         name.prop_filter_map("it is none", |name| LockName::new(&name).ok())
     }
 
-    /// Two different names: often the second is the first in braces, or repeats the first in braces.
+    /// Two different names; the second is often the first in braces.
     fn two() -> impl Strategy<Value = (LockName, LockName)> {
         let beside = hostile().prop_flat_map(|name| {
             let braced = LockName::new(&format!("{{{name}}}")).unwrap_or_else(|_| name.clone());

@@ -1,10 +1,9 @@
 //! [`LateAttempts`]: attempts that may reach the server once more after their answer.
 //!
-//! An attempt that arrives after its own release holds the lock unused, until its lease ends. This can happen
-//! after a connection was given up, if the server refuses to end that connection. (A late release or renewal
-//! finds nothing, as no id is used twice.) The client rolls back an unanswered attempt;
-//! `Backend::may_run_again` tells of an answered attempt that was sent twice. Either is undone by its id: the
-//! release is repeated for as long as the attempt may come.
+//! If the server refuses to end a connection that was given up, an attempt may arrive after its own release,
+//! and hold the lock unused until its lease ends. (A late release or renewal finds nothing: no id is used
+//! twice.) Either kind of late attempt is undone by its id, as long as it may come: an unanswered attempt is
+//! rolled back anyway; `Backend::may_run_again` tells of an answered attempt that was sent twice.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
@@ -15,9 +14,8 @@ use crate::support::sync::Mutex;
 use super::connection::Common;
 use super::topology::Sent;
 
-/// Limit of remembered ids.
 const MAX_COUNT: usize = 10_000;
-/// Limit of attempts being undone at a time: each costs the server a command a second, for two minutes.
+/// Each undoing costs the server a command a second, for two minutes.
 const MAX_UNDONE: usize = 1_000;
 
 #[derive(Debug, Default)]
@@ -28,34 +26,34 @@ pub(super) struct LateAttempts {
     undone: Mutex<HashMap<LeaseId, Instant>>,
 }
 
-/// Keeps an attempt registered as being undone until dropped.
+/// Registers an undoing until dropped.
 pub(super) struct Undoing<'a> {
     all: &'a LateAttempts,
     id: &'a LeaseId,
 }
 
 impl LateAttempts {
-    /// Remembers the id of an attempt that was sent twice, if the server cannot end connections.
+    /// Remembers an attempt that was sent twice, if the server cannot end connections.
     pub(super) fn answered(&self, id: &LeaseId, sent: Sent, common: &Common) {
         if sent == Sent::Once || common.late_until().is_none() {
             return;
         }
         let mut ids = self.answered.lock();
-        // Drops ids that no client has asked for.
+        // Forgets ids that no client has asked for.
         if ids.len() == MAX_COUNT {
             ids.clear();
         }
         ids.insert(id.clone());
     }
 
-    /// True if an attempt by this id may come once more. Forgets the id.
+    /// Returns true if an attempt by this id may come once more, and forgets the id.
     pub(super) fn take(&self, id: &LeaseId) -> bool {
         let mut ids = self.answered.lock();
         // Nearly always empty; then no id is hashed.
         !ids.is_empty() && ids.remove(id)
     }
 
-    /// Registers an undoing until `until`. `None` if the id has one, prolonged to `until`, or too many run.
+    /// Registers an undoing until `until`. `None`: the id's own undoing is prolonged, or too many run.
     pub(super) fn undo<'a>(&'a self, id: &'a LeaseId, until: Instant) -> Option<Undoing<'a>> {
         {
             let mut ids = self.undone.lock();
@@ -105,7 +103,6 @@ mod tests {
         Common::new(Timing::default(), TokioRuntime::current())
     }
 
-    /// Attempts that were sent once, or over connections that were ended, are not released again.
     #[tokio::test]
     async fn attempts_come_again_only_if_sent_twice_over_open_connections() {
         let (late, common) = (LateAttempts::default(), common());
@@ -141,7 +138,6 @@ mod tests {
         assert!(late.undo(&ids[MAX_UNDONE], until).is_some());
     }
 
-    /// The second sending may have used a connection that was given up later.
     #[test]
     fn attempt_rolled_back_again_is_undone_until_the_later_deadline() {
         let (late, begun, id) = (LateAttempts::default(), Instant::now(), id(1));

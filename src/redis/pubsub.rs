@@ -17,7 +17,7 @@ mod transport;
 
 pub use self::transport::RedisTransport;
 
-/// The common part of connections that only the test ends and makes anew: no heartbeat interferes.
+/// Without heartbeats, only the test ends connections.
 #[cfg(test)]
 fn unhurried() -> std::sync::Arc<super::connection::Common> {
     use super::connection::{Common, Timing};
@@ -26,7 +26,6 @@ fn unhurried() -> std::sync::Arc<super::connection::Common> {
     std::sync::Arc::new(Common::new(timing, TokioRuntime::current()))
 }
 
-/// The topology of a client that connects to the URL of `fake`.
 #[cfg(test)]
 async fn topology_of(
     fake: &super::fake::Fake,

@@ -12,11 +12,8 @@ pub(super) struct Scripts {
     pub(super) holder: Script,
     pub(super) force_release: Script,
     pub(super) renew: Script,
-    /// The most frequent attempt for a fair lock, or to write.
     pub(super) take_free: Script,
-    /// The scripts of fair locks, and of the write half of read-write locks.
     pub(super) queues: [QueueScripts; 2],
-    /// The most frequent attempt to read.
     pub(super) read_free: Script,
     pub(super) read_acquire: Script,
     pub(super) read_release: Script,
@@ -29,8 +26,8 @@ pub(super) struct QueueScripts {
     pub(super) force_release: Script,
 }
 
-/// Joins a kind's constants, the common functions, the kind's functions, and a script. `$first`: a release of
-/// the most frequent cases, which needs no functions.
+/// Joins a kind's constants, the common functions, the kind's functions, and a script. `$first`: the most
+/// frequent releases, which need no functions.
 macro_rules! of_kind {
     ($kind:literal, $file:literal $(, $first:literal)?) => {
         Script::new(concat!(
@@ -84,7 +81,7 @@ impl Scripts {
 /// The reply of `acquire.lua` unless nil, of `force_release.lua`, and of the scripts with a queue.
 pub(super) enum Reply {
     Number(i64),
-    /// The last token, or 0 if none were wanted: from an array of one element, or of none.
+    /// The last token, from an array of one element; 0 from an empty array.
     Token(u64),
     /// The lock's field `mode`, which names another kind of lock. The script changed nothing.
     Mode(String),
@@ -104,16 +101,13 @@ impl FromRedisValue for Reply {
     }
 }
 
-/// The reply of a script that has looked at as many waiters or readers as one call may. The script has only
-/// removed the dead; the client repeats the call with the same arguments. Also the reply of a short script
-/// that leaves the decision to the kind's full script.
+/// The reply of a script that has looked at a whole batch of waiters or readers, and only removed the dead:
+/// the client repeats the call. Also of a short script that leaves the decision to the kind's full script.
 pub(super) const AGAIN: i64 = -3;
 
-/// Limit of calls until a script has an answer, each for a hundred waiters or readers. A server that goes on
-/// after a million does not run these scripts.
+/// Limit of calls until a script has an answer, each for a hundred waiters or readers.
 pub(super) const MAX_CALLS: usize = 10_000;
 
-/// The error of a script that replied [`AGAIN`] to [`MAX_CALLS`] calls.
 pub(super) fn endless(name: &LockName) -> Error {
     let context = format!(
         "the server has answered {MAX_CALLS} times that there is more to do for {name:?}, as none does that \
@@ -123,7 +117,7 @@ pub(super) fn endless(name: &LockName) -> Error {
 }
 
 pub(super) struct Script {
-    /// The text sent to the server: the source without comments.
+    /// The source without comments.
     text: String,
     sha1: String,
 }
@@ -135,7 +129,7 @@ impl Script {
         Self { text, sha1 }
     }
 
-    /// The SHA-1 hash, enough for a server that knows the script, and the text.
+    /// Returns the SHA-1 hash, which suffices for a server that knows the script, and the text.
     pub(super) fn hash_and_text(&self) -> (&str, &str) {
         (&self.sha1, &self.text)
     }

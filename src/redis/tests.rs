@@ -24,11 +24,9 @@ use crate::support::sync::atomic::{AtomicUsize, Ordering};
 /// An invalid reply: ends the connection, and the command is sent again.
 const LOST: &str = "?\r\n";
 const ACQUIRED: &str = "*0\r\n";
-/// The reply `AGAIN` of a script.
 const AGAIN: &str = ":-3\r\n";
 const NO: &str = ":0\r\n";
 const YES: &str = ":1\r\n";
-/// No reply at all.
 const SILENCE: &str = "";
 const TWO_NODES: &str = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n";
 const REFUSED: &str = "-NOPERM this user has no permissions\r\n";
@@ -36,7 +34,6 @@ const REFUSED: &str = "-NOPERM this user has no permissions\r\n";
 const QUEUED: [Mode; 3] = [Mode::Fair, Mode::Write, Mode::Read];
 const LEASE: Duration = Duration::from_secs(30);
 const POSITION: QueuePosition = QueuePosition { waited: Duration::ZERO, kept: LEASE };
-/// Longer than any test.
 const NEVER: Duration = Duration::from_secs(3600);
 
 /// A client, and a server that replies with each of `answers`, and with the last again and again.
@@ -100,7 +97,6 @@ async fn release_that_finds_no_hold_has_ended_it_if_it_was_sent_again() {
     }
 }
 
-/// By then, another owner may hold the lock.
 #[tokio::test]
 async fn forced_release_is_not_sent_again() {
     for mode in [Mode::Plain, Mode::Fair, Mode::Write] {
@@ -117,9 +113,8 @@ async fn only_releases_are_left_to_strangers_or_announced() {
     while !stats.is_enough(&name()) {
         stats.count(&name(), false, Instant::now());
     }
-    // Both connections stand, so no greeting comes later.
     fake.until("PING", 2).await;
-    // The last call's argument to leave the lock to other clients, and the number of PINGs before the call.
+    // Returns the argument to leave the lock to other clients, and the number of PINGs before the call.
     let pings = Cell::new(fake.count("PING"));
     let told = || {
         let before = pings.replace(fake.count("PING"));
@@ -175,7 +170,6 @@ async fn acquisition_waits_for_replicas_and_a_refusal_needs_none() {
     assert_eq!(error.kind(), ErrorKind::Url);
 }
 
-/// Otherwise a rollback would be repeated each second, for minutes.
 #[tokio::test]
 async fn attempt_that_was_answered_and_sent_once_does_not_come_late() {
     let replicas = Redis::builder().wait_for_replicas(1, Duration::from_millis(10));
@@ -205,11 +199,10 @@ async fn attempt_that_may_come_late_is_undone_after_its_rollback() {
     tokio::join!(undone(Mode::Plain), undone(Mode::Fair), undone(Mode::Write), undone(Mode::Read));
 }
 
-/// Also after an undone attempt: sent twice over connections that were not ended, it may come twice.
 #[tokio::test]
 async fn late_attempt_is_undone_once_a_second_while_it_may_come() {
     let (redis, _fake) = connect(Redis::builder(), &[YES]).await;
-    // No command is sent from here on, so a jump of the clock makes none late.
+    // No command is sent after this, so a jump of the clock makes none late.
     tokio::time::pause();
     for had_come in [false, true] {
         let (begun, times) = (redis.runtime().now(), AtomicUsize::new(0));
@@ -227,7 +220,6 @@ async fn late_attempt_is_undone_once_a_second_while_it_may_come() {
     }
 }
 
-/// The runtime's timers end at once.
 #[tokio::test]
 async fn nothing_is_undone_when_the_runtime_has_ended() {
     let fake = Fake::start(|_| "+PONG\r\n".to_owned()).await;
@@ -289,7 +281,6 @@ async fn renewal_leaves_time_for_a_retry_and_takes_one_command_limit() {
     tokio::join!(fails_within(NEVER, short, second), fails_within(tenth, NEVER, second));
 }
 
-/// A question does not extend the lease, so it need not arrive before the lease's end.
 #[tokio::test]
 async fn lease_query_and_renewal_of_a_short_lease_get_time_to_answer() {
     for lasts in [1, 300].map(Duration::from_millis) {
@@ -323,7 +314,7 @@ async fn holders_are_asked_for_page_by_page() {
     assert!(asked.len() == 2 && asked[0].ends_with(" 0 ") && asked[1].ends_with(" 7 8"), "{asked:?}");
 }
 
-/// A Cluster of two nodes: the lower half of the slots, and half of the rest. No node has the last quarter.
+/// A Cluster of two nodes: the lower half of the slots, and half of the rest.
 async fn cluster(builder: RedisBuilder) -> (Redis, [Fake; 2]) {
     let mut nodes = [Fake::silent().await, Fake::silent().await];
     let slots = layout(&[(0, 8191, &[nodes[0].port]), (8192, 12_287, &[nodes[1].port])]);
@@ -391,13 +382,13 @@ fn lease_ends_at_the_server_no_earlier_than_here() {
     }
 }
 
-/// A dropped attempt may be queued behind other attempts: a rollback must not overtake the attempt.
+/// A rollback must not overtake its attempt, which may be queued behind others.
 #[tokio::test]
 async fn rollback_uses_the_connection_of_attempts_unlike_a_release() {
     for mode in [Mode::Plain, Mode::Fair, Mode::Write, Mode::Read] {
         let builder = Redis::builder().wait_for_replicas(1, Duration::from_millis(10));
         let (redis, fake) = connect(builder, &[YES]).await;
-        // Commands and subscriptions have connections. Attempts have none before the first attempt.
+        // Commands and subscriptions are connected. Attempts connect at the first attempt.
         fake.until("HELLO", 2).await;
         release(&redis, mode).await.unwrap();
         assert_eq!(fake.count("HELLO"), 2, "{mode:?}");
@@ -408,7 +399,6 @@ async fn rollback_uses_the_connection_of_attempts_unlike_a_release() {
     }
 }
 
-/// The supervisor of channels reads the times from there.
 #[tokio::test]
 async fn connections_and_channels_use_the_builders_times() {
     let builder = Redis::builder().linger(NEVER).heartbeat(NEVER).keepalive(NEVER);

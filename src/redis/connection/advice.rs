@@ -22,7 +22,7 @@ const BY_CODE: &[(&str, &str)] = &[
     ("CLUSTERDOWN", "it is a node of a Cluster that is down"),
 ];
 
-/// Advice by a phrase, for replies that begin with `ERR`. The phrases differ in scripts and between versions.
+/// Advice by a phrase, for replies that begin with `ERR`. Phrases differ between scripts and versions.
 const BY_PHRASE: &[(&str, &str)] = &[
     ("max number of clients reached", "it has as many clients as it takes; raise its maxclients"),
     ("unknown command", UNKNOWN_COMMAND),
@@ -42,7 +42,7 @@ const BY_PHRASE: &[(&str, &str)] = &[
 const GREETING: &str =
     "hello auth select ping role client|setname client|setinfo client|info client|kill client|id";
 
-/// Raised by a script, or by INCRBY inside a script.
+/// For an error that a script, or INCRBY in a script, has raised.
 const NO_COUNTER: &str = "that key is to count the lock's fencing tokens, and holds no count; delete it, or \
                           set it to a number above all tokens that were given out";
 const FOREIGN: &str = "what is kept there is no part of a lock; use another name, or delete the key";
@@ -53,7 +53,7 @@ const NOT_REDIS: &str =
 const UNKNOWN_COMMAND: &str =
     "it does not know a command that locks need; it was renamed, or the server is too old";
 
-/// Returns the advice, or else refers to the reply.
+/// Returns the advice; if there is none, refers to the reply.
 pub(super) fn what_to_do(error: &RedisError) -> &'static str {
     advice(error).unwrap_or("its reply says why")
 }
@@ -72,14 +72,14 @@ pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
     by_code.or_else(by_phrase).or_else(by_word).map(|(_, advice)| *advice)
 }
 
-/// Rewords a refusal of the greeting: the server's words may repeat the greeting, password included.
+/// Rewords a refusal of the greeting, in which the server's words may repeat the password.
 pub(super) fn of_greeting(error: RedisError) -> RedisError {
-    // No reply; no Redis server, whose reply is never quoted; or the redis crate's own words.
+    // Errors that hold no word of a Redis server.
     if matches!(error.kind(), Kind::Io | Kind::Parse | Kind::RESP3NotSupported) {
         return error;
     }
     let (code, detail) = (error.code().unwrap_or_default(), error.detail().unwrap_or_default());
-    // Our own words: only a known command name is taken from the reply.
+    // Of the reply, only a known command's name is quoted.
     let refused = GREETING.split(' ').find(|name| detail.contains(&format!("to run the '{name}'")));
     if let Some(name) = refused {
         let detail = format!("the user has no permissions to run the '{name}' command");
@@ -97,7 +97,7 @@ pub(crate) fn said_in_script(error: &RedisError, word: &str) -> bool {
     error.detail().is_some_and(|detail| detail.split(' ').any(|said| said.trim_start_matches('-') == word))
 }
 
-/// Returns the command's name and first key. A refusal does not name its key.
+/// Returns the command's name and first key.
 pub(crate) fn quote(command: &Cmd) -> String {
     let mut words = command.args_iter().map(|arg| match arg {
         Arg::Simple(word) => String::from_utf8_lossy(word).into_owned(),
@@ -115,7 +115,7 @@ pub(crate) fn quote(command: &Cmd) -> String {
     }
 }
 
-/// Returns the denied command, which some servers name only by its line in the `script`.
+/// Returns the denied command. Some servers name only its line in `script`.
 pub(super) fn denied(script: Option<&Cmd>, error: &RedisError) -> Option<String> {
     if advice(error) != Some(NO_PERMISSION) {
         return None;
@@ -134,7 +134,6 @@ fn word(command: &Cmd, at: usize) -> Option<&str> {
     }
 }
 
-/// Returns the line of the script in `command` that the server has named.
 fn line<'a>(command: &'a Cmd, error: &RedisError) -> Option<&'a str> {
     let (_, at) = error.detail()?.split_once("user_script:")?;
     let digits = at.trim_start().split(|next: char| !next.is_ascii_digit()).next()?;
@@ -162,7 +161,7 @@ fn denied_in_line(command: &Cmd, error: &RedisError) -> Option<String> {
     let text = word(command, 1).filter(|_| word(command, 0) == Some("EVAL"))?;
     let called = match error.detail()?.contains("user_script:") {
         true => line(command, error)?.split_once("redis.call(")?.1,
-        // The script has caught the error and returned it.
+        // The script has returned the error.
         false => text.split_once("redis.pcall(")?.1,
     };
     if let Some(argument) = called.strip_prefix("ARGV[") {
@@ -171,7 +170,7 @@ fn denied_in_line(command: &Cmd, error: &RedisError) -> Option<String> {
         if let Some(given) = word(command, 2 + keys + number) {
             return Some(given.to_uppercase());
         }
-        // The argument is absent: its default follows in the line.
+        // Without this argument, the script takes the default that follows in the line.
     }
     let mut quoted = called.split('\'').skip(1);
     let name = quoted.next()?.to_uppercase();
@@ -187,7 +186,6 @@ mod tests {
     use super::super::super::fake::refusal;
     use super::*;
 
-    /// The redis crate has its own error for the reply of servers before 6.0 to HELLO.
     #[test]
     fn server_that_is_too_old_for_the_greeting_is_told_to_be_so() {
         let error = RedisError::from((Kind::RESP3NotSupported, "it does not support HELLO"));

@@ -20,9 +20,9 @@ pub(crate) struct Common {
     reconnects: AtomicU64,
     /// Cloned by each command that waits for room.
     waiting: Arc<()>,
-    /// Latest time for late commands over a connection that the server refused to close.
+    /// End of the time for late commands over connections that the server refused to close.
     late_until: Mutex<Option<Instant>>,
-    /// True once the refusal to close a connection has been logged.
+    /// True once that refusal has been logged.
     told: AtomicBool,
 }
 
@@ -52,7 +52,6 @@ impl Common {
         self.reconnects.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that the server refuses to close a connection that was given up.
     pub(crate) fn cannot_end(&self, _refusal: &RedisError) {
         *self.late_until.lock() = self.runtime.now().checked_add(LATEST_RUN);
         // Ordering: Relaxed, the flag only prevents a second log line.
@@ -65,7 +64,7 @@ impl Common {
         }
     }
 
-    /// Returns the latest time for late commands over connections that were not closed, unless past.
+    /// Returns the end of the time for late commands, unless it has passed.
     pub(crate) fn late_until(&self) -> Option<Instant> {
         self.late_until.lock().filter(|until| *until > self.runtime.now())
     }

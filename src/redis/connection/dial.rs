@@ -15,7 +15,7 @@ use super::error::Error;
 use super::live::{self, Boxed, MultiplexedConnection, Push};
 use super::tls::{Connector, Tls};
 
-/// Systems count whole seconds and reject zero; Linux accepts at most nine hours.
+/// The system's keepalive counts whole seconds and rejects zero; Linux accepts at most nine hours.
 const KEEPALIVE_RANGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(32_767));
 
 /// Maps the host and port announced by a server to the host and port to dial.
@@ -33,7 +33,7 @@ pub(crate) struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// These options for Sentinels, without user, password and name, which are the server's.
+    /// These options for Sentinels, without the server's user, password and name.
     #[allow(dead_code, reason = "Sentinel need not be built in")]
     pub(crate) fn of_no_user(&self) -> Self {
         Self { instead: (None, None), credentials: None, name: None, ..self.clone() }
@@ -49,7 +49,6 @@ pub(crate) struct Dialer {
 }
 
 impl Dialer {
-    /// Fails if the URL or the certificates are unusable.
     pub(crate) fn new(
         info: ConnectionInfo,
         introduction: ConnectOptions,
@@ -60,8 +59,8 @@ impl Dialer {
             .map(|time| time.clamp(KEEPALIVE_RANGE.0, KEEPALIVE_RANGE.1));
         let keepalive = TcpKeepalive::new().with_time(time).with_interval(interval);
         let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
-        // TCP_USER_TIMEOUT bounds how late unsent bytes may arrive, as `LATEST_RUN` promises, even if an
-        // unpolled caller keeps the connection open.
+        // TCP_USER_TIMEOUT: the system sends no byte later than `LATEST_RUN` allows, even if an unpolled
+        // caller keeps the connection open.
         #[cfg(any(target_os = "android", target_os = "linux"))]
         let tcp = tcp.set_user_timeout(crate::backend::LATEST_RUN / 2);
         let mut redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
@@ -117,7 +116,7 @@ impl Dialer {
             push(info);
             Ok(())
         });
-        // The redis crate's own limit does not cover the name's look-up.
+        // The redis crate's own limit does not cover the look-up of the host's name.
         let dialled = runtime.timeout(timing.connect, self.connect(info, config)).await;
         let timed_out = || Err(failed(RedisError::from((Kind::Io, "it did not answer in time"))));
         let mut connection = dialled.unwrap_or_else(timed_out)?;
@@ -215,7 +214,6 @@ impl Credentials {
     }
 }
 
-/// Hides the password.
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
@@ -224,7 +222,6 @@ impl fmt::Debug for Credentials {
 
 pub(crate) type NoCredentials = Box<dyn std::error::Error + Send + Sync>;
 
-/// Called for each new connection.
 pub(crate) type CredentialsCallback =
     Arc<dyn Fn() -> Boxed<'static, Result<Credentials, NoCredentials>> + Send + Sync>;
 
@@ -242,7 +239,7 @@ mod tests {
         Dialer::plain("redis://127.0.0.1", &Arc::new(Common::new(timing, TokioRuntime::current())))
     }
 
-    /// With Nagle's algorithm, the system would hold a small packet until the previous one was acknowledged.
+    /// Nagle's algorithm would hold a small packet until the previous one was acknowledged.
     #[tokio::test]
     async fn small_packets_go_out_at_once_and_probes_are_a_third_apart() {
         const SILENCE: Duration = Duration::from_secs(30);
@@ -254,7 +251,6 @@ mod tests {
         assert_eq!(format!("{:?}", tcp.keepalive()), format!("{:?}", Some(wanted)));
     }
 
-    /// The system's limit leaves time for the rest of the way.
     #[cfg(any(target_os = "android", target_os = "linux"))]
     #[tokio::test]
     async fn unconfirmed_packets_are_given_up_before_their_commands_end() {

@@ -31,9 +31,9 @@ use super::advice::{advice, denied, misused_key, of_greeting, quote, said_in_scr
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
-    /// Set if a command was sent: what the server or the connection did with the command.
+    /// The command's fate, if the command was sent.
     meaning: Option<Meaning>,
-    /// The operation that failed, its server, and the remedy.
+    /// Failed operation, server and remedy.
     context: String,
     source: Option<RedisError>,
 }
@@ -58,8 +58,8 @@ pub enum ErrorKind {
     TlsNotBuiltIn,
     /// The URL names Sentinels (`redis+sentinel://`); this build lacks feature `sentinel`. Nothing was sent.
     SentinelNotBuiltIn,
-    /// [`connect`](super::super::Redis::connect) was called outside of a tokio runtime, or in a runtime whose
-    /// timers or I/O are off. No command was sent.
+    /// [`connect`](super::super::Redis::connect) was called outside of a tokio runtime with timers and I/O.
+    /// Nothing was sent.
     NoRuntime,
     /// [`connect`](super::super::Redis::connect) was called in a tokio runtime whose clock is paused, as by
     /// `#[tokio::test(start_paused = true)]`. Nothing was sent.
@@ -84,8 +84,8 @@ pub enum ErrorKind {
     OtherKind(LockKind),
     /// The connection broke, or the reply did not come in time. The command may have run or not.
     Unknown,
-    /// The lock was acquired, but too few replicas confirmed in time for
-    /// [`wait_for_replicas`](super::super::RedisBuilder::wait_for_replicas). The lock is being released.
+    /// The lock was acquired and is being released: too few replicas confirmed in time for
+    /// [`wait_for_replicas`](super::super::RedisBuilder::wait_for_replicas).
     NotReplicated,
 }
 
@@ -100,7 +100,6 @@ impl Error {
         Self::new(ErrorKind::Url, context, None)
     }
 
-    /// The redis crate rejects a URL that parses.
     pub(crate) fn unusable_url(error: RedisError) -> Self {
         // A detail quotes a part of the URL, which may be the password.
         let source = error.detail().is_none().then_some(error);
@@ -126,7 +125,6 @@ impl Error {
         Self::new(ErrorKind::NoRuntime, context.into(), None)
     }
 
-    /// `part`: the driver that the runtime was built without.
     pub(crate) fn lacks(part: &str) -> Self {
         let context = format!(
             "connecting to Redis needs the {part} of tokio, which this runtime was built without: build it with \
@@ -160,7 +158,7 @@ impl Error {
         Self::new(ErrorKind::Connection, context, None)
     }
 
-    /// The server refused `command`, which every connection needs.
+    /// `command`, which every connection needs, was refused.
     pub(crate) fn greeting(address: &str, command: &str, error: RedisError) -> Self {
         let what_to_do = what_to_do(&error);
         let context =
@@ -168,7 +166,7 @@ impl Error {
         Self::new(ErrorKind::Connection, context, Some(error))
     }
 
-    /// The server has answered the TLS handshake, but not in TLS.
+    /// The reply to the TLS handshake was not TLS.
     #[cfg(feature = "tls")]
     pub(crate) fn no_tls(address: &str) -> Self {
         let context = format!(
@@ -178,7 +176,6 @@ impl Error {
         Self::new(ErrorKind::Connection, context, None)
     }
 
-    /// The server has not answered the TLS handshake.
     #[cfg(feature = "tls")]
     pub(crate) fn no_handshake(address: &str) -> Self {
         let context = format!(
@@ -201,7 +198,7 @@ impl Error {
         Self::new(ErrorKind::Connection, context, Some(error))
     }
 
-    /// Like [`connection`](Self::connection), with a refused greeting in our own words.
+    /// Like [`connection`](Self::connection), without the server's words, which may repeat the password.
     pub(crate) fn introduction(address: &str, error: RedisError) -> Self {
         Self::connection(address, of_greeting(error))
     }
@@ -233,7 +230,7 @@ impl Error {
         Self::new(ErrorKind::Connection, context, None)
     }
 
-    /// The error of `command`. `script`: the command with its script's text, if the command calls a script.
+    /// `script`: the command with its script's text, if the command calls a script.
     pub(crate) fn command(address: &str, command: &Cmd, script: Option<&Cmd>, error: RedisError) -> Self {
         let meaning = Meaning::of(&error);
         let (kind, context) = match meaning {
@@ -254,7 +251,7 @@ impl Error {
         Self { kind, meaning: Some(meaning), context, source: Some(error) }
     }
 
-    /// Returns the remedy for a server's refusal, and the denied command's name.
+    /// Returns the remedy for a server's refusal, with the denied command's name.
     pub(crate) fn remedy(error: &RedisError) -> Option<String> {
         let what_to_do = advice(error)?;
         let said = denied(None, error).map(|denied| format!("{denied} was refused: "));
@@ -298,7 +295,6 @@ impl Error {
         self.kind
     }
 
-    /// Returns the failure in terms common to all backends.
     pub(crate) fn failure(&self) -> Failure {
         match self.kind {
             ErrorKind::Unknown | ErrorKind::NotReplicated => Failure::Indeterminate,
@@ -309,7 +305,7 @@ impl Error {
     }
 }
 
-/// Connecting has failed. The errors of a lock's own commands become [`LockError::Backend`].
+/// Only for errors of connecting. A lock's commands fail with [`LockError::Backend`].
 impl From<Error> for LockError {
     fn from(error: Error) -> Self {
         Self::Connect { failure: error.failure(), source: Box::new(error) }
@@ -354,7 +350,6 @@ impl Meaning {
     }
 }
 
-/// True if the connection is lost.
 pub(crate) fn is_broken(error: &RedisError) -> bool {
     Meaning::of(error) == Meaning::Lost
 }
@@ -373,13 +368,13 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         // Skip the byte offset of a parse error, which tells a user nothing.
         let source = self.redis_error().filter(|error| error.kind() != Kind::Parse)?;
-        // Some errors of the redis crate only display their cause. The chain names each cause once.
+        // Some errors of the redis crate display only their cause: skip them, to name each cause once.
         let behind = std::error::Error::source(source);
         Some(behind.filter(|behind| behind.to_string() == source.to_string()).unwrap_or(source))
     }
 }
 
-/// Returns the kind for the field `mode`. Redisson's plain and fair locks have no such field.
+/// `mode`: the field's value. Redisson's plain and fair locks have no such field.
 fn kind(mode: &str) -> LockKind {
     match mode {
         "lock" => LockKind::Plain,
@@ -444,7 +439,7 @@ mod tests {
                 assert_eq!(error.is_wrong_type(), is_wrong_type, "{met}");
             }
         }
-        // Quoting an error word is not that error.
+        // An error word in a quotation is not that error.
         let other = refusal(&format!("{script} ERR no such key 'READONLY'"));
         assert_eq!(Meaning::of(&other), Meaning::Refused);
     }

@@ -1,20 +1,19 @@
-//! [`InFlight`]: the commands in flight on one connection, each in a seat that holds all that the command
-//! needs, and that the next command reuses.
+//! [`InFlight`]: the commands in flight on one connection. Each command has a reusable [`Seat`].
 //!
 //! Nearly every command is answered long before its limit, so commands have no timers of their own: the
 //! connection's single timer checks all limits when the earliest known limit is due.
 //!
-//! Replies come in the order of the commands: any reply proves that a missing reply is still to come. The
-//! timer checks a limit twice, halfway and at the end, and the reader runs before each check: by the first
-//! check, even a late runtime has written the command, and half the limit is left for the reply.
+//! Replies come in the order of the commands, so any reply shows that the server answers, and begins all
+//! limits anew. The timer checks a limit at its half and at its end, after a turn of the reader. Even a late
+//! runtime has written the command by the first check, which leaves half the limit for the reply.
 //!
 //! [`Lines`]: room on a connection for [`MAX_IN_FLIGHT`] commands of each kind. Further commands queue before
 //! the connection, first come, first served: on the wire, a crowd would fill the memory and time out.
 //!
-//! A permit invites one command: the command consumes the permit, and counts as under way until it leaves its
-//! room. Invited but unpolled callers do not block the queue: [`Lines::invite`] replaces unused invitations
-//! at every [`INVITATION_LIMIT`](super::timing::INVITATION_LIMIT). Such a caller begins late, as a surplus
-//! command, and vacated room stays empty until fewer than [`MAX_IN_FLIGHT`] commands are under way.
+//! A permit lets one command begin, which then counts as under way until it is answered. An unpolled caller
+//! does not block the queue: [`Lines::invite`] replaces unused permits at every
+//! [`INVITATION_LIMIT`](super::timing::INVITATION_LIMIT). If that caller begins after all, more than
+//! [`MAX_IN_FLIGHT`] commands are under way, and no permit is added until they are fewer.
 
 use std::future::poll_fn;
 use std::mem;
@@ -40,7 +39,7 @@ use super::timing::{INVITATION_LIMIT, MAX_IN_FLIGHT};
 pub(super) struct InFlight {
     state: Mutex<State>,
     pub(super) lines: Arc<Lines>,
-    /// True if there may be waiters in the queues, and the timer knows.
+    /// True from a waiter's notification of the timer until the timer reads the queues.
     has_waiters: AtomicBool,
     reader: Arc<Reader>,
     /// Notifies the timer of an earlier limit, of a waiter, or of the connection's end.
@@ -50,11 +49,11 @@ pub(super) struct InFlight {
 
 #[derive(Default)]
 struct State {
-    /// Indexed by seat number: the limit of the command in the seat, and the seat's caller.
+    /// Indexed by seat number.
     all: Vec<(Option<Watched>, Arc<Caller>)>,
     #[expect(clippy::vec_box, reason = "a seat is large, and goes in and out with each command")]
     free: Vec<Box<Seat>>,
-    /// Time of the next check; `None` if no limit is known.
+    /// Time of the timer's next check; `None` if no limit is known.
     looks_at: Option<Instant>,
     /// True once a command's whole patience has passed without any reply.
     is_silent: bool,
@@ -64,7 +63,6 @@ struct State {
 /// The limit of a command's wait for its reply.
 #[derive(Clone, Copy)]
 pub(super) struct Limit {
-    /// Time of the next check.
     at: Instant,
     /// Time to the first check, and from the first to the second.
     half: Duration,
@@ -94,8 +92,7 @@ struct Seat {
     command: Cmd,
 }
 
-/// The task that awaits a reply. The redis crate's tasks call this, and a panic of the task's waker ends
-/// here.
+/// Wakes the task that awaits a reply; called by the redis crate's tasks, which a panic would end.
 struct Caller {
     state: Mutex<Awaits>,
     answers: Arc<AtomicU64>,
@@ -134,7 +131,7 @@ impl InFlight {
         .await
     }
 
-    /// Returns a seat for a command over `connection`, to which `self` belongs.
+    /// Takes a seat for a command over `connection`, to which `self` belongs.
     pub(super) fn take(&self, connection: &MultiplexedConnection, limit: Limit, place: Place) -> InSeat<'_> {
         let (at, answers) = (limit.at, self.answers());
         let (seat, is_earlier) = {
@@ -160,7 +157,7 @@ impl InFlight {
         InSeat { in_flight: self, seat: Some(seat) }
     }
 
-    /// The timer: wakes callers whose limits are over, until the connection or the runtime ends.
+    /// Runs the timer: wakes callers whose limits are over, until the connection or the runtime ends.
     pub(super) async fn keep(self: Arc<Self>, runtime: TokioRuntime) {
         let (mut due, mut invites) = (runtime.now(), None);
         while let Some(next) = self.look(due, runtime.now()).filter(|_| !runtime.has_ended()) {
@@ -187,8 +184,8 @@ impl InFlight {
         }
     }
 
-    /// Checks the limits that were due before the reader ran: wakes the callers whose limits are over, and
-    /// returns the time of the next check. Returns `None` once the connection is gone.
+    /// Checks the limits that were due before the reader ran, and wakes the callers whose limits are over.
+    /// Returns the time of the next check; `None` if the connection is gone.
     fn look(&self, due: Instant, now: Instant) -> Option<Option<Instant>> {
         let (mut over, answers) = (Vec::new(), self.answers());
         // Dropped outside the mutex: a connection is foreign code.
@@ -236,7 +233,7 @@ impl InFlight {
         self.state.lock().is_silent
     }
 
-    /// Ends the timer: the connection is gone, and no command is in flight.
+    /// Ends the timer, once the connection is gone.
     pub(super) fn end(&self) {
         // Dropped outside the mutex, as in `look`.
         let _unused = {
@@ -263,7 +260,7 @@ impl Seat {
 }
 
 impl InSeat<'_> {
-    /// Sends the request, and awaits the reply until the seat's limit. `now`: the current time.
+    /// Sends the request at `now`, and awaits the reply until the seat's limit.
     pub(super) async fn send(
         mut self,
         request: &WireRequest<'_>,
@@ -292,7 +289,7 @@ impl InSeat<'_> {
 impl Drop for InSeat<'_> {
     fn drop(&mut self) {
         let Some(seat) = self.seat.take() else { return };
-        // Dropped outside the mutexes: the waker is foreign code, and leaving the room wakes the next waiter.
+        // Dropped outside the mutexes: the waker is foreign code, and a freed place wakes the next waiter.
         let _awaits = mem::take(&mut *seat.caller.state.lock());
         let mut state = self.in_flight.state.lock();
         state.all[seat.number].0 = None;
@@ -312,7 +309,7 @@ impl Caller {
         is_over
     }
 
-    /// Wakes the task: a reply, or the limit's end. The command leaves its room now, even if never polled.
+    /// Wakes the task after a reply or the limit's end. Frees the place at once: the task may not be polled.
     fn call(&self) {
         let (waker, _place) = {
             let mut awaits = self.state.lock();
@@ -337,7 +334,6 @@ impl Wake for Caller {
     }
 }
 
-/// The queues before one connection.
 #[derive(Default)]
 pub(super) struct Lines([Room; 2]);
 
@@ -352,7 +348,7 @@ impl Default for Room {
     }
 }
 
-/// A command's room among the commands under way. A command that bypasses the queues has none.
+/// A command's place under way. `None`: the command bypasses the queues.
 pub(super) struct Place(Option<(Arc<Lines>, Line)>);
 
 impl Place {
@@ -368,7 +364,7 @@ impl Lines {
         Some(self.place(line))
     }
 
-    /// Enters when the command's turn has come. Returns `None` if the connection is out of use.
+    /// Waits in the queue. Returns `None` if the connection is out of use.
     pub(super) async fn enter(self: &Arc<Self>, line: Line) -> Option<Place> {
         if let Some(room) = self.0.get(line as usize) {
             room.invitations.acquire().await.ok()?.forget();
@@ -394,7 +390,7 @@ impl Lines {
         self.0.iter().any(|room| room.invitations.waiters() > 0)
     }
 
-    /// Invites waiters in place of callers that have not begun.
+    /// Adds permits for waiters, in place of permits whose callers have not begun.
     pub(super) fn invite(&self) {
         for room in self.0.iter().filter(|room| room.invitations.waiters() > 0) {
             // Ordering: Relaxed, as in `place`.
@@ -444,7 +440,7 @@ mod tests {
     }
 
     impl Fixture {
-        /// Starts the timer too. Returns the server's end of the stream, for the test to reply on.
+        /// Starts the timer too. Returns the server's end of the stream.
         async fn new() -> (Self, DuplexStream) {
             let (fixture, server) = Self::untimed().await;
             fixture.runtime.spawn(Arc::clone(&fixture.in_flight).keep(fixture.runtime.clone()));
@@ -459,7 +455,6 @@ mod tests {
             (Self { begun: runtime.now(), runtime, in_flight, connection }, server)
         }
 
-        /// Takes a seat whose patience is its whole limit.
         fn take(&self, now: Instant, limit: Duration) -> InSeat<'_> {
             self.take_until(now, limit, now + limit)
         }
@@ -506,7 +501,6 @@ mod tests {
         assert_eq!(reply.unwrap(), Value::SimpleString("in time".to_owned()));
     }
 
-    /// A waker that records its call and panics.
     #[derive(Default)]
     struct Trap(AtomicBool);
 
@@ -589,7 +583,6 @@ mod tests {
             let at = fixture.begun + EVENT_LIMIT / 8 * eighths;
             fixture.in_flight.look(at, at).flatten().map(|next| next - fixture.begun)
         };
-        // The patience counts from the reply, and `give_up` ends the wait.
         assert_eq!([look(4), look(8)], [Some(EVENT_LIMIT), Some(EVENT_LIMIT / 2 * 3)]);
         fixture.in_flight.answers.fetch_add(1, Ordering::Relaxed);
         assert_eq!(look(12), None);
@@ -607,7 +600,6 @@ mod tests {
         }
         let reply = pin!(seated.send(&request, false, false, fixture.begun));
         assert!(is_timeout(tokio::time::timeout(EVENT_LIMIT, reply).await.expect("no limit is left")));
-        // The seat's next command is not over either.
         assert!(fixture.ping(LONG).now_or_never().is_none());
     }
 
@@ -661,7 +653,6 @@ mod tests {
         let timer = tokio::spawn(Arc::clone(&fixture.in_flight).keep(fixture.runtime.clone()));
         let in_flight = Arc::clone(&fixture.in_flight);
         let seated = fixture.take(fixture.begun, LONG);
-        // The timer checks, and sleeps until that limit.
         tokio::task::yield_now().await;
         drop(seated);
         drop(fixture);
@@ -692,7 +683,7 @@ mod tests {
         assert_eq!(reply.unwrap(), Value::SimpleString("PONG".to_owned()));
     }
 
-    /// A thread that takes the freed seat registers its own waker, which must not be cleared.
+    /// The next command in the seat registers a waker, which the old caller must not clear.
     #[tokio::test]
     async fn seat_is_free_when_nothing_of_its_caller_is_left_in_it() {
         let (fixture, _server) = Fixture::untimed().await;

@@ -1,5 +1,5 @@
-//! A live connection ([`MultiplexedConnection`]), its name at the server ([`Session`]), the [`Server`]
-//! itself, and the time for which the server stays the same ([`ServerEpoch`]).
+//! A live connection ([`MultiplexedConnection`]), its [`Session`] at a [`Server`], and the time for which the
+//! server stays the same ([`ServerEpoch`]).
 
 use std::future::poll_fn;
 use std::io;
@@ -28,9 +28,8 @@ use super::timing::MAX_IN_FLIGHT;
 
 pub(super) use ::redis::aio::MultiplexedConnection as Unlimited;
 
-/// The redis crate's connection, shared by all clones. The crate's own limits, which make a timer for each
-/// command, are off: [`InFlight`](super::in_flight::InFlight) keeps the limits of lock commands. All other
-/// commands, sent by tasks of the runtime, share one limit.
+/// The redis crate's connection, shared by all clones. The crate's own limits, with a timer for each command,
+/// are off: [`InFlight`](super::in_flight::InFlight) limits lock commands. Other commands share one limit.
 #[derive(Clone)]
 pub(crate) struct MultiplexedConnection {
     inner: Unlimited,
@@ -40,7 +39,7 @@ pub(crate) struct MultiplexedConnection {
     _task: Arc<OwnedTask>,
 }
 
-/// Aborts a task when dropped: a connection ends with its last clone, whatever is in flight.
+/// Aborts the task when dropped: a connection ends with its last clone, with commands in flight or not.
 struct OwnedTask(AbortHandle);
 
 impl Drop for OwnedTask {
@@ -119,7 +118,7 @@ pub(super) async fn tcp(host: &str, port: u16, info: &ConnectionInfo) -> io::Res
     Ok(stream)
 }
 
-/// Like [`dial`], over an established `stream`: greets the server.
+/// Like [`dial`], over an established `stream`.
 pub(super) async fn over(
     runtime: &TokioRuntime,
     info: &RedisConnectionInfo,
@@ -127,8 +126,8 @@ pub(super) async fn over(
     config: AsyncConnectionConfig,
     limit: Duration,
 ) -> RedisResult<MultiplexedConnection> {
-    // The crate would take the timers for its own limits from the current tokio runtime. The crate's queue
-    // has room for every command in flight, so that a command is woken only by its reply.
+    // The crate's own limits would use the timers of the current runtime. The crate's queue has room for
+    // every command in flight, so that only a reply wakes the command's task.
     let config = config.set_response_timeout(None).set_connection_timeout(None);
     let config = config.set_pipeline_buffer_size(4 * MAX_IN_FLIGHT);
     let (inner, driver) = Unlimited::new_with_config(info, stream, config).await?;
@@ -147,17 +146,15 @@ pub(super) async fn over(
 }
 
 impl MultiplexedConnection {
-    /// The connection for a caller with a limit of its own. Drop the returned handle before this connection.
+    /// Returns the connection without a limit. Drop it before `self`, which owns the connection's task.
     pub(super) fn unlimited(&self) -> Unlimited {
         self.inner.clone()
     }
 
-    /// Lowers the limit for replies to this clone.
     pub(super) fn limit(&mut self, limit: Duration) {
         self.limit = limit.min(self.limit);
     }
 
-    /// Connects over the stream without a greeting.
     #[cfg(test)]
     pub(crate) async fn over(stream: tokio::io::DuplexStream, runtime: &TokioRuntime) -> Self {
         let info = ::redis::RedisConnectionInfo::default().set_skip_set_lib_name();
@@ -174,7 +171,6 @@ impl MultiplexedConnection {
         let mut connection = Self::over(ours, &TokioRuntime::current()).await;
         let answers = async move {
             let mut sent = vec![0; 1 << 16];
-            // The command arrives in one piece.
             let length = server.read(&mut sent).await.unwrap();
             for line in lines {
                 server.write_all(format!("{line}\r\n").as_bytes()).await.unwrap();
@@ -200,7 +196,7 @@ async fn within<T>(
     reply: impl Future<Output = RedisResult<T>>,
 ) -> RedisResult<T> {
     let mut reply = pin!(reply);
-    // Twice, as for the commands of `InFlight`.
+    // Twice: see `in_flight`.
     for _ in 0..2 {
         if let Some(reply) = runtime.timeout(limit / 2, reply.as_mut()).await {
             return reply;
@@ -242,7 +238,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Returns `None` if the server is older than 6.2, or refuses this user.
+    /// Asks the server. Returns `None` if the server is older than 6.2, or refuses this user.
     pub(crate) async fn of(connection: &mut MultiplexedConnection) -> RedisResult<Option<Self>> {
         let info: String = match cmd("CLIENT").arg("INFO").query_async(connection).await {
             Ok(info) => info,
@@ -261,24 +257,23 @@ impl Session {
     }
 }
 
-/// A boxed future, as trait objects need; not on the path of ordinary commands.
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Called on the connection's task, for unasked messages and at the connection's end.
+/// Called on the connection's task, for pushed messages and at the connection's end.
 pub(crate) type Push = Arc<dyn Fn(PushInfo) + Send + Sync>;
 
-/// The server at the other end of a connection, and the only place that knows how to find the server.
+/// The server at the other end of a connection, and the way to find the server.
 pub(crate) trait Server: Send + Sync + 'static {
-    /// For errors: host and port, or a socket's path.
+    /// Returns host and port, or a socket's path, for errors.
     fn address(&self) -> Arc<str>;
 
-    /// Makes a connection. Fails if the node that answers is the wrong server, or refuses the user what
-    /// [`heartbeat`](Self::heartbeat) does.
+    /// Connects. Fails if another server than the wanted one answers, or if the user lacks permission for the
+    /// [`heartbeat`](Self::heartbeat).
     fn dial(&self, push: Push) -> Boxed<'_, Result<(MultiplexedConnection, ServerEpoch), Error>>;
 
     fn heartbeat<'a>(&'a self, connection: &'a mut MultiplexedConnection) -> Boxed<'a, RedisResult<()>>;
 
-    /// Marks the node reached with `standing` as not the wanted server, for all callers.
+    /// Marks the node reached in `standing` as the wrong one, for all callers.
     fn invalidate(&self, standing: &ServerEpoch);
 
     /// Returns an epoch that begins now, and ends when another server has taken this server's place.
@@ -287,8 +282,8 @@ pub(crate) trait Server: Send + Sync + 'static {
 
 pub(crate) type Known = Option<Arc<str>>;
 
-/// The time for which a connection leads to the wanted server. Afterwards the connection is out of use, even
-/// if intact: another server has taken over, or the server was the wrong one.
+/// The time for which a connection leads to the wanted server. The connection is out of use afterwards, even
+/// if intact.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerEpoch(watch::Receiver<Known>);
 
@@ -298,7 +293,7 @@ impl ServerEpoch {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        // An error means that the sender is gone and reports no more moves, as in `ended`.
+        // An error means that the sender is gone: no moves are reported any longer.
         self.0.has_changed().unwrap_or(false)
     }
 
@@ -323,7 +318,7 @@ mod tests {
         let (told, sent) = of(&["+id=7 addr=host:1 laddr=host:2 user=default"]).await;
         assert_eq!((told.unwrap(), &*sent), (Some(session()), "CLIENT INFO"));
         assert_eq!(of(&["-NOPERM it has no permissions"]).await.0.unwrap(), None);
-        // Without a connection, the permission stays unknown.
+        // Lost before the reply.
         assert!(of(&[]).await.0.is_err());
     }
 

@@ -13,13 +13,13 @@ use super::timing::Timing;
 pub(crate) enum Line {
     /// For acquisitions and questions.
     Ask,
-    /// For releases: waiters of a name do not wait for its release behind acquisitions of other names.
+    /// For releases, which do not queue behind acquisitions.
     GiveBack,
-    /// Unqueued: renewals, whose leases would expire meanwhile, and commands that concern no lock.
+    /// No queue: for renewals, whose leases would expire meanwhile, and for commands that concern no lock.
     Pass,
 }
 
-/// A command, and the way to its reply. Passed by reference, to keep the futures small.
+/// A command to send. Passed by reference, to keep the futures small.
 #[derive(Clone)]
 pub(crate) struct WireRequest<'a> {
     /// Determines the command's node in a Cluster.
@@ -28,17 +28,17 @@ pub(crate) struct WireRequest<'a> {
     pub(crate) script: Option<(&'a str, &'a str)>,
     /// Writes the command, or the words after the script, as of the given time.
     pub(crate) words: &'a (dyn Fn(&mut Cmd, Instant) + Sync),
-    /// Command to send right behind this command, in one piece; the reply is then an array of both replies.
+    /// Command to send right behind this one. The reply is then an array of both replies.
     pub(crate) followed_by: Option<Cmd>,
-    /// True if the command probably publishes a message, which should reach its waiter soon. A server writes
-    /// its replies after running all commands read, and starts with the client whose *first* reply came last:
-    /// with a PING in front, the server writes the message before the reply.
+    /// True if the command probably publishes a message: a PING goes in front. A server runs all commands it
+    /// has read, and then writes first to the client whose *first* reply is the latest. The sender's is the
+    /// reply to PING, earlier than the message: so the waiter comes first.
     pub(crate) announced: bool,
     /// Limit of the whole command, counted from when there is room.
     pub(crate) limit: Duration,
-    /// Time that one sending takes beyond the usual.
+    /// Time for one sending in addition to the usual patience.
     pub(crate) takes: Duration,
-    /// True if the command is sent again after a lost reply, because running twice does no harm.
+    /// True if the command is sent again after a lost reply. Running twice must do no harm.
     pub(crate) again: bool,
     /// True if the command waits while its keys are split between two nodes.
     pub(crate) patient: bool,
@@ -66,7 +66,7 @@ impl<'a> WireRequest<'a> {
         Timing::patience(self.limit) + self.takes
     }
 
-    /// Writes the command. `in_full`: with the script's text, which the server then knows by its hash.
+    /// Writes the command. `in_full`: with the script's text, for a server that lacks the script.
     pub(super) fn write(&self, command: &mut Cmd, in_full: bool, now: Instant) {
         match self.script {
             Some((_, text)) if in_full => _ = command.arg("EVAL").arg(text),
@@ -86,7 +86,7 @@ impl<'a> WireRequest<'a> {
         Error::command(address, &written(false), script.as_ref(), met)
     }
 
-    /// Sends the command. `asking`: to a Cluster node that is taking the slot over, and requires ASKING.
+    /// Sends the command. `asking`: with ASKING in front, for a Cluster node that is importing the slot.
     pub(super) async fn query(
         &self,
         command: &Cmd,
@@ -111,7 +111,7 @@ impl<'a> WireRequest<'a> {
             reply => Ok(reply),
         };
         let first = in_front.map(|_| next()).transpose()?;
-        // Without permission for ASKING, the node merely redirects the command: report the refusal.
+        // Without permission for ASKING, the node redirects the command, which would hide that refusal.
         let refused = first.filter(|_| asking).and_then(|reply| answered(reply).err());
         let reply = answered(next()?).map_err(|error| refused.unwrap_or(error))?;
         match self.followed_by {

@@ -1,10 +1,10 @@
-//! The time limits and pauses of connections and commands: [`Timing`], [`BackOff`], and constants. A
-//! command's limit begins when there is room for the command, and covers all dials, pauses and repetitions.
+//! The time limits and pauses of connections and commands. A command's limit begins when there is room for
+//! the command, and covers all dials, pauses and attempts.
 
 use std::time::Duration;
 
-/// Maximum number of commands of each line in flight on one connection: enough to keep busy a server that is
-/// milliseconds away. A renewal, which bypasses both lines, follows at most twice as many commands.
+/// Limit of each queue's commands in flight on one connection: enough to keep a server busy that is
+/// milliseconds away. At most twice as many commands precede a renewal, which bypasses both queues.
 pub(crate) const MAX_IN_FLIGHT: usize = 256;
 
 /// Time for an invited caller to begin before another caller is invited instead.
@@ -16,34 +16,31 @@ pub(crate) const DIAL_PAUSES: (Duration, Duration) = (Duration::from_millis(20),
 /// First and largest limit of the pause before a command that did not run is retried.
 pub(crate) const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 
-/// Number of redirects followed without a pause; nodes that disagree redirect a command back and forth.
+/// Number of redirects followed without a pause. Nodes that disagree redirect a command back and forth.
 pub(crate) const MAX_REDIRECTS: u32 = 4;
 
-/// Shortest limit of a renewal, however short the lease.
 pub(crate) const MIN_RENEWAL_LIMIT: Duration = Duration::from_millis(500);
 
 /// Shortest and longest time for one sending of a command, within the command's limit.
 pub(super) const PATIENCE_RANGE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(1));
 
-/// Longer times are as good as forever, and would overflow.
+/// Stands for longer times, which would overflow.
 const MAX_TIME: Duration = Duration::from_secs(365 * 24 * 3600);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
-    /// Limit of connecting, greeting included.
     pub(crate) connect: Duration,
     /// Limit of a command, from the first sending to the reply.
     pub(crate) response: Duration,
     /// Time for which an unused channel stays subscribed.
     pub(crate) linger: Duration,
-    /// Interval of heartbeats on an idle connection.
     pub(crate) heartbeat: Duration,
     /// Idle time after which the system probes the connection.
     pub(crate) keepalive: Duration,
 }
 
 impl Default for Timing {
-    /// As in Redisson. `linger`: a waiter comes back sooner to a contended lock.
+    /// `response` is Redisson's. `linger`: a waiter usually comes back sooner to a contended lock.
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(1),
@@ -74,23 +71,23 @@ impl Timing {
         self.heartbeat * 4 / 5
     }
 
-    /// Returns a random pause, so that clients that started together spread out.
+    /// Returns a random pause: clients that started together spread out.
     pub(crate) fn heartbeat_pause(&self, random: u64) -> Duration {
         self.heartbeat * 3 / 4 + random_part(self.heartbeat / 2, random)
     }
 
-    /// Time over which a silent server's clients redial, short enough for a waiting command to run.
+    /// Returns the time over which a silent server's clients redial; a waiting command still gets its turn.
     pub(crate) fn spread(&self) -> Duration {
         (self.heartbeat / 2).min(self.response / 6)
     }
 
-    /// Limit of one sending, out of `limit` in all: leaves time for another connection.
+    /// Returns the limit of one sending out of `limit` in all, with time left for another connection.
     pub(crate) fn patience(limit: Duration) -> Duration {
         (limit / 3).clamp(PATIENCE_RANGE.0, PATIENCE_RANGE.1).min(limit)
     }
 }
 
-/// Pauses between attempts: random, up to a limit that doubles with each attempt.
+/// Random pauses between attempts, up to a limit that doubles with each attempt.
 #[derive(Debug)]
 pub(crate) struct BackOff {
     range: (Duration, Duration),
@@ -104,7 +101,6 @@ impl Default for BackOff {
 }
 
 impl BackOff {
-    /// `range`: the first and the largest limit.
     pub(crate) fn new(range: (Duration, Duration)) -> Self {
         Self { range, limit: range.0 }
     }
@@ -121,7 +117,7 @@ impl BackOff {
     }
 }
 
-/// Returns a random duration up to `whole`. `random`: a random number from the runtime.
+/// Returns a random duration up to `whole`. `random`: from the runtime.
 pub(crate) fn random_part(whole: Duration, random: u64) -> Duration {
     whole.mul_f64(random as f64 / u64::MAX as f64)
 }

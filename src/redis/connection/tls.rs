@@ -93,8 +93,8 @@ mod built_in {
             };
             let name = ServerName::try_from(host.clone()).map_err(|error| met(io::Error::other(error)))?;
             let stream = tcp(host, *port, info).await.map_err(met)?;
-            // A Redis port without TLS takes the ClientHello for the beginning of a command, and waits for
-            // more. Report this before the limit of the whole dial, whose error would not name TLS.
+            // A Redis port without TLS takes the handshake for an unfinished command, and stays silent. The
+            // limit of the whole dial would come too late: its error does not name TLS.
             match runtime.timeout(limit * 9 / 10, self.0.connect(name, stream)).await {
                 Some(Ok(stream)) => Ok(stream),
                 Some(Err(error)) if is_other_protocol(&error) => Err(Error::no_tls(&address)),
@@ -104,18 +104,15 @@ mod built_in {
         }
     }
 
-    /// True if a server has answered, but not in TLS.
     fn is_other_protocol(error: &io::Error) -> bool {
         let met = error.get_ref().and_then(|met| met.downcast_ref());
         matches!(met, Some(rustls::Error::InvalidMessage(_)))
     }
 
-    /// The certificates to trust, and the client's own.
     #[derive(Clone, Default)]
     pub(crate) struct Tls {
         /// PEM certificates to trust instead of the system's.
         pub(crate) root_certificate: Option<Vec<u8>>,
-        /// Certificate and key, in PEM.
         pub(crate) client_certificate: Option<(Vec<u8>, Vec<u8>)>,
     }
 
@@ -238,7 +235,6 @@ mod built_in {
             assert_eq!(error.kind(), ErrorKind::Url);
         }
 
-        /// A dial would repeat the failure.
         #[tokio::test]
         async fn unreadable_certificate_is_reported_before_any_dial() {
             let tls = Tls { root_certificate: Some(b"none".to_vec()), ..Tls::default() };

@@ -8,13 +8,10 @@ use std::time::{Duration, Instant};
 use crate::subscription::{Inbox, Message, SubscribeError};
 use crate::support::sync::Mutex;
 
-/// The channels with waiters, or with waiters a moment ago.
-///
-/// A channel without waiters lingers for a while: where a lock goes to and fro, the next waiter comes soon,
-/// and need neither subscribe again nor ask twice.
+/// The channels with waiters, and lingering channels: where a lock goes to and fro, the next waiter comes
+/// soon, and need neither subscribe again nor ask twice.
 pub(super) struct Channels {
     table: Mutex<Table>,
-    /// The source of a new channel.
     first_source: Source,
 }
 
@@ -28,13 +25,13 @@ struct Table {
 /// An inbox for each name that may share the channel: see `keys::base_channel`.
 type Inboxes = [Option<Inbox>; 2];
 
-/// Calls the inboxes outside of the mutex: they wake waiters, and a waker is foreign code.
+/// Calls the inboxes. Not under the mutex: they wake waiters, and a waker is foreign code.
 fn tell(inboxes: Option<Inboxes>, tell: impl Fn(&Inbox)) {
     inboxes.iter().flatten().flatten().for_each(tell);
 }
 
 struct Channel {
-    /// Inboxes of the names that want the channel; after that, of the last name, whose inbox has no waiter.
+    /// Inboxes of the names that want the channel; of a lingering channel, of the last name.
     inboxes: Inboxes,
     interest: Interest,
     source: Source,
@@ -49,28 +46,26 @@ enum Interest {
     Wanted,
     /// Without waiters since this time.
     Lingers(Instant),
-    /// To be unsubscribed from; the row goes with the subscription.
+    /// To be unsubscribed from, and then removed.
     Over,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Source {
-    /// No node has been looked for yet.
+    /// No node has been looked for.
     Unknown,
-    /// The node with this number.
     Node(u64),
-    /// No node was found.
     Nowhere,
 }
 
-/// The rest of a channel's work after a waiter has left.
+/// The work that is left after a waiter has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leftover {
-    /// Not subscribed: remove the row now.
+    /// Remove the row now: there is no subscription.
     Over,
-    /// No work: the other name wants the channel, or a task [sweeps](Channels::sweep) already.
+    /// None: the other name wants the channel, or a task [sweeps](Channels::sweep) already.
     Stays,
-    /// The channel lingers: start a task to sweep.
+    /// Start a task to sweep.
     LingersFirst,
 }
 
@@ -84,8 +79,8 @@ impl Channels {
         self.table.lock().by_name.get_mut(channel).map(with)
     }
 
-    /// Adds a waiter's `inbox`; `which` is the index among the names that share the channel. True if the
-    /// channel stands already; `inbox` is then ready.
+    /// Adds a waiter's `inbox`; `which` is the index among the names that share the channel. Returns true if
+    /// the channel is already subscribed to, so that `inbox` is ready.
     pub(super) fn add(&self, channel: &Arc<str>, which: usize, inbox: Inbox) -> bool {
         let stands = match self.table.lock().by_name.entry(Arc::clone(channel)) {
             Entry::Occupied(known) => {
@@ -127,8 +122,8 @@ impl Channels {
         if std::mem::replace(&mut table.is_swept, true) { Leftover::Stays } else { Leftover::LingersFirst }
     }
 
-    /// Marks channels that have lingered for `linger` as over, and returns them; true if others still linger,
-    /// and the caller has to sweep again.
+    /// Ends channels that have lingered for `linger`, and returns them; true if others still linger, for the
+    /// caller to sweep again.
     pub(super) fn sweep(&self, linger: Duration, now: Instant) -> (Vec<Arc<str>>, bool) {
         let mut table = self.table.lock();
         let (mut over, mut more) = (Vec::new(), false);
@@ -163,14 +158,12 @@ impl Channels {
         !is_over
     }
 
-    /// All channels wanted from `source`, sorted.
     pub(super) fn all_of(&self, source: Source) -> Vec<Arc<str>> {
         let mut all = self.placed();
         all.retain(|(channel, its)| *its == source && self.is_wanted(channel, source));
         all.into_iter().map(|(channel, _)| channel).collect()
     }
 
-    /// All channels and their sources, sorted.
     pub(super) fn placed(&self) -> Vec<(Arc<str>, Source)> {
         let table = self.table.lock();
         let mut all: Vec<_> =
@@ -183,7 +176,7 @@ impl Channels {
         self.row(channel, |row| row.source = source);
     }
 
-    /// Takes the channel from `source`. False if the channel has another source.
+    /// Takes the channel from `source`. Returns false if the channel has another source.
     pub(super) fn lose(&self, channel: &str, source: Source) -> bool {
         self.row(channel, |row| {
             let is_lost = row.source == source;
@@ -195,7 +188,6 @@ impl Channels {
         .unwrap_or(false)
     }
 
-    /// Marks the channels of `source` as interrupted: the connection is lost.
     pub(super) fn interrupt(&self, source: Source) {
         for row in self.table.lock().by_name.values_mut().filter(|row| row.source == source) {
             row.lost_some |= std::mem::take(&mut row.is_active);
@@ -252,7 +244,6 @@ mod tests {
 
     const HERE: Source = Source::Node(0);
 
-    /// Keeps the latest inbox.
     #[derive(Default)]
     struct Keeps(Mutex<Option<Inbox>>);
 
@@ -285,12 +276,11 @@ mod tests {
         );
         assert_eq!(channels.leave(&channel, 1, now), Leftover::LingersFirst);
         assert!(channels.add(&channel, 0, inbox("{orders}")), "expected a confirmed channel");
-        // No trace of the other name keeps the channel.
+        // The other name does not keep the channel.
         assert_eq!(channels.leave(&channel, 0, now), Leftover::Stays);
         assert_eq!(channels.sweep(Duration::ZERO, now), (vec![channel], false));
     }
 
-    /// As far as is known, no server has the subscription, so the channel does not linger.
     #[test]
     fn channel_that_was_never_confirmed_is_gone_when_it_is_left() {
         let channels = Arc::new(Channels::new(HERE));
@@ -330,7 +320,6 @@ mod tests {
         assert_eq!(registry.stats().resubscriptions, 1);
     }
 
-    /// So repeated runs unsubscribe in the same order.
     #[test]
     fn channels_that_have_lingered_are_in_an_order() {
         let channels = Arc::new(Channels::new(HERE));
@@ -343,7 +332,6 @@ mod tests {
         assert_eq!(channels.sweep(Duration::ZERO, Instant::now()), (names, false));
     }
 
-    /// The waiter comes back at any point of the sweep. Many channels make the sweep last long.
     #[test]
     fn channel_of_a_returning_waiter_survives_the_sweep() {
         const ROUNDS: u32 = 100;

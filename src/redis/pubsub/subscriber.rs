@@ -1,8 +1,8 @@
 //! A subscriber: keeps the subscriptions at one node, over a connection of its own.
 //!
 //! When a slot moves, its old master ends the subscriptions unasked. The redis crate takes that notice for
-//! the reply to the command in flight, and is out of step from there on. So each channel is subscribed to by
-//! a command of its own, each reply is checked, and a connection out of step is replaced.
+//! the reply to the command in flight, and each later reply for the wrong command's. So each channel has a
+//! command of its own, each reply is checked, and a connection out of step is replaced.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -21,11 +21,10 @@ use super::channels::{Channels, Source};
 /// Limit of channels in one pipeline, so that subscribing does not hold up the server.
 const CHUNK_SIZE: usize = 500;
 
-/// Names of channels whose subscription may differ from their rows in the table. The subscriber reads the
-/// table when it serves a change, so an old change cannot undo a newer one.
+/// Names of channels whose subscription may differ from the table. The subscriber reads the table when it
+/// serves a change, so an old change cannot undo a newer one.
 pub(super) type Changes = UnboundedReceiver<Arc<str>>;
 
-/// A subscriber's event for the supervisor.
 pub(super) enum Event {
     /// A channel has lost its node.
     Unplaced,
@@ -46,11 +45,10 @@ pub(super) struct Subscriber {
     /// The node, as a source of channels.
     here: Source,
     connection: Connection,
-    /// The commands to subscribe and to unsubscribe.
     commands: [Command; 2],
     /// Channels subscribed to over the present connection.
     subscribed: HashSet<Arc<str>>,
-    /// True if there was a connection before.
+    /// True if an earlier connection stood.
     stood: bool,
     changes: Changes,
     /// Channels whose subscription the node has ended unasked.
@@ -58,7 +56,7 @@ pub(super) struct Subscriber {
     tell: UnboundedSender<Event>,
 }
 
-/// A command's name, and the kind of its confirmation.
+/// A command to subscribe or unsubscribe, and the kind of its confirmation.
 type Command = (&'static str, PushKind);
 
 fn commands(messages: Messages) -> [Command; 2] {
@@ -101,16 +99,16 @@ impl Subscriber {
                         biased;
                         live = &mut live => break live,
                         change = self.changes.recv() => match change {
-                            // The next connection subscribes to all channels. This removes the row if over.
+                            // Removes a row that is over. The next connection subscribes to the others.
                             Some(channel) => _ = self.shared.channels.is_wanted(&channel, self.here),
                             None => return,
                         },
                     }
                 }
             };
-            // The connection waits before the next dial.
+            // The connection itself pauses before the next dial.
             let Ok(live) = dialled else { continue };
-            // Notices of the previous connection.
+            // Forget notices of the previous connection.
             while self.ended.try_recv().is_ok() {}
             self.subscribed.clear();
             if self.serve(&live).await.is_ok() {
@@ -136,11 +134,10 @@ impl Subscriber {
         tokio::pin!(gone);
         loop {
             tokio::select! {
-                // In this order: notices of subscriptions that we have ended must not end new ones to the
-                // same channel.
+                // Notices of unsubscriptions first: they must not end new subscriptions to the same channel.
                 biased;
                 Some(channel) = self.ended.recv() => {
-                    // A subscription that we have ended is no longer in the set.
+                    // After an unsubscription of ours, the channel is not in the set.
                     if let Some(channel) = self.subscribed.take(&*channel) {
                         self.lose(&channel);
                     }
@@ -154,7 +151,6 @@ impl Subscriber {
         }
     }
 
-    /// Handles a channel whose slot the node does not have.
     fn lose(&self, channel: &str) {
         if self.shared.channels.lose(channel, self.here) {
             let _ = self.tell.send(Event::Unplaced);
@@ -172,7 +168,7 @@ impl Subscriber {
         unwanted.retain(|channel| self.subscribed.remove(channel));
         for chunk in unwanted.chunks(CHUNK_SIZE) {
             let replies = self.send(live, &self.commands[1], chunk).await?;
-            // On an error the channel is out of `subscribed`, as wanted, but its messages keep coming.
+            // After an error the channel is out of `subscribed`, as wanted, but its messages keep coming.
             for (_channel, reply) in chunk.iter().zip(replies) {
                 if let Err(_error) = reply {
                     let _error = &_error as &dyn std::error::Error;
@@ -249,16 +245,16 @@ fn channel_of(data: &[Value]) -> Option<String> {
 
 /// Delivers a message to the inboxes of its channel. Runs on the connection's task.
 fn dispatch(push: PushInfo, channels: &Channels, nonces: &Nonces) {
-    // `None`: a confirmation. No patterns are subscribed to.
+    // `None`: a confirmation.
     let Some(message) = Msg::from_push_info(push) else { return };
     let channel = message.get_channel_name();
-    // Another program may use the channel.
+    // Ignore the messages of other programs.
     if let Some(said) = read(message.get_payload_bytes(), |number| nonces.of(channel, number)) {
         channels.deliver(channel, said);
     }
 }
 
-/// Parses a message. `nonce` returns a waiter's nonce by its number. A grant with another nonce only makes
+/// Parses a message. `nonce` returns a waiter's nonce by its number. A grant with a wrong nonce only makes
 /// the waiter ask: the store did not send the grant, or has lost the nonce.
 fn read(payload: &[u8], nonce: impl Fn(u64) -> u64) -> Option<Message> {
     match std::str::from_utf8(payload).ok()? {
@@ -314,7 +310,7 @@ mod tests {
 
     struct Subscribing {
         fake: Fake,
-        /// Replies used once each, instead of the node's usual reply to the command.
+        /// Replies used once each, instead of the node's usual reply.
         instead: Arc<Mutex<Vec<(&'static str, String)>>>,
         registry: Registry<Arc<Channels>>,
         channels: Arc<Channels>,
@@ -354,7 +350,6 @@ mod tests {
             self.changed.send(channel.into()).expect("it runs");
         }
 
-        /// Adds a waiter, and tells the subscriber.
         fn want(&self, channel: &str) -> Subscription<Arc<Channels>> {
             let subscription = self.registry.subscribe(channel);
             self.change(channel);
@@ -385,7 +380,6 @@ mod tests {
             assert!(matches!(self.hear().await, Event::Down));
         }
 
-        /// Checks that the next connection does not subscribe either.
         async fn assert_not_asked_for_again(&mut self, subscribe: &str) {
             self.fake.cut();
             self.hear_of_another_connection().await;
@@ -398,7 +392,6 @@ mod tests {
         timeout(EVENT_LIMIT, subscription.subscribed()).await.expect("it is not confirmed").unwrap();
     }
 
-    /// The supervisor looks for the new node. The waiters keep waiting.
     #[tokio::test]
     async fn channel_of_another_node_is_gone_and_not_requested_again() {
         let mut at = Subscribing::start().await;
@@ -409,7 +402,7 @@ mod tests {
         at.assert_not_asked_for_again("SSUBSCRIBE a").await;
     }
 
-    /// As when a slot moves. A subscription that we have ended is answered with the same notice.
+    /// The node ends it with the same notice that confirms an unsubscription of ours.
     #[tokio::test]
     async fn subscription_ended_by_the_node_is_gone_and_renewable() {
         let mut at = Subscribing::start().await;
@@ -427,12 +420,10 @@ mod tests {
         assert!(at.events.try_recv().is_err());
     }
 
-    /// The next connection subscribes to the channel.
     #[tokio::test]
     async fn subscription_of_a_dead_connection_stands_on_the_next_one() {
         let mut at = Subscribing::start().await;
         let _a = at.have("a").await;
-        // Behind the notice comes an invalid reply.
         at.once("SSUBSCRIBE b", push("sunsubscribe", "a") + "?\r\n");
         let b = at.want("b");
         at.hear_of_another_connection().await;
@@ -451,7 +442,7 @@ mod tests {
         at.assert_not_asked_for_again("SSUBSCRIBE a").await;
     }
 
-    /// The server cannot answer yet, or replies to another command: then later replies are out of step, too.
+    /// A loading server, or a reply to another command, after which later replies are out of step, too.
     #[tokio::test]
     async fn connection_whose_replies_say_nothing_is_left_for_another_one() {
         let mut at = Subscribing::start().await;
@@ -481,7 +472,6 @@ mod tests {
         let mut at = Subscribing::start().await;
         let _a = at.have("a").await;
         assert_eq!(at.resubscribed(), 0);
-        // The channel came from another node, and another waiter comes during the change.
         let b = at.registry.subscribe("b");
         at.channels.lose("b", HERE);
         at.channels.place("b", HERE);
@@ -527,7 +517,6 @@ mod tests {
         {
             assert_eq!(reading(format!("granted:42:{proof}").as_bytes()), Some(Message::Unlock), "{proof:?}");
         }
-        // The nonce of another number.
         assert_eq!(reading(b"granted:43:000000000000abe7"), Some(Message::Unlock));
     }
     #[test]

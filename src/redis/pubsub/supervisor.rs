@@ -1,9 +1,8 @@
 //! The supervisor of sharded messages: subscribes each channel at the node that has the channel's slot, and
-//! follows the slot to other nodes. Plain messages have one source, and one [`Subscriber`] without a
-//! supervisor.
+//! follows the slot to other nodes. Plain messages need none: they have one source and one [`Subscriber`].
 //!
-//! While a slot moves, a lock may be released at the new master while its waiters are subscribed at the old
-//! one. They are woken once the move is over.
+//! While a slot moves, a lock may be released at the new master, and its waiters still be subscribed at the
+//! old one. The end of the move wakes these waiters.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use super::super::topology::Node;
 use super::channels::Source;
 use super::subscriber::{Changes, Event, Shared, Subscriber};
 
-/// Keeps the subscriptions as the table says, until the transport, which sends the changes, is dropped.
+/// Keeps the subscriptions as the table says, until the transport, the sender of changes, is dropped.
 pub(super) async fn supervise(shared: Shared, mut changes: Changes) {
     let (tell, mut events) = mpsc::unbounded_channel();
     let (runtime, heartbeat) = (shared.common.runtime.clone(), shared.common.timing.heartbeat);
@@ -28,8 +27,7 @@ pub(super) async fn supervise(shared: Shared, mut changes: Changes) {
     loop {
         let next_try = supervisor.next_try.unwrap_or_else(|| runtime.now());
         tokio::select! {
-            // In this order: timers are seldom ready, and events come only after changes, so no branch
-            // starves another.
+            // In this order no branch starves another: timers are rare, and events come only after changes.
             biased;
             () = &mut look_around => {
                 supervisor.compare();
@@ -68,7 +66,7 @@ impl Supervisor {
     fn bring_into_line(&mut self, channel: Arc<str>) {
         let channels = &self.shared.channels;
         match channels.source(&channel) {
-            // Also of a subscribed channel: a new waiter needs the confirmation.
+            // Even if subscribed: a new waiter needs the confirmation.
             Some(Source::Node(node)) => self.change_at(node, channel),
             Some(source) if !channels.is_wanted(&channel, source) => {}
             Some(Source::Unknown) => self.place(channel, Source::Unknown),
@@ -105,7 +103,6 @@ impl Supervisor {
         }
     }
 
-    /// Schedules a search for the node of a channel.
     fn look_later(&mut self) {
         if self.next_try.is_none() {
             let runtime = &self.shared.common.runtime;
@@ -131,7 +128,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes channels from nodes that no longer have their slots, as commands have learned.
+    /// Takes channels from nodes that have lost their slots, as commands have learned.
     fn compare(&mut self) {
         for (channel, source) in self.shared.channels.placed() {
             let Source::Node(at) = source else { continue };
@@ -147,7 +144,6 @@ impl Supervisor {
         }
     }
 
-    /// Ends the subscribers of nodes without channels.
     fn retire(&mut self) {
         let used: HashSet<Source> =
             self.shared.channels.placed().into_iter().map(|(_, source)| source).collect();
@@ -173,7 +169,6 @@ mod tests {
     use crate::support::runtime::TokioRuntime;
     use crate::support::sync::atomic::{AtomicU64, Ordering};
 
-    /// A server that never answers.
     struct Silent;
 
     impl Server for Silent {
@@ -204,13 +199,12 @@ mod tests {
     }
 
     impl Nodes {
-        /// Gives all slots to the node. `0`: to no node.
+        /// `node`: 0 gives the slots to no node.
         fn give(&self, node: u64) {
             // Ordering: Relaxed, the test is single-threaded.
             self.with.store(node, Ordering::Relaxed);
         }
 
-        /// The number of refreshes since the last call.
         fn looks(&self) -> u64 {
             // Ordering: Relaxed, the test is single-threaded.
             self.looks.swap(0, Ordering::Relaxed)
@@ -264,10 +258,9 @@ mod tests {
         (Supervisor::new(shared, mpsc::unbounded_channel().0), topology)
     }
 
-    /// A node, and a channel that its subscriber has to look at.
+    /// A node, and a channel for its subscriber to compare with the table.
     type Told = (u64, Arc<str>);
 
-    /// A supervisor, and the changes sent to the subscribers of both nodes.
     fn supervisor_of_changes() -> (Supervisor, Arc<Nodes>, impl FnMut() -> Vec<Told>) {
         let (mut supervisor, topology) = supervisor();
         let mut all = [7, 8].map(|node| {
@@ -287,14 +280,12 @@ mod tests {
         (supervisor, topology, told)
     }
 
-    /// As if the node ended the subscription.
     fn lose(supervisor: &mut Supervisor, channel: &str, node: u64) {
         if supervisor.shared.channels.lose(channel, Source::Node(node)) {
             supervisor.hear(Event::Unplaced);
         }
     }
 
-    /// Without a node, no message arrives.
     #[tokio::test]
     async fn channel_without_a_node_is_not_ready_for_its_next_waiter() {
         let (mut supervisor, topology) = supervisor();
@@ -363,12 +354,11 @@ mod tests {
         assert_eq!(channels.source(&channel), Some(Source::Node(8)));
         lose(&mut supervisor, &channel, 8);
         assert_eq!(channels.source(&channel), Some(Source::Nowhere));
-        // Not with the next waiter: the client would keep asking a Cluster in motion.
+        // The next waiter starts no search: each waiter would ask a Cluster in motion.
         supervisor.bring_into_line(Arc::clone(&channel));
         assert!(said().is_empty());
         supervisor.place_unplaced();
         assert_eq!(said(), [(8, Arc::clone(&channel))]);
-        // A channel without waiters gets no node.
         lose(&mut supervisor, &channel, 8);
         drop(interest);
         supervisor.place_unplaced();
@@ -395,7 +385,6 @@ mod tests {
         assert!(supervisor.subscribers.is_empty(), "expected no subscriber without a node");
     }
 
-    /// As in a failover, when no node has the slot for longer than one refresh takes.
     #[tokio::test]
     async fn channel_search_goes_on_until_a_node_has_its_slot() {
         let (mut supervisor, topology, mut said) = supervisor_of_changes();
@@ -439,7 +428,6 @@ mod tests {
         assert!(!supervisor.subscribers.contains_key(&7));
     }
 
-    /// The pauses grow for a channel that finds its node and loses it again, over and over.
     #[tokio::test]
     async fn retry_pauses_restart_once_each_channel_has_its_node() {
         let (mut supervisor, topology) = supervisor();

@@ -19,10 +19,7 @@ use super::supervisor::supervise;
 use crate::support::runtime::TokioRuntime;
 
 /// Redis's publish/subscribe, over a connection to each node that sends messages. A broken connection is made
-/// again.
-///
-/// Messages published while there is no connection are lost; the transport tells every inbox once the
-/// subscription is back.
+/// again: messages published meanwhile are lost, and every inbox is told once the subscription is back.
 ///
 /// # Examples
 ///
@@ -40,7 +37,6 @@ use crate::support::runtime::TokioRuntime;
 /// ```
 pub struct RedisTransport {
     channels: Arc<Channels>,
-    /// Names of channels whose subscription may differ from their rows in the table.
     changed: mpsc::UnboundedSender<Arc<str>>,
     linger: Duration,
     runtime: TokioRuntime,
@@ -70,7 +66,7 @@ impl RedisTransport {
     }
 
     fn change(&self, channel: &Arc<str>) {
-        // Fails only after the runtime has ended. Then no message arrives, and waiters ask by the timer.
+        // Fails only after the runtime has ended. Waiters then ask by timer.
         let _ = self.changed.send(Arc::clone(channel));
     }
 }
@@ -100,7 +96,6 @@ impl Transport for RedisTransport {
     }
 }
 
-/// The server's channel, and the index among the names that share the channel.
 fn servers(channel: &Arc<str>) -> (Arc<str>, usize) {
     match keys::base_channel(channel) {
         (_, 0) => (Arc::clone(channel), 0),
@@ -108,7 +103,7 @@ fn servers(channel: &Arc<str>) -> (Arc<str>, usize) {
     }
 }
 
-/// Unsubscribes from channels that have lingered for long enough, until no channel lingers.
+/// Unsubscribes from channels that have lingered for `linger`, until no channel lingers.
 async fn sweep(
     channels: Arc<Channels>,
     changed: mpsc::WeakUnboundedSender<Arc<str>>,
@@ -117,7 +112,6 @@ async fn sweep(
 ) {
     loop {
         let (over, more) = channels.sweep(linger, runtime.now());
-        // Dropping the transport ends all subscriptions.
         let Some(changed) = changed.upgrade() else { return };
         over.into_iter().for_each(|channel| _ = changed.send(channel));
         drop(changed);
@@ -149,7 +143,6 @@ mod tests {
     use crate::subscription::Registry;
     use crate::support::sync::atomic::{AtomicBool, Ordering};
 
-    /// Otherwise a client collects subscriptions without waiters.
     #[tokio::test]
     async fn channel_left_while_offline_is_not_subscribed_to_again() {
         let serves = Arc::new(AtomicBool::new(true));
@@ -163,7 +156,6 @@ mod tests {
             }
         })
         .await;
-        // Only new connections send PING.
         let common = unhurried();
         let topology = topology_of(&fake, &common).await;
         let nonces = Arc::new(Nonces::new(&common.runtime));
@@ -189,7 +181,6 @@ mod tests {
         Arc::new(Channels::new(Source::Node(0)))
     }
 
-    /// Makes the channel linger from now on.
     fn leave(channels: &Arc<Channels>, channel: &str) {
         let _interest = Registry::new(Arc::clone(channels)).subscribe(channel);
         channels.confirm(channel, Source::Node(0));
@@ -208,7 +199,6 @@ mod tests {
         timeout(EVENT_LIMIT, sweep).await.expect("nothing lingers").unwrap();
     }
 
-    /// At any phase of the sweep.
     #[tokio::test(start_paused = true)]
     async fn channel_lingers_for_half_as_long_again_at_most() {
         let (linger, channels, runtime) = (Duration::from_secs(1), channels(), TokioRuntime::current());
@@ -229,7 +219,6 @@ mod tests {
         }
     }
 
-    /// Dropping the last sender ends the supervisor and its connections.
     #[tokio::test]
     async fn transport_ends_at_once_though_a_channel_lingers() {
         let channels = channels();

@@ -29,7 +29,7 @@ local AGAIN = -3
 -- bury(lock): removes the dead from a lock that stays with its holder.
 local found, lasts, lease, free, let_in, gone, bury
 
--- The server's time in us. Read on demand: most scripts find an empty queue, and need no time.
+-- The server's time in us, read on demand: most scripts find an empty queue, and need no time.
 local function now()
     clock = clock or redis.call('time')
     return clock[1] * 1000000 + clock[2]
@@ -63,8 +63,8 @@ local function harmless(name)
     return ARGV[6], ''
 end
 
--- Fails unless the server would run each named command (false: skipped). Called before the first write: an
--- error undoes no write, and a client believes a published grant.
+-- Fails unless the server would run each named command (false: skipped). Called before the first write: no
+-- error undoes writes, or takes back a published grant.
 local function must(...)
     local may = redis.acl_check_cmd
     for i = 1, select('#', ...) do
@@ -74,8 +74,8 @@ local function must(...)
                 error({ err = "NOPERM the user has no permissions to run the '" .. name .. "' command" })
             end
         elseif name and name ~= 'hset' and name ~= 'del' then
-            -- Servers before 7.0 have no such check, so run the command itself. HSET is the first write
-            -- wherever a refusal matters, and a key that DEL leaves expires.
+            -- Before 7.0: run the command itself, without effect. HSET is the first write wherever a refusal
+            -- matters, and a key that DEL leaves expires.
             local reply = redis.pcall(name, harmless(name))
             if type(reply) == 'table' and reply.err then
                 error(reply.err .. " (asked to run the '" .. name .. "' command)")
@@ -84,9 +84,8 @@ local function must(...)
     end
 end
 
--- `must` before a grant of the lock. The script's first write must be a removal, which needs no memory: the
--- server then refuses no later write for lack of memory. So ZREM removes an id that does not exist. ZREM also
--- checks itself: without the right to ZREM, the script fails before any write.
+-- `must` before a grant of the lock. The script's first write must be a removal: only the first write may be
+-- refused for lack of memory, and a removal needs none. ZREM of an unknown id also checks the right to ZREM.
 local function must_grant(...)
     must('hset', 'hdel', 'pexpire', ARGV[1], ARGV[2] ~= '' and ARGV[2], ...)
     redis.call('zrem', KEYS[2], '')
@@ -114,20 +113,18 @@ local function position(id)
     return (tonumber(string.sub(kept, 1, 16)) or 0) - now(), string.sub(kept, 18)
 end
 
--- The time (us) since when the id waits: the earlier of its position's time, if the position lasts, and its
--- client's. (The client's is earlier if the clock was set back: newcomers would overtake the id until the
--- clock has caught up.)
+-- The time (us) since when the id waits: the earlier of its lasting position's time and its client's. (The
+-- client's is earlier if the clock was set back; otherwise newcomers would overtake the id.)
 local function since(id, waited)
     local began = redis.call('zscore', KEYS[2], id)
     local lasts = began and position(id) > 0
     return math.min(lasts and tonumber(began) or math.huge, waited and now() - waited or math.huge)
 end
 
--- The first waiter in the queue whose client listens (if the server knows all listeners), unless the id,
--- waiting since `began`, comes first: `id`, `millis` left of its position, and `nonce`. Also returns earlier
--- ids whose positions have ended, and `AGAIN` if no client of a whole batch listens. The batch's positions
--- then end as well, or each call would skip them again; a live waiter regains its place by the waiting time
--- in its next request.
+-- The first waiter in the queue whose client listens (if the server knows all listeners): `id`, `millis` left
+-- of its position, and `nonce`. None if `id`, waiting since `began`, comes first. Also returns the earlier
+-- ids whose positions have ended; if no client of a whole batch listens, the batch and `AGAIN`: each call
+-- would skip the batch again, and a live waiter regains its place by the waiting time in its request.
 local function first(id, began)
     local over, deaf, place = {}, {}, 0
     local count = 1
@@ -181,8 +178,8 @@ local function first(id, began)
     return nil, over, AGAIN
 end
 
--- Gives the id a position, or renews its position, for `kept` ms. (If the server has evicted a key, the new
--- key has no end yet.) HSET comes first, see `must`.
+-- Gives the id a position for `kept` ms, or renews it. HSET comes first, see `must`. (A key that the server
+-- has evicted begins without an end.)
 local function enqueue(id, kept, began, nonce)
     redis.call('hset', KEYS[3], id, string.format('%016.0f:%s', now() + kept * 1000, nonce))
     redis.call('zadd', KEYS[2], string.format('%.0f', began), id)
@@ -192,8 +189,8 @@ local function enqueue(id, kept, began, nonce)
     end
 end
 
--- Removes ids (false: none) from the queue. The last step that looks at the queue: in a slot that moves, the
--- server refuses to look for a key that this step has removed.
+-- Removes ids (false: none) from the queue. The last step on the queue: in a moving slot, the server refuses
+-- commands on a key that this step has removed.
 local function dequeue(ids)
     local gone = {}
     for _, id in ipairs(ids) do
@@ -210,8 +207,7 @@ local function end_in(millis)
     return (math.floor(now() / 1000) + millis + 1) * 1000
 end
 
--- Remaining lease of the holder in ms, as PTTL (-1: no end). `lock.ends`: the end (us) in the writer's own
--- field, where the lock's key may last longer.
+-- Remaining lease of the holder in ms (-1: no end); by the writer's own field if the lock lasts longer.
 local function holds_for(lock)
     return lock.ends and math.ceil((lock.ends - end_in(0)) / 1000) or redis.call('pttl', KEYS[1])
 end
@@ -224,7 +220,6 @@ local function extend(id, millis, lock)
     end
 end
 
--- Ends a call whose batch was not enough, see `AGAIN`.
 local function again(over)
     must('zrem', 'hdel')
     dequeue(over)
@@ -242,9 +237,8 @@ local function take_out(fields, but)
     end
 end
 
--- Leases the lock to the winner and publishes the grant. The winner and the ids in `over` leave the queue
--- only after HSET: before 7.0, HSET may still be refused, and the winner then keeps its position. (If the
--- server has evicted the nonce, the message only makes the waiter ask.)
+-- Leases the lock to the winner and publishes the grant. HSET comes first: before 7.0 it may be refused, and
+-- the winner and the ids in `over` then stay in the queue. (An evicted nonce makes the waiter ask.)
 local function grant(winner, over, lock)
     over[#over + 1] = winner.id
     lease(winner.id, winner.millis, lock)

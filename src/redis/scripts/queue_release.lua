@@ -61,7 +61,7 @@ elseif winner then
 end
 if SPARE or not winner and not next then
     if next then
-        -- Before 7.0 `must` cannot check HSET, which `enqueue` needs after DEL. So rewrite the mode first.
+        -- HSET once more before DEL: before 7.0 `must` cannot check HSET, which `enqueue` needs.
         redis.call('hset', KEYS[1], 'mode', MODE)
     end
     free(next and {} or over, lock)

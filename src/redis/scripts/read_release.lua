@@ -1,5 +1,4 @@
--- Ends the id's hold for reading, and its waiting. A lock that becomes free goes to the first writer of the
--- queue.
+-- Ends the id's hold for reading, and its waiting. A freed lock goes to the first writer of the queue.
 -- KEYS: 6 the id's own lease.
 -- ARGV, from OWN on: id.
 -- Returns 1 if the id did read, 2 if the lock is free now, 0 if the id did not read; or `AGAIN`.

@@ -1,8 +1,8 @@
--- Redisson's read-write lock: a hash with the readers' ids and at most one writer's, which ends in `:write`,
--- beside its mode. A reader's lease is a key of its own; Redisson's readers have one key for each hold. A
--- reader without such a key is dead, and the next script to meet the reader removes it. The writer's lease is
--- the lock's own. If its owner also reads, perhaps for longer, the value of the writer's field holds the
--- writer's end (us). (No number, as Redisson's scripts count in the value.)
+-- Redisson's read-write lock: a hash with the readers' ids, at most one writer's with `:write` behind it, and
+-- the mode. A reader's lease is a key of its own; Redisson's readers have one key for each hold. A reader
+-- without a key is dead, and the next script to meet the reader removes it. The writer's lease is the lock's
+-- own. If its owner also reads, the value of the writer's field holds the writer's end (us). (No number:
+-- Redisson's scripts would count in it.)
 -- KEYS: 4 the waiting readers, by the time (us) until when they are remembered; 5 the readers whose turn it
 -- is, and `phase`, by the time when the turn began.
 -- ARGV: 8 the message to readers, 9 prefix of readers' keys, 10 `1` to leave the lock to other clients.
@@ -10,7 +10,6 @@
 -- Limit of the readers' turn in us, if no reader takes the lock: then a writer gets the lock.
 local TURN = 1000000
 
--- `BATCH` as text.
 local PAGE = '100'
 
 -- One arriving reader in so many looks for dead readers in a crowd.
@@ -21,10 +20,9 @@ local function longer(one, other)
     return math.min(one, other) == -1 and -1 or math.max(one, other)
 end
 
--- Remaining lease of the reader in ms (-2: ended); adds its keys to `leases`. Looks at no more than
--- `left.keys` keys, as the number of holds is data. A reader with more holds reads at least as long as the
--- lock lasts, as an unseen key may. So does a reader whose key has lost its end (-1): counted as the shortest
--- lease, it would lose the lock with the next reader that leaves. `left.is_here`: the slot is here.
+-- Remaining lease of the reader in ms (-2: ended); adds its keys to `leases`. Looks at `left.keys` keys at
+-- most. A reader with more holds counts as reading for as long as the lock lasts, and so does a reader whose
+-- key has lost its end (-1): not as the shortest lease. `left.is_here`: the slot is here.
 local function reads_for(reader, holds, leases, left)
     local longest, many = -2, tonumber(holds) or 0
     local some = math.min(many, BATCH, left.keys)
@@ -36,8 +34,8 @@ local function reads_for(reader, holds, leases, left)
             leases[#leases + 1] = key
             longest = longer(longest, lasts == -1 and redis.call('pttl', KEYS[1]) or lasts)
         elseif not left.is_here then
-            -- In a slot that is moving here, a missing key may still be at the old node; only commands on
-            -- several keys are then refused, so ask for two. (No KEYS: the readers are known only now.)
+            -- In a slot that is moving here, a missing key may still be at the old node. Ask for two keys:
+            -- the server then refuses. (No KEYS: the readers are known only now.)
             redis.call('exists', KEYS[1], key)
             left.is_here = true
         end
@@ -50,10 +48,10 @@ local function writes_until(value)
     return tonumber(string.match(value, '^until:(%d+)$'))
 end
 
--- Calls `visit` with each field but the mode, and its value, until `visit` returns true. Begins at any field
--- unless `whole`, a page with all fields, so that calls visit different fields, some perhaps twice.
+-- Calls `visit` with each field but the mode, and its value, until `visit` returns true. Begins at any field,
+-- so that calls visit different fields, some perhaps twice. `whole`: a page with all fields.
 local function each_field(whole, visit)
-    -- (A cursor's last bits decide where a scan begins; in read_acquire.lua they are always zero in now().)
+    -- Divided: a scan begins by a cursor's last bits, mostly zero in read_acquire.lua's now().
     local start = whole and 0 or math.floor(now() / CROWD_EACH)
     local cursor, laps = string.format('%.0f', start), 0
     repeat
@@ -97,7 +95,7 @@ local function waits(key, but)
     return false
 end
 
--- The time when the readers' turn began. (Not if in the future: readers would overtake writers until then.)
+-- The time when the readers' turn began; not if in the future, as readers would overtake writers until then.
 local function turn_began()
     local began = tonumber(redis.call('zscore', KEYS[5], 'phase'))
     return began and began <= now() and began
@@ -138,7 +136,7 @@ function found(all, but)
     local value, seen = '', 0
     local alone, left = mode == 'write' and few and #page == 4, { keys = 4 * BATCH }
     local function writes(field, its)
-        -- A dead reader labelled `write` looks the same. A writer beside a reader has its end as value.
+        -- A writer beside a reader has its end as value, unlike a dead reader labelled `write`.
         if mode == 'write' and field ~= but and string.sub(field, -6) == ':write' and not writes_until(value) then
             lock.writer, value = field, its
         end
@@ -203,8 +201,7 @@ local function last_for(...)
     end
 end
 
--- Time to live (ms) of the lock's key for a writer's field that ends in `millis`. (Servers differ in whether
--- key expiry or TIME stands still in a script: a millisecond may lie between them.)
+-- Time to live (ms) of a lock whose writer ends in `millis`. (Key expiry and TIME may be 1 ms apart.)
 local function through(millis)
     return tonumber(millis) + 1
 end
@@ -234,7 +231,6 @@ function free(over, lock)
     dequeue(over)
 end
 
--- Readers beside the writer read on; waiting readers have their turn before the next writer.
 function let_in(lock)
     local wait = lock.holder and waits(KEYS[4])
     if not lock.reads and not wait then
@@ -265,8 +261,8 @@ function gone(lock, id, began)
     end
 end
 
--- Keeps the field of `but`, which begins to read. Dead readers beside a writer keep no other writer out; they
--- leave with the writer, unless they fill a batch.
+-- Keeps the field of `but`, which begins to read. Dead readers beside a writer do no harm: they leave with
+-- the writer, unless they fill a batch.
 function bury(lock, but)
     if lock.again then
         must('hdel')

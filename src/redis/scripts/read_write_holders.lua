@@ -6,7 +6,6 @@
 
 -- Limit of readers in a page. Fewer than a batch: each costs at least one more PTTL.
 local READERS = 50
--- Margin by which a page of a hash that is no list may exceed its limit.
 local MORE = 10
 
 local cursor, after = ARGV[OWN], ARGV[OWN + 1]
@@ -15,9 +14,9 @@ if lock.other then
     return lock.other
 end
 local next, page = unpack(redis.call('hscan', KEYS[1], cursor, 'count', READERS))
--- A small hash is a list, and HSCAN returns all of it. Only such a page is shown in parts: from behind the
--- last field shown, not from its index, as fields move up when a reader leaves. If that field has left, or
--- the hash is a list no more, perhaps in another order, all readers are shown again.
+-- HSCAN returns all of a small hash, which is a list: show it in parts, from behind the last field shown.
+-- (Not by its index: fields move up when a reader leaves.) If that field has left, or the hash is a list no
+-- more, all readers are shown again.
 local is_list = cursor == '0' and next == '0' and #page > 2 * (READERS + MORE)
 local begins, ends = 1, #page
 if is_list then

@@ -1,5 +1,4 @@
--- Makes leases last for at least `lease` ms from now. A lease without an end (-1: PERSIST by hand) has none
--- until its release.
+-- Makes leases last for at least `lease` ms from now. Leaves a lease without an end (-1: PERSIST by hand).
 -- KEYS: the locks; with 2 keys each, a lock and its reader's lease.
 -- ARGV: 1 lease in ms, 2 keys of each lock, then the field of each lock's lease, in the order of the keys.
 -- Returns for each lock 1 if the field is still there, else 0.

@@ -1,7 +1,7 @@
 //! A Redis Cluster: each command goes to the node that has its key's slot.
 //!
-//! The routing is our own: the redis crate silently resends a command after a lost reply, but the answer to a
-//! release depends on whether the release may have run twice.
+//! The routing is our own: the redis crate resends a command after a lost reply without telling, and the
+//! answer to a release depends on whether the release may have run twice.
 
 mod layout;
 mod nodes;
@@ -29,8 +29,8 @@ use self::nodes::{Nodes, in_touch};
 
 /// The kind of messages that tells the waiters of a Cluster that a lock is free.
 ///
-/// All clients that share a lock have to agree, Redisson's included: subscribers of one kind do not receive
-/// messages of the other kind, and would sleep until the lease that they wait for has expired.
+/// All clients that share a lock must agree, Redisson's included: a subscriber of the other kind hears no
+/// message, and sleeps until the lease has expired.
 ///
 /// # Examples
 ///
@@ -91,7 +91,7 @@ pub(super) async fn connect(
     Ok(Arc::new(Cluster { nodes, messages, any }))
 }
 
-/// Asks for sharded messages with Redisson's question, so that both clients decide alike.
+/// Asks as Redisson does, so that both clients decide alike.
 async fn has_sharded_messages(nodes: &Nodes, common: &Common) -> Result<bool, Error> {
     let words = |question: &mut Cmd, _: Instant| _ = question.arg("PUBSUB").arg("SHARDNUMSUB");
     let request = WireRequest::plain(&words, common.timing.response);
@@ -101,8 +101,8 @@ async fn has_sharded_messages(nodes: &Nodes, common: &Common) -> Result<bool, Er
         let reply = node.commands.send(&request, false, now, &mut (now + request.limit)).await;
         match reply {
             Ok(_) => return Ok(true),
-            // The server does not know the question. NOPERM is no answer: deciding for plain messages would
-            // separate us from clients that may ask.
+            // The server is too old. NOPERM is no answer: taking that for plain messages would separate us
+            // from clients that may ask.
             Err(error)
                 if error.meaning() == Some(Meaning::Refused)
                     && error.redis_error().and_then(RedisError::code) != Some("NOPERM") =>
@@ -147,7 +147,7 @@ impl Topology for Cluster {
             return Some(Hop { node: self.nodes.at(address), asking: true });
         }
         let node = self.nodes.moved(slot(key), address);
-        // Other slots may have moved to the same node, which knows at least its own slots.
+        // The node may have taken over other slots as well: ask the node, which knows at least its own.
         self.nodes.refresh_soon(Some(Arc::clone(&node)));
         Some(Hop { node, asking: false })
     }
@@ -278,8 +278,8 @@ mod tests {
     const LOOK: &str = "CLUSTER SLOTS";
     const YES: &str = "*0\r\n";
 
-    /// A Cluster of three nodes, the first of which has all slots. `answers`: the nodes' replies to the
-    /// question for sharded messages; an empty reply breaks the connection.
+    /// Three nodes, the first of which has all slots. `answers`: the replies to the question for sharded
+    /// messages; an empty reply breaks the connection.
     async fn three(answers: [&'static str; 3]) -> [Fake; 3] {
         let mut fakes = [Fake::silent().await, Fake::silent().await, Fake::silent().await];
         let ports = [fakes[0].port, fakes[1].port, fakes[2].port];
@@ -340,7 +340,6 @@ mod tests {
     #[tokio::test]
     async fn last_node_that_could_not_be_asked_is_named() {
         let mut knows = Fake::silent().await;
-        // No server listens at these addresses.
         let all = layout(&[(0, SLOTS - 1, &[1])]);
         knows.answer(alive(move |command| (command == LOOK).then(|| all.clone())));
         let url = format!("redis-cluster://127.0.0.1:{},127.0.0.1:2", knows.port);
@@ -360,7 +359,6 @@ mod tests {
         let (source, node) = (sharded.source("a").unwrap(), sharded.node("a").unwrap());
         assert!(Arc::ptr_eq(&source, &node) && port(&node) == fakes[0].port);
 
-        // Each connection leads to the next node, and the address names the node.
         let source = plain.source("a").unwrap();
         assert_ne!(source.number, plain.node("a").unwrap().number);
         let mut seen = Vec::new();
@@ -402,7 +400,6 @@ mod tests {
             !Arc::ptr_eq(&cluster.node("b").unwrap(), &hop.node),
             "expected the old node of another slot"
         );
-        // The new owner is asked first for further moves.
         fakes[2].until(LOOK, looks + 1).await;
     }
 

@@ -38,12 +38,11 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Finds the nodes anew, or begins to, after a node did not serve a command.
+    /// Looks for the nodes, or begins to, after a node did not serve a command.
     fn look_again(&self) -> Boxed<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// Like [`look_again`](Self::look_again), without keeping the caller.
     fn refresh_in_background(&self) {}
 
     /// Returns this topology with connections of its own, for commands that block others.
@@ -61,7 +60,6 @@ pub(crate) struct Node {
     /// Unique among all nodes of this topology, past and present.
     pub(crate) number: u64,
     pub(crate) commands: Connection,
-    /// The server, for subscriptions.
     pub(crate) listening: Arc<dyn Server>,
 }
 
@@ -74,9 +72,7 @@ pub(crate) struct Hop {
 /// The kind of messages that wake waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Messages {
-    /// Delivered by all servers of the topology.
     Plain,
-    /// Delivered by the node that has the channel's slot.
     Sharded,
 }
 

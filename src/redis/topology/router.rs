@@ -11,7 +11,7 @@ use crate::support::runtime::{Runtime, shielded};
 use super::super::connection::{BackOff, Common, Error, MAX_REDIRECTS, Meaning, RETRY_PAUSES, WireRequest};
 use super::contract::{Hop, Topology};
 
-/// The number of sendings that may have run: a repeated command may have run more than once.
+/// How often a command may have run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     Once,
@@ -33,7 +33,7 @@ impl Router {
         &self.topology
     }
 
-    /// An address for errors that concern no single key.
+    /// Returns an address for errors that concern no single key.
     pub(crate) fn address(&self) -> Arc<str> {
         self.topology.node("").map_or_else(Arc::default, |node| node.commands.server().address())
     }
@@ -73,7 +73,6 @@ impl Router {
         reply.map_err(|error| request.error(&server.address(), now, error.into()))
     }
 
-    /// Retries a command that was not answered the first time.
     async fn persist<T: FromRedisValue>(
         &self,
         request: &WireRequest<'_>,
@@ -83,7 +82,7 @@ impl Router {
     ) -> Result<(T, Sent), Error> {
         let runtime = &self.common.runtime;
         let (mut back_off, mut redirects) = (BackOff::new(RETRY_PAUSES), 0);
-        // The error of a lost reply: the command may have run, whatever follows.
+        // After a lost reply the command may have run, whatever follows.
         let mut lost: Option<Error> = None;
         let mut refusal: Option<Error> = None;
         loop {
@@ -132,7 +131,7 @@ impl Router {
             let again_at = runtime.now() + pause;
             // After the end of the runtime, timers never fire.
             if again_at >= give_up || runtime.has_ended() {
-                // The fate of the command says more than an unreachable node.
+                // The command's fate says more than an unreachable node.
                 return Err(lost.or(refusal).unwrap_or(error));
             }
             if pause > Duration::ZERO {
@@ -169,17 +168,13 @@ mod tests {
     use crate::support::sync::atomic::{AtomicUsize, Ordering};
 
     const LIMIT: Duration = Duration::from_secs(10);
-    /// A limit for futile attempts.
     const SHORT: Duration = Duration::from_millis(80);
     const DOWN: &str = "-CLUSTERDOWN it is down\r\n";
     const DONE: &str = "+done\r\n";
-    /// Breaks the connection instead of a reply.
     const BREAK: &str = "";
 
-    /// Server, text and time of each command.
     type Heard = Arc<Mutex<Vec<(&'static str, String, Instant)>>>;
 
-    /// A server that replies as scripted, or refuses connections.
     struct Actor {
         name: &'static str,
         replies: Result<Arc<Mutex<Vec<&'static str>>>, ErrorKind>,
@@ -203,7 +198,7 @@ mod tests {
                 let (name, heard, clock) = (self.name, Arc::clone(&self.heard), self.runtime.clone());
                 tokio::spawn(act(theirs, move |command| {
                     if command.starts_with("CLIENT") {
-                        // Refuses CLIENT INFO: the connections stay without names.
+                        // Refuses CLIENT INFO, so the connections have no sessions.
                         return Some("-ERR unknown command\r\n".to_owned());
                     }
                     let asks = command == "ASKING";
@@ -230,7 +225,6 @@ mod tests {
         }
     }
 
-    /// Servers, and the way to the key's server.
     struct Stage {
         nodes: Vec<Arc<Node>>,
         /// Index of the key's server after each look.
@@ -282,8 +276,7 @@ mod tests {
     }
 
     impl Stage {
-        /// `actors`: replies of each server, the last of which repeats forever, or the error of its dials.
-        /// The servers are called `a`, `b` and `c`.
+        /// `actors`: the replies of the servers `a`, `b` and `c`, each last one forever, or the dials' error.
         async fn new(
             actors: &[Result<&[&'static str], ErrorKind>],
             ways: &[Option<usize>],
@@ -310,7 +303,6 @@ mod tests {
             (stage, router)
         }
 
-        /// Returns the counts of looks with a waiting caller, and in the background.
         fn seen(&self) -> (usize, usize) {
             // Ordering: Relaxed, as above.
             (self.looks.load(Ordering::Relaxed), self.refreshes.load(Ordering::Relaxed))
@@ -376,7 +368,6 @@ mod tests {
         assert!(stage.heard() == ["a:GET"; 2] && stage.pause_after(0) >= RETRY_PAUSES.0 / 2);
         assert_eq!(stage.seen(), (0, 0));
 
-        // A command that does not wait for its keys.
         let (stage, router) = Stage::new(&[Ok(&[keys, DONE])], &[Some(0)]).await;
         let request = WireRequest { patient: false, ..get(LIMIT) };
         let told = router.send::<String>(&request).await;
@@ -395,7 +386,6 @@ mod tests {
         let request = WireRequest { again: false, ..get(LIMIT) };
         let error = router.send::<String>(&request).await.unwrap_err();
         assert_eq!((error.kind(), stage.heard().len()), (ErrorKind::Unknown, 1));
-        // The next command should avoid the dead node.
         assert_eq!(stage.seen(), (0, 1));
     }
 
@@ -431,13 +421,12 @@ mod tests {
             assert_eq!(sent(&router, LIMIT).await.unwrap(), told);
             assert_eq!(stage.heard(), ["a:GET"; 2]);
         }
-        // A server that may come back is waited for.
         let (stage, router) = Stage::new(&[Ok(&[DONE]), gone], &[Some(1), Some(0)]).await;
         assert_eq!(sent(&router, LIMIT).await.unwrap(), Sent::Once);
         assert_eq!((stage.heard().len(), stage.seen()), (1, (1, 0)));
     }
 
-    /// The lock rolls back an acquisition that may have run, and not a refused acquisition.
+    /// The lock rolls back an acquisition that may have run, not a refused acquisition.
     #[tokio::test(start_paused = true)]
     async fn indeterminate_command_stays_so_despite_other_replies() {
         for (first, ways) in [(&[BREAK][..], &[0, 1][..]), (&[DOWN, BREAK], &[0, 0, 1])] {

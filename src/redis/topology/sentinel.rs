@@ -43,7 +43,6 @@ pub(super) async fn connect(
     Single::connect_to(Arc::new(Sentinels::new(shared, common)), common).await
 }
 
-/// The Sentinels of one master, while connections to the master are wanted.
 struct Sentinels {
     shared: Arc<Shared>,
     /// Aborted on drop.
@@ -78,7 +77,7 @@ impl Server for Sentinels {
             loop {
                 let before = self.shared.known.borrow().clone();
                 let (address, connection) = self.shared.find(&push).await?;
-                // An address that arrived since then is newer than our answer.
+                // An address that has arrived meanwhile is newer than this answer.
                 self.shared.learn(&address, |known| *known == before);
                 let mut known = self.shared.known.subscribe();
                 if *known.borrow_and_update() == Some(address) {

@@ -64,13 +64,13 @@ impl fmt::Debug for Single {
     }
 }
 
-/// A server at a fixed address, whose name each connection looks up anew.
+/// A server at a fixed address. Each connection looks the name up anew.
 #[derive(Clone)]
 pub(super) struct Fixed {
     dialer: Arc<Dialer>,
     at: Option<Address>,
     known: Arc<watch::Sender<Known>>,
-    /// The command of the heartbeat, and the function that sends the command.
+    /// The heartbeat's command, and the function that sends it.
     heartbeat: (&'static str, Heartbeat),
 }
 
@@ -84,7 +84,6 @@ impl Fixed {
         Self { dialer, at, known, heartbeat: ("PING", |connection| Box::pin(ping(connection))) }
     }
 
-    /// The server with another heartbeat.
     #[allow(dead_code, reason = "Cluster need not be built in")]
     pub(super) fn asked(&self, command: &'static str, heartbeat: Heartbeat) -> Self {
         Self { heartbeat: (command, heartbeat), ..self.clone() }
@@ -95,7 +94,7 @@ async fn ping(connection: &mut MultiplexedConnection) -> RedisResult<()> {
     match cmd("PING").query_async::<String>(connection).await {
         Ok(reply) if reply == "PONG" => Ok(()),
         Ok(_) => Err(out_of_step()),
-        // A reply: commands will find out whether the server serves them.
+        // The server replies: commands will find out if it serves them.
         Err(error) if Meaning::of(&error) == Meaning::NotServing => Ok(()),
         Err(error) => Err(error),
     }
@@ -177,7 +176,6 @@ mod tests {
         assert_eq!(Meaning::of(&error), Meaning::Lost);
     }
 
-    /// Each connection then looks the name up anew.
     #[tokio::test]
     async fn wrong_server_is_left_once_by_all_connections() {
         let server = server_at(1);
@@ -185,12 +183,10 @@ mod tests {
         server.invalidate(&standing);
         assert!(standing.has_ended() && other.has_ended());
         let next = server.moved();
-        // A late report about the previous server.
         server.invalidate(&other);
         assert!(!next.has_ended());
     }
 
-    /// Commands find out, during the dial, that the name leads to the wrong server.
     #[tokio::test]
     async fn connection_to_a_server_left_during_the_dial_does_not_stand() {
         let mut fake = Fake::silent().await;
@@ -199,7 +195,6 @@ mod tests {
             let (_, standing) = server.dial(Arc::new(|_| {})).await.unwrap();
             assert!(standing.has_ended());
         };
-        // The dial gets no reply before this.
         let is_left = async {
             server.invalidate(&server.moved());
             fake.answer(|_| "+PONG\r\n".to_owned());

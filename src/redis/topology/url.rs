@@ -12,7 +12,7 @@ pub(super) enum Names {
 }
 
 impl Names {
-    /// Decides by the scheme. Recognizes other clients' spellings of Sentinel schemes, too.
+    /// Decides by the scheme, in other clients' spellings of Sentinel schemes, too.
     pub(super) fn of(url: &str) -> Self {
         match url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()) {
             Some(scheme) if scheme.contains("sentinel") => Self::Sentinels,
@@ -38,10 +38,8 @@ pub(super) fn parse(url: &str) -> Result<ConnectionInfo, Error> {
 }
 
 /// Like [`parse`]. `tls`: true if this build supports TLS.
-///
-/// A password with an unescaped special character may still form a URL, with the rest of the password as
-/// port, database or fragment. The password would then be sent to another server, or shown as an address, so
-/// implausible URLs are refused.
+/// A password with an unescaped special character may still form a URL, whose port, database or fragment is
+/// the rest of the password: sent to another server, or shown in an address. So implausible URLs are refused.
 fn parse_if(url: &str, tls: bool) -> Result<ConnectionInfo, Error> {
     let url = parse_redis_url(url).ok_or_else(|| Error::url(unreadable(url)))?;
     if url.port() == Some(0) {
@@ -58,7 +56,7 @@ fn parse_if(url: &str, tls: bool) -> Result<ConnectionInfo, Error> {
     } else if url.query().is_some_and(|query| query.contains('@')) {
         return Err(Error::url("a ? in the password must be written as %3F"));
     }
-    // Unknown parameters, which the redis crate would ignore, may be the rest of a password: not quoted.
+    // Unknown parameters, which the redis crate ignores, may be the rest of a password: do not quote them.
     if let Some(wrong) =
         url.query_pairs().find_map(|(name, value)| wrong_parameter(url.scheme(), &name, &value))
     {
@@ -70,7 +68,7 @@ fn parse_if(url: &str, tls: bool) -> Result<ConnectionInfo, Error> {
     url.into_connection_info().map_err(Error::unusable_url)
 }
 
-/// Not quoted: the port may be the rest of a password with an unescaped `/`, `?` or `#`.
+/// Without the port, which may be the rest of a password with an unescaped `/`, `?` or `#`.
 pub(super) const UNREADABLE_HOST: &str = "its port is not a number from 1 to 65535, or its host cannot be read; \
      or a / ? or # in the password is not written as %2F, %3F or %23";
 
@@ -209,7 +207,6 @@ mod tests {
         "mymaster",
     ];
 
-    /// Writes the URL of `info`, with all special characters escaped.
     fn written(info: &ConnectionInfo) -> Option<String> {
         let escape = |text: Option<&str>| -> String {
             let escape = |byte: u8| match byte {

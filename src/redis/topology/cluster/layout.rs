@@ -10,7 +10,6 @@ use crate::lock::NameError;
 
 use super::super::super::connection::Address;
 
-/// A range of slots, and the nodes that have these slots.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shard {
     pub(super) slots: RangeInclusive<u16>,
@@ -44,9 +43,9 @@ fn read_node(node: Value, asked: &Address) -> Result<Option<Address>, ParsingErr
     };
     let (host, port) = (Option::<String>::from_redis_value(host)?, u16::from_redis_value(port)?);
     let host = match host.as_deref() {
-        // The Cluster does not know the host, or keeps it to itself: use the host of the node that we asked.
+        // The Cluster does not tell the host: use the host of the node asked.
         None | Some("") => Some(asked.host.clone()),
-        // The Cluster prefers hostnames, and this node has none. An IP address may follow.
+        // The Cluster prefers hostnames, and this node has none: an IP address may follow.
         Some("?") => parts.nth(1).and_then(|beside| {
             let mut beside = HashMap::<String, String>::from_redis_value(beside).ok()?;
             beside.remove("ip").filter(|ip| !ip.is_empty())
@@ -69,13 +68,13 @@ impl Address {
 
     /// Parses `host:port`. The host may be empty.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        // The last colon: an IPv6 address contains more.
+        // An IPv6 address contains more colons.
         let (host, port) = text.rsplit_once(':')?;
         Some(Self { host: host.to_owned(), port: port.parse().ok()? })
     }
 }
 
-/// Parses the `host:port` of a redirect from the node at `asked`. An empty host means the host of `asked`.
+/// Parses a redirect from the node at `asked`, whose host an empty host means.
 pub(super) fn redirected(text: &str, asked: &str) -> Option<Address> {
     let to = Address::parse(text)?;
     if to.host.is_empty() { Some(Address { host: Address::parse(asked)?.host, ..to }) } else { Some(to) }
@@ -83,13 +82,12 @@ pub(super) fn redirected(text: &str, asked: &str) -> Option<Address> {
 
 pub(super) const SLOTS: u16 = 16_384;
 
-/// Returns the slot of a key or a sharded channel.
 pub(super) fn slot(key: &str) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(hashed(key).as_bytes()) % SLOTS
 }
 
-/// Refuses a name whose lock, channel and counter would not share a slot. The braces of a [`LockName`] are
-/// balanced, so these names are all of one kind: behind an empty leading pair, each key is hashed as a whole.
+/// Refuses a name whose lock, channel and counter would not share a slot: after an empty first pair of
+/// braces, each key is hashed as a whole. (The braces of a [`LockName`] are balanced.)
 pub(super) fn check_name(name: &LockName) -> Result<(), NameError> {
     let brace = name.as_str().find('{');
     let empty = brace.is_some_and(|brace| name.as_str()[brace + 1..].starts_with('}'));

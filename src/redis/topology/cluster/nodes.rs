@@ -24,7 +24,7 @@ const STAGGER_PART: u32 = 30;
 /// Divisor of the response limit: the time that one node has to answer.
 const LOOK_PART: u32 = 3;
 
-/// The known nodes and their slots. Mistakes show: a node redirects the command, or does not answer.
+/// The known nodes and their slots. A mistake shows when a node redirects the command or does not answer.
 pub(super) struct Nodes {
     dialer: Arc<Dialer>,
     common: Arc<Common>,
@@ -42,14 +42,13 @@ struct Map {
     owners: Vec<Option<Arc<Node>>>,
     /// Count of all nodes so far.
     numbers: u64,
-    /// Count of finished looks.
     looks: usize,
-    /// Selects the first node of a look: rotates, because a node cut off from the others answers, too.
+    /// Rotates the first node of a look: a node cut off from the others answers, too.
     turn: usize,
 }
 
 impl Nodes {
-    /// Starts with `seeds` alone, at least one.
+    /// `seeds`: at least one.
     pub(super) fn new(dialer: Arc<Dialer>, common: Arc<Common>, seeds: Vec<Address>) -> Arc<Self> {
         let owners = vec![None; usize::from(SLOTS)];
         let map = Mutex::new(Map { known: HashMap::new(), owners, numbers: 0, looks: 0, turn: 0 });
@@ -57,7 +56,6 @@ impl Nodes {
         Arc::new_cyclic(|this| Self { dialer, common, seeds, map, looking, this: Weak::clone(this) })
     }
 
-    /// Returns the node at `address`, and adds the node if unknown.
     fn node(&self, map: &mut Map, address: Address) -> Arc<Node> {
         match map.known.entry(address) {
             Entry::Occupied(known) => Arc::clone(known.get()),
@@ -82,7 +80,7 @@ impl Nodes {
         self.node(&mut self.map.lock(), address)
     }
 
-    /// Records the slot's new owner at `address`, as another node has announced.
+    /// Records the slot's new owner at `address`, announced by another node.
     pub(super) fn moved(&self, slot: u16, address: Address) -> Arc<Node> {
         let mut map = self.map.lock();
         let node = self.node(&mut map, address);
@@ -124,11 +122,10 @@ impl Nodes {
         looked.await.unwrap_or_else(|| Err(Error::runtime_ended()))
     }
 
-    /// Like [`refresh`](Self::refresh), without keeping the caller.
     pub(super) fn refresh_soon(&self, first: Option<Arc<Node>>) {
         let Some(this) = self.this.upgrade() else { return };
         self.common.runtime.spawn(async move {
-            // Best effort: a caller in need refreshes by itself.
+            // Best effort: a caller that needs the result refreshes by itself.
             let _ = this.refresh(first).await;
         });
     }
@@ -250,7 +247,6 @@ mod tests {
 
     const REFUSED: &str = "-ERR not for you\r\n";
 
-    /// A reserved port without a listener.
     const NOT_THERE: u16 = 1;
 
     fn address(port: u16) -> Address {
@@ -278,7 +274,6 @@ mod tests {
         Shard { slots, master: nodes.next(), replicas: nodes.collect() }
     }
 
-    /// A dead node would cost the wait twice.
     #[tokio::test]
     async fn no_node_is_asked_twice_in_one_look() {
         let nodes = nodes(&[7000, 7001, 7000]);
@@ -293,7 +288,6 @@ mod tests {
         }
     }
 
-    /// A fixed first node might be cut off.
     #[tokio::test]
     async fn looks_begin_with_each_known_node_in_turn() {
         let nodes = nodes(&[7000]);
@@ -302,7 +296,7 @@ mod tests {
             nodes.at(address(*port));
         }
         let mut firsts: Vec<u16> = (0..12).map(|_| ports(&nodes.candidates(None))[0]).collect();
-        // The first look has made the seed known.
+        // The first look has found the seed's node.
         firsts.retain(|port| *port != 7000);
         let begin = usize::from(firsts[0] - 7001);
         for (turn, first) in firsts.iter().enumerate() {
@@ -320,12 +314,11 @@ mod tests {
         let mut known = ports(&nodes.candidates(None));
         known.sort_unstable();
         assert_eq!(known, [7000, 7001, 7002, 7003]);
-        // A replica takes over. Numbers beyond the last slot are ignored.
+        // A replica takes over. Slots beyond the last are ignored.
         nodes.learn(vec![shard(0..=8191, &[7002, 7001]), shard(8192..=u16::MAX, &[7003])]);
         let after = owners();
         assert_eq!(ports(&after), [7002, 7002, 7003, 7003]);
         assert!(Arc::ptr_eq(&after[3], &before[3]) && Arc::ptr_eq(&nodes.at(address(7001)), &before[0]));
-        // One slot has moved to an unknown node.
         let to = nodes.moved(8191, address(7004));
         assert!(Arc::ptr_eq(&to, &nodes.owner(8191).unwrap()) && ports(&[to]) == [7004]);
         nodes.learn(vec![shard(0..=8191, &[7002])]);
@@ -365,7 +358,6 @@ mod tests {
         assert!(error.to_string().contains("knows of no Cluster's slots"), "{error}");
     }
 
-    /// The command that has lost its node has time left for another node.
     #[tokio::test]
     async fn look_at_a_silent_node_ends_before_its_command() {
         const RESPONSE: Duration = Duration::from_millis(300);
@@ -376,7 +368,7 @@ mod tests {
         let mut look = pin!(nodes.refresh(None));
         let ended = match futures_util::future::select(&mut look, pin!(tokio::time::sleep(RESPONSE))).await {
             futures_util::future::Either::Left((ended, _)) => Some(ended),
-            // A slow machine has slept over both limits.
+            // A slow machine has slept past both limits.
             futures_util::future::Either::Right(_) => at_once(look).await,
         };
         let error = ended.expect("it has ended before").unwrap_err();
@@ -398,7 +390,6 @@ mod tests {
         (Arc::clone(&nodes.at(at).listening), fake)
     }
 
-    /// Dials a node that answers with this reply.
     async fn dialled(reply: Option<String>) -> Result<(Arc<dyn Server>, ServerEpoch), Error> {
         let (node, fake) = node(move || reply.clone()).await;
         let dialled = node.dial(Arc::new(|_| {})).await;
@@ -417,7 +408,6 @@ mod tests {
         }
     }
 
-    /// A node cut off from the others still answers, so each heartbeat asks for the state.
     #[tokio::test]
     async fn node_that_is_cut_off_later_is_left_at_the_next_heartbeat() {
         let is_cut_off = Arc::new(AtomicBool::new(false));

@@ -14,7 +14,7 @@ use super::shared::{Shared, address};
 /// The channel for a new master. Message: the master's name, old host and port, new host and port.
 const SWITCH_CHANNEL: &str = "+switch-master";
 
-/// Follows one Sentinel, and the next one after a loss, forever.
+/// Follows one Sentinel after another, forever.
 pub(super) async fn follow(shared: Arc<Shared>, common: Arc<Common>) {
     let mut back_off = BackOff::default();
     let runtime = &common.runtime;
@@ -29,7 +29,7 @@ pub(super) async fn follow(shared: Arc<Shared>, common: Arc<Common>) {
                 error = &_error as &dyn std::error::Error,
                 "Sentinel lost"
             );
-            // A Sentinel that cannot be subscribed to costs no pause: the next one may be in order.
+            // No pause after a Sentinel that refuses the subscription: the next one may be in order.
             if stood {
                 runtime.sleep(back_off.next(runtime.random())).await;
             }
@@ -38,9 +38,9 @@ pub(super) async fn follow(shared: Arc<Shared>, common: Arc<Common>) {
     }
 }
 
-/// Subscribes to one Sentinel, until the Sentinel does not answer or does not know the master; returns `Ok`
-/// when another Sentinel is preferred. `stood`: set once subscribed. Asks for the master at every heartbeat:
-/// a message may have been missed, and the link may be cut in silence.
+/// Follows one Sentinel until its connection fails or it does not know the master; returns `Ok` if another
+/// Sentinel is preferred. Asks for the master at every heartbeat: a message may be lost, or the link be cut
+/// in silence. `stood`: set once subscribed.
 pub(super) async fn listen(
     shared: &Arc<Shared>,
     sentinel: usize,
@@ -76,7 +76,7 @@ pub(super) async fn listen(
         if pause > Duration::ZERO && shared.in_turn().next() != Some(sentinel) {
             return Ok(());
         }
-        // As when connecting: a message that comes during the question is newer than the answer.
+        // A message that comes during the question is newer than the answer.
         let before = shared.known.borrow().clone();
         let said = shared.ask_over(&mut connection).await;
         match said.map_err(|error| Error::greeting(&dialer.address(), "SENTINEL", error))? {
@@ -84,7 +84,7 @@ pub(super) async fn listen(
             None => return Err(Error::unknown_master(&shared.name)),
         }
         if pause > Duration::ZERO {
-            // Not at the first answer: a Sentinel that answers once and then fails is retried slowly.
+            // Only at the second answer: a Sentinel that fails after its first is retried slowly.
             back_off.reset();
         } else {
             shared.prefer(sentinel);
@@ -93,7 +93,7 @@ pub(super) async fn listen(
     }
 }
 
-/// Learns from a message. Runs on the connection's task.
+/// Learns from a message, on the connection's task.
 fn told(shared: &Shared, push: PushInfo) {
     let Some(message) = Msg::from_push_info(push) else { return };
     let Ok(text) = message.get_payload::<String>() else { return };

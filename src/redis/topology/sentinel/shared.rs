@@ -12,10 +12,9 @@ use super::super::super::connection::{
 };
 
 pub(super) struct Shared {
-    /// The Sentinels' name of the master.
     pub(super) name: Arc<str>,
     pub(super) sentinels: Vec<Dialer>,
-    /// Index of the Sentinel to ask first: the last one that named the right master.
+    /// Index of the Sentinel to ask first, the last one that named the right master.
     first: Mutex<usize>,
     /// Dials the master, at the address that the Sentinels name.
     server: Dialer,

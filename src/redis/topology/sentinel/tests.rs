@@ -19,25 +19,21 @@ use crate::support::runtime::TokioRuntime;
 
 const UNKNOWN: &str = "*-1\r\n";
 
-/// Longer than any test.
 const NEVER: Duration = Duration::from_secs(3600);
 
 async fn server(role: &'static str) -> Fake {
     Fake::start(move |_| format!("*1\r\n{}", bulk(role))).await
 }
 
-/// A Sentinel that accepts a subscription and answers questions with `says`.
 async fn sentinel(says: impl Fn() -> String + Send + Sync + 'static) -> Fake {
     let subscribed = push("subscribe", "+switch-master");
     Fake::start(move |asked| if asked.starts_with("SENTINEL") { says() } else { subscribed.clone() }).await
 }
 
-/// Encodes a Sentinel's answer: the master is at `port`.
 fn at(port: u16) -> String {
     format!("*2\r\n{}{}", bulk("127.0.0.1"), bulk(&port.to_string()))
 }
 
-/// Encodes the message that the master has moved to `port`.
 fn switched(port: u16) -> String {
     let message = format!("mymaster 127.0.0.1 9 127.0.0.1 {port}");
     [">3\r\n".to_owned(), bulk("message"), bulk("+switch-master"), bulk(&message)].concat()
@@ -192,7 +188,6 @@ async fn master_that_turns_out_to_be_none_is_left_by_all_and_once() {
     assert!(standing.has_ended() && other.has_ended());
     assert_eq!(known(&sentinels.shared), None);
     sentinels.shared.learn(&Arc::from("other:1"), |_| true);
-    // A late report about the previous master.
     sentinels.invalidate(&other);
     assert_eq!(known(&sentinels.shared).as_deref(), Some("other:1"));
 }
@@ -238,7 +233,6 @@ async fn answering_sentinel_is_asked_at_its_pace_by_one_subscription() {
     assert_eq!((one.count("SUBSCRIBE"), other.count("")), (1, 0));
 }
 
-/// A Sentinel that fails after its first answer is retried slowly.
 #[tokio::test]
 async fn sentinel_that_has_stood_is_come_back_to_sooner() {
     let common = common(HEARTBEAT);
@@ -261,7 +255,6 @@ async fn sentinel_that_has_stood_is_come_back_to_sooner() {
     }
 }
 
-/// The follower prefers the Sentinel that it follows.
 #[tokio::test]
 async fn sentinel_behind_one_that_is_gone_is_followed_for_good() {
     let sentinel = sentinel(|| at(1)).await;
@@ -271,7 +264,7 @@ async fn sentinel_behind_one_that_is_gone_is_followed_for_good() {
     assert_eq!(shared.in_turn().next(), Some(1));
 }
 
-/// A pause for each missing Sentinel would delay news of a failover, here by at least twelve seconds.
+/// A pause for each would delay news of a failover by at least twelve seconds.
 #[tokio::test]
 async fn sentinels_that_are_gone_are_passed_at_once() {
     let sentinel = sentinel(|| at(1)).await;
@@ -303,7 +296,6 @@ async fn sentinel_without_a_subscription_is_left_for_the_next_one() {
     assert_eq!(one.count("SENTINEL"), 0);
 }
 
-/// A connection prefers the Sentinel that named the right master.
 #[tokio::test]
 async fn sentinel_that_is_preferred_is_gone_over_to() {
     let [one, other] = [sentinel(|| at(1)).await, sentinel(|| at(1)).await];
@@ -313,7 +305,7 @@ async fn sentinel_that_is_preferred_is_gone_over_to() {
     other.until("SENTINEL", 2).await;
 }
 
-/// Without waiting for the next question: a message may be missed meanwhile.
+/// A message may be missed before the next question.
 #[tokio::test]
 async fn subscription_that_breaks_is_made_anew_at_once() {
     let sentinel = sentinel(|| at(1)).await;

@@ -8,7 +8,6 @@ use super::super::url::UNREADABLE_HOST;
 const DEFAULT_PORT: u16 = 26379;
 
 pub(super) struct SentinelUrl {
-    /// The Sentinels' name of the master.
     pub(super) master: String,
     pub(super) sentinels: Vec<ConnectionInfo>,
     /// User and password for the Sentinels themselves.
@@ -17,10 +16,9 @@ pub(super) struct SentinelUrl {
     pub(super) server: ConnectionInfo,
 }
 
-/// Parses `redis+sentinel://[user:password@]host[:port][,host[:port]…]/master[/database][?options]`, whose
-/// several hosts no URL parser accepts. `tls`: true if this build supports TLS.
-///
-/// As with other URLs, traces of an unescaped password are refused.
+/// Parses `redis+sentinel://[user:password@]host[:port][,host[:port]…]/master[/database][?options]`: no URL
+/// parser accepts several hosts. `tls`: true if this build supports TLS. Refuses a URL with traces of an
+/// unescaped password.
 pub(super) fn parse(url: &str, tls: bool) -> Result<SentinelUrl, Error> {
     let wrong = Error::sentinel_url;
     let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("it is none"))?;
@@ -142,7 +140,6 @@ mod tests {
             ("redis+sentinel://:hunter2@one/mymaster/3/4", "database"),
             ("redis+sentinel://one/mymaster?password=hunter2", "an option besides"),
             ("redis-sentinel://:hunter2@one/mymaster", "scheme"),
-            // Passwords with an unescaped character.
             ("redis+sentinel://user:1/hunter2@one/mymaster", "%2F"),
             ("redis+sentinel://user:1?hunter2@one/mymaster", "%3F"),
             ("redis+sentinel://user:1#hunter2@one/mymaster", "%23"),
