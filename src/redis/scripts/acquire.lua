@@ -6,7 +6,7 @@
 -- ARGV: 1 lease in ms, 2 id, 3 number of tokens, 4 if the id waits, for how many us its client has waited, 5
 -- if a free lock is left to other waiting clients.
 -- Returns nil if leased, or an array with the last token; ms until the client has to ask again if another id
--- holds the lock (-1: no end); -1000 minus these ms if no release calls the client; or the `mode` of another
+-- holds the lock (-1: no end), or if a free lock is left to others; -1000 minus these ms if no release calls the client; or the `mode` of another
 -- kind of lock.
 local may = redis.acl_check_cmd
 
