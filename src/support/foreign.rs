@@ -36,7 +36,7 @@ pub(crate) use self::batch::{Unsettled, WakeBatch, call_those_behind, wake, wake
 /// let semaphore = AsyncSemaphore::new(0);
 /// let mut waits = std::pin::pin!(semaphore.acquire());
 /// assert!(waits.as_mut().poll(&mut context).is_pending());
-/// The waker panics. The permit is added and granted all the same.
+/// // The waker panics. The permit is added and granted all the same.
 /// semaphore.add_permits(1);
 /// assert!(waits.poll(&mut context).is_ready());
 /// assert_eq!(latchwork::foreign_panics(), 1);
