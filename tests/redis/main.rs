@@ -4,6 +4,7 @@ mod acl;
 mod announced;
 #[path = "../by_hand/mod.rs"]
 mod by_hand;
+mod calls;
 mod commands;
 mod configuration;
 mod endless;

@@ -81,9 +81,11 @@ if counter then
     token = { redis.call('get', counter) }
 end
 -- A called client has left the set. A client still in the set was not called: a call was lost, or a holder
--- died, and other clients may have died as well. So the release calls several, as many as the id's field
--- says.
-local calls = enter and redis.pcall('zrem', KEYS[2], ARGV[2]) == 1 and '8'
+-- died, and the clients before this one may have died as well. So the release calls several, as many as the
+-- id's field says.
+local before = enter and redis.pcall('zrank', KEYS[2], ARGV[2])
+local calls = type(before) == 'number' and redis.pcall('zrem', KEYS[2], ARGV[2]) == 1
+    and string.format('%.0f', math.min(math.max(before, 8), 32))
 -- Redisson's read and write locks take a hash without `mode` for a free lock.
 redis.call('hset', KEYS[1], 'mode', 'lock', ARGV[2], calls or ours or '1')
 if left == -2 or left ~= -1 and left < tonumber(ARGV[1]) then

@@ -183,8 +183,9 @@ impl Step<'_> {
         {
             return Ok(AcquireOutcome::Held { left: self.enter(id, position) });
         }
+        let before = self.name.plain.kept(self.now).position(|place| place.id == *id);
         if position.is_some() && self.name.plain.remove(id).is_some_and(|place| self.now < place.until) {
-            calls = 8;
+            calls = before.unwrap_or(0).clamp(8, 32);
         }
         self.lease_to(LockKind::Plain, id, until);
         self.name.calls = calls;
