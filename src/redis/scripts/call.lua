@@ -7,7 +7,7 @@
 -- client waits, so the names of the channels are made here. See keys.rs.)
 local function call(wanted)
     local channels, called = string.sub(KEYS[2], 1, -8) .. 'call:', 0
-    for _ = 1, 100 do
+    for _ = 1, 500 do
         -- An error reply has no first element.
         local first = redis.pcall('zpopmin', KEYS[2])[1]
         local channel = first and channels .. string.sub(first, 1, 36)
