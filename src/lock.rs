@@ -2,8 +2,7 @@
 //! [`Backend`](crate::backend::Backend).
 //!
 //! ```
-//! # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-//! # block_on(async {
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! use std::time::Duration;
 //! use latchwork::{Lease, LockClient};
 //!

@@ -37,8 +37,7 @@ pub const LATEST_RUN: Duration = Duration::from_secs(120);
 /// Lock over a backend:
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// use latchwork::LockClient;
 /// use latchwork::local::Local;
 ///
@@ -50,8 +49,7 @@ pub const LATEST_RUN: Duration = Duration::from_secs(120);
 /// Send the commands for a plain lock, as a client does:
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// use std::time::{Duration, Instant};
 /// use latchwork::backend::{
 ///     AcquireOutcome, AcquireRequest, Backend, LeaseId, LeaseKey, LockName, Mode, ReleaseOutcome,

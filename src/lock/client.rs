@@ -30,8 +30,7 @@ use crate::lock::read_write_lock::ReadWriteLock;
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// use std::time::Duration;
 /// use latchwork::LockClient;
 ///
@@ -144,8 +143,7 @@ impl LockClient {
     /// # Examples
     ///
     /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// use latchwork::LockClient;
     ///
     /// let client = LockClient::local();
@@ -170,8 +168,7 @@ impl LockClient {
     /// # Examples
     ///
     /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// use latchwork::LockClient;
     ///
     /// let prices = LockClient::local().get_read_write_lock("prices")?;
@@ -219,8 +216,7 @@ impl LockClient {
     /// # Examples
     ///
     /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// # let client = latchwork::LockClient::local();
     /// client.get_lock("orders:42")?.lock().await?.unlock().await?;
     /// let metrics = client.metrics();
@@ -317,8 +313,7 @@ impl LockClient {
     /// # Examples
     ///
     /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// use std::time::Duration;
     /// use latchwork::LockClient;
     ///
@@ -391,8 +386,7 @@ impl fmt::Debug for LockClient {
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// # let client = latchwork::LockClient::local();
 /// let guard = client.get_lock("orders:42")?.lock().await?;
 /// for held in client.held() {
@@ -429,8 +423,7 @@ pub struct HeldLock {
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// # let client = latchwork::LockClient::local();
 /// for wait in client.waiting() {
 ///     println!("{} acquisitions wait for {} ({})", wait.waiters, wait.name, wait.mode);

@@ -26,8 +26,7 @@ use crate::lock::owner::{LeaseIdError, Owner};
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// # let client = latchwork::LockClient::local();
 /// let lock = client.get_lock("orders")?;
 /// let guard = lock.lock().await?;
@@ -148,8 +147,7 @@ impl LockError {
     ///
     /// ```
     /// # #[cfg(feature = "redis")] {
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// use latchwork::LockError;
     /// use latchwork::redis::{self, ErrorKind, Redis};
     ///
@@ -338,8 +336,7 @@ impl Error for LockError {
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// # let client = latchwork::LockClient::local();
 /// use std::time::Duration;
 ///

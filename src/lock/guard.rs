@@ -20,8 +20,7 @@ use crate::lock::owner::Owner;
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// # let client = latchwork::LockClient::local();
 /// use std::time::Duration;
 ///
@@ -203,8 +202,7 @@ impl Guard {
     /// # Examples
     ///
     /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// # let client = latchwork::LockClient::local();
     /// let lock = client.get_lock("orders:42")?;
     /// let guard = lock.lock().await?;
@@ -239,8 +237,7 @@ impl Guard {
     /// # Examples
     ///
     /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// # let client = latchwork::LockClient::local();
     /// use std::time::Duration;
     ///

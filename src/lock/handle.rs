@@ -25,8 +25,7 @@ use crate::support::trace;
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// use std::time::Duration;
 /// use latchwork::Lease;
 ///
@@ -124,8 +123,7 @@ impl Lock {
     /// # Examples
     ///
     /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// # let client = latchwork::LockClient::local();
     /// let me = client.owner();
     /// let lock = client.get_lock("orders")?.owned_by(&me);
@@ -163,8 +161,7 @@ impl Lock {
     /// # Examples
     ///
     /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// # let client = latchwork::LockClient::local();
     /// let lock = client.get_lock("orders")?.fenced();
     /// let late = lock.lock().await?;
@@ -200,8 +197,7 @@ impl Lock {
     /// # Examples
     ///
     /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// # let client = latchwork::LockClient::local();
     /// let guard = client.get_lock("orders:42")?.lock().await?;
     /// // … the guard may be kept, sent to another task, and outlives the `Lock` …
@@ -243,8 +239,7 @@ impl Lock {
     /// # Examples
     ///
     /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// # let client = latchwork::LockClient::local();
     /// let lock = client.get_lock("report")?;
     /// match lock.try_lock().await? {
@@ -274,8 +269,7 @@ impl Lock {
     /// # Examples
     ///
     /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// use std::time::Duration;
     /// use latchwork::Lease;
     ///
@@ -354,8 +348,7 @@ impl Lock {
     /// # Examples
     ///
     /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// # let client = latchwork::LockClient::local();
     /// let lock = client.get_lock("orders:42")?;
     /// let guard = lock.lock().await?;
@@ -406,8 +399,7 @@ impl Lock {
     /// # Examples
     ///
     /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// use latchwork::{LockClient, LockOptions, local::Local};
     ///
     /// let client = LockClient::with_options(Local::new(), &LockOptions::default().label("worker-3"))?;

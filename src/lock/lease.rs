@@ -9,8 +9,7 @@ use std::time::Duration;
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// # let client = latchwork::LockClient::local();
 /// use std::time::Duration;
 /// use latchwork::Lease;
@@ -62,8 +61,7 @@ impl From<Duration> for Lease {
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// # let client = latchwork::LockClient::local();
 /// use std::time::Duration;
 /// use latchwork::{LeaseError, LockError};

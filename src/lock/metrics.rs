@@ -21,8 +21,7 @@ use self::histogram::{Histogram, Recording};
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// # let client = latchwork::LockClient::local();
 /// let lock = client.get_lock("orders:42")?;
 /// let guard = lock.lock().await?;
@@ -84,8 +83,7 @@ pub struct Metrics {
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// # let client = latchwork::LockClient::local();
 /// let lock = client.get_lock("orders:42")?;
 /// lock.lock().await?.unlock().await?;

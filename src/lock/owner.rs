@@ -17,8 +17,7 @@ use uuid::Uuid;
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// # let client = latchwork::LockClient::local();
 /// let me = client.owner();
 /// let lock = client.get_lock("orders:42")?.owned_by(&me);

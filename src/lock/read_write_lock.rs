@@ -44,8 +44,7 @@ use crate::lock::name::LockName;
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// use latchwork::LockClient;
 ///
 /// let client = LockClient::local();

@@ -87,8 +87,7 @@ impl Guard {
     /// # Examples
     ///
     /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// # let client = latchwork::LockClient::local();
     /// let lock = client.get_lock("invoices")?;
     /// if let Some(guard) = lock.try_lock().await? {

@@ -14,8 +14,7 @@ use crate::lock::owner::LeaseId;
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// use std::time::{Duration, Instant};
 /// use latchwork::backend::{AcquireOutcome, AcquireRequest, Backend, LeaseId, LockName, Mode};
 /// use latchwork::local::Local;
@@ -93,8 +92,7 @@ impl AcquireRequest {
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// use std::time::{Duration, Instant};
 /// use latchwork::backend::{AcquireOutcome, AcquireRequest, Backend, LeaseId, LockName, Mode, QueuePosition};
 /// use latchwork::local::Local;
@@ -125,8 +123,7 @@ pub struct QueuePosition {
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// use std::time::{Duration, Instant};
 /// use latchwork::backend::{
 ///     AcquireRequest, Backend, LeaseId, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
@@ -163,8 +160,7 @@ pub struct NextWaiter {
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// use std::time::{Duration, Instant};
 /// use latchwork::backend::{AcquireOutcome, AcquireRequest, Backend, LeaseId, LockName, Mode};
 /// use latchwork::local::Local;
@@ -205,8 +201,7 @@ pub enum AcquireOutcome {
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// use std::time::{Duration, Instant};
 /// use latchwork::backend::{AcquireRequest, Backend, LeaseId, LockName, Mode, ReleaseOutcome};
 /// use latchwork::local::Local;
@@ -255,8 +250,7 @@ pub enum ReleaseOutcome {
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// # let client = latchwork::LockClient::local();
 /// let lock = client.get_lock("orders:42")?;
 /// let guard = lock.lock().await?;
@@ -298,8 +292,7 @@ impl Holder {
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// use std::time::{Duration, Instant};
 /// use latchwork::backend::{AcquireRequest, Backend, LeaseId, LeaseKey, LockName, Mode};
 /// use latchwork::local::Local;

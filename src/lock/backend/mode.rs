@@ -15,8 +15,7 @@ pub(in crate::lock) const LONGEST_POSITION: Duration = Duration::from_secs(10);
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// # let client = latchwork::LockClient::local();
 /// use latchwork::lock::Mode;
 ///
@@ -74,8 +73,7 @@ impl fmt::Display for Mode {
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// # let client = latchwork::LockClient::local();
 /// use latchwork::{LockError, LockKind};
 ///

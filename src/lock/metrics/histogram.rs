@@ -16,8 +16,7 @@ const BUCKETS: usize = 40;
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// # let client = latchwork::LockClient::local();
 /// client.get_lock("orders:42")?.lock().await?.unlock().await?;
 /// let holds = client.metrics().holds;
