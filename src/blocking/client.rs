@@ -100,18 +100,6 @@ impl LockClient {
     /// # Errors
     ///
     /// [`LockError`] if no backend could keep a lock under that name.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use latchwork::blocking::LockClient;
-    ///
-    /// let client = LockClient::local();
-    /// let guard = client.get_fair_lock("tickets")?.lock()?;
-    /// // … earlier waiters went first, later waiters follow …
-    /// guard.unlock()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[doc(alias = "fair_lock")]
     pub fn get_fair_lock(&self, name: &str) -> Result<Lock, LockError> {
         self.inner.get_fair_lock(name).map(Lock::from_async)

@@ -139,19 +139,6 @@ impl LockClient {
     /// # Errors
     ///
     /// [`LockError::Name`] for a refused name, [`LockError::Unsupported`] if the backend has no such locks.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// use latchwork::LockClient;
-    ///
-    /// let client = LockClient::local();
-    /// let guard = client.get_fair_lock("tickets")?.lock().await?;
-    /// assert!(client.get_lock("tickets")?.try_lock().await.unwrap_err().is_other_kind());
-    /// guard.unlock().await?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-    /// ```
     #[doc(alias = "fair_lock")]
     pub fn get_fair_lock(&self, name: &str) -> Result<Lock, LockError> {
         self.lock_of(name, Mode::Fair)
@@ -164,21 +151,6 @@ impl LockClient {
     /// # Errors
     ///
     /// [`LockError::Name`] for a refused name, [`LockError::Unsupported`] if the backend has no such locks.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// use latchwork::LockClient;
-    ///
-    /// let prices = LockClient::local().get_read_write_lock("prices")?;
-    /// let readers = (prices.read().lock().await?, prices.read().lock().await?);
-    /// drop(readers);
-    /// let writer = prices.write().lock().await?;
-    /// assert!(prices.read().try_lock().await?.is_none());
-    /// writer.unlock().await?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-    /// ```
     #[doc(alias = "read_write")]
     #[doc(alias = "RwLock")]
     pub fn get_read_write_lock(&self, name: &str) -> Result<ReadWriteLock, LockError> {
@@ -212,18 +184,6 @@ impl LockClient {
     }
 
     /// Returns the client's figures so far.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let client = latchwork::LockClient::local();
-    /// client.get_lock("orders:42")?.lock().await?.unlock().await?;
-    /// let metrics = client.metrics();
-    /// assert_eq!((metrics.waits.count(), metrics.leases_lost), (1, 0));
-    /// println!("99 of 100 waited for less than {:?}", metrics.waits.quantile(0.99));
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-    /// ```
     pub fn metrics(&self) -> Metrics {
         let (context, held, waiting) = (&self.context, self.held(), self.waiting());
         Metrics {
@@ -309,22 +269,6 @@ impl LockClient {
     /// [`ShutdownError`] names the locks that guards still hold, or whose release was not answered: see
     /// [`is_release_pending`](ShutdownError::is_release_pending). A forked child gets an error at once, with
     /// [`is_forked`](ShutdownError::is_forked), and nothing changes.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// use std::time::Duration;
-    /// use latchwork::LockClient;
-    ///
-    /// let client = LockClient::local();
-    /// let lock = client.get_lock("orders")?;
-    /// drop(lock.lock().await?);
-    /// // tokio::select! { _ = work() => {}, _ = tokio::signal::ctrl_c() => {} }
-    /// client.shutdown(Duration::from_secs(5)).await?;
-    /// assert!(lock.lock().await.unwrap_err().is_shut_down());
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-    /// ```
     pub async fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
         if !self.context.is_same_process() {
             return Err(ShutdownError { releasing: Vec::new(), held: Vec::new(), forked: true });

@@ -198,19 +198,6 @@ impl Guard {
     ///
     /// [`LockError::Lost`] if the hold is lost, with the reason. [`LockError::Backend`] if the store could
     /// not be asked; then the lock is held for as long as [`is_held`](Self::is_held) is true.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let client = latchwork::LockClient::local();
-    /// let lock = client.get_lock("orders:42")?;
-    /// let guard = lock.lock().await?;
-    /// guard.ensure_held().await?;
-    /// lock.force_unlock().await?;
-    /// assert!(guard.ensure_held().await.unwrap_err().is_lost());
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-    /// ```
     pub async fn ensure_held(&self) -> Result<(), LockError> {
         proceed().await;
         match self.entry.verify(&self.grant).await? {
@@ -233,19 +220,6 @@ impl Guard {
     ///
     /// [`LockError::Lease`] if the lease cannot be kept, [`LockError::Lost`] if the hold is lost, with the
     /// reason, [`LockError::Backend`] if the command fails; then the hold lasts as long as before.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let client = latchwork::LockClient::local();
-    /// use std::time::Duration;
-    ///
-    /// let mut guard = client.get_lock("orders:42")?.lock_with_lease(Duration::from_secs(1)).await?;
-    /// guard.extend(Duration::from_secs(60)).await?;
-    /// assert!(guard.remaining() > Duration::from_secs(50));
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-    /// ```
     pub async fn extend(&mut self, lease: Duration) -> Result<(), LockError> {
         let lease = Lease::check(lease)?;
         self.entry.context.check_origin()?;

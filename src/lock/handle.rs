@@ -119,20 +119,6 @@ impl Lock {
     /// # Panics
     ///
     /// If another client made `owner`.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let client = latchwork::LockClient::local();
-    /// let me = client.owner();
-    /// let lock = client.get_lock("orders")?.owned_by(&me);
-    /// let outer = lock.lock().await?;
-    /// let inner = lock.lock().await?; // does not wait for itself
-    /// assert_eq!(lock.hold_count(&me).await?, 2);
-    /// # drop((inner, outer));
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-    /// ```
     #[must_use]
     #[track_caller]
     pub fn owned_by(&self, owner: &Owner) -> Self {
@@ -193,17 +179,6 @@ impl Lock {
     /// lock's messages cannot be subscribed to. [`LockError::OtherKind`] if the name is held as another kind
     /// of lock. [`LockError::Upgrade`] if the owner reads and asks to write. [`LockError::ShutDown`],
     /// [`RuntimeEnded`](LockError::RuntimeEnded) and [`Forked`](LockError::Forked) if the client is unusable.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let client = latchwork::LockClient::local();
-    /// let guard = client.get_lock("orders:42")?.lock().await?;
-    /// // … the guard may be kept, sent to another task, and outlives the `Lock` …
-    /// guard.unlock().await?;
-    /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
-    /// ```
     pub fn lock(&self) -> impl Future<Output = Result<Guard, LockError>> {
         self.acquire(Lease::Watched, None, None)
     }
@@ -235,19 +210,6 @@ impl Lock {
     /// # Errors
     ///
     /// Those of [`lock`](Self::lock), and [`LockError::NoAnswer`] as of [`try_lock_for`](Self::try_lock_for).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let client = latchwork::LockClient::local();
-    /// let lock = client.get_lock("report")?;
-    /// match lock.try_lock().await? {
-    ///     Some(guard) => guard.unlock().await?, // … after the work …
-    ///     None => println!("another process writes it already"),
-    /// }
-    /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
-    /// ```
     pub fn try_lock(&self) -> impl Future<Output = Result<Option<Guard>, LockError>> {
         self.try_lock_for(Duration::ZERO, Lease::Watched)
     }
@@ -344,18 +306,6 @@ impl Lock {
     /// # Errors
     ///
     /// [`LockError::Backend`] if the command fails, [`LockError::OtherKind`] if another kind is held.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let client = latchwork::LockClient::local();
-    /// let lock = client.get_lock("orders:42")?;
-    /// let guard = lock.lock().await?;
-    /// assert!(lock.force_unlock().await?);
-    /// assert!(!guard.is_held(), "its holder is told");
-    /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
-    /// ```
     pub async fn force_unlock(&self) -> Result<bool, LockError> {
         let context = &self.entry.context;
         context.check_origin()?;
@@ -395,23 +345,6 @@ impl Lock {
     ///
     /// [`LockError::Backend`] if the command fails. [`LockError::OtherKind`] for a side of a read-write lock,
     /// if the name is held as another kind.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// use latchwork::{LockClient, LockOptions, local::Local};
-    ///
-    /// let client = LockClient::with_options(Local::new(), &LockOptions::default().label("worker-3"))?;
-    /// let lock = client.get_lock("orders")?;
-    /// let guard = lock.lock().await?;
-    /// let holder = lock.holder().await?.expect("it is held");
-    /// let id = holder.id.expect("a client of this crate has it");
-    /// assert_eq!((id.client_id().as_str(), id.label()), (client.id(), Some("worker-3")));
-    /// println!("for {:?} still", holder.left);
-    /// # drop(guard);
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-    /// ```
     pub async fn holder(&self) -> Result<Option<Holder>, LockError> {
         proceed().await;
         let (mode, context) = (self.entry.mode, &self.entry.context);

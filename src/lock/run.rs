@@ -21,18 +21,6 @@ impl Lock {
     /// # Errors
     ///
     /// Those of [`lock`](Self::lock), with `work` never polled. [`LockError::Lost`] as of [`Guard::run`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # async fn settle_invoices() -> usize { 7 }
-    /// # block_on(async {
-    /// # let client = latchwork::LockClient::local();
-    /// let settled = client.get_lock("invoices")?.run(settle_invoices()).await?;
-    /// assert_eq!(settled, 7);
-    /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
-    /// ```
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, LockError> {
         self.lock().await?.run(work).await
     }
@@ -110,24 +98,6 @@ impl Guard {
     /// # Errors
     ///
     /// Same as [`run`](Self::run).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # async fn pay() {}
-    /// # block_on(async {
-    /// # let client = latchwork::LockClient::local();
-    /// if let Some(guard) = client.get_lock("invoices")?.try_lock().await? {
-    ///     let paid = guard.run_with(async |guard| {
-    ///         // … what takes its time …
-    ///         guard.ensure_held().await?;
-    ///         Ok::<_, latchwork::LockError>(pay().await)
-    ///     });
-    ///     paid.await??;
-    /// }
-    /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
-    /// ```
     pub async fn run_with<T>(self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, LockError> {
         let output = self.unless_lost(pin!(async { work(&self).await })).await?;
         self.unlock_after(output).await
