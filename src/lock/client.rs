@@ -67,16 +67,14 @@ use crate::lock::read_write_lock::ReadWriteLock;
 ///
 /// # Forks and snapshots
 ///
-/// After a fork, make another client, over a backend made in the child. There each call of the old client
-/// that takes, gives back or inspects a lock fails with [`LockError::Forked`], and its holds are
-/// [lost](crate::LossReason::Forked). A new client over the parent's backend in memory fails with
-/// [`LockError::RuntimeEnded`], as the backend's threads are missing. In the child, do not poll the parent's
+/// After a fork, make another client, over a backend made in the child. There the old client's calls fail
+/// with [`LockError::Forked`], its holds are [lost](crate::LossReason::Forked), and a new client over the
+/// parent's backend in memory fails with [`LockError::RuntimeEnded`]. In the child, do not poll the parent's
 /// futures, nor call [`metrics`](Self::metrics) and [`stats`](Lock::stats): both may wait for a missing
 /// thread.
 ///
 /// A process cannot detect that a snapshot of it, or of its machine, was restored beside the original: both
-/// use the same leases until the leases end. Make clients after restoring. Where two holders would do harm,
-/// let the protected resource check the [token](Lock::fenced).
+/// use the same leases until the leases end. Make clients after restoring, or use [tokens](Lock::fenced).
 #[derive(Clone)]
 pub struct LockClient {
     context: Arc<Context>,
@@ -116,8 +114,8 @@ impl LockClient {
 
     /// Returns the fair lock called `name`, whose waiters in all processes are served in order of arrival.
     ///
-    /// Sends nothing. Fairness costs commands: every release goes to the store, even where a plain lock
-    /// passes on in memory. The release grants the lock to the next waiter, so a hand-off takes one hop.
+    /// Sends nothing. Every release of a fair lock goes to the store, which grants the lock to the next
+    /// waiter; a plain lock's release to a waiter of the same client sends nothing.
     ///
     /// Use a name for one kind of lock: while another kind is held, calls fail with [`LockError::OtherKind`].
     ///
@@ -131,7 +129,7 @@ impl LockClient {
     /// * a waiter that is kept unpolled, or whose process stands still, holds up the others for a third of
     ///   the [watchdog's timeout](crate::LockOptions::watchdog_timeout) or 10 s at most, and then waits anew;
     /// * after a forced release, or a lease that ended by itself, the waiters of the holder's client are in
-    ///   the store's queue within a second, in order of arrival; a waiter granted but not polled waits anew;
+    ///   the store's queue within a second, in order of arrival;
     /// * after a failover or flush of the store the waiters queue anew, in order of arrival.
     ///
     /// [`Lock::try_lock`] overtakes no waiter.
@@ -195,9 +193,8 @@ impl LockClient {
         }
     }
 
-    /// Lists this client's holds, [forgotten](crate::Guard::forget) holds included, by owner and lock, in
-    /// order of modes and names. Asks no server; [`Lock::holder`] asks the store, for a holder in any
-    /// process.
+    /// Lists this client's holds, [forgotten](crate::Guard::forget) ones included, by owner and lock, in
+    /// order of modes and names. Asks no server.
     ///
     /// Looks at each lock separately, while other locks change. Empty in a child that was forked off.
     pub fn held(&self) -> Vec<HeldLock> {
@@ -254,11 +251,11 @@ impl LockClient {
     }
 
     /// Ends the client: from now on no lock is granted, and waiters get an error. Waits for at most `limit`
-    /// until every guard is gone or its lease over, and every release is answered, rollbacks included; not
-    /// for [forgotten](crate::Guard::forget) holds, which the store keeps until their leases are over.
+    /// until every guard is gone or its lease over, and every release and rollback is answered; not for
+    /// [forgotten](crate::Guard::forget) holds.
     ///
-    /// Call `shutdown` at the end of `main` and after Ctrl-C: the runtime's end drops the releases in the
-    /// background, and leaves their locks held for the rest of their leases.
+    /// Call `shutdown` at the end of `main` and after Ctrl-C: a runtime that ends drops the releases in the
+    /// background, and their locks stay held for the rest of their leases.
     ///
     /// # Cancel safety
     ///
@@ -293,8 +290,7 @@ impl LockClient {
                     // A guard may be kept beyond its lease, whose end notifies nothing.
                     wake = wake.min(ends);
                 }
-                // A caller awaits the release, or asks the store outside of the queue and may have to
-                // release.
+                // A caller awaits the release, or may have to release after a question outside of the queue.
                 if entry.engine.is_returning() || entry.is_unreleased() || entry.has_abandon_guards() {
                     awaited.push(entry.name.clone());
                 }

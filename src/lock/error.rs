@@ -15,11 +15,8 @@ use crate::lock::owner::{LeaseIdError, Owner};
 /// An error of taking, giving back or inspecting a lock.
 ///
 /// A lock that another owner holds is no error: `try_lock` and `try_lock_for` return `None`. Predicates tell
-/// what can be done, whatever the backend. The text says what failed, why, and what to do.
-///
-/// Every other error of this crate's locks, options, names, clients and connections converts by `?`.
-///
-/// [Failures] tells what to do about each error, and which events lead to each.
+/// how to react, whatever the backend. Every other error of this crate's locks converts by `?`. [Failures]
+/// lists each error's causes and remedies.
 ///
 /// [Failures]: https://github.com/latchwork/latchwork/blob/main/docs/failures.md
 ///
@@ -94,8 +91,8 @@ pub enum LockError {
         /// The backend's own error.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The name is held as another kind of lock, and nothing was changed. The call does not wait for the
-    /// other kind, whose release wakes no waiter here. Give each kind of lock names of its own.
+    /// The name is held as another kind of lock, and nothing was changed. Waiting would not help, as the
+    /// other kind's release wakes no waiter here. Give each kind of lock names of its own.
     OtherKind {
         /// The kind that is held under the name.
         found: LockKind,
@@ -198,9 +195,8 @@ impl LockError {
         matches!(self, Self::Backend { failure: Failure::Indeterminate, .. })
     }
 
-    /// True if the hold is over, and only its release is still repeated in the background; others may have to
-    /// wait until then. Also for a shutdown that [waits only for
-    /// releases](ShutdownError::is_release_pending).
+    /// True if the hold is over, and only its release is still repeated in the background. Also for a
+    /// shutdown that [waits only for releases](ShutdownError::is_release_pending).
     pub fn is_release_pending(&self) -> bool {
         match self {
             Self::ShutdownUnfinished(error) => error.is_release_pending(),
@@ -238,8 +234,6 @@ impl LockError {
     /// work may be done in part.
     ///
     /// # Examples
-    ///
-    /// Work that waits for the store to come back, as long as it takes:
     ///
     /// ```
     /// use std::time::Duration;

@@ -46,12 +46,11 @@ use crate::lock::owner::Owner;
 ///
 /// # Giving the lock back
 ///
-/// [`unlock`](Self::unlock) gives the hold back and returns the outcome. Dropping the guard gives the hold
-/// back as well: to the next waiter of this client at once, otherwise in the background. A release that
-/// fails, or that is no longer awaited, is repeated until the store has answered or the lease is over; at the
-/// end of `main`, [`LockClient::shutdown`](crate::LockClient::shutdown) waits for releases.
-///
-/// A guard never frees a lock that another owner has got meanwhile.
+/// [`unlock`](Self::unlock) gives the hold back and returns the outcome. Dropping the guard gives the hold to
+/// the next waiter of this client at once, or to the store in the background. A release that fails, or is no
+/// longer awaited, is repeated until the store answers or the lease is over; at the end of `main`,
+/// [`LockClient::shutdown`](crate::LockClient::shutdown) waits for releases. A guard never frees a lock that
+/// another owner has got meanwhile.
 ///
 /// Recipes: a job that stops when its lock is lost ([`one_process`]), the election of a leader ([`leader`]).
 ///
@@ -62,7 +61,7 @@ pub struct Guard {
     entry: Arc<Entry>,
     owner: Owner,
     grant: Grant,
-    /// Time at which the guard was made; `None` once the hold is not ours to give back.
+    /// Time at which the guard was made; `None` once the hold was given back or forgotten.
     since: Option<Moment>,
 }
 
@@ -79,7 +78,6 @@ impl Guard {
         &self.grant
     }
 
-    /// Takes over the token of an extension, if there is a token.
     pub(super) fn set_token(&mut self, token: Option<u64>) {
         if let Some(token) = token {
             self.grant = self.grant.copy().with_token(token);
@@ -115,9 +113,9 @@ impl Guard {
     /// True if the lock is still held, as far as this process knows; asks no server.
     ///
     /// The lease counts from before its command was sent: `is_held` turns false before the store gives the
-    /// lock to others, as long as clocks run at the same speed. Time passes until the caller's next step.
-    /// This process hears of a [forced](crate::Lock::force_unlock) release elsewhere within a second if
-    /// others of this client wait, otherwise at the next renewal; [`ensure_held`](Self::ensure_held) asks.
+    /// lock to others, if clocks run at the same speed. This process hears of a
+    /// [forced](crate::Lock::force_unlock) release elsewhere within a second if others of this client wait,
+    /// otherwise at the next renewal; [`ensure_held`](Self::ensure_held) asks.
     pub fn is_held(&self) -> bool {
         self.entry.context.check_origin().is_ok() && self.loss().is_none()
     }
@@ -158,7 +156,6 @@ impl Guard {
             // Listen first, so that a loss from now on is either seen here or notified.
             match self.entry.engine.state_of(&self.grant, self.entry.now()) {
                 Err(reason) => return reason,
-                // No renewal follows, and no timer tells the end.
                 Ok(_) if self.entry.context.has_ended() => return LossReason::Unreachable,
                 // A renewal moves the end during the sleep: then look again.
                 Ok(hold) => {
@@ -208,13 +205,12 @@ impl Guard {
 
     /// Makes the lease last for at least `lease` from now. Never shortens a lease.
     ///
-    /// For work that takes longer than its [own lease](crate::Lock::lock_with_lease). A watched lease is
-    /// renewed anyway; an extension keeps the lease for that long even if this process stalls.
+    /// A watched lease is renewed anyway; an extension keeps it for `lease` even if this process stalls.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the store may have extended the lease or not. The guard does not count on
-    /// it: the hold ends as before, and then the store is told, in case it keeps the lock.
+    /// If the future is dropped, the hold ends as before. The store may have extended the lease, so the
+    /// client then releases the lease.
     ///
     /// # Errors
     ///
@@ -240,8 +236,7 @@ impl Guard {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not keep the lock: the command is finished in the background, and repeated if
-    /// need be; likewise if the future is kept unpolled.
+    /// Dropping the future, or not polling it, does not keep the lock: the background finishes the release.
     ///
     /// # Errors
     ///
@@ -306,7 +301,6 @@ impl Guard {
         if !self.entry.context.is_same_process() {
             return;
         }
-        // As in `begin_unlock`.
         let now = self.entry.now();
         self.since = None;
         // Before the effects: a look meanwhile must find the entry and its forgotten hold.

@@ -10,9 +10,7 @@ use crate::lock::handle::Lock;
 
 impl Lock {
     /// Takes the lock as [`lock`](Self::lock) does, runs `work`, and gives the lock back. If the hold is lost
-    /// before `work` is ready, `work` is dropped at once, and does not go on without the lock.
-    ///
-    /// [`Guard::run`] tells the meaning of the outcomes.
+    /// before `work` is ready, `work` is dropped at once. [`Guard::run`] tells the meaning of the outcomes.
     ///
     /// # Cancel safety
     ///
@@ -54,13 +52,13 @@ impl Lock {
 
 impl Guard {
     /// Runs `work` under this hold, and gives the hold back. If the hold is lost before `work` is ready,
-    /// `work` is dropped at once, and does not go on without the lock.
+    /// `work` is dropped at once.
     ///
     /// `Ok`: `work` was ready before any known loss, and the hold was there to be given back. An unanswered
     /// release is no error here: the work is done, and the release is repeated in the background.
     ///
-    /// `work` is dropped at one of its `await`s, as by any timeout; tasks and threads of `work` go on. Its
-    /// writes to other systems are safe from a later holder only by a [token](Self::fencing_token).
+    /// `work` is dropped at one of its `await`s, as by any timeout; tasks and threads of `work` go on, so
+    /// fence its writes to other systems by a [token](Self::fencing_token).
     ///
     /// # Cancel safety
     ///
