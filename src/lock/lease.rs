@@ -38,7 +38,6 @@ impl Lease {
     /// lease, and Redis's scripts count in floating point, which rounds up.
     pub const MAX: Duration = Duration::from_millis(i64::MAX as u64 / 2);
 
-    /// Checks a lease for a store that counts milliseconds.
     pub(crate) fn check(lease: Duration) -> Result<Duration, LeaseError> {
         if lease < Self::MIN {
             return Err(LeaseError::TooShort);

@@ -41,8 +41,8 @@ pub struct LockOptions {
 impl LockOptions {
     /// Sets the lease of locks that are taken without a lease of their own; 30 s by default, as in Redisson.
     ///
-    /// The watchdog renews the lease each time a third of it is over. If the process dies, or is paused or
-    /// cut off for longer, the lock is free within this time.
+    /// The watchdog renews the lease each time a third of it is over. If the process dies, the lock is free
+    /// within this time; a process that is paused or cut off for longer loses its locks.
     #[must_use]
     pub fn watchdog_timeout(mut self, timeout: Duration) -> Self {
         self.watchdog_timeout = timeout;

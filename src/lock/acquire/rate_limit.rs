@@ -14,7 +14,6 @@ use crate::lock::backend::Mode;
 pub(super) struct RateLimit {
     burst: u32,
     every: Duration,
-    /// Time from which the whole burst is available again.
     rested: Moment,
 }
 
@@ -29,7 +28,6 @@ impl RateLimit {
         Self { burst, every, rested: now }
     }
 
-    /// Returns the time of the next question, `now` or later, and counts the question.
     pub(super) fn next(&mut self, now: Moment) -> Moment {
         let spare = self.every * (self.burst - 1);
         let at = now.max(self.rested - spare);

@@ -51,7 +51,6 @@ impl Mode {
         if self == Self::Plain {
             return None;
         }
-        // Stores count in milliseconds.
         let third = Duration::from_millis((renewed_lease.min(Lease::MAX) / 3).as_millis() as u64);
         Some(third.clamp(Lease::MIN, LONGEST_POSITION))
     }

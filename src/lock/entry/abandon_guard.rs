@@ -17,7 +17,6 @@ use super::{Entry, OnDrop};
 /// drops the value of a future that was woken and has not been polled for `unpolled_limit`.
 pub(in crate::lock) struct AbandonGuard<T: Send + 'static>(Arc<Shared<T>>);
 
-/// An [`AbandonGuard`] of any type.
 pub(super) trait Abandonable: Send + Sync {
     /// Time of the first wake-up since the last poll, or of the release. `None` without a value.
     fn woken(&self) -> Option<Moment>;
@@ -86,7 +85,6 @@ impl<T: Send + 'static> Drop for AbandonGuard<T> {
 }
 
 impl<T> Shared<T> {
-    /// Stores the waker of a poll. False if the value was given back.
     fn polled(&self, waker: &Waker) -> bool {
         let (is_there, is_known) = {
             let state = self.state.lock();
@@ -138,7 +136,6 @@ impl<T: Send + 'static> Wake for Shared<T> {
 }
 
 impl Entry {
-    /// True if a future waits for the store outside of the queue.
     pub(in crate::lock) fn has_abandon_guards(&self) -> bool {
         self.unpolled.get().is_some_and(|unpolled| !unpolled.abandon_guards.lock().is_empty())
     }

@@ -34,7 +34,6 @@ impl<T> Tables<T> {
         &self.by_mode[mode as usize]
     }
 
-    /// Returns all entries, in the order of modes and names.
     pub(in crate::lock) fn all(&self) -> Vec<Arc<T>> {
         self.by_mode.each_ref().map(Table::all).concat()
     }
@@ -89,7 +88,6 @@ impl<T> Table<T> {
         made
     }
 
-    /// Removes the name of an entry that is being dropped.
     pub(in crate::lock) fn remove(&self, name: &LockName) {
         let mut places = self.0.lock();
         // Another thread may have made a new entry since then.
