@@ -187,10 +187,10 @@ pub const LATEST_RUN: Duration = Duration::from_secs(120);
 ///
 /// Three rules, which the client and the store keep together, make late commands harmless:
 ///
-/// * **Only a release makes a lease shorter.** So the lease in the store lasts for at least the time that the
-///   client has counted from confirmed commands.
-/// * A client never uses a released id again: a late release or renewal finds nothing.
-/// * A [`roll_back`](Self::roll_back) of an attempt never takes effect before the attempt.
+/// * **No command makes a lease shorter** but a release. A late command can only prolong a lease, so the
+///   client's belief, which counts confirmed time only, never outlasts the lease in the store.
+/// * A client never uses an id again that it has released: a late release or renewal finds nothing.
+/// * An attempt that may come late is undone by [`roll_back`](Self::roll_back), never taking effect first.
 ///
 /// The client repeats a release until the latest possible end of the lease by all commands sent, answered or
 /// not, and a rollback for [`LATEST_RUN`] longer. A doubled reservation leaves a gap in the tokens.

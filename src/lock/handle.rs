@@ -169,10 +169,10 @@ impl Lock {
     /// # Errors
     ///
     /// [`LockError::Backend`] if an attempt fails; a waiter outlasts a lost connection, and retries when the
-    /// connection is back or the holder's lease would be over. [`LockError::Subscribe`],
-    /// [`OtherKind`](LockError::OtherKind) and [`Upgrade`](LockError::Upgrade) as those say.
-    /// [`LockError::ShutDown`], [`RuntimeEnded`](LockError::RuntimeEnded) and [`Forked`](LockError::Forked)
-    /// if the client is unusable.
+    /// connection is back or the holder's lease would be over. [`LockError::Subscribe`] if the lock's
+    /// messages cannot be subscribed to. [`LockError::OtherKind`] if the name is held as another kind of
+    /// lock. [`LockError::Upgrade`] if the owner reads and asks to write. [`LockError::ShutDown`],
+    /// [`RuntimeEnded`](LockError::RuntimeEnded), [`Forked`](LockError::Forked) if the client is unusable.
     pub fn lock(&self) -> impl Future<Output = Result<Guard, LockError>> {
         self.acquire(Lease::Watched, None, None)
     }
@@ -289,8 +289,8 @@ impl Lock {
 
     /// Frees the lock, whichever owner has it, and wakes a waiter. True if the lock was held.
     ///
-    /// A guard of this client learns of the loss at once, a guard of another client at its next renewal or
-    /// its release.
+    /// The holder is not asked. A guard of this client is told at once, a guard of another client at its next
+    /// renewal or its release.
     ///
     /// # Cancel safety
     ///

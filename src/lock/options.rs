@@ -62,9 +62,9 @@ impl LockOptions {
 
     /// Limits how long a lease stays here while others wait, in this process or another; 30 ms by default.
     ///
-    /// A client passes its lock on in memory. The first release after the tenure returns the lease to the
-    /// store, and this client competes again behind the others. A longer tenure costs the store fewer
-    /// commands; a shorter tenure lets other processes wait less. With zero each release goes to the store.
+    /// A client passes its lock on in memory. So the first release after this time gives the lease back to
+    /// the store, and this client competes again behind the others. A longer tenure costs the store fewer
+    /// commands; a shorter tenure lets other processes wait less. Zero gives each release back.
     ///
     /// If no other process hears that release, the next lease may stay twice as long, up to eight times the
     /// tenure, until another process comes.
