@@ -54,9 +54,8 @@ enum End {
 }
 
 impl<'a> AcquireParams<'a> {
-    /// Takes the lock. `time_over` is the outcome once the time to wait is over, if there is a limit.
-    ///
-    /// Futures that wait for the store are boxed: an acquisition that does not wait has no room for them.
+    /// Takes the lock; returns `time_over` once the time to wait is over. Futures that wait for the store are
+    /// boxed, to keep an acquisition that does not wait small.
     pub(super) async fn acquire<O: From<Guard>>(self, time_over: Option<O>) -> Result<O, LockError> {
         let entry = self.entry;
         let begun = entry.now();

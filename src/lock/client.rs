@@ -326,8 +326,7 @@ impl fmt::Debug for LockClient {
 /// # Examples
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// let guard = client.get_lock("orders:42")?.lock().await?;
 /// for held in client.held() {
 ///     println!("{} ({}), by {} for {:?}", held.name, held.mode, held.owner, held.held_for);
@@ -363,8 +362,7 @@ pub struct HeldLock {
 /// # Examples
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// for wait in client.waiting() {
 ///     println!("{} acquisitions wait for {} ({})", wait.waiters, wait.name, wait.mode);
 /// }

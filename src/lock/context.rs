@@ -145,8 +145,7 @@ impl Context {
         }));
     }
 
-    /// Awaits `future` until `deadline`. `None` if the time ran out first, by the clock: a busy runtime fires
-    /// its timers late. Pinned by the caller: see [`unless`].
+    /// Awaits `future` until `deadline`. `None` if the time ran out first, by the clock, not the timer.
     pub(super) async fn until<F>(&self, deadline: Moment, future: F) -> Option<F::Output>
     where
         F: Future + Unpin,

@@ -61,8 +61,7 @@ struct Unpolled {
     abandon_guards: Mutex<Vec<Weak<dyn Abandonable>>>,
     /// Subscription of a waiter that a release has named, until the waiter takes the subscription over.
     kept: Mutex<Option<Listening>>,
-    /// Time since which this client competes for the lock of a store that calls waiters, and time of its last
-    /// question. Queue heads that give up leave their place to the next one.
+    /// Start of this client's competition at a store that calls waiters, and time of its latest question.
     competes: Mutex<Option<(Moment, Moment)>>,
 }
 

@@ -23,8 +23,7 @@ use crate::lock::owner::{LeaseIdError, Owner};
 /// # Examples
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// let lock = client.get_lock("orders")?;
 /// let guard = lock.lock().await?;
 /// lock.force_unlock().await?;
@@ -330,8 +329,7 @@ impl Error for LockError {
 /// # Examples
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// use std::time::Duration;
 ///
 /// let guard = client.get_lock("orders:42")?.lock().await?;

@@ -20,8 +20,7 @@ use crate::lock::owner::Owner;
 /// # Examples
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// use std::time::Duration;
 ///
 /// // Give the lock back and hear how that went.
@@ -184,8 +183,6 @@ impl Guard {
     }
 
     /// Asks the store if the lock is still held: the strongest answer without a [token](Self::fencing_token).
-    ///
-    /// Time passes until the caller's next step; [`remaining`](Self::remaining) tells how much is left.
     ///
     /// # Cancel safety
     ///

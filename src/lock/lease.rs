@@ -9,8 +9,7 @@ use std::time::Duration;
 /// # Examples
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// use std::time::Duration;
 /// use latchwork::Lease;
 ///
@@ -34,8 +33,7 @@ impl Lease {
     /// The shortest lease: the millisecond, which stores count in.
     pub const MIN: Duration = Duration::from_millis(1);
 
-    /// The longest lease, 146 million years: half of an i64 of milliseconds. A store adds its clock to a
-    /// lease, and Redis's scripts count in floating point, which rounds up.
+    /// The longest lease: half of an i64 of milliseconds, so that a store can add its clock to a lease.
     pub const MAX: Duration = Duration::from_millis(i64::MAX as u64 / 2);
 
     pub(crate) fn check(lease: Duration) -> Result<Duration, LeaseError> {
@@ -60,8 +58,7 @@ impl From<Duration> for Lease {
 /// # Examples
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// use std::time::Duration;
 /// use latchwork::{LeaseError, LockError};
 ///

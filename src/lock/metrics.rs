@@ -19,8 +19,7 @@ use self::histogram::{Histogram, Recording};
 /// # Examples
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// let lock = client.get_lock("orders:42")?;
 /// let guard = lock.lock().await?;
 /// assert!(lock.try_lock().await?.is_none());
@@ -79,8 +78,7 @@ pub struct Metrics {
 /// # Examples
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// let lock = client.get_lock("orders:42")?;
 /// lock.lock().await?.unlock().await?;
 /// let stats = lock.stats();

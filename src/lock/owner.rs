@@ -15,8 +15,7 @@ use uuid::Uuid;
 /// # Examples
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// let me = client.owner();
 /// let lock = client.get_lock("orders:42")?.owned_by(&me);
 /// let (outer, inner) = (lock.lock().await?, lock.lock().await?);

@@ -6,10 +6,8 @@ use crate::lock_entry::Moment;
 
 use crate::lock::backend::Mode;
 
-/// Limits the questions of a queue head: a burst at once, then a steady rate. A message costs its publisher
-/// next to nothing, but the question that follows costs the store a script.
-///
-/// A message that comes during a pause is kept: the head asks as soon as the limit allows.
+/// Limits the questions of a queue head: a burst at once, then a steady rate. A message is cheap, but the
+/// question that follows costs the store a script. A message that comes during a pause is kept.
 #[derive(Debug)]
 pub(super) struct RateLimit {
     burst: u32,

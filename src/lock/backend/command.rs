@@ -35,8 +35,7 @@ pub struct AcquireRequest {
     pub lease: Duration,
     /// The number of fencing tokens to reserve; 0 for none. To read: any number above 0 asks for one token.
     pub tokens: u64,
-    /// The waiter's position if the lock is not granted; `None` without a wait, and for plain locks unless
-    /// the store [calls waiters](super::Backend::calls_waiters).
+    /// The waiter's position if the lock is not granted; `None` without a wait or a queue at the store.
     pub position: Option<QueuePosition>,
     /// Leaves a free plain lock to the clients that wait, as this client held the lock last.
     pub yields: bool,
@@ -246,8 +245,7 @@ pub enum ReleaseOutcome {
 /// # Examples
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// let lock = client.get_lock("orders:42")?;
 /// let guard = lock.lock().await?;
 /// let holder = lock.holder().await?.expect("it is held");

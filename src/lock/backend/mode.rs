@@ -15,8 +15,7 @@ pub(in crate::lock) const LONGEST_POSITION: Duration = Duration::from_secs(10);
 /// # Examples
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// use latchwork::lock::Mode;
 ///
 /// let prices = client.get_read_write_lock("prices")?;
@@ -45,8 +44,7 @@ impl Mode {
         matches!(self, Self::Fair | Self::Write)
     }
 
-    /// Time for which the store remembers a waiter, or `None`: a third of a renewed lease, and short, since a
-    /// dead or suspended waiter delays the others.
+    /// Time for which the store remembers a waiter: short, since a dead waiter delays the others.
     pub(in crate::lock) fn position(self, renewed_lease: Duration) -> Option<Duration> {
         if self == Self::Plain {
             return None;
@@ -72,8 +70,7 @@ impl fmt::Display for Mode {
 /// # Examples
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// use latchwork::{LockError, LockKind};
 ///
 /// let guard = client.get_fair_lock("tickets")?.lock().await?;

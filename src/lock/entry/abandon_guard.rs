@@ -1,5 +1,4 @@
-//! [`AbandonGuard`]: gives back a lease or a hold whose future is dropped, or kept and not polled, while the
-//! future waits for the store outside of the queue.
+//! [`AbandonGuard`]: gives back the lease or hold of a future that stops while it waits for the store.
 
 use std::future::poll_fn;
 use std::pin::Pin;

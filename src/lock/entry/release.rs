@@ -32,8 +32,7 @@ const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
 const FIRST_BACK_OFF: Duration = Duration::from_millis(10);
 
 impl Entry {
-    /// Sends a release that the caller awaits. If the command fails, or the caller goes away, the background
-    /// repeats the release. False if the store did not know the lease.
+    /// Sends a release that the caller awaits. False if the store did not know the lease.
     pub(in crate::lock) async fn release(
         self: &Arc<Self>,
         mut pending_release: PendingRelease,
@@ -208,8 +207,7 @@ impl NamedWaiter {
     }
 }
 
-/// A release in the background. At its end, for any reason, the next waiter is appointed and the client is
-/// told. If the runtime drops the task earlier, the watchdog repeats the release.
+/// A release in the background. If the runtime drops its task, the watchdog repeats the release.
 struct Release {
     entry: Arc<Entry>,
     number: u64,

@@ -73,8 +73,7 @@ impl<T> Table<T> {
         if let Some(entry) = self.find(name) {
             return entry;
         }
-        // Made, and dropped if another thread was quicker, with the mutex free, which an entry's drop locks.
-        // Declared before `places`, `made` is dropped after `places`.
+        // Declared before `places`, to be dropped after it: an entry's drop locks the mutex.
         let made = Arc::new(make());
         let mut places = self.0.lock();
         let is_it = |place: &Place<T>| place.name == *name;

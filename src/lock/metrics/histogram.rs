@@ -15,8 +15,7 @@ const BUCKETS: usize = 40;
 /// # Examples
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// client.get_lock("orders:42")?.lock().await?.unlock().await?;
 /// let holds = client.metrics().holds;
 /// assert_eq!(holds.count(), 1);
