@@ -147,7 +147,6 @@ impl LockError {
     /// use latchwork::LockError;
     /// use latchwork::redis::{self, ErrorKind, Redis};
     ///
-    /// // No server listens there.
     /// let error = LockError::from(Redis::connect("redis://127.0.0.1:1").await.unwrap_err());
     /// let own: &redis::Error = error.backend_error().unwrap().downcast_ref().unwrap();
     /// assert_eq!(own.kind(), ErrorKind::Connection);
@@ -352,8 +351,7 @@ impl ShutdownError {
         self.forked
     }
 
-    /// True if no guard is left, and only releases were not answered: no work is lost, and the program may
-    /// end. The locks are free when their leases are over, if not before.
+    /// True if only releases were not answered: no work is lost, and the locks are free by their leases' end.
     pub fn is_release_pending(&self) -> bool {
         self.held.is_empty() && !self.forked
     }

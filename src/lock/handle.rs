@@ -434,8 +434,6 @@ impl Lock {
     ///
     /// # Examples
     ///
-    /// A limit for the waiters of one name, without a command:
-    ///
     /// ```
     /// use latchwork::{Guard, Lock, LockError};
     ///

@@ -35,7 +35,8 @@ pub struct AcquireRequest {
     pub lease: Duration,
     /// The number of fencing tokens to reserve; 0 for none. To read: any number above 0 asks for one token.
     pub tokens: u64,
-    /// The waiter's position if the lock is not granted; `None` without a wait or a queue at the store.
+    /// The waiter's position if the lock is not granted; `None` without a wait, and for plain locks unless
+    /// the store [calls waiters](super::Backend::calls_waiters).
     pub position: Option<QueuePosition>,
     /// Leaves a free plain lock to the clients that wait, as this client held the lock last.
     pub yields: bool,

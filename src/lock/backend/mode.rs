@@ -44,7 +44,7 @@ impl Mode {
         matches!(self, Self::Fair | Self::Write)
     }
 
-    /// Time for which the store remembers a waiter: short, since a dead waiter delays the others.
+    /// Time for which the store remembers a waiter, or `None`: short, since a dead waiter delays the others.
     pub(in crate::lock) fn position(self, renewed_lease: Duration) -> Option<Duration> {
         if self == Self::Plain {
             return None;
