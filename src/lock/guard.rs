@@ -169,7 +169,8 @@ impl Guard {
         self.entry.engine.state_of(&self.grant, self.entry.now()).err()
     }
 
-    /// As [`lost`](Self::lost), for `timeout` at most: then `None`. A timeout of zero looks once.
+    /// As [`lost`](Self::lost), for `timeout` at most by the backend's clock: `None` if the hold is not lost
+    /// by then. A timeout of zero looks once.
     ///
     /// # Cancel safety
     ///
