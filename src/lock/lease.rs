@@ -33,7 +33,7 @@ impl Lease {
     /// The shortest lease: the millisecond, which stores count in.
     pub const MIN: Duration = Duration::from_millis(1);
 
-    /// The longest lease: half of an i64 of milliseconds, so that a store can add its clock to a lease.
+    /// The longest lease: half an i64 of milliseconds, as stores add their clock, and Redis counts in floats.
     pub const MAX: Duration = Duration::from_millis(i64::MAX as u64 / 2);
 
     pub(crate) fn check(lease: Duration) -> Result<Duration, LeaseError> {

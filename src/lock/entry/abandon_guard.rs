@@ -1,4 +1,4 @@
-//! [`AbandonGuard`]: gives back the lease or hold of a future dropped, or not polled, while it asks the store.
+//! [`AbandonGuard`]: gives back the lease or hold of a future dropped, or unpolled, while it asks the store.
 
 use std::future::poll_fn;
 use std::pin::Pin;
