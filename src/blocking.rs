@@ -9,11 +9,10 @@
 //!
 //! # Inside of async code
 //!
-//! A call here does not panic in async code, but blocks its thread, which runs no other task until the
-//! return. If the task that holds the lock needs the same thread, the two deadlock. A call that blocks a
-//! thread of the runtime in which `Redis::connect` was called may get neither a reply nor a timeout: no other
-//! thread takes over the task that the blocked thread woke last. `LockClient::connect` (feature `redis`) has
-//! its own thread and is safe. If blocking is unavoidable, use a thread made for it, as by `spawn_blocking`.
+//! A call here blocks its thread, which runs no other task until the return. If the task that holds the lock
+//! needs the same thread, the two deadlock. A call that blocks a thread of the runtime in which
+//! `Redis::connect` was called may get neither a reply nor a timeout. `LockClient::connect` (feature `redis`)
+//! has its own thread and is safe. If blocking is unavoidable, use a thread as of `spawn_blocking`.
 
 mod client;
 mod guard;

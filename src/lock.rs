@@ -2,8 +2,7 @@
 //! [`Backend`](crate::backend::Backend).
 //!
 //! ```
-//! # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-//! # block_on(async {
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! use std::time::Duration;
 //! use latchwork::{Lease, LockClient};
 //!
@@ -82,15 +81,15 @@
 //!                                                       guard
 //! ```
 //!
-//! Only the queue head talks to the store. A timer for the lease's end stands beside the messages, so a lost
-//! message costs time and never a hang. Every way out leaves the queue and the subscription; an attempt under
-//! way is rolled back, and a release is repeated until the store answers or the lease is over.
+//! Only the queue head asks the store. The head also retries by a timer for the lease's end, so a lost
+//! message costs only time. A waiter that leaves gives up its queue position and subscription; an attempt
+//! under way is rolled back, and a release is repeated until the store answers or the lease is over.
 //!
-//! A release with a waiter here costs the store nothing, until the client's [tenure](LockOptions::tenure) is
-//! over: then the lease goes back, and this client asks again behind the others.
+//! A release hands the lock to a waiter of this client in memory, until the client's
+//! [tenure](LockOptions::tenure) is over: then the lease goes back, and this client asks behind the others.
 //!
-//! A [fair lock](LockClient::get_fair_lock) differs in its releases. The store's queue has a position for the
-//! queue head of each client, and each release goes to the store:
+//! For a [fair lock](LockClient::get_fair_lock) the store queues each client's queue head, and each release
+//! goes to the store:
 //!
 //! ```text
 //! release, with the next waiter of this client ─► store ──its turn─────────────────► guard
@@ -98,9 +97,8 @@
 //!                                                  a release elsewhere, which grants ────┘─► guard
 //! ```
 //!
-//! A [read-write lock](LockClient::get_read_write_lock) is two locks. The write lock is a fair lock with
-//! other commands. The read lock is shared: the readers of a client have a lease together, which newcomers
-//! join in memory within the tenure; after the tenure newcomers ask the store.
+//! The write lock of a [read-write lock](LockClient::get_read_write_lock) is a fair lock with other commands.
+//! The readers of a client share a lease, which newcomers join in memory within the tenure.
 
 // Where to look:
 //

@@ -12,7 +12,7 @@ use super::{Lock, ReadWriteLock, block_on};
 
 /// Makes locks by name, for threads: the blocking twin of [`LockClient`](crate::LockClient).
 ///
-/// The recipe [`threads`] is a program without a runtime.
+/// A program without a runtime: [`threads`].
 ///
 /// [`threads`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/threads.rs
 ///
@@ -24,7 +24,6 @@ use super::{Lock, ReadWriteLock, block_on};
 /// let client = LockClient::local(); // or LockClient::connect("redis://…")?
 /// let lock = client.get_lock("orders:42")?;
 /// let guard = lock.lock()?;
-/// // … no other task or thread has it here …
 /// guard.unlock()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -45,8 +44,8 @@ impl LockClient {
 impl LockClient {
     /// Connects to the Redis server at `url`, as [`Redis::connect`](crate::redis::Redis::connect) does.
     ///
-    /// The connections run on one background thread, which ends with the last clone of the client, its locks
-    /// and guards, after their pending work. Dropping them never blocks or panics, not even in async code.
+    /// The connections run on one background thread, which ends after the last clone of the client, its locks
+    /// and guards, and their pending work. Dropping them never blocks.
     ///
     /// With options: `LockClient::with_options(Redis::builder().blocking_connect(url)?, &options)`.
     ///
@@ -92,26 +91,12 @@ impl LockClient {
         self.inner.get_lock(name).map(Lock::from_async)
     }
 
-    /// Returns the fair lock called `name`: waiting threads and tasks, in all processes, acquire the lock in
-    /// the order in which they began to wait. Sends nothing.
-    ///
-    /// [`LockClient::get_fair_lock`](crate::LockClient::get_fair_lock) tells the costs and limits.
+    /// Returns the fair lock called `name`, whose waiters in all processes are served in order of arrival.
+    /// Sends nothing. See [`LockClient::get_fair_lock`](crate::LockClient::get_fair_lock).
     ///
     /// # Errors
     ///
     /// [`LockError`] if no backend could keep a lock under that name.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use latchwork::blocking::LockClient;
-    ///
-    /// let client = LockClient::local();
-    /// let guard = client.get_fair_lock("tickets")?.lock()?;
-    /// // … earlier waiters went first, later waiters follow …
-    /// guard.unlock()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[doc(alias = "fair_lock")]
     pub fn get_fair_lock(&self, name: &str) -> Result<Lock, LockError> {
         self.inner.get_fair_lock(name).map(Lock::from_async)

@@ -10,9 +10,8 @@ use super::block_on;
 
 /// One hold on a lock, for threads. While the guard and its lease last, only its owner has the lock.
 ///
-/// [`unlock`](Self::unlock) releases the hold and returns the outcome. A drop, also by a panic, releases in
-/// the background; at the end of `main`, [`LockClient::shutdown`](super::LockClient::shutdown) waits for
-/// these releases. No method panics. The async twin is [`Guard`](crate::Guard).
+/// A drop, also by a panic, releases in the background; at the end of `main`,
+/// [`LockClient::shutdown`](super::LockClient::shutdown) waits. The async twin is [`Guard`](crate::Guard).
 ///
 /// # Examples
 ///
@@ -90,8 +89,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`LockError::Lease`] if the lease cannot be kept, [`LockError::Lost`] if the hold is lost,
-    /// [`LockError::Backend`] if the command fails.
+    /// The errors of [`Guard::extend`](crate::Guard::extend).
     pub fn extend(&mut self, lease: Duration) -> Result<(), LockError> {
         block_on(self.inner.extend(lease))
     }
@@ -100,16 +98,12 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`] if the owner had lost the lock. [`LockError::ReleasePending`] if the command
-    /// failed: the hold is over, and the client repeats the release in the background.
-    /// [`Guard::unlock`](crate::Guard::unlock) lists all errors, with their meaning for the work.
+    /// The errors of [`Guard::unlock`](crate::Guard::unlock), with their meaning for the work.
     pub fn unlock(self) -> Result<(), LockError> {
         block_on(self.inner.unlock())
     }
 
-    /// Keeps the lock, without renewals, until its lease ends or its owner calls [`Lock::unlock`].
-    ///
-    /// [`Lock::unlock`]: super::Lock::unlock
+    /// Keeps the lock, without renewals, until its lease ends or [`Lock::unlock`](super::Lock::unlock).
     pub fn forget(self) {
         self.inner.forget();
     }

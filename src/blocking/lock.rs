@@ -98,8 +98,7 @@ impl Lock {
         Ok(block_on(self.inner.try_lock_for(wait, lease))?.map(Guard::from_async))
     }
 
-    /// Releases one hold of `owner`: preferably one whose guard was [forgotten](Guard::forget), or else the
-    /// hold of a guard. See [`Lock::unlock`](crate::Lock::unlock).
+    /// Releases one hold of `owner`: a [forgotten](Guard::forget) hold, or else the hold of a guard.
     ///
     /// # Errors
     ///
@@ -167,8 +166,7 @@ impl Lock {
         self.inner.stats()
     }
 
-    /// The number of this client's tasks and threads waiting for this lock, including the queue head at the
-    /// store. See [`Lock::waiting`](crate::Lock::waiting).
+    /// The number of tasks and threads that wait for this lock. See [`Lock::waiting`](crate::Lock::waiting).
     pub fn waiting(&self) -> usize {
         self.inner.waiting()
     }

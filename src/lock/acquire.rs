@@ -40,7 +40,6 @@ pub(super) struct AcquireParams<'a> {
     pub(super) owner: Option<u64>,
     pub(super) lease: Lease,
     pub(super) fenced: bool,
-    /// `None`: no limit.
     pub(super) wait: Option<Duration>,
 }
 
@@ -55,12 +54,10 @@ enum End {
 }
 
 impl<'a> AcquireParams<'a> {
-    /// Takes the lock. `time_over` is the outcome once the time to wait is over, if there is a limit.
-    ///
-    /// Futures that wait for the store are boxed: an acquisition that does not wait has no room for them.
+    /// Takes the lock; returns `time_over` once the time to wait is over. Futures that wait for the store are
+    /// boxed, to keep an acquisition that does not wait small.
     pub(super) async fn acquire<O: From<Guard>>(self, time_over: Option<O>) -> Result<O, LockError> {
         let entry = self.entry;
-        // The limit counts from the first poll.
         let begun = entry.now();
         let mut now = begun;
         // Yield first: a future that yielded with the lock, and was never polled again, would keep the lock.
@@ -72,7 +69,6 @@ impl<'a> AcquireParams<'a> {
         let mut patient = self.wait.is_some();
         loop {
             let under = self.check(now)?;
-            // A fresh owner and its lease may share a number.
             let number = entry.context.number();
             let request = self.request(number);
             let end = if let Some(under) = under {
@@ -151,7 +147,6 @@ impl<'a> AcquireParams<'a> {
 
     /// True if the caller waits for a holder, here or elsewhere, and so outwaits a store that is gone.
     fn is_behind_a_holder(&self) -> bool {
-        // A synchronous store is never gone.
         !self.entry.context.is_synchronous && self.entry.engine.is_known_held()
     }
 
@@ -199,7 +194,6 @@ impl<'a> AcquireParams<'a> {
         }
     }
 
-    /// Enters the queue, unless the lock or the head's place is free.
     fn enter(&self, request: &Request, now: Moment, waker: &Waker) -> Turn {
         // Cloning a waker runs foreign code, so the clone is made before the event.
         let waker = self.may_wait().then(|| waker.clone());
@@ -210,7 +204,6 @@ impl<'a> AcquireParams<'a> {
     fn beside_itself(&self, owner: u64, now: Moment) -> Result<Option<LeaseId>, LockError> {
         let entry = self.entry;
         let Some(under) = entry.other_side_of(owner, now) else { return Ok(None) };
-        // The owner already has this side.
         if !entry.engine.holds_of(owner, now).is_empty() {
             return Ok(None);
         }

@@ -34,24 +34,10 @@ pub const LATEST_RUN: Duration = Duration::from_secs(120);
 ///
 /// # Examples
 ///
-/// Lock over a backend:
-///
-/// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
-/// use latchwork::LockClient;
-/// use latchwork::local::Local;
-///
-/// let client = LockClient::new(Local::new());
-/// client.get_lock("orders:42")?.lock().await?.unlock().await?;
-/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-/// ```
-///
 /// Send the commands for a plain lock, as a client does:
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// use std::time::{Duration, Instant};
 /// use latchwork::backend::{
 ///     AcquireOutcome, AcquireRequest, Backend, LeaseId, LeaseKey, LockName, Mode, ReleaseOutcome,
@@ -78,16 +64,15 @@ pub const LATEST_RUN: Duration = Duration::from_secs(120);
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 ///
-/// Test an implementation by the suite of the package `latchwork-conformance`, which every backend of this
-/// crate passes. The suite makes one test of each property:
+/// Test an implementation by the suite of the package `latchwork-conformance`:
 ///
 /// ```text
 /// latchwork_conformance::suite!(plain: || FileLocks::new(&directory()));
 /// ```
 ///
-/// A failed test names the sentence of this contract that does not hold. The suite does not delay, lose or
-/// double commands: a store behind a network also needs tests with injected faults. [A backend of your own]
-/// is the guide; [`examples/own_backend`] is a complete backend with these tests.
+/// A failed test names the broken sentence of this contract. The suite does not delay, lose or double
+/// commands: a store behind a network also needs tests with injected faults. [A backend of your own] is the
+/// guide; [`examples/own_backend`] is a complete backend with these tests.
 ///
 /// [A backend of your own]: https://github.com/latchwork/latchwork/blob/main/docs/own-backend.md
 /// [`examples/own_backend`]: https://github.com/latchwork/latchwork/tree/main/examples/own_backend
@@ -100,16 +85,15 @@ pub const LATEST_RUN: Duration = Duration::from_secs(120);
 /// | [`Transport`], the messages | tells a channel's [`Inbox`](crate::backend::Inbox) of messages from the store, of readiness of the subscription, and of a possible loss of messages | subscribes before the wait, and asks the store again after a message: only a [grant](#fair-locks) counts as an acquisition |
 /// | [`Runtime`], the surroundings | provides a clock, timers, and tasks that outlive their caller | reads no other clock; renews leases and repeats releases in background tasks |
 ///
-/// [`channels`](Self::channels) names the channels on which the commands publish and to which the transport
-/// subscribes. The [registry](Self::registry) has one subscription per channel, over the transport, for all
-/// clients of the process. The client counts each lease from the send time of its command, by the clock of
-/// the [runtime](Self::runtime). A store without messages of its own has a transport that polls the store; a
-/// backend without an executor uses `local::ThreadRuntime`.
+/// The commands publish on the [`channels`](Self::channels) to which the transport subscribes. The client
+/// counts each lease from the send time of its command, by the clock of the [runtime](Self::runtime). A
+/// store without messages has a transport that polls the store; a backend without an executor uses
+/// `local::ThreadRuntime`.
 ///
 /// # Plain locks
 ///
-/// A backend for [plain](Mode::Plain) locks implements the methods without a default and ignores the
-/// [`Mode`]. A backend that [supports](Self::supports) other locks also obeys their sections below.
+/// A backend for [plain](Mode::Plain) locks alone implements the methods without a default, and ignores the
+/// [`Mode`].
 ///
 /// | command | name is free | leased to this id | leased to another id |
 /// |---|---|---|---|
@@ -142,8 +126,8 @@ pub const LATEST_RUN: Duration = Duration::from_secs(120);
 ///
 /// # Fencing tokens
 ///
-/// A fencing token rises from one reservation of a name to the next, whichever client reserves, for as long
-/// as the store lasts; gaps are allowed. `acquire` reserves as many consecutive tokens as requested.
+/// `acquire` reserves as many consecutive tokens as requested, all greater than every token that any client
+/// has reserved for the name before; gaps are allowed.
 ///
 /// # Messages
 ///
@@ -166,19 +150,17 @@ pub const LATEST_RUN: Duration = Duration::from_secs(120);
 ///   the client's own [channel](Self::channels). An id with an unreachable client keeps its position.
 /// * A release that names a [`NextWaiter`] enqueues that waiter before the grant.
 ///
-/// So a grant saves the client a question, and a dead client delays others at most for its position's time.
-///
 /// A grant's message may come late, twice or never, and others may publish a forgery. So a grant carries a
-/// secret of the waiter's own `acquire`, which only the store can know. The backend delivers `Granted` only
-/// for a message with the secret; any other message is at most a hint to ask. The client believes a grant for
-/// as long as its own commands have kept the position, and asks again before that time ends. If the position
-/// of an id may have ended meanwhile, the client believes no grant to the id, and asks under a new id.
+/// secret of the waiter's own `acquire`, which only the store can know, and the backend delivers `Granted`
+/// only for a message with the secret. The client believes a grant for as long as its own commands have kept
+/// the position, and asks again before that time ends. If the position of an id may have ended meanwhile, the
+/// client asks under a new id.
 ///
 /// # Read-write locks
 ///
-/// Each lease belongs to one id, to read or to write, and lasts as long as requested, independently of other
-/// leases. Writers queue like the waiters of fair locks. Waiting readers listen only on the name's channel,
-/// and ask after each message; their position says how long the store remembers that they wait.
+/// Each lease belongs to one id, and lasts independently of other leases. Writers queue like the waiters of
+/// fair locks. Waiting readers listen only on the name's channel, and ask after each message; their position
+/// says how long the store remembers that they wait.
 ///
 /// * An id may read if there is no writer and no reachable writer began to wait earlier, or if the id reads
 ///   [under](AcquireRequest::under) a lease that writes.
@@ -196,15 +178,12 @@ pub const LATEST_RUN: Duration = Duration::from_secs(120);
 ///   until the next reservation to write: readers fence off late writes, and not each other.
 /// * A released writer that also reads goes on reading; a released reader also leaves the queue.
 ///
-/// So a writer waits for the present readers and one turn of readers, a reader for one writer.
-///
 /// # Commands that come late
 ///
-/// A client may have several commands under way at a time, for one id or for several; each may run twice, and
-/// they may run in another order than sent. After [`Failure::Indeterminate`], or after its future was
-/// dropped, a command may still run, even after commands that were sent later. After any other failure, a
-/// command never runs. An answered command does not run again, unless [`may_run_again`](Self::may_run_again)
-/// says so, and its answer is the answer of its last run.
+/// A client may have several commands under way at a time; each may run twice, and in another order than
+/// sent. After [`Failure::Indeterminate`], or after its future was dropped, a command may still run; after
+/// any other failure it never runs. An answered command does not run again, unless
+/// [`may_run_again`](Self::may_run_again) says so, and its answer is the answer of its last run.
 ///
 /// Three rules, which the client and the store keep together, make late commands harmless:
 ///
@@ -229,8 +208,7 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// releases its lock without an allocation. A pending future is dropped and its command sent again.
     const ANSWERS_AT_ONCE: bool = false;
 
-    /// The process's subscriptions, one per channel, over the transport. All clients of one backend share the
-    /// registry, so a message wakes one waiter of the process, not one of each client.
+    /// The subscriptions, one per channel, of all clients of this backend: a message wakes one waiter.
     fn registry(&self) -> &Registry<Self::Transport>;
 
     /// The clock, timers and background tasks of all clients.
@@ -269,9 +247,8 @@ pub trait Backend: Send + Sync + Sized + 'static {
     }
 
     /// True if an answered attempt by this id may run once more, as a copy of its command may be under way. A
-    /// client asks after each answer, and after each error but [`Indeterminate`](Failure::Indeterminate),
-    /// unless the caller has gone or the backend answers at once. In the end the client [rolls
-    /// back](Self::roll_back) such an id, and the rollback must undo the late copy, too.
+    /// client asks after each answer, and after each error but [`Indeterminate`](Failure::Indeterminate). In
+    /// the end the client [rolls back](Self::roll_back) such an id, and the rollback undoes the late copy.
     fn may_run_again(&self, id: &LeaseId) -> bool {
         let _ = id;
         false

@@ -30,8 +30,7 @@ use crate::lock::read_write_lock::ReadWriteLock;
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// use std::time::Duration;
 /// use latchwork::LockClient;
 ///
@@ -68,16 +67,14 @@ use crate::lock::read_write_lock::ReadWriteLock;
 ///
 /// # Forks and snapshots
 ///
-/// After a fork, make another client, over a backend made in the child. There each call of the old client
-/// that takes, gives back or inspects a lock fails with [`LockError::Forked`], and its holds are
-/// [lost](crate::LossReason::Forked). A new client over the parent's backend in memory fails with
-/// [`LockError::RuntimeEnded`], as the backend's threads are missing. In the child, do not poll the parent's
+/// After a fork, make another client, over a backend made in the child. There the old client's calls fail
+/// with [`LockError::Forked`], its holds are [lost](crate::LossReason::Forked), and a new client over the
+/// parent's backend in memory fails with [`LockError::RuntimeEnded`]. In the child, do not poll the parent's
 /// futures, nor call [`metrics`](Self::metrics) and [`stats`](Lock::stats): both may wait for a missing
 /// thread.
 ///
 /// A process cannot detect that a snapshot of it, or of its machine, was restored beside the original: both
-/// use the same leases until the leases end. Make clients after restoring. Where two holders would do harm,
-/// let the protected resource check the [token](Lock::fenced).
+/// use the same leases until the leases end. Make clients after restoring, or use [tokens](Lock::fenced).
 #[derive(Clone)]
 pub struct LockClient {
     context: Arc<Context>,
@@ -117,8 +114,8 @@ impl LockClient {
 
     /// Returns the fair lock called `name`, whose waiters in all processes are served in order of arrival.
     ///
-    /// Sends nothing. Fairness costs commands: every release goes to the store, even where a plain lock
-    /// passes on in memory. The release grants the lock to the next waiter, so a hand-off takes one hop.
+    /// Sends nothing. Every release of a fair lock goes to the store, which grants the lock to the next
+    /// waiter; a plain lock's release to a waiter of the same client sends nothing.
     ///
     /// Use a name for one kind of lock: while another kind is held, calls fail with [`LockError::OtherKind`].
     ///
@@ -132,7 +129,7 @@ impl LockClient {
     /// * a waiter that is kept unpolled, or whose process stands still, holds up the others for a third of
     ///   the [watchdog's timeout](crate::LockOptions::watchdog_timeout) or 10 s at most, and then waits anew;
     /// * after a forced release, or a lease that ended by itself, the waiters of the holder's client are in
-    ///   the store's queue within a second, in order of arrival; a waiter granted but not polled waits anew;
+    ///   the store's queue within a second, in order of arrival;
     /// * after a failover or flush of the store the waiters queue anew, in order of arrival.
     ///
     /// [`Lock::try_lock`] overtakes no waiter.
@@ -140,20 +137,6 @@ impl LockClient {
     /// # Errors
     ///
     /// [`LockError::Name`] for a refused name, [`LockError::Unsupported`] if the backend has no such locks.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
-    /// use latchwork::LockClient;
-    ///
-    /// let client = LockClient::local();
-    /// let guard = client.get_fair_lock("tickets")?.lock().await?;
-    /// assert!(client.get_lock("tickets")?.try_lock().await.unwrap_err().is_other_kind());
-    /// guard.unlock().await?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-    /// ```
     #[doc(alias = "fair_lock")]
     pub fn get_fair_lock(&self, name: &str) -> Result<Lock, LockError> {
         self.lock_of(name, Mode::Fair)
@@ -166,22 +149,6 @@ impl LockClient {
     /// # Errors
     ///
     /// [`LockError::Name`] for a refused name, [`LockError::Unsupported`] if the backend has no such locks.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
-    /// use latchwork::LockClient;
-    ///
-    /// let prices = LockClient::local().get_read_write_lock("prices")?;
-    /// let readers = (prices.read().lock().await?, prices.read().lock().await?);
-    /// drop(readers);
-    /// let writer = prices.write().lock().await?;
-    /// assert!(prices.read().try_lock().await?.is_none());
-    /// writer.unlock().await?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-    /// ```
     #[doc(alias = "read_write")]
     #[doc(alias = "RwLock")]
     pub fn get_read_write_lock(&self, name: &str) -> Result<ReadWriteLock, LockError> {
@@ -215,19 +182,6 @@ impl LockClient {
     }
 
     /// Returns the client's figures so far.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
-    /// # let client = latchwork::LockClient::local();
-    /// client.get_lock("orders:42")?.lock().await?.unlock().await?;
-    /// let metrics = client.metrics();
-    /// assert_eq!((metrics.waits.count(), metrics.leases_lost), (1, 0));
-    /// println!("99 of 100 waited for less than {:?}", metrics.waits.quantile(0.99));
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-    /// ```
     pub fn metrics(&self) -> Metrics {
         let (context, held, waiting) = (&self.context, self.held(), self.waiting());
         Metrics {
@@ -239,9 +193,8 @@ impl LockClient {
         }
     }
 
-    /// Lists this client's holds, [forgotten](crate::Guard::forget) holds included, by owner and lock, in
-    /// order of modes and names. Asks no server; [`Lock::holder`] asks the store, for a holder in any
-    /// process.
+    /// Lists this client's holds, [forgotten](crate::Guard::forget) ones included, by owner and lock, in
+    /// order of modes and names. Asks no server.
     ///
     /// Looks at each lock separately, while other locks change. Empty in a child that was forked off.
     pub fn held(&self) -> Vec<HeldLock> {
@@ -298,11 +251,11 @@ impl LockClient {
     }
 
     /// Ends the client: from now on no lock is granted, and waiters get an error. Waits for at most `limit`
-    /// until every guard is gone or its lease over, and every release is answered, rollbacks included; not
-    /// for [forgotten](crate::Guard::forget) holds, which the store keeps until their leases are over.
+    /// until every guard is gone or its lease over, and every release and rollback is answered; not for
+    /// [forgotten](crate::Guard::forget) holds.
     ///
-    /// Call `shutdown` at the end of `main` and after Ctrl-C: the runtime's end drops the releases in the
-    /// background, and leaves their locks held for the rest of their leases.
+    /// Call `shutdown` at the end of `main` and after Ctrl-C: a runtime that ends drops the releases in the
+    /// background, and their locks stay held for the rest of their leases.
     ///
     /// # Cancel safety
     ///
@@ -313,23 +266,6 @@ impl LockClient {
     /// [`ShutdownError`] names the locks that guards still hold, or whose release was not answered: see
     /// [`is_release_pending`](ShutdownError::is_release_pending). A forked child gets an error at once, with
     /// [`is_forked`](ShutdownError::is_forked), and nothing changes.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
-    /// use std::time::Duration;
-    /// use latchwork::LockClient;
-    ///
-    /// let client = LockClient::local();
-    /// let lock = client.get_lock("orders")?;
-    /// drop(lock.lock().await?);
-    /// // tokio::select! { _ = work() => {}, _ = tokio::signal::ctrl_c() => {} }
-    /// client.shutdown(Duration::from_secs(5)).await?;
-    /// assert!(lock.lock().await.unwrap_err().is_shut_down());
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-    /// ```
     pub async fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
         if !self.context.is_same_process() {
             return Err(ShutdownError { releasing: Vec::new(), held: Vec::new(), forked: true });
@@ -354,8 +290,7 @@ impl LockClient {
                     // A guard may be kept beyond its lease, whose end notifies nothing.
                     wake = wake.min(ends);
                 }
-                // A caller awaits the release, or asks the store outside of the queue and may have to
-                // release.
+                // A caller awaits the release, or may have to release after a question outside of the queue.
                 if entry.engine.is_returning() || entry.is_unreleased() || entry.has_abandon_guards() {
                     awaited.push(entry.name.clone());
                 }
@@ -391,9 +326,7 @@ impl fmt::Debug for LockClient {
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// let guard = client.get_lock("orders:42")?.lock().await?;
 /// for held in client.held() {
 ///     println!("{} ({}), by {} for {:?}", held.name, held.mode, held.owner, held.held_for);
@@ -429,9 +362,7 @@ pub struct HeldLock {
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// for wait in client.waiting() {
 ///     println!("{} acquisitions wait for {} ({})", wait.waiters, wait.name, wait.mode);
 /// }

@@ -27,16 +27,13 @@ use crate::lock::releases::Releases;
 pub(super) struct Context {
     pub(super) store: Box<dyn Store>,
     pub(super) registry: Registry<dyn Transport>,
-    /// The store answers within the call.
     pub(super) is_synchronous: bool,
     pub(super) rules: Rules,
     pub(super) recorder: Recorder,
     pub(super) releases: Releases,
     pub(super) client: Uuid,
-    /// The uuid as text.
     pub(super) id: String,
     label: Option<Arc<str>>,
-    /// Next number, of an owner or a lease.
     next_number: AtomicU64,
     origin: Origin,
     shut_down: AtomicBool,
@@ -93,7 +90,6 @@ impl Context {
         self.origin.is_same_process()
     }
 
-    /// Fails in a child: the leases are the parent's.
     pub(super) fn check_origin(&self) -> Result<(), LockError> {
         if self.is_same_process() { Ok(()) } else { Err(LockError::Forked) }
     }
@@ -149,14 +145,12 @@ impl Context {
         }));
     }
 
-    /// Awaits `future` until `deadline`. `None` if the time ran out first, by the clock: a busy runtime fires
-    /// its timers late. Pinned by the caller: see [`unless`].
+    /// Awaits `future` until `deadline`. `None` if the time ran out first, by the clock, not the timer.
     pub(super) async fn until<F>(&self, deadline: Moment, future: F) -> Option<F::Output>
     where
         F: Future + Unpin,
     {
         let Some(instant) = deadline.instant() else { return Some(future.await) };
-        // A timer that panics has fired.
         let mut sleep = Discarded(foreign::call("a timer", || self.store.sleep_until(instant)));
         let timer = poll_fn(|task| match &mut sleep.0 {
             Some(sleep) if self.now() < deadline => {

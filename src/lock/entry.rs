@@ -56,14 +56,12 @@ pub(super) struct Entry {
 /// State of callers that may stop polling, made on first use.
 #[derive(Default)]
 struct Unpolled {
-    /// Releases whose task the runtime dropped before the answer.
     unreleased: Mutex<Vec<PendingRelease>>,
     /// Guards of futures that wait for the store outside of the queue.
     abandon_guards: Mutex<Vec<Weak<dyn Abandonable>>>,
     /// Subscription of a waiter that a release has named, until the waiter takes the subscription over.
     kept: Mutex<Option<Listening>>,
-    /// Time since which this client competes for the lock of a store that calls waiters, and time of its last
-    /// question. Queue heads that give up leave their place to the next one.
+    /// Start of this client's competition at a store that calls waiters, and time of its latest question.
     competes: Mutex<Option<(Moment, Moment)>>,
 }
 
@@ -132,13 +130,11 @@ impl Entry {
         self.context.now()
     }
 
-    /// Schedules the watchdog's look at this entry, at `at` or earlier.
     #[inline]
     pub(super) fn schedule(self: &Arc<Self>, at: Moment) {
         self.tables.deadlines.schedule(self, at);
     }
 
-    /// Runs an event of the engine, and carries out its effects.
     #[inline(always)]
     pub(super) fn event<T>(self: &Arc<Self>, event: impl FnOnce(&LockEntry, &mut Effects) -> T) -> T {
         let mut effects = Effects::default();
@@ -200,8 +196,6 @@ impl Entry {
         }
     }
 
-    // === Asking ===
-
     pub(super) fn acquire<'a>(&'a self, request: &'a AcquireRequest) -> CommandFuture<'a, AcquireOutcome> {
         self.context.store.acquire(self.mode, &self.name, request)
     }
@@ -243,7 +237,6 @@ impl Entry {
         common.is_some_and(|common| listening.add(&self.context.registry, common))
     }
 
-    /// True if subscribing costs nothing.
     pub(super) fn is_subscribed(&self) -> bool {
         let transport = self.context.registry.transport();
         let is_active = |channel| foreign::call("a transport", || transport.is_active(channel));
@@ -260,7 +253,6 @@ impl Entry {
         QueuePosition { waited: sent.saturating_duration_since(since), kept: LONGEST_POSITION }
     }
 
-    /// This client has had its turn.
     pub(super) fn had_its_turn(&self) {
         if let Some(unpolled) = self.unpolled.get() {
             *unpolled.competes.lock() = None;
@@ -294,7 +286,6 @@ impl Entry {
         [Some(Arc::clone(self)), self.other_side()].into_iter().flatten()
     }
 
-    /// Returns the leases in hand of this name, on both sides of a read-write lock.
     pub(super) fn leases_in_hand(self: &Arc<Self>) -> Vec<(Arc<Self>, u64)> {
         let numbers = |entry: Arc<Self>| {
             entry.engine.lease_numbers().into_iter().map(move |number| (Arc::clone(&entry), number))
@@ -307,13 +298,11 @@ impl Entry {
         self.event(|engine, effects| engine.gone(number, sent, self.now(), effects))
     }
 
-    /// Returns the queue head's next attempt. `None` if another waiter is already the queue head.
     pub(super) fn attempt(&self, head: &HeadTicket, request: &Request, sent: Moment) -> Option<Attempt> {
         let context = &self.context;
         self.engine.attempt(head, context.number(), sent, context.lease_of(request))
     }
 
-    /// Returns the head's position for the store's queue, if the store has one.
     pub(super) fn position_of(&self, head: &HeadTicket, sent: Moment) -> Option<QueuePosition> {
         let waited = sent.saturating_duration_since(head.since());
         self.position.map(|kept| QueuePosition { waited, kept })

@@ -15,20 +15,15 @@ use crate::lock::owner::{LeaseIdError, Owner};
 /// An error of taking, giving back or inspecting a lock.
 ///
 /// A lock that another owner holds is no error: `try_lock` and `try_lock_for` return `None`. Predicates tell
-/// what can be done, whatever the backend. The text says what failed, why, and what to do.
-///
-/// Every other error of this crate's locks, options, names, clients and connections converts by `?`.
-///
-/// [Failures] tells what to do about each error, and which events lead to each.
+/// how to react, whatever the backend. Every other error of this crate's locks converts by `?`. [Failures]
+/// lists each error's causes and remedies.
 ///
 /// [Failures]: https://github.com/latchwork/latchwork/blob/main/docs/failures.md
 ///
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// let lock = client.get_lock("orders")?;
 /// let guard = lock.lock().await?;
 /// lock.force_unlock().await?;
@@ -95,8 +90,8 @@ pub enum LockError {
         /// The backend's own error.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The name is held as another kind of lock, and nothing was changed. The call does not wait for the
-    /// other kind, whose release wakes no waiter here. Give each kind of lock names of its own.
+    /// The name is held as another kind of lock, and nothing was changed. Waiting would not help, as the
+    /// other kind's release wakes no waiter here. Give each kind of lock names of its own.
     OtherKind {
         /// The kind that is held under the name.
         found: LockKind,
@@ -148,12 +143,10 @@ impl LockError {
     ///
     /// ```
     /// # #[cfg(feature = "redis")] {
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// use latchwork::LockError;
     /// use latchwork::redis::{self, ErrorKind, Redis};
     ///
-    /// // No server listens there.
     /// let error = LockError::from(Redis::connect("redis://127.0.0.1:1").await.unwrap_err());
     /// let own: &redis::Error = error.backend_error().unwrap().downcast_ref().unwrap();
     /// assert_eq!(own.kind(), ErrorKind::Connection);
@@ -200,9 +193,8 @@ impl LockError {
         matches!(self, Self::Backend { failure: Failure::Indeterminate, .. })
     }
 
-    /// True if the hold is over, and only its release is still repeated in the background; others may have to
-    /// wait until then. Also for a shutdown that [waits only for
-    /// releases](ShutdownError::is_release_pending).
+    /// True if the hold is over, and only its release is still repeated in the background. Also for a
+    /// shutdown that [waits only for releases](ShutdownError::is_release_pending).
     pub fn is_release_pending(&self) -> bool {
         match self {
             Self::ShutdownUnfinished(error) => error.is_release_pending(),
@@ -240,8 +232,6 @@ impl LockError {
     /// work may be done in part.
     ///
     /// # Examples
-    ///
-    /// Work that waits for the store to come back, as long as it takes:
     ///
     /// ```
     /// use std::time::Duration;
@@ -338,9 +328,7 @@ impl Error for LockError {
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// use std::time::Duration;
 ///
 /// let guard = client.get_lock("orders:42")?.lock().await?;
@@ -363,8 +351,7 @@ impl ShutdownError {
         self.forked
     }
 
-    /// True if no guard is left, and only releases were not answered: no work is lost, and the program may
-    /// end. The locks are free when their leases are over, if not before.
+    /// True if only releases were not answered: no work is lost, and the locks are free by their leases' end.
     pub fn is_release_pending(&self) -> bool {
         self.held.is_empty() && !self.forked
     }

@@ -20,9 +20,7 @@ use crate::lock::owner::Owner;
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// use std::time::Duration;
 ///
 /// // Give the lock back and hear how that went.
@@ -47,12 +45,11 @@ use crate::lock::owner::Owner;
 ///
 /// # Giving the lock back
 ///
-/// [`unlock`](Self::unlock) gives the hold back and returns the outcome. Dropping the guard gives the hold
-/// back as well: to the next waiter of this client at once, otherwise in the background. A release that
-/// fails, or that is no longer awaited, is repeated until the store has answered or the lease is over; at the
-/// end of `main`, [`LockClient::shutdown`](crate::LockClient::shutdown) waits for releases.
-///
-/// A guard never frees a lock that another owner has got meanwhile.
+/// [`unlock`](Self::unlock) gives the hold back and returns the outcome. Dropping the guard gives the hold to
+/// the next waiter of this client at once, or to the store in the background. A release that fails, or is no
+/// longer awaited, is repeated until the store answers or the lease is over; at the end of `main`,
+/// [`LockClient::shutdown`](crate::LockClient::shutdown) waits for releases. A guard never frees a lock that
+/// another owner has got meanwhile.
 ///
 /// Recipes: a job that stops when its lock is lost ([`one_process`]), the election of a leader ([`leader`]).
 ///
@@ -63,7 +60,7 @@ pub struct Guard {
     entry: Arc<Entry>,
     owner: Owner,
     grant: Grant,
-    /// Time at which the guard was made; `None` once the hold is not ours to give back.
+    /// Time at which the guard was made; `None` once the hold was given back or forgotten.
     since: Option<Moment>,
 }
 
@@ -80,7 +77,6 @@ impl Guard {
         &self.grant
     }
 
-    /// Takes over the token of an extension, if there is a token.
     pub(super) fn set_token(&mut self, token: Option<u64>) {
         if let Some(token) = token {
             self.grant = self.grant.copy().with_token(token);
@@ -116,9 +112,9 @@ impl Guard {
     /// True if the lock is still held, as far as this process knows; asks no server.
     ///
     /// The lease counts from before its command was sent: `is_held` turns false before the store gives the
-    /// lock to others, as long as clocks run at the same speed. Time passes until the caller's next step.
-    /// This process hears of a [forced](crate::Lock::force_unlock) release elsewhere within a second if
-    /// others of this client wait, otherwise at the next renewal; [`ensure_held`](Self::ensure_held) asks.
+    /// lock to others, if clocks run at the same speed. This process hears of a
+    /// [forced](crate::Lock::force_unlock) release elsewhere within a second if others of this client wait,
+    /// otherwise at the next renewal; [`ensure_held`](Self::ensure_held) asks.
     pub fn is_held(&self) -> bool {
         self.entry.context.check_origin().is_ok() && self.loss().is_none()
     }
@@ -159,7 +155,6 @@ impl Guard {
             // Listen first, so that a loss from now on is either seen here or notified.
             match self.entry.engine.state_of(&self.grant, self.entry.now()) {
                 Err(reason) => return reason,
-                // No renewal follows, and no timer tells the end.
                 Ok(_) if self.entry.context.has_ended() => return LossReason::Unreachable,
                 // A renewal moves the end during the sleep: then look again.
                 Ok(hold) => {
@@ -189,8 +184,6 @@ impl Guard {
 
     /// Asks the store if the lock is still held: the strongest answer without a [token](Self::fencing_token).
     ///
-    /// Time passes until the caller's next step; [`remaining`](Self::remaining) tells how much is left.
-    ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
@@ -199,20 +192,6 @@ impl Guard {
     ///
     /// [`LockError::Lost`] if the hold is lost, with the reason. [`LockError::Backend`] if the store could
     /// not be asked; then the lock is held for as long as [`is_held`](Self::is_held) is true.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
-    /// # let client = latchwork::LockClient::local();
-    /// let lock = client.get_lock("orders:42")?;
-    /// let guard = lock.lock().await?;
-    /// guard.ensure_held().await?;
-    /// lock.force_unlock().await?;
-    /// assert!(guard.ensure_held().await.unwrap_err().is_lost());
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-    /// ```
     pub async fn ensure_held(&self) -> Result<(), LockError> {
         proceed().await;
         match self.entry.verify(&self.grant).await? {
@@ -223,32 +202,17 @@ impl Guard {
 
     /// Makes the lease last for at least `lease` from now. Never shortens a lease.
     ///
-    /// For work that takes longer than its [own lease](crate::Lock::lock_with_lease). A watched lease is
-    /// renewed anyway; an extension keeps the lease for that long even if this process stalls.
+    /// A watched lease is renewed anyway; an extension keeps it for `lease` even if this process stalls.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the store may have extended the lease or not. The guard does not count on
-    /// it: the hold ends as before, and then the store is told, in case it keeps the lock.
+    /// If the future is dropped, the hold ends as before. The store may have extended the lease, so the
+    /// client then releases the lease.
     ///
     /// # Errors
     ///
     /// [`LockError::Lease`] if the lease cannot be kept, [`LockError::Lost`] if the hold is lost, with the
     /// reason, [`LockError::Backend`] if the command fails; then the hold lasts as long as before.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
-    /// # let client = latchwork::LockClient::local();
-    /// use std::time::Duration;
-    ///
-    /// let mut guard = client.get_lock("orders:42")?.lock_with_lease(Duration::from_secs(1)).await?;
-    /// guard.extend(Duration::from_secs(60)).await?;
-    /// assert!(guard.remaining() > Duration::from_secs(50));
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-    /// ```
     pub async fn extend(&mut self, lease: Duration) -> Result<(), LockError> {
         let lease = Lease::check(lease)?;
         self.entry.context.check_origin()?;
@@ -269,8 +233,7 @@ impl Guard {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not keep the lock: the command is finished in the background, and repeated if
-    /// need be; likewise if the future is kept unpolled.
+    /// Dropping the future, or not polling it, does not keep the lock: the background finishes the release.
     ///
     /// # Errors
     ///
@@ -335,7 +298,6 @@ impl Guard {
         if !self.entry.context.is_same_process() {
             return;
         }
-        // As in `begin_unlock`.
         let now = self.entry.now();
         self.since = None;
         // Before the effects: a look meanwhile must find the entry and its forgotten hold.

@@ -25,8 +25,7 @@ use crate::support::trace;
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// use std::time::Duration;
 /// use latchwork::Lease;
 ///
@@ -55,20 +54,17 @@ use crate::support::trace;
 ///
 /// # Owners
 ///
-/// Each acquisition has an owner of its own: taking the lock twice waits, as with a mutex;
-/// [`owned_by`](Self::owned_by) makes it re-entrant. A client's handles of one name are handles of one lock.
-///
-/// The store leases the lock to the client. Inside of the client the lock passes on in memory.
+/// Each acquisition has its own owner, so taking the lock twice waits, as with a mutex;
+/// [`owned_by`](Self::owned_by) makes the lock re-entrant. A client's handles of one name share one lock.
 ///
 /// # Fairness
 ///
-/// A client serves its waiters strictly in the order of their first polls (with the feature `tokio`: by a
-/// task that has not spent tokio's budget), explicit owners too unless they hold the lock already. In each
-/// process the oldest waiter competes at the store. A process that has the lock serves its own waiters for
-/// the [tenure](crate::LockOptions::tenure), and then asks again behind the others that wait.
+/// A client serves its waiters in the order of their first polls (by a task that has not spent tokio's
+/// budget); an owner that holds the lock does not wait. In each process the oldest waiter competes at the
+/// store. A process that has the lock serves its own waiters for the
+/// [tenure](crate::LockOptions::tenure), and then asks again behind the other processes.
 ///
-/// A future that is kept unpolled is [superseded](crate::LockOptions::unpolled_limit) when its turn has come.
-/// Until then the other waiters wait for that future, as with any fair async mutex.
+/// A waiter whose turn has come but that is not polled is [superseded](crate::LockOptions::unpolled_limit).
 ///
 /// # Safety of what the lock protects
 ///
@@ -79,10 +75,9 @@ use crate::support::trace;
 ///
 /// # Cancel safety
 ///
-/// Dropping the future of [`lock`](Self::lock), [`try_lock`](Self::try_lock) or
-/// [`try_lock_for`](Self::try_lock_for) at any point leaves nothing behind: no subscription, no place in the
-/// queue, and no lease, as a command under way is rolled back in the background. The futures are `Send`, and
-/// run under any time limit, such as `tokio::time::timeout`.
+/// Dropping the future of an acquisition leaves nothing behind: no subscription, no place in the queue, no
+/// lease; a command under way is rolled back in the background. The futures are `Send`, and run under any
+/// time limit, such as `tokio::time::timeout`.
 ///
 /// # Recipes
 ///
@@ -114,27 +109,12 @@ impl Lock {
 
     /// Returns the same lock, taken by `owner`, which can take it again; free when all guards are gone.
     ///
-    /// Any number of tasks may use one owner. A loss ends all of the owner's holds: the next acquisition is a
-    /// first one, and earlier guards report the loss and do not give the new hold back.
+    /// Any number of tasks may use one owner. A loss ends all of the owner's holds; the earlier guards report
+    /// the loss, and never release a later hold.
     ///
     /// # Panics
     ///
     /// If another client made `owner`.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
-    /// # let client = latchwork::LockClient::local();
-    /// let me = client.owner();
-    /// let lock = client.get_lock("orders")?.owned_by(&me);
-    /// let outer = lock.lock().await?;
-    /// let inner = lock.lock().await?; // does not wait for itself
-    /// assert_eq!(lock.hold_count(&me).await?, 2);
-    /// # drop((inner, outer));
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-    /// ```
     #[must_use]
     #[track_caller]
     pub fn owned_by(&self, owner: &Owner) -> Self {
@@ -142,20 +122,18 @@ impl Lock {
         Self { entry: Arc::clone(&self.entry), owner: Some(*owner), fenced: self.fenced }
     }
 
-    /// True if this client made `owner`, and so knows the owner's holds.
     fn knows(&self, owner: &Owner) -> bool {
         owner.client == self.entry.context.client
     }
 
     /// Returns the same lock with a token for each acquisition: [`Guard::fencing_token`].
     ///
-    /// A token is greater than all earlier tokens of this name, of all holders, for as long as the store
-    /// keeps its data: a Redis server that fails over or restarts without its last writes may issue a token
-    /// twice ([how to make that rarer]). Send the token along with each request to the protected resource,
-    /// and let the resource refuse a token smaller than the greatest seen: then a holder that was paused for
-    /// longer than its lease does no harm. Inner holds have the token of the owner's outer hold. Concurrent
-    /// [readers](crate::ReadWriteLock::read) share a token, greater than the tokens of earlier writers. An
-    /// owner that takes the lock without asking has no token, so let all users of a name ask.
+    /// A token is greater than all earlier tokens of this name for as long as the store keeps its data: a
+    /// Redis server that loses its last writes may issue a token twice ([how to make that rarer]). Send the
+    /// token with each request to the protected resource, and let the resource refuse a token smaller than
+    /// the greatest seen: then a holder that was paused beyond its lease does no harm. Inner holds have the
+    /// token of the outer hold. Concurrent [readers](crate::ReadWriteLock::read) share a token. Use
+    /// `fenced` for every acquisition of the name: others get no token.
     ///
     /// [how to make that rarer]:
     /// https://github.com/latchwork/latchwork/blob/main/docs/operations.md#fencing-tokens
@@ -163,8 +141,7 @@ impl Lock {
     /// # Examples
     ///
     /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// # let client = latchwork::LockClient::local();
     /// let lock = client.get_lock("orders")?.fenced();
     /// let late = lock.lock().await?;
@@ -191,23 +168,11 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`LockError::Backend`] if an attempt fails; a wait goes on through a lost connection, and tries again
-    /// when the connection is back or the holder's lease would be over. [`LockError::Subscribe`] if the
-    /// lock's messages cannot be subscribed to. [`LockError::OtherKind`] if the name is held as another kind
-    /// of lock. [`LockError::Upgrade`] if the owner reads and asks to write. [`LockError::ShutDown`],
-    /// [`RuntimeEnded`](LockError::RuntimeEnded) and [`Forked`](LockError::Forked) if the client is unusable.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
-    /// # let client = latchwork::LockClient::local();
-    /// let guard = client.get_lock("orders:42")?.lock().await?;
-    /// // … the guard may be kept, sent to another task, and outlives the `Lock` …
-    /// guard.unlock().await?;
-    /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
-    /// ```
+    /// [`LockError::Backend`] if an attempt fails; a waiter outlasts a lost connection, and retries when the
+    /// connection is back or the holder's lease would be over. [`LockError::Subscribe`] if the lock's
+    /// messages cannot be subscribed to. [`LockError::OtherKind`] if the name is held as another kind of
+    /// lock. [`LockError::Upgrade`] if the owner reads and asks to write. [`LockError::ShutDown`],
+    /// [`RuntimeEnded`](LockError::RuntimeEnded), [`Forked`](LockError::Forked) if the client is unusable.
     pub fn lock(&self) -> impl Future<Output = Result<Guard, LockError>> {
         self.acquire(Lease::Watched, None, None)
     }
@@ -229,8 +194,8 @@ impl Lock {
 
     /// Takes the lock if it is free now. The watchdog renews the lease while the guard lives.
     ///
-    /// `None`, without a command, if another acquisition of this client has the lock or waits for it: a try
-    /// does not overtake. While another one asks the store, the try waits for that answer, a second at most.
+    /// `None`, without a command, if another acquisition of this client has the lock or waits for it. While
+    /// another acquisition asks the store, the try waits for the store's answer, for a second at most.
     ///
     /// # Cancel safety
     ///
@@ -239,20 +204,6 @@ impl Lock {
     /// # Errors
     ///
     /// Those of [`lock`](Self::lock), and [`LockError::NoAnswer`] as of [`try_lock_for`](Self::try_lock_for).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
-    /// # let client = latchwork::LockClient::local();
-    /// let lock = client.get_lock("report")?;
-    /// match lock.try_lock().await? {
-    ///     Some(guard) => guard.unlock().await?, // … after the work …
-    ///     None => println!("another process writes it already"),
-    /// }
-    /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
-    /// ```
     pub fn try_lock(&self) -> impl Future<Output = Result<Option<Guard>, LockError>> {
         self.try_lock_for(Duration::ZERO, Lease::Watched)
     }
@@ -274,8 +225,7 @@ impl Lock {
     /// # Examples
     ///
     /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// use std::time::Duration;
     /// use latchwork::Lease;
     ///
@@ -329,7 +279,6 @@ impl Lock {
         let owner = owner.number;
         let left = self.entry.event(|engine, effects| engine.leave_by_name(owner, now, effects));
         self.entry.let_go();
-        // As far as this process knows, or the store.
         let had_it = match left {
             LeaveOutcome::Remains | LeaveOutcome::Passed => true,
             LeaveOutcome::NotHeld | LeaveOutcome::Lost(_) => false,
@@ -340,8 +289,8 @@ impl Lock {
 
     /// Frees the lock, whichever owner has it, and wakes a waiter. True if the lock was held.
     ///
-    /// The holder is not asked. A guard of this client is told at once; a guard of another client hears of
-    /// the loss at the next renewal, or at its release.
+    /// The holder is not asked. A guard of this client is told at once, a guard of another client at its next
+    /// renewal or its release.
     ///
     /// # Cancel safety
     ///
@@ -350,19 +299,6 @@ impl Lock {
     /// # Errors
     ///
     /// [`LockError::Backend`] if the command fails, [`LockError::OtherKind`] if another kind is held.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
-    /// # let client = latchwork::LockClient::local();
-    /// let lock = client.get_lock("orders:42")?;
-    /// let guard = lock.lock().await?;
-    /// assert!(lock.force_unlock().await?);
-    /// assert!(!guard.is_held(), "its holder is told");
-    /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
-    /// ```
     pub async fn force_unlock(&self) -> Result<bool, LockError> {
         let context = &self.entry.context;
         context.check_origin()?;
@@ -373,7 +309,7 @@ impl Lock {
         for (entry, number) in in_hand {
             entry.gone(number, sent);
         }
-        // The answer to an attempt under way may come later still.
+        // The answer to an attempt under way may still come.
         self.entry.both_sides().for_each(|entry| entry.engine.forced(entry.now()));
         // In case the message is lost.
         self.entry.engine.latch().release_all();
@@ -391,8 +327,7 @@ impl Lock {
     ///
     /// Data of another program under the name counts as a holder without id and mode: see [`Holder`].
     ///
-    /// Over Redis this costs one command; for a read lock, one for about 50 readers, to find their longest
-    /// lease. The same goes for [`is_locked`](Self::is_locked) and [`remaining`](Self::remaining).
+    /// Over Redis this costs one command, or one per about 50 readers of a read lock.
     ///
     /// # Cancel safety
     ///
@@ -402,24 +337,6 @@ impl Lock {
     ///
     /// [`LockError::Backend`] if the command fails. [`LockError::OtherKind`] for a side of a read-write lock,
     /// if the name is held as another kind.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
-    /// use latchwork::{LockClient, LockOptions, local::Local};
-    ///
-    /// let client = LockClient::with_options(Local::new(), &LockOptions::default().label("worker-3"))?;
-    /// let lock = client.get_lock("orders")?;
-    /// let guard = lock.lock().await?;
-    /// let holder = lock.holder().await?.expect("it is held");
-    /// let id = holder.id.expect("a client of this crate has it");
-    /// assert_eq!((id.client_id().as_str(), id.label()), (client.id(), Some("worker-3")));
-    /// println!("for {:?} still", holder.left);
-    /// # drop(guard);
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-    /// ```
     pub async fn holder(&self) -> Result<Option<Holder>, LockError> {
         proceed().await;
         let (mode, context) = (self.entry.mode, &self.entry.context);
@@ -427,7 +344,6 @@ impl Lock {
         let holders = context.store.holders(mode, self.name()).await;
         let holders = holders.map_err(|error| context.failed(self.name(), error))?;
         let mut holder = holders.into_iter().max_by_key(|holder| holder.left);
-        // A side of a read-write lock has holders of its own only.
         if let (Some(holder), Mode::Read | Mode::Write) = (&mut holder, mode) {
             holder.mode = Some(mode);
         }
@@ -475,7 +391,7 @@ impl Lock {
             return Ok(0);
         }
         proceed().await;
-        // Leases of readers are merged meanwhile, and the other lease is not verified by that.
+        // Readers may move to another lease meanwhile, which then has to be verified, too.
         let mut verified = Vec::new();
         loop {
             let holds = self.entry.engine.holds_of(owner.number, self.entry.now());
@@ -513,13 +429,10 @@ impl Lock {
         }
     }
 
-    /// Returns how many acquisitions of this client wait for this lock, the queue head included;
-    /// [`LockClient::waiting`](crate::LockClient::waiting) lists all locks. Asks no server, and knows no
-    /// waiters of other processes. 0 in a forked child.
+    /// Returns how many acquisitions of this client wait for this lock, the queue head included. Asks no
+    /// server. 0 in a forked child. [`LockClient::waiting`](crate::LockClient::waiting) lists all locks.
     ///
     /// # Examples
-    ///
-    /// A limit for the waiters of one name, without a command:
     ///
     /// ```
     /// use latchwork::{Guard, Lock, LockError};

@@ -9,9 +9,7 @@ use std::time::Duration;
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// use std::time::Duration;
 /// use latchwork::Lease;
 ///
@@ -35,11 +33,9 @@ impl Lease {
     /// The shortest lease: the millisecond, which stores count in.
     pub const MIN: Duration = Duration::from_millis(1);
 
-    /// The longest lease, 146 million years: half of an i64 of milliseconds. A store adds its clock to a
-    /// lease, and Redis's scripts count in floating point, which rounds up.
+    /// The longest lease: half an i64 of milliseconds, as stores add their clock, and Redis counts in floats.
     pub const MAX: Duration = Duration::from_millis(i64::MAX as u64 / 2);
 
-    /// Checks a lease for a store that counts milliseconds.
     pub(crate) fn check(lease: Duration) -> Result<Duration, LeaseError> {
         if lease < Self::MIN {
             return Err(LeaseError::TooShort);
@@ -62,9 +58,7 @@ impl From<Duration> for Lease {
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// use std::time::Duration;
 /// use latchwork::{LeaseError, LockError};
 ///

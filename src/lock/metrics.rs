@@ -10,10 +10,8 @@ use self::histogram::{Histogram, Recording};
 
 /// A snapshot of the events of one [`LockClient`](crate::LockClient) and its clones since its creation.
 ///
-/// The figures are read one after the other while the client works, so they need not add up. Counters only
-/// rise, until they wrap around, as scrapers expect.
-///
-/// [Running it] says which figures to alert on; the recipe [`prometheus`] exports the figures.
+/// The figures are read one after the other, and so need not add up. Counters only rise, until they wrap
+/// around. [Running it] says which figures to alert on; the recipe [`prometheus`] exports the figures.
 ///
 /// [Running it]: https://github.com/latchwork/latchwork/blob/main/docs/operations.md#alerts
 /// [`prometheus`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/prometheus.rs
@@ -21,9 +19,7 @@ use self::histogram::{Histogram, Recording};
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// let lock = client.get_lock("orders:42")?;
 /// let guard = lock.lock().await?;
 /// assert!(lock.try_lock().await?.is_none());
@@ -38,8 +34,7 @@ use self::histogram::{Histogram, Recording};
 pub struct Metrics {
     /// Times from the call to the guard. The [count](Histogram::count) is the number of acquisitions.
     pub waits: Histogram,
-    /// Calls without a guard because the lock was held, at once or until their time limit. Failed calls are
-    /// not counted: the caller has their errors.
+    /// Calls that returned no guard, and no error, because the lock was held.
     pub given_up: u64,
     /// Lifetimes of guards, except [forgotten](crate::Guard::forget) ones.
     pub holds: Histogram,
@@ -49,8 +44,7 @@ pub struct Metrics {
     pub hand_offs_remote: u64,
     /// Waiters with the lock, or the right to ask the store, overtaken as they were not polled in time.
     pub superseded: u64,
-    /// Releases refused or not answered. The client repeats a release until an answer, or the end of the
-    /// lease.
+    /// Releases refused or not answered. The client repeats them until an answer or the lease's end.
     pub releases_failed: u64,
     /// Releases under way in the background now.
     pub releases_pending: u64,
@@ -60,8 +54,8 @@ pub struct Metrics {
     pub renewals_late: u64,
     /// Renewals of unknown effect. The watchdog retries.
     pub renewals_failed: u64,
-    /// Holds lost, for any reason. The loss of a hold without renewals counts when a task looks at the hold.
-    /// An inner hold whose own lease ends while its owner has the lock does not count: its guard reports it.
+    /// Holds lost, for any reason; a hold without renewals when a task looks at the hold. An inner hold whose
+    /// own lease ends while its owner still has the lock does not count.
     pub leases_lost: u64,
     /// Wake-ups with an acquisition, by all clients of the backend, as clients share messages.
     pub wakes_useful: u64,
@@ -84,9 +78,7 @@ pub struct Metrics {
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// let lock = client.get_lock("orders:42")?;
 /// lock.lock().await?.unlock().await?;
 /// let stats = lock.stats();
@@ -116,7 +108,6 @@ macro_rules! recorder {
         }
 
         impl Recorder {
-            /// Joins these figures with those of the registry and the releases.
             pub(super) fn snapshot(&self, registry: &RegistryStats, releases_pending: usize) -> Metrics {
                 Metrics {
                     waits: self.waits.snapshot(),
@@ -150,7 +141,6 @@ recorder!(
     leases_lost
 );
 
-/// Figures of one name beside the engine's.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) wakes_useful: Counter,

@@ -8,8 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 /// The name of a lock: of 1 to [`MAX_BYTES`](Self::MAX_BYTES) bytes, with balanced braces, and not reserved.
 ///
-/// Stores keep queues, counters and leases beside a lock. A lock with the name of such a key would be taken,
-/// emptied or read as the other lock's data. So a name is refused that
+/// Stores keep queues, counters and leases beside a lock. So a name is refused that
 ///
 /// * begins with `latchwork_`, or contains `:latchwork:`;
 /// * is `redisson_lock_token`, `redisson_lock_queue`, `redisson_lock_timeout`, `redisson_lock__channel`,
@@ -45,7 +44,6 @@ const REDISSONS: [&str; 6] = [
 
 /// Mark of the keys that a backend of this crate keeps for a lock, behind the lock's name.
 const OURS: &str = ":latchwork:";
-/// Beginning of the names that this crate keeps for its own use.
 const OURS_IN_FRONT: &str = "latchwork_";
 /// Mark of the leases of a read-write lock's readers, behind the lock's name and the reader's id.
 const READERS_LEASE: &str = ":rwlock_timeout";
@@ -95,7 +93,6 @@ impl LockName {
         Ok(Self { text: Arc::from(name), hash: Self::hash_of(name) })
     }
 
-    /// Returns the hash of the `LockName` with this text.
     pub(crate) fn hash_of(name: &str) -> u64 {
         HASH_KEY.hash_one(name)
     }

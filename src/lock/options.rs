@@ -39,11 +39,10 @@ pub struct LockOptions {
 }
 
 impl LockOptions {
-    /// Sets the lease of locks that are taken without a lease of their own. The watchdog renews the lease
-    /// each time a third of it is over; if the process dies, the lock is free within this time.
+    /// Sets the lease of locks that are taken without a lease of their own; 30 s by default, as in Redisson.
     ///
-    /// By default 30 s, as in Redisson. A shorter timeout frees the locks of a dead process sooner, but a
-    /// process that is paused or cut off for longer loses its locks.
+    /// The watchdog renews the lease each time a third of it is over. If the process dies, the lock is free
+    /// within this time; a process that is paused or cut off for longer loses its locks.
     #[must_use]
     pub fn watchdog_timeout(mut self, timeout: Duration) -> Self {
         self.watchdog_timeout = timeout;
@@ -53,8 +52,8 @@ impl LockOptions {
     /// Limits the time for which an owner may have a lock by a watched lease: then the hold is
     /// [lost](crate::LossReason::HeldTooLong), and the next waiter has the lock. No limit by default.
     ///
-    /// For holders that hang: without a limit their locks are renewed while their process lives. If the whole
-    /// process hangs, its leases end by themselves. Leases of the caller's own are not touched.
+    /// Without a limit, the locks of a holder that hangs are renewed while its process lives. Leases of the
+    /// caller's own are not limited.
     #[must_use]
     pub fn max_hold(mut self, limit: Duration) -> Self {
         self.max_hold = Some(limit);
@@ -63,13 +62,12 @@ impl LockOptions {
 
     /// Limits how long a lease stays here while others wait, in this process or another; 30 ms by default.
     ///
-    /// Inside of a client a lock passes on in memory, unseen by other processes. So the first release after
-    /// this time gives the lease back to the store, and this client competes again behind the others. A
-    /// longer tenure costs the store fewer commands; a shorter tenure lets other processes wait less. Zero
-    /// gives each release back.
+    /// A client passes its lock on in memory. So the first release after this time gives the lease back to
+    /// the store, and this client competes again behind the others. A longer tenure costs the store fewer
+    /// commands; a shorter tenure lets other processes wait less. Zero gives each release back.
     ///
-    /// If no other process listened to that release, the next lease may stay twice as long, up to eight times
-    /// the tenure: the first process that comes may wait that long. Then the tenure is short again.
+    /// If no other process hears that release, the next lease may stay twice as long, up to eight times the
+    /// tenure, until another process comes.
     #[must_use]
     pub fn tenure(mut self, tenure: Duration) -> Self {
         self.tenure = tenure;
@@ -90,7 +88,7 @@ impl LockOptions {
     /// Sets this client's name for programs that ask for the [holder of a lock](crate::Lock::holder): a host,
     /// a pod, a job. At most [`MAX_LABEL_BYTES`](Self::MAX_LABEL_BYTES) bytes are used. No label by default.
     ///
-    /// The label becomes a part of the id under which the store keeps each lease.
+    /// The label is part of the [lease's id](crate::LeaseId).
     #[must_use]
     pub fn label(mut self, label: &str) -> Self {
         let mut end = label.len().min(Self::MAX_LABEL_BYTES);
@@ -104,7 +102,7 @@ impl LockOptions {
     /// Maps the name given to [`get_lock`](crate::LockClient::get_lock) to the store's name of the lock,
     /// which [`Lock::name`](crate::Lock::name) returns. The same name by default.
     ///
-    /// For a prefix, or for the name mapper of Redisson's clients. A name maps to the same result each time.
+    /// A name must map to the same result each time.
     ///
     /// # Examples
     ///

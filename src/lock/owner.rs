@@ -9,17 +9,13 @@ use uuid::Uuid;
 
 /// The holder of a lock, as an explicit handle: a client and a number.
 ///
-/// An owner that holds a lock can take the lock again. Redisson derives the owner from the thread; tasks move
-/// between threads, so here an owner is a value to pass around. Copies are the same owner.
-///
-/// The store leases a lock to a client, by a [`LeaseId`], and knows no owners.
+/// An owner that holds a lock can take the lock again. Tasks move between threads, so an owner is a value to
+/// pass around, and not the thread as in Redisson. Copies are the same owner. The store knows no owners.
 ///
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// let me = client.owner();
 /// let lock = client.get_lock("orders:42")?.owned_by(&me);
 /// let (outer, inner) = (lock.lock().await?, lock.lock().await?);
@@ -53,8 +49,7 @@ impl fmt::Debug for Owner {
 /// A lease's id at the store: `<client's uuid>:<number>`, and `:<label>` with a
 /// [label](crate::LockOptions::label).
 ///
-/// The number is new for each lease that the store grants, and never used again: a release that arrives late
-/// frees no other lease. The id's text is the field of a Redisson lock; [`FromStr`] reads the text.
+/// The number is new for each lease, so a late release frees no other lease. [`FromStr`] reads the text.
 ///
 /// # Examples
 ///

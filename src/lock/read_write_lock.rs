@@ -19,33 +19,28 @@ use crate::lock::name::LockName;
 ///
 /// # Fairness
 ///
-/// Writers of all processes have the lock in order of arrival, as with a [fair
-/// lock](crate::LockClient::get_fair_lock). Readers and writers take turns: a reader does not overtake a
-/// waiting writer, and after a writer the waiting readers come before the next writer. Thus a writer waits
-/// for the present readers and a turn of readers, a reader for one writer. The exceptions are those of fair
-/// locks, and:
+/// Writers of all processes have the lock in order of arrival. A reader does not overtake a waiting writer,
+/// and after a writer the waiting readers come before the next writer. Thus a writer waits for the present
+/// readers and a turn of readers, a reader for one writer. The exceptions are those of [fair
+/// locks](crate::LockClient::get_fair_lock), and:
 ///
 /// * an owner that reads takes the read lock again at once, before all waiters;
 /// * readers of a client join its present readers, within the [tenure](crate::LockOptions::tenure) of their
 ///   lease, and the client's waiting readers get in along with the first of them;
-/// * a writer whose lease ends by itself may leave the lock to the next writer, before the waiting readers:
-///   with a lock's last lease a Redis server also forgets if the lease was a writer's.
+/// * a writer whose lease ends by itself may leave the lock to the next writer, before the waiting readers.
 ///
 /// # At the store
 ///
-/// The readers of a client share one lease, which lasts for as long as the longest of them needs. Each
-/// reader's hold ends by its own lease, and no reader shortens another's. Joining and leaving takes no
-/// command, except for the first and the last reader, and once per tenure to ask if a writer waits.
-///
-/// [Kinds of locks] compares the costs with the plain and the fair lock.
+/// The readers of a client share one lease, as long as the longest of their own leases. Only the first and
+/// the last reader send a command, and once per tenure one reader asks if a writer waits. [Kinds of locks]
+/// compares the costs.
 ///
 /// [Kinds of locks]: https://github.com/latchwork/latchwork/blob/main/docs/kinds.md
 ///
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// use latchwork::LockClient;
 ///
 /// let client = LockClient::local();

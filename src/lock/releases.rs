@@ -40,7 +40,6 @@ impl Releases {
         self.done.notify();
     }
 
-    /// Resolves when another release is done. Listens from the call on.
     pub(super) fn done(&self) -> impl Future<Output = ()> + Send + use<> {
         self.done.listen()
     }

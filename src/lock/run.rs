@@ -10,9 +10,7 @@ use crate::lock::handle::Lock;
 
 impl Lock {
     /// Takes the lock as [`lock`](Self::lock) does, runs `work`, and gives the lock back. If the hold is lost
-    /// before `work` is ready, `work` is dropped at once, and does not go on without the lock.
-    ///
-    /// [`Guard::run`] tells the meaning of the outcomes.
+    /// before `work` is ready, `work` is dropped at once. [`Guard::run`] tells the meaning of the outcomes.
     ///
     /// # Cancel safety
     ///
@@ -21,18 +19,6 @@ impl Lock {
     /// # Errors
     ///
     /// Those of [`lock`](Self::lock), with `work` never polled. [`LockError::Lost`] as of [`Guard::run`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # async fn settle_invoices() -> usize { 7 }
-    /// # block_on(async {
-    /// # let client = latchwork::LockClient::local();
-    /// let settled = client.get_lock("invoices")?.run(settle_invoices()).await?;
-    /// assert_eq!(settled, 7);
-    /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
-    /// ```
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, LockError> {
         self.lock().await?.run(work).await
     }
@@ -66,13 +52,13 @@ impl Lock {
 
 impl Guard {
     /// Runs `work` under this hold, and gives the hold back. If the hold is lost before `work` is ready,
-    /// `work` is dropped at once, and does not go on without the lock.
+    /// `work` is dropped at once.
     ///
     /// `Ok`: `work` was ready before any known loss, and the hold was there to be given back. An unanswered
     /// release is no error here: the work is done, and the release is repeated in the background.
     ///
-    /// `work` is dropped at one of its `await`s, as by any timeout; tasks and threads of `work` go on. Its
-    /// writes to other systems are safe from a later holder only by a [token](Self::fencing_token).
+    /// `work` is dropped at one of its `await`s, as by any timeout; tasks and threads of `work` go on, so
+    /// fence its writes to other systems by a [token](Self::fencing_token).
     ///
     /// # Cancel safety
     ///
@@ -87,8 +73,7 @@ impl Guard {
     /// # Examples
     ///
     /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// # let client = latchwork::LockClient::local();
     /// let lock = client.get_lock("invoices")?;
     /// if let Some(guard) = lock.try_lock().await? {
@@ -111,24 +96,6 @@ impl Guard {
     /// # Errors
     ///
     /// Same as [`run`](Self::run).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # async fn pay() {}
-    /// # block_on(async {
-    /// # let client = latchwork::LockClient::local();
-    /// if let Some(guard) = client.get_lock("invoices")?.try_lock().await? {
-    ///     let paid = guard.run_with(async |guard| {
-    ///         // … what takes its time …
-    ///         guard.ensure_held().await?;
-    ///         Ok::<_, latchwork::LockError>(pay().await)
-    ///     });
-    ///     paid.await??;
-    /// }
-    /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
-    /// ```
     pub async fn run_with<T>(self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, LockError> {
         let output = self.unless_lost(pin!(async { work(&self).await })).await?;
         self.unlock_after(output).await

@@ -1,10 +1,9 @@
 //! The watchdog: renews, verifies and ends a client's leases, and supersedes waiters that are not polled.
 //!
-//! One task per client. The watchdog sleeps until the first of the
-//! [`Deadlines`](crate::lock::entry::deadlines::Deadlines), looks at the due entries, and renews leases with
-//! one call to the backend per kind of lock, or per group of names that the backend separates. It ends when
-//! nothing is due, and keeps the client weakly. Wakers are called last, in a task of their own: a blocking
-//! waker delays other wakers, and no renewal.
+//! One task per client sleeps until the first of the
+//! [`Deadlines`](crate::lock::entry::deadlines::Deadlines), looks at the due entries, and renews their leases
+//! by one call per mode and [group](crate::backend::Backend::renewal_group). The task ends when nothing is
+//! due. Wakers are called last, in another task: a blocking waker delays no renewal.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -23,7 +22,6 @@ use crate::lock::entry::table::Tables;
 use crate::lock::entry::{Entry, OnDrop};
 use crate::lock::lease::Lease;
 
-/// Looks this close together become a single look.
 const GRAIN: Duration = Duration::from_millis(1);
 
 /// Entries that are looked at before other tasks of the thread have their turn.

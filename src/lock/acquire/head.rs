@@ -14,10 +14,9 @@
 //! └── a message, the lease's end ◄── sleep ◄─┘
 //! ```
 //!
-//! A head must wait, and so subscribes first, if the client lets other processes go first after a release, or
-//! if a release has placed the head in the store's queue; so does a head whose channel is still subscribed
-//! to. Back-off always comes after the subscription. The end of the wait by the caller's limit or by an error
-//! is found at `ended?`. A head that leaves, with the lock or without, leaves the subscription.
+//! A head subscribes first if the client lets other processes go first after a release, if a release has
+//! placed the head in the store's queue, or if the channel is still subscribed to. `ended?` also finds the
+//! caller's limit and errors. A head that leaves, with the lock or without, leaves the subscription.
 
 mod wait;
 
@@ -47,11 +46,9 @@ pub(super) struct Head<'a> {
     request: Request,
     /// Latest answer: how long another process has the lock, or the store's error. `None` before any answer.
     says: Option<Result<Duration, LockError>>,
-    /// The head waits, and a store that calls waiters has to know.
     waits_to_be_called: bool,
     /// The client had the lock last, and lets others go first with its next question.
     yields: bool,
-    /// The release of the other process calls no waiter.
     uncalled: bool,
     has_lock: bool,
 }
@@ -80,7 +77,6 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Time for which another process has the lock, by the store's latest answer.
     fn held_for(&self) -> Option<Duration> {
         self.says.as_ref()?.as_ref().ok().copied()
     }
@@ -116,7 +112,6 @@ impl<'a> Head<'a> {
             let Some(question) = self.question(now) else { return Ok(End::Superseded) };
             let mut answer = entry.acquire(&question.asked);
             let (outcome, at) = match answer.take_done() {
-                // A synchronous answer took no time.
                 Some(outcome) => (outcome, now),
                 None => {
                     let answer = pin!(read_or(answer, self.unread(&question)));
@@ -132,7 +127,6 @@ impl<'a> Head<'a> {
                 Ok(AttemptOutcome::Granted(grant)) => return Ok(self.granted(grant, at)),
                 Ok(AttemptOutcome::Superseded) => return Ok(End::Superseded),
                 Ok(AttemptOutcome::Refused) if !may_wait => return Ok(End::Held),
-                // A second question would be a wait.
                 Ok(AttemptOutcome::TooLate) if !may_wait => return Ok(End::Unanswered),
                 Ok(AttemptOutcome::Refused | AttemptOutcome::TooLate) => {}
                 Err(error) if may_wait && patient && may_pass(&error) => self.says = Some(Err(error)),
@@ -231,7 +225,6 @@ impl<'a> Head<'a> {
         };
         let verdict = entry.event(|engine, effects| {
             let verdict = engine.answered(&self.ticket, attempt, answer, now, effects);
-            // A head that was granted the lock has nothing to abandon.
             self.has_lock = matches!(verdict, AttemptOutcome::Granted(_));
             verdict
         });
@@ -266,7 +259,6 @@ struct Question {
     asked: AcquireRequest,
 }
 
-/// True if the store may answer a later question.
 fn may_pass(error: &LockError) -> bool {
     matches!(error, LockError::Backend { failure: Failure::Unreachable | Failure::Indeterminate, .. })
 }

@@ -6,15 +6,12 @@ use crate::lock_entry::Moment;
 
 use crate::lock::backend::Mode;
 
-/// Limits the questions of a queue head: a burst at once, then a steady rate. A message costs its publisher
-/// next to nothing, but the question that follows costs the store a script.
-///
-/// A message that comes during a pause is kept: the head asks as soon as the limit allows.
+/// Limits the questions of a queue head: a burst at once, then a steady rate. A message is cheap, but the
+/// question that follows costs the store a script. A message that comes during a pause is kept.
 #[derive(Debug)]
 pub(super) struct RateLimit {
     burst: u32,
     every: Duration,
-    /// Time from which the whole burst is available again.
     rested: Moment,
 }
 
@@ -29,7 +26,6 @@ impl RateLimit {
         Self { burst, every, rested: now }
     }
 
-    /// Returns the time of the next question, `now` or later, and counts the question.
     pub(super) fn next(&mut self, now: Moment) -> Moment {
         let spare = self.every * (self.burst - 1);
         let at = now.max(self.rested - spare);

@@ -15,9 +15,7 @@ pub(in crate::lock) const LONGEST_POSITION: Duration = Duration::from_secs(10);
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// use latchwork::lock::Mode;
 ///
 /// let prices = client.get_read_write_lock("prices")?;
@@ -46,13 +44,11 @@ impl Mode {
         matches!(self, Self::Fair | Self::Write)
     }
 
-    /// Time for which the store remembers a waiter, or `None`: a third of a renewed lease, and short, since a
-    /// dead or suspended waiter delays the others.
+    /// Time for which the store remembers a waiter, or `None`: short, since a dead waiter delays the others.
     pub(in crate::lock) fn position(self, renewed_lease: Duration) -> Option<Duration> {
         if self == Self::Plain {
             return None;
         }
-        // Stores count in milliseconds.
         let third = Duration::from_millis((renewed_lease.min(Lease::MAX) / 3).as_millis() as u64);
         Some(third.clamp(Lease::MIN, LONGEST_POSITION))
     }
@@ -74,9 +70,7 @@ impl fmt::Display for Mode {
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// use latchwork::{LockError, LockKind};
 ///
 /// let guard = client.get_fair_lock("tickets")?.lock().await?;

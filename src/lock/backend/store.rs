@@ -45,7 +45,6 @@ impl fmt::Debug for AnyBackend {
     }
 }
 
-/// The failure of a command: its class and the backend's error.
 #[derive(Debug)]
 pub(in crate::lock) struct Failed {
     pub(in crate::lock) failure: Failure,
@@ -54,7 +53,6 @@ pub(in crate::lock) struct Failed {
 
 pub(in crate::lock) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A command of a [`Store`], as a future of its answer.
 pub(in crate::lock) enum CommandFuture<'a, T> {
     /// The call itself has answered; `None` once the answer was taken.
     Done(Option<Result<T, Failed>>),
@@ -62,7 +60,6 @@ pub(in crate::lock) enum CommandFuture<'a, T> {
 }
 
 impl<T> CommandFuture<'_, T> {
-    /// Takes the answer, if the call itself gave one.
     #[inline]
     pub(in crate::lock) fn take_done(&mut self) -> Option<Result<T, Failed>> {
         match self {

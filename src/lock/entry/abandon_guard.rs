@@ -1,5 +1,4 @@
-//! [`AbandonGuard`]: gives back a lease or a hold whose future is dropped, or kept and not polled, while the
-//! future waits for the store outside of the queue.
+//! [`AbandonGuard`]: gives back the lease or hold of a future dropped, or unpolled, while it asks the store.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -17,7 +16,6 @@ use super::{Entry, OnDrop};
 /// drops the value of a future that was woken and has not been polled for `unpolled_limit`.
 pub(in crate::lock) struct AbandonGuard<T: Send + 'static>(Arc<Shared<T>>);
 
-/// An [`AbandonGuard`] of any type.
 pub(super) trait Abandonable: Send + Sync {
     /// Time of the first wake-up since the last poll, or of the release. `None` without a value.
     fn woken(&self) -> Option<Moment>;
@@ -86,7 +84,6 @@ impl<T: Send + 'static> Drop for AbandonGuard<T> {
 }
 
 impl<T> Shared<T> {
-    /// Stores the waker of a poll. False if the value was given back.
     fn polled(&self, waker: &Waker) -> bool {
         let (is_there, is_known) = {
             let state = self.state.lock();
@@ -138,7 +135,6 @@ impl<T: Send + 'static> Wake for Shared<T> {
 }
 
 impl Entry {
-    /// True if a future waits for the store outside of the queue.
     pub(in crate::lock) fn has_abandon_guards(&self) -> bool {
         self.unpolled.get().is_some_and(|unpolled| !unpolled.abandon_guards.lock().is_empty())
     }

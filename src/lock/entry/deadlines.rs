@@ -22,21 +22,18 @@ pub(in crate::lock) struct Deadlines<E> {
 pub(in crate::lock) trait HasDeadline {
     fn due(&self) -> &Due;
 
-    /// Starts a watchdog if none is running.
     fn start_watchdog(&self);
 }
 
 pub(in crate::lock) struct Due {
     /// The moment's number, `NEVER`'s while nothing is due. Written only under the mutex of `Deadlines`.
     at: AtomicU64,
-    /// Tells entries apart that are due at the same time.
     number: u64,
 }
 
 struct Set<E> {
     /// Entries by deadline. Those of the second map had no early renewal, and are looked at only when due.
     entries: [BTreeMap<Key, Weak<E>>; 2],
-    /// A watchdog runs or is being started.
     running: bool,
 }
 
@@ -60,7 +57,6 @@ impl Due {
         Moment::of_number(self.at.load(Ordering::Relaxed))
     }
 
-    /// The caller has locked the mutex of `Deadlines`.
     fn set(&self, at: Moment) {
         // Ordering: Relaxed, see `Deadlines::schedule`; written under the mutex only.
         self.at.store(at.number(), Ordering::Relaxed);
@@ -168,7 +164,6 @@ impl<E: HasDeadline> Deadlines<E> {
         self.changed.listen()
     }
 
-    /// Returns the time of the next look; after `NEVER` the watchdog ends.
     pub(in crate::lock) fn next(&self) -> Moment {
         let mut set = self.set.lock();
         let at = set.first();
@@ -197,7 +192,6 @@ mod tests {
 
     use super::*;
 
-    /// With the count of watchdogs that were started.
     struct Entry(Due, Arc<AtomicU64>);
 
     impl HasDeadline for Entry {

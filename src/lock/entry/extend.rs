@@ -125,8 +125,7 @@ impl Entry {
         }
     }
 
-    /// Asks the store for these leases, by a renewal that prolongs no lease, and gives up the leases that are
-    /// gone. (A list of the holders may take several questions, and so show no single moment.)
+    /// Asks the store for these leases, by a renewal that prolongs no lease, and gives up the lost leases.
     pub(in crate::lock) async fn verify_leases(self: &Arc<Self>, numbers: &[u64]) -> Result<(), LockError> {
         let (context, sent) = (&self.context, self.now());
         context.check_origin()?;
@@ -144,7 +143,6 @@ impl Entry {
     }
 }
 
-/// Rounds up to the milliseconds that stores count in.
 fn whole_millis(lease: Duration) -> Duration {
     let millis = u64::try_from(lease.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     Duration::from_millis(millis).min(Lease::MAX)

@@ -88,7 +88,6 @@ impl Listening {
         self.own().granted()
     }
 
-    /// Waits until a message grants another number.
     pub(in crate::lock) async fn granted_next(&self) {
         let before = self.granted();
         while self.granted() == before {
@@ -96,12 +95,10 @@ impl Listening {
         }
     }
 
-    /// Takes a pending notification.
     pub(in crate::lock) fn try_told(&self) -> Option<Notification<'_>> {
         self.all().find_map(|subscription| subscription.latch().try_wait())
     }
 
-    /// Waits for a notification on any channel.
     pub(in crate::lock) async fn told(&self) -> Notification<'_> {
         let mut waits: Vec<_> = self.all().map(|entry| Box::pin(told(entry))).collect();
         poll_fn(|task| {
@@ -112,7 +109,6 @@ impl Listening {
     }
 }
 
-/// Waits for a message, as the only waiter of this subscription.
 async fn told(entry: &ChannelEntry) -> Notification<'_> {
     let mut told = pin!(entry.latch().wait());
     // Dropped before `told` leaves the latch's queue.
@@ -134,7 +130,6 @@ mod tests {
     use crate::subscription::transport::Inbox;
     use crate::support::sync::Mutex;
 
-    /// Keeps the inboxes in the order of their subscriptions.
     #[derive(Clone, Debug, Default)]
     struct Keeps(Arc<Mutex<Vec<Inbox>>>);
 

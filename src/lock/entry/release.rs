@@ -32,8 +32,7 @@ const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
 const FIRST_BACK_OFF: Duration = Duration::from_millis(10);
 
 impl Entry {
-    /// Sends a release that the caller awaits. If the command fails, or the caller goes away, the background
-    /// repeats the release. False if the store did not know the lease.
+    /// Sends a release that the caller awaits. False if the store did not know the lease.
     pub(in crate::lock) async fn release(
         self: &Arc<Self>,
         mut pending_release: PendingRelease,
@@ -140,7 +139,6 @@ impl Entry {
         self.context.tell_shutdown();
     }
 
-    /// True if the watchdog has to repeat a release of this name.
     pub(in crate::lock) fn is_unreleased(&self) -> bool {
         self.unpolled.get().is_some_and(|unpolled| !unpolled.unreleased.lock().is_empty())
     }
@@ -185,7 +183,6 @@ impl Entry {
     }
 }
 
-/// The attempt that a release makes on behalf of the next queue head.
 struct NamedWaiter {
     attempt: Attempt,
     next: NextWaiter,
@@ -210,17 +207,14 @@ impl NamedWaiter {
     }
 }
 
-/// A release in the background. At its end, for any reason, the next waiter is appointed and the client is
-/// told. If the runtime drops the task earlier, the watchdog repeats the release.
+/// A release in the background. If the runtime drops its task, the watchdog repeats the release.
 struct Release {
     entry: Arc<Entry>,
-    /// Number among the client's releases.
     number: u64,
     /// `appoints` until the next waiter is appointed.
     pending_release: PendingRelease,
     /// The next waiter, a queue head that has not been told, and the attempt made on its behalf, if any.
     next: Option<(HeadTicket, Option<NamedWaiter>)>,
-    /// The store has answered, or the release is not repeated.
     is_over: bool,
 }
 
@@ -288,7 +282,6 @@ impl Release {
             let _before = mem::replace(&mut *entry.unpolled().kept.lock(), listening.take());
         }
         entry.event(|engine, effects| match engine.answered(&head, attempt, answer, now, effects) {
-            // The waiter has left.
             AttemptOutcome::Superseded => entry.take_kept(),
             _ => None,
         });

@@ -34,7 +34,6 @@ impl<T> Tables<T> {
         &self.by_mode[mode as usize]
     }
 
-    /// Returns all entries, in the order of modes and names.
     pub(in crate::lock) fn all(&self) -> Vec<Arc<T>> {
         self.by_mode.each_ref().map(Table::all).concat()
     }
@@ -74,8 +73,7 @@ impl<T> Table<T> {
         if let Some(entry) = self.find(name) {
             return entry;
         }
-        // Made, and dropped if another thread was quicker, with the mutex free, which an entry's drop locks.
-        // Declared before `places`, `made` is dropped after `places`.
+        // Declared before `places`, to be dropped after it: an entry's drop locks the mutex.
         let made = Arc::new(make());
         let mut places = self.0.lock();
         let is_it = |place: &Place<T>| place.name == *name;
@@ -89,7 +87,6 @@ impl<T> Table<T> {
         made
     }
 
-    /// Removes the name of an entry that is being dropped.
     pub(in crate::lock) fn remove(&self, name: &LockName) {
         let mut places = self.0.lock();
         // Another thread may have made a new entry since then.

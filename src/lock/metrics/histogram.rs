@@ -10,15 +10,12 @@ const BUCKETS: usize = 40;
 
 /// A snapshot of a distribution of durations.
 ///
-/// Bucket n counts times in [2ⁿ⁻¹, 2ⁿ) µs, bucket 0 below 1 µs: a quantile is a bucket's end, at most
-/// doubled.
+/// Bucket n counts times in [2ⁿ⁻¹, 2ⁿ) µs, bucket 0 below 1 µs. A quantile is the upper end of a bucket.
 ///
 /// # Examples
 ///
 /// ```
-/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-/// # block_on(async {
-/// # let client = latchwork::LockClient::local();
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
 /// client.get_lock("orders:42")?.lock().await?.unlock().await?;
 /// let holds = client.metrics().holds;
 /// assert_eq!(holds.count(), 1);
@@ -49,8 +46,7 @@ impl Histogram {
         self.sum
     }
 
-    /// An upper bound of the `quantile` of the times, such as 0.5 for the median, and 0.99 for the time
-    /// exceeded once in a hundred: the upper end of a bucket; zero without any times.
+    /// An upper bound of the `quantile` of the times, such as 0.5 for the median; zero without any times.
     pub fn quantile(&self, quantile: f64) -> Duration {
         let rank = (quantile.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
         let mut seen = 0;
@@ -89,7 +85,6 @@ impl fmt::Debug for Histogram {
 impl Recording {
     #[inline]
     pub(in crate::lock) fn add(&self, micros: u64) {
-        // The number of binary digits.
         let bucket = (u64::BITS - micros.leading_zeros()) as usize;
         self.buckets[bucket.min(BUCKETS - 1)].add_one();
         // Skipped for zero, as of most waits.

@@ -14,9 +14,8 @@ impl Metrics {
     /// The figures as text in [Prometheus' exposition format], which OpenMetrics' agents read as well: the
     /// body of an answer to `GET /metrics`, with the content type `text/plain; version=0.0.4`.
     ///
-    /// Names begin with `latchwork_lock_`. Counters end with `_total`, times are in seconds, `labels` go on
-    /// each sample, and the buckets of a histogram are cumulative. For a process with several clients, write
-    /// one page: [`prometheus_page`](Self::prometheus_page).
+    /// Names begin with `latchwork_lock_`, times are in seconds, and `labels` go on each sample. For several
+    /// clients, write one page: [`prometheus_page`](Self::prometheus_page).
     ///
     /// [Prometheus' exposition format]: https://prometheus.io/docs/instrumenting/exposition_formats/
     ///

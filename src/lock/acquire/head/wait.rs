@@ -23,15 +23,12 @@ const STORE_IS_GONE: Duration = Duration::from_millis(500);
 pub(super) struct Wait<'w, 'a> {
     head: &'w mut Head<'a>,
     listening: &'w Listening,
-    /// See [`Head::compete`].
     patient: bool,
     give_up: Moment,
     /// Back-off steps left, in which other processes go first.
     steps: u32,
     rate_limit: RateLimit,
-    /// The head has just paused for the rate limit.
     paused: bool,
-    /// The subscription was unconfirmed at the last question.
     unconfirmed: bool,
     /// The notification that woke the head. If dropped unconsumed, the notification goes to the next waiter.
     notified: Option<Notification<'w>>,
@@ -108,7 +105,6 @@ impl<'w, 'a> Wait<'w, 'a> {
         }
     }
 
-    /// Takes the notification of a message that came since the last sleep, our own release's included.
     fn take_what_was_told(&mut self) {
         if self.notified.is_none() {
             self.notified = self.listening.try_told();
@@ -135,7 +131,6 @@ impl<'w, 'a> Wait<'w, 'a> {
         Ok(granted)
     }
 
-    /// Consumes the notification that has brought the lock.
     fn was_useful(&mut self) {
         if let Some(notified) = self.notified.take() {
             notified.consume();
@@ -214,7 +209,6 @@ impl<'w, 'a> Wait<'w, 'a> {
         let (entry, listening, unconfirmed) = (self.head.wanted.entry, self.listening, self.unconfirmed);
         let confirmed = pin!(async {
             match unconfirmed {
-                // `ended` reports a failed subscription.
                 true => _ = listening.subscribed().await,
                 false => pending().await,
             }
