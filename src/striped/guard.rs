@@ -8,14 +8,11 @@ use crate::semaphore::SemaphorePermit;
 ///
 /// Not a [`SemaphorePermit`], which can be forgotten: a stripe without its permit is dead.
 ///
-/// # Examples
-///
 /// ```
 /// use latchwork::striped::StripedSemaphores;
 ///
 /// let stripes = StripedSemaphores::new();
 /// let guard = stripes.for_name("orders:42").blocking_acquire();
-/// // … no other work on this name runs here …
 /// assert!(stripes.for_name("orders:42").try_acquire().is_none());
 /// drop(guard);
 /// assert!(stripes.for_name("orders:42").try_acquire().is_some());
@@ -36,8 +33,6 @@ impl fmt::Debug for StripeGuard<'_> {
 }
 
 /// Several held stripes; dropping the guard releases all.
-///
-/// # Examples
 ///
 /// ```
 /// use latchwork::striped::StripedSemaphores;
