@@ -61,7 +61,7 @@ impl Latch {
         Self { figures: Some(figures), ..Self::new() }
     }
 
-    /// Notifies the `n` oldest waiters. Excess notifications stay pending, and do not add up with earlier ones.
+    /// Notifies the `n` oldest waiters. Excess notifications stay pending, not added to earlier ones.
     ///
     /// # Panics
     ///
@@ -86,7 +86,8 @@ impl Latch {
         Notification::new(self)
     }
 
-    /// Waits for a notification, but returns `None` if `timer`, a sleep of any runtime, is ready first.
+    /// Waits for a notification, but returns `None` if `timer`, such as a runtime's sleep, is ready first.
+    /// The latch is polled last, to receive a notification that comes together with the timer.
     ///
     /// # Cancel safety
     ///

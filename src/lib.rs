@@ -58,7 +58,7 @@
 //! | `stream` | [`PollSemaphore`] as a `Stream` |
 //! | `lock` | the locks without a store, for a `Backend` of your own |
 //!
-//! More in the repository: [examples](https://github.com/latchwork/latchwork/tree/main/examples), and pages on
+//! The repository has [examples](https://github.com/latchwork/latchwork/tree/main/examples), and pages on
 //! [guarantees](https://github.com/latchwork/latchwork/blob/main/docs/guarantees.md),
 //! [failures](https://github.com/latchwork/latchwork/blob/main/docs/failures.md) and
 //! [terms](https://github.com/latchwork/latchwork/blob/main/docs/glossary.md).

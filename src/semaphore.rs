@@ -253,8 +253,8 @@ impl AsyncSemaphore {
     /// The most permits of a semaphore: 2⁴⁰ − 1, or `usize::MAX >> 3` where a `usize` has 32 bits or less.
     ///
     /// All permits ever released and ever taken are counted in words of 62 bits, which wrap. If others take
-    /// 2⁶¹ permits within one step of a thread, by 2²¹ acquisitions of all permits, the thread may find too few
-    /// free permits; after 2⁶², to the permit, it may take held permits.
+    /// 2⁶¹ permits within one step of a thread, by 2²¹ acquisitions of all permits, the thread may find too
+    /// few free permits; after 2⁶², to the permit, it may take held permits.
     pub const MAX_PERMITS: usize = engine::MAX_PERMITS;
 
     /// Creates a semaphore without permits, for a latch: notifications without a waiter do not add up.

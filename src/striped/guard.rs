@@ -8,6 +8,8 @@ use crate::semaphore::SemaphorePermit;
 ///
 /// Not a [`SemaphorePermit`], which can be forgotten: a stripe without its permit is dead.
 ///
+/// # Examples
+///
 /// ```
 /// use latchwork::striped::StripedSemaphores;
 ///
@@ -33,6 +35,8 @@ impl fmt::Debug for StripeGuard<'_> {
 }
 
 /// Several held stripes; dropping the guard releases all.
+///
+/// # Examples
 ///
 /// ```
 /// use latchwork::striped::StripedSemaphores;

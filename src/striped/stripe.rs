@@ -11,6 +11,8 @@ use super::guard::StripeGuard;
 ///
 /// Hides its semaphore: with permits forgotten, or once closed, the stripe would be dead, with all its names.
 ///
+/// # Examples
+///
 /// ```
 /// use latchwork::striped::StripedSemaphores;
 ///
