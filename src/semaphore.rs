@@ -191,8 +191,8 @@ pub use self::poll::PollSemaphore;
 /// * The memory of waiters leaving this semaphore (no other), at most 56 bytes each; and 80 bytes for each
 ///   call that lowers the capacity while a task or thread waits.
 ///
-/// `cargo xtask verify suspension` checks these entries with stopped threads on the compiled code, `cargo
-/// xtask verify model` in all interleavings of small programs; `tests/semaphore_memory.rs` counts allocations.
+/// Checked by `cargo xtask verify suspension` on the compiled code with stopped threads, by `cargo xtask verify
+/// model` in all interleavings of small programs; `tests/semaphore_memory.rs` counts allocations.
 ///
 /// # Memory
 ///
@@ -472,8 +472,8 @@ impl AsyncSemaphore {
     }
 
     /// Returns the number of permits in existence: free, held, and left for the first waiter. Less than
-    /// [`held`](Self::held) in a deficit of [`set_capacity`](Self::set_capacity). Wrong after `mem::forget` of
-    /// a permit instead of [`forget`](SemaphorePermit::forget).
+    /// [`held`](Self::held) in a deficit of [`set_capacity`](Self::set_capacity). Wrong after
+    /// `mem::forget` of a permit instead of [`forget`](SemaphorePermit::forget).
     pub fn capacity(&self) -> usize {
         self.engine.capacity()
     }

@@ -28,8 +28,8 @@
 //! | free(*e*) | the queue is empty, *e* permits are consumed | take: free(*e*+*n*), if `credited` − *e* ≥ *n*; enqueue: queued(*node*), with *e* in the node |
 //! | queued(*t*) | *t* is the last node | enqueue: queued(*node* behind *t*); take, if all nodes are final: free(*c*+*n*), if *c* permits are consumed in all and every owner has left; otherwise queued(a node that has consumed *n*) |
 //!
-//! Either state can be closed, for good: nothing is taken or enqueued afterwards. Every take consumes at least
-//! one permit, so no free(*e*) recurs before the word wraps, see *Numbers that go round*.
+//! Either state can be closed, for good: nothing is taken or enqueued afterwards. Every take consumes at
+//! least one permit, so no free(*e*) recurs before the word wraps, see *Numbers that go round*.
 //!
 //! A node is `Waiting`, then `Granted` (consumes its need) or `Cancelled` (cancelled or closed, consumes
 //! nothing), see `node.rs`. Its *offset*, the number of permits consumed before it, is set once all earlier
@@ -89,7 +89,7 @@
 //!
 //! `verify`'s `model` explores this algorithm step by step against a sequential queue, with threads stopped
 //! anywhere, in sequentially consistent memory with a new node for each wait; keep the model in line with
-//! this file. `loom-tests` checks the orderings, the waker's slot and the use of memory. loom treats a SeqCst load
+//! this file. `loom-tests` checks orderings, the waker's slot and the use of memory. loom treats a SeqCst load
 //! as Acquire, so the load of [S] is a read-modify-write there (`credited_after_a_step`).
 
 mod capacity;

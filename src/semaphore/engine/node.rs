@@ -473,8 +473,8 @@ impl Node {
         Some(word.state())
     }
 
-    /// Gives up the wait. `Ok` returns the waker, to be dropped last: in the node, the waker would keep a whole
-    /// task alive. `Err` if the wait had already ended.
+    /// Gives up the wait. `Ok` returns the waker, to be dropped last: in the node, it would keep a whole task
+    /// alive. `Err` if the wait had already ended.
     #[inline]
     pub(super) fn cancel(&self) -> Result<Option<Waker>, NodeState> {
         self.canary.assert_alive();
