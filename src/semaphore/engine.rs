@@ -89,8 +89,8 @@
 //!
 //! `verify`'s `model` explores this algorithm step by step against a sequential queue, with threads stopped
 //! anywhere, in sequentially consistent memory with a new node for each wait; keep the model in line with
-//! this file. `loom-tests` checks orderings, the waker's slot and the use of memory. loom treats a SeqCst load
-//! as Acquire, so the load of [S] is a read-modify-write there (`credited_after_a_step`).
+//! this file. `loom-tests` checks orderings, the waker's slot and the use of memory. loom takes a SeqCst
+//! load as Acquire, so the load of [S] is a read-modify-write there (`credited_after_a_step`).
 
 mod capacity;
 mod epoch;
