@@ -262,8 +262,6 @@ impl AsyncSemaphore {
         Self { engine: Engine::new(0, true) }
     }
 
-    // === Acquiring ===
-
     /// Acquires a permit. If none is free, waits in the queue.
     ///
     /// # Cancel safety
@@ -284,8 +282,6 @@ impl AsyncSemaphore {
 
     /// Acquires `n` permits at once. If fewer are free, waits in the queue. Zero permits never wait.
     ///
-    /// # Cancel safety
-    ///
     /// Cancellation, errors and panics are as for [`acquire`](Self::acquire).
     #[inline]
     pub fn acquire_many(&self, n: u32) -> Acquire<'_> {
@@ -293,8 +289,6 @@ impl AsyncSemaphore {
     }
 
     /// As [`acquire_many`](Self::acquire_many), for more than 2³² − 1 permits.
-    ///
-    /// # Cancel safety
     ///
     /// Cancellation and errors are as for [`acquire`](Self::acquire).
     ///
@@ -311,8 +305,6 @@ impl AsyncSemaphore {
     ///
     /// Permits beyond the start are taken in a separate step: after a wait, when the future is polled, and
     /// only if the semaphore was not closed meanwhile.
-    ///
-    /// # Cancel safety
     ///
     /// Cancellation and errors are as for [`acquire`](Self::acquire).
     ///
@@ -343,8 +335,6 @@ impl AsyncSemaphore {
 
     /// As [`acquire`](Self::acquire), for a semaphore behind an [`Arc`]: the permit can move to another task.
     ///
-    /// # Cancel safety
-    ///
     /// Cancellation, errors and panics are as for [`acquire`](Self::acquire).
     #[inline]
     pub fn acquire_owned(self: Arc<Self>) -> AcquireOwned {
@@ -353,8 +343,6 @@ impl AsyncSemaphore {
 
     /// As [`acquire_many`](Self::acquire_many), for a semaphore behind an [`Arc`].
     ///
-    /// # Cancel safety
-    ///
     /// Cancellation, errors and panics are as for [`acquire`](Self::acquire).
     #[inline]
     pub fn acquire_many_owned(self: Arc<Self>, n: u32) -> AcquireOwned {
@@ -362,8 +350,6 @@ impl AsyncSemaphore {
     }
 
     /// As [`acquire_weight`](Self::acquire_weight), for a semaphore behind an [`Arc`].
-    ///
-    /// # Cancel safety
     ///
     /// Cancellation and errors are as for [`acquire`](Self::acquire).
     ///
@@ -375,8 +361,6 @@ impl AsyncSemaphore {
     pub fn acquire_weight_owned(self: Arc<Self>, n: usize) -> AcquireOwned {
         AcquireOwned::new(self, n, n)
     }
-
-    // === Trying ===
 
     /// Acquires a permit if one is free now. No permit is free while a task or thread waits.
     ///
@@ -442,8 +426,6 @@ impl AsyncSemaphore {
         let taken = self.engine.try_take(n)?;
         Ok(OwnedSemaphorePermit::new(self, HeldPermits::new(n, taken)))
     }
-
-    // === Permits in existence ===
 
     /// Returns the number of free permits; out of date as soon as read.
     ///
@@ -533,8 +515,6 @@ impl AsyncSemaphore {
     pub(crate) fn lower(&self, n: usize) {
         self.engine.lower(n);
     }
-
-    // === Closing ===
 
     /// Refuses all requests from now on: waiters are woken with an error, and later calls fail.
     ///
