@@ -191,8 +191,8 @@ pub use self::poll::PollSemaphore;
 /// * The memory of waiters leaving this semaphore (no other), at most 56 bytes each; and 80 bytes for each
 ///   call that lowers the capacity while a task or thread waits.
 ///
-/// `cargo xtask verify suspension` checks the compiled code with stopped threads, `cargo xtask verify model` all
-/// interleavings of small programs; `tests/semaphore_memory.rs` counts allocations.
+/// `cargo xtask verify suspension` checks the compiled code with stopped threads, `cargo xtask verify model`
+/// checks all interleavings of small programs; `tests/semaphore_memory.rs` counts allocations.
 ///
 /// # Memory
 ///
