@@ -198,7 +198,7 @@ impl Memory {
                 break;
             }
         }
-        // The next sweep waits for half as many left nodes as this sweep visited remaining nodes and records.
+        // The next sweep waits for half as many left nodes as this sweep visited remaining nodes, or records.
         // Ordering: Relaxed, a hint.
         self.sweep_at.store(FEW.max(in_vain / 2).max(looked / 2), Ordering::Relaxed);
     }
