@@ -14,7 +14,7 @@ use crate::support::unless::unless;
 pub use self::notification::Notification;
 pub(crate) use self::notification::NotificationFigures;
 
-/// A place where tasks and threads wait for notifications, to wake a single waiter or many.
+/// A place where tasks and threads wait for notifications.
 ///
 /// A notification without a waiter stays pending, for a task that found nothing to do and is about to wait.
 /// Pending notifications do not add up: as many stay pending as the largest [`release`](Self::release) made
@@ -61,10 +61,7 @@ impl Latch {
         Self { figures: Some(figures), ..Self::new() }
     }
 
-    // === Notifying ===
-
-    /// Notifies the `n` oldest waiters. Notifications without a waiter stay pending, not adding up with
-    /// earlier ones; if earlier ones are taken at the same time, the call takes several steps.
+    /// Notifies the `n` oldest waiters. Excess notifications stay pending, not added to earlier ones.
     ///
     /// # Panics
     ///
@@ -79,8 +76,6 @@ impl Latch {
         self.release(self.sleepers().max(1));
     }
 
-    // === Waiting ===
-
     /// Waits for a notification.
     ///
     /// # Cancel safety
@@ -91,25 +86,12 @@ impl Latch {
         Notification::new(self)
     }
 
-    /// Waits for a notification, but returns `None` if `timer` is ready first. Any runtime's sleep will do.
+    /// Waits for a notification, but returns `None` if `timer`, such as a runtime's sleep, is ready first.
     /// The latch is polled last, to receive a notification that comes together with the timer.
     ///
     /// # Cancel safety
     ///
     /// As for [`wait`](Self::wait).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
-    /// # block_on(async {
-    /// use std::time::Duration;
-    /// use latchwork::latch::Latch;
-    ///
-    /// let latch = Latch::new();
-    /// assert!(latch.wait_unless(tokio::time::sleep(Duration::from_millis(1))).await.is_none());
-    /// # });
-    /// ```
     pub async fn wait_unless(&self, timer: impl Future<Output = ()>) -> Option<Notification<'_>> {
         unless(pin!(self.wait()), pin!(timer)).await
     }
@@ -120,8 +102,7 @@ impl Latch {
         Notification::new(self)
     }
 
-    /// As [`blocking_wait`](Self::blocking_wait), but returns `None` after `timeout`; if zero, as
-    /// [`try_wait`](Self::try_wait).
+    /// As [`blocking_wait`](Self::blocking_wait), but returns `None` after `timeout`. Zero does not wait.
     pub fn blocking_wait_timeout(&self, timeout: Duration) -> Option<Notification<'_>> {
         self.semaphore.blocking_acquire_timeout(1, timeout).ok()?.forget();
         Some(Notification::new(self))
@@ -133,19 +114,17 @@ impl Latch {
         Some(Notification::new(self))
     }
 
-    // === Looking ===
-
     /// Returns the number of pending notifications.
     pub fn pending(&self) -> usize {
         self.semaphore.available_permits()
     }
 
-    /// Returns the number of waiters, even if notified and not polled since. Takes time proportional to it.
+    /// Returns the number of waiters, including notified waiters not yet polled. Walks the queue.
     pub fn waiters(&self) -> usize {
         self.semaphore.waiters()
     }
 
-    /// Number of waiters not yet notified. Takes time proportional to the number of waiters.
+    /// Number of waiters not yet notified.
     pub(crate) fn sleepers(&self) -> usize {
         self.semaphore.sleepers()
     }

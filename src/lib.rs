@@ -7,10 +7,10 @@
 //! # #[cfg(feature = "local")] mod example {
 //! use latchwork::LockClient;
 //!
-//! // The client is made once, by LockClient::local() or LockClient::new(Redis::connect("redis://…").await?).
+//! // A process makes one client: LockClient::local() or LockClient::new(Redis::connect("redis://…").await?).
 //! async fn ship(client: &LockClient, order: u64) -> Result<(), latchwork::LockError> {
 //!     let lock = client.get_lock(&format!("orders:{order}"))?;
-//!     // Acquires the lock, and releases it after the work. A loss of the lock cancels the work.
+//!     // Acquires the lock, and releases it after the work; a loss of the lock cancels the work.
 //!     lock.run(async { /* the work that one task at a time may do */ }).await
 //! }
 //! # }
@@ -35,7 +35,7 @@
 //!
 //! # The primitives
 //!
-//! The primitives need no runtime and no server. A lock client can be built on them:
+//! The primitives need no runtime, no server and no feature. A lock client can be built on the primitives:
 //!
 //! | type | is |
 //! |---|---|
@@ -58,12 +58,7 @@
 //! | `stream` | [`PollSemaphore`] as a `Stream` |
 //! | `lock` | the locks without a store, for a `Backend` of your own |
 //!
-//! Without features, the crate has the semaphore and the primitives above.
-//!
-//! # More
-//!
-//! The repository has [examples](https://github.com/latchwork/latchwork/tree/main/examples), among them a
-//! backend and a lock client, and pages on
+//! The repository has [examples](https://github.com/latchwork/latchwork/tree/main/examples), and pages on
 //! [guarantees](https://github.com/latchwork/latchwork/blob/main/docs/guarantees.md),
 //! [failures](https://github.com/latchwork/latchwork/blob/main/docs/failures.md) and
 //! [terms](https://github.com/latchwork/latchwork/blob/main/docs/glossary.md).
@@ -76,7 +71,7 @@
 // | How do notifications and stripes use permits? | `latch`, `striped` |
 // | What wakes the waiters of a channel? | `subscription` → `registry` → `channel` → `latch`, over a `transport` |
 // | Which owner has a name in this process, and which is next? | `lock_entry` → `ownership`: a state machine without store or clock |
-// | How does a `lock()` run? | `lock`, with an index of its own |
+// | How does a `lock()` run? | `lock`, with its own index |
 // | Where are leases kept? | `local` in memory, `redis` on a server |
 // | How do threads without a runtime lock? | `blocking` |
 // | Which helpers do all modules share? | `support`: `sync` (loom's seam), `foreign` (panics of foreign code), `event`, `moment`, `runtime`, `budget` (tokio's), `fault` (seeded by checks) |

@@ -108,10 +108,8 @@ pub use self::poll::PollSemaphore;
 /// # Ok::<(), latchwork::AcquireError>(()) }).unwrap();
 /// ```
 ///
-/// Recipes: [`tokio_drop_in`] is a program over this semaphore and tokio's, [`tower_limit`] limits a service.
+/// Recipes: [`tower_limit`] limits a service; `tokio_drop_in` beside it runs on this semaphore and tokio's.
 ///
-/// [`tokio_drop_in`]:
-/// https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/tokio_drop_in.rs
 /// [`tower_limit`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/tower_limit.rs
 ///
 /// # Fairness
@@ -128,26 +126,23 @@ pub use self::poll::PollSemaphore;
 ///
 /// * `acquire` and its kin return a named future ([`Acquire`]) that is `Unpin`.
 /// * `blocking_acquire` does not panic inside of an async context, as it cannot detect one.
-/// * [`MAX_PERMITS`](Self::MAX_PERMITS) is smaller, 2⁴⁰ − 1, and limits all permits in existence, free or
-///   not.
+/// * [`MAX_PERMITS`](Self::MAX_PERMITS) is smaller, 2⁴⁰ − 1, and limits all permits, free or held.
 /// * An acquire of a free permit yields to other tasks now and then, as tokio's does, only with the feature
 ///   `tokio` (turned on by `redis`). Without the feature, a loop over free permits needs an await of its own.
 /// * A waiter granted before [`close`](Self::close) gets its permits even if polled afterwards.
 /// * Permits too few for the first waiter are not held: if the waiter is cancelled, they are free at once.
 ///
-/// Beyond tokio's: weights of `usize` ([`acquire_weight`](Self::acquire_weight)),
-/// [`acquire_up_to`](Self::acquire_up_to), timeouts for threads, [`set_capacity`](Self::set_capacity), and a
-/// look at the queue: [`waiters`](Self::waiters), [`held`](Self::held) and `Debug`. [`PollSemaphore`] is
-/// tokio-util's.
+/// Additions: [`acquire_weight`](Self::acquire_weight), [`acquire_up_to`](Self::acquire_up_to), timeouts for
+/// threads, [`set_capacity`](Self::set_capacity), [`waiters`](Self::waiters), [`held`](Self::held), `Debug`
+/// with the queue. [`PollSemaphore`] is tokio-util's.
 ///
 /// # Panicking and re-entrant wakers
 ///
 /// Wakers are called after all permits are free or assigned. A waker may use this very semaphore, or drop its
-/// futures; waiters granted thereby are woken after the waker returns, or before it blocks in a `blocking_…`
-/// call. So the stack grows only with the number of wakers blocked at the same time. A waker must not wait in
-/// any other way for a task or thread granted by that waker. Of two wakers blocked in one thread, the outer
-/// returns after the inner, however early its own permits come. If a waker panics, all others are still
-/// called, and the panic is [reported](crate::on_foreign_panic).
+/// futures; waiters granted thereby are woken after the waker returns, or before the waker blocks in a
+/// `blocking_…` call. A waker must not wait in any other way for a task or thread granted by that waker. Of
+/// two wakers blocked in one thread, the outer returns last. If a waker panics, all others are still called,
+/// and the panic is [reported](crate::on_foreign_panic).
 ///
 /// # Memory ordering
 ///
@@ -186,21 +181,18 @@ pub use self::poll::PollSemaphore;
 /// | `waiters` | one step per waiter | no | no |
 /// | `Debug` | as `available_permits` and `waiters` | a list of the waiters | yes |
 ///
-/// Called by a waker, an operation also allocates once the thread's batch of wakers is full.
+/// Called by a waker, an operation also allocates once the thread's batch of wakers is full. User wakers are
+/// excluded from these guarantees. A thread stopped for ever, at any step, keeps no other thread from
+/// finishing, nor from permits free before the call or released by another. The stopped thread holds back:
 ///
-/// User wakers are excluded from these guarantees. A thread stopped for ever, at any step, keeps no other
-/// thread from finishing, nor from permits free before its call or released by another. It holds back:
-///
-/// * The effect of its own call, as if not made, until another call finds too few permits free for the first
-///   waiter, or counts the free permits, and finishes the stopped call.
-/// * The wake-ups of up to 32 waiters granted by the thread; a task that polls such a waiter finds its
-///   permits ready.
+/// * The effect of its call, until another call finds too few permits free for the first waiter, or counts
+///   the free permits, and finishes the stopped call.
+/// * The wake-ups of up to 32 waiters granted by the thread; a waiter polled meanwhile gets its permits.
 /// * The memory of waiters leaving this semaphore (no other), at most 56 bytes each; and 80 bytes for each
 ///   call that lowers the capacity while a task or thread waits.
 ///
-/// `cargo xtask verify suspension` checks these entries on the compiled code, with one or two threads stopped
-/// for ever before each access to shared memory; `cargo xtask verify model` checks all interleavings of small
-/// programs, with any number of threads stopped; `tests/semaphore_memory.rs` counts allocations.
+/// `cargo xtask verify suspension` checks the compiled code with stopped threads, `cargo xtask verify model`
+/// checks all interleavings of small programs; `tests/semaphore_memory.rs` counts allocations.
 ///
 /// # Memory
 ///
@@ -215,10 +207,9 @@ pub use self::poll::PollSemaphore;
 ///
 /// # Sources
 ///
-/// The seed is Redisson's `AsyncSemaphore`: a counter, a lock-free queue of wakers, and a loop between them.
-/// [Why no permit and no wake-up is lost] is argued lemma by lemma, each with the model that checks it.
+/// The seed is Redisson's `AsyncSemaphore`. A proof argues [why no permit and no wake-up is lost], by lemmas.
 ///
-/// [Why no permit and no wake-up is lost]: https://github.com/latchwork/latchwork/blob/main/docs/proof.md
+/// [why no permit and no wake-up is lost]: https://github.com/latchwork/latchwork/blob/main/docs/proof.md
 pub struct AsyncSemaphore {
     engine: Engine,
 }
@@ -261,18 +252,15 @@ crate::support::sync::maybe_const! {
 impl AsyncSemaphore {
     /// The most permits of a semaphore: 2⁴⁰ − 1, or `usize::MAX >> 3` where a `usize` has 32 bits or less.
     ///
-    /// All permits ever released and ever taken are counted in words of 62 bits, which wrap. A thread stopped
-    /// within one step may find too few free permits if others take 2⁶¹ permits meanwhile, by 2²¹
-    /// acquisitions of all permits; after 2⁶², to the permit, the thread may take held permits. With tokio's
-    /// limit, `usize::MAX >> 3`, two acquisitions would do, or four.
+    /// All permits ever released and ever taken are counted in words of 62 bits, which wrap. If others take
+    /// 2⁶¹ permits within one step of a thread, by 2²¹ acquisitions of all permits, the thread may find too
+    /// few free permits; after 2⁶², to the permit, it may take held permits.
     pub const MAX_PERMITS: usize = engine::MAX_PERMITS;
 
     /// Creates a semaphore without permits, for a latch: notifications without a waiter do not add up.
     pub(crate) fn new_latch() -> Self {
         Self { engine: Engine::new(0, true) }
     }
-
-    // === Acquiring ===
 
     /// Acquires a permit. If none is free, waits in the queue.
     ///
@@ -294,17 +282,7 @@ impl AsyncSemaphore {
 
     /// Acquires `n` permits at once. If fewer are free, waits in the queue. Zero permits never wait.
     ///
-    /// # Cancel safety
-    ///
-    /// As for [`acquire`](Self::acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`AcquireError`] once the semaphore is closed.
-    ///
-    /// # Panics
-    ///
-    /// When the future is polled again after it was ready.
+    /// Cancellation, errors and panics are as for [`acquire`](Self::acquire).
     #[inline]
     pub fn acquire_many(&self, n: u32) -> Acquire<'_> {
         self.acquire_weight(weight(n))
@@ -312,13 +290,7 @@ impl AsyncSemaphore {
 
     /// As [`acquire_many`](Self::acquire_many), for more than 2³² − 1 permits.
     ///
-    /// # Cancel safety
-    ///
-    /// As for [`acquire`](Self::acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`AcquireError`] once the semaphore is closed.
+    /// Cancellation and errors are as for [`acquire`](Self::acquire).
     ///
     /// # Panics
     ///
@@ -334,13 +306,7 @@ impl AsyncSemaphore {
     /// Permits beyond the start are taken in a separate step: after a wait, when the future is polled, and
     /// only if the semaphore was not closed meanwhile.
     ///
-    /// # Cancel safety
-    ///
-    /// As for [`acquire`](Self::acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`AcquireError`] once the semaphore is closed.
+    /// Cancellation and errors are as for [`acquire`](Self::acquire).
     ///
     /// # Panics
     ///
@@ -369,17 +335,7 @@ impl AsyncSemaphore {
 
     /// As [`acquire`](Self::acquire), for a semaphore behind an [`Arc`]: the permit can move to another task.
     ///
-    /// # Cancel safety
-    ///
-    /// As for [`acquire`](Self::acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`AcquireError`] once the semaphore is closed.
-    ///
-    /// # Panics
-    ///
-    /// When the future is polled again after it was ready.
+    /// Cancellation, errors and panics are as for [`acquire`](Self::acquire).
     #[inline]
     pub fn acquire_owned(self: Arc<Self>) -> AcquireOwned {
         AcquireOwned::new(self, 1, 1)
@@ -387,17 +343,7 @@ impl AsyncSemaphore {
 
     /// As [`acquire_many`](Self::acquire_many), for a semaphore behind an [`Arc`].
     ///
-    /// # Cancel safety
-    ///
-    /// As for [`acquire`](Self::acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`AcquireError`] once the semaphore is closed.
-    ///
-    /// # Panics
-    ///
-    /// When the future is polled again after it was ready.
+    /// Cancellation, errors and panics are as for [`acquire`](Self::acquire).
     #[inline]
     pub fn acquire_many_owned(self: Arc<Self>, n: u32) -> AcquireOwned {
         AcquireOwned::new(self, weight(n), weight(n))
@@ -405,13 +351,7 @@ impl AsyncSemaphore {
 
     /// As [`acquire_weight`](Self::acquire_weight), for a semaphore behind an [`Arc`].
     ///
-    /// # Cancel safety
-    ///
-    /// As for [`acquire`](Self::acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`AcquireError`] once the semaphore is closed.
+    /// Cancellation and errors are as for [`acquire`](Self::acquire).
     ///
     /// # Panics
     ///
@@ -421,8 +361,6 @@ impl AsyncSemaphore {
     pub fn acquire_weight_owned(self: Arc<Self>, n: usize) -> AcquireOwned {
         AcquireOwned::new(self, n, n)
     }
-
-    // === Trying ===
 
     /// Acquires a permit if one is free now. No permit is free while a task or thread waits.
     ///
@@ -489,8 +427,6 @@ impl AsyncSemaphore {
         Ok(OwnedSemaphorePermit::new(self, HeldPermits::new(n, taken)))
     }
 
-    // === Permits in existence ===
-
     /// Returns the number of free permits; out of date as soon as read.
     ///
     /// Zero while a task or thread waits, even if permits are left that are too few for the waiter.
@@ -510,8 +446,7 @@ impl AsyncSemaphore {
 
     /// Removes up to `n` free permits for good. Returns the number removed, less than `n` if fewer were free.
     ///
-    /// Takes free permits in one or more steps, and perhaps permits released meanwhile.
-    /// [`set_capacity`](Self::set_capacity) also removes held permits, once released.
+    /// Works in one or more steps. [`set_capacity`](Self::set_capacity) also removes held permits.
     pub fn forget_permits(&self, n: usize) -> usize {
         let forgotten = self.engine.drain(n, true);
         self.engine.forget(forgotten);
@@ -519,9 +454,8 @@ impl AsyncSemaphore {
     }
 
     /// Returns the number of permits in existence: free, held, and left for the first waiter. Less than
-    /// [`held`](Self::held) while permits removed by [`set_capacity`](Self::set_capacity) are still held.
-    ///
-    /// Right as long as permits are removed by [`forget`](SemaphorePermit::forget) and not by `mem::forget`.
+    /// [`held`](Self::held) in a deficit of [`set_capacity`](Self::set_capacity). Wrong after
+    /// `mem::forget` of a permit instead of [`forget`](SemaphorePermit::forget).
     pub fn capacity(&self) -> usize {
         self.engine.capacity()
     }
@@ -533,11 +467,8 @@ impl AsyncSemaphore {
 
     /// Sets the number of permits in existence, with effect at once.
     ///
-    /// A larger capacity adds permits. A smaller one removes permits, free or not: if too few are free, the
-    /// rest is a deficit, covered by the permits released or added next, before any waiter is granted. So
-    /// after this call nothing is granted until fewer permits are held than `capacity`.
-    ///
-    /// Concurrent changes of the capacity may leave fewer permits free for a moment than either; never more.
+    /// If too few permits are free to be removed, the rest is a deficit: permits released or added next cover
+    /// the deficit before any waiter is granted, so no grant makes `held` exceed `capacity`.
     ///
     /// # Panics
     ///
@@ -584,8 +515,6 @@ impl AsyncSemaphore {
     pub(crate) fn lower(&self, n: usize) {
         self.engine.lower(n);
     }
-
-    // === Closing ===
 
     /// Refuses all requests from now on: waiters are woken with an error, and later calls fail.
     ///

@@ -43,13 +43,9 @@ const MODEL_STRIPES: usize = 1;
 ///
 /// # Several names at once
 ///
-/// A task that takes one stripe after another by hand can deadlock: with a task that takes the same stripes
-/// in another order, and with itself, since two names may share a stripe. [`acquire_all`](Self::acquire_all)
-/// takes each stripe once, in ascending order.
-///
-/// # Fairness
-///
-/// Each stripe is as fair as an [`AsyncSemaphore`].
+/// A task that takes stripes one by one can deadlock: with a task that takes the same stripes in another
+/// order, and with itself, since two names may share a stripe. [`acquire_all`](Self::acquire_all) takes each
+/// stripe once, in ascending order. Each stripe is as fair as an [`AsyncSemaphore`].
 pub struct StripedSemaphores<S = RandomState> {
     inner: Lazy<Inner<S>>,
 }
@@ -59,8 +55,8 @@ struct Inner<S> {
     hasher: S,
 }
 
-/// Alone on its cache lines, or threads on neighbouring stripes would slow each other down. 128 bytes,
-/// because x86 prefetches lines in pairs and some ARM cores have lines of that size.
+/// Alone on its cache lines, or threads on neighbouring stripes would slow each other down. x86 prefetches
+/// lines of 64 bytes in pairs; some ARM cores have lines of 128.
 #[repr(align(128))]
 struct Padded(AsyncSemaphore);
 
@@ -80,7 +76,7 @@ crate::support::sync::maybe_const! {
 }
 
 impl StripedSemaphores {
-    /// Makes `stripes` stripes.
+    /// Makes `stripes` stripes, at least one.
     ///
     /// # Panics
     ///
@@ -115,13 +111,11 @@ impl<S: BuildHasher> StripedSemaphores<S> {
 
     /// Takes the stripes of all `names`, each once, in ascending order, waiting in the queue of each.
     ///
-    /// Calls of this and its kin below never deadlock with each other. Taking another stripe by other means
-    /// while a guard of such a call lives can deadlock.
+    /// `…_all` calls never deadlock with each other, but with a stripe taken by other means beside a guard.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases its stripes, and its position in a queue. A future neither polled nor
-    /// dropped keeps its granted stripes.
+    /// Dropping the future releases its stripes and leaves the queue. Until then it keeps granted stripes.
     pub fn acquire_all<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,
@@ -136,7 +130,7 @@ impl<S: BuildHasher> StripedSemaphores<S> {
         }
     }
 
-    /// Takes the stripes of all `names` if all are free now, or else none.
+    /// Takes the stripes of all `names` if all are free now; otherwise takes no stripe.
     pub fn try_acquire_all<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,
@@ -162,7 +156,6 @@ impl<S: BuildHasher> StripedSemaphores<S> {
         taken
     }
 
-    /// The stripes of `names`, each once, in the order common to all callers.
     fn in_order<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Vec<usize> {
         let mut stripes: Vec<usize> = names.into_iter().map(|name| self.stripe_of(name.as_ref())).collect();
         // Sorted and deduplicated, or two tasks could wait for each other's stripe, and a task for its own.
@@ -176,7 +169,6 @@ impl<S: BuildHasher> StripedSemaphores<S> {
         self.inner.hasher.hash_one(name)
     }
 
-    /// Returns the stripe of a name with this hash.
     pub(crate) fn for_hash(&self, hash: u64) -> Stripe<'_> {
         self.stripe(self.stripe_of_hash(hash))
     }
@@ -206,7 +198,6 @@ impl Default for StripedSemaphores {
 }
 
 impl<S> fmt::Debug for StripedSemaphores<S> {
-    /// Shows the numbers of holders and waiters of each stripe.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries((0..self.len()).map(|number| self.stripe(number))).finish()
     }

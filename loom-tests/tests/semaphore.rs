@@ -692,7 +692,7 @@ model! {
     fails_if_the_grant_dies_with_the_waiter: GrantDiesWithWaiter, "the notification was lost";
 }
 
-// === What a permit orders ===
+// === Memory ordered by a permit ===
 
 /// A number, touched only by the holder of the single permit.
 struct Protected(AsyncSemaphore, loom::cell::UnsafeCell<u32>);

@@ -22,8 +22,7 @@ enum Stage {
     /// Not polled yet: no position in the queue.
     New,
     Queued(OwnedNode),
-    /// Permits of the first poll, by a task that had spent tokio's budget (`budget.rs`); `None` of a closed
-    /// semaphore.
+    /// Result of a first poll beyond tokio's budget (`budget.rs`); `None` of a closed semaphore.
     #[cfg(feature = "tokio")]
     Kept(Option<HeldPermits>),
     Done,
@@ -39,7 +38,7 @@ impl Wait {
     }
 
     /// `engine` is the same in every call.
-    // Only the path without a wait is inlined, or the caller would not be inlined into its own.
+    // Inlines only the path without a wait, so that callers can be inlined, too.
     #[inline]
     fn poll(
         &mut self,

@@ -12,7 +12,7 @@ use super::AsyncSemaphore;
 use super::error::{AcquireError, TryAcquireError};
 use super::permit::{OwnedSemaphorePermit, SemaphorePermit};
 
-/// Polls `acquire` for a thread that then sleeps if pending: before, calls the wakers collected so far.
+/// Polls `acquire`. If pending, calls the wakers collected so far, before the thread sleeps.
 fn sleeping<F: Future + Unpin>(mut acquire: F) -> impl Future<Output = F::Output> {
     poll_fn(move |context| {
         let polled = Pin::new(&mut acquire).poll(context);
@@ -84,8 +84,6 @@ impl AsyncSemaphore {
     ///
     /// If `n` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
     ///
-    /// # Examples
-    ///
     /// ```
     /// use std::time::Duration;
     /// use latchwork::{AsyncSemaphore, TryAcquireError};
@@ -109,11 +107,7 @@ impl AsyncSemaphore {
     ///
     /// # Errors
     ///
-    /// Those of [`blocking_acquire_timeout`](Self::blocking_acquire_timeout).
-    ///
-    /// # Panics
-    ///
-    /// If `n` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
+    /// Errors and panics are as for [`blocking_acquire_timeout`](Self::blocking_acquire_timeout).
     #[track_caller]
     pub fn blocking_acquire_timeout_owned(
         self: Arc<Self>,

@@ -9,18 +9,17 @@
 //! non-final node on top of all earlier consumption, one compare-and-swap grants the node. Any thread may
 //! grant it, at any time, in the loop `settle`.
 //!
-//! Permits are therefore never in a thread's hand. After a release returns, its permits are free or belong to
-//! the waiters they cover, whatever any thread does or stops doing.
+//! Permits are therefore never in flight. After a release returns, the released permits are free or belong to
+//! waiters, whatever any thread does or stops doing.
 //!
 //! # Source
 //!
 //! The seed is Redisson's `AsyncSemaphore`: a counter, a queue of one-shot listeners, and a loop `tryRun`
-//! between the two. `settle` is that loop, made idempotent and open to helpers. Two growing counts replace
-//! the counter, as a permit taken from a counter for a waiter is in flight until the waiter has it.
+//! between the two. `settle` makes the loop idempotent and open to helpers. Two growing counts replace the
+//! counter, as a permit taken from a counter for a waiter is in flight until the waiter has the permit.
 //! Publication by one swap of the tail, with links completed later by any thread, comes from the CLH lock
 //! (Craig 1993; Landin and Hagersten 1994) and the queue of Michael and Scott (1996). Permits as positions of
-//! two counters, and abortable waiters, come from CQS (Koval, Khalanskiy, Alistarh 2023), which has to break
-//! slow owners' cells.
+//! two counters, and abortable waiters, come from CQS (Koval, Khalanskiy, Alistarh 2023).
 //!
 //! # States and transitions
 //!
@@ -81,18 +80,17 @@
 //!
 //! # Progress
 //!
-//! The table on [`AsyncSemaphore`](super::AsyncSemaphore)'s page lists each operation. A compare-and-swap
-//! fails only because another thread's has succeeded. `settle` ends: it visits each node up to the tail it
-//! has read (or a later tail, if a sweeper has taken the former out). A failed step there means that the node
-//! became final, or that its owner changed its waker or another thread its deficit.
+//! [`AsyncSemaphore`](super::AsyncSemaphore)'s page has a table of all operations. A compare-and-swap fails
+//! only because another thread's has succeeded. `settle` ends: the loop visits each node up to the tail read
+//! at its start (or a later tail, if a sweeper has taken the former out). A failed step there means that the
+//! node became final, or that its owner changed its waker or another thread its deficit.
 //!
 //! # What the checkers see
 //!
 //! `verify`'s `model` explores this algorithm step by step against a sequential queue, with threads stopped
-//! anywhere; keep the model in line with this file. The model assumes sequentially consistent memory and a
-//! new node for each wait. `loom-tests` checks the orderings, the waker's slot and the use of memory. loom
-//! treats a SeqCst load as Acquire, so the load of [S] is a read-modify-write there
-//! (`credited_after_a_step`), with the same order under any memory model.
+//! anywhere, in sequentially consistent memory with a new node for each wait; keep the model in line with
+//! this file. `loom-tests` checks orderings, the waker's slot and the use of memory. loom takes a SeqCst
+//! load as Acquire, so the load of [S] is a read-modify-write there (`credited_after_a_step`).
 
 mod capacity;
 mod epoch;
@@ -112,8 +110,7 @@ use self::node::{Link, Node, NodeState, UNIT};
 use self::reclaim::{Memory, Sweeper};
 use self::settle::Settled;
 
-/// A thread errs only if 2²¹ acquisitions of all permits fall within one of its steps, see *Numbers that go
-/// round*. With tokio's `usize::MAX >> 3`, used here where a `usize` is smaller, two would do.
+/// tokio's `usize::MAX >> 3` where a `usize` is smaller. See *Numbers that go round*.
 pub(super) const MAX_PERMITS: usize =
     if usize::BITS > 40 { (1_u64 << 40) as usize - 1 } else { usize::MAX >> 3 };
 
@@ -213,9 +210,7 @@ unsafe impl Send for OwnedNode {}
 unsafe impl Sync for OwnedNode {}
 
 impl OwnedNode {
-    /// # Safety
-    ///
-    /// The caller owns the node.
+    /// # Safety: the caller owns the node.
     #[inline]
     unsafe fn node<'a>(self) -> &'a Node {
         // SAFETY: a node is not freed before its owner leaves it.
@@ -244,7 +239,7 @@ pub(super) enum Seen {
     Closed,
 }
 
-/// Outcome of one attempt to take permits from a queue in use.
+/// Outcome of an attempt to take permits from a queue in use.
 #[derive(Clone, Copy)]
 enum TakeOutcome {
     Decided(Result<(), Refused>),
@@ -310,8 +305,6 @@ impl Engine {
     pub(super) fn is_closed(&self) -> bool {
         self.end().is_closed()
     }
-
-    // === Taking ===
 
     #[inline]
     pub(super) fn try_take(&self, permits: usize) -> Result<Taken, Refused> {
@@ -474,8 +467,6 @@ impl Engine {
         true
     }
 
-    // === Waiting ===
-
     /// Takes `need` permits (at least one) or enqueues a node, owned by the caller until [`poll`](Self::poll)
     /// reports the end of the wait or [`cancel`](Self::cancel) ends it. Call [`look`](Self::look) next.
     #[inline]
@@ -559,7 +550,6 @@ impl Engine {
     #[inline]
     fn credited_after_a_step(&self) -> u64 {
         if cfg!(latchwork_loom) {
-            // loom treats a SeqCst load as Acquire. A read-modify-write orders as much in any model.
             // Ordering: AcqRel, to be ordered with the releases' own.
             return self.credited.fetch_add(0, Ordering::AcqRel);
         }
@@ -569,9 +559,7 @@ impl Engine {
 
     /// Returns how the wait ended, and ends the ownership. `None` while it lasts: its end wakes `waker`.
     ///
-    /// # Safety
-    ///
-    /// The caller owns the node.
+    /// # Safety: the caller owns the node.
     #[inline]
     pub(super) unsafe fn poll(&self, owned: OwnedNode, waker: &Waker) -> Option<Ended> {
         // SAFETY: the caller's promise.
@@ -599,9 +587,7 @@ impl Engine {
 
     /// Gives up the wait at `owned`, releases its `need` permits if granted, and ends the ownership.
     ///
-    /// # Safety
-    ///
-    /// The caller owns the node.
+    /// # Safety: the caller owns the node.
     #[inline]
     pub(super) unsafe fn cancel(&self, owned: OwnedNode, need: usize) {
         // SAFETY: the caller's promise.
@@ -631,8 +617,6 @@ impl Engine {
         node.leave();
         self.memory.left_one(&self.done, || self.meet_all());
     }
-
-    // === Giving ===
 
     /// Releases permits. Zero permits need no case of their own.
     #[inline]

@@ -83,8 +83,7 @@ impl<'a> SemaphorePermit<'a> {
         Self { semaphore, held }
     }
 
-    /// Removes the permits from the semaphore for good: [`capacity`](AsyncSemaphore::capacity) falls by their
-    /// number. [`AsyncSemaphore::add_permits`] adds new permits.
+    /// Removes the permits for good: the semaphore's [`capacity`](AsyncSemaphore::capacity) falls.
     pub fn forget(mut self) {
         self.held.forget(&self.semaphore.engine);
     }
@@ -147,7 +146,6 @@ impl fmt::Debug for SemaphorePermit<'_> {
 /// let semaphore = Arc::new(AsyncSemaphore::new(1));
 /// let permit = Arc::clone(&semaphore).try_acquire_owned()?;
 /// let thread = std::thread::spawn(move || {
-///     // … the work …
 ///     drop(permit);
 /// });
 /// thread.join().unwrap();

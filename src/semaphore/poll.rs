@@ -12,8 +12,7 @@ use super::{AsyncSemaphore, weight};
 /// An [`AsyncSemaphore`] for hand-written `poll` functions: keeps a wait between polls, without a box.
 ///
 /// Names, meaning and results are tokio-util's. With the feature `stream`, this type is a
-/// `futures_core::Stream` of permits, which ends when the semaphore is closed. The recipe [`tower_limit`]
-/// builds a `tower` layer on it.
+/// `futures_core::Stream` of permits, which ends when the semaphore is closed. Recipe: [`tower_limit`].
 ///
 /// [`tower_limit`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/tower_limit.rs
 ///
@@ -48,8 +47,8 @@ impl PollSemaphore {
     ///
     /// # Cancel safety
     ///
-    /// A wait that is no longer polled keeps its position in the queue, and its permit once granted, until
-    /// the next poll, [`cancel`](Self::cancel), or the drop of this `PollSemaphore`.
+    /// A wait that is no longer polled keeps its position, and its permit once granted, until the next poll,
+    /// [`cancel`](Self::cancel), or the drop of this `PollSemaphore`.
     pub fn poll_acquire(&mut self, context: &mut Context<'_>) -> Poll<Option<OwnedSemaphorePermit>> {
         self.poll_acquire_weight(context, 1)
     }
@@ -70,10 +69,6 @@ impl PollSemaphore {
     }
 
     /// As [`poll_acquire_many`](Self::poll_acquire_many), for more than 2³² − 1 permits.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`poll_acquire`](Self::poll_acquire).
     ///
     /// # Panics
     ///
@@ -98,8 +93,6 @@ impl PollSemaphore {
     pub fn cancel(&mut self) {
         self.wait = None;
     }
-
-    // === The semaphore ===
 
     /// Returns the number of free permits; see [`AsyncSemaphore::available_permits`].
     pub fn available_permits(&self) -> usize {

@@ -15,7 +15,6 @@ use crate::semaphore::SemaphorePermit;
 ///
 /// let stripes = StripedSemaphores::new();
 /// let guard = stripes.for_name("orders:42").blocking_acquire();
-/// // … no other work on this name runs here …
 /// assert!(stripes.for_name("orders:42").try_acquire().is_none());
 /// drop(guard);
 /// assert!(stripes.for_name("orders:42").try_acquire().is_some());

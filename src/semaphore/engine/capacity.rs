@@ -8,11 +8,7 @@ use super::settle::Settled;
 use super::{End, Engine, MAX_PERMITS, covers, free};
 
 impl Engine {
-    /// Creates and releases `permits` new permits.
-    ///
-    /// # Panics
-    ///
-    /// If more than [`MAX_PERMITS`] would exist; nothing has changed then.
+    /// Creates and releases `permits` new permits. Panics, without effect, beyond [`MAX_PERMITS`].
     pub(in super::super) fn add(&self, permits: usize) {
         // Ordering: Relaxed, an independent number; `credited` hands the permits on.
         let mut capacity = self.capacity.load(Ordering::Relaxed);
@@ -35,10 +31,7 @@ impl Engine {
     }
 
     /// Notifies a latch's `n` oldest waiters. As many stay pending as the largest call left over.
-    ///
-    /// # Panics
-    ///
-    /// If `n` exceeds [`MAX_PERMITS`].
+    /// Panics beyond [`MAX_PERMITS`].
     #[inline(never)]
     pub(in super::super) fn notify(&self, n: usize) {
         assert!(n <= MAX_PERMITS, "cannot notify {n} waiters, more than MAX_PERMITS");
@@ -221,7 +214,6 @@ impl Engine {
         self.forget(permits);
     }
 
-    /// Returns the number of permits meant to exist.
     pub(in super::super) fn capacity(&self) -> usize {
         // Ordering: Relaxed, an independent number.
         self.capacity.load(Ordering::Relaxed).max(0) as usize
@@ -240,10 +232,7 @@ impl Engine {
     }
 
     /// Sets the capacity: removes permits before the number falls, adds permits after the number has risen.
-    ///
-    /// # Panics
-    ///
-    /// If `capacity` exceeds [`MAX_PERMITS`]; nothing has changed then.
+    /// Panics, without effect, beyond [`MAX_PERMITS`].
     pub(in super::super) fn set_capacity(&self, capacity: usize) {
         assert!(capacity <= MAX_PERMITS, "a semaphore may not have more than MAX_PERMITS permits");
         let to = capacity as isize;

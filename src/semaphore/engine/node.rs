@@ -8,9 +8,9 @@
 //! Updating                                          the owner changes its waker
 //! ```
 //!
-//! `Updating` leads to the same ends as `Waiting`. From then on a node is *final*: its consumption never
-//! changes. `GrantedOfMore` means that credit was left for the waiters behind: the owner settles the queue,
-//! in case the granting thread has stopped. The owner leaves the node, and a sweeper unlinks it.
+//! `Updating` leads to the same ends as `Waiting`. A node whose wait has ended is *final*: its consumption
+//! never changes. `GrantedOfMore` means that credit was left for the waiters behind: the owner settles the
+//! queue, in case the granting thread has stopped. The owner leaves the node, and a sweeper unlinks the node.
 //!
 //! # The waker's slot
 //!
@@ -74,8 +74,8 @@ unsafe impl Sync for Node {}
 // SAFETY: as above.
 unsafe impl Send for Node {}
 
-/// A node's predecessor, until all nodes before it are final; then its offset, their consumption. The two
-/// share a word, as walks need the predecessor only until they have come here.
+/// A node's predecessor; once all earlier nodes are final, its offset, which is their consumption. The two
+/// share a word, as a walk needs no predecessor of a node with an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Link(u64);
 
@@ -115,14 +115,14 @@ pub(super) enum NodeState {
     Waiting = 1,
     /// The owner is at the waker's slot.
     Updating = 2,
-    // From here on, final.
+    // Final states:
     /// Granted with the last credit known to the granting thread.
     Granted = 3,
     /// Cancelled or closed. Consumes nothing but a deficit.
     Cancelled = 4,
     /// Granted with credit left: the granting thread may have stopped before the next waiter.
     GrantedOfMore = 5,
-    // From here on, the node has no owner.
+    // Final states without an owner:
     Left = 6,
     /// Taken out of the queue; its consumption is still right for threads standing here.
     Unlinked = 7,
@@ -264,9 +264,9 @@ impl Word {
     }
 }
 
-/// Permits taken out of existence while this node's waiter was first in the queue and none were free:
-/// consumed before the waiter is granted, also if it never is. Never changed once published. A larger deficit
-/// refers to the replaced one, which threads may read until that is retired or the node freed.
+/// Permits taken out of existence while this node's waiter was first in the queue and no permit was free:
+/// consumed before the waiter, or without a grant. Never changed once published. A larger deficit refers to
+/// the replaced deficit, readable until retired or freed with the node.
 #[derive(Debug)]
 // The alignment leaves room in the address for two times three bits.
 #[repr(align(64))]
@@ -306,8 +306,6 @@ impl Node {
     pub(super) fn canary(&self) -> &Canary {
         &self.canary
     }
-
-    // === The queue ===
 
     #[inline]
     pub(super) fn link(&self) -> Link {
@@ -404,8 +402,6 @@ impl Node {
         Word(self.state.load(Ordering::Relaxed)).is_unlinked()
     }
 
-    // === The owner ===
-
     /// Returns how the wait ended. `None` while it lasts: its end will wake `waker`.
     #[inline]
     pub(super) fn poll(&self, waker: &Waker) -> Option<NodeState> {
@@ -451,7 +447,6 @@ impl Node {
         ended
     }
 
-    /// Returns from `Updating` to `Waiting`, unless the wait has ended.
     fn publish_waker(&self) -> Option<NodeState> {
         // Ordering: Relaxed, a guess checked by the CAS below.
         let mut word = Word(self.state.load(Ordering::Relaxed));
@@ -478,8 +473,8 @@ impl Node {
         Some(word.state())
     }
 
-    /// Gives up the wait. `Ok` returns the waker, to be dropped after everything else; if the node kept it, a
-    /// whole task would stay alive. `Err` if the wait had already ended.
+    /// Gives up the wait. `Ok` returns the waker, to be dropped last: in the node, it would keep a whole task
+    /// alive. `Err` if the wait had already ended.
     #[inline]
     pub(super) fn cancel(&self) -> Result<Option<Waker>, NodeState> {
         self.canary.assert_alive();
@@ -515,8 +510,6 @@ impl Node {
         self.waker.with_mut(|slot| unsafe { (*slot).take() })
     }
 
-    // === Any thread ===
-
     #[inline]
     pub(super) fn load(&self) -> Word {
         self.canary.assert_alive();
@@ -531,7 +524,6 @@ impl Node {
         Word(self.state.load(Ordering::Acquire)).is_left()
     }
 
-    /// The address in `word`, which has a deficit.
     fn deficit_of(word: Word) -> *mut Deficit {
         ptr::with_exposed_provenance_mut((word.0 & !(align_of::<Deficit>() as u64 - 1)) as usize)
     }
@@ -624,11 +616,7 @@ impl Node {
 }
 
 impl Node {
-    /// Frees the deficit, if there is one.
-    ///
-    /// # Safety
-    ///
-    /// No other thread has the node, and the caller does not use it afterwards.
+    /// # Safety: no other thread has the node, and the caller does not use the node afterwards.
     #[inline]
     pub(super) unsafe fn free_deficit(&self) {
         // Ordering: Relaxed, no other thread has the node.
@@ -649,11 +637,9 @@ impl Drop for Node {
 }
 
 impl Deficit {
-    /// Frees the deficit, and all its predecessors not yet retired.
+    /// Frees the deficit, and all replaced deficits not yet retired.
     ///
-    /// # Safety
-    ///
-    /// `deficit` comes from [`Node::add_deficit`] or is null, and no thread reads it afterwards.
+    /// # Safety: `deficit` comes from [`Node::add_deficit`] or is null, and no thread reads it afterwards.
     #[cold]
     pub(super) unsafe fn free(mut deficit: *mut Self) {
         while !deficit.is_null() {

@@ -4,8 +4,8 @@
 //!
 //! Nodes stay linked after their waiters have left. From time to time a thread that leaves a node becomes the
 //! only *sweeper*, walks the queue from the oldest node, and takes out every left node, wherever in the
-//! queue. Memory is therefore proportional to the present waiters, not to all past waiters. If another
-//! sweeper is at work, the thread goes on without sweeping.
+//! queue. Memory is therefore proportional to the present waiters. If another sweeper is at work, the thread
+//! does not sweep.
 //!
 //! Nodes taken out go to *limbo*, and are used again once no walk can reach them [R]:
 //!
@@ -96,9 +96,7 @@ impl Retired {
         self.memory.len() + self.nodes.len()
     }
 
-    /// # Safety
-    ///
-    /// No walk that may have reached the contents is under way.
+    /// # Safety: no walk that may have reached the contents is under way.
     unsafe fn free(&mut self) {
         // SAFETY: the caller's promise.
         unsafe { spare::put(&mut self.memory) };
@@ -110,7 +108,7 @@ impl Retired {
             // SAFETY: as above.
             unsafe { Deficit::free(deficit.as_ptr()) };
         }
-        // All are empty now. Small buffers are kept.
+        // Keep small buffers.
         let room = [self.memory.capacity(), self.nodes.capacity(), self.deficits.capacity()];
         if room.iter().any(|room| *room > 4 * FEW as usize) {
             *self = Self::default();
@@ -200,7 +198,7 @@ impl Memory {
                 break;
             }
         }
-        // The next sweep should find half as many nodes as this sweep visited in vain or looked at threads.
+        // The next sweep waits for half as many left nodes as this sweep visited remaining nodes, or records.
         // Ordering: Relaxed, a hint.
         self.sweep_at.store(FEW.max(in_vain / 2).max(looked / 2), Ordering::Relaxed);
     }
@@ -327,8 +325,7 @@ impl Sweeper<'_> {
             remain += 1;
             in_a_row += 1;
             if let Some(gone) = gone.take() {
-                // Without an offset, the nodes taken out were cancelled behind a waiter, and consumed
-                // nothing.
+                // Without an offset, the nodes taken out were cancelled behind a waiter: nothing consumed.
                 if let Some(before) = before {
                     look.replace_predecessor(gone, before);
                 }
@@ -451,9 +448,7 @@ mod spare {
 
     /// Keeps the nodes' memory, or frees it.
     ///
-    /// # Safety
-    ///
-    /// The nodes came from [`take`], and no walk can reach them.
+    /// # Safety: the nodes came from [`take`], and no walk can reach them.
     pub(super) unsafe fn put(nodes: &mut Vec<NonNull<Node>>) {
         // A thread without a record would not free its spare memory when it ends.
         if epoch::is_registered() {
@@ -468,17 +463,13 @@ mod spare {
         }
     }
 
-    /// # Safety
-    ///
-    /// The node came from [`take`], and no walk can reach it.
+    /// # Safety: the node came from [`take`], and no walk can reach the node.
     pub(super) unsafe fn free_node(node: NonNull<Node>) {
         // SAFETY: the caller's promise; and the memory came from a box, perhaps some uses ago.
         drop(unsafe { Box::from_raw(node.as_ptr()) });
     }
 
-    /// # Safety
-    ///
-    /// The node came from [`take`], and was not published.
+    /// # Safety: the node came from [`take`], and was not published.
     #[cold]
     pub(in super::super) unsafe fn discard(node: NonNull<Node>) {
         // SAFETY: the caller's promise.

@@ -14,8 +14,7 @@ use super::{End, Engine, ahead};
 pub(super) enum Settled<'w> {
     /// The queue is empty, without a tail.
     Free,
-    /// All nodes up to `tail` are final, and have consumed `consumed`. `end` named `tail` on this walk: a
-    /// decision needs a step on `end`, or a recheck.
+    /// All nodes up to `tail` are final, and have consumed `consumed`. `end` may name another tail by now.
     All { end: End, tail: &'w Node, consumed: u64 },
     /// The first non-final node wants more than `credited` covers beyond its offset, `consumed`.
     Blocked { first: &'w Node, word: Word, credited: u64, consumed: u64 },
@@ -78,7 +77,6 @@ impl Engine {
         self.credited.fetch_add(0, Ordering::SeqCst)
     }
 
-    /// A read-modify-write on each of the two words.
     pub(super) fn meet_all(&self) {
         self.meet_credit();
         // Ordering: AcqRel [R].
@@ -115,7 +113,6 @@ impl Engine {
         }
     }
 
-    /// A single copy of the loop, for all callers in need of the result.
     #[inline(never)]
     fn settle_until_decided<'w>(
         &'w self,
@@ -168,7 +165,6 @@ impl Engine {
         }
     }
 
-    /// A node with only final nodes before it, and their consumption.
     #[inline]
     fn start_at(node: &Node) -> (&Node, u64) {
         (node, node.link().as_offset().expect("walks start at nodes that have an offset"))
@@ -317,8 +313,7 @@ impl<'w> Cursor<'w> {
 
     #[inline(always)]
     fn blocked(&self, word: Word, consumed_first: u64) -> Settled<'w> {
-        // Includes the deficit, consumed even if the waiter leaves. Deficits grow with the changes of the
-        // capacity, and a hint lagging by as much could not be compared.
+        // Includes the deficit, consumed even if the waiter leaves, or the hint would lag too far.
         self.engine.remember(consumed_first, self.last);
         if self.hint.is_null() && self.last.is_none() {
             self.engine.remember_first(self.here);
