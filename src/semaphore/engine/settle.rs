@@ -14,7 +14,8 @@ use super::{End, Engine, ahead};
 pub(super) enum Settled<'w> {
     /// The queue is empty, without a tail.
     Free,
-    /// All nodes up to `tail` are final, and have consumed `consumed`. `end` may name another tail by now.
+    /// All nodes up to `tail` are final, and have consumed `consumed`. `end` may name another tail by now: a
+    /// decision needs a step on `end`, or a recheck.
     All { end: End, tail: &'w Node, consumed: u64 },
     /// The first non-final node wants more than `credited` covers beyond its offset, `consumed`.
     Blocked { first: &'w Node, word: Word, credited: u64, consumed: u64 },
