@@ -134,17 +134,17 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// * The oldest waiter becomes the queue head when the holder leaves, and is [named](NextHead) with the
 ///   release. [`poll`](Self::poll) returns the role only after the store's answer to that release.
 /// * [`HeadTicket::since`] is the start of the wait, which decides the position at the store.
-/// * If a number may have lost its position, the client rolls it back, and the queue head takes another:
-///   the old number's grant message may still come when that grant is over.
+/// * If a number's position may be over, the client rolls it back, and the queue head takes another: the old
+///   number may have got the lock meanwhile, and that grant's message may come too late.
 ///
 /// # Shared
 ///
 /// With [`Policy::Shared`] waiters hold the lock together, like readers, by one lease of the client:
 ///
-/// * Within the tenure a newcomer joins the holders, in memory. Later a newcomer is the queue head, and asks
-///   the store under another number, so that other processes have their turn.
+/// * Within the [tenure](Policy::Shared) a newcomer joins the holders, in memory. Later a newcomer is the
+///   queue head, and asks the store under another number, so that other processes have their turn.
 /// * The store's grant to that queue head admits all waiters whose requests fit the lease. Holders move to
-///   the new lease, and the client releases the earlier one, unless that lasts longer.
+///   the new lease, unless theirs lasts longer, and the client releases the earlier one.
 /// * Each owner has a serial of its own, leaves by itself and is lost by itself.
 /// * An owner that holds the lock re-enters at once, before all waiters.
 /// * A lease longer than [`Rules::renewed_lease`] is renewed each third of `renewed_lease`: other processes
@@ -169,12 +169,12 @@ impl LockEntry {
     }
 
     /// Latch on which the queue head sleeps. A client with a [`Registry`](crate::subscription::Registry)
-    /// hears messages at the channel's latch instead, and only wakes the head itself by this one.
+    /// hears messages at the channel's latch instead, and uses this one for wakes of its own.
     pub fn latch(&self) -> &Latch {
         &self.latch
     }
 
-    /// Runs an event of the engine, which calls no foreign code: wakers go into the effects.
+    /// Runs an event of the engine, [`Ownership`]. It calls no foreign code: wakers go into the effects.
     #[inline(always)]
     fn event<T>(&self, effects: &mut Effects, event: impl FnOnce(&mut Ownership, &mut Effects) -> T) -> T {
         let mut ownership = self.ownership.lock();
@@ -204,7 +204,7 @@ impl LockEntry {
         outcome
     }
 
-    /// Locks the engine, for queries and for changes that no idle entry needs.
+    /// Locks the engine, for queries and for changes that leave the gate's state as it is.
     fn inside(&self) -> impl DerefMut<Target = Ownership> + '_ {
         let mut ownership = self.ownership.lock();
         if let Some(claimed) = self.gate.look() {
@@ -215,7 +215,7 @@ impl LockEntry {
 
     // === Callers and holders ===
 
-    /// Enters an owner that wants the lock. A queued caller's `waker` is registered; `None` may not wait.
+    /// Enters an owner that wants the lock. A queued caller's `waker` is registered; no waker: may not wait.
     #[inline]
     pub fn enter(&self, request: &Request, waker: Option<Waker>, now: Moment, effects: &mut Effects) -> Turn {
         self.event(effects, |ownership, effects| {
@@ -326,7 +326,7 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.abandon(head.serial, now, effects));
     }
 
-    /// Supersedes an owner's waiters, as the owner may now get the lock beside all others: they enter anew.
+    /// Supersedes a sharing owner's waiters and queue head: they enter anew, and may join.
     pub fn evict_owner(&self, owner: u64, now: Moment, effects: &mut Effects) {
         self.event(effects, |ownership, effects| ownership.evict_owner(owner, now, effects));
     }
@@ -337,8 +337,8 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.leave(&grant, now, effects))
     }
 
-    /// Gives one hold of `owner` back: a [forgotten](Self::forget) hold, or else a hold with a grant. The
-    /// grant of the owner's last hold is lost then.
+    /// Gives one hold of `owner` back: a [forgotten](Self::forget) hold, or else a hold with a grant. With
+    /// the owner's last hold, all its grants not yet given back are lost.
     pub fn leave_by_name(&self, owner: u64, now: Moment, effects: &mut Effects) -> LeaveOutcome {
         self.event(effects, |ownership, effects| ownership.leave_by_name(owner, now, effects))
     }
@@ -435,7 +435,7 @@ impl LockEntry {
     /// `receivers`: count of the other clients that heard of the release.
     #[inline]
     pub fn returned(&self, receivers: usize, now: Moment, effects: &mut Effects) {
-        // After a claim without newcomers there is no waiter here, and so no back-off to compute.
+        // While the gate is `CLAIMED` there is no waiter here, and so no back-off to compute.
         if !self.gate.unclaim() {
             self.event(effects, |ownership, effects| ownership.returned(receivers, now, effects));
         }
@@ -449,7 +449,7 @@ impl LockEntry {
     }
 
     /// Reports the answer, at `now`, to a renewal sent at `sent`: `held`, or `None` if unknown. False if the
-    /// answer is unknown, or the lease is no longer in hand.
+    /// answer is unknown, is for no lease in hand, or denies a lease begun anew after `sent`.
     pub fn renewed(
         &self,
         renewal: Renewal,
@@ -485,9 +485,9 @@ impl LockEntry {
         self.inside().not_extended(extension);
     }
 
-    /// Reports that the answer to an extension for a token is not read: its future was dropped, or the
-    /// command may have run. If the lease was released meanwhile, the command may follow the release, and the
-    /// effects get `roll_back`. (For a queue head, report [`Answer::Unanswered`].)
+    /// Reports that the answer to an extension for a token is not read: its future was dropped, or it failed
+    /// while the command may have run. If the lease was released meanwhile, the command may follow the
+    /// release, and the effects get `roll_back`. (For a queue head, report [`Answer::Unanswered`].)
     pub fn unread(&self, roll_back: PendingRelease, effects: &mut Effects) {
         self.event(effects, |ownership, effects| ownership.unread(roll_back, effects));
     }
@@ -599,7 +599,7 @@ impl LockEntry {
         self.inside().lease_numbers().collect()
     }
 
-    /// True if an acquisition is known to have the lock, here or elsewhere.
+    /// True if the lock counts as held, here or elsewhere, or a release or a claiming call is under way.
     pub fn is_known_held(&self) -> bool {
         self.inside().is_known_held()
     }

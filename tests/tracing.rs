@@ -107,7 +107,7 @@ fn life_of_a_lock_can_be_watched() {
     let other = LockClient::new(Redis::builder().blocking_connect(&url).unwrap());
     let theirs = other.get_lock("watched").unwrap();
     assert!(theirs.try_lock().unwrap().is_none());
-    assert!(theirs.try_lock_for(Duration::from_millis(50), Lease::Watched).unwrap().is_none());
+    assert!(theirs.try_lock_for(Duration::from_secs(1), Lease::Watched).unwrap().is_none());
     assert_eq!(record.wait_for("held by another", Some("watched")).level, Level::TRACE);
     assert_eq!(record.wait_for("waiting", Some("watched")).level, Level::DEBUG);
     assert_eq!(record.wait_for("woken", Some("watched")).fields["notified"], "false");
@@ -283,7 +283,7 @@ fn refused_courtesy_is_told_once(record: &Record, server: &RedisServer) {
     let call = format!("PUBSUB NUMSUB left:latchwork:{{left}}:call:{}", client.id());
     let subscribers = || query::<(String, usize)>(server, &call).1;
     while subscribers() == 0 {
-        assert!(theirs.try_lock_for(Duration::from_millis(50), Lease::Watched).unwrap().is_none());
+        assert!(theirs.try_lock_for(Duration::from_secs(1), Lease::Watched).unwrap().is_none());
     }
     let refused = record.wait_for("not unsubscribed", None);
     let channel = &*refused.fields["channel"];

@@ -213,7 +213,7 @@ impl Effects {
         match (waker, &self.waker) {
             (None, _) => {}
             (waker, None) => self.waker = waker,
-            // A needless wake costs one poll.
+            // `finish` wakes it, even if it was only to be dropped: a needless wake costs one poll.
             (Some(waker), Some(_)) => self.more().wakers.push(waker),
         }
     }

@@ -27,7 +27,7 @@ impl Gate {
         if self.0.load(Ordering::Relaxed) == IN_USE {
             return None;
         }
-        // Ordering: Acquire, of the Release in `unclaim`: the store has run the last claimer's command.
+        // Ordering: Acquire, of the Release in `unclaim`: the last claimer's command is at the store.
         Some(self.0.swap(IN_USE, Ordering::Acquire) == CLAIMED)
     }
 
@@ -40,7 +40,7 @@ impl Gate {
 
     #[inline(always)]
     pub(super) fn leave(&self, state: u32) {
-        // Ordering: Release, for the Acquire of the next `claim`, whose question must follow this release.
+        // Ordering: Release, for the Acquire of the next `claim`: its question follows the lease's release.
         self.0.store(state, Ordering::Release);
     }
 
@@ -57,7 +57,7 @@ impl Gate {
     #[inline]
     pub(super) fn unclaim(&self) -> bool {
         if fault!(ReturnedUnseen) {
-            // Ordering: Relaxed, a mutant's.
+            // Ordering: Relaxed, in this seeded fault.
             self.0.store(OPEN, Ordering::Relaxed);
             return true;
         }

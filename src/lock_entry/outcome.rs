@@ -250,7 +250,8 @@ pub enum AttemptOutcome {
     /// The caller has the lock.
     Granted(Grant),
     /// The store has refused or not answered: the caller is still the queue head. A waiter
-    /// [named](super::NextHead) with a release learns its role from [`poll`](super::LockEntry::poll).
+    /// [named](super::NextHead) with a release gets this for a grant, too, and
+    /// [polls](super::LockEntry::poll) for its turn.
     #[doc(alias = "Waits")]
     Refused,
     /// The lease is over already, or the position may be: the queue head takes another number.

@@ -48,19 +48,19 @@
 //!
 //! # Invariants
 //!
-//! 1. There is at most one of queue head, hold, release under way, and newcomer whose call asks the store; a
-//!    waiter is queued only if there is one. (At a store with a queue, the earlier release may be under way
-//!    beside the queue head. A shared lock has parallel holds.)
+//! 1. There is at most one of queue head, hold, release that appoints the next head, and newcomer whose call
+//!    asks the store; a waiter is queued only if there is one. (Other releases may be under way beside it. A
+//!    shared lock has parallel holds.)
 //! 2. A hold implies a lease that was sure when the hold was granted and when it was claimed.
-//! 3. A number is used for one competition and the resulting lease, and never again.
-//! 4. A number that may be at the store and is not in hand has a release under way, or belongs to a newcomer
-//!    whose call asks the store, or its lease is over.
+//! 3. A number is used for one competition, its lease, and competitions that inherit it; never again.
+//! 4. A number that may be at the store is in hand, or the queue head's, or of a call that asks the store
+//!    outside of the queue, or has a release under way, or its lease is over.
 //! 5. Serials rise, and no two entries share one. A grant of another serial than the hold's has no effect.
-//! 6. A hold's count is its guards, its unclaimed grants, and its forgotten holds. No owner of a shared lock
-//!    ends another owner's hold, or shortens its lease.
+//! 6. A hold's count is its guards, unclaimed grants and forgotten holds, less the holds left by name. No
+//!    owner of a shared lock ends another owner's hold, or shortens its lease.
 //! 7. Tokens rise, and come from the block of the lease in hand.
 //! 8. A hold ends for its owner when its lease is no longer sure or, without renewals, when the owner's own
-//!    leases are over. A lease left that the store may still keep is released: see [`lease`].
+//!    leases are over. A lease without a hold is released if the store may still keep it: see [`lease`].
 
 // Where to look: `enter` and `claim` are here; `attempt`, `answered` and `abandon` in `competing`; `leave`,
 // `appoint` and `returned` in `held`; `tick` and `renewed` in `timers`.
@@ -101,7 +101,7 @@ shared_static!(SERIALS: AtomicU64 = AtomicU64::new(0));
 const BLOCK: u64 = 1 << 12;
 
 const MAX_STEPS: u32 = 8;
-/// Largest growth of a tenure while no other process waits for its end: a newcomer waits for one tenure.
+/// Largest factor by which a tenure grows while no other process waits: a later process waits for one tenure.
 const MAX_GROWTH: u32 = 8;
 
 /// The rules of a [`LockEntry`](super::LockEntry).
@@ -223,7 +223,7 @@ pub(super) struct Ownership {
     parallel: Vec<(Hold, StoreLease)>,
     queue: Queue,
     last_serial: u64,
-    /// A competition was refused, and no later competition was won by its first attempt.
+    /// A competition was refused, and none since was won by its first attempt after a back-off.
     contended: bool,
     /// Time at which the last refused queue head gave up; `None` after a later lease of this client.
     known_held: Option<Moment>,
@@ -333,7 +333,7 @@ impl Hold {
     }
 
     /// Merges a parallel hold into this hold, under this hold's lease. Newcomers do not get the other hold's
-    /// token: an owner that wrote meanwhile, and also reads, may have a greater token.
+    /// token: a writer, which may now also read, may have got a greater token since.
     fn take_in(&mut self, mut other: Self) {
         let (renewed, token) = (self.renewed || other.renewed, self.token);
         let granted = self.granted.min(other.granted);
@@ -403,7 +403,7 @@ impl Hold {
         }
     }
 
-    /// Removes a hold of a sharer. After the last, returns the guards, and the reason of their loss.
+    /// Removes a hold of a sharer. If no other lasts, returns the count of lost guards, and the reason.
     #[inline]
     fn drop_count(&mut self, serial: u64, now: Moment) -> Option<(u32, LossReason)> {
         let sharer = self.owner_holds.get_mut(serial)?;
@@ -593,7 +593,7 @@ impl Ownership {
         Some(Offer { renewable: lease.left(now) > self.third, token: hold.token.is_some() })
     }
 
-    /// Adds a hold of an owner, or an owner to the hold in hand: a guard if `claimed`, else a grant.
+    /// Adds one more hold of a holder, or an owner to the hold in hand: a guard if `claimed`, else a grant.
     fn join_hold(&mut self, request: &Request, claimed: bool, now: Moment) -> (Grant, Option<Extension>) {
         let (renewed_lease, max_hold) = (self.rules.renewed_lease, self.rules.max_hold);
         let its = |hold: &Hold| hold.owner_holds.of_owner(request.owner).map(|(serial, _)| serial);
@@ -666,7 +666,7 @@ impl Ownership {
         let grant = self.begin_hold(request, true, now);
         self.park_current();
         self.transition(phase);
-        // The new holder may be waiting for the other waiters of its owner.
+        // The owner's waiters enter anew and join: the new holder may be waiting for one of them.
         self.evict_owner(request.owner, now, effects);
         self.acquisitions += 1;
         self.plan_next_look(now, effects);
@@ -758,7 +758,7 @@ impl Ownership {
 
     pub(super) fn cancel(&mut self, ticket: &Ticket, now: Moment, effects: &mut Effects) {
         let slot = ticket.slot;
-        // After the waiter was granted or removed, its slot may be another waiter's.
+        // After the waiter's turn was claimed, its slot may be another waiter's.
         if !self.queue.is_current(slot, ticket.serial) {
             return;
         }
@@ -768,7 +768,7 @@ impl Ownership {
             Place::Granted(grant, ..) => {
                 self.drop_grant(&grant, now, effects);
             }
-            // The release under way names the waiter, and its answer rolls the number back.
+            // The release under way names the waiter: `answered` rolls the number back if need be.
             Place::Named => self.appoint(None, 0, now, effects),
             Place::Appointed(serial) => self.abandon(serial, now, effects),
             Place::Queued | Place::Superseded | Place::Busy | Place::Closed => {}

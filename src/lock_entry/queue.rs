@@ -121,7 +121,7 @@ impl Queue {
         &self.nodes[slot].place
     }
 
-    /// True if the waiter still has the slot, which may be gone with the memory of a burst.
+    /// True if the waiter still has the slot: the slot may be another waiter's, or freed with the slab.
     pub(super) fn is_current(&self, slot: Slot, serial: u64) -> bool {
         self.nodes.0.get(Nodes::at(slot)).is_some_and(|node| node.serial == serial)
     }

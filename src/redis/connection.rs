@@ -55,7 +55,7 @@ struct Shared {
     server: Arc<dyn Server>,
     common: Arc<Common>,
     state: Mutex<State>,
-    /// Locked by the dialling task, on our runtime only: an unpolled caller would block all others.
+    /// Locked only by dialling tasks, on our runtime: a caller that held it unpolled would block all others.
     dialling: tokio::sync::Mutex<()>,
     push: Option<Push>,
 }
@@ -74,7 +74,7 @@ impl Connection {
 
     // === Sending ===
 
-    /// Sends a command until `give_up` at most; again with the script's text if the server lacks it.
+    /// Sends a command until `give_up`. A script that the server lacks goes out in full, with time anew.
     /// Queueing extends `give_up`. The error has a [meaning](Error::meaning) if the command was sent.
     pub(crate) async fn send(
         &self,
@@ -301,8 +301,8 @@ impl Shared {
         Ok(Live::new(number, inner, standing, session))
     }
 
-    /// Has the server close the connections that were given up: their commands may still arrive. Without the
-    /// permission for it, late commands are rolled back.
+    /// Has the server close the connections that were given up: their commands may still arrive. If refused,
+    /// rollbacks are repeated until [`Common::late_until`].
     async fn end_all(
         &self,
         given_up: &[Option<Session>],
@@ -407,7 +407,7 @@ impl State {
         random: impl FnOnce() -> u64,
     ) -> Option<Arc<Live>> {
         let live = self.live.take_if(|live| live.number == number)?;
-        // Stored first: a command that finds the connection gone may dial at once.
+        // In the same turn of the mutex: a command that finds the connection gone may dial at once.
         self.given_up.push(live.session.clone());
         self.not_before = now.checked_add(self.back_off.next(random()) + pause);
         self.current.send_replace(0);
@@ -448,7 +448,7 @@ async fn tend(shared: Weak<Shared>, number: u64, standing: ServerEpoch) {
             connection.limit(common.timing.heartbeat_limit());
             match shared.server.heartbeat(&mut connection).await {
                 Err(error) if Meaning::of(&error) == Meaning::Refused => {
-                    // Refused since the dial permitted it. A refusal proves that the server answers.
+                    // The permission was withdrawn after the dial. A refusal proves that the server answers.
                     if !std::mem::replace(&mut _refused, true) {
                         event!(WARN, error = &error as &dyn std::error::Error, "heartbeat refused");
                     }
@@ -474,7 +474,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// The clock is paused, and jumps to the next timer when all tasks wait.
+/// In tests that pause the clock, it jumps to the next timer when all tasks wait.
 #[cfg(test)]
 mod tests {
     use ::redis::{Cmd, cmd};
@@ -718,7 +718,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn connection_that_is_told_to_be_lost_is_dialled_anew_at_once() {
-        // Repeated, because a longer pause may by chance be this short, though rarely three times.
+        // Repeated: a wrong, longer random pause may by chance be this short, though rarely three times.
         for round in 0..3 {
             let stage = Stage::quiet();
             stage.live().await;
@@ -942,7 +942,7 @@ mod tests {
         let (third, given_up, _) = state.begin_dial();
         assert_eq!(given_up.len(), 1, "expected one abandoned connection, which may stand still");
         state.established(live(third).await.0);
-        // The third connection is in use, but its server has moved.
+        // As after a move of its server: a dial begins while the third connection is in use.
         assert_eq!(
             state.begin_dial().1.len(),
             1,

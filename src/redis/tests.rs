@@ -358,13 +358,13 @@ async fn scripts_publish_in_the_kinds_that_are_wanted() {
     ] {
         let builder = Redis::builder().sharded_messages(sharded).publish_both_kinds(both);
         let (redis, nodes) = cluster(builder).await;
-        acquire(&redis, Mode::Fair).await.unwrap();
+        release(&redis, Mode::Fair).await.unwrap();
         let heard = nodes.each_ref().map(|node| node.heard("EVALSHA")).concat();
         assert!(heard[0].contains(&format!(" {wanted} ")), "{sharded:?} {both}: {heard:?}");
     }
     for (both, wanted) in [(false, "publish  1"), (true, "publish spublish 1")] {
-        let (redis, fake) = connect(Redis::builder().publish_both_kinds(both), &[ACQUIRED]).await;
-        acquire(&redis, Mode::Fair).await.unwrap();
+        let (redis, fake) = connect(Redis::builder().publish_both_kinds(both), &[YES]).await;
+        release(&redis, Mode::Fair).await.unwrap();
         assert!(fake.heard("EVALSHA")[0].contains(&format!(" {wanted} ")), "{both}");
     }
 }

@@ -127,9 +127,21 @@ impl<T> Drop for Discarded<T> {
 
 #[cold]
 pub(crate) fn report(work: &'static str, payload: Box<dyn Any + Send>) {
+    // A subscriber that panics at this event, too, is told of no further panic: that event would not end.
+    #[cfg(all(feature = "lock", feature = "tracing"))]
+    let told = panic::catch_unwind(AssertUnwindSafe(|| {
+        let panic = message(payload.as_ref());
+        ::tracing::event!(target: "latchwork", ::tracing::Level::ERROR, work, panic, "panicked");
+    }));
+    count(work, payload);
+    #[cfg(all(feature = "lock", feature = "tracing"))]
+    if let Err(payload) = told {
+        count("a subscriber of tracing", payload);
+    }
+}
+
+fn count(work: &'static str, payload: Box<dyn Any + Send>) {
     *PANICS.lock().unwrap_or_else(std::sync::PoisonError::into_inner) += 1;
-    #[cfg(feature = "lock")]
-    event!(ERROR, work, panic = message(payload.as_ref()), "panicked");
     if let Some(hook) = HOOK.get() {
         let report = ForeignPanic { work, payload: payload.as_ref() };
         let hooked = panic::catch_unwind(AssertUnwindSafe(|| hook(&report)));

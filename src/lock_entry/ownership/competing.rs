@@ -262,7 +262,7 @@ impl Ownership {
         let Some(head) = self.head(serial) else { return AttemptOutcome::Superseded };
         let (request, until_before, inherited) = (head.request, head.until_before, head.tenure_ends.take());
         let mut record = head.record.take().expect("a number of which an attempt is under way is kept");
-        // The lease began by the time of the answer: a closer bound than at the attempt's sending.
+        // The store began the lease before this answer: it ends at most one length after `now`.
         record.possible_until =
             until_before.map_or(now + attempt.lease, |until| until.max(now + attempt.lease));
         record.queued_at = None;

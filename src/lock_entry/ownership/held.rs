@@ -171,7 +171,7 @@ impl Ownership {
     }
 
     /// Admits waiters together with the new holder: all of its owner, or, to a shared lock, all whose
-    /// requests fit. `extent`: length of the lease; waiters that came after its question get only the rest.
+    /// requests fit. `extent`: length of a lease just asked for, or zero; later waiters get only its rest.
     pub(super) fn admit(&mut self, extent: Duration, now: Moment, effects: &mut Effects) {
         if self.queue.is_empty() {
             return;
@@ -251,7 +251,7 @@ impl Ownership {
     pub(in crate::lock_entry) fn note_receivers(&mut self, receivers: usize, now: Moment) {
         let steps = self.steps_for(receivers);
         self.tenure = self.rules.policy.tenure();
-        // A subscription may outlive its waiter, and make a lone process back off; a called waiter exists.
+        // A receiver may be a subscription without a waiter: it counts only after a refusal, or if called.
         if (self.contended || self.rules.policy.is_called()) && steps > 0 {
             self.others_first_until = Some(now + BACK_OFF * steps);
         }
@@ -310,7 +310,7 @@ impl Ownership {
         for (_, lease) in self.parallel.extract_if(.., |(hold, _)| hold.owner_holds.is_empty()) {
             match lease.may_outlast(now) {
                 true => effects.more().parallel.push(lease.record.to_release(false)),
-                // Without a release no message wakes other clients' queue heads in this process.
+                // Without a release there is no message: the client wakes the sleepers of this name itself.
                 false => effects.more().call = true,
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! # The moments of a lease
 //!
-//! No command shortens a lease at the store, and commands may run late: the lease's end is known as a range:
+//! This process shortens no lease at the store, and its commands may run late: the end is a range:
 //!
 //! ```text
 //!   sure_until ≤ the end that the store keeps ≤ possible_until
@@ -23,7 +23,7 @@ use crate::support::moment::Moment;
 use super::super::outcome::Attempt;
 use super::record::StoreRecord;
 
-/// Time of a round trip: a lease that the store, too, ends this soon needs no look at its end.
+/// Time of a round trip: a lease that the store ends this soon after its hold needs no look at that end.
 const ROUND_TRIP: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]

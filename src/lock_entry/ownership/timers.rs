@@ -98,7 +98,7 @@ impl Ownership {
     }
 
     /// Counts a superseded waiter. The first of each look also supersedes all waiters not polled since they
-    /// were woken, and wakes all others: one look finds every future kept without polls.
+    /// were woken, and wakes all others: the next such look finds those that are still not polled.
     fn supersede_silent(&mut self, effects: &mut Effects) {
         let is_first = effects.superseded() == 0;
         effects.more().superseded += 1;
@@ -148,7 +148,7 @@ impl Ownership {
             (false, false) => Moment::NEVER,
         };
         let verify = match (lease.verify, self.queue.is_empty()) {
-            // With a coarse clock, the new answer may have the time of an earlier one.
+            // Not before `begun`: `gone` would not count the answer to a command sent earlier.
             (true, _) => lease.confirmed.max(lease.begun),
             (false, true) => Moment::NEVER,
             (false, false) => lease.confirmed + VERIFY,
@@ -259,7 +259,7 @@ impl Ownership {
         // A late answer does not revive a hold: its holder may know of the end.
         self.end_if_over(now, effects);
         let third = self.third;
-        // The queue head competes by this number: no rollback, which would take its lease.
+        // True, so that the client does not roll the number back: the queue head competes by it.
         if self.head_goes_on_by(number, token.is_some(), now + extent) {
             return true;
         }

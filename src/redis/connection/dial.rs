@@ -116,7 +116,7 @@ impl Dialer {
             push(info);
             Ok(())
         });
-        // The redis crate's own limit does not cover the look-up of the host's name.
+        // Limits the whole dial with the look-up of the host's name: the redis crate's own limits are off.
         let dialled = runtime.timeout(timing.connect, self.connect(info, config)).await;
         let timed_out = || Err(failed(RedisError::from((Kind::Io, "it did not answer in time"))));
         let mut connection = dialled.unwrap_or_else(timed_out)?;
@@ -155,7 +155,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Returns `info` with this address; TLS stays as in `info`.
+    /// Returns `info` with this address, and with TLS if `info` has it.
     pub(crate) fn into_info(self, info: &ConnectionInfo) -> ConnectionInfo {
         let address = match info.addr() {
             ConnectionAddr::TcpTls { .. } => {

@@ -158,7 +158,7 @@ impl Error {
         Self::new(ErrorKind::Connection, context, None)
     }
 
-    /// `command`, which every connection needs, was refused.
+    /// `command`, which this connection needs, failed or was refused.
     pub(crate) fn greeting(address: &str, command: &str, error: RedisError) -> Self {
         let what_to_do = what_to_do(&error);
         let context =
@@ -374,7 +374,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// `mode`: the field's value. Redisson's plain and fair locks have no such field.
+/// `mode`: the value of the lock's field `mode`. Redisson's plain and fair locks have no such field.
 fn kind(mode: &str) -> LockKind {
     match mode {
         "lock" => LockKind::Plain,

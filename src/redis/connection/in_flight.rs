@@ -4,8 +4,8 @@
 //! connection's single timer checks all limits when the earliest known limit is due.
 //!
 //! Replies come in the order of the commands, so any reply shows that the server answers, and begins all
-//! limits anew. The timer checks a limit at its half and at its end, after a turn of the reader. Even a late
-//! runtime has written the command by the first check, which leaves half the limit for the reply.
+//! limits anew. The timer checks a limit at its half and at its end, after a turn of the reader. That turn
+//! also writes commands, so even on a late runtime half the limit is left for the reply.
 //!
 //! [`Lines`]: room on a connection for [`MAX_IN_FLIGHT`] commands of each kind. Further commands queue before
 //! the connection, first come, first served: on the wire, a crowd would fill the memory and time out.
@@ -185,7 +185,7 @@ impl InFlight {
     }
 
     /// Checks the limits that were due before the reader ran, and wakes the callers whose limits are over.
-    /// Returns the time of the next check; `None` if the connection is gone.
+    /// Returns the time of the next check, `Some(None)` without limits, or `None` if the connection is gone.
     fn look(&self, due: Instant, now: Instant) -> Option<Option<Instant>> {
         let (mut over, answers) = (Vec::new(), self.answers());
         // Dropped outside the mutex: a connection is foreign code.
@@ -213,7 +213,7 @@ impl InFlight {
                 }
             }
             *looks_at = all.iter().filter_map(|(watched, _)| watched.map(|(limit, _)| limit.at)).min();
-            // The next crowd may be smaller: free the seats.
+            // No seat is taken: drop them all, as the next crowd may be smaller.
             let unused = (all.len() == free.len()).then(|| {
                 all.clear();
                 mem::take(free)
@@ -309,7 +309,7 @@ impl Caller {
         is_over
     }
 
-    /// Wakes the task after a reply or the limit's end. Frees the place at once: the task may not be polled.
+    /// Wakes the task after a reply or the limit's end. Frees the place now: the task may never be polled.
     fn call(&self) {
         let (waker, _place) = {
             let mut awaits = self.state.lock();
@@ -348,7 +348,7 @@ impl Default for Room {
     }
 }
 
-/// A command's place under way. `None`: the command bypasses the queues.
+/// A command's place among those under way. `None`: the command bypasses the queues.
 pub(super) struct Place(Option<(Arc<Lines>, Line)>);
 
 impl Place {
@@ -646,7 +646,7 @@ mod tests {
         assert!(take(SHORT));
     }
 
-    /// Free seats would keep the connection open.
+    /// A timer that did not end would keep its task and the seats' memory.
     #[tokio::test]
     async fn timer_ends_with_its_connection() {
         let (fixture, mut server) = Fixture::untimed().await;
@@ -683,7 +683,7 @@ mod tests {
         assert_eq!(reply.unwrap(), Value::SimpleString("PONG".to_owned()));
     }
 
-    /// The next command in the seat registers a waker, which the old caller must not clear.
+    /// The seat's next command registers a waker, which the previous command's drop must not clear.
     #[tokio::test]
     async fn seat_is_free_when_nothing_of_its_caller_is_left_in_it() {
         let (fixture, _server) = Fixture::untimed().await;

@@ -75,7 +75,7 @@ impl Reader {
     }
 }
 
-/// Connects to the server of `info`, on the caller's `runtime`. `limit`: for replies.
+/// Connects to the server of `info`; `runtime` runs the connection's task. `limit`: for replies.
 pub(super) async fn dial(
     runtime: &TokioRuntime,
     info: &ConnectionInfo,
@@ -230,7 +230,7 @@ impl ConnectionLike for MultiplexedConnection {
     }
 }
 
-/// The server's name for a connection. Ids repeat on other servers and after a restart; addresses differ.
+/// The server's name for a connection. Ids repeat on other servers and after a restart; clients' ports differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
     id: String,

@@ -31,10 +31,10 @@ pub(crate) struct WireRequest<'a> {
     /// Command to send right behind this one. The reply is then an array of both replies.
     pub(crate) followed_by: Option<Cmd>,
     /// True if the command probably publishes a message: a PING goes in front. A server runs all commands it
-    /// has read, and then writes first to the client whose *first* reply is the latest. The sender's is the
-    /// reply to PING, earlier than the message: so the waiter comes first.
+    /// has read, then writes first to the client whose first unwritten reply is the newest. The sender's
+    /// first reply is PONG, older than the waiter's message: so the server writes to the waiter first.
     pub(crate) announced: bool,
-    /// Limit of the whole command, counted from when there is room.
+    /// Limit of the whole command, without the waits for room.
     pub(crate) limit: Duration,
     /// Time for one sending in addition to the usual patience.
     pub(crate) takes: Duration,

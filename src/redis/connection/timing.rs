@@ -1,5 +1,5 @@
-//! The time limits and pauses of connections and commands. A command's limit begins when there is room for
-//! the command, and covers all dials, pauses and attempts.
+//! The time limits and pauses of connections and commands. A command's limit covers all dials,
+//! pauses and attempts, but no wait for room that ends with room.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ const MAX_TIME: Duration = Duration::from_secs(365 * 24 * 3600);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
     pub(crate) connect: Duration,
-    /// Limit of a command, from the first sending to the reply.
+    /// Limit of a command with all its dials and attempts, without the waits for room.
     pub(crate) response: Duration,
     /// Time for which an unused channel stays subscribed.
     pub(crate) linger: Duration,
@@ -76,12 +76,12 @@ impl Timing {
         self.heartbeat * 3 / 4 + random_part(self.heartbeat / 2, random)
     }
 
-    /// Returns the time over which a silent server's clients redial; a waiting command still gets its turn.
+    /// Returns the time over which a silent server's clients redial: short, so that commands can be resent.
     pub(crate) fn spread(&self) -> Duration {
         (self.heartbeat / 2).min(self.response / 6)
     }
 
-    /// Returns the limit of one sending out of `limit` in all, with time left for another connection.
+    /// Returns the time for one sending within `limit`; a limit above 500 ms leaves time for another one.
     pub(crate) fn patience(limit: Duration) -> Duration {
         (limit / 3).clamp(PATIENCE_RANGE.0, PATIENCE_RANGE.1).min(limit)
     }

@@ -1,4 +1,4 @@
-//! [`Tls`]: certificates and streams of `rediss://` URLs, and all other code of the feature `tls`.
+//! [`Tls`]: certificates and streams of `rediss://` URLs, and their stand-ins without the feature `tls`.
 
 pub(crate) const BUILT_IN: bool = cfg!(feature = "tls");
 
@@ -93,8 +93,8 @@ mod built_in {
             };
             let name = ServerName::try_from(host.clone()).map_err(|error| met(io::Error::other(error)))?;
             let stream = tcp(host, *port, info).await.map_err(met)?;
-            // A Redis port without TLS takes the handshake for an unfinished command, and stays silent. The
-            // limit of the whole dial would come too late: its error does not name TLS.
+            // A Redis port without TLS takes the handshake for an unfinished command, and stays silent. This
+            // limit ends before that of the whole dial, whose error does not name TLS.
             match runtime.timeout(limit * 9 / 10, self.0.connect(name, stream)).await {
                 Some(Ok(stream)) => Ok(stream),
                 Some(Err(error)) if is_other_protocol(&error) => Err(Error::no_tls(&address)),

@@ -1,3 +1,4 @@
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,13 +18,13 @@ use crate::polled::{poll, ready};
 
 struct Panics {
     calls: Arc<AtomicUsize>,
-    at: usize,
+    at: RangeInclusive<usize>,
 }
 
 impl Panics {
     fn call(&self) {
         // Ordering: SeqCst for simplicity; a test needs no less.
-        assert_ne!(self.calls.fetch_add(1, Ordering::SeqCst), self.at, "on purpose");
+        assert!(!self.at.contains(&self.calls.fetch_add(1, Ordering::SeqCst)), "on purpose");
     }
 }
 
@@ -78,8 +79,8 @@ fn act(clock: &ThreadRuntime, client: &LockClient, other: &LockClient) {
     drop(ready(theirs.lock()).unwrap());
 }
 
-/// Runs `act` with a panic at call `at`, checks the outcome, and returns the number of calls.
-fn run(at: usize) -> usize {
+/// Runs `act` with panics at the calls `at`, checks the outcome, and returns the number of calls.
+fn run(at: RangeInclusive<usize>) -> usize {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
     let backend = over(&local, Nothing);
@@ -87,26 +88,32 @@ fn run(at: usize) -> usize {
     let names = ["one", "another", "a third"];
     let watched = names.map(|name| ready(client.get_lock(name).unwrap().lock()).unwrap());
     let calls = Arc::default();
-    let subscriber = registry().with(Panics { calls: Arc::clone(&calls), at });
+    let subscriber = registry().with(Panics { calls: Arc::clone(&calls), at: at.clone() });
     let acted = tracing::subscriber::with_default(subscriber, || {
         catch_unwind(AssertUnwindSafe(|| act(&clock, &client, &other)))
     });
-    assert!(acted.is_ok(), "expected the panic of call {at} to leave the reported work alone");
+    assert!(acted.is_ok(), "expected the panic of call {at:?} to leave the reported work alone");
     clock.advance(Duration::from_secs(3));
     let free = ready(LockClient::new(local).get_lock("orders").unwrap().try_lock()).unwrap().is_some();
-    assert!(free, "expected a free lock after the panic of call {at}, and the name is dead");
+    assert!(free, "expected a free lock after the panic of call {at:?}, and the name is dead");
     clock.advance(Duration::from_secs(60));
-    assert!(watched.iter().all(Guard::is_held), "expected renewed leases after the panic of call {at}");
+    assert!(watched.iter().all(Guard::is_held), "expected renewed leases after the panic of call {at:?}");
     // Ordering: SeqCst, as above.
     calls.load(Ordering::SeqCst)
 }
 
 #[test]
 fn subscriber_panic_at_any_call_costs_no_name_and_no_renewal() {
-    let calls = run(usize::MAX);
+    let calls = run(usize::MAX..=usize::MAX);
     // Events of this thread only; some occur here or in a background thread, by chance.
     assert!(calls > 50, "expected more than 50 calls in the life of a lock, and saw {calls}");
     for at in 0..calls {
-        run(at);
+        run(at..=at);
     }
+}
+
+/// The report of a panic is an event, too.
+#[test]
+fn subscriber_that_panics_at_each_call_costs_no_name() {
+    run(0..=usize::MAX);
 }

@@ -1,9 +1,10 @@
 //! Counts panics that reach the caller or are reported by an event, and counts other events.
 
 use std::cell::Cell;
+use std::sync::LazyLock;
 
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 thread_local! {
     static TOLD: Cell<usize> = const { Cell::new(0) };
@@ -32,6 +33,11 @@ pub(crate) fn at_events_of(
     told: impl Fn() + Send + Sync + 'static,
     act: impl FnOnce(),
 ) {
+    // With a single subscriber, `tracing` asks the thread that first reaches an event, and another test's
+    // thread has none.
+    static OTHER: LazyLock<Dispatch> =
+        LazyLock::new(|| Dispatch::new(Hears { level: Level::ERROR, module: "latchwork", told: || {} }));
+    LazyLock::force(&OTHER);
     tracing::subscriber::with_default(Hears { level, module, told }, act);
 }
 
