@@ -230,7 +230,7 @@ impl ConnectionLike for MultiplexedConnection {
     }
 }
 
-/// The server's name for a connection. Ids repeat on other servers and after a restart; clients' ports differ.
+/// The server's name for a connection. Ids repeat on other servers and after a restart; client ports differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
     id: String,
