@@ -74,7 +74,7 @@ impl Connection {
 
     // === Sending ===
 
-    /// Sends a command until `give_up`. A script that the server lacks goes out in full, with time anew.
+    /// Sends a command; waits until `give_up`. A script that the server lacks goes out in full, timed anew.
     /// Queueing extends `give_up`. The error has a [meaning](Error::meaning) if the command was sent.
     pub(crate) async fn send(
         &self,
@@ -103,7 +103,7 @@ impl Connection {
         let reply = match seated.send(request, false, asking, now).await {
             Err(error) if error.kind() == Kind::Server(ServerErrorKind::NoScript) => {
                 let now = runtime.now();
-                // The script's text gets as much time as the hash had.
+                // Whatever time the hash took, the script's text gets at least one full patience.
                 let give_up = (*give_up).max(now + request.patience());
                 let seated = seat(Place::PASSES, now, give_up);
                 Box::pin(seated.send(request, true, asking, now)).await
@@ -407,7 +407,7 @@ impl State {
         random: impl FnOnce() -> u64,
     ) -> Option<Arc<Live>> {
         let live = self.live.take_if(|live| live.number == number)?;
-        // In the same turn of the mutex: a command that finds the connection gone may dial at once.
+        // Under the same lock as the removal: a command may dial at once, and must see this session.
         self.given_up.push(live.session.clone());
         self.not_before = now.checked_add(self.back_off.next(random()) + pause);
         self.current.send_replace(0);

@@ -22,7 +22,7 @@ const BY_CODE: &[(&str, &str)] = &[
     ("CLUSTERDOWN", "it is a node of a Cluster that is down"),
 ];
 
-/// Advice by a phrase, for replies that begin with `ERR`. Phrases differ between scripts and versions.
+/// Advice by a phrase, for replies that begin with `ERR`. Phrases differ inside scripts and by version.
 const BY_PHRASE: &[(&str, &str)] = &[
     ("max number of clients reached", "it has as many clients as it takes; raise its maxclients"),
     ("unknown command", UNKNOWN_COMMAND),

@@ -29,7 +29,7 @@ use super::timing::MAX_IN_FLIGHT;
 pub(super) use ::redis::aio::MultiplexedConnection as Unlimited;
 
 /// The redis crate's connection, shared by all clones. The crate's own limits, with a timer for each command,
-/// are off: [`InFlight`](super::in_flight::InFlight) limits lock commands. Other commands share one limit.
+/// are off: [`InFlight`](super::in_flight::InFlight) limits lock commands; `limit` is for others.
 #[derive(Clone)]
 pub(crate) struct MultiplexedConnection {
     inner: Unlimited,

@@ -1,5 +1,5 @@
 //! The time limits and pauses of connections and commands. A command's limit covers all dials,
-//! pauses and attempts, but no wait for room that ends with room.
+//! pauses and attempts. Time spent waiting for room does not count if the command then gets room.
 
 use std::time::Duration;
 
