@@ -441,7 +441,7 @@ impl LockEntry {
         }
     }
 
-    /// Reports how many other clients heard of an answered release, without waiters here.
+    /// Reports how many other clients heard of a release, by the release's answer.
     pub fn note_receivers(&self, receivers: usize, now: Moment) {
         if receivers > 0 {
             self.event(&mut Effects::default(), |ownership, _| ownership.note_receivers(receivers, now));
@@ -492,9 +492,9 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.unread(roll_back, effects));
     }
 
-    /// Reports that a leasing command was sent twice, and may run again after its answer. Call before the
-    /// answer is reported, and after [`adopt`](Self::adopt). The number's release becomes a rollback; if
-    /// neither the queue head nor a lease has the number, the effects get `roll_back`.
+    /// Reports that a leasing command was sent twice, and may run again after its answer. Call before that
+    /// answer is reported, but for an [adopted](Self::adopt) lease afterwards. The number's release becomes a
+    /// rollback; if neither the queue head nor a lease has the number, the effects get `roll_back`.
     pub fn may_run_again(&self, roll_back: PendingRelease, effects: &mut Effects) {
         self.event(effects, |ownership, effects| ownership.may_run_again(roll_back, effects));
     }
@@ -569,7 +569,7 @@ impl LockEntry {
         (ownership.each_hold(now), ownership.waiting())
     }
 
-    /// True if a left lease's release is not yet under way, or a newcomer's call asks the store.
+    /// True if a release is due and not yet under way, or a newcomer's call asks the store.
     pub fn is_returning(&self) -> bool {
         let ownership = self.inside();
         // Ordering: Acquire, of the Release in `sent`: a release no longer counted is visible as under way.

@@ -97,7 +97,7 @@ impl Effects {
         self.more.as_ref()?.pending_release
     }
 
-    /// Returns further releases, of [shared](super::Policy::Shared) leases whose holds have moved or ended.
+    /// Returns further releases: of earlier events, or of [shared](super::Policy::Shared) leases.
     pub fn more_pending_releases(&self) -> &[PendingRelease] {
         self.more.as_ref().map_or(&[], |more| &more.parallel)
     }

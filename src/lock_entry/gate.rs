@@ -15,7 +15,7 @@ pub(super) const CLAIMED: u32 = 1;
 /// The entry's state is the engine's.
 pub(super) const IN_USE: u32 = 2;
 
-/// `IN_USE` is entered and left only under the mutex; a claim exchanges `OPEN` and `CLAIMED` without.
+/// `IN_USE` is entered and left only under the mutex; `OPEN` and `CLAIMED` are exchanged without it.
 #[derive(Default)]
 pub(super) struct Gate(AtomicU32);
 

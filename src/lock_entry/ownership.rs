@@ -232,7 +232,7 @@ pub(super) struct Ownership {
     tenure: Duration,
     /// End of the back-off in which other processes go first.
     others_first_until: Option<Moment>,
-    /// Losses of holds that had a guard, by serial: of a shared lock, thousands at a time.
+    /// Losses of holds that had a guard, by serial. A shared lock may have thousands at a time.
     losses: BTreeMap<u64, Loss>,
     acquisitions: u64,
     hand_offs: u64,
@@ -333,7 +333,7 @@ impl Hold {
     }
 
     /// Merges a parallel hold into this hold, under this hold's lease. Newcomers do not get the other hold's
-    /// token: a writer, which may now also read, may have got a greater token since.
+    /// token: a writer may have got a greater token since then, and may now read, too.
     fn take_in(&mut self, mut other: Self) {
         let (renewed, token) = (self.renewed || other.renewed, self.token);
         let granted = self.granted.min(other.granted);

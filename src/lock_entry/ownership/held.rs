@@ -171,7 +171,7 @@ impl Ownership {
     }
 
     /// Admits waiters together with the new holder: all of its owner, or, to a shared lock, all whose
-    /// requests fit. `extent`: length of a lease just asked for, or zero; later waiters get only its rest.
+    /// requests fit. `extent`: length of a lease just asked for, or zero; those who came since get its rest.
     pub(super) fn admit(&mut self, extent: Duration, now: Moment, effects: &mut Effects) {
         if self.queue.is_empty() {
             return;
@@ -257,7 +257,7 @@ impl Ownership {
         }
     }
 
-    /// Returns the back-off in steps, at most a quarter of the tenure, so that a short tenure keeps its rate.
+    /// Returns the back-off in steps, at most a quarter of the tenure: it must not outweigh a short tenure.
     fn steps_for(&self, receivers: usize) -> u32 {
         let most = self.rules.policy.tenure().as_nanos() / (4 * BACK_OFF.as_nanos());
         // A release wakes one waiter only, which must not be asleep in a back-off of several steps.
@@ -384,8 +384,8 @@ impl Ownership {
             if let Some(slot) = slot {
                 effects.wake(self.queue.place_at(slot, Place::Closed));
             }
-            // Rolled back here: the client may end before the head's next poll. (The answer to its release
-            // rolls a named waiter's number back.)
+            // Rolled back here: the client may end before the head's next poll. (A named waiter's number is
+            // rolled back by `answered`, after the answer to the release that names the waiter.)
             if let Some(roll_back) = roll_back.filter(|_| !is_named) {
                 effects.roll_back_too(roll_back);
             }

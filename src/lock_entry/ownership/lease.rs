@@ -23,7 +23,7 @@ use crate::support::moment::Moment;
 use super::super::outcome::Attempt;
 use super::record::StoreRecord;
 
-/// Time of a round trip: a lease that the store ends this soon after its hold needs no look at that end.
+/// Time of a round trip: the end of a hold needs no look if the store ends the lease this soon afterwards.
 const ROUND_TRIP: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(super) struct StoreLease {
 }
 
 impl StoreLease {
-    /// Returns the granted lease, counted from the attempt's sending. `third` of it: interval of renewals.
+    /// Returns the granted lease, counted from the attempt's sending. `third`: interval of its renewals.
     #[inline]
     pub(super) fn granted(
         attempt: &Attempt,

@@ -17,7 +17,7 @@ pub(super) struct StoreRecord {
     /// number is then rolled back, not only released.
     pub(super) unanswered: u32,
     /// Send time of the last command known to have queued the number or kept its position, or else of the
-    /// first. Of a lease: `Some` if granted by a message, as a late attempt may queue the number again.
+    /// first. In a lease's record: `Some` only if a message granted it, as a late attempt may queue it again.
     pub(super) queued_at: Option<Moment>,
 }
 

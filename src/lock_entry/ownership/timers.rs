@@ -85,7 +85,7 @@ impl Ownership {
         }
         for (slot, since) in self.queue.granted() {
             if since > before {
-                // Earlier grants are claimed: the next look is for this grant.
+                // Earlier grants are claimed or superseded: the next look is for this grant.
                 self.held_mut().for_each(|(hold, _)| hold.granted = hold.granted.max(since));
                 return;
             }
@@ -296,7 +296,7 @@ impl Ownership {
         self.lose(number, LossReason::Gone, now, effects)
     }
 
-    /// Plans an earlier look if needed: the watchdog learns of a new lease.
+    /// Plans a look at the next due time, unless an earlier plan is valid.
     pub(super) fn plan_next_look(&mut self, now: Moment, effects: &mut Effects) {
         self.look_by(self.next_look(now), now, effects);
     }
