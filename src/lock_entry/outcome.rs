@@ -8,7 +8,7 @@ use crate::support::moment::Moment;
 use super::queue::Slot;
 use super::request::{Extension, Grant, LossReason, Request};
 
-/// Length of a back-off step, in which other processes ask before a queue head that had the lock last.
+/// Length of a back-off step, in which other processes go first, as this process had the lock last.
 pub(crate) const BACK_OFF: Duration = Duration::from_millis(1);
 
 #[expect(clippy::reversed_empty_ranges, reason = "it is empty")]

@@ -115,7 +115,7 @@ impl Ownership {
     }
 
     /// True if the queue head competes by this number, inherited from the former hold; then records the
-    /// answer to a command of that hold. `is_answered`: the command was a leasing one.
+    /// answer to a command of that hold. `is_answered`: it was a leasing command, counted until now.
     pub(super) fn head_goes_on_by(&mut self, number: u64, is_answered: bool, until: Moment) -> bool {
         let Phase::Competing(head) = &mut self.phase else { return false };
         if !head.has_number(number) {

@@ -97,8 +97,8 @@ impl Ownership {
         }
     }
 
-    /// Counts a superseded waiter. The first of each look also supersedes all waiters not polled since they
-    /// were woken, and wakes all others: the next such look finds those that are still not polled.
+    /// Counts a superseded waiter. With the first of a look, all waiters not polled since their wake are too,
+    /// and all others are woken: the next such look finds those that are still not polled.
     fn supersede_silent(&mut self, effects: &mut Effects) {
         let is_first = effects.superseded() == 0;
         effects.more().superseded += 1;
