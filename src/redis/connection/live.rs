@@ -273,7 +273,7 @@ pub(crate) trait Server: Send + Sync + 'static {
 
     fn heartbeat<'a>(&'a self, connection: &'a mut MultiplexedConnection) -> Boxed<'a, RedisResult<()>>;
 
-    /// Marks the node reached in `standing` as the wrong one, for all callers.
+    /// Reports that the server of epoch `standing` is the wrong one; may end the epoch for all callers.
     fn invalidate(&self, standing: &ServerEpoch);
 
     /// Returns an epoch that begins now, and ends when another server has taken this server's place.

@@ -30,9 +30,9 @@ pub(crate) struct WireRequest<'a> {
     pub(crate) words: &'a (dyn Fn(&mut Cmd, Instant) + Sync),
     /// Command to send right behind this one. The reply is then an array of both replies.
     pub(crate) followed_by: Option<Cmd>,
-    /// True if the command probably publishes a message: a PING goes in front. A server queues each client at
-    /// its first reply, and, once all commands it has read are run, writes to the last queued client first.
-    /// PONG queues the sender before the message queues its receiver: so the receiver is written to first.
+    /// True if the command probably publishes a message: a PING goes in front. After running all commands it
+    /// has read, a server writes to its clients, starting with the one whose output began last. PONG begins
+    /// the sender's output before the message begins the receiver's, so the receiver is written to first.
     pub(crate) announced: bool,
     /// Limit of the whole command, without the waits for room.
     pub(crate) limit: Duration,
