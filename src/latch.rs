@@ -12,7 +12,7 @@ use crate::support::sync::Lazy;
 use crate::support::unless::unless;
 
 pub use self::notification::Notification;
-pub(crate) use self::notification::NotificationFigures;
+pub(crate) use self::notification::{Broadcasts, NotificationFigures};
 
 /// A place where tasks and threads wait for notifications.
 ///

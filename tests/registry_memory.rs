@@ -74,7 +74,7 @@ fn an_entry_costs_less_than_256_bytes() {
         let mut asleep: Vec<_> = Vec::with_capacity(ENTRIES);
         let before = in_use();
         for subscription in &subscriptions {
-            let mut wait = Box::pin(subscription.latch().wait());
+            let mut wait = Box::pin(subscription.wait());
             assert!(poll(wait.as_mut()).is_pending());
             asleep.push(wait);
         }
@@ -196,7 +196,7 @@ async fn come_and_go<T: Transport>(registry: &Registry<T>, dice: &mut Dice, name
         if subscription.subscribed().await.is_err() {
             return;
         }
-        let call = subscription.latch().wait().await;
+        let call = subscription.wait().await;
         match answer {
             0 => call.consume(),
             1 => call.consume_spurious(),

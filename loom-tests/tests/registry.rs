@@ -4,7 +4,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Wake, Waker};
 
 use latchwork::latch::Notification;
 use latchwork::subscription::{Inbox, Message, Registry, SubscribeError, Subscription, Transport};
@@ -115,7 +115,7 @@ model! {
         let joiner = joiner.join().unwrap();
         assert_eq!(joiner.interest(), 1);
         server.publish();
-        assert!(answers(&mut Box::pin(joiner.latch().wait())), "the joiner was left without a subscription");
+        assert!(answers(&mut Box::pin(joiner.wait())), "the joiner was left without a subscription");
         drop(joiner);
         assert_nothing_left(&server, &registry);
     }
@@ -158,7 +158,7 @@ model! {
         assert!(is_ready(&mut Box::pin(waiter.subscribed())));
         // Ordering: Acquire, see above.
         let free = !locked.load(Ordering::Acquire);
-        let mut asleep = Box::pin(waiter.latch().wait());
+        let mut asleep = Box::pin(waiter.wait());
         let early = free || answers(&mut asleep);
         holder.join().unwrap();
         assert!(early || answers(&mut asleep), "the message was lost");
@@ -175,8 +175,8 @@ model! {
     failed_subscribe_vs_second_waiter {
         let (server, registry) = registry();
         let first = registry.subscribe(CHANNEL);
-        let mut asleep = Box::pin(first.latch().wait());
-        assert!(!answers(&mut asleep));
+        let (mut asleep, woken) = (Box::pin(first.wait()), Ran::default());
+        assert!(woken.sleeps(&mut asleep));
         let refusal = {
             let server = server.clone();
             thread::spawn(move || server.refuse())
@@ -186,7 +186,7 @@ model! {
         let early = is_ready(&mut waits);
         refusal.join().unwrap();
         assert!(is_refused(&first), "the first one was not told");
-        assert!(answers(&mut asleep), "the sleeper was not told");
+        assert!(woken.has() && answers(&mut asleep), "the sleeper was not told");
         let fresh = server.is_active();
         if fresh {
             assert!(!early, "an old refusal was taken for a new one");
@@ -201,7 +201,7 @@ model! {
         drop((first, second));
         assert_eq!(registry.len(), 1, "refused subscribers took the newcomer's entry with them");
         server.publish();
-        assert!(answers(&mut Box::pin(newcomer.latch().wait())));
+        assert!(answers(&mut Box::pin(newcomer.wait())));
         drop(newcomer);
         assert_nothing_left(&server, &registry);
     }
@@ -308,53 +308,20 @@ model! {
         let inbox = server.inbox();
         inbox.ready();
         let transport = thread::spawn(move || inbox.resubscribed());
-        let (mut first, mut second) = (Box::pin(one.latch().wait()), Box::pin(other.latch().wait()));
-        let early = [answers(&mut first), answers(&mut second)];
+        let woken = [Ran::default(), Ran::default()];
+        let (mut first, mut second) = (Box::pin(one.wait()), Box::pin(other.wait()));
+        let early = [woken[0].sleeps(&mut first), woken[1].sleeps(&mut second)].map(|sleeps| !sleeps);
         transport.join().unwrap();
-        assert!(early[0] || answers(&mut first), "was not woken");
-        assert!(early[1] || answers(&mut second), "was not woken");
+        assert!((0..2).all(|waiter| early[waiter] || woken[waiter].has()), "was not woken");
+        assert!(early[0] || answers(&mut first), "found no message");
+        assert!(early[1] || answers(&mut second), "found no message");
         drop((first, second));
         drop((one, other));
         assert_nothing_left(&server, &registry);
     }
     fails_if_one_is_called: CallsOne, "was not woken";
     fails_if_none_is_called: ResubscribedSilently, "was not woken";
-    fails_without_the_look: NoLook, "was not woken";
-}
-
-model! {
-    /// A lock was released while the connection was lost, and acquired by another client. The transport
-    /// reconnects while a newcomer goes to sleep ahead of a waiter whose check is older. The newcomer may get
-    /// the older waiter's notification; but its own check was later, so it hears the next release, and passes
-    /// the notification on: no waiter sleeps beside a free lock.
-    resubscribe_vs_newcomer with 2 less {
-        let (server, registry) = registry();
-        let waiter = registry.subscribe(CHANNEL);
-        let inbox = server.inbox();
-        inbox.ready();
-        let locked = Arc::new(AtomicBool::new(true));
-        let transport = {
-            let (server, locked) = (server.clone(), Arc::clone(&locked));
-            thread::spawn(move || {
-                inbox.resubscribed();
-                unlock(&locked, &server);
-            })
-        };
-        let newcomer = registry.subscribe(CHANNEL);
-        let mut theirs = Box::pin(lock_and_unlock(&newcomer, &locked, &server, false));
-        let mut mine = Box::pin(lock_and_unlock(&waiter, &locked, &server, true));
-        let mut done = [is_ready(&mut theirs), is_ready(&mut mine)];
-        transport.join().unwrap();
-        // A notified waiter checks the lock; two rounds, since the first waiter may notify the other.
-        for _ in 0..2 {
-            done = [done[0] || is_ready(&mut theirs), done[1] || is_ready(&mut mine)];
-        }
-        assert_eq!(done, [true; 2], "asleep beside a free lock");
-        drop((theirs, mine));
-        drop((waiter, newcomer));
-        assert_nothing_left(&server, &registry);
-    }
-    fails_without_the_look: NoLook, "asleep beside a free lock";
+    fails_without_a_look_from_the_queue: LooksBeforeQueueing, "was not woken";
 }
 
 fn unlock(locked: &AtomicBool, server: &Server) {
@@ -364,26 +331,20 @@ fn unlock(locked: &AtomicBool, server: &Server) {
     server.publish();
 }
 
-/// The loop of a lock; `looked`: the first check was made before.
-async fn lock_and_unlock(
-    subscription: &Subscription<Server>,
-    locked: &AtomicBool,
-    server: &Server,
-    looked: bool,
-) {
-    // Ordering: AcqRel, as a lock's.
-    if looked || locked.swap(true, Ordering::AcqRel) {
-        loop {
-            let call = subscription.latch().wait().await;
-            // Ordering: AcqRel, as above.
-            let held = locked.swap(true, Ordering::AcqRel);
-            call.consume();
-            if !held {
-                break;
-            }
-        }
+model! {
+    /// A listener is made while its message for all comes: the callback runs, once.
+    listen_vs_broadcast {
+        let (server, registry) = registry();
+        let subscription = registry.subscribe(CHANNEL);
+        let transport = {
+            let inbox = server.inbox();
+            thread::spawn(move || inbox.deliver(Message::ReadUnlock))
+        };
+        let (ran, listener) = listen(&subscription);
+        transport.join().unwrap();
+        assert!(ran.has() && listener.has_run(), "the message was lost");
     }
-    unlock(locked, server);
+    fails_without_a_look_from_the_queue: LooksBeforeQueueing, "the message was lost";
 }
 
 model! {
@@ -393,7 +354,7 @@ model! {
         let (server, registry) = registry();
         let subscription = registry.subscribe(CHANNEL);
         let (ran, listener) = listen(&subscription);
-        let mut next = Box::pin(subscription.latch().wait());
+        let mut next = Box::pin(subscription.wait());
         assert!(!answers(&mut next));
         let transport = {
             let inbox = server.inbox();
@@ -406,7 +367,7 @@ model! {
             (false, false) => panic!("the message died with the listener"),
             _ => {}
         }
-        assert_eq!(subscription.latch().pending(), 0);
+        assert_eq!(subscription.pending(), 0);
     }
     fails_if_the_call_dies: CallDiesWithListener, "the message died with the listener";
     fails_if_the_grant_dies: GrantDiesWithWaiter, "the message died with the listener";
@@ -425,17 +386,30 @@ model! {
         transport.join().unwrap();
         assert!(ran.has(), "the message was lost");
         assert!(listener.has_run());
-        assert_eq!(subscription.latch().pending(), 0);
+        assert_eq!(subscription.pending(), 0);
     }
     fails_if_a_wake_during_a_poll_is_lost: NoPollAfterWake, "the message was lost";
     fails_without_the_look: NoLook, "the message was lost";
 }
 
-/// True once a callback has run. Of std, and so without an order in the model.
+/// True once a callback or a waker has run. Of std, and so without an order in the model.
 #[derive(Clone, Default)]
 struct Ran(Arc<std::sync::atomic::AtomicBool>);
 
+impl Wake for Ran {
+    fn wake(self: Arc<Self>) {
+        // Ordering: Relaxed, as below.
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
 impl Ran {
+    /// Polls the future with this as its waker. True if the future is pending.
+    fn sleeps<F: Future>(&self, future: &mut Pin<Box<F>>) -> bool {
+        let waker = Waker::from(Arc::new(self.clone()));
+        future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()
+    }
+
     fn has(&self) -> bool {
         // Ordering: Relaxed, all threads of a model run on one real thread.
         self.0.load(std::sync::atomic::Ordering::Relaxed)
@@ -470,7 +444,7 @@ model! {
             })
         };
         {
-            let mut asleep = Box::pin(next.latch().wait());
+            let mut asleep = Box::pin(next.wait());
             // Ordering: as above.
             let listens = held.load(Ordering::Relaxed);
             let early = listens && answers(&mut asleep);

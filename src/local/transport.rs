@@ -17,7 +17,7 @@ use crate::support::sync::atomic::{AtomicUsize, Ordering};
 /// assert!(!registry.transport().publish("news", Message::Unlock), "it has no subscribers");
 /// let subscription = registry.subscribe("news");
 /// assert!(registry.transport().publish("news", Message::Unlock));
-/// subscription.latch().try_wait().expect("the message is there already").consume();
+/// subscription.try_wait().expect("the message is there already").consume();
 /// ```
 #[derive(Default)]
 pub struct LocalTransport {

@@ -186,7 +186,7 @@ impl Entry {
         }
         if effects.calls() {
             self.engine.latch().release_all();
-            self.call_queue_heads(0);
+            self.call_queue_heads();
         }
         self.context.recorder.superseded.add(effects.superseded() as usize);
         self.context.recorder.renewals_late.add(effects.renewals_unsent() as usize);
@@ -259,11 +259,11 @@ impl Entry {
         }
     }
 
-    /// Makes each queue head here that listens for the name ask again, but for `besides` that will not sleep.
-    pub(super) fn call_queue_heads(&self, besides: usize) {
+    /// Makes each queue head here that listens for the name ask again.
+    pub(super) fn call_queue_heads(&self) {
         for channel in self.channels().all() {
             if let Some(subscription) = self.context.registry.join(channel) {
-                subscription.call_all(besides + 1);
+                subscription.call_all();
             }
         }
     }

@@ -33,7 +33,7 @@ pub(crate) struct Figures {
     pub(crate) notifications: Arc<NotificationFigures>,
 }
 
-/// The state of one channel in this process: its subscribers, its readiness, and the latch of its messages.
+/// The state of one channel in this process: its subscribers, its readiness, and its messages.
 ///
 /// ```text
 /// created by the first subscriber ─► subscribing ─► ready ─► removed when the last subscriber leaves
@@ -42,6 +42,10 @@ pub(crate) struct Figures {
 /// ```
 ///
 /// Each [`Subscription`](crate::subscription::Subscription) to the channel is one unit of interest.
+///
+/// A message for one subscriber is a permit of a latch that all share: without a waiter, the next one takes
+/// the permit. A message for all is counted, and each subscription keeps the count that it has heard: a
+/// subscriber that waits twice takes no message from another.
 ///
 /// # Examples
 ///
@@ -53,7 +57,7 @@ pub(crate) struct Figures {
 /// let entry = &*subscriptions[0];
 /// assert_eq!((entry.channel(), entry.interest(), entry.is_ready()), ("orders", 2, true));
 /// registry.transport().publish("orders", Message::Unlock);
-/// assert_eq!(subscriptions[1].latch().pending(), 1); // there is one latch for both
+/// assert_eq!(subscriptions[1].pending(), 1); // for one of the two
 /// ```
 pub struct ChannelEntry {
     pub(crate) channel: Arc<str>,
@@ -61,10 +65,10 @@ pub struct ChannelEntry {
     pub(crate) hash: u64,
     /// Count of subscriptions. Becomes 0 under the stripe and the map's mutex, in one step with the removal.
     interest: AtomicUsize,
-    /// Count of subscriptions whose waiter is known to be in the latch's queue.
-    asleep: AtomicUsize,
     readiness: Readiness,
     latch: Latch,
+    /// Count of the messages for all.
+    broadcasts: AtomicU64,
     /// Highest number of a [`Message::Granted`].
     granted: AtomicU64,
     figures: Arc<Figures>,
@@ -76,8 +80,8 @@ impl ChannelEntry {
         figures.begun.add_one();
         figures.interest.add_one();
         let latch = Latch::counting(Arc::clone(&figures.notifications));
-        let (interest, asleep, granted) = (AtomicUsize::new(1), AtomicUsize::new(0), AtomicU64::new(0));
-        Self { channel, hash, interest, asleep, readiness: Readiness::new(), latch, granted, figures }
+        let (interest, broadcasts, granted) = (AtomicUsize::new(1), AtomicU64::new(0), AtomicU64::new(0));
+        Self { channel, hash, interest, readiness: Readiness::new(), latch, broadcasts, granted, figures }
     }
 
     /// Name of the channel whose messages come here.
@@ -136,10 +140,18 @@ impl ChannelEntry {
         self.interest.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
-    /// Latch to sleep on until a message comes. A message for all also leaves one notification pending for
-    /// each subscription whose user may be about to sleep, so a waiter may wake once more.
-    pub fn latch(&self) -> &Latch {
+    pub(super) fn latch(&self) -> &Latch {
         &self.latch
+    }
+
+    /// Returns the count of waiters and listeners, also of notified waiters not yet polled. Walks the queue.
+    pub fn waiters(&self) -> usize {
+        self.latch.waiters()
+    }
+
+    /// Returns the count of messages for one subscriber that no waiter has taken.
+    pub fn pending(&self) -> usize {
+        self.latch.pending()
     }
 
     /// True if messages arrive.
@@ -190,19 +202,6 @@ impl ChannelEntry {
         }
     }
 
-    /// Calls `callback` once: for the first message that no earlier waiter takes, or a wake of all waiters.
-    ///
-    /// Callbacks share one queue with the tasks that sleep on the [`latch`](Self::latch): an `Unlock` runs or
-    /// wakes one of them, a `ReadUnlock` all. A pending message runs the callback before `listen` returns, or
-    /// after the outer call, inside of a waker or another callback. The callback runs on the thread that
-    /// delivers the message: keep it short, and do not block. A panic is [reported](crate::on_foreign_panic).
-    /// Dropping the [`Listener`] takes the callback out of the queue in one step, however long the queue is.
-    ///
-    /// Without a living [`Subscription`](crate::subscription::Subscription) no message comes.
-    pub fn listen(&self, callback: impl FnOnce() + Send + 'static) -> Listener {
-        Listener::new(&self.latch, Box::new(callback))
-    }
-
     /// Returns why the subscription failed, if it did.
     pub fn failure(&self) -> Option<SubscribeError> {
         self.readiness.failure()
@@ -220,7 +219,7 @@ impl ChannelEntry {
         if self.readiness.fail(error) {
             self.figures.failed.add_one();
             // Waiters asleep on the latch also learn of the failure.
-            self.call_all(0);
+            self.call_all();
         }
     }
 
@@ -228,7 +227,7 @@ impl ChannelEntry {
         self.figures.resubscribed.add_one();
         self.readiness.ready();
         if !fault!(ResubscribedSilently) {
-            self.call_all(0);
+            self.call_all();
         }
     }
 
@@ -249,7 +248,7 @@ impl ChannelEntry {
             }
             Message::ReadUnlock => {
                 self.figures.read_unlocks.add_one();
-                self.call_all(0);
+                self.call_all();
             }
             Message::Granted(number) => {
                 self.figures.grants.add_one();
@@ -268,22 +267,18 @@ impl ChannelEntry {
         self.granted.load(Ordering::Relaxed)
     }
 
-    /// Wakes all waiters and listeners, and leaves a notification for each other subscription whose user may
-    /// be about to sleep: all but those [asleep](Self::is_asleep), and but `besides` more.
-    pub(crate) fn call_all(&self, besides: usize) {
-        // Ordering: Acquire, before the read of the queue, where each waiter counted as asleep is found.
-        let asleep = self.asleep.load(Ordering::Acquire);
-        let all = self.interest().saturating_sub(asleep + besides) + self.latch.sleepers();
-        self.latch.release(if fault!(CallsOne) { 1 } else { all });
+    /// Wakes all waiters and listeners, and each other subscription that is about to wait.
+    pub(crate) fn call_all(&self) {
+        // Ordering: AcqRel, before the read of the queue. Of this step and a waiter's `broadcasts`, the later
+        // one sees the earlier: the waiter in the queue, or the message in the count.
+        self.broadcasts.fetch_add(1, Ordering::AcqRel);
+        self.latch.release(if fault!(CallsOne) { 1 } else { self.latch.sleepers() });
     }
 
-    /// Counts a waiter as asleep, without need of a notification, until the returned function is called.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn is_asleep(&self) -> impl FnOnce() + use<'_> {
-        // Ordering: Release, after the waiter has joined the queue.
-        self.asleep.fetch_add(1, Ordering::Release);
-        // Ordering: Release, as above, for the subscriptions that still count.
-        || _ = self.asleep.fetch_sub(1, Ordering::Release)
+    /// Count of the messages for all, read by a waiter that has joined the queue.
+    pub(super) fn broadcasts(&self) -> u64 {
+        // Ordering: AcqRel, a read-modify-write to be in one order with `call_all`, see there.
+        self.broadcasts.fetch_add(0, Ordering::AcqRel)
     }
 }
 

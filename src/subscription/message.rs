@@ -12,9 +12,11 @@ use std::sync::Arc;
 /// let registry = Registry::new(LocalTransport::default());
 /// let (one, other) = (registry.subscribe("orders"), registry.subscribe("orders"));
 /// registry.transport().publish("orders", Message::Unlock);
-/// assert_eq!(one.latch().pending(), 1); // for one of the two
-/// registry.transport().publish("orders", Message::ReadUnlock);
-/// assert_eq!(other.latch().pending(), 2); // for both
+/// assert_eq!(one.pending(), 1); // for one of the two
+/// one.try_wait().expect("a message came").consume();
+/// assert!(other.try_wait().is_none());
+/// registry.transport().publish("orders", Message::ReadUnlock); // for both
+/// assert!(one.try_wait().is_some() && other.try_wait().is_some());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

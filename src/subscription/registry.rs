@@ -1,17 +1,25 @@
 //! [`Registry`]: one subscription per channel and process, however many tasks wait.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::ops::Deref;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use hashbrown::HashTable;
 
+use crate::latch::{Broadcasts, Notification};
+use crate::semaphore::{block_on, block_on_until};
 use crate::striped::StripedSemaphores;
-use crate::subscription::channel::{ChannelEntry, Figures};
+use crate::subscription::channel::{ChannelEntry, Figures, Listener};
 use crate::subscription::transport::{Inbox, SubscribeError, Transport};
 use crate::support::fault::fault;
 use crate::support::foreign;
 use crate::support::sync::Mutex;
+use crate::support::sync::atomic::{AtomicU64, Ordering};
+use crate::support::unless::unless;
 
 /// Keeps one subscription per channel: the first user subscribes, the last one to leave unsubscribes.
 ///
@@ -27,7 +35,7 @@ use crate::support::sync::Mutex;
 /// subscription.subscribed().await?;
 /// // … look for work; without any, sleep until a message comes …
 /// registry.transport().publish("news", Message::Unlock);
-/// subscription.latch().wait().await.consume();
+/// subscription.wait().await.consume();
 ///
 /// drop(subscription); // the channel's last: unsubscribes
 /// assert!(registry.is_empty());
@@ -112,7 +120,7 @@ impl<T: Transport + ?Sized> Registry<T> {
     }
 
     fn subscription(&self, entry: Arc<ChannelEntry>) -> Subscription<T> {
-        Subscription { shared: Arc::clone(&self.shared), entry }
+        Subscription::new(&self.shared, entry)
     }
 
     /// Returns the transport that was given to [`new`](Self::new).
@@ -221,6 +229,105 @@ const FEW: usize = 64;
 pub struct Subscription<T: Transport + ?Sized> {
     shared: Arc<Shared<T>>,
     entry: Arc<ChannelEntry>,
+    /// Count of the entry's messages for all at the last consumed notification; at first, when joining.
+    heard: AtomicU64,
+}
+
+impl<T: Transport + ?Sized> Subscription<T> {
+    fn new(shared: &Arc<Shared<T>>, entry: Arc<ChannelEntry>) -> Self {
+        let heard = AtomicU64::new(entry.broadcasts());
+        Self { shared: Arc::clone(shared), entry, heard }
+    }
+
+    /// Waits for a [`Message`](crate::subscription::Message) for one of the waiters of all subscriptions, or
+    /// for an event for all: a `ReadUnlock`, a failure, or messages that arrive again. An event for all wakes
+    /// the next wait of each subscription, also of a subscription that did not wait when the event came.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future, or its notification unconsumed, loses nothing: a message for one passes to the
+    /// next waiter, and an event for all wakes this subscription's next wait.
+    ///
+    /// # Fairness
+    ///
+    /// Messages for one go to the waiters in the order of their first polls.
+    pub async fn wait(&self) -> Notification<'_> {
+        let mut notified = pin!(self.entry.latch().wait());
+        poll_fn(|context| {
+            if fault!(LooksBeforeQueueing)
+                && let Some(unheard) = self.unheard()
+            {
+                return Poll::Ready(unheard);
+            }
+            if let Poll::Ready(notification) = notified.as_mut().poll(context) {
+                return Poll::Ready(notification.with_broadcasts(self.broadcasts()));
+            }
+            // In the queue by now, so that `call_all` finds this waiter, or this waiter finds the event.
+            match self.unheard() {
+                Some(unheard) if !fault!(LooksBeforeQueueing) => Poll::Ready(unheard),
+                _ => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Waits as [`wait`](Self::wait) does, or until `timer`, such as a runtime's sleep, is ready: `None`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`wait`](Self::wait).
+    pub async fn wait_unless(&self, timer: impl Future<Output = ()>) -> Option<Notification<'_>> {
+        unless(pin!(self.wait()), pin!(timer)).await
+    }
+
+    /// Waits as [`wait`](Self::wait) does, and blocks this thread. `None` after `timeout`.
+    pub fn blocking_wait_timeout(&self, timeout: Duration) -> Option<Notification<'_>> {
+        let wait = pin!(self.wait());
+        match Instant::now().checked_add(timeout) {
+            Some(deadline) => block_on_until(wait, deadline),
+            // A deadline beyond the range of the clock never comes.
+            None => Some(block_on(wait)),
+        }
+    }
+
+    /// Takes a message for which [`wait`](Self::wait) would not wait, if there is one.
+    pub fn try_wait(&self) -> Option<Notification<'_>> {
+        let notification = self.entry.latch().try_wait();
+        notification.map(|it| it.with_broadcasts(self.broadcasts())).or_else(|| self.unheard())
+    }
+
+    /// Calls `callback` once, for the first message that [`wait`](Self::wait) would return for.
+    ///
+    /// Callbacks share one queue with the tasks that wait: an `Unlock` runs or wakes one of them, a
+    /// `ReadUnlock` all. A message that came before runs the callback before `listen` returns, or after the
+    /// outer call, inside of a waker or another callback. The callback runs on the thread that delivers the
+    /// message: keep it short, and do not block. A panic is [reported](crate::on_foreign_panic). Dropping the
+    /// [`Listener`] takes the callback out of the queue in one step, however long the queue is.
+    ///
+    /// Without a living subscription no message comes.
+    pub fn listen(&self, callback: impl FnOnce() + Send + 'static) -> Listener {
+        let early = fault!(LooksBeforeQueueing).then(|| self.entry.broadcasts());
+        let listener = Listener::new(self.entry.latch(), Box::new(callback));
+        // In the queue by now, as in `wait`.
+        let count = early.unwrap_or_else(|| self.entry.broadcasts());
+        // Ordering: Relaxed, as in `unheard`.
+        if self.heard.load(Ordering::Relaxed) < count && listener.call() {
+            // Ordering: Relaxed, as above.
+            self.heard.fetch_max(count, Ordering::Relaxed);
+        }
+        listener
+    }
+
+    fn broadcasts(&self) -> Broadcasts<'_> {
+        Broadcasts { heard: &self.heard, count: self.entry.broadcasts() }
+    }
+
+    fn unheard(&self) -> Option<Notification<'_>> {
+        let broadcasts = self.broadcasts();
+        // Ordering: Relaxed. A waiter that reads an older count wakes once more.
+        let is_unheard = self.heard.load(Ordering::Relaxed) < broadcasts.count;
+        is_unheard.then(|| Notification::of_broadcasts(self.entry.latch(), broadcasts))
+    }
 }
 
 impl<T: Transport + ?Sized> Deref for Subscription<T> {
@@ -234,7 +341,7 @@ impl<T: Transport + ?Sized> Deref for Subscription<T> {
 impl<T: Transport + ?Sized> Clone for Subscription<T> {
     fn clone(&self) -> Self {
         self.entry.add_interest();
-        Self { shared: Arc::clone(&self.shared), entry: Arc::clone(&self.entry) }
+        Self::new(&self.shared, Arc::clone(&self.entry))
     }
 }
 
@@ -281,7 +388,7 @@ impl<T: Transport + ?Sized> fmt::Debug for Registry<T> {
 /// let registry = Registry::new(LocalTransport::default());
 /// let subscription = registry.subscribe("orders");
 /// registry.transport().publish("orders", Message::Unlock);
-/// subscription.latch().try_wait().expect("a message came").consume();
+/// subscription.try_wait().expect("a message came").consume();
 /// let stats = registry.stats();
 /// assert_eq!((stats.interest, stats.unlock_messages, stats.wakes_useful), (1, 1, 1));
 /// ```

@@ -69,7 +69,7 @@ pub use crate::subscription::message::{Message, SubscribeError};
 /// let subscription = registry.subscribe("orders");
 /// assert!(subscription.is_ready());
 /// registry.transport().publish("orders");
-/// assert_eq!(subscription.latch().pending(), 1);
+/// assert_eq!(subscription.pending(), 1);
 /// ```
 pub trait Transport: Send + Sync + 'static {
     /// Begins to bring messages of `channel` to `inbox`, until [`unsubscribe`](Self::unsubscribe).

@@ -48,7 +48,7 @@ async fn grant_is_told_to_its_waiter(sharded: ShardedMessages, passed_by: bool) 
             assert_eq!(holder(&releases, &name).await, Some(id(2)));
             assert_eq!(releases.release(Mode::Fair, &name, &id(2), None).await.unwrap(), RELEASED);
         }
-        soon("the grant", subscription.latch().wait()).await.consume();
+        soon("the grant", subscription.wait()).await.consume();
         assert_eq!(holder(&releases, &name).await, Some(id(3)));
         for number in [3, 2] {
             releases.release(Mode::Fair, &name, &id(number), None).await.unwrap();
@@ -81,7 +81,7 @@ async fn publisher_of_both_kinds_grants_to_listeners_of_either() {
             let subscription = waits.registry().subscribe(&channel);
             soon("the subscription", subscription.subscribed()).await.unwrap();
             releases.release(Mode::Fair, &name, &id(1), None).await.unwrap();
-            soon("the grant", subscription.latch().wait()).await.consume();
+            soon("the grant", subscription.wait()).await.consume();
             assert_eq!(holder(&releases, &name).await, Some(id(2)));
             for number in [3, 2] {
                 releases.release(Mode::Fair, &name, &id(number), None).await.unwrap();

@@ -44,13 +44,8 @@ impl Store for WithReplicas {
     }
 }
 
+// Plain locks only: a command waits behind the `WAIT` of another, and arrives with the others' order unknown.
 latchwork_conformance::part!(plain: WithReplicas);
-
-mod fair {
-    use super::*;
-
-    latchwork_conformance::part!(fair: WithReplicas);
-}
 
 async fn client(set: &SentinelSet) -> LockClient {
     client_with(set, Duration::from_secs(30)).await

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -30,30 +31,33 @@ struct Judge {
     token: AtomicU64,
     /// True if forced unlocks may leave two guards that believe in their lease.
     forces: bool,
-    /// Arrival times of undisturbed tasks still waiting.
+    /// Times at which undisturbed tasks, still waiting, were in the queue at the latest.
     waiting: Mutex<HashSet<(Instant, usize)>>,
     served: AtomicU64,
 }
 
 impl Judge {
-    fn comes(&self, task: usize) -> (Instant, usize) {
-        let began = (Instant::now(), task);
-        self.waiting.lock().unwrap().insert(began);
-        began
-    }
-
-    fn leaves(&self, began: (Instant, usize)) {
-        self.waiting.lock().unwrap().remove(&began);
-    }
-
-    fn is_served(&self, began: (Instant, usize)) {
+    /// Awaits the guard of an undisturbed task. The queue is joined between two readings of the clock, as the
+    /// machine may suspend this thread in between.
+    async fn serves(&self, task: usize, wait: impl Future<Output = Guard>) -> Guard {
+        let (mut wait, began) = (pin!(wait), Instant::now());
+        let first = poll_fn(|context| Poll::Ready(wait.as_mut().poll(context))).await;
+        let queued = (Instant::now(), task);
+        let guard = match first {
+            Poll::Ready(guard) => guard,
+            Poll::Pending => {
+                self.waiting.lock().unwrap().insert(queued);
+                wait.await
+            }
+        };
         let mut waiting = self.waiting.lock().unwrap();
-        waiting.remove(&began);
-        let overtaken = waiting.iter().find(|(other, _)| *other + SLACK < began.0);
+        waiting.remove(&queued);
+        let overtaken = waiting.iter().find(|(other, _)| *other + SLACK < began);
         assert!(
             overtaken.is_none(),
-            "expected waiters in the order of their arrival, and {began:?} was served before {overtaken:?}"
+            "expected waiters in the order of their arrival, and {task} of {began:?} before {overtaken:?}"
         );
+        guard
     }
 
     async fn holds(&self, guard: &Guard) {
@@ -77,17 +81,14 @@ async fn attack(judge: &Judge, client: &LockClient, lock: &Lock, task: usize, di
     let lock = if dice.u8(..3) == 0 { lock.fenced() } else { lock.clone() };
     let lease = if dice.u8(..4) == 0 { Lease::For(LIMIT * 2) } else { Lease::Watched };
     let owned = dice.u8(..5) == 0;
-    let began = judge.comes(task);
     let guard = match dice.u8(..8) {
         // Leaves after a random time, at any stage.
         0 => {
-            judge.leaves(began);
             let wait = Duration::from_micros(dice.u64(..60_000));
             timeout(wait, lock.lock_with_lease(LIMIT)).await.ok().map(Result::unwrap)
         }
         // Leaves by the lock's own time limit.
         1 => {
-            judge.leaves(began);
             match lock.try_lock_for(Duration::from_micros(dice.u64(..60_000)), lease).await {
                 // The client's queue head has no answer yet.
                 Err(LockError::NoAnswer { .. }) => None,
@@ -96,7 +97,6 @@ async fn attack(judge: &Judge, client: &LockClient, lock: &Lock, task: usize, di
         }
         // Polls a few times, then rests, sometimes longer than the limit for unpolled grants.
         2 => {
-            judge.leaves(began);
             let mut rests = Box::pin(lock.lock());
             let mut got = None;
             for _ in 0..dice.u8(..3) {
@@ -118,16 +118,12 @@ async fn attack(judge: &Judge, client: &LockClient, lock: &Lock, task: usize, di
                 (None, _) => None,
             }
         }
-        3 => {
-            judge.leaves(began);
-            lock.try_lock().await.unwrap()
-        }
+        3 => lock.try_lock().await.unwrap(),
         _ => {
             let lock = if owned { lock.owned_by(&client.owner()) } else { lock.clone() };
             let wait = lock.try_lock_for(LIMIT, lease);
-            let guard = wait.await.unwrap().expect("the waiter sleeps beside a free lock");
-            judge.is_served(began);
-            Some(guard)
+            let wait = async { wait.await.unwrap().expect("the waiter sleeps beside a free lock") };
+            Some(judge.serves(task, wait).await)
         }
     };
     let Some(guard) = guard else { return };

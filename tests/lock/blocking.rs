@@ -98,7 +98,7 @@ fn threads_of_two_clients_acquire_a_fair_lock_in_arrival_order() {
             let channel =
                 client.backend::<Local>().unwrap().channels(Mode::Fair, lock.name(), client.id()).own;
             eventually("waiting", || {
-                let sleeps = client.registry().join(&channel).is_some_and(|look| look.latch().waiters() == 1);
+                let sleeps = client.registry().join(&channel).is_some_and(|look| look.waiters() == 1);
                 sleeps && lock.as_async().waiters() == number / 2
             });
         }

@@ -102,6 +102,9 @@ fn all_parts_of_a_client_in_use_can_be_formatted() {
         let error = ready(other.get_fair_lock("orders").unwrap().try_lock()).unwrap_err();
         let subscription = local.registry().subscribe("orders");
         let listener = subscription.listen(|| {});
+        let latch = Latch::new();
+        latch.release(1);
+        let notification = latch.try_wait().expect("one is pending");
         let runtime = local.runtime();
         let mut sleep = Box::pin(runtime.sleep_until(Instant::now() + Duration::from_secs(60)));
         assert!(poll(sleep.as_mut()).is_pending());
@@ -121,7 +124,7 @@ fn all_parts_of_a_client_in_use_can_be_formatted() {
             transport.publish("nothing", Message::Unlock);
             drop(local.registry().subscribe("news"));
         };
-        let values: [(&str, &dyn Debug); 24] = [
+        let values: [(&str, &dyn Debug); 25] = [
             ("Local", &local),
             ("LockClient", &client),
             ("Lock", &lock),
@@ -132,7 +135,8 @@ fn all_parts_of_a_client_in_use_can_be_formatted() {
             ("LockError", &error),
             ("Subscription", &subscription),
             ("ChannelEntry", &*subscription),
-            ("Latch", subscription.latch()),
+            ("Latch", &latch),
+            ("Notification", &notification),
             ("Listener", &listener),
             ("ThreadRuntime", runtime),
             ("Sleep", &*sleep),

@@ -94,7 +94,7 @@ async fn late_confirmation_wakes_a_waiter() {
     let held = theirs.lock().await.unwrap();
     let waits = tokio::spawn(async move { lock.lock().await.unwrap() });
     until("it subscribes", || !deaf.0.lock().unwrap().is_empty()).await;
-    let asleep = || client.registry().join("orders").is_some_and(|entry| entry.latch().waiters() == 1);
+    let asleep = || client.registry().join("orders").is_some_and(|entry| entry.waiters() == 1);
     until("it sleeps", || {
         runtime.advance(Duration::from_millis(100));
         asleep()
@@ -122,7 +122,7 @@ async fn forced_unlock_wakes_a_waiter_of_its_client_without_a_message() {
     });
     until("it subscribes", || !deaf.0.lock().unwrap().is_empty()).await;
     deaf.0.lock().unwrap()[0].ready();
-    let asleep = || client.registry().join("orders").is_some_and(|entry| entry.latch().waiters() == 1);
+    let asleep = || client.registry().join("orders").is_some_and(|entry| entry.waiters() == 1);
     until("it sleeps", asleep).await;
     assert!(lock.force_unlock().await.unwrap());
     let guard = tokio::time::timeout(SOON, waits).await.expect("asleep beside a free lock").unwrap();
@@ -147,7 +147,7 @@ async fn reconnect_and_bursts_of_messages_make_a_process_ask_once() {
     until("they wait", || lock.waiters() == WAITERS - 1 && !deaf.0.lock().unwrap().is_empty()).await;
     let inbox = deaf.0.lock().unwrap()[0].clone();
     inbox.ready();
-    let asleep = || client.registry().join("orders").is_some_and(|entry| entry.latch().waiters() == 1);
+    let asleep = || client.registry().join("orders").is_some_and(|entry| entry.waiters() == 1);
     until("the queue head sleeps", asleep).await;
     let looked = || lock.stats().wakes_spurious;
     inbox.resubscribed();

@@ -33,10 +33,8 @@ async fn client(url: &str, linger: Duration) -> LockClient {
 async fn next(guard: Guard, to: &LockClient) -> Guard {
     let lock = to.get_lock(NAME).unwrap();
     let waits = tokio::spawn(async move { lock.lock().await.unwrap() });
-    eventually("sleep", async || {
-        to.registry().join(&channel(to)).is_some_and(|look| look.latch().waiters() == 1)
-    })
-    .await;
+    eventually("sleep", async || to.registry().join(&channel(to)).is_some_and(|look| look.waiters() == 1))
+        .await;
     guard.unlock().await.unwrap();
     timeout(SOON, waits).await.expect("the lock").unwrap()
 }

@@ -49,7 +49,7 @@ fn waiter(client: &LockClient, mode: Mode, name: &str) -> JoinHandle<Guard> {
 async fn until_asleep(client: &LockClient, channels: &[String]) {
     for channel in channels {
         let asleep = async || {
-            client.registry().join(channel).is_some_and(|look| look.is_ready() && look.latch().waiters() > 0)
+            client.registry().join(channel).is_some_and(|look| look.is_ready() && look.waiters() > 0)
         };
         eventually(&format!("a waiter asleep on {channel:?}"), asleep).await;
     }

@@ -83,7 +83,7 @@ async fn fall_asleep(
     mut waits: Pin<&mut impl Future<Output = Result<Guard, latchwork::LockError>>>,
 ) {
     let channel = channel(client);
-    let asleep = || client.registry().join(&channel).is_some_and(|look| look.latch().waiters() == 1);
+    let asleep = || client.registry().join(&channel).is_some_and(|look| look.waiters() == 1);
     let begun = Instant::now();
     while !asleep() {
         assert!(begun.elapsed() < SOON, "expected the waiter to fall asleep");
@@ -110,7 +110,7 @@ async fn waker_panic_at_a_message_costs_no_subscription() {
         let held = other.get_lock("orders").unwrap().lock().await.unwrap();
         let mut waits = pin!(lock.lock());
         let channel = channel(&client);
-        let joined = || client.registry().join(&channel).is_some_and(|look| look.latch().waiters() == 1);
+        let joined = || client.registry().join(&channel).is_some_and(|look| look.waiters() == 1);
         let sleeps = async { eventually("sleep", async || joined()).await };
         tokio::select! {
             biased;

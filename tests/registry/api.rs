@@ -88,7 +88,7 @@ fn failure_after_ready_wakes_sleeping_waiters() {
     let subscription = registry.subscribe("a");
     let inbox = script.inbox();
     inbox.ready();
-    let mut asleep = pin!(subscription.latch().wait());
+    let mut asleep = pin!(subscription.wait());
     assert!(poll(asleep.as_mut()).is_pending());
     inbox.failed(SubscribeError::new("permission withdrawn"));
     assert!(poll(asleep.as_mut()).is_ready());
@@ -100,7 +100,7 @@ fn message_before_the_wait_is_kept() {
     let (script, registry) = registry();
     let subscription = registry.subscribe("a");
     script.inbox().deliver(Message::Unlock);
-    assert!(poll(pin!(subscription.latch().wait())).is_ready());
+    assert!(poll(pin!(subscription.wait())).is_ready());
 }
 
 #[test]
@@ -108,8 +108,7 @@ fn unlock_calls_one_and_read_unlock_calls_all() {
     let (script, registry) = registry();
     let subscriptions = [registry.subscribe("a"), registry.subscribe("a"), registry.subscribe("a")];
     let inbox = script.inbox();
-    let [mut first, mut second, mut third] =
-        subscriptions.each_ref().map(|entry| Box::pin(entry.latch().wait()));
+    let [mut first, mut second, mut third] = subscriptions.each_ref().map(|entry| Box::pin(entry.wait()));
     for wait in [&mut first, &mut second, &mut third] {
         assert!(poll(wait.as_mut()).is_pending());
     }
@@ -128,9 +127,9 @@ fn resubscribed_reaches_waiters_that_are_not_asleep_yet() {
     inbox.ready();
     // Both subscribers are busy when the connection returns; lost messages are not repeated.
     inbox.resubscribed();
-    assert!(answers(pin!(one.latch().wait())));
-    assert!(answers(pin!(other.latch().wait())));
-    assert!(!answers(pin!(one.latch().wait())), "expected one notification per subscriber");
+    assert!(answers(pin!(one.wait())));
+    assert!(answers(pin!(other.wait())));
+    assert!(!answers(pin!(one.wait())), "expected one notification per subscriber");
 }
 
 #[test]
@@ -150,7 +149,7 @@ fn listeners_stand_in_line_with_sleepers() {
     let ran_so_far = || ran.load(Ordering::Relaxed);
 
     let first = subscription.listen(count(&ran));
-    let mut asleep = pin!(subscription.latch().wait());
+    let mut asleep = pin!(subscription.wait());
     assert!(poll(asleep.as_mut()).is_pending());
     let removed = subscription.listen(count(&ran));
     let last = subscription.listen(count(&ran));
@@ -201,37 +200,39 @@ fn listener_may_use_the_entry_it_is_called_from() {
 fn relistening_listener_hears_each_kept_notification() {
     const KEPT: usize = 20_000;
 
-    fn listens_again(entry: &Arc<Subscription<Script>>, ran: &Arc<AtomicUsize>) {
-        let (again, counted) = (Arc::clone(entry), Arc::clone(ran));
+    fn listens_again(entry: &Arc<Subscription<Script>>, inbox: &Inbox, ran: &Arc<AtomicUsize>) {
+        let (again, delivers, counted) = (Arc::clone(entry), inbox.clone(), Arc::clone(ran));
+        inbox.deliver(Message::Unlock);
         let listener = entry.listen(move || {
             // Ordering: Relaxed, one thread.
             if counted.fetch_add(1, Ordering::Relaxed) + 1 < KEPT {
-                listens_again(&again, &counted);
+                listens_again(&again, &delivers, &counted);
             }
         });
         std::mem::forget(listener);
     }
 
-    let (_script, registry) = registry();
+    let (script, registry) = registry();
     let entry = Arc::new(registry.subscribe("a"));
-    entry.latch().release(KEPT);
     let ran = Arc::new(AtomicUsize::new(0));
-    listens_again(&entry, &ran);
+    listens_again(&entry, &script.inbox(), &ran);
     // Ordering: Relaxed, one thread.
-    assert_eq!((ran.load(Ordering::Relaxed), entry.latch().pending()), (KEPT, 0));
+    assert_eq!((ran.load(Ordering::Relaxed), entry.pending()), (KEPT, 0));
 }
 
 /// The dropped listener's callback was queued behind the callback that drops the listener.
 #[test]
 fn listener_dropped_inside_of_a_call_passes_its_notification_on() {
-    let (_script, registry) = registry();
+    let (script, registry) = registry();
     let entry = Arc::new(registry.subscribe("a"));
-    entry.latch().release(2);
-    let inside = Arc::clone(&entry);
-    let listener =
-        entry.listen(move || drop(inside.listen(|| panic!("expected no call of the dropped listener"))));
+    let (inside, inbox) = (Arc::clone(&entry), script.inbox());
+    inbox.deliver(Message::Unlock);
+    let listener = entry.listen(move || {
+        inbox.deliver(Message::Unlock);
+        drop(inside.listen(|| panic!("expected no call of the dropped listener")));
+    });
     assert!(listener.has_run());
-    assert_eq!(entry.latch().pending(), 1);
+    assert_eq!(entry.pending(), 1);
 }
 
 /// Many threads subscribe and leave at once: no entry remains, and the transport's calls alternate.
@@ -301,7 +302,7 @@ fn read_unlock_runs_all_listeners_of_one_subscription() {
     let subscription = registry.subscribe("a");
     let inbox = script.inbox();
     let listeners: Vec<_> = (0..3).map(|_| subscription.listen(|| {})).collect();
-    let mut asleep = pin!(subscription.latch().wait());
+    let mut asleep = pin!(subscription.wait());
     assert!(poll(asleep.as_mut()).is_pending());
     inbox.deliver(Message::ReadUnlock);
     assert!(listeners.iter().all(latchwork::subscription::Listener::has_run));
@@ -322,12 +323,32 @@ fn broadcast_is_kept_for_a_subscriber_about_to_sleep() {
         let inbox = script.inbox();
         inbox.ready();
         let listener = other.listen(|| {});
-        let mut asleep = [(); 2].map(|()| Box::pin(other.latch().wait()));
+        let mut asleep = [(); 2].map(|()| Box::pin(other.wait()));
         assert!(asleep.iter_mut().all(|wait| poll(wait.as_mut()).is_pending()));
         call(&inbox);
         assert!(listener.has_run() && asleep.iter_mut().all(|wait| answers(wait.as_mut())));
-        assert!(answers(pin!(busy.latch().wait())), "expected the notification kept for the busy subscriber");
+        assert!(answers(pin!(busy.wait())), "expected the notification kept for the busy subscriber");
     }
+}
+
+/// One subscriber waits twice, as a writer that asks the store and then sleeps, beside a slower reader.
+#[test]
+fn broadcast_is_heard_once_by_each_subscription_whoever_waits_twice() {
+    let (script, registry) = registry();
+    let (quick, slow) = (registry.subscribe("a"), registry.subscribe("a"));
+    let inbox = script.inbox();
+    inbox.deliver(Message::ReadUnlock);
+    quick.try_wait().expect("the broadcast").consume();
+    assert!(quick.try_wait().is_none(), "expected one notification per subscription");
+    drop(slow.try_wait().expect("the broadcast of the slow subscriber"));
+    let listener = slow.listen(|| {});
+    assert!(listener.has_run(), "expected an unconsumed broadcast to stay with its subscription");
+    assert!(slow.try_wait().is_none() && slow.clone().try_wait().is_none());
+    inbox.resubscribed();
+    assert!(slow.blocking_wait_timeout(Duration::ZERO).is_some());
+    let never = std::future::pending::<()>;
+    assert!(matches!(poll(pin!(slow.wait_unless(never()))), Poll::Ready(Some(_))));
+    assert!(matches!(poll(pin!(registry.subscribe("a").wait_unless(never()))), Poll::Pending));
 }
 
 #[test]
@@ -344,16 +365,16 @@ fn figures_tell_what_happened() {
     assert_eq!((stats.entries, stats.interest), (2, 3));
 
     inbox.deliver(Message::Unlock);
-    drop(one.latch().try_wait().unwrap()); // dropped unconsumed, so passed on and not yet counted
+    drop(one.try_wait().unwrap()); // dropped unconsumed, so passed on and not yet counted
     assert_eq!((registry.stats().wakes_useful, registry.stats().wakes_spurious), (0, 0));
-    one.latch().try_wait().unwrap().consume();
+    one.try_wait().unwrap().consume();
     inbox.deliver(Message::ReadUnlock);
-    one.latch().try_wait().unwrap().consume_spurious();
-    other.latch().try_wait().unwrap().consume_spurious();
+    one.try_wait().unwrap().consume_spurious();
+    other.try_wait().unwrap().consume_spurious();
     inbox.deliver(Message::Unlock);
     let listener = other.listen(|| {});
     assert!(listener.has_run());
-    inbox.resubscribed(); // two pending notifications, without a waiter
+    inbox.resubscribed(); // without a waiter
     drop((one, other, listener, failed));
 
     let stats = registry.stats();
@@ -423,7 +444,7 @@ fn waker_called_by_a_transport_may_subscribe_to_its_channel() {
         move |inbox| {
             let [one, other] = [(); 2].map(|()| registry.join("a").expect("the subscription has begun"));
             keep(Box::pin(async move { assert!(one.subscribed().await.is_err()) }));
-            keep(Box::pin(async move { other.latch().wait().await.consume() }));
+            keep(Box::pin(async move { other.wait().await.consume() }));
             inbox.expect("the registry subscribes").failed(SubscribeError::new("on purpose"));
         }
     }));
@@ -437,7 +458,7 @@ fn waker_called_by_a_transport_may_subscribe_to_its_channel() {
         move |inbox| *news.lock().unwrap() = inbox
     }));
     let heard = registry.subscribe("news");
-    keep(Box::pin(async move { heard.latch().wait().await.consume() }));
+    keep(Box::pin(async move { heard.wait().await.consume() }));
     let ends = registry.subscribe("a");
     act(Box::new(move |_| news.lock().unwrap().as_ref().unwrap().deliver(Message::Unlock)));
     thread::spawn(move || drop(ends));

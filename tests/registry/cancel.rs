@@ -51,7 +51,7 @@ fn stories() -> impl Iterator<Item = Vec<Event>> {
 async fn whole_way(registry: &Registry<Script>) -> Result<(), SubscribeError> {
     let subscription = registry.subscribe("a");
     subscription.subscribed().await?;
-    let call = subscription.latch().wait().await;
+    let call = subscription.wait().await;
     if let Some(error) = subscription.failure() {
         return Err(error);
     }

@@ -43,9 +43,9 @@ fn removed_listener_is_kept() {
         drop(subscription.listen(move || drop(kept)));
     }
     assert_eq!(Arc::strong_count(&kept), 1, "expected the drop of the removed callback");
-    assert_eq!(subscription.latch().waiters(), 1);
+    assert_eq!(subscription.waiters(), 1);
     drop(first);
-    assert_eq!(subscription.latch().waiters(), 0);
+    assert_eq!(subscription.waiters(), 0);
 }
 
 /// #6328: listeners cancelled by a failure stayed in the queue.
@@ -73,7 +73,7 @@ fn message_for_all_wakes_one() {
     let (script, registry) = Script::registry();
     let subscriptions: Vec<_> = (0..10).map(|_| registry.subscribe("a")).collect();
     let inbox = script.inbox();
-    let mut waits: Vec<_> = subscriptions.iter().map(|entry| Box::pin(entry.latch().wait())).collect();
+    let mut waits: Vec<_> = subscriptions.iter().map(|entry| Box::pin(entry.wait())).collect();
     assert!(waits.iter_mut().all(|wait| poll(wait.as_mut()).is_pending()));
     inbox.deliver(Message::ReadUnlock);
     assert!(waits.iter_mut().all(|wait| answers(wait.as_mut())));
@@ -85,9 +85,9 @@ fn message_goes_to_a_cancelled_waiter() {
     let (script, registry) = Script::registry();
     let (gives_up, patient) = (registry.subscribe("a"), registry.subscribe("a"));
     let inbox = script.inbox();
-    let mut waits = pin!(patient.latch().wait());
+    let mut waits = pin!(patient.wait());
     {
-        let mut abandoned = pin!(gives_up.latch().wait());
+        let mut abandoned = pin!(gives_up.wait());
         assert!(poll(abandoned.as_mut()).is_pending());
         assert!(poll(waits.as_mut()).is_pending());
         inbox.deliver(Message::Unlock);
@@ -105,7 +105,7 @@ fn message_before_the_confirmation_is_lost() {
     inbox.deliver(Message::Unlock);
     inbox.ready();
     assert!(matches!(poll(pin!(subscription.subscribed())), Poll::Ready(Ok(()))));
-    assert!(answers(pin!(subscription.latch().wait())));
+    assert!(answers(pin!(subscription.wait())));
 }
 
 /// #3891: of two writers about to sleep, one missed the message for all.
@@ -114,11 +114,11 @@ fn message_for_all_misses_waiters_that_are_about_to_sleep() {
     let (script, registry) = Script::registry();
     let (asleep, busy) = (registry.subscribe("a"), registry.subscribe("a"));
     let inbox = script.inbox();
-    let mut waits = pin!(asleep.latch().wait());
+    let mut waits = pin!(asleep.wait());
     assert!(poll(waits.as_mut()).is_pending());
     inbox.deliver(Message::ReadUnlock);
     assert!(answers(waits));
-    assert!(answers(pin!(busy.latch().wait())));
+    assert!(answers(pin!(busy.wait())));
 }
 
 /// #5761, #5762: a listener added just after the message waited for the next message.
@@ -214,7 +214,7 @@ fn reconnection_leaves_sleepers_asleep() {
     let subscriptions = [registry.subscribe("a"), registry.subscribe("a")];
     let inbox = script.inbox();
     inbox.ready();
-    let mut waits = subscriptions.each_ref().map(|entry| Box::pin(entry.latch().wait()));
+    let mut waits = subscriptions.each_ref().map(|entry| Box::pin(entry.wait()));
     assert!(waits.iter_mut().all(|wait| poll(wait.as_mut()).is_pending()));
     inbox.resubscribed();
     assert!(waits.iter_mut().all(|wait| answers(wait.as_mut())));
@@ -264,7 +264,7 @@ fn inbox_outlives_its_subscription() {
         poll(pin!(newcomer.subscribed())).is_pending(),
         "expected the newcomer to wait for its own confirmation"
     );
-    assert_eq!(newcomer.latch().pending(), 0);
+    assert_eq!(newcomer.pending(), 0);
     drop(newcomer);
     nothing_is_left(&registry);
     assert_eq!(registry.stats().subscriptions_failed, 0);

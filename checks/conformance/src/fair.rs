@@ -18,7 +18,7 @@ use crate::tasks::{JoinHandle, eventually, now, since, sleep, soon, spawn, timeo
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 /// Pause between two arrivals: on a busy machine, closer ones could reach the store in either order.
-const APART: Duration = Duration::from_millis(50);
+const APART: Duration = Duration::from_millis(100);
 
 struct Clients<'s> {
     store: &'s Subject<'s>,

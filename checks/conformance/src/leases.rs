@@ -253,7 +253,7 @@ pub(crate) async fn release_is_published_to_subscribers(store: &Subject<'_>) {
             false => assert!(released(stage.release(&one).await)),
         }
         let said = if forced { "the message of a forced release" } else { "the message of a release" };
-        soon(said, listens.latch().wait()).await.consume();
+        soon(said, listens.wait()).await.consume();
     }
 }
 
@@ -271,11 +271,11 @@ pub(crate) async fn release_calls_the_client_that_has_waited_longest(store: &Sub
         assert!(!is_acquired(stage.waits(id, seconds).await));
     }
     assert!(released(stage.release(&holder).await));
-    soon("the call of the first", called[0].latch().wait()).await.consume();
-    assert!(called[1].latch().try_wait().is_none(), "expected one woken client, and the release woke both");
+    soon("the call of the first", called[0].wait()).await.consume();
+    assert!(called[1].try_wait().is_none(), "expected one woken client, and the release woke both");
     // The first leaves without a question.
     assert_eq!(stage.roll_back(&first).await, ReleaseOutcome::NotHeld);
-    soon("the call of the second", called[1].latch().wait()).await.consume();
+    soon("the call of the second", called[1].wait()).await.consume();
     assert!(
         is_acquired(stage.waits(&second, 5).await),
         "expected the woken client to acquire the free lock, and the store refused it"
@@ -313,7 +313,7 @@ pub(crate) async fn queue_is_ordered_by_how_long_each_has_waited(store: &Subject
             Some(id.clone()),
             "expected the holder's lease after the release of {holds} of its holds"
         );
-        soon("the message of the grant", told.latch().wait()).await.consume();
+        soon("the message of the grant", told.wait()).await.consume();
         assert!(
             !stage.takes(&newcomer).await,
             "expected no lock for a newcomer beside a grant to another id"

@@ -93,7 +93,7 @@ impl<'s> One<'s> {
             .map(|mode| backend.channels(mode, name, self.client.id()).own)
             .iter()
             .filter_map(|channel| self.client.registry().join(channel))
-            .map(|look| look.latch().waiters())
+            .map(|look| look.waiters())
             .sum::<usize>();
         heads + self.lock.read().waiters() + self.lock.write().waiters()
     }
@@ -1086,7 +1086,7 @@ pub(crate) async fn threads_read_and_write(store: &Subject<'_>) {
     // The writer has reached its wait.
     eventually("waiting", async || {
         let channel = store.backend(&one.client).channels(Mode::Write, one.lock.name(), one.client.id()).own;
-        one.client.registry().join(&channel).is_some_and(|look| look.latch().waiters() > 0)
+        one.client.registry().join(&channel).is_some_and(|look| look.waiters() > 0)
     })
     .await;
     task.unlock().await.unwrap();

@@ -564,7 +564,7 @@ pub(crate) async fn turn_of_readers_ends_with_the_last_that_gives_up(store: &Sub
     assert!(!stage.release_read(&one).await);
     stage.says(Said::Granted, stage.roll_back(Mode::Read, &other)).await;
     assert_eq!(stage.writer().await, Some(next.clone()));
-    soon("the message", told.latch().wait()).await.consume();
+    soon("the message", told.wait()).await.consume();
     stage.release_write(&next).await;
     stage.is_free_for(&one).await;
 }
@@ -612,7 +612,7 @@ pub(crate) async fn writers_are_granted_the_lock_in_order(store: &Subject<'_>) {
     for (writer, told) in [&first, &second, &third].into_iter().zip([&told[1], &told[0], &told[2]]) {
         assert_eq!(stage.says(Said::Granted, stage.release_write(&holds)).await, RELEASED);
         assert_eq!(stage.writer().await, Some(writer.clone()));
-        soon("the message", told.latch().wait()).await.consume();
+        soon("the message", told.wait()).await.consume();
         assert!(!stage.writes(&newcomer, NO_WAIT).await);
         assert!(stage.writes(writer, waited(0)).await, "expected the granted writer to acquire");
         holds = writer.clone();
@@ -861,7 +861,7 @@ pub(crate) async fn forced_release_goes_to_the_waiters(store: &Subject<'_>) {
     assert!(!stage.writes(&waits, waited(1)).await);
     assert!(stage.says(Said::Granted, force()).await);
     assert_eq!((stage.writer().await, stage.readers().await), (Some(waits.clone()), Vec::new()));
-    soon("the message", told.latch().wait()).await.consume();
+    soon("the message", told.wait()).await.consume();
     assert!(!stage.writes(&other, waited(1)).await);
     let _told = stage.listens(&other).await;
     assert!(stage.says(Said::Granted, force()).await);

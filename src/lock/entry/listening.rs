@@ -17,18 +17,14 @@
 
 use std::future::poll_fn;
 use std::mem;
-use std::pin::pin;
 use std::sync::OnceLock;
 use std::task::Poll;
 
 use crate::latch::Notification;
-use crate::subscription::channel::ChannelEntry;
 use crate::subscription::registry::{Registry, Subscription};
 use crate::subscription::transport::{SubscribeError, Transport};
 
 use crate::lock::origin::Origin;
-
-use super::OnDrop;
 
 /// Subscriptions to an entry's channels. Never dropped in a child, whose mutexes may stay locked forever.
 pub(in crate::lock) struct Listening {
@@ -63,7 +59,7 @@ impl Listening {
         self.subscriptions.iter().filter_map(OnceLock::get)
     }
 
-    fn own(&self) -> &ChannelEntry {
+    fn own(&self) -> &Subscription<dyn Transport> {
         self.subscriptions[0].get().expect("subscribed to from the beginning")
     }
 
@@ -91,35 +87,22 @@ impl Listening {
     pub(in crate::lock) async fn granted_next(&self) {
         let before = self.granted();
         while self.granted() == before {
-            told(self.own()).await.consume_spurious();
+            self.own().wait().await.consume_spurious();
         }
     }
 
     pub(in crate::lock) fn try_told(&self) -> Option<Notification<'_>> {
-        self.all().find_map(|subscription| subscription.latch().try_wait())
+        self.all().find_map(|subscription| subscription.try_wait())
     }
 
     pub(in crate::lock) async fn told(&self) -> Notification<'_> {
-        let mut waits: Vec<_> = self.all().map(|entry| Box::pin(told(entry))).collect();
+        let mut waits: Vec<_> = self.all().map(|subscription| Box::pin(subscription.wait())).collect();
         poll_fn(|task| {
             let mut polled = waits.iter_mut().map(|wait| wait.as_mut().poll(task));
             polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
         })
         .await
     }
-}
-
-async fn told(entry: &ChannelEntry) -> Notification<'_> {
-    let mut told = pin!(entry.latch().wait());
-    // Dropped before `told` leaves the latch's queue.
-    let mut _asleep = None;
-    poll_fn(|context| {
-        _asleep = None;
-        let polled = told.as_mut().poll(context);
-        _asleep = polled.is_pending().then(|| OnDrop(Some(entry.is_asleep())));
-        polled
-    })
-    .await
 }
 
 #[cfg(all(test, not(latchwork_loom)))]

@@ -31,7 +31,7 @@ use crate::support::runtime::TokioRuntime;
 /// let redis = Redis::connect("redis://127.0.0.1").await?;
 /// let subscription = redis.registry().subscribe("redisson_lock__channel:{orders}");
 /// subscription.subscribed().await?;
-/// subscription.latch().wait().await.consume(); // until some client has released the lock
+/// subscription.wait().await.consume(); // until some client has released the lock
 /// assert_eq!(redis.registry().stats().unlock_messages, 1);
 /// # Ok(()) }
 /// ```

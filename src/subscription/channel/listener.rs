@@ -16,7 +16,7 @@ use crate::support::sync::Mutex;
 
 type Callback = Box<dyn FnOnce() + Send>;
 
-/// A callback queued for a message by [`ChannelEntry::listen`](crate::subscription::ChannelEntry::listen).
+/// A callback queued for a message by [`Subscription::listen`](crate::subscription::Subscription::listen).
 /// Dropping the listener takes the callback out of the queue, unless the callback has run.
 ///
 /// # Examples
@@ -46,16 +46,36 @@ enum Stage {
     },
     InLine(AcquireOwned, Callback),
     /// A notification has come, and this thread runs the callback as soon as no other waker or callback runs.
-    Called(OwnedSemaphorePermit, Callback),
+    /// A message for all that came before the listener has no permit.
+    Called(Option<OwnedSemaphorePermit>, Callback),
     Done,
 }
 
 impl Listener {
-    pub(super) fn new(latch: &Latch, callback: Callback) -> Self {
+    pub(in crate::subscription) fn new(latch: &Latch, callback: Callback) -> Self {
         let stage = Mutex::new(Stage::Polling { again: false });
         let waiting = Arc::new(Waiting { stage, figures: latch.figures().cloned() });
         waiting.drive(latch.wait_owned(), callback);
         Self(waiting)
+    }
+
+    /// Calls the callback. False if a notification calls it.
+    pub(in crate::subscription) fn call(&self) -> bool {
+        let mut stage = self.0.stage.lock();
+        match std::mem::replace(&mut *stage, Stage::Done) {
+            Stage::InLine(call, callback) => {
+                *stage = Stage::Called(None, callback);
+                drop(stage);
+                // Only after the mutex is free, as for `drive`.
+                drop(call);
+                foreign::wake(Some(Waker::from(Arc::clone(&self.0))));
+                true
+            }
+            other => {
+                *stage = other;
+                false
+            }
+        }
     }
 
     /// True if the callback has run, or is just about to.
@@ -82,7 +102,7 @@ impl Waiting {
                 }
                 (Stage::Polling { .. }, Poll::Ready(permit)) => {
                     let permit = permit.expect("a latch's semaphore is never closed");
-                    *stage = Stage::Called(permit, callback);
+                    *stage = Stage::Called(Some(permit), callback);
                     drop(stage);
                     // A callback inside of another one runs after the outer one: the stack does not grow.
                     return foreign::wake(Some(waker));
@@ -114,7 +134,9 @@ impl Wake for Waiting {
             Stage::Called(permit, callback) => {
                 *stage = Stage::Done;
                 drop(stage);
-                permit.forget();
+                if let Some(permit) = permit {
+                    permit.forget();
+                }
                 if let Some(figures) = &self.figures {
                     figures.useful.add_one();
                 }

@@ -127,6 +127,8 @@ faults! {
         SettledSilently,
         /// A notification for all waiters wakes one.
         CallsOne,
+        /// A waiter looks for messages for all before it joins the queue, and not after.
+        LooksBeforeQueueing,
         /// A resubscription after a possible loss of messages wakes no waiter.
         ResubscribedSilently,
         /// A notification received and not consumed by a waiter is lost with the waiter.

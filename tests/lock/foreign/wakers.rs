@@ -271,7 +271,7 @@ const IN_A_CALL: &[(&str, Place)] = &[
     }),
     ("message to a channel", |stage, waker| {
         let subscription = stage.client.registry().subscribe("orders");
-        let mut told = Box::pin(subscription.latch().wait());
+        let mut told = Box::pin(subscription.wait());
         assert!(poll_by(told.as_mut(), waker).is_pending());
         stage.local.registry().transport().publish("orders", Message::ReadUnlock);
     }),
@@ -511,7 +511,7 @@ fn waker_panic_at_a_confirmation_leaves_no_waiter_asleep() {
         let mut waits = [(); 2].map(|()| Box::pin(subscription.subscribed()));
         assert!(poll_by(waits[0].as_mut(), &panics.waker()).is_pending());
         assert!(poll_by(waits[1].as_mut(), &counts.waker()).is_pending());
-        let mut sleeps = Box::pin(subscription.latch().wait());
+        let mut sleeps = Box::pin(subscription.wait());
         assert!(poll_by(sleeps.as_mut(), &counts.waker()).is_pending());
         assert_eq!(told_of(|| settle(&inbox)), 1, "{way}: expected one report of a panic");
         let told = if way == "ready" { 1 } else { 2 };

@@ -84,7 +84,7 @@ async fn waiters_go_on_at_the_replica(sharded: ShardedMessages) {
         let lock = sides(&clients[client], &name).into_iter().cycle().nth(client).expect("a way").lock;
         waiters.push(tokio::spawn(async move { lock.lock().await.unwrap() }));
         eventually("sleep", async || {
-            clients[client].registry().join(&channel(client)).is_some_and(|look| look.latch().waiters() > 0)
+            clients[client].registry().join(&channel(client)).is_some_and(|look| look.waiters() > 0)
         })
         .await;
     }

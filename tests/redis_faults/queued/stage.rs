@@ -51,8 +51,7 @@ pub(crate) async fn proxied_for(server: &RedisServer, lease: Duration) -> (Chaos
 
 /// True if this client's queue head has a position, listens, and sleeps.
 pub(crate) fn sleeps(client: &LockClient) -> bool {
-    let heard =
-        |channel: &String| client.registry().join(channel).is_some_and(|look| look.latch().waiters() > 0);
+    let heard = |channel: &String| client.registry().join(channel).is_some_and(|look| look.waiters() > 0);
     channels(client, NAME).iter().any(heard)
 }
 

@@ -137,7 +137,7 @@ impl<'w, 'a> Wait<'w, 'a> {
             self.head.wanted.entry.counters.wakes_useful.add_one();
             if !self.head.request.is_watched() {
                 // Another client's head sleeps until the earlier lease's end; ours may end sooner, unheard.
-                self.head.wanted.entry.call_queue_heads(1);
+                self.head.wanted.entry.call_queue_heads();
             }
         }
     }
