@@ -19,7 +19,6 @@ use crate::support::fault::fault;
 use crate::support::foreign;
 use crate::support::sync::Mutex;
 use crate::support::sync::atomic::{AtomicU64, Ordering};
-use crate::support::unless::unless;
 
 /// Keeps one subscription per channel: the first user subscribes, the last one to leave unsubscribes.
 ///
@@ -269,15 +268,6 @@ impl<T: Transport + ?Sized> Subscription<T> {
             }
         })
         .await
-    }
-
-    /// Waits as [`wait`](Self::wait) does, or until `timer`, such as a runtime's sleep, is ready: `None`.
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`wait`](Self::wait).
-    pub async fn wait_unless(&self, timer: impl Future<Output = ()>) -> Option<Notification<'_>> {
-        unless(pin!(self.wait()), pin!(timer)).await
     }
 
     /// Waits as [`wait`](Self::wait) does, and blocks this thread. `None` after `timeout`.
