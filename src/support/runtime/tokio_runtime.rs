@@ -7,11 +7,10 @@ use std::thread;
 use std::time::Instant;
 
 use tokio::runtime::{Builder, Handle, RuntimeFlavor};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{oneshot, watch};
 
 use crate::support::foreign;
 use crate::support::runtime::Runtime;
-use crate::support::sync::atomic::{AtomicBool, Ordering};
 use crate::support::unless::unless;
 
 use super::shield::shielded;
@@ -52,32 +51,18 @@ struct Tokio {
 
 #[derive(Debug)]
 struct Life {
-    ended: Arc<Ended>,
+    /// Closed by the end of the runtime, which drops the task with the sender.
+    ended: Ended,
     thread: Option<oneshot::Sender<()>>,
     _notices_end: oneshot::Sender<()>,
 }
 
-#[derive(Debug)]
-struct Ended {
-    is_over: AtomicBool,
-    tells: Notify,
-}
-
-struct TellsEnd(Arc<Ended>);
-
-impl Drop for TellsEnd {
-    fn drop(&mut self) {
-        // Ordering: Release, for the Acquire in `has_come`: a thread that reads `true` sees the end.
-        self.0.is_over.store(true, Ordering::Release);
-        self.0.tells.notify_waiters();
-    }
-}
+type Ended = watch::Receiver<()>;
 
 impl TokioRuntime {
     fn new(handle: Handle, thread: Option<oneshot::Sender<()>>) -> Self {
-        let ended = Arc::new(Ended { is_over: AtomicBool::new(false), tells: Notify::new() });
+        let (tells_end, ended) = watch::channel(());
         let (notices_end, last_clone) = oneshot::channel();
-        let tells_end = TellsEnd(Arc::clone(&ended));
         handle.spawn(async move {
             let _until_then = tells_end;
             // Nothing is sent: an error comes with the drop of the last clone.
@@ -233,7 +218,7 @@ impl Runtime for TokioRuntime {
 
     fn has_ended(&self) -> bool {
         match &self.0 {
-            Place::Tokio(tokio) => tokio.life.ended.has_come(),
+            Place::Tokio(tokio) => has_come(&tokio.life.ended),
             #[cfg(latchwork_simulation)]
             Place::Simulated(_) => false,
         }
@@ -261,40 +246,30 @@ impl Tokio {
             // An error means the end of the runtime.
             return Box::pin(async { _ = timer.await });
         }
-        let ended = Arc::clone(&self.life.ended);
+        let ended = self.life.ended.clone();
         // A timer belongs to the runtime entered at its creation.
         let sleep = {
             let _inside = self.handle.enter();
             tokio::time::sleep_until(deadline.into())
         };
-        Box::pin(async move { sleep_or_end(sleep, &ended).await })
+        Box::pin(async move { sleep_or_end(sleep, ended).await })
     }
 }
 
-async fn sleep_or_end(sleep: impl Future<Output = ()>, ended: &Ended) {
-    let told = async {
-        // Listen before the check: the check or the notification reports the runtime's end.
-        let told = ended.tells.notified();
-        if !ended.has_come() {
-            told.await;
-        }
-    };
+async fn sleep_or_end(sleep: impl Future<Output = ()>, mut ended: Ended) {
     let mut panicked = None;
     let timer = async { panicked = foreign::caught(sleep).await.err() };
-    let _ = unless(pin!(told), pin!(timer)).await;
+    let _ = unless(pin!(ended.changed()), pin!(timer)).await;
     // If the runtime ends between the check and the timer's poll, tokio panics: that panic means the end.
     if let Some(payload) = panicked
-        && !ended.has_come()
+        && !has_come(&ended)
     {
         std::panic::resume_unwind(payload);
     }
 }
 
-impl Ended {
-    fn has_come(&self) -> bool {
-        // Ordering: Acquire, paired with the Release in `TellsEnd`.
-        self.is_over.load(Ordering::Acquire)
-    }
+fn has_come(ended: &Ended) -> bool {
+    ended.has_changed().is_err()
 }
 
 type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -394,13 +369,13 @@ mod tests {
     #[test]
     fn tokios_panic_in_a_poll_is_passed_on_unless_the_runtime_ended() {
         for is_over in [false, true] {
-            let ended = Ended { is_over: AtomicBool::new(false), tells: Notify::new() };
+            let (tells_end, ended) = watch::channel(());
+            let mut tells_end = Some(tells_end);
             let sleep = async {
-                // Ordering: Relaxed, all is on one thread.
-                ended.is_over.store(is_over, Ordering::Relaxed);
+                tells_end.take_if(|_| is_over);
                 panic!("as tokio's timers do");
             };
-            let mut timer = pin!(sleep_or_end(sleep, &ended));
+            let mut timer = pin!(sleep_or_end(sleep, ended));
             let mut poll = || timer.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
             assert_eq!(catch_unwind(AssertUnwindSafe(&mut poll)).ok(), is_over.then_some(true));
         }
