@@ -122,11 +122,11 @@ impl<S: BuildHasher> StripedSemaphores<S> {
     ) -> impl Future<Output = StripesGuard<'_>> {
         let stripes = self.in_order(names);
         async move {
-            let mut taken = StripesGuard::with_room(stripes.len());
+            let mut taken = Vec::with_capacity(stripes.len());
             for stripe in stripes {
                 taken.push(self.stripe(stripe).acquire().await);
             }
-            taken
+            StripesGuard(taken)
         }
     }
 
@@ -135,12 +135,8 @@ impl<S: BuildHasher> StripedSemaphores<S> {
         &self,
         names: impl IntoIterator<Item = N>,
     ) -> Option<StripesGuard<'_>> {
-        let stripes = self.in_order(names);
-        let mut taken = StripesGuard::with_room(stripes.len());
-        for stripe in stripes {
-            taken.push(self.stripe(stripe).try_acquire()?);
-        }
-        Some(taken)
+        let taken = self.in_order(names).into_iter().map(|stripe| self.stripe(stripe).try_acquire());
+        taken.collect::<Option<_>>().map(StripesGuard)
     }
 
     /// As [`acquire_all`](Self::acquire_all), blocking this thread.
@@ -148,12 +144,8 @@ impl<S: BuildHasher> StripedSemaphores<S> {
         &self,
         names: impl IntoIterator<Item = N>,
     ) -> StripesGuard<'_> {
-        let stripes = self.in_order(names);
-        let mut taken = StripesGuard::with_room(stripes.len());
-        for stripe in stripes {
-            taken.push(self.stripe(stripe).blocking_acquire());
-        }
-        taken
+        let taken = self.in_order(names).into_iter().map(|stripe| self.stripe(stripe).blocking_acquire());
+        StripesGuard(taken.collect())
     }
 
     fn in_order<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Vec<usize> {
@@ -187,7 +179,7 @@ impl<S> StripedSemaphores<S> {
     }
 
     fn stripe(&self, number: usize) -> Stripe<'_> {
-        Stripe::new(&self.inner.stripes[number].0)
+        Stripe(&self.inner.stripes[number].0)
     }
 }
 

@@ -28,8 +28,13 @@ pub(crate) fn block_on<F: Future + Unpin>(acquire: F) -> F::Output {
     sync::block_on(sleeping(acquire))
 }
 
-pub(crate) fn block_on_until<F: Future + Unpin>(acquire: F, deadline: Instant) -> Option<F::Output> {
-    sync::block_on_until(sleeping(acquire), deadline)
+/// As [`block_on`], for `timeout` at most.
+pub(crate) fn block_on_timeout<F: Future + Unpin>(acquire: F, timeout: Duration) -> Option<F::Output> {
+    match Instant::now().checked_add(timeout) {
+        Some(deadline) => sync::block_on_until(sleeping(acquire), deadline),
+        // A deadline beyond the clock's range never comes.
+        None => Some(block_on(acquire)),
+    }
 }
 
 impl AsyncSemaphore {
@@ -127,12 +132,7 @@ fn within<P>(
     if timeout.is_zero() {
         return try_acquire();
     }
-    // A deadline beyond the clock's range never comes.
-    let acquired = match Instant::now().checked_add(timeout) {
-        Some(deadline) => block_on_until(acquire, deadline),
-        None => Some(block_on(acquire)),
-    };
-    match acquired {
+    match block_on_timeout(acquire, timeout) {
         Some(Ok(permit)) => Ok(permit),
         Some(Err(_closed)) => Err(TryAcquireError::Closed),
         None => Err(TryAcquireError::NoPermits),

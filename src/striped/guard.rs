@@ -48,17 +48,9 @@ impl fmt::Debug for StripeGuard<'_> {
 /// assert_eq!(stripes.for_name("alice").holders(), 0);
 /// ```
 #[must_use = "dropping the guard gives the stripes back at once"]
-pub struct StripesGuard<'a>(Vec<StripeGuard<'a>>);
+pub struct StripesGuard<'a>(pub(super) Vec<StripeGuard<'a>>);
 
-impl<'a> StripesGuard<'a> {
-    pub(super) fn with_room(stripes: usize) -> Self {
-        Self(Vec::with_capacity(stripes))
-    }
-
-    pub(super) fn push(&mut self, stripe: StripeGuard<'a>) {
-        self.0.push(stripe);
-    }
-
+impl StripesGuard<'_> {
     /// Returns the number of stripes: as many as names, or fewer if names share a stripe.
     pub fn len(&self) -> usize {
         self.0.len()

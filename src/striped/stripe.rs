@@ -24,13 +24,9 @@ use super::guard::StripeGuard;
 /// assert_eq!(stripe.holders(), 0);
 /// ```
 #[derive(Clone, Copy)]
-pub struct Stripe<'a>(&'a AsyncSemaphore);
+pub struct Stripe<'a>(pub(super) &'a AsyncSemaphore);
 
 impl<'a> Stripe<'a> {
-    pub(super) fn new(semaphore: &'a AsyncSemaphore) -> Self {
-        Self(semaphore)
-    }
-
     /// Takes the stripe, waiting in its queue.
     ///
     /// # Cancel safety

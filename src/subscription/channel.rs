@@ -6,10 +6,10 @@ mod readiness;
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::latch::{Latch, NotificationFigures};
-use crate::semaphore::{block_on, block_on_until};
+use crate::semaphore::block_on_timeout;
 use crate::subscription::message::{Message, SubscribeError};
 use crate::support::counter::Counter;
 use crate::support::fault::fault;
@@ -194,12 +194,7 @@ impl ChannelEntry {
     ///
     /// The errors of [`subscribed`](Self::subscribed).
     pub fn blocking_subscribed_timeout(&self, timeout: Duration) -> Option<Result<(), SubscribeError>> {
-        let subscribed = pin!(self.subscribed());
-        match Instant::now().checked_add(timeout) {
-            Some(deadline) => block_on_until(subscribed, deadline),
-            // A deadline beyond the range of the clock never comes.
-            None => Some(block_on(subscribed)),
-        }
+        block_on_timeout(pin!(self.subscribed()), timeout)
     }
 
     /// Returns why the subscription failed, if it did.

@@ -6,12 +6,12 @@ use std::ops::Deref;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hashbrown::HashTable;
 
 use crate::latch::{Broadcasts, Notification};
-use crate::semaphore::{block_on, block_on_until};
+use crate::semaphore::block_on_timeout;
 use crate::striped::StripedSemaphores;
 use crate::subscription::channel::{ChannelEntry, Figures, Listener};
 use crate::subscription::transport::{Inbox, SubscribeError, Transport};
@@ -272,12 +272,7 @@ impl<T: Transport + ?Sized> Subscription<T> {
 
     /// Waits as [`wait`](Self::wait) does, and blocks this thread. `None` after `timeout`.
     pub fn blocking_wait_timeout(&self, timeout: Duration) -> Option<Notification<'_>> {
-        let wait = pin!(self.wait());
-        match Instant::now().checked_add(timeout) {
-            Some(deadline) => block_on_until(wait, deadline),
-            // A deadline beyond the range of the clock never comes.
-            None => Some(block_on(wait)),
-        }
+        block_on_timeout(pin!(self.wait()), timeout)
     }
 
     /// Takes a message for which [`wait`](Self::wait) would not wait, if there is one.
