@@ -34,8 +34,6 @@ use crate::lock::entry::{Entry, read_or};
 use crate::lock::error::LockError;
 use crate::lock::lease::LeaseError;
 
-use self::wait::Wait;
-
 /// Stores round the end of a lease down to milliseconds; a question that early would find the lease held.
 const ROUNDING: Duration = Duration::from_millis(1);
 
@@ -109,48 +107,21 @@ impl<'a> Head<'a> {
         let subscribes_first =
             may_wait && (ticket.steps() > 0 || ticket.has_position() || entry.is_subscribed());
         if !subscribes_first {
-            let Some(question) = self.question(now) else { return Ok(End::Superseded) };
-            let mut answer = entry.acquire(&question.asked);
-            let (outcome, at) = match answer.take_done() {
-                Some(outcome) => (outcome, now),
-                None => {
-                    let answer = pin!(read_or(answer, self.unread(&question)));
-                    let answer = pin!(as_head(entry, &ticket, answer));
-                    match entry.context.until(give_up, answer).await {
-                        None => return Ok(End::Unanswered),
-                        Some(None) => return Ok(End::Superseded),
-                        Some(Some(outcome)) => (outcome, entry.now()),
-                    }
-                }
-            };
-            match self.answered(&question, outcome, at) {
-                Ok(AttemptOutcome::Granted(grant)) => return Ok(self.granted(grant, at)),
-                Ok(AttemptOutcome::Superseded) => return Ok(End::Superseded),
-                Ok(AttemptOutcome::Refused) if !may_wait => return Ok(End::Held),
-                Ok(AttemptOutcome::TooLate) if !may_wait => return Ok(End::Unanswered),
-                Ok(AttemptOutcome::Refused | AttemptOutcome::TooLate) => {}
+            let asked =
+                entry.context.until(give_up, pin!(as_head(entry, &ticket, pin!(self.ask(now))))).await;
+            let Some(asked) = asked else { return Ok(End::Unanswered) };
+            match asked.unwrap_or(Ok((AttemptOutcome::Superseded, now))) {
+                Ok((AttemptOutcome::Granted(grant), at)) => return Ok(self.granted(grant, at)),
+                Ok((AttemptOutcome::Superseded, _)) => return Ok(End::Superseded),
+                Ok((AttemptOutcome::Refused, _)) if !may_wait => return Ok(End::Held),
+                Ok((AttemptOutcome::TooLate, _)) if !may_wait => return Ok(End::Unanswered),
+                Ok((AttemptOutcome::Refused | AttemptOutcome::TooLate, _)) => {}
                 Err(error) if may_wait && patient && may_pass(&error) => self.says = Some(Err(error)),
                 Err(error) => return Err(error),
             }
         }
         // Boxed, as waits are rare: futures that do not wait have no room for one.
         Box::pin(self.wait(patient, give_up)).await
-    }
-
-    async fn wait(mut self, patient: bool, give_up: Moment) -> Result<End, LockError> {
-        let (entry, ticket) = (self.wanted.entry, self.ticket);
-        let waits = pin!(async {
-            let kept = if ticket.has_position() { entry.take_kept() } else { None };
-            let hears_all = kept.is_some();
-            let listening = kept.unwrap_or_else(|| entry.listen());
-            if self.uncalled {
-                entry.listen_to_all(&listening);
-            }
-            self.waits_to_be_called = entry.is_called;
-            self.yields = entry.is_called && ticket.steps() > 0;
-            Wait::new(&mut self, &listening, patient, give_up).run(hears_all).await
-        });
-        as_head(entry, &ticket, waits).await.unwrap_or(Ok(End::Superseded))
     }
 
     /// Returns the time of the next question without a message: at the latest when a watched lease would end,
@@ -163,47 +134,38 @@ impl<'a> Head<'a> {
     }
 
     async fn ask(&mut self, sent: Moment) -> Result<(AttemptOutcome, Moment), LockError> {
-        let Some(question) = self.question(sent) else { return Ok((AttemptOutcome::Superseded, sent)) };
-        let outcome = read_or(self.wanted.entry.acquire(&question.asked), self.unread(&question)).await;
-        let at = self.wanted.entry.now();
-        Ok((self.answered(&question, outcome, at)?, at))
-    }
-
-    /// Returns a closure for a dropped attempt, whose question may follow its rollback: roll back again.
-    fn unread(&self, question: &Question) -> impl FnOnce() + use<'a> {
-        let (entry, ticket, attempt) = (self.wanted.entry, self.ticket, question.attempt.copy());
-        move || {
-            if entry.context.is_same_process() {
-                let answer = Answer::Unanswered;
-                entry.event(|engine, effects| {
-                    _ = engine.answered(&ticket, attempt, answer, entry.now(), effects)
-                });
-            }
-        }
-    }
-
-    /// Prepares the question to the store at `sent`. `None` if another waiter is already the queue head.
-    fn question(&self, sent: Moment) -> Option<Question> {
-        let attempt = self.wanted.entry.attempt(&self.ticket, &self.request, sent)?;
-        let context = &self.wanted.entry.context;
-        let (id, lease) = (context.lease_id(attempt.number()), context.lease_of(&self.request));
-        let position = match self.waits_to_be_called {
-            true => Some(self.wanted.entry.place_among_called(sent)),
-            false => self.wanted.entry.position_of(&self.ticket, sent).filter(|_| self.wanted.may_wait()),
+        let (entry, ticket) = (self.wanted.entry, self.ticket);
+        let Some(attempt) = entry.attempt(&ticket, &self.request, sent) else {
+            return Ok((AttemptOutcome::Superseded, sent));
         };
-        let asked = AcquireRequest::new(id, lease, sent).tokens(attempt.tokens()).position(position);
-        let asked = asked.yields(self.yields);
-        Some(Question { attempt, asked })
+        let position = match self.waits_to_be_called {
+            true => Some(entry.place_among_called(sent)),
+            false => entry.position_of(&ticket, sent).filter(|_| self.wanted.may_wait()),
+        };
+        let asked = AcquireRequest::new(entry.context.lease_id(attempt.number()), attempt.lease(), sent);
+        let asked = asked.tokens(attempt.tokens()).position(position).yields(self.yields);
+        // The question of a dropped attempt may follow the attempt's rollback: roll back again.
+        let dropped = attempt.copy();
+        let unread = move || {
+            if entry.context.is_same_process() {
+                let (answer, now) = (Answer::Unanswered, entry.now());
+                entry.event(|engine, effects| _ = engine.answered(&ticket, dropped, answer, now, effects));
+            }
+        };
+        let outcome = read_or(entry.acquire(&asked), unread).await;
+        let at = entry.now();
+        Ok((self.answered(attempt, &asked, outcome, at)?, at))
     }
 
     fn answered(
         &mut self,
-        question: &Question,
+        attempt: Attempt,
+        asked: &AcquireRequest,
         outcome: Result<AcquireOutcome, Failed>,
         now: Moment,
     ) -> Result<AttemptOutcome, LockError> {
-        let (entry, attempt) = (self.wanted.entry, question.attempt.copy());
-        let may_run_yet = entry.may_run_yet(&question.asked.id, &outcome);
+        let entry = self.wanted.entry;
+        let may_run_yet = entry.may_run_yet(&asked.id, &outcome);
         if may_run_yet && outcome.is_ok() {
             entry.event(|engine, effects| engine.may_run_again(attempt.rollback(), effects));
         }
@@ -213,7 +175,7 @@ impl<'a> Head<'a> {
             Ok(AcquireOutcome::Held { left } | AcquireOutcome::HeldUncalled { left }) => {
                 event!(TRACE, lock = entry.name.as_str(), ?left, "held by another");
                 (self.says, self.yields) = (Some(Ok(left)), false);
-                Answer::Held { kept: question.asked.position.map(|position| position.kept) }
+                Answer::Held { kept: asked.position.map(|position| position.kept) }
             }
             Err(error) => {
                 let answer = if may_run_yet { Answer::Unanswered } else { Answer::DidNotRun };
@@ -252,11 +214,6 @@ impl<'a> Head<'a> {
         });
         granted.map(|grant| self.granted(grant, now))
     }
-}
-
-struct Question {
-    attempt: Attempt,
-    asked: AcquireRequest,
 }
 
 fn may_pass(error: &LockError) -> bool {

@@ -59,16 +59,6 @@ pub(in crate::lock) enum CommandFuture<'a, T> {
     UnderWay(Boxed<'a, Result<T, Failed>>),
 }
 
-impl<T> CommandFuture<'_, T> {
-    #[inline]
-    pub(in crate::lock) fn take_done(&mut self) -> Option<Result<T, Failed>> {
-        match self {
-            Self::Done(answer) => answer.take(),
-            Self::UnderWay(_) => None,
-        }
-    }
-}
-
 impl<T: Unpin> Future for CommandFuture<'_, T> {
     type Output = Result<T, Failed>;
 

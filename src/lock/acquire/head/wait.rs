@@ -9,7 +9,7 @@ use crate::lock_entry::BACK_OFF;
 use crate::support::unless::unless;
 
 use super::super::End;
-use super::{AttemptOutcome, Head, Moment, may_pass};
+use super::{AttemptOutcome, Head, Moment, as_head, may_pass};
 use crate::lock::acquire::rate_limit::RateLimit;
 use crate::lock::entry::listening::Listening;
 use crate::lock::error::LockError;
@@ -20,7 +20,7 @@ const UNCONFIRMED: Duration = Duration::from_secs(1);
 /// Delay before a store that did not answer is asked again, unless its messages are back earlier.
 const STORE_IS_GONE: Duration = Duration::from_millis(500);
 
-pub(super) struct Wait<'w, 'a> {
+struct Wait<'w, 'a> {
     head: &'w mut Head<'a>,
     listening: &'w Listening,
     patient: bool,
@@ -28,36 +28,35 @@ pub(super) struct Wait<'w, 'a> {
     /// Back-off steps left, in which other processes go first.
     steps: u32,
     rate_limit: RateLimit,
-    paused: bool,
     unconfirmed: bool,
     /// The notification that woke the head. If dropped unconsumed, the notification goes to the next waiter.
     notified: Option<Notification<'w>>,
 }
 
-impl<'w, 'a> Wait<'w, 'a> {
-    pub(super) fn new(
-        head: &'w mut Head<'a>,
-        listening: &'w Listening,
-        patient: bool,
-        give_up: Moment,
-    ) -> Self {
-        let (steps, rate_limit) =
-            (head.ticket.steps(), RateLimit::new(head.wanted.entry.mode, head.wanted.entry.now()));
-        Self {
-            head,
-            listening,
-            patient,
-            give_up,
-            steps,
-            rate_limit,
-            paused: false,
-            unconfirmed: false,
-            notified: None,
-        }
+impl Head<'_> {
+    pub(super) async fn wait(mut self, patient: bool, give_up: Moment) -> Result<End, LockError> {
+        let (entry, ticket) = (self.wanted.entry, self.ticket);
+        let waits = pin!(async {
+            let kept = if ticket.has_position() { entry.take_kept() } else { None };
+            let hears_all = kept.is_some();
+            let listening = &kept.unwrap_or_else(|| entry.listen());
+            if self.uncalled {
+                entry.listen_to_all(listening);
+            }
+            self.waits_to_be_called = entry.is_called;
+            self.yields = entry.is_called && ticket.steps() > 0;
+            let (steps, rate_limit) = (ticket.steps(), RateLimit::new(entry.mode, entry.now()));
+            let (head, unconfirmed, notified) = (&mut self, false, None);
+            let wait = Wait { head, listening, patient, give_up, steps, rate_limit, unconfirmed, notified };
+            wait.run(hears_all).await
+        });
+        as_head(entry, &ticket, waits).await.unwrap_or(Ok(End::Superseded))
     }
+}
 
+impl Wait<'_, '_> {
     /// `hears_all`: the head is already in the store's queue, and the subscription was confirmed before.
-    pub(super) async fn run(mut self, hears_all: bool) -> Result<End, LockError> {
+    async fn run(mut self, hears_all: bool) -> Result<End, LockError> {
         self.subscribed().await?;
         if hears_all {
             self.head.says = Some(Ok(self.head.wanted.entry.position.unwrap_or_default()));
@@ -65,13 +64,14 @@ impl<'w, 'a> Wait<'w, 'a> {
         }
         loop {
             self.let_others_go_first().await;
-            self.take_what_was_told();
             if let Some(competed) = self.ended()? {
                 return Ok(competed);
             }
             // Check for an end again after the pause, before asking.
-            if self.pause().await {
-                continue;
+            if self.pause().await
+                && let Some(competed) = self.ended()?
+            {
+                return Ok(competed);
             }
             if let Some(competed) = self.ask().await? {
                 return Ok(competed);
@@ -105,15 +105,12 @@ impl<'w, 'a> Wait<'w, 'a> {
         }
     }
 
-    fn take_what_was_told(&mut self) {
-        if self.notified.is_none() {
-            self.notified = self.listening.try_told();
-        }
-    }
-
     /// Ends the wait with an error, at its limit, or with a lock granted by a message; `None` if not.
     fn ended(&mut self) -> Result<Option<End>, LockError> {
         let (entry, context) = (self.head.wanted.entry, &self.head.wanted.entry.context);
+        if self.notified.is_none() {
+            self.notified = self.listening.try_told();
+        }
         if let Some(failure) = self.listening.failure() {
             return Err(LockError::Subscribe(failure.of_lock(entry.name.as_str())));
         }
@@ -144,10 +141,6 @@ impl<'w, 'a> Wait<'w, 'a> {
 
     /// Keeps the rate limit, however much is published. True if the head has waited.
     async fn pause(&mut self) -> bool {
-        let has_paused = std::mem::take(&mut self.paused);
-        if has_paused {
-            return false;
-        }
         let (entry, now) = (self.head.wanted.entry, self.head.wanted.entry.now());
         let at = self.give_up.min(self.rate_limit.next(now));
         if at <= now {
@@ -158,7 +151,6 @@ impl<'w, 'a> Wait<'w, 'a> {
         } else {
             entry.context.until(at, pending::<()>()).await;
         }
-        self.paused = true;
         true
     }
 
