@@ -12,7 +12,7 @@ const TABLE: &str = include_str!("../faults.txt");
 const SEEDED: &str = "FAULT";
 
 /// The library's own list of faults, and the start of the list.
-const LIST: (&str, &str) = ("src/support/fault/seeded.rs", "\nfaults! {\n");
+const LIST: (&str, &str) = ("src/support/fault.rs", "\nfaults! {\n");
 
 /// The place that loads the text of a script.
 const LOADED: (&str, &str) = ("src/redis/scripts.rs", "let text = without_comments(source);");
