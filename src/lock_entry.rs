@@ -165,7 +165,7 @@ impl LockEntry {
     /// An entry without holds.
     pub fn new(rules: Rules) -> Self {
         let (ownership, gate) = (Mutex::new(Ownership::new(rules)), Gate::default());
-        Self { ownership, gate, unsent: AtomicU32::new(0), latch: Latch::new(), lost: Event::new() }
+        Self { ownership, gate, unsent: AtomicU32::new(0), latch: Latch::new(), lost: Event::default() }
     }
 
     /// Latch on which the queue head sleeps. A client with a [`Registry`](crate::subscription::Registry)

@@ -252,9 +252,11 @@ impl<'a> AcquireParams<'a> {
         let Some((mut unfinished, answer)) = answered else { return Ok(End::Superseded) };
         let Some(outcome) = answer else { return Ok(End::Unanswered) };
         let may_run_yet = entry.may_run_yet(&asked.id, &outcome);
+        if !may_run_yet || matches!(outcome, Ok(AcquireOutcome::Acquired { .. })) {
+            unfinished.0 = None;
+        }
         match outcome {
             Ok(AcquireOutcome::Acquired { last_token }) => {
-                unfinished.0 = None;
                 let now = entry.now();
                 let grant = entry.event(|engine, effects| {
                     let grant = engine.adopt(&request, attempt.copy(), last_token, now, effects);
@@ -270,9 +272,6 @@ impl<'a> AcquireParams<'a> {
                 Ok(grant.map_or(End::Superseded, |grant| End::Granted(self.guard(&request, grant, now))))
             }
             Ok(AcquireOutcome::Held { .. } | AcquireOutcome::HeldUncalled { .. }) => {
-                if !may_run_yet {
-                    unfinished.0 = None;
-                }
                 // The owner no longer writes, or its lease was begun anew: ask again once the clock has
                 // moved.
                 if let Some(other) = entry.other_side()
@@ -284,12 +283,7 @@ impl<'a> AcquireParams<'a> {
                 }
                 Ok(End::Superseded)
             }
-            Err(error) => {
-                if !may_run_yet {
-                    unfinished.0 = None;
-                }
-                Err(context.failed(&entry.name, error))
-            }
+            Err(error) => Err(context.failed(&entry.name, error)),
         }
     }
 

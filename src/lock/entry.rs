@@ -9,11 +9,11 @@ mod extend;
 mod release;
 
 use std::mem;
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
-use std::task::{Context as TaskContext, Poll, Wake, Waker};
+use std::task::Wake;
 use std::time::Duration;
 
+use crate::latch::NotificationFigures;
 use crate::lock_entry::{
     Attempt, Effects, HeadTicket, LockEntry, LossReason, Moment, PendingRelease, Policy, Request, Rules,
 };
@@ -30,7 +30,6 @@ use crate::lock::backend::{
     QueuePosition,
 };
 use crate::lock::context::Context;
-use crate::lock::metrics::Counters;
 use crate::lock::name::LockName;
 use crate::lock::owner::LeaseId;
 
@@ -46,7 +45,7 @@ pub(super) struct Entry {
     /// The store calls one waiter with a release, and has to know the waiters for that.
     pub(super) is_called: bool,
     pub(super) engine: LockEntry,
-    pub(super) counters: Counters,
+    pub(super) counters: NotificationFigures,
     pub(super) due: Due,
     /// The table keeps the entry or once did. Most entries are never kept, and need not ask the table.
     was_kept: AtomicBool,
@@ -90,7 +89,7 @@ impl Entry {
             position,
             is_called,
             engine: LockEntry::new(rules),
-            counters: Counters::default(),
+            counters: NotificationFigures::default(),
             due: tables.deadlines.due(),
             was_kept: AtomicBool::new(false),
             unpolled: OnceLock::new(),
@@ -351,10 +350,4 @@ pub(super) async fn read_or<T>(answer: impl Future<Output = T>, unread: impl FnO
     let answer = answer.await;
     unread.0 = None;
     answer
-}
-
-/// Polls `future` once, with a waker that wakes no task: the caller polls again.
-#[inline]
-pub(super) fn first_poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut TaskContext::from_waker(Waker::noop()))
 }

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::lock_entry::{Extension, Grant, LeaveOutcome, LossReason, Moment, PendingRelease};
+use crate::lock_entry::{Extension, Grant, HoldState, LeaveOutcome, LossReason, Moment, PendingRelease};
 
 use crate::lock::backend::Boxed;
 use crate::lock::context::proceed;
@@ -194,9 +194,14 @@ impl Guard {
     /// not be asked; then the lock is held for as long as [`is_held`](Self::is_held) is true.
     pub async fn ensure_held(&self) -> Result<(), LockError> {
         proceed().await;
-        match self.entry.verify(&self.grant).await? {
-            Ok(()) => Ok(()),
-            Err(reason) => Err(self.lost_for(reason)),
+        self.entry.context.check_origin()?;
+        loop {
+            let number = self.state()?.number;
+            self.entry.verify_leases(&[number]).await?;
+            // Meanwhile the lease may have ended, or a shared hold may have moved to another lease.
+            if self.state()?.number == number {
+                return Ok(());
+            }
         }
     }
 
@@ -218,12 +223,10 @@ impl Guard {
         self.entry.context.check_origin()?;
         proceed().await;
         let sent = self.entry.now();
-        let hold = self.entry.engine.state_of(&self.grant, sent);
-        let number = hold.map_err(|reason| self.lost_for(reason))?.number;
+        let number = self.state()?.number;
         self.entry.extend(self.owner, &self.grant, Extension::Renew { number, lease }).await?;
         self.entry.engine.prolong(&mut self.grant, sent + lease, self.entry.now());
-        let engine = self.entry.engine.state_of(&self.grant, self.entry.now());
-        engine.map(|_| ()).map_err(|reason| self.lost_for(reason))
+        self.state().map(|_| ())
     }
 
     /// Gives this hold back: to the next waiter of this client in memory, otherwise to the store.
@@ -315,6 +318,11 @@ impl Guard {
         // A forgotten hold may have ended with this hold.
         entry.let_go();
         left
+    }
+
+    fn state(&self) -> Result<HoldState, LockError> {
+        let state = self.entry.engine.state_of(&self.grant, self.entry.now());
+        state.map_err(|reason| self.lost_for(reason))
     }
 
     fn lost_for(&self, reason: LossReason) -> LockError {

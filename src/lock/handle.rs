@@ -424,8 +424,8 @@ impl Lock {
         LockStats {
             acquisitions: engine.acquisitions(),
             hand_offs: engine.hand_offs(),
-            wakes_useful: counters.wakes_useful.get(),
-            wakes_spurious: counters.wakes_spurious.get(),
+            wakes_useful: counters.useful.get(),
+            wakes_spurious: counters.spurious.get(),
         }
     }
 

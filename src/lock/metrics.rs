@@ -141,12 +141,6 @@ recorder!(
     leases_lost
 );
 
-#[derive(Debug, Default)]
-pub(super) struct Counters {
-    pub(super) wakes_useful: Counter,
-    pub(super) wakes_spurious: Counter,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

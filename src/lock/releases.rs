@@ -8,6 +8,7 @@ use crate::support::sync::atomic::{AtomicBool, Ordering};
 
 use crate::lock::name::LockName;
 
+#[derive(Default)]
 pub(super) struct Releases {
     /// By number, to name the locks in errors in the order of their releases.
     under_way: Mutex<BTreeMap<u64, LockName>>,
@@ -15,12 +16,6 @@ pub(super) struct Releases {
     done: Event,
     /// The last error was reported: the next one is reported only after a success.
     told: AtomicBool,
-}
-
-impl Default for Releases {
-    fn default() -> Self {
-        Self { under_way: Mutex::default(), done: Event::new(), told: AtomicBool::new(false) }
-    }
 }
 
 impl Releases {

@@ -30,11 +30,8 @@ pub(crate) fn block_on<F: Future + Unpin>(acquire: F) -> F::Output {
 
 /// As [`block_on`], for `timeout` at most.
 pub(crate) fn block_on_timeout<F: Future + Unpin>(acquire: F, timeout: Duration) -> Option<F::Output> {
-    match Instant::now().checked_add(timeout) {
-        Some(deadline) => sync::block_on_until(sleeping(acquire), deadline),
-        // A deadline beyond the clock's range never comes.
-        None => Some(block_on(acquire)),
-    }
+    // A deadline beyond the clock's range never comes.
+    sync::block_on_until(sleeping(acquire), Instant::now().checked_add(timeout))
 }
 
 impl AsyncSemaphore {

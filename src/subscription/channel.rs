@@ -202,10 +202,6 @@ impl ChannelEntry {
         self.readiness.failure()
     }
 
-    pub(crate) fn is_failed(&self) -> bool {
-        self.readiness.is_failed()
-    }
-
     pub(crate) fn ready(&self) {
         self.readiness.ready();
     }

@@ -41,57 +41,42 @@ pub enum Message {
 /// assert_eq!(error.reason().to_string(), "the user may not subscribe");
 /// ```
 #[derive(Clone, Debug)]
-pub struct SubscribeError(Arc<dyn Error + Send + Sync>);
-
-/// A reason with its channel's lock, behind one pointer: each entry has room for an error.
-#[derive(Debug)]
-struct OfLock {
-    lock: Box<str>,
+pub struct SubscribeError {
     reason: Arc<dyn Error + Send + Sync>,
+    lock: Option<Arc<str>>,
 }
 
 impl SubscribeError {
     /// Wraps the transport's own error.
     pub fn new(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self(Arc::from(reason.into()))
+        Self { reason: Arc::from(reason.into()), lock: None }
     }
 
     /// Returns the transport's own error.
     pub fn reason(&self) -> &(dyn Error + Send + Sync + 'static) {
-        match self.0.downcast_ref::<OfLock>() {
-            Some(OfLock { reason, .. }) => &**reason,
-            None => &*self.0,
-        }
+        &*self.reason
     }
 
     /// Adds the name of `lock` for a waiter: transports know only channels.
     #[cfg(feature = "lock")]
     pub(crate) fn of_lock(self, lock: &str) -> Self {
-        Self(Arc::new(OfLock { lock: lock.into(), reason: self.0 }))
+        Self { lock: Some(lock.into()), ..self }
     }
 }
 
 impl fmt::Display for SubscribeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("cannot subscribe to the channel")?;
-        if let Some(OfLock { lock, .. }) = self.0.downcast_ref() {
+        if let Some(lock) = &self.lock {
             write!(f, " of lock {lock:?}")?;
         }
-        write!(f, ": {}", self.reason())
+        write!(f, ": {}", self.reason)
     }
 }
 
 /// A chain names each cause once, and the reason's text is in this error's text.
 impl Error for SubscribeError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.reason().source()
+        self.reason.source()
     }
 }
-
-impl fmt::Display for OfLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.reason.fmt(f)
-    }
-}
-
-impl Error for OfLock {}

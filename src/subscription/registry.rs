@@ -169,7 +169,7 @@ impl<T: ?Sized> Shared<T> {
     fn join(&self, channel: &str, hash: u64) -> Option<Arc<ChannelEntry>> {
         let entries = self.entries.lock();
         let entry = entries.find(hash, |entry| entry.channel() == channel)?;
-        if entry.is_failed() && !fault!(JoinsTheFailed) {
+        if entry.failure().is_some() && !fault!(JoinsTheFailed) {
             return None;
         }
         entry.add_interest();

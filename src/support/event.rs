@@ -9,6 +9,7 @@ use crate::support::foreign;
 use crate::support::sync::Mutex;
 
 /// Calls wakers without the mutex, so that a waker may listen, notify or panic.
+#[derive(Default)]
 pub(crate) struct Event {
     /// The round of all listeners since the last notification; `None` without listeners.
     round: Mutex<Option<Arc<Round>>>,
@@ -26,10 +27,6 @@ struct Listeners {
 }
 
 impl Event {
-    pub(crate) fn new() -> Self {
-        Self { round: Mutex::new(None) }
-    }
-
     /// Listens from this call on, before the first poll: ready at the next notification.
     pub(crate) fn listen(&self) -> Listener {
         let round = Arc::clone(self.round.lock().get_or_insert_default());
@@ -128,7 +125,7 @@ mod tests {
 
     #[test]
     fn listener_is_notified_of_later_events_and_not_of_earlier_ones() {
-        let event = Event::new();
+        let event = Event::default();
         event.notify();
         let mut listener = pin!(event.listen());
         assert!(poll(listener.as_mut(), Waker::noop()).is_pending());
@@ -142,7 +139,7 @@ mod tests {
     /// Called under the mutex, a waker that listens to the same event would deadlock.
     #[test]
     fn relistening_or_panicking_waker_prevents_no_other_wake_up() {
-        let (event, woken) = (Arc::new(Event::new()), Arc::new(AtomicUsize::new(0)));
+        let (event, woken) = (Arc::new(Event::default()), Arc::new(AtomicUsize::new(0)));
         let again = Arc::clone(&event);
         let counts = Arc::clone(&woken);
         let wakers = [
@@ -165,7 +162,8 @@ mod tests {
 
     #[test]
     fn waker_that_another_one_wakes_is_called_behind_it() {
-        let (event, inner, woken) = (Event::new(), Arc::new(Event::new()), Arc::new(AtomicUsize::new(0)));
+        let (event, inner, woken) =
+            (Event::default(), Arc::new(Event::default()), Arc::new(AtomicUsize::new(0)));
         let counts = Arc::clone(&woken);
         let (wakes, behind) = (Arc::clone(&inner), inner.listen());
         // Ordering: Relaxed, one thread.
@@ -180,7 +178,7 @@ mod tests {
 
     #[test]
     fn listener_polled_again_keeps_its_position_and_last_waker_only() {
-        let (event, woken) = (Event::new(), Arc::new(AtomicUsize::new(0)));
+        let (event, woken) = (Event::default(), Arc::new(AtomicUsize::new(0)));
         let counts = Arc::clone(&woken);
         let mut listener = pin!(event.listen());
         // Ordering: Relaxed, one thread.
@@ -197,7 +195,7 @@ mod tests {
 
     #[test]
     fn listeners_that_have_left_keep_no_memory_and_no_waker() {
-        let event = Event::new();
+        let event = Event::default();
         let token = Arc::new(Acts(|| {}));
         let held = Waker::from(Arc::clone(&token));
         let mut listeners: Vec<_> = (0..1000).map(|_| Box::pin(event.listen())).collect();

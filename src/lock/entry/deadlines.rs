@@ -66,7 +66,7 @@ impl Due {
 impl<E> Deadlines<E> {
     pub(in crate::lock) fn new() -> Self {
         let set = Mutex::new(Set { entries: [BTreeMap::new(), BTreeMap::new()], running: false });
-        Self { set, changed: Event::new(), next_number: AtomicU64::new(0), origin: Origin::here() }
+        Self { set, changed: Event::default(), next_number: AtomicU64::new(0), origin: Origin::here() }
     }
 
     pub(in crate::lock) fn due(&self) -> Due {
@@ -74,15 +74,13 @@ impl<E> Deadlines<E> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         Due { at: AtomicU64::new(Moment::NEVER.number()), number }
     }
+}
 
-    fn wake_watchdog(&self) {
-        self.changed.notify();
-    }
-
-    /// Wakes the watchdog, to find that the client is gone.
-    pub(in crate::lock) fn close(&self) {
+/// Wakes the watchdog, to find that the client is gone.
+impl<E> Drop for Deadlines<E> {
+    fn drop(&mut self) {
         if self.origin.is_same_process() {
-            self.wake_watchdog();
+            self.changed.notify();
         }
     }
 }
@@ -115,7 +113,7 @@ impl<E: HasDeadline> Deadlines<E> {
             (std::mem::replace(&mut set.running, true), is_first)
         };
         match was_running {
-            true if is_first => self.wake_watchdog(),
+            true if is_first => self.changed.notify(),
             true => {}
             false => entry.start_watchdog(),
         }

@@ -105,26 +105,6 @@ impl Entry {
         }
     }
 
-    /// Asks the store for the hold's lease; without a lease the hold is lost.
-    pub(in crate::lock) async fn verify(
-        self: &Arc<Self>,
-        grant: &Grant,
-    ) -> Result<Result<(), LossReason>, LockError> {
-        self.context.check_origin()?;
-        loop {
-            let number = match self.engine.state_of(grant, self.now()) {
-                Ok(hold) => hold.number,
-                Err(reason) => return Ok(Err(reason)),
-            };
-            self.verify_leases(&[number]).await?;
-            // Meanwhile the lease may have ended, or a shared hold may have moved to another lease.
-            match self.engine.state_of(grant, self.now()) {
-                Ok(hold) if hold.number != number => {}
-                engine => return Ok(engine.map(|_| ())),
-            }
-        }
-    }
-
     /// Asks the store for these leases, by a renewal that prolongs no lease, and gives up the lost leases.
     pub(in crate::lock) async fn verify_leases(self: &Arc<Self>, numbers: &[u64]) -> Result<(), LockError> {
         let (context, sent) = (&self.context, self.now());

@@ -15,11 +15,12 @@ use std::future::{pending, poll_fn};
 use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use crate::lock_entry::{Answer, Attempt, AttemptOutcome, HeadTicket, Moment, NextHead, PendingRelease};
 
-use super::{Entry, OnDrop, first_poll};
+use super::{Entry, OnDrop};
 use crate::lock::backend::{CommandFuture, Failed, LATEST_RUN, NextWaiter, ReleaseOutcome};
 use crate::lock::entry::abandon_guard::AbandonGuard;
 use crate::lock::entry::listening::Listening;
@@ -177,7 +178,7 @@ impl Entry {
         });
         let ends = Release { entry: Arc::clone(self), number, pending_release, next, is_over: false };
         let mut release = Box::pin(trace::here(ends.send()));
-        if first_poll(release.as_mut()).is_pending() {
+        if release.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             self.context.spawn(release);
         }
     }

@@ -22,13 +22,6 @@ impl<T> Default for Tables<T> {
     }
 }
 
-/// Wakes the watchdog, to find that the client is gone.
-impl<T> Drop for Tables<T> {
-    fn drop(&mut self) {
-        self.deadlines.close();
-    }
-}
-
 impl<T> Tables<T> {
     pub(in crate::lock) fn of(&self, mode: Mode) -> &Table<T> {
         &self.by_mode[mode as usize]

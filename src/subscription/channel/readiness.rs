@@ -15,7 +15,8 @@ enum State {
     /// Notified when the subscription has become ready, failed or ended.
     Subscribing(Event),
     Ready,
-    Failed(SubscribeError),
+    /// Boxed, as each entry has room for its state.
+    Failed(Box<SubscribeError>),
     Ended,
 }
 
@@ -23,7 +24,7 @@ pub(super) struct Readiness(Mutex<State>);
 
 impl Readiness {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(State::Subscribing(Event::new())))
+        Self(Mutex::new(State::Subscribing(Event::default())))
     }
 
     /// Marks the subscription as confirmed, unless it has failed or ended.
@@ -32,7 +33,7 @@ impl Readiness {
     }
 
     pub(super) fn fail(&self, error: SubscribeError) -> bool {
-        self.step(State::Failed(error), |now| matches!(now, State::Subscribing(_) | State::Ready))
+        self.step(State::Failed(Box::new(error)), |now| matches!(now, State::Subscribing(_) | State::Ready))
     }
 
     pub(super) fn end(&self) -> bool {
@@ -60,13 +61,9 @@ impl Readiness {
         matches!(*self.0.lock(), State::Ready)
     }
 
-    pub(super) fn is_failed(&self) -> bool {
-        matches!(*self.0.lock(), State::Failed(_))
-    }
-
     pub(super) fn failure(&self) -> Option<SubscribeError> {
         match &*self.0.lock() {
-            State::Failed(error) => Some(error.clone()),
+            State::Failed(error) => Some(SubscribeError::clone(error)),
             _ => None,
         }
     }
@@ -77,7 +74,7 @@ impl Readiness {
             let settled = match &*self.0.lock() {
                 State::Subscribing(event) => event.listen(),
                 State::Ready | State::Ended => return Ok(()),
-                State::Failed(error) => return Err(error.clone()),
+                State::Failed(error) => return Err(SubscribeError::clone(error)),
             };
             settled.await;
         }

@@ -118,7 +118,10 @@ pub(crate) fn begin_execution() {
 }
 
 /// Models have no clock: ignores the deadline.
-pub(crate) fn block_on_until<F: Future>(future: F, _deadline: std::time::Instant) -> Option<F::Output> {
+pub(crate) fn block_on_until<F: Future>(
+    future: F,
+    _deadline: Option<std::time::Instant>,
+) -> Option<F::Output> {
     Some(block_on(future))
 }
 

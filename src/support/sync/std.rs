@@ -125,16 +125,14 @@ impl<T> UnsafeCell<T> {
 
 /// Runs `future` on this thread, which sleeps between polls.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    run(future, None).expect("a sleep without an end does not end")
+    block_on_until(future, None).expect("a sleep without an end does not end")
 }
 
-/// Runs `future` on this thread, which sleeps between polls, until `deadline`, and then drops the future.
-pub(crate) fn block_on_until<F: Future>(future: F, deadline: std::time::Instant) -> Option<F::Output> {
-    run(future, Some(deadline))
-}
-
-/// Polls the future once more at `deadline`, if there is one.
-fn run<F: Future>(future: F, deadline: Option<std::time::Instant>) -> Option<F::Output> {
+/// As [`block_on`], until `deadline`, if there is one: then polls the future once more, and drops it.
+pub(crate) fn block_on_until<F: Future>(
+    future: F,
+    deadline: Option<std::time::Instant>,
+) -> Option<F::Output> {
     use std::task::{Context, Poll, Wake, Waker};
     use std::time::Instant;
 

@@ -131,7 +131,7 @@ impl Wait<'_, '_> {
     fn was_useful(&mut self) {
         if let Some(notified) = self.notified.take() {
             notified.consume();
-            self.head.wanted.entry.counters.wakes_useful.add_one();
+            self.head.wanted.entry.counters.useful.add_one();
             if !self.head.request.is_watched() {
                 // Another client's head sleeps until the earlier lease's end; ours may end sooner, unheard.
                 self.head.wanted.entry.call_queue_heads();
@@ -187,7 +187,7 @@ impl Wait<'_, '_> {
             Ok((AttemptOutcome::Refused, _)) => {
                 if let Some(notified) = self.notified.take() {
                     notified.consume_spurious();
-                    entry.counters.wakes_spurious.add_one();
+                    entry.counters.spurious.add_one();
                 }
                 self.sleep(self.head.held_for().unwrap_or_default()).await;
                 event!(TRACE, lock = entry.name.as_str(), notified = self.notified.is_some(), "woken");
