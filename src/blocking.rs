@@ -14,19 +14,486 @@
 //! `Redis::connect` was called may get neither a reply nor a timeout. `LockClient::connect` (feature `redis`)
 //! has its own thread and is safe. If blocking is unavoidable, use a thread as of `spawn_blocking`.
 
-mod client;
-mod guard;
-mod lock;
-mod read_write_lock;
-
 use std::pin::pin;
+use std::time::Duration;
 
-pub use self::client::LockClient;
-pub use self::guard::Guard;
-pub use self::lock::Lock;
-pub use self::read_write_lock::ReadWriteLock;
+use crate::backend::Backend;
+use crate::lock::{
+    HeldLock, Holder, Lease, LeaseError, LockError, LockName, LockOptions, LockStats, Metrics, Owner,
+    ShutdownError, WaitingLock,
+};
+use crate::lock_entry::LossReason;
+use crate::subscription::registry::Registry;
+use crate::subscription::transport::Transport;
 
 /// Uses the semaphore's `block_on`: before a thread blocks inside of a waker, it calls its collected wakers.
 fn block_on<F: Future>(future: F) -> F::Output {
     crate::semaphore::block_on(pin!(future))
+}
+
+/// Makes locks by name, for threads: the blocking twin of [`LockClient`](crate::LockClient).
+///
+/// A program without a runtime: [`threads`].
+///
+/// [`threads`]: https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/threads.rs
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::blocking::LockClient;
+///
+/// let client = LockClient::local(); // or LockClient::connect("redis://…")?
+/// let lock = client.get_lock("orders:42")?;
+/// let guard = lock.lock()?;
+/// guard.unlock()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct LockClient {
+    inner: crate::LockClient,
+}
+
+#[cfg(feature = "local")]
+impl LockClient {
+    /// Makes a client over a new in-process backend.
+    pub fn local() -> Self {
+        Self::from_async(crate::LockClient::local())
+    }
+}
+
+#[cfg(feature = "redis")]
+impl LockClient {
+    /// Connects to the Redis server at `url`, as [`Redis::connect`](crate::redis::Redis::connect) does.
+    ///
+    /// The connections run on one background thread, which ends after the last clone of the client, its locks
+    /// and guards, and their pending work. Dropping them never blocks.
+    ///
+    /// With options: `LockClient::with_options(Redis::builder().blocking_connect(url)?, &options)`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`RedisBuilder::blocking_connect`](crate::redis::RedisBuilder::blocking_connect).
+    pub fn connect(url: &str) -> Result<Self, crate::redis::Error> {
+        Ok(Self::new(crate::redis::Redis::builder().blocking_connect(url)?))
+    }
+}
+
+impl LockClient {
+    /// Makes a client over `backend`, with a uuid of its own.
+    pub fn new(backend: impl Backend) -> Self {
+        Self::from_async(crate::LockClient::new(backend))
+    }
+
+    /// Makes a client over `backend`, with a uuid of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError`] if the watchdog's timeout, or a limit, cannot be a lease.
+    pub fn with_options(backend: impl Backend, options: &LockOptions) -> Result<Self, LeaseError> {
+        crate::LockClient::with_options(backend, options).map(Self::from_async)
+    }
+
+    /// Wraps a client for use by threads: uuid, watchdog and subscriptions are shared.
+    pub fn from_async(client: crate::LockClient) -> Self {
+        Self { inner: client }
+    }
+
+    /// The same client, for tasks.
+    pub fn as_async(&self) -> &crate::LockClient {
+        &self.inner
+    }
+
+    /// Returns the lock called `name`. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`LockClient::get_lock`](crate::LockClient::get_lock).
+    pub fn get_lock(&self, name: &str) -> Result<Lock, LockError> {
+        self.inner.get_lock(name).map(Lock::from_async)
+    }
+
+    /// Returns the fair lock called `name`, whose waiters in all processes are served in order of arrival.
+    /// Sends nothing. See [`LockClient::get_fair_lock`](crate::LockClient::get_fair_lock).
+    ///
+    /// # Errors
+    ///
+    /// [`LockError`] if no backend could keep a lock under that name.
+    #[doc(alias = "fair_lock")]
+    pub fn get_fair_lock(&self, name: &str) -> Result<Lock, LockError> {
+        self.inner.get_fair_lock(name).map(Lock::from_async)
+    }
+
+    /// Returns the read-write lock called `name`, for many readers or one writer. Sends nothing. See
+    /// [`LockClient::get_read_write_lock`](crate::LockClient::get_read_write_lock).
+    ///
+    /// # Errors
+    ///
+    /// [`LockError`] if no backend could keep a lock under that name.
+    #[doc(alias = "read_write")]
+    #[doc(alias = "RwLock")]
+    pub fn get_read_write_lock(&self, name: &str) -> Result<ReadWriteLock, LockError> {
+        self.inner.get_read_write_lock(name).map(|lock| ReadWriteLock::from_async(&lock))
+    }
+
+    /// Makes a new owner, for acquiring a lock more than once: see [`Lock::owned_by`].
+    pub fn owner(&self) -> Owner {
+        self.inner.owner()
+    }
+
+    /// The client's uuid as text, the first part of its leases' ids.
+    pub fn id(&self) -> &str {
+        self.inner.id()
+    }
+
+    /// The figures of this client so far, by tasks and threads.
+    pub fn metrics(&self) -> Metrics {
+        self.inner.metrics()
+    }
+
+    /// The current holds, by tasks and threads. See [`LockClient::held`](crate::LockClient::held).
+    pub fn held(&self) -> Vec<HeldLock> {
+        self.inner.held()
+    }
+
+    /// The waiting tasks and threads of this client. See [`LockClient::waiting`](crate::LockClient::waiting).
+    pub fn waiting(&self) -> Vec<WaitingLock> {
+        self.inner.waiting()
+    }
+
+    /// The backend passed to [`new`](Self::new), if it has the type `B`.
+    pub fn backend<B: Backend>(&self) -> Option<&B> {
+        self.inner.backend()
+    }
+
+    /// The channels of the waiters. See [`LockClient::registry`](crate::LockClient::registry).
+    pub fn registry(&self) -> &Registry<dyn Transport> {
+        self.inner.registry()
+    }
+}
+
+impl LockClient {
+    /// Shuts the client down: blocks this thread until all leases have ended and all releases were answered,
+    /// for `limit` at most. See [`LockClient::shutdown`](crate::LockClient::shutdown).
+    ///
+    /// # Errors
+    ///
+    /// [`ShutdownError`] names the locks still held or without an answer to their release.
+    pub fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
+        block_on(self.inner.shutdown(limit))
+    }
+}
+
+/// A named lock, for threads: at most one [`Owner`] has the lock at a time, while its lease lasts.
+///
+/// The async twin [`Lock`](crate::Lock) explains fairness and safety, [`blocking`](self) use in async code.
+///
+/// # Panics
+///
+/// Only the local backend, if the system refuses a background thread at its first use.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use latchwork::Lease;
+///
+/// # let client = latchwork::blocking::LockClient::local();
+/// let lock = client.get_lock("orders:42")?;
+/// match lock.try_lock_for(Duration::from_secs(5), Lease::Watched)? {
+///     Some(guard) => guard.unlock()?, // … after the work that only one may do …
+///     None => println!("another worker is shipping it"),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Lock {
+    inner: crate::Lock,
+}
+
+impl Lock {
+    /// Wraps a lock for use by threads.
+    pub fn from_async(lock: crate::Lock) -> Self {
+        Self { inner: lock }
+    }
+
+    /// The same lock, for tasks.
+    pub fn as_async(&self) -> &crate::Lock {
+        &self.inner
+    }
+
+    /// The same lock, for re-entrant use by `owner` from any thread: free once each guard is gone.
+    #[must_use]
+    pub fn owned_by(&self, owner: &Owner) -> Self {
+        Self { inner: self.inner.owned_by(owner) }
+    }
+
+    /// The same lock, with fencing tokens from now on. See [`Lock::fenced`](crate::Lock::fenced).
+    #[must_use]
+    pub fn fenced(&self) -> Self {
+        Self { inner: self.inner.fenced() }
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        self.inner.name()
+    }
+
+    /// Acquires the lock, blocking this thread. The watchdog renews the lease while the guard lives.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Lock::lock`](crate::Lock::lock).
+    pub fn lock(&self) -> Result<Guard, LockError> {
+        block_on(self.inner.lock()).map(Guard::from_async)
+    }
+
+    /// As [`lock`](Self::lock), with a lease of the caller's own, without renewals.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Lock::lock_with_lease`](crate::Lock::lock_with_lease).
+    pub fn lock_with_lease(&self, lease: Duration) -> Result<Guard, LockError> {
+        block_on(self.inner.lock_with_lease(lease)).map(Guard::from_async)
+    }
+
+    /// Acquires the lock if it is free now. The watchdog renews the lease while the guard lives.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Lock::try_lock`](crate::Lock::try_lock).
+    pub fn try_lock(&self) -> Result<Option<Guard>, LockError> {
+        Ok(block_on(self.inner.try_lock())?.map(Guard::from_async))
+    }
+
+    /// Acquires the lock, blocking this thread for at most `wait`. `None` if another owner has the lock then.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Lock::try_lock_for`](crate::Lock::try_lock_for).
+    pub fn try_lock_for(&self, wait: Duration, lease: impl Into<Lease>) -> Result<Option<Guard>, LockError> {
+        Ok(block_on(self.inner.try_lock_for(wait, lease))?.map(Guard::from_async))
+    }
+
+    /// Releases one hold of `owner`: a [forgotten](Guard::forget) hold, or else the hold of a guard.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Lock::unlock`](crate::Lock::unlock).
+    pub fn unlock(&self, owner: &Owner) -> Result<(), LockError> {
+        block_on(self.inner.unlock(owner))
+    }
+
+    /// Frees the lock, whichever owner has it; another kind of lock stays. True if the lock was held.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Lock::force_unlock`](crate::Lock::force_unlock).
+    pub fn force_unlock(&self) -> Result<bool, LockError> {
+        block_on(self.inner.force_unlock())
+    }
+
+    /// The holder of the lock, among all clients, if any. See [`Lock::holder`](crate::Lock::holder).
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Lock::holder`](crate::Lock::holder).
+    pub fn holder(&self) -> Result<Option<Holder>, LockError> {
+        block_on(self.inner.holder())
+    }
+
+    /// True if the lock is held, by any client.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Lock::is_locked`](crate::Lock::is_locked).
+    pub fn is_locked(&self) -> Result<bool, LockError> {
+        block_on(self.inner.is_locked())
+    }
+
+    /// True if `owner` has the lock.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Lock::is_held_by`](crate::Lock::is_held_by).
+    pub fn is_held_by(&self, owner: &Owner) -> Result<bool, LockError> {
+        block_on(self.inner.is_held_by(owner))
+    }
+
+    /// The number of holds of `owner`; 0 if there is none.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Lock::hold_count`](crate::Lock::hold_count).
+    pub fn hold_count(&self, owner: &Owner) -> Result<u64, LockError> {
+        block_on(self.inner.hold_count(owner))
+    }
+
+    /// The time until the lease ends without a renewal, [`Duration::MAX`] if never; `None` without a lease.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Lock::remaining`](crate::Lock::remaining).
+    pub fn remaining(&self) -> Result<Option<Duration>, LockError> {
+        block_on(self.inner.remaining())
+    }
+
+    /// The events of this name in this client, by tasks and threads. See [`Lock::stats`](crate::Lock::stats).
+    pub fn stats(&self) -> LockStats {
+        self.inner.stats()
+    }
+
+    /// The number of tasks and threads that wait for this lock. See [`Lock::waiting`](crate::Lock::waiting).
+    pub fn waiting(&self) -> usize {
+        self.inner.waiting()
+    }
+
+    /// The length of this client's queue for this lock: [`waiting`](Self::waiting) without the queue head.
+    pub fn waiters(&self) -> usize {
+        self.inner.waiters()
+    }
+}
+
+/// A named lock for threads, held by many readers or one writer: a [`ReadWriteLock`](crate::ReadWriteLock).
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::blocking::LockClient;
+///
+/// let prices = LockClient::local().get_read_write_lock("prices")?;
+/// let readers = (prices.read().lock()?, prices.read().lock()?);
+/// assert!(prices.write().try_lock()?.is_none());
+/// drop(readers);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[doc(alias = "RwLock")]
+pub struct ReadWriteLock {
+    read: Lock,
+    write: Lock,
+}
+
+impl ReadWriteLock {
+    /// Wraps a lock for use by threads.
+    pub fn from_async(lock: &crate::ReadWriteLock) -> Self {
+        let [read, write] = [lock.read(), lock.write()].map(|side| Lock::from_async(side.clone()));
+        Self { read, write }
+    }
+
+    /// The read lock: held by many owners at a time.
+    pub fn read(&self) -> &Lock {
+        &self.read
+    }
+
+    /// The write lock: held by one owner, while there are no readers.
+    pub fn write(&self) -> &Lock {
+        &self.write
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        self.read.name()
+    }
+}
+
+/// One hold on a lock, for threads. While the guard and its lease last, only its owner has the lock.
+///
+/// A drop, also by a panic, releases in the background; at the end of `main`,
+/// [`LockClient::shutdown`](LockClient::shutdown) waits. The async twin is [`Guard`](crate::Guard).
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # let client = latchwork::blocking::LockClient::local();
+/// let guard = client.get_lock("orders:42")?.lock_with_lease(Duration::from_millis(20))?;
+/// assert!(guard.is_held());
+/// println!("too late: {}", guard.lost());
+/// assert!(guard.unlock().unwrap_err().is_not_held());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping a guard gives the lock back at once"]
+pub struct Guard {
+    inner: crate::Guard,
+}
+
+impl Guard {
+    /// Wraps a task's hold for use by a thread.
+    pub fn from_async(guard: crate::Guard) -> Self {
+        Self { inner: guard }
+    }
+
+    /// Converts the hold for use by a task.
+    pub fn into_async(self) -> crate::Guard {
+        self.inner
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        self.inner.name()
+    }
+
+    /// The owner of the hold.
+    pub fn owner(&self) -> &Owner {
+        self.inner.owner()
+    }
+
+    /// The acquisition's fencing token, if the lock is [fenced](Lock::fenced).
+    pub fn fencing_token(&self) -> Option<u64> {
+        self.inner.fencing_token()
+    }
+
+    /// True if this process knows of no loss; asks no server. See [`Guard::is_held`](crate::Guard::is_held).
+    pub fn is_held(&self) -> bool {
+        self.inner.is_held()
+    }
+
+    /// The known time until the lease ends without a renewal; zero if the hold is lost.
+    pub fn remaining(&self) -> Duration {
+        self.inner.remaining()
+    }
+
+    /// Blocks this thread until the hold is lost, and returns the reason.
+    pub fn lost(&self) -> LossReason {
+        block_on(self.inner.lost())
+    }
+
+    /// As [`lost`](Self::lost), for at most `timeout`, then `None`. A timeout of zero checks once.
+    pub fn lost_timeout(&self, timeout: Duration) -> Option<LossReason> {
+        block_on(self.inner.lost_timeout(timeout))
+    }
+
+    /// Asks the store if the lock is still held. See [`Guard::ensure_held`](crate::Guard::ensure_held).
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Lost`] if the hold is lost. [`LockError::Backend`] if the store could not be asked.
+    pub fn ensure_held(&self) -> Result<(), LockError> {
+        block_on(self.inner.ensure_held())
+    }
+
+    /// Makes the lease last for at least `lease` from now. See [`Guard::extend`](crate::Guard::extend).
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Guard::extend`](crate::Guard::extend).
+    pub fn extend(&mut self, lease: Duration) -> Result<(), LockError> {
+        block_on(self.inner.extend(lease))
+    }
+
+    /// Releases this hold. [`Guard::unlock`](crate::Guard::unlock) explains `Ok`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Guard::unlock`](crate::Guard::unlock), with their meaning for the work.
+    pub fn unlock(self) -> Result<(), LockError> {
+        block_on(self.inner.unlock())
+    }
+
+    /// Keeps the lock, without renewals, until its lease ends or [`Lock::unlock`](Lock::unlock).
+    pub fn forget(self) {
+        self.inner.forget();
+    }
 }

@@ -1,16 +1,11 @@
 //! [`StripedSemaphores`]: a fixed array of semaphores, selected by name.
 
-mod guard;
-mod stripe;
-
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
 
-use crate::semaphore::AsyncSemaphore;
+use crate::semaphore::{AsyncSemaphore, SemaphorePermit};
 use crate::support::sync::Lazy;
-
-pub use self::guard::{StripeGuard, StripesGuard};
-pub use self::stripe::Stripe;
 
 /// The number of stripes of Redisson's subscription service.
 pub const DEFAULT_STRIPES: usize = if cfg!(latchwork_loom) { MODEL_STRIPES } else { 50 };
@@ -192,5 +187,116 @@ impl Default for StripedSemaphores {
 impl<S> fmt::Debug for StripedSemaphores<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries((0..self.len()).map(|number| self.stripe(number))).finish()
+    }
+}
+
+/// One of the [`StripedSemaphores`](crate::striped::StripedSemaphores); taking it returns a [`StripeGuard`].
+///
+/// Hides its semaphore: with permits forgotten, or once closed, the stripe would be dead, with all its names.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::striped::StripedSemaphores;
+///
+/// let stripes = StripedSemaphores::new();
+/// let stripe = stripes.for_name("orders:42");
+/// let guard = stripe.try_acquire().expect("it is free");
+/// assert!(stripe.try_acquire().is_none());
+/// drop(guard);
+/// assert_eq!(stripe.holders(), 0);
+/// ```
+#[derive(Clone, Copy)]
+pub struct Stripe<'a>(&'a AsyncSemaphore);
+
+impl<'a> Stripe<'a> {
+    /// Takes the stripe, waiting in its queue.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the queue; a stripe already granted passes to the next waiter.
+    pub async fn acquire(self) -> StripeGuard<'a> {
+        StripeGuard(self.0.acquire().await.expect("a stripe is never closed"))
+    }
+
+    /// Takes the stripe if free now.
+    pub fn try_acquire(self) -> Option<StripeGuard<'a>> {
+        self.0.try_acquire().ok().map(StripeGuard)
+    }
+
+    /// Takes the stripe, blocking this thread until free.
+    pub fn blocking_acquire(self) -> StripeGuard<'a> {
+        // Skips the set-up of a wait if the stripe is free. Overtakes no waiter: then no permit is free.
+        self.try_acquire()
+            .unwrap_or_else(|| StripeGuard(self.0.blocking_acquire().expect("a stripe is never closed")))
+    }
+
+    /// Takes the stripe, blocking this thread until free, for `timeout` at most.
+    pub fn blocking_acquire_timeout(self, timeout: Duration) -> Option<StripeGuard<'a>> {
+        self.0.blocking_acquire_timeout(1, timeout).ok().map(StripeGuard)
+    }
+
+    /// Returns the number of holders: one or none.
+    pub fn holders(self) -> usize {
+        self.0.held()
+    }
+
+    /// Returns the number of waiters. A granted waiter, until polled, also counts as the holder.
+    pub fn waiters(self) -> usize {
+        self.0.waiters()
+    }
+}
+
+impl fmt::Debug for Stripe<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stripe").field("holders", &self.holders()).field("waiters", &self.waiters()).finish()
+    }
+}
+
+/// One held stripe, released only by dropping the guard.
+///
+/// Not a [`SemaphorePermit`], which can be forgotten: a stripe without its permit is dead.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::striped::StripedSemaphores;
+///
+/// let stripes = StripedSemaphores::new();
+/// let guard = stripes.for_name("orders:42").blocking_acquire();
+/// assert!(stripes.for_name("orders:42").try_acquire().is_none());
+/// drop(guard);
+/// assert!(stripes.for_name("orders:42").try_acquire().is_some());
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping the guard gives the stripe back at once"]
+pub struct StripeGuard<'a>(#[expect(dead_code, reason = "held, and dropped")] SemaphorePermit<'a>);
+
+/// Several held stripes; dropping the guard releases all.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::striped::StripedSemaphores;
+///
+/// let stripes = StripedSemaphores::with_stripes(1); // so that any two names share it
+/// let transfer = stripes.blocking_acquire_all(["alice", "bob"]);
+/// assert_eq!(transfer.len(), 1);
+/// drop(transfer);
+/// assert_eq!(stripes.for_name("alice").holders(), 0);
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping the guard gives the stripes back at once"]
+pub struct StripesGuard<'a>(Vec<StripeGuard<'a>>);
+
+impl StripesGuard<'_> {
+    /// Returns the number of stripes: as many as names, or fewer if names share a stripe.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True if no names were given.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }

@@ -1,7 +1,5 @@
 //! [`ReadWriteLock`]: the handle of the two sides of one name.
 
-use std::fmt;
-
 use crate::lock::handle::Lock;
 use crate::lock::name::LockName;
 
@@ -60,7 +58,7 @@ use crate::lock::name::LockName;
 /// reads.unlock().await?;
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[doc(alias = "RwLock")]
 pub struct ReadWriteLock {
     read: Lock,
@@ -85,11 +83,5 @@ impl ReadWriteLock {
     /// The lock's name.
     pub fn name(&self) -> &LockName {
         self.read.name()
-    }
-}
-
-impl fmt::Debug for ReadWriteLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadWriteLock").field("name", self.name()).finish_non_exhaustive()
     }
 }

@@ -278,7 +278,8 @@ impl fmt::Debug for ChannelEntry {
         f.debug_struct("ChannelEntry")
             .field("channel", &self.channel)
             .field("interest", &self.interest())
-            .field("readiness", &self.readiness)
+            .field("ready", &self.is_ready())
+            .field("failure", &self.failure())
             .field("latch", &self.latch)
             .finish()
     }

@@ -90,7 +90,7 @@ impl<T: Transport + ?Sized> Registry<T> {
         let shared = &self.shared;
         let hash = shared.stripes.hash(channel);
         if let Some(entry) = shared.join(channel, hash) {
-            return self.subscription(entry);
+            return Subscription::new(shared, entry);
         }
         // A transport may confirm at once: the waiters' wakers are called after the stripe is released.
         foreign::wake_after(|| {
@@ -100,7 +100,7 @@ impl<T: Transport + ?Sized> Registry<T> {
             if let Some(entry) = shared.join(channel, hash)
                 && !fault!(NoLookWhoFounded)
             {
-                return self.subscription(entry);
+                return Subscription::new(shared, entry);
             }
             let entry = shared.create_entry(channel, hash);
             let inbox = Inbox::new(Arc::clone(&entry));
@@ -108,18 +108,14 @@ impl<T: Transport + ?Sized> Registry<T> {
             if foreign::call("a transport", subscribe).is_none() {
                 entry.failed(SubscribeError::new("the transport has panicked"));
             }
-            self.subscription(entry)
+            Subscription::new(shared, entry)
         })
     }
 
     /// Joins the entry of `channel` if the channel has subscribers already, and does nothing otherwise.
     pub fn join(&self, channel: &str) -> Option<Subscription<T>> {
         let entry = self.shared.join(channel, self.shared.stripes.hash(channel))?;
-        Some(self.subscription(entry))
-    }
-
-    fn subscription(&self, entry: Arc<ChannelEntry>) -> Subscription<T> {
-        Subscription::new(&self.shared, entry)
+        Some(Subscription::new(&self.shared, entry))
     }
 
     /// Returns the transport that was given to [`new`](Self::new).

@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::fmt;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -49,13 +48,6 @@ impl Event {
     }
 }
 
-impl fmt::Debug for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Event").finish_non_exhaustive()
-    }
-}
-
-#[derive(Debug)]
 pub(crate) struct Listener {
     round: Arc<Round>,
     place: Option<usize>,
@@ -89,12 +81,6 @@ impl Drop for Listener {
         let Some(place) = self.place else { return };
         let waker = self.round.0.lock().wakers.remove(&place);
         foreign::discard(waker);
-    }
-}
-
-impl fmt::Debug for Round {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Round").finish_non_exhaustive()
     }
 }
 

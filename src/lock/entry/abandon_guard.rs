@@ -17,11 +17,9 @@ use super::{Entry, OnDrop};
 pub(in crate::lock) struct AbandonGuard<T: Send + 'static>(Arc<Shared<T>>);
 
 pub(super) trait Abandonable: Send + Sync {
-    /// Time of the first wake-up since the last poll, or of the release. `None` without a value.
-    fn woken(&self) -> Option<Moment>;
-
-    /// Takes the value of a future that was woken by `since` and has not been polled since.
-    fn take_unpolled(&self, since: Moment) -> Option<Box<dyn Send>>;
+    /// Takes the value of a future that was woken, or whose release was sent, by `since` and that has not been
+    /// polled since. Otherwise returns the later time of the wake-up; `None` without one, or without a value.
+    fn take_unpolled(&self, since: Moment) -> Result<Box<dyn Send>, Option<Moment>>;
 }
 
 struct Shared<T> {
@@ -105,20 +103,18 @@ impl<T> Shared<T> {
 }
 
 impl<T: Send + 'static> Abandonable for Shared<T> {
-    fn woken(&self) -> Option<Moment> {
-        let state = self.state.lock();
-        // A value that was given back is not looked at again, however long its future is kept.
-        state.kept.as_ref().and(self.released.or(state.woken))
-    }
-
-    fn take_unpolled(&self, since: Moment) -> Option<Box<dyn Send>> {
+    fn take_unpolled(&self, since: Moment) -> Result<Box<dyn Send>, Option<Moment>> {
         let mut state = self.state.lock();
-        self.released.or(state.woken).filter(|woken| *woken <= since)?;
-        let kept = state.kept.take()?;
+        let woken = self.released.or(state.woken);
+        if woken.is_none_or(|woken| since < woken) && state.kept.is_some() {
+            return Err(woken);
+        }
+        // A value that was given back is not looked at again, however long its future is kept.
+        let kept = state.kept.take().ok_or(None)?;
         if self.released.is_none() {
             self.entry.context.recorder.superseded.add_one();
         }
-        Some(Box::new(kept))
+        Ok(Box::new(kept))
     }
 }
 
@@ -151,14 +147,15 @@ impl Entry {
         let limit = self.context.rules.unpolled_limit;
         let guards: Vec<_> = unpolled.abandon_guards.lock().iter().filter_map(Weak::upgrade).collect();
         for abandonable in guards {
-            if let Some(unpolled) = abandonable.take_unpolled(now - limit) {
-                let entry = Arc::clone(self);
-                self.context.drop_apart(OnDrop(Some(move || {
-                    drop(unpolled);
-                    entry.end_abandon_guard(Arc::as_ptr(&abandonable));
-                })));
-            } else if let Some(woken) = abandonable.woken() {
-                self.schedule(woken + limit);
+            match abandonable.take_unpolled(now - limit) {
+                Ok(unpolled) => {
+                    let entry = Arc::clone(self);
+                    self.context.drop_apart(OnDrop(Some(move || {
+                        drop(unpolled);
+                        entry.end_abandon_guard(Arc::as_ptr(&abandonable));
+                    })));
+                }
+                Err(woken) => woken.into_iter().for_each(|woken| self.schedule(woken + limit)),
             }
         }
     }

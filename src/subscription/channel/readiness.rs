@@ -1,5 +1,3 @@
-use std::fmt;
-
 use crate::subscription::message::SubscribeError;
 use crate::support::event::Event;
 use crate::support::fault::fault;
@@ -77,21 +75,6 @@ impl Readiness {
                 State::Failed(error) => return Err(SubscribeError::clone(error)),
             };
             settled.await;
-        }
-    }
-}
-
-impl fmt::Debug for Readiness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match &*self.0.lock() {
-            State::Subscribing(_) => "Subscribing",
-            State::Ready => "Ready",
-            State::Failed(_) => "Failed",
-            State::Ended => "Ended",
-        };
-        match self.failure() {
-            Some(error) => f.debug_tuple("Failed").field(&error).finish(),
-            None => f.write_str(name),
         }
     }
 }
