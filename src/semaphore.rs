@@ -13,7 +13,9 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 pub use self::acquire::{Acquire, AcquireOwned};
-pub(crate) use self::blocking::{block_on, block_on_timeout};
+#[cfg(feature = "lock")]
+pub(crate) use self::blocking::block_on;
+pub(crate) use self::blocking::block_on_timeout;
 use self::engine::{Engine, Seen};
 pub use self::error::{AcquireError, TryAcquireError};
 use self::permit::HeldPermits;
