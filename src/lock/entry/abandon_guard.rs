@@ -17,7 +17,7 @@ use super::{Entry, OnDrop};
 pub(in crate::lock) struct AbandonGuard<T: Send + 'static>(Arc<Shared<T>>);
 
 pub(super) trait Abandonable: Send + Sync {
-    /// Takes the value of a future that was woken, or sent its release, by `since`, and is unpolled since then.
+    /// Takes the value of a future that was woken, or sent its release, by `since` and is unpolled since.
     /// Otherwise returns the later time of that; `None` without one, or without a value.
     fn take_unpolled(&self, since: Moment) -> Result<Box<dyn Send>, Option<Moment>>;
 }
