@@ -26,27 +26,18 @@ pub(super) struct QueueScripts {
     pub(super) force_release: Script,
 }
 
-/// Joins a kind's constants, the common functions, the kind's functions, and a script. `$first`: the most
-/// frequent releases, which need no functions.
-macro_rules! of_kind {
-    ($kind:literal, $file:literal $(, $first:literal)?) => {
-        Script::new(concat!(
-            include_str!(concat!("scripts/", $kind, "_kind.lua")),
-            $(include_str!(concat!("scripts/", $first)),)?
-            include_str!("scripts/counter.lua"),
-            include_str!("scripts/queue.lua"),
-            include_str!(concat!("scripts/", $kind, ".lua")),
-            include_str!(concat!("scripts/", $file)),
-        ))
-    };
+/// Joins files to a script. The scripts of a kind: the kind's constants, perhaps the most frequent releases,
+/// which need no functions, the common functions, the kind's functions, and the script.
+macro_rules! script {
+    ($($part:expr),+) => { Script::new(concat!($(include_str!(concat!("scripts/", $part, ".lua"))),+)) };
 }
 
 macro_rules! queue_scripts {
-    ($kind:literal) => {
+    ($kind:literal, $constants:literal) => {
         QueueScripts {
-            acquire: of_kind!($kind, "queue_acquire.lua"),
-            release: of_kind!($kind, "queue_release.lua", "hand_off.lua"),
-            force_release: of_kind!($kind, "queue_force_release.lua"),
+            acquire: script!($constants, "counter", "queue", $kind, "queue_acquire"),
+            release: script!($constants, "hand_off", "counter", "queue", $kind, "queue_release"),
+            force_release: script!($constants, "counter", "queue", $kind, "queue_force_release"),
         }
     };
 }
@@ -54,26 +45,24 @@ macro_rules! queue_scripts {
 impl Scripts {
     pub(super) fn new() -> Self {
         Self {
-            acquire: Script::new(concat!(
-                include_str!("scripts/counter.lua"),
-                include_str!("scripts/acquire.lua")
-            )),
-            release: Script::new(concat!(
-                include_str!("scripts/call.lua"),
-                include_str!("scripts/release.lua")
-            )),
-            holder: Script::new(include_str!("scripts/holder.lua")),
-            force_release: Script::new(concat!(
-                include_str!("scripts/call.lua"),
-                include_str!("scripts/force_release.lua")
-            )),
-            renew: Script::new(include_str!("scripts/renew.lua")),
-            take_free: Script::new(include_str!("scripts/take_free.lua")),
-            queues: [queue_scripts!("fair"), queue_scripts!("read_write")],
-            read_free: Script::new(include_str!("scripts/read_free.lua")),
-            read_acquire: of_kind!("read_write", "read_acquire.lua"),
-            read_release: of_kind!("read_write", "read_release.lua", "read_alone.lua"),
-            read_write_holders: of_kind!("read_write", "read_write_holders.lua"),
+            acquire: script!("counter", "acquire"),
+            release: script!("call", "release"),
+            holder: script!("holder"),
+            force_release: script!("call", "force_release"),
+            renew: script!("renew"),
+            take_free: script!("take_free"),
+            queues: [queue_scripts!("fair", "fair_kind"), queue_scripts!("read_write", "read_write_kind")],
+            read_free: script!("read_free"),
+            read_acquire: script!("read_write_kind", "counter", "queue", "read_write", "read_acquire"),
+            read_release: script!(
+                "read_write_kind",
+                "read_alone",
+                "counter",
+                "queue",
+                "read_write",
+                "read_release"
+            ),
+            read_write_holders: script!("read_write_kind", "counter", "queue", "read_write", "read_write_holders"),
         }
     }
 }
