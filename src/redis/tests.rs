@@ -200,40 +200,6 @@ async fn attempt_that_may_come_late_is_undone_after_its_rollback() {
 }
 
 #[tokio::test]
-async fn late_attempt_is_undone_once_a_second_while_it_may_come() {
-    let (redis, _fake) = connect(Redis::builder(), &[YES]).await;
-    // No command is sent after this, so a jump of the clock makes none late.
-    tokio::time::pause();
-    for had_come in [false, true] {
-        let (begun, times) = (redis.runtime().now(), AtomicUsize::new(0));
-        let undo = || -> Boxed<'static, bool> {
-            // Ordering: Relaxed, the test is single-threaded.
-            times.fetch_add(1, Ordering::Relaxed);
-            Box::pin(ready(had_come))
-        };
-        timeout(EVENT_LIMIT, redis.undo_until(|| begun + Duration::from_millis(2500), &name(), undo))
-            .await
-            .unwrap();
-        // Ordering: Relaxed, as above.
-        assert_eq!(times.load(Ordering::Relaxed), 3, "{had_come}");
-        assert!(redis.runtime().now() - begun >= Duration::from_secs(3), "{had_come}");
-    }
-}
-
-#[tokio::test]
-async fn nothing_is_undone_when_the_runtime_has_ended() {
-    let fake = Fake::start(|_| "+PONG\r\n".to_owned()).await;
-    let url = fake.url();
-    let connects = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(Redis::connect(&url)).unwrap()
-    };
-    let redis = tokio::task::spawn_blocking(connects).await.unwrap();
-    let until = redis.runtime().now() + NEVER;
-    redis.undo_until(|| until, &name(), || unreachable!("it would turn and turn")).await;
-}
-
-#[tokio::test]
 async fn failed_release_is_over_only_if_another_key_replaced_it() {
     const WRONG: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
     const ENDED: &str = "*1\r\n:0\r\n";
@@ -306,8 +272,8 @@ async fn message_of_the_other_kind_is_published_where_both_are_wanted() {
 
 #[tokio::test]
 async fn holders_are_asked_for_page_by_page() {
-    const FIRST: &str = "*3\r\n_\r\n*2\r\n$1\r\n7\r\n$1\r\n8\r\n*2\r\n$3\r\none\r\n:5\r\n";
-    const LAST: &str = "*3\r\n_\r\n_\r\n*2\r\n$3\r\ntwo\r\n:6\r\n";
+    const FIRST: &str = "*4\r\n_\r\n*2\r\n$1\r\n7\r\n$1\r\n8\r\n*1\r\n*2\r\n$3\r\none\r\n:5\r\n_\r\n";
+    const LAST: &str = "*4\r\n_\r\n_\r\n*1\r\n*2\r\n$3\r\ntwo\r\n:6\r\n_\r\n";
     let (redis, fake) = connect(Redis::builder(), &[FIRST, LAST]).await;
     assert_eq!(redis.holders(Mode::Read, &name()).await.unwrap().len(), 2);
     let asked = fake.heard("EVALSHA");

@@ -1,8 +1,8 @@
 -- The holders of the lock, one page.
 -- KEYS: the lock.
 -- ARGV, from OWN on: the start of the page as the page before returned it; first `0` and an empty text.
--- Returns an array: the writer and its remaining ms, or nil; the start of the next page, or nil; then each
--- reader of the page and its remaining ms. Or the `mode` of another kind of lock.
+-- Returns an array: the writer and its remaining ms, or nil; the start of the next page, or nil; an array with
+-- each reader of the page and its remaining ms; the `mode` of another kind of lock, or nil.
 
 -- Limit of readers in a page. Fewer than a batch: each costs at least one more PTTL.
 local READERS = 50
@@ -11,7 +11,7 @@ local MORE = 10
 local cursor, after = ARGV[OWN], ARGV[OWN + 1]
 local lock = found()
 if lock.other then
-    return lock.other
+    return { false, false, {}, lock.other }
 end
 local next, page = unpack(redis.call('hscan', KEYS[1], cursor, 'count', READERS))
 -- HSCAN returns all of a small hash, which is a list: show it in parts, from behind the last field shown.
@@ -39,4 +39,4 @@ if ends < #page then
 elseif next ~= '0' then
     rest = { next, '' }
 end
-return { lock.holder and { lock.holder, holds_for(lock) } or false, rest, unpack(found_here) }
+return { lock.holder and { lock.holder, holds_for(lock) } or false, rest, found_here, false }

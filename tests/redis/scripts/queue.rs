@@ -351,10 +351,9 @@ impl Stage {
     fn page_of_readers(&mut self, begins: [String; 2]) -> (Vec<String>, Option<[String; 2]>) {
         let own = [&*begins[0], &*begins[1]];
         let told = self.eval(read_write::HOLDERS, &[LOCK], WRITES, &words("", &own));
-        let mut told: Vec<Value> = from_redis_value(told).unwrap();
-        let readers =
-            told.split_off(2).into_iter().map(|it| from_redis_value::<(String, i64)>(it).unwrap().0);
-        (readers.collect(), from_redis_value(told.remove(1)).unwrap())
+        type Page = (Value, Option<[String; 2]>, Vec<(String, i64)>, Value);
+        let (_, next, readers, _): Page = from_redis_value(told).unwrap();
+        (readers.into_iter().map(|(reader, _)| reader).collect(), next)
     }
 }
 
