@@ -17,7 +17,7 @@ use crate::subscription::Registry;
 use crate::subscription::Transport;
 use crate::support::runtime::Runtime;
 
-use super::connection::{Boxed, Common, Error, Line, MIN_RENEWAL_LIMIT, Meaning, WireRequest};
+use super::connection::{Common, Error, Line, MIN_RENEWAL_LIMIT, Meaning, WireRequest};
 use super::hand_off_stats::HandOffStats;
 use super::keys;
 use super::keys::Nonces;
@@ -386,34 +386,20 @@ impl Redis {
         .await
     }
 
+    /// Rolls the attempt back each [`UNDO_INTERVAL`] until `until`.
     fn undo_in_background(&self, until: Instant, mode: Mode, name: &LockName, id: &LeaseId) {
         let (this, name, id) = (self.clone(), name.clone(), id.clone());
         self.common.runtime.spawn(async move {
             let Some(undoing) = this.late.undo(&id, until) else { return };
-            let release = || -> Boxed<'_, bool> {
-                Box::pin(async {
-                    let released = this.release_over(this.attempts(), mode, &name, &id, None).await;
-                    matches!(released, Ok(ReleaseOutcome::Released { .. }))
-                })
-            };
-            this.undo_until(|| undoing.until(), &name, release).await;
-        });
-    }
-
-    /// Calls `release`, which returns true after undoing an attempt, each [`UNDO_INTERVAL`] until `until`.
-    pub(super) async fn undo_until<'a>(
-        &self,
-        until: impl Fn() -> Instant + Send,
-        _name: &LockName,
-        release: impl Fn() -> Boxed<'a, bool> + Send,
-    ) {
-        let runtime = &self.common.runtime;
-        while runtime.now() < until() && !runtime.has_ended() {
-            runtime.sleep_until(runtime.now() + UNDO_INTERVAL).await;
-            if release().await {
-                event!(WARN, lock = _name.as_str(), "an attempt that came late was undone");
+            let runtime = &this.common.runtime;
+            while runtime.now() < undoing.until() && !runtime.has_ended() {
+                runtime.sleep_until(runtime.now() + UNDO_INTERVAL).await;
+                let released = this.release_over(this.attempts(), mode, &name, &id, None).await;
+                if matches!(released, Ok(ReleaseOutcome::Released { .. })) {
+                    event!(WARN, lock = name.as_str(), "an attempt that came late was undone");
+                }
             }
-        }
+        });
     }
 
     async fn free(&self, router: &Router, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
@@ -592,7 +578,7 @@ pub(super) fn duration(pttl: i64) -> Duration {
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis")
-            .field("topology", self.router.topology())
+            .field("server", &self.router.address())
             .field("channels", &self.registry.len())
             .finish_non_exhaustive()
     }

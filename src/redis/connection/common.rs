@@ -1,6 +1,5 @@
 //! [`Common`]: the state that all connections of one client share.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,7 +8,7 @@ use ::redis::RedisError;
 use crate::backend::LATEST_RUN;
 use crate::support::runtime::Runtime;
 use crate::support::sync::Mutex;
-use crate::support::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::support::sync::atomic::{AtomicU64, Ordering};
 
 use super::timing::Timing;
 use crate::support::runtime::TokioRuntime;
@@ -22,14 +21,12 @@ pub(crate) struct Common {
     waiting: Arc<()>,
     /// End of the time for late commands over connections that the server refused to close.
     late_until: Mutex<Option<Instant>>,
-    /// True once that refusal has been logged.
-    told: AtomicBool,
 }
 
 impl Common {
     pub(crate) fn new(timing: Timing, runtime: TokioRuntime) -> Self {
-        let (reconnects, late_until, told) = (AtomicU64::new(0), Mutex::new(None), AtomicBool::new(false));
-        Self { timing, runtime, reconnects, waiting: Arc::default(), late_until, told }
+        let (reconnects, late_until) = (AtomicU64::new(0), Mutex::new(None));
+        Self { timing, runtime, reconnects, waiting: Arc::default(), late_until }
     }
 
     /// Counts a command as waiting for room until the returned handle is dropped.
@@ -53,9 +50,9 @@ impl Common {
     }
 
     pub(crate) fn cannot_end(&self, _refusal: &RedisError) {
-        *self.late_until.lock() = self.runtime.now().checked_add(LATEST_RUN);
-        // Ordering: Relaxed, the flag only prevents a second log line.
-        if !self.told.swap(true, Ordering::Relaxed) {
+        let before = self.late_until.lock().replace(self.runtime.now() + LATEST_RUN);
+        // The time stays after its end, so a second refusal is not logged.
+        if before.is_none() {
             event!(
                 WARN,
                 error = _refusal as &dyn std::error::Error,
@@ -67,12 +64,6 @@ impl Common {
     /// Returns the end of the time for late commands, unless it has passed.
     pub(crate) fn late_until(&self) -> Option<Instant> {
         self.late_until.lock().filter(|until| *until > self.runtime.now())
-    }
-}
-
-impl fmt::Debug for Common {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Common").field("timing", &self.timing).finish_non_exhaustive()
     }
 }
 
